@@ -1,0 +1,110 @@
+// Checkpoint files: one file a shard, made of CRC-checked blocks, and a manifest that is written last and makes the
+// checkpoint whole. docs/formats/checkpoint.md has the grammar. Knows names, types, shapes and bytes; not what they mean.
+//
+//   <root>/step-000000000120/            (written as <root>/.tmp-step-000000000120-<pid>, synced, then renamed)
+//     worker-0.shard  ps-0.shard ...     entries, then an index, then a footer
+//     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, with each shard's bytes and CRC
+//
+// Thread rule: one object, one thread. Throws: DataLoss (damage: file, entry, offset), Unavailable (disk: path, errno text).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace braid {
+
+/// One named array in a shard. `name` is the variable's logical name; slots are "<variable>/<slot>".
+struct CheckpointEntry {
+  std::string name;
+  DType dtype = DType::Float32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes = 0;
+};
+
+struct ShardInfo {
+  std::string file;  // relative to the checkpoint's directory
+  std::uint64_t bytes = 0;
+  std::uint32_t crc = 0;  // of the shard's index
+};
+
+class ShardWriter {
+ public:
+  explicit ShardWriter(const std::filesystem::path& file);
+  ~ShardWriter();  // an unfinished file is removed
+  /// Appends one entry. `data` is written in blocks of 1 MiB, each with its CRC-32C.
+  void add(const CheckpointEntry& entry, std::span<const std::byte> data);
+  /// Writes index and footer and syncs the file. Nothing may be added afterwards.
+  ShardInfo finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class ShardReader {
+ public:
+  /// Reads and checks footer and index.
+  explicit ShardReader(const std::filesystem::path& file);
+  ~ShardReader();
+  const std::vector<CheckpointEntry>& entries() const;
+  const CheckpointEntry* find(const std::string& name) const;
+  /// REQUIRES: out.size() == entry.bytes. Every block's CRC is checked.
+  void read(const std::string& name, std::span<std::byte> out) const;
+  std::vector<std::byte> read(const std::string& name) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What the manifest says beside the list of shards.
+struct CheckpointMeta {
+  std::uint64_t step = 0;  // the number of steps whose updates are in the checkpoint
+  std::uint64_t generation = 0;
+  std::uint64_t plan_hash = 0;
+  std::string job_name;
+  std::map<std::string, std::string> cursors;   // "worker-0" -> serialized input cursor
+  std::map<std::string, double> metrics;        // e.g. "loss", "auc"
+  std::map<std::string, std::string> attributes;
+};
+
+struct CheckpointInfo {
+  CheckpointMeta meta;
+  std::vector<ShardInfo> shards;
+  std::filesystem::path directory;
+};
+
+/// The checkpoints under one root directory.
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(std::filesystem::path root);
+  /// A fresh temporary directory for step `step`, into which all shards of the checkpoint are written. An older
+  /// unfinished one of the same step is removed.
+  std::filesystem::path begin(std::uint64_t step);
+  /// Writes the manifest, syncs, renames the directory to its final name (replacing one of the same step) and syncs the root.
+  CheckpointInfo commit(const std::filesystem::path& temporary, const CheckpointMeta& meta,
+                        const std::vector<ShardInfo>& shards);
+  /// Whole checkpoints, oldest first. Damaged ones are left out, each with a warning.
+  std::vector<CheckpointInfo> list() const;
+  std::optional<CheckpointInfo> newest() const;
+  /// Removes the oldest so that `keep` remain. keep == 0 keeps all.
+  void prune(std::size_t keep);
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// Reads and fully checks one checkpoint's manifest and the presence and size of its shards.
+CheckpointInfo read_checkpoint(const std::filesystem::path& directory);
+
+}  // namespace braid

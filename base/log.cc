@@ -1,0 +1,45 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+
+namespace braid {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::Debug: return spdlog::level::debug;
+    case LogLevel::Info: return spdlog::level::info;
+    case LogLevel::Warning: return spdlog::level::warn;
+    case LogLevel::Error: return spdlog::level::err;
+    case LogLevel::Off: break;
+  }
+  return spdlog::level::off;
+}
+
+spdlog::logger& logger() {
+  static auto instance = [] {
+    auto made = spdlog::stderr_color_mt("braid");
+    const char* wanted = std::getenv("BRAID_LOG");
+    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+void set_log_role(std::string role) { logger().set_pattern("%H:%M:%S.%e %^%l%$ [" + role + "] %v"); }
+
+void log_line(LogLevel level, std::string_view message) {
+  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+}  // namespace braid

@@ -1,0 +1,69 @@
+# braid_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): a static library with the project's
+# warnings; includes are spelled from the root ("engine/ir/graph.h").
+function(braid_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_link_libraries(${name} PUBLIC ${arg_PUBLIC} Threads::Threads PRIVATE ${arg_PRIVATE})
+endfunction()
+
+# braid_proto(NAME PROTOS... [GRPC] [DEPENDS libs...]): generated code as a library; headers are
+# included as "proto/x.pb.h".
+function(braid_proto name)
+  cmake_parse_arguments(arg "GRPC" "" "PROTOS;DEPENDS" ${ARGN})
+  set(out ${CMAKE_BINARY_DIR}/gen/proto)
+  file(MAKE_DIRECTORY ${out})
+  set(sources)
+  foreach(proto ${arg_PROTOS})
+    get_filename_component(stem ${proto} NAME_WE)
+    set(produced ${out}/${stem}.pb.cc ${out}/${stem}.pb.h)
+    set(args --cpp_out=${CMAKE_BINARY_DIR}/gen)
+    if(arg_GRPC)
+      list(APPEND produced ${out}/${stem}.grpc.pb.cc ${out}/${stem}.grpc.pb.h)
+      list(APPEND args --grpc_out=${CMAKE_BINARY_DIR}/gen --plugin=protoc-gen-grpc=${BRAID_GRPC_CPP_PLUGIN})
+    endif()
+    add_custom_command(
+      OUTPUT ${produced}
+      COMMAND ${BRAID_PROTOC} -I ${CMAKE_SOURCE_DIR} ${args} ${CMAKE_SOURCE_DIR}/proto/${proto}
+      DEPENDS ${CMAKE_SOURCE_DIR}/proto/${proto}
+      VERBATIM)
+    list(APPEND sources ${produced})
+  endforeach()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/gen)
+  target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${arg_DEPENDS} Threads::Threads)
+  if(arg_GRPC)
+    target_link_libraries(${name} PUBLIC gRPC::grpc++)
+  endif()
+endfunction()
+
+# braid_test(NAME SOURCES... LIBS libs... [LABELS labels...] [TIMEOUT seconds]): one GoogleTest binary whose
+# cases CTest lists one by one. The default label is "unit".
+include(GoogleTest)
+function(braid_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE
+    BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BRAID_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# braid_bench(NAME SOURCES... LIBS libs...): a benchmark program under bench/.
+function(braid_bench name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+endfunction()

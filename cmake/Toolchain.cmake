@@ -1,0 +1,18 @@
+# Compiler launcher, linker and sanitizers. Sets nothing that a preset could not override.
+find_program(BRAID_CCACHE ccache)
+if(BRAID_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${BRAID_CCACHE})
+endif()
+
+find_program(BRAID_MOLD mold)
+if(BRAID_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(BRAID_SANITIZE)
+  add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${BRAID_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
