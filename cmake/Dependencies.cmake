@@ -11,8 +11,14 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(Eigen3 CONFIG REQUIRED)
-find_package(dnnl CONFIG REQUIRED)
 find_package(OpenMP REQUIRED)
+
+# Debian's dnnl-config.cmake asks for OpenCL's headers, which oneDNN's CPU engine does not need.
+find_path(BRAID_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(BRAID_DNNL_LIBRARY dnnl REQUIRED)
+add_library(braid_dnnl INTERFACE)
+target_include_directories(braid_dnnl SYSTEM INTERFACE ${BRAID_DNNL_INCLUDE})
+target_link_libraries(braid_dnnl INTERFACE ${BRAID_DNNL_LIBRARY} OpenMP::OpenMP_CXX)
 
 set(BRAID_PROTOC ${Protobuf_PROTOC_EXECUTABLE})
 find_program(BRAID_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
