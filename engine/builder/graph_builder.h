@@ -1,0 +1,121 @@
+// Writes GraphDefs from C++: nodes with TensorFlow's op names and attributes, name scopes, and annotations of streams, colocation and devices.
+// What it writes is a plain GraphDef that the importer loads and other tools read; annotations are attributes (`_stream_id` int,
+// `_include_grad` bool, `_class` "loc:@name") and the node's device field.
+//
+//   GraphBuilder b;
+//   auto x = b.placeholder("x", DType::Float32, {-1, 784});
+//   { StreamScope s(b, 1); h = b.relu(b.add(b.matmul(x, w), bias)); }
+//
+// Thread rule: one thread. Throws: InvalidArgument (duplicate explicit name, scope misuse, stream id < 0).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/init.h"
+#include "engine/ir/attr.h"
+
+namespace braid {
+
+class GraphDef;
+
+/// One output of a node of the graph that is being built.
+struct Output {
+  std::string node;
+  int index = 0;
+  std::string name() const { return index == 0 ? node : node + ":" + std::to_string(index); }
+};
+
+struct VariableOptions {
+  InitSpec init;
+  bool trainable = true;
+  bool sparse = false;  // an embedding table: rows are read by ResourceGather and updated by rows
+};
+
+class GraphBuilder {
+ public:
+  GraphBuilder();
+  ~GraphBuilder();
+
+  /// Adds a node and gives its output 0. `name` is made unique inside the name scopes; empty takes the op's name.
+  Output op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs = {}, const std::string& name = {});
+  /// The node `output` also waits for `before`.
+  void control_dependency(const Output& before, const Output& node);
+
+  Output placeholder(const std::string& name, DType dtype, Shape shape);
+  Output constant(const Tensor& value, const std::string& name = {});
+  /// A VarHandleOp; its value is read with read(). Its initial value is made by base/init.h from (job seed, name) when the job starts:
+  /// attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
+  Output variable(const std::string& name, Shape shape, const VariableOptions& options);
+  Output read(const Output& handle);
+
+  // Short forms of common ops; everything else goes through op().
+  Output matmul(const Output& a, const Output& b, bool transpose_a = false, bool transpose_b = false);
+  Output add(const Output& a, const Output& b);
+  Output mul(const Output& a, const Output& b);
+  Output bias_add(const Output& x, const Output& bias);
+  Output relu(const Output& x);
+  Output reshape(const Output& x, const std::vector<std::int64_t>& shape);
+  Output concat(const std::vector<Output>& values, int axis);
+  Output gather(const Output& handle, const Output& indices);  // ResourceGather
+  Output reduce_mean(const Output& x, const std::vector<std::int64_t>& axes = {}, bool keep_dims = false);  // empty: all axes
+  /// relu(x W + b) or x W + b; makes variables "<name>/kernel" (Glorot uniform) and "<name>/bias" (zeros). `in` is x's last dimension.
+  Output dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out, bool with_relu);
+
+  /// The graph so far.
+  const GraphDef& graph() const;
+
+ private:
+  friend class NameScope;
+  friend class StreamScope;
+  friend class ColocateScope;
+  friend class DeviceScope;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Prefix "name/" for nodes and variables made in its life. Nests.
+class NameScope {
+ public:
+  NameScope(GraphBuilder& builder, const std::string& name);
+  ~NameScope();
+  NameScope(const NameScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+};
+
+/// Compute stream for nodes made in its life; the innermost wins. Their backward nodes follow unless include_grad is false.
+class StreamScope {
+ public:
+  StreamScope(GraphBuilder& builder, int stream, bool include_grad = true);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+};
+
+/// Nodes made in its life take the target node's stream; beats StreamScope.
+class ColocateScope {
+ public:
+  ColocateScope(GraphBuilder& builder, const Output& target);
+  ~ColocateScope();
+  ColocateScope(const ColocateScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+};
+
+class DeviceScope {
+ public:
+  DeviceScope(GraphBuilder& builder, const std::string& device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+};
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+// One bound copy of a Program: its arena, events, prepared kernels and slots for up to k steps in flight. Steps are started in order and end in
+// order. Results, errors and metrics of a step come back with the step's number.
+// Thread rule: one thread starts steps, one (the same or another) finishes them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/wait_context.h"
+#include "engine/exec/runtime.h"
+#include "engine/ops/op.h"
+
+namespace braid {
+
+class Program;
+
+struct StepRequest {
+  StepParams params;
+  /// In the order of the program's feeds; types and shapes must be the feeds'. The memory is read in place and held until the step is done.
+  std::vector<Tensor> feeds;
+  /// Released when the step is done, e.g. the staged batch that the feeds point into.
+  std::shared_ptr<void> keep_alive;
+};
+
+struct StepResult {
+  std::uint64_t step = 0;
+  std::vector<Tensor> fetches;  // in the order of the program's fetches; copies that the caller owns
+  double seconds = 0;           // from the step's first issue to its last completion
+};
+
+class Instance {
+ public:
+  /// Makes variables in the runtime's store (zeroed when new), prepares all kernels, allocates everything: a step allocates nothing.
+  Instance(std::shared_ptr<const Program> program, Runtime& runtime);
+  /// Waits for steps in flight (bounded), logs what does not end.
+  ~Instance();
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  /// Issues one step. Blocks while as many steps as the program allows are in flight and unfinished.
+  /// `wait` bounds this call and every wait inside the step.
+  void start(StepRequest request, const WaitContext& wait);
+  /// Waits for the oldest unfinished step. Throws a fresh exception of the step's first error, with node, op and stream in its text; the
+  /// steps behind it in flight are cancelled and dropped, and `in_flight()` is 0 afterwards.
+  StepResult finish(const WaitContext& wait);
+  /// start + finish. REQUIRES: in_flight() == 0.
+  StepResult run(StepRequest request, const WaitContext& wait);
+  int in_flight() const;
+  const Program& program() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid

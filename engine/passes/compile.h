@@ -1,0 +1,53 @@
+// From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this folder) in order.
+//   prune -> shapes for the feeds -> fold -> place -> order variable accesses -> streams -> events -> memory -> cross-step waits -> segments -> verify
+// Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options give the same Program.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace braid {
+
+class Program;
+
+/// Names are those of job files and DESIGN. AUTO takes the candidate with the least predicted step time.
+enum class StreamPolicy { None, User, Embedding, Full, Cost, Auto };
+std::optional<StreamPolicy> stream_policy_from_name(std::string_view name);  // "NONE", "USER", ...
+std::string_view stream_policy_name(StreamPolicy policy);
+
+struct StreamOptions {
+  int count = 1;  // compute streams
+  StreamPolicy policy = StreamPolicy::Auto;
+  bool keep_all_events = false;  // no elimination, for comparison and for finding faults
+  bool grad_follows_forward = true;
+};
+
+struct FeedSpec {
+  std::string name;  // a Placeholder's name, or any value that is fed instead of computed
+  DType dtype = DType::Float32;
+  Shape shape;  // static
+};
+
+struct CompileRequest {
+  std::vector<FeedSpec> feeds;
+  std::vector<std::string> fetches;  // value names whose results come back
+  std::vector<std::string> targets;  // nodes that run for their effect
+};
+
+struct CompileOptions {
+  StreamOptions streams;
+  int steps_in_flight = 2;
+  bool verify = true;
+  bool deterministic = true;
+};
+
+/// Throws: InvalidArgument (unknown feed or fetch, a stream id out of range with the node's name, shapes that do not fit, writes of a
+/// variable left unordered, an op without a kernel), Internal (verify found an unordered pair: both nodes are named).
+std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest& request, const CompileOptions& options);
+
+}  // namespace braid
