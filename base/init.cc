@@ -12,8 +12,9 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kLanes = 16;              // Philox blocks computed side by side
-constexpr std::size_t kChunk = 4 * kLanes * 4;  // elements of one pass through the stack buffers
+constexpr std::size_t kLanes =
+    32;  // Philox blocks computed side by side; fewer would be unrolled, not made vectors
+constexpr std::size_t kChunk = 8 * kLanes;  // elements of one pass through the stack buffers
 
 std::uint64_t mix(std::uint64_t x) {  // the finaliser of SplitMix64 (Steele, Lea, Flood 2014)
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -51,6 +52,14 @@ void philox_lanes(RngKey key, std::uint64_t first_block, std::uint32_t* __restri
   }
 }
 
+/// The same for one block: for short runs, such as a row of a table.
+void philox_block(RngKey key, std::uint64_t block, std::uint32_t* out) {
+  const PhiloxCounter words =
+      philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
+                 {static_cast<std::uint32_t>(key.value), static_cast<std::uint32_t>(key.value >> 32)});
+  std::copy(words.begin(), words.end(), out);
+}
+
 /// Calls sink(offset, bits, n) for consecutive pieces of [first, first + count), n <= kChunk.
 template <class Sink>
 void for_each_chunk(RngKey key, std::uint64_t first, std::size_t count, Sink sink) {
@@ -59,8 +68,10 @@ void for_each_chunk(RngKey key, std::uint64_t first, std::size_t count, Sink sin
     const std::uint64_t element = first + done;
     const std::size_t skip = element % 4;
     const std::size_t n = std::min(count - done, kChunk - skip);
-    for (std::size_t made = 0; made < skip + n; made += 4 * kLanes)
+    std::size_t made = 0;
+    for (; made + kLanes < skip + n; made += 4 * kLanes)
       philox_lanes(key, element / 4 + made / 4, bits + made);
+    for (; made < skip + n; made += 4) philox_block(key, element / 4 + made / 4, bits + made);
     sink(done, bits + skip, n);
     done += n;
   }

@@ -1,0 +1,275 @@
+#include "base/optim.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+#include "base/init.h"
+
+namespace braid {
+namespace {
+
+/// The formulas of base/optim.h once more, for one element, in double.
+struct Reference {
+  OptimizerSpec spec;
+  double w = 0;
+  double slot[2] = {0, 0};
+
+  void update(const UpdateParams& p, double gradient) {
+    const double g = gradient * p.grad_scale, lr = p.learning_rate, t = static_cast<double>(p.step) + 1;
+    w -= lr * spec.weight_decay * w;
+    switch (spec.kind) {
+      case OptimizerKind::Sgd:
+        w -= lr * g;
+        break;
+      case OptimizerKind::Momentum:
+        slot[0] = spec.momentum * slot[0] + g;
+        w -= lr * (spec.nesterov ? g + spec.momentum * slot[0] : slot[0]);
+        break;
+      case OptimizerKind::Adagrad:
+        slot[0] += g * g;
+        w -= lr * g / std::sqrt(slot[0]);
+        break;
+      case OptimizerKind::Adam: {
+        const double b1 = spec.beta1, b2 = spec.beta2;
+        slot[0] += (1 - b1) * (g - slot[0]);
+        slot[1] += (1 - b2) * (g * g - slot[1]);
+        w -= lr * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * slot[0] /
+             (std::sqrt(slot[1]) + spec.epsilon);
+      }
+    }
+  }
+};
+
+/// A run of float32 weights with its slots.
+struct Variable {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> slots;
+
+  Variable(const OptimizerSpec& spec, std::vector<float> initial) : weights(std::move(initial)) {
+    for (const SlotSpec& s : optimizer_slots(spec)) slots.emplace_back(weights.size(), s.initial_value);
+  }
+  void update(const OptimizerSpec& spec, const UpdateParams& params, const std::vector<float>& gradient,
+              std::size_t begin, std::size_t end) {
+    std::vector<float*> at;
+    for (auto& s : slots) at.push_back(s.data() + begin);
+    apply_update(spec, params, std::span(weights).subspan(begin, end - begin),
+                 std::span(gradient).subspan(begin, end - begin), at);
+  }
+};
+
+std::vector<float> normals(std::size_t n, std::uint64_t step) {
+  std::vector<float> out(n);
+  fill_normal01(make_rng_key(11, "values", step), 0, out);
+  return out;
+}
+
+std::vector<OptimizerSpec> all_specs() {
+  std::vector<OptimizerSpec> specs;
+  for (float decay : {0.0F, 0.01F}) {
+    for (auto kind :
+         {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam})
+      specs.push_back({.kind = kind, .weight_decay = decay});
+    specs.push_back({.kind = OptimizerKind::Momentum, .nesterov = true, .weight_decay = decay});
+  }
+  return specs;
+}
+
+TEST(OptimTest, FollowsTheDoubleReferenceOverManySteps) {
+  constexpr std::size_t kSize = 37;  // a vector body and a remainder
+  for (const OptimizerSpec& spec : all_specs()) {
+    SCOPED_TRACE(std::string(optimizer_name(spec.kind)) + (spec.nesterov ? " nesterov" : ""));
+    Variable run(spec, normals(kSize, 1000));
+    std::vector<Reference> reference(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) {
+      reference[i] = {spec, run.weights[i]};
+      for (std::size_t k = 0; k < run.slots.size(); ++k) reference[i].slot[k] = run.slots[k][i];
+    }
+    for (std::uint64_t step = 0; step < 100; ++step) {
+      const UpdateParams params{.learning_rate = 0.02F, .grad_scale = 0.5F, .step = step};
+      const auto gradient = normals(kSize, step);
+      run.update(spec, params, gradient, 0, kSize);
+      for (std::size_t i = 0; i < kSize; ++i) {
+        reference[i].update(params, gradient[i]);
+        ASSERT_NEAR(run.weights[i], reference[i].w, 1e-5) << "step " << step << ", element " << i;
+        for (std::size_t k = 0; k < run.slots.size(); ++k)
+          ASSERT_NEAR(run.slots[k][i], reference[i].slot[k], 1e-5 * (1 + std::abs(reference[i].slot[k])));
+      }
+    }
+  }
+}
+
+// With a constant gradient m = g (1 - b1^t) and v = g^2 (1 - b2^t), so every step of Adam is lr * sign(g).
+TEST(OptimTest, AdamWithAConstantGradientMovesByItsLearningRate) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Adam, .epsilon = 1e-12F};
+  Variable run(spec, {1.0F, 1.0F});
+  for (std::uint64_t step = 0; step < 50; ++step)
+    run.update(spec, {.learning_rate = 0.001F, .step = step}, {3, -0.01F}, 0, 2);
+  EXPECT_NEAR(run.weights[0], 1 - 0.05, 50 * 0x1p-24 + 1e-7);  // a rounding a step
+  EXPECT_NEAR(run.weights[1], 1 + 0.05, 50 * 0x1p-23 + 1e-7);
+}
+
+// By hand: g = 2 then -1, lr 0.1, b1 0.5, b2 0.75, eps 0. t = 1: m = 1, v = 1, lr_t = 0.1 * 0.5 / 0.5;
+// t = 2: m = 0, v = 1. The second step does not move the weight.
+TEST(OptimTest, AdamFollowsAHandComputedTrajectory) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Adam, .beta1 = 0.5F, .beta2 = 0.75F, .epsilon = 0};
+  Variable run(spec, {1.0F});
+  run.update(spec, {.learning_rate = 0.1F, .step = 0}, {2}, 0, 1);
+  EXPECT_FLOAT_EQ(run.weights[0], 0.9F);
+  EXPECT_FLOAT_EQ(run.slots[0][0], 1);
+  EXPECT_FLOAT_EQ(run.slots[1][0], 1);
+  run.update(spec, {.learning_rate = 0.1F, .step = 1}, {-1}, 0, 1);
+  EXPECT_FLOAT_EQ(run.weights[0], 0.9F);
+  EXPECT_FLOAT_EQ(run.slots[0][0], 0);
+  EXPECT_FLOAT_EQ(run.slots[1][0], 1);
+}
+
+// SGD on f(w) = w^2 / 2 contracts by (1 - lr) a step; heavy ball has its own two-term recurrence.
+TEST(OptimTest, SgdAndMomentumFollowTheirClosedFormsOnAParabola) {
+  const OptimizerSpec sgd{.kind = OptimizerKind::Sgd},
+      heavy{.kind = OptimizerKind::Momentum, .momentum = 0.5F};
+  Variable a(sgd, {1.0F}), b(heavy, {1.0F});
+  double previous = 1, current = 1;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    a.update(sgd, {.learning_rate = 0.1F, .step = step}, {a.weights[0]}, 0, 1);
+    b.update(heavy, {.learning_rate = 0.1F, .step = step}, {b.weights[0]}, 0, 1);
+    const double next = current - 0.1 * current + 0.5 * (current - previous);
+    previous = current;
+    current = next;
+  }
+  EXPECT_NEAR(a.weights[0], std::pow(0.9, 20), 1e-6);
+  EXPECT_NEAR(b.weights[0], current, 1e-6);
+}
+
+TEST(OptimTest, AdagradWithAConstantGradientSumsInverseRoots) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Adagrad, .initial_accumulator = 0.0F};
+  Variable run(spec, {0.0F});
+  double expected = 0;
+  for (std::uint64_t step = 0; step < 30; ++step) {
+    run.update(spec, {.learning_rate = 0.1F, .step = step}, {5}, 0, 1);
+    expected -= 0.1 / std::sqrt(step + 1.0);
+  }
+  EXPECT_NEAR(run.weights[0], expected, 1e-6);
+}
+
+TEST(OptimTest, AnySplitGivesTheSameBits) {
+  constexpr std::size_t kSize = 103;
+  for (const OptimizerSpec& spec : all_specs()) {
+    SCOPED_TRACE(optimizer_name(spec.kind));
+    Variable whole(spec, normals(kSize, 1)), parts(spec, normals(kSize, 1));
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      const UpdateParams params{.learning_rate = 0.1F, .grad_scale = 0.3F, .step = step};
+      const auto gradient = normals(kSize, step + 10);
+      whole.update(spec, params, gradient, 0, kSize);
+      for (std::size_t at = 0; at < kSize; at += step + 1)
+        parts.update(spec, params, gradient, at, std::min(at + step + 1, kSize));
+    }
+    EXPECT_EQ(std::memcmp(whole.weights.data(), parts.weights.data(), kSize * sizeof(float)), 0);
+    for (std::size_t k = 0; k < whole.slots.size(); ++k)
+      EXPECT_EQ(std::memcmp(whole.slots[k].data(), parts.slots[k].data(), kSize * sizeof(float)), 0);
+  }
+}
+
+TEST(OptimTest, AdamsLearningRateTendsToThePlainOne) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Adam};
+  EXPECT_NEAR(effective_learning_rate(spec, {.learning_rate = 1, .step = 0}), std::sqrt(0.001) / 0.1, 1e-5);
+  EXPECT_NEAR(effective_learning_rate(spec, {.learning_rate = 1, .step = 999}),
+              std::sqrt(1 - std::pow(double{0.999F}, 1000)), 1e-6);
+  EXPECT_FLOAT_EQ(effective_learning_rate(spec, {.learning_rate = 1, .step = std::uint64_t{1} << 40}), 1);
+  EXPECT_FLOAT_EQ(effective_learning_rate({.kind = OptimizerKind::Sgd}, {.learning_rate = 0.3F}), 0.3F);
+}
+
+TEST(OptimTest, WithoutDecayAWeightWithoutGradientKeepsItsBits) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Sgd};
+  Variable run(spec, {-0.0F, INFINITY, 1e-42F});
+  run.update(spec, {}, {0, 0, 0}, 0, 3);
+  EXPECT_TRUE(std::signbit(run.weights[0]) && run.weights[0] == 0);
+  EXPECT_EQ(run.weights[1], INFINITY);
+  EXPECT_EQ(run.weights[2], 1e-42F);
+}
+
+TEST(OptimTest, RefusesRunsThatDoNotFit) {
+  std::vector<float> w(4), g(3), m(4);
+  float* slots[] = {m.data()};
+  try {
+    apply_update({.kind = OptimizerKind::Momentum}, {}, w, g, slots);
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(e.message(), "[MOMENTUM] 4 weights need as many gradients and 1 slots, got 3 and 1");
+  }
+  EXPECT_THROW(apply_update({.kind = OptimizerKind::Adam}, {}, w, w, slots), InvalidArgument);
+  EXPECT_THROW(optimizer_slots({.kind = static_cast<OptimizerKind>(9)}), InvalidArgument);
+}
+
+/// raw_data (field 9) of an ONNX TensorProto, or its float_data (field 4); both are length-delimited.
+std::vector<float> read_onnx_floats(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  for (std::size_t at = 0; at + 1 < bytes.size();) {
+    const int field = bytes[at] >> 3, wire = bytes[at] & 7;
+    const auto value = static_cast<unsigned char>(bytes[at + 1]);
+    at += 2;
+    if (wire != 2) continue;
+    if (field == 9 || field == 4) {
+      std::vector<float> out(value / sizeof(float));
+      std::memcpy(out.data(), bytes.data() + at, value);
+      return out;
+    }
+    at += value;
+  }
+  ADD_FAILURE() << "no floats in " << file;
+  return {};
+}
+
+/// One variable of an ONNX training case: file numbers of X, G and the slots, in and out. ONNX adds norm * X
+/// to the gradient.
+void check_onnx_case(const std::string& name, OptimizerSpec spec, UpdateParams params, float norm,
+                     std::vector<int> inputs, std::vector<int> outputs) {
+  const auto folder =
+      std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/onnx_cases" / name / "test_data_set_0";
+  auto load = [&](const char* kind, int number) {
+    return read_onnx_floats(folder / (std::string(kind) + "_" + std::to_string(number) + ".pb"));
+  };
+  Variable run(spec, load("input", inputs[0]));
+  auto gradient = load("input", inputs[1]);
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += norm * run.weights[i];
+  for (std::size_t k = 0; k < run.slots.size(); ++k) run.slots[k] = load("input", inputs[2 + k]);
+  run.update(spec, params, gradient, 0, gradient.size());
+  std::vector<std::vector<float>> got{run.weights};
+  got.insert(got.end(), run.slots.begin(), run.slots.end());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    const auto expected = load("output", outputs[k]);
+    ASSERT_EQ(got[k].size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(got[k][i], expected[i], 1e-5 * (1 + std::abs(expected[i])));
+  }
+}
+
+bool have_onnx_cases() {
+  return std::filesystem::exists(BRAID_SOURCE_DIR "/../shared/data/onnx_cases/manifest.json");
+}
+
+// ONNX's Adam does not correct the bias at T = 0, so the plain rate is chosen to give lr_t = R. The expected
+// values were computed with epsilon 0.01 (the model file leaves the attribute out).
+TEST(OptimTest, AgreesWithOnnxAdam) {
+  if (!have_onnx_cases()) GTEST_SKIP() << "../shared/data/onnx_cases is missing";
+  const OptimizerSpec spec{.kind = OptimizerKind::Adam, .beta1 = 0.95F, .beta2 = 0.85F, .epsilon = 0.01F};
+  const float rate = 0.1F * (1 - 0.95F) / std::sqrt(1 - 0.85F);
+  check_onnx_case("test_adam_multiple", spec, {.learning_rate = rate}, 0.001F, {2, 4, 6, 8}, {0, 2, 4});
+  check_onnx_case("test_adam_multiple", spec, {.learning_rate = rate}, 0.001F, {3, 5, 7, 9}, {1, 3, 5});
+}
+
+TEST(OptimTest, AgreesWithOnnxNesterovMomentum) {
+  if (!have_onnx_cases()) GTEST_SKIP() << "../shared/data/onnx_cases is missing";
+  const OptimizerSpec spec{.kind = OptimizerKind::Momentum, .momentum = 0.95F, .nesterov = true};
+  check_onnx_case("test_nesterov_momentum", spec, {.learning_rate = 0.1F}, 0.01F, {2, 3, 4}, {0, 1});
+}
+
+}  // namespace
+}  // namespace braid
