@@ -1,0 +1,51 @@
+// What CPU kernels are made of: vector clones of loops, the fixed grain of parallel loops, and a prepared
+// kernel around a loop. Borders of blocks depend on shapes only, never on the pool's width, so the bits do
+// not either.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "engine/ops/op.h"
+
+// Put in front of a function with a hot loop: it is compiled for AVX-512, AVX2 and the baseline, and the
+// loader picks one. What the loop calls must be inlined into it (BRAID_INLINE), or it stays at the baseline.
+// Loops keep their bits on every choice because the kernel files are compiled with -ffp-contract=off. Off
+// under sanitizers, whose runtimes are not up yet when the loader resolves.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define BRAID_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define BRAID_VECTOR_CLONES
+#endif
+#define BRAID_INLINE __attribute__((always_inline)) inline
+
+namespace braid {
+
+/// Elements of an elementwise block: 128 KiB of float32, some microseconds at memory speed.
+inline constexpr std::int64_t kElementGrain = 32768;
+
+/// Rows a block when a row costs `row_elements` element operations: whole rows, about kElementGrain elements.
+inline std::int64_t row_grain(std::int64_t row_elements) {
+  return row_elements >= kElementGrain ? 1 : kElementGrain / (row_elements > 0 ? row_elements : 1);
+}
+
+/// A kernel that runs body(args, begin, end) over blocks of [0, count). The body is copied into the kernel.
+template <class Body>
+PreparedKernel parallel_kernel(const PrepareContext& c, std::int64_t count, std::int64_t grain, Body body) {
+  PreparedKernel kernel;
+  kernel.run = [pool = &c.pool, count, grain, body = std::move(body)](const KernelArgs& args) {
+    pool->parallel_range(count, grain, [&](std::int64_t begin, std::int64_t end) { body(args, begin, end); });
+  };
+  return kernel;
+}
+
+/// A kernel that runs body(args) on the stream's thread.
+template <class Body>
+PreparedKernel serial_kernel(Body body) {
+  PreparedKernel kernel;
+  kernel.run = std::move(body);
+  return kernel;
+}
+
+}  // namespace braid
