@@ -3,6 +3,7 @@
 // Thread rule: copies share the memory; writers must be alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>

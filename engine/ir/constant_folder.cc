@@ -1,0 +1,98 @@
+#include "engine/ir/constant_folder.h"
+
+#include <algorithm>
+
+namespace braid {
+
+namespace {
+
+bool is_pure(const OpDef& op) {
+  // PlaceholderWithDefault looks like a view of a constant, but a feed may replace it.
+  return !op.stateful && !op.side_effect && op.lane == Lane::Compute && op.name != "PlaceholderWithDefault" &&
+         std::all_of(op.handles.begin(), op.handles.end(),
+                     [](Access access) { return access == Access::None; });
+}
+
+bool reads_shape_only(const OpDef& op, std::size_t input) {
+  return std::find(op.shape_only.begin(), op.shape_only.end(), static_cast<int>(input)) !=
+         op.shape_only.end();
+}
+
+bool inputs_known(const OpDef& op, std::span<const OutputInfo> inputs,
+                  std::span<const Tensor* const> values) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (values[i]) continue;
+    if (!reads_shape_only(op, i) || !inputs[i].shape.is_static()) return false;
+  }
+  return !inputs.empty();
+}
+
+std::size_t bytes_of(const OutputInfo& info) {
+  return dtype_size(info.dtype) * static_cast<std::size_t>(info.shape.elements());
+}
+
+bool has_plain_static_outputs(const Node& node) {
+  return std::all_of(node.outputs.begin(), node.outputs.end(), [](const OutputInfo& info) {
+    return dtype_size(info.dtype) != 0 && info.shape.is_static();
+  });
+}
+
+// All outputs as views of known inputs; empty when some output is not one.
+std::vector<Tensor> fold_views(const Node& node, std::span<const Tensor* const> values) {
+  std::vector<Tensor> outputs(node.outputs.size());
+  for (const auto& [output, input] : node.op->views) {
+    const auto o = static_cast<std::size_t>(output);
+    const Tensor* value = values[static_cast<std::size_t>(input)];
+    if (!value || !node.outputs[o].shape.is_static()) return {};
+    outputs[o] = value->reshaped(node.outputs[o].shape);
+  }
+  const bool complete =
+      std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.defined(); });
+  return complete ? outputs : std::vector<Tensor>{};
+}
+
+}  // namespace
+
+std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const OutputInfo> inputs,
+                                         std::span<const Tensor* const> values) {
+  const OpDef& op = *node.op;
+  if (node.outputs.empty() || !is_pure(op) || !inputs_known(op, inputs, values)) return {};
+  if (!op.views.empty()) return fold_views(node, values);
+  if (!op.cpu || !has_plain_static_outputs(node)) return {};
+  std::size_t total = 0;
+  for (const OutputInfo& info : node.outputs) total += bytes_of(info);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!values[i]) continue;
+    if (values[i]->dtype() == DType::String) return {};
+    total += values[i]->bytes();
+  }
+  if (total > kMaxBytes) return {};
+  return run_kernel(node, inputs, values);
+}
+
+std::vector<Tensor> ConstantFolder::run_kernel(const Node& node, std::span<const OutputInfo> inputs,
+                                               std::span<const Tensor* const> values) {
+  const PrepareContext context{node, inputs, node.outputs, values, pool_, services_};
+  const PreparedKernel kernel = node.op->cpu(context);
+  if (!kernel.run) return {};
+
+  std::vector<void*> input_pointers;
+  for (const Tensor* value : values) {
+    // Kernels take inputs as void* for the sake of variables; they do not write other inputs.
+    input_pointers.push_back(value ? const_cast<std::byte*>(value->raw()) : nullptr);
+  }
+  std::vector<Tensor> outputs;
+  std::vector<void*> output_pointers;
+  for (const OutputInfo& info : node.outputs) {
+    outputs.push_back(Tensor::zeros(info.dtype, info.shape));
+    output_pointers.push_back(outputs.back().raw());
+  }
+  const auto scratch = allocate_aligned(kernel.scratch_bytes);
+  const StepParams params;
+  const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(60));
+  kernel.run(
+      {input_pointers.data(), output_pointers.data(), scratch.get(), &params, &wait, StreamRef::host()});
+  return outputs;
+}
+
+}  // namespace braid

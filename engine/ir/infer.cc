@@ -1,0 +1,114 @@
+#include "engine/ir/infer.h"
+
+#include <map>
+#include <string>
+
+#include "base/error.h"
+#include "engine/ir/constant_folder.h"
+#include "engine/ops/op.h"
+
+namespace braid {
+
+namespace {
+
+Tensor integer_tensor(DType dtype, Shape shape, std::span<const std::int64_t> values) {
+  Tensor tensor(dtype, std::move(shape));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::Int64) {
+      tensor.data<std::int64_t>()[i] = values[i];
+    } else {
+      tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+    }
+  }
+  return tensor;
+}
+
+// The value of Shape, ShapeN, Size or Rank where the shape decides it; undefined elsewhere.
+Tensor shape_query(std::string_view op, DType out, const Shape& shape) {
+  if (out != DType::Int32 && out != DType::Int64) return {};
+  if (op == "Rank" && shape.has_rank()) {
+    const std::int64_t rank = shape.rank();
+    return integer_tensor(out, Shape{}, {&rank, 1});
+  }
+  if (!shape.is_static()) return {};
+  if (op == "Shape" || op == "ShapeN") return integer_tensor(out, Shape{shape.rank()}, shape.dims());
+  if (op == "Size") {
+    const std::int64_t count = shape.elements();
+    return integer_tensor(out, Shape{}, {&count, 1});
+  }
+  return {};
+}
+
+std::vector<Tensor> known_values(const Node& node, std::span<const OutputInfo> inputs,
+                                 std::span<const Tensor* const> values) {
+  const std::string& op = node.op->name;
+  if (op == "Const") {
+    const Attr* value = node.attrs.find("value");
+    const Tensor* tensor = value ? std::get_if<Tensor>(static_cast<const AttrValue_*>(value)) : nullptr;
+    return tensor ? std::vector<Tensor>{*tensor} : std::vector<Tensor>{};
+  }
+  if (op == "Shape" || op == "ShapeN" || op == "Size" || op == "Rank") {
+    std::vector<Tensor> outputs;
+    for (std::size_t i = 0; i < node.outputs.size() && i < inputs.size(); ++i) {
+      outputs.push_back(shape_query(op, node.outputs[i].dtype, inputs[i].shape));
+    }
+    return outputs;
+  }
+  return ConstantFolder().fold(node, inputs, values);
+}
+
+std::string at_node(const Node& node, const std::string& message) {
+  if (message.starts_with("[")) return message;
+  return "[" + node.op->name + "] node '" + node.name + "': " + message;
+}
+
+void infer_from_inputs(const Graph& graph, Node& node) {
+  std::vector<OutputInfo> inputs;
+  std::vector<const Tensor*> values;
+  inputs.reserve(node.inputs.size());
+  values.reserve(node.inputs.size());
+  for (const ValueRef input : node.inputs) {
+    inputs.push_back(graph.info(input));
+    values.push_back(graph.known_value(input));
+  }
+  InferContext context(node, inputs, values);
+  node.op->infer(context);
+  node.outputs = context.take_outputs();
+  node.known_values = known_values(node, inputs, values);
+}
+
+void apply_feed(const Graph& graph, Node& node, const FeedInfo& feed) {
+  OutputInfo& info = node.outputs[static_cast<std::size_t>(feed.value.output)];
+  Shape merged;
+  if (info.dtype != feed.dtype || !merge_shapes(info.shape, feed.shape, merged)) {
+    throw InvalidArgument("[" + node.op->name + "] node '" + node.name + "': feed '" +
+                          graph.value_name(feed.value) + "' is " + std::string(dtype_name(feed.dtype)) + " " +
+                          feed.shape.to_string() + ", the graph expects " +
+                          std::string(dtype_name(info.dtype)) + " " + info.shape.to_string());
+  }
+  info.shape = std::move(merged);
+  if (!node.known_values.empty()) node.known_values[static_cast<std::size_t>(feed.value.output)] = Tensor();
+}
+
+}  // namespace
+
+void infer_node(Graph& graph, NodeId id) {
+  Node& node = graph.mutable_node(id);
+  try {
+    infer_from_inputs(graph, node);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(at_node(node, error.message()));
+  }
+}
+
+void infer_graph(Graph& graph, std::span<const FeedInfo> feeds) {
+  std::multimap<NodeId, const FeedInfo*> feeds_by_node;
+  for (const FeedInfo& feed : feeds) feeds_by_node.emplace(feed.value.node, &feed);
+  for (const NodeId id : graph.topological_order()) {
+    infer_node(graph, id);
+    const auto [first, last] = feeds_by_node.equal_range(id);
+    for (auto it = first; it != last; ++it) apply_feed(graph, graph.mutable_node(id), *it->second);
+  }
+}
+
+}  // namespace braid
