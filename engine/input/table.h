@@ -1,0 +1,76 @@
+// Training data in memory, column by column, and the batches cut from it. Which rows make up batch t is a
+// pure function of (seed, t), so any thread can make any batch, a shuffle needs no state beyond its position,
+// and a restart goes on where the last consumed batch ended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/ir/tensor.h"
+#include "engine/staging/stage.h"
+
+namespace braid {
+
+struct TableColumn {
+  std::string name;
+  Tensor data;         // [rows, row shape...]
+  float scale = 1.0F;  // uint8 columns are delivered as float32 value * scale
+};
+
+struct Table {
+  std::vector<TableColumn> columns;
+  std::int64_t rows = 0;
+  std::int64_t skipped = 0;  // bad records that were left out
+  const TableColumn* find(const std::string& name) const;
+};
+
+struct BatchOptions {
+  std::int64_t global_batch = 1;  // rows a step over all workers
+  int rank = 0;                   // this worker takes the rank-th contiguous part of every global batch
+  int world = 1;
+  bool shuffle = true;
+  bool keep_remainder =
+      false;  // evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch
+  std::uint64_t seed = 0;
+};
+
+/// Cuts a table into batches. Thread rule: make() from any number of threads.
+class Batcher {
+ public:
+  /// `columns` are the names to deliver, in order. Throws: InvalidArgument (an unknown column, an empty
+  /// table, a table smaller than one global batch, a global batch that the workers cannot share evenly).
+  Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options);
+
+  std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  /// Type and shape of each delivered column for a batch of `rows`.
+  DType dtype(std::size_t column) const;
+  Shape shape(std::size_t column, std::int64_t rows) const;
+
+  /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
+  /// + 1>".
+  Batch make(std::uint64_t ticket);
+  std::int64_t rows_of(std::uint64_t ticket) const;
+
+  /// The ticket that a cursor points at. Throws: DataLoss when it is not one of ours.
+  static std::uint64_t ticket_of(const std::string& cursor);
+
+ private:
+  struct BlockPool;
+  std::shared_ptr<const std::vector<std::int64_t>> permutation(std::uint64_t epoch);
+
+  // Set once.
+  std::shared_ptr<const Table> table_;
+  std::vector<const TableColumn*> columns_;
+  BatchOptions options_;
+  std::int64_t batches_per_epoch_ = 0;
+  std::shared_ptr<BlockPool> pool_;
+
+  std::mutex mu_;
+  // Guarded by mu_: the row orders of the epochs in use (the current one and, near a border, the next).
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<const std::vector<std::int64_t>>>> permutations_;
+};
+
+}  // namespace braid
