@@ -1,0 +1,85 @@
+#include "launch/listed_cluster.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid::launch {
+namespace {
+
+[[noreturn]] void refuse(std::string_view where, std::string_view reason) {
+  throw InvalidArgument(fmt::format("[launch] {}: {}", where, reason));
+}
+
+bool single_task(TaskType type) { return type == TaskType::Chief || type == TaskType::Evaluator; }
+
+}  // namespace
+
+bool ListedCluster::lists(const Task& wanted) const {
+  const auto found = jobs.find(wanted.type);
+  return found != jobs.end() && found->second.contains(wanted.index);
+}
+
+void check_address(std::string_view address, std::string_view where) {
+  const std::size_t colon = address.rfind(':');
+  const bool bracketed = address.starts_with('[');
+  const std::string_view host = address.substr(0, colon);
+  if (colon == std::string_view::npos || (bracketed && !host.ends_with(']')))
+    refuse(where, fmt::format("address '{}' has no port; expected host:port", address));
+  if (!bracketed && host.find(':') != std::string_view::npos)
+    refuse(where, fmt::format("address '{}': an IPv6 host is written [host]:port", address));
+  if (host.empty() || host == "[]" || host.find_first_of(" \t\r\n/") != std::string_view::npos)
+    refuse(where, fmt::format("address '{}' has no valid host; expected host:port", address));
+  const std::optional<int> port = parse_int(address.substr(colon + 1), 1);
+  if (!port || *port > 65535)
+    refuse(where, fmt::format("address '{}': the port is not in 1..65535", address));
+}
+
+TaskType ListedClusterBuilder::job(std::string_view name, std::string_view where) {
+  const std::optional<TaskType> type = task_type_from_name(name);
+  if (!type)
+    refuse(where, fmt::format("unknown job '{}'; known are chief (or master), worker, ps, evaluator", name));
+  const auto [entry, added] = job_names_.emplace(*type, name);
+  if (!added && entry->second != name)
+    refuse(where, fmt::format("both '{}' and '{}' are listed; they are one job", entry->second, name));
+  return *type;
+}
+
+void ListedClusterBuilder::add(const Task& task, std::string_view address, const std::string& where) {
+  check_address(address, where);
+  const auto [place, free] = place_of_address_.emplace(address, where);
+  if (!free) refuse(where, fmt::format("address '{}' is also {}", address, place->second));
+  ClusterSpec::Job& job = cluster_.jobs[task.type];
+  if (!job.emplace(task.index, address).second)
+    refuse(where, fmt::format("{} is listed twice", task_name(task)));
+  if (single_task(task.type) && job.size() > 1)
+    refuse(where, fmt::format("a cluster has at most one {}", job_name(task.type)));
+}
+
+ListedCluster ListedClusterBuilder::finish(std::string_view where) {
+  const auto& jobs = cluster_.jobs;
+  if (!cluster_.partial && jobs.contains(TaskType::Ps) && !jobs.contains(TaskType::Chief) &&
+      !jobs.contains(TaskType::Worker))
+    refuse(where, "servers are listed, but no worker and no chief");
+  for (const TaskType type : {TaskType::Worker, TaskType::Ps}) {
+    const auto job = jobs.find(type);
+    if (job != jobs.end() && job->second.rbegin()->first != static_cast<int>(job->second.size()) - 1)
+      cluster_.partial = true;
+  }
+  return std::move(cluster_);
+}
+
+void check_membership(const ListedCluster& cluster, const Task& task, std::string_view where) {
+  if (single_task(task.type) && task.index != 0)
+    refuse(where, fmt::format("{}: a cluster has at most one {}", task_name(task), job_name(task.type)));
+  if (cluster.lists(task) || cluster.partial || task.type == TaskType::Evaluator) return;
+  const auto job = cluster.jobs.find(task.type);
+  if (job == cluster.jobs.end())
+    refuse(where, fmt::format("{}: the cluster lists no {}", task_name(task), job_name(task.type)));
+  refuse(where, fmt::format("{}: the index is out of range, the cluster lists {} of that job",
+                            task_name(task), job->second.size()));
+}
+
+}  // namespace braid::launch
