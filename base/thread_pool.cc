@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/error.h"
 
 namespace braid {
@@ -128,8 +129,7 @@ void ThreadPool::parallel_for(std::int64_t blocks, FunctionRef<void(std::int64_t
     std::erase(impl_->jobs, &job);
     if (job.helpers.load() != 0) {
       lock.unlock();
-      for (int i = 0; i < kSpins && job.helpers.load(std::memory_order_relaxed) != 0; ++i)
-        __builtin_ia32_pause();
+      for (int i = 0; i < kSpins && job.helpers.load(std::memory_order_relaxed) != 0; ++i) cpu_relax();
       lock.lock();
       job.no_helper.wait(lock, [&] { return job.helpers.load() == 0; });
     }
