@@ -1,0 +1,90 @@
+#include "tests/engine/ops/op_cases.h"
+
+#include "base/init.h"
+#include "engine/ops/common/dispatch.h"
+
+namespace braid::testing {
+
+#define BRAID_OP_CASES(stem) void cases_##stem(OpCaseTable& table);
+#include "tests/engine/ops/op_cases.def"
+#undef BRAID_OP_CASES
+
+const std::vector<OpCase>& OpCaseTable::of(const std::string& op) const {
+  static const std::vector<OpCase> none;
+  auto it = cases_.find(op);
+  return it == cases_.end() ? none : it->second;
+}
+
+const OpCaseTable& all_op_cases() {
+  static const OpCaseTable table = [] {
+    OpCaseTable t;
+#define BRAID_OP_CASES(stem) cases_##stem(t);
+#include "tests/engine/ops/op_cases.def"
+#undef BRAID_OP_CASES
+    return t;
+  }();
+  return table;
+}
+
+namespace {
+
+template <class T>
+Tensor tensor_of(Shape shape, std::initializer_list<T> values) {
+  return Tensor::from<T>(std::move(shape), {values.begin(), values.size()});
+}
+
+}  // namespace
+
+Tensor f64(Shape shape, std::initializer_list<double> values) { return tensor_of(std::move(shape), values); }
+Tensor f32(Shape shape, std::initializer_list<float> values) { return tensor_of(std::move(shape), values); }
+Tensor i32(Shape shape, std::initializer_list<std::int32_t> values) {
+  return tensor_of(std::move(shape), values);
+}
+Tensor i64(Shape shape, std::initializer_list<std::int64_t> values) {
+  return tensor_of(std::move(shape), values);
+}
+Tensor bools(Shape shape, std::initializer_list<bool> values) { return tensor_of(std::move(shape), values); }
+
+Tensor axes(std::initializer_list<std::int32_t> values) {
+  return i32({static_cast<std::int64_t>(values.size())}, values);
+}
+
+Tensor random_f64(Shape shape, std::uint64_t seed, double low, double high) {
+  Tensor t(DType::Float64, std::move(shape));
+  std::vector<float> uniform(static_cast<std::size_t>(t.elements()));
+  fill_uniform01(RngKey{seed}, 0, uniform);
+  for (std::size_t i = 0; i < uniform.size(); ++i) t.data<double>()[i] = low + (high - low) * uniform[i];
+  return t;
+}
+
+Tensor random_i64(Shape shape, std::uint64_t seed, std::int64_t low, std::int64_t high) {
+  Tensor t(DType::Int64, std::move(shape));
+  std::vector<std::uint32_t> bits(static_cast<std::size_t>(t.elements()));
+  fill_bits(RngKey{seed}, 0, bits);
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    t.data<std::int64_t>()[i] =
+        low + static_cast<std::int64_t>(bits[i] % static_cast<std::uint64_t>(high - low));
+  return t;
+}
+
+Tensor converted(const Tensor& tensor, DType dtype) {
+  Tensor result(dtype, tensor.shape());
+  with_number_or_bool("converted", tensor.dtype(), [&]<class From>() {
+    with_number_or_bool("converted", dtype, [&]<class To>() {
+      const auto from = tensor.data<From>();
+      for (std::size_t i = 0; i < from.size(); ++i) result.data<To>()[i] = static_cast<To>(from[i]);
+    });
+  });
+  return result;
+}
+
+std::vector<double> to_doubles(const Tensor& tensor) {
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  with_number_or_bool("to_doubles", tensor.dtype(), [&]<class T>() {
+    const auto data = tensor.data<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(data[i]);
+  });
+  return values;
+}
+
+}  // namespace braid::testing
