@@ -1,0 +1,69 @@
+#include "examples/models/common.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+
+ModelGraph::ModelGraph() = default;
+ModelGraph::ModelGraph(ModelGraph&&) noexcept = default;
+ModelGraph& ModelGraph::operator=(ModelGraph&&) noexcept = default;
+ModelGraph::~ModelGraph() = default;
+
+const Shape& row_shape(const ModelConfig& config, const std::string& model, const std::string& column) {
+  auto it = config.columns.find(column);
+  if (it == config.columns.end()) {
+    std::string known;
+    for (const auto& [name, shape] : config.columns) known += (known.empty() ? "" : ", ") + name;
+    throw InvalidArgument("model '" + model + "' reads column '" + column +
+                          "', but the input has only: " + known);
+  }
+  return it->second;
+}
+
+Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                          const std::string& column, DType dtype) {
+  std::vector<std::int64_t> dims{Shape::kUnknown};
+  for (std::int64_t d : row_shape(config, model, column).dims()) dims.push_back(d);
+  return builder.placeholder(column, dtype, Shape(std::move(dims)));
+}
+
+Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
+                  const std::vector<std::int64_t>& hidden) {
+  NameScope scope(builder, name);
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    x = builder.dense("layer" + std::to_string(i), x, width, hidden[i], true);
+    width = hidden[i];
+  }
+  return x;
+}
+
+Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
+                 std::int64_t dim, bool sparse) {
+  NameScope scope(builder, name);
+  const float range = 1.0F / std::sqrt(static_cast<float>(dim));
+  Output table =
+      builder.variable("table", Shape{buckets, dim},
+                       {.init = {InitKind::Uniform, -range, range}, .trainable = true, .sparse = sparse});
+  return builder.gather(table, ids);
+}
+
+Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels) {
+  return builder.reduce_mean(builder.op("braid.SigmoidCrossEntropy", {logits, labels}));
+}
+
+ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
+                        std::vector<std::string> columns, std::string label, ModelMetric metric) {
+  ModelGraph model;
+  model.graph = std::make_unique<GraphDef>(builder.graph());
+  model.loss = loss.name();
+  model.prediction = prediction.name();
+  model.columns = std::move(columns);
+  model.label = std::move(label);
+  model.metric = metric;
+  return model;
+}
+
+}  // namespace braid

@@ -1,0 +1,36 @@
+// Pieces that several models are made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/builder/graph_builder.h"
+#include "examples/models/model.h"
+
+namespace braid {
+
+/// Shape of one row of an input column. Throws: InvalidArgument naming model and column when the data has no
+/// such column.
+const Shape& row_shape(const ModelConfig& config, const std::string& model, const std::string& column);
+
+/// A placeholder [?, row...] named like the column.
+Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                          const std::string& column, DType dtype);
+
+/// Fully connected layers with ReLU: "<name>/layer0", ... Returns the last layer's output; `width` becomes
+/// its width.
+Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
+                  const std::vector<std::int64_t>& hidden);
+
+/// A table [buckets, dim], uniform in +-1/sqrt(dim), and the rows of `ids` [B] in it.
+Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
+                 std::int64_t dim, bool sparse);
+
+/// Mean over the batch of the sigmoid cross entropy of logits [B] and labels [B] in {0, 1}.
+Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels);
+
+/// Finishes a model: moves the graph out of the builder.
+ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
+                        std::vector<std::string> columns, std::string label, ModelMetric metric);
+
+}  // namespace braid

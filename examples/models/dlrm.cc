@@ -1,0 +1,50 @@
+// DLRM (Naumov et al. 2019): bottom MLP over the dense columns, one embedding a categorical column, dot
+// products of all pairs, top MLP. Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B]
+// in {0, 1}. `hidden` gives the top MLP's widths.
+#include "examples/models/common.h"
+
+namespace braid {
+
+ModelGraph build_dlrm(const ModelConfig& config) {
+  constexpr const char* kName = "dlrm";
+  const std::vector<std::int64_t> top =
+      config.hidden.empty() ? std::vector<std::int64_t>{128, 64} : config.hidden;
+  const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 16;
+  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
+  GraphBuilder b;
+  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const std::int64_t tables = row_shape(config, kName, "sparse")[0];
+
+  std::vector<Output> vectors;
+  {
+    StreamScope stream(b, 0);
+    std::int64_t width = row_shape(config, kName, "dense")[0];
+    vectors.push_back(mlp_layers(b, "bottom", dense, width, {64, dim}));
+  }
+  {
+    StreamScope stream(b, 1);
+    Output columns = b.op("Unpack", {sparse}, {{"num", tables}, {"axis", 1}}, "columns");
+    for (std::int64_t t = 0; t < tables; ++t)
+      vectors.push_back(embedding(b, "table" + std::to_string(t), {columns.node, static_cast<int>(t)},
+                                  buckets, dim, config.sparse_tables));
+  }
+  const std::int64_t n = tables + 1;
+  Output all = b.op("Pack", vectors, {{"N", n}, {"axis", 1}});                           // [B, n, dim]
+  Output dots = b.op("BatchMatMulV2", {all, all}, {{"adj_x", false}, {"adj_y", true}});  // [B, n, n]
+  std::vector<std::int32_t> pairs;                                                       // below the diagonal
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < i; ++j) pairs.push_back(static_cast<std::int32_t>(i * n + j));
+  const auto pair_count = static_cast<std::int64_t>(pairs.size());
+  Output chosen = b.op("GatherV2", {b.reshape(dots, {-1, n * n}),
+                                    b.constant(Tensor::from<std::int32_t>(Shape{pair_count}, pairs), "pairs"),
+                                    b.constant(Tensor::scalar<std::int32_t>(1), "pair_axis")});  // [B, pairs]
+  std::int64_t width = dim + pair_count;
+  Output h = mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top);
+  Output logits = b.reshape(b.dense("logit", h, width, 1, false), {-1});
+  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
+                      ModelMetric::Auc);
+}
+
+}  // namespace braid

@@ -1,0 +1,30 @@
+// z = w_x x + w_y y + b, a branch a stream: the smallest program with two streams. Loss: mean squared error.
+#include "examples/models/common.h"
+
+namespace braid {
+
+ModelGraph build_linear_regression(const ModelConfig& config) {
+  constexpr const char* kName = "linear_regression";
+  GraphBuilder b;
+  const VariableOptions weight{.init = {InitKind::Normal, 0.0F, 1.0F}};
+  Output left, right;
+  Output truth = column_placeholder(b, config, kName, "z", DType::Float32);
+  {
+    StreamScope stream(b, 0);
+    Output x = column_placeholder(b, config, kName, "x", DType::Float32);
+    Output w = b.variable("weight_x", Shape{1, 1}, weight);
+    Output bias = b.variable("bias", Shape{1}, {});
+    left = b.bias_add(b.matmul(x, b.read(w)), b.read(bias));
+  }
+  {
+    StreamScope stream(b, 1);
+    Output y = column_placeholder(b, config, kName, "y", DType::Float32);
+    Output w = b.variable("weight_y", Shape{1, 1}, weight);
+    right = b.matmul(y, b.read(w));
+  }
+  Output z = b.add(left, right);
+  Output loss = b.reduce_mean(b.op("SquaredDifference", {z, truth}));
+  return finish_model(b, loss, z, {"x", "y", "z"}, "z", ModelMetric::None);
+}
+
+}  // namespace braid

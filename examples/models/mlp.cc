@@ -1,0 +1,22 @@
+// Fully connected classifier of images: flatten, hidden layers with ReLU, logits. Loss: mean softmax cross
+// entropy.
+#include "examples/models/common.h"
+
+namespace braid {
+
+ModelGraph build_mlp(const ModelConfig& config) {
+  constexpr const char* kName = "mlp";
+  const std::vector<std::int64_t> hidden =
+      config.hidden.empty() ? std::vector<std::int64_t>{256, 128} : config.hidden;
+  const std::int64_t classes = config.classes ? config.classes : 10;
+  GraphBuilder b;
+  Output image = column_placeholder(b, config, kName, "image", DType::Float32);
+  Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  std::int64_t width = row_shape(config, kName, "image").elements();
+  Output h = mlp_layers(b, "mlp", b.reshape(image, {-1, width}), width, hidden);
+  Output logits = b.dense("logits", h, width, classes, false);
+  Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
+  return finish_model(b, loss, logits, {"image", "label"}, "label", ModelMetric::Accuracy);
+}
+
+}  // namespace braid
