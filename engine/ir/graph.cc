@@ -189,6 +189,7 @@ std::vector<NodeId> Graph::topological_order() const {
     if (node.removed) continue;
     ++live;
     for_each_predecessor(node, [&](NodeId before) {
+      if (this->node(before).removed) return;
       ++missing[static_cast<std::size_t>(node.id)];
       users[static_cast<std::size_t>(before)].push_back(node.id);
     });
@@ -211,20 +212,30 @@ std::vector<NodeId> Graph::topological_order() const {
   return order;
 }
 
+namespace {
+
+VariableInfo info_of_handle(const Node& node) {
+  VariableInfo info;
+  info.name = node.attrs.get<std::string>("shared_name", "");
+  if (info.name.empty()) info.name = node.name;
+  info.dtype = node.attrs.require<DType>("dtype");
+  info.shape = node.attrs.require<Shape>("shape");
+  info.trainable = node.attrs.get<bool>("_trainable", true);
+  info.sparse = node.attrs.get<bool>("_sparse", false);
+  info.handle = node.id;
+  return info;
+}
+
+bool is_handle_node(const Node& node) { return !node.removed && node.op->name == "VarHandleOp"; }
+
+}  // namespace
+
 std::vector<VariableInfo> list_variables(const Graph& graph) {
   std::vector<VariableInfo> variables;
   std::unordered_map<std::string, std::size_t> by_name;
   for (NodeId id = 0; id < graph.size(); ++id) {
-    const Node& node = graph.node(id);
-    if (node.removed || node.op->name != "VarHandleOp") continue;
-    VariableInfo info;
-    info.name = node.attrs.get<std::string>("shared_name", "");
-    if (info.name.empty()) info.name = node.name;
-    info.dtype = node.attrs.require<DType>("dtype");
-    info.shape = node.attrs.require<Shape>("shape");
-    info.trainable = node.attrs.get<bool>("_trainable", true);
-    info.sparse = node.attrs.get<bool>("_sparse", false);
-    info.handle = id;
+    if (!is_handle_node(graph.node(id))) continue;
+    VariableInfo info = info_of_handle(graph.node(id));
     const auto [it, fresh] = by_name.emplace(info.name, variables.size());
     if (fresh) {
       variables.push_back(std::move(info));
@@ -234,10 +245,24 @@ std::vector<VariableInfo> list_variables(const Graph& graph) {
     if (first.dtype != info.dtype || first.shape != info.shape) {
       throw InvalidArgument("variable '" + info.name +
                             "' has two handles of different type or shape: nodes '" +
-                            graph.node(first.handle).name + "' and '" + node.name + "'");
+                            graph.node(first.handle).name + "' and '" + graph.node(id).name + "'");
     }
   }
   return variables;
+}
+
+VariableInfo variable_of(const Graph& graph, ValueRef handle) {
+  ValueRef at = handle;
+  for (;;) {
+    const Node& node = graph.node(at.node);
+    if (is_handle_node(node)) return info_of_handle(node);
+    const auto view = std::find_if(node.op->views.begin(), node.op->views.end(),
+                                   [&](const auto& pair) { return pair.first == at.output; });
+    if (view == node.op->views.end()) {
+      throw InvalidArgument("'" + graph.value_name(handle) + "' is not the handle of a variable");
+    }
+    at = node.inputs[static_cast<std::size_t>(view->second)];
+  }
 }
 
 }  // namespace braid

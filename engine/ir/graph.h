@@ -87,11 +87,12 @@ class Graph {
   void replace_uses(ValueRef from, ValueRef to);
   /// All replacements in one walk over the graph; results are not replaced again.
   void replace_uses(const std::map<ValueRef, ValueRef>& replacements);
-  /// The node stays in place as `removed` and its name becomes free. REQUIRES: nothing uses it.
+  /// The node stays in place as `removed` and its name becomes free. REQUIRES: no live node that will run
+  /// uses it.
   void remove(NodeId id);
 
-  /// Live nodes, inputs and control inputs first, ties by id. Throws: InvalidArgument naming the nodes of a
-  /// cycle.
+  /// Live nodes, inputs and control inputs first, ties by id; edges from removed nodes (above a fed value) do
+  /// not count. Throws: InvalidArgument naming the nodes of a cycle.
   std::vector<NodeId> topological_order() const;
 
  private:
@@ -118,6 +119,12 @@ struct VariableInfo {
                           // server it is a sparse table
   NodeId handle = kNoNode;
 };
+/// In the order of the handles' node ids; several handles of one variable give one entry.
+/// Throws: InvalidArgument when two handles of one variable differ in type or shape.
 std::vector<VariableInfo> list_variables(const Graph& graph);
+
+/// The variable behind a handle, which may have passed through views (Identity). Throws: InvalidArgument when
+/// it is no handle.
+VariableInfo variable_of(const Graph& graph, ValueRef handle);
 
 }  // namespace braid
