@@ -1,9 +1,10 @@
-// The data plane: framed binary requests and replies over TCP or Unix sockets, sent from and received into the
-// caller's memory without a copy in between. Knows nothing of tables or gradients. docs/formats/wire.md has the grammar.
+// The data plane: framed binary requests and replies over TCP or Unix sockets, sent from and received into
+// the caller's memory without a copy in between. Knows nothing of tables or gradients. docs/formats/wire.md
+// has the grammar.
 //
-// A message is {type, id, meta, payload}: `meta` is a few hundred bytes that the receiver needs in order to decide where
-// the payload shall land, the payload is any number of bytes, gathered from pieces on the sending side.
-// Boost.Asio stays behind the .cc files. Every frame carries a CRC-32C of header and meta.
+// A message is {type, id, meta, payload}: `meta` is a few hundred bytes that the receiver needs in order to
+// decide where the payload shall land, the payload is any number of bytes, gathered from pieces on the
+// sending side. Boost.Asio stays behind the .cc files. Every frame carries a CRC-32C of header and meta.
 #pragma once
 
 #include <chrono>
@@ -23,7 +24,8 @@ namespace braid::comm {
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-/// What is sent. `payload` pieces must stay valid and unchanged until the message is sent; `keep_alive` is held until then.
+/// What is sent. `payload` pieces must stay valid and unchanged until the message is sent; `keep_alive` is
+/// held until then.
 struct OutgoingMessage {
   std::uint16_t type = 0;
   std::vector<std::byte> meta;
@@ -77,7 +79,8 @@ class Responder {
 /// Takes requests. Thread rule: on_head and on_request run on the server's I/O threads and must not block;
 /// on_disconnect is called once for each connection that ends.
 struct RequestHandler {
-  /// Chooses where the payload lands, before it is read. A throw answers the request with that error and skips the payload.
+  /// Chooses where the payload lands, before it is read. A throw answers the request with that error and
+  /// skips the payload.
   std::function<PayloadSink(const IncomingHead&)> on_head;
   std::function<void(IncomingMessage, Responder, std::uint64_t connection)> on_request;
   std::function<void(std::uint64_t connection)> on_disconnect;
@@ -87,7 +90,7 @@ struct TransportServerOptions {
   std::string listen = "0.0.0.0:0";  // "host:port" or "unix:/path"; port 0 picks a free one
   int io_threads = 1;
   std::uint64_t max_payload_bytes = std::uint64_t{4} << 30;
-  TlsOptions tls;
+  TlsOptions tls{};
 };
 
 class TransportServer {
@@ -113,7 +116,7 @@ class Channel {
   struct Options {
     int connections = 1;
     std::chrono::milliseconds connect_timeout{5000};
-    TlsOptions tls;
+    TlsOptions tls{};
   };
   /// Does not connect yet. `address`: "host:port" or "unix:/path".
   static std::shared_ptr<Channel> create(std::string address, Options options);
@@ -121,10 +124,12 @@ class Channel {
 
   using SinkFn = std::function<PayloadSink(const IncomingHead&)>;
   using DoneFn = std::function<void(CallResult)>;
-  /// `sink` chooses where the reply's payload lands; `done` is called exactly once, on an I/O thread, and must not block.
-  /// A call past its deadline completes with DeadlineExceeded, and its payload is never written to afterwards.
+  /// `sink` chooses where the reply's payload lands; `done` is called exactly once, on an I/O thread, and
+  /// must not block. A call past its deadline completes with DeadlineExceeded, and its payload is never
+  /// written to afterwards.
   virtual void call_async(OutgoingMessage request, SinkFn sink, DoneFn done, const WaitContext& wait) = 0;
-  /// The same, blocking. Throws what the server answered, Unavailable, DeadlineExceeded or Cancelled, with the address.
+  /// The same, blocking. Throws what the server answered, Unavailable, DeadlineExceeded or Cancelled, with
+  /// the address.
   virtual IncomingMessage call(OutgoingMessage request, SinkFn sink, const WaitContext& wait) = 0;
   virtual const std::string& address() const = 0;
 };

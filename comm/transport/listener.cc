@@ -1,0 +1,92 @@
+#include "comm/transport/listener.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/transport/address.h"
+
+namespace braid::comm {
+namespace {
+
+using Protocol = boost::asio::generic::stream_protocol;
+constexpr std::chrono::milliseconds kAcceptRetry{100};
+
+void remove_old_socket(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) unlink(path.c_str());
+}
+
+Protocol::endpoint resolve(boost::asio::io_context& context, const Address& address) {
+  if (address.is_unix) return boost::asio::local::stream_protocol::endpoint(address.host);
+  boost::asio::ip::tcp::resolver resolver(context);
+  auto found = resolver.resolve(address.host, address.port, boost::asio::ip::resolver_base::passive);
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+Listener::Listener(Context context, const std::string& listen)
+    : context_(std::move(context)), acceptor_(*context_), retry_(*context_) {
+  auto address = parse_address(listen);
+  try {
+    auto endpoint = resolve(*context_, address);
+    if (address.is_unix) remove_old_socket(address.host);
+    acceptor_.open(endpoint.protocol());
+    if (!address.is_unix) acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
+    acceptor_.bind(endpoint);
+    acceptor_.listen();
+    if (address.is_unix) {
+      unix_path_ = address.host;
+      address_ = listen;
+    } else {
+      auto bound = endpoint_name(acceptor_.local_endpoint());
+      address_ = fmt::format("{}{}", listen.substr(0, listen.rfind(':')), bound.substr(bound.rfind(':')));
+    }
+  } catch (const boost::system::system_error& error) {
+    throw Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, error.code().message()));
+  }
+}
+
+Listener::~Listener() {
+  if (!unix_path_.empty()) unlink(unix_path_.c_str());
+}
+
+void Listener::start(std::function<Context()> pick, std::function<void(Context, Socket)> accepted) {
+  pick_ = std::move(pick);
+  accepted_ = std::move(accepted);
+  accept();
+}
+
+void Listener::accept() {
+  auto context = pick_();
+  acceptor_.async_accept(
+      *context, [self = shared_from_this(), context](boost::system::error_code error, Socket socket) {
+        if (!self->acceptor_.is_open()) return;
+        if (!error) {
+          self->accepted_(context, std::move(socket));
+          return self->accept();
+        }
+        // Most often the process is out of file descriptors: others must be given the time to close some.
+        log_warning("transport: {}: cannot accept a connection: {}", self->address_, error.message());
+        self->retry_.expires_after(kAcceptRetry);
+        self->retry_.async_wait([self](auto timer_error) {
+          if (!timer_error && self->acceptor_.is_open()) self->accept();
+        });
+      });
+}
+
+void Listener::close() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  retry_.cancel(ignored);
+  if (!unix_path_.empty()) unlink(unix_path_.c_str());
+  unix_path_.clear();
+}
+
+}  // namespace braid::comm

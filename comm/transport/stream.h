@@ -1,0 +1,61 @@
+// Bytes to and from one connected, non-blocking socket, in plain text or through TLS, with one synchronous
+// interface: a call does what can be done now and says what to wait for. So the caller's memory is touched
+// only while a call runs, and a deadline may take it away at any other time. One thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/transport/transport.h"
+
+namespace braid::comm {
+
+enum class Readiness { Read, Write };
+
+struct IoStatus {
+  std::size_t bytes = 0;
+  /// Set: nothing more can be done until the socket is ready for this.
+  std::optional<Readiness> wait;
+  bool ended = false;  // the peer closed its side, or the connection failed
+  std::string error;   // the reason, when `ended` and it was not an orderly end
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  /// Repeat until neither `wait` nor `ended` is set.
+  virtual IoStatus handshake() = 0;
+  virtual IoStatus read(std::span<const iovec> pieces) = 0;
+  /// Bytes that were taken may still be inside: see flush(). Pieces are not referred to after the call.
+  virtual IoStatus write(std::span<const iovec> pieces) = 0;
+  /// Moves on what write() took. Done when neither `wait` nor `ended` is set.
+  virtual IoStatus flush() = 0;
+};
+
+/// `socket` stays the caller's and outlives the stream.
+std::unique_ptr<Stream> make_plain_stream(int socket);
+
+/// Keys and certificates of one side, loaded once. Mutual: each side shows a certificate, and each accepts
+/// any certificate that the CA signed; names in certificates are not compared with addresses, since tasks
+/// move between hosts.
+class TlsContext {
+ public:
+  /// Throws: InvalidArgument naming the file that cannot be used and why.
+  explicit TlsContext(const TlsOptions& options);
+  ~TlsContext();
+  std::unique_ptr<Stream> make_stream(int socket, bool server) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Null when no file is named. Throws: InvalidArgument when only some are.
+std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options);
+
+}  // namespace braid::comm
