@@ -190,7 +190,7 @@ struct OpDef {
   std::vector<std::pair<int, int>> in_place;
   /// What the op does with input i when that is a handle. Shorter than the inputs: Access::None.
   std::vector<Access> handles;
-  /// Inputs whose values decide output shapes (they must be known at compile time).
+  /// Inputs whose values decide output shapes (they must be known at compile time); -1 is the last input.
   std::vector<int> shape_values;
   /// Inputs of which only the shape is used: no data dependence remains after shape inference.
   std::vector<int> shape_only;
@@ -198,6 +198,9 @@ struct OpDef {
   bool side_effect = false;   // kept when it is a target even though nobody reads it (assignments, pushes)
   Lane lane = Lane::Compute;
 };
+
+/// "[Op] node 'name'": what messages about a node begin with.
+std::string place_of(const Node& node);
 
 class OpRegistry {
  public:

@@ -10,13 +10,9 @@ namespace braid {
 #include "engine/ops/ops.def"
 #undef BRAID_OPS
 
-namespace {
-
 std::string place_of(const Node& node) {
   return fmt::format("[{}] node '{}'", node.op ? node.op->name : "?", node.name);
 }
-
-}  // namespace
 
 void InferContext::fail(const std::string& message) const {
   throw InvalidArgument(place_of(node_) + ": " + message);
