@@ -140,8 +140,9 @@ std::string read_file(const fs::path& path) {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
+  static std::atomic<unsigned> counter{0};  // threads may write the same path at once
   const fs::path temporary =
-      parent_of(path) / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
+      parent_of(path) / fmt::format(".tmp-{}-{}-{}", path.filename().string(), ::getpid(), ++counter);
   try {
     File file = File::create(temporary);
     file.write(std::as_bytes(std::span(content)));
@@ -166,7 +167,7 @@ void rename_path(const fs::path& from, const fs::path& to) {
     throw_writing(fmt::format("rename '{}' to", from.string()), to, errno);
 }
 
-void remove_all(const fs::path& path) {
+void remove_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) throw_writing("remove", path, error.value());

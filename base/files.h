@@ -55,7 +55,7 @@ void make_directories(const std::filesystem::path& path);
 /// Replaces `to` if it is a file, or an empty directory when `from` is one.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// Removes a file or a whole tree; what is not there is not an error.
-void remove_all(const std::filesystem::path& path);
+void remove_tree(const std::filesystem::path& path);
 /// Makes renames and new names in the directory survive a power failure.
 void sync_directory(const std::filesystem::path& path);
 

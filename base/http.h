@@ -1,7 +1,10 @@
-// A small HTTP/1.1 server for /metrics, /healthz, /readyz and /streams, on its own thread and io_context, so that a busy
-// or stuck step never delays a probe. GET and HEAD only. Boost.Beast stays behind http.cc.
+// A small HTTP/1.1 server for /metrics, /healthz, /readyz and /streams, on its own thread and io_context, so
+// that a busy or stuck step never delays a probe. GET and HEAD only; connections are kept alive; a client
+// that is slow, or sends too much, ends its own connection and no other. Boost.Beast stays behind http.cc.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,19 +18,31 @@ struct HttpResponse {
   std::string body;
 };
 
+struct HttpLimits {
+  std::chrono::milliseconds request_timeout{10'000};   // from the first wait for a request to its last byte
+  std::chrono::milliseconds response_timeout{10'000};  // for the client to take the response
+  std::chrono::milliseconds stop_timeout{1'000};  // what responses under way are given when the server stops
+  std::size_t header_bytes = 8 * 1024;
+  std::size_t body_bytes = 64 * 1024;  // of a GET; read and ignored
+  std::size_t connections = 256;       // a further one is closed at once
+};
+
 class HttpServer {
  public:
+  /// `target` is the request's path and query as sent, not decoded.
   using Handler = std::function<HttpResponse(std::string_view target)>;
 
-  /// Binds `listen` ("host:port", port 0 picks a free one). Throws: Unavailable with the address and the reason.
-  explicit HttpServer(const std::string& listen);
-  ~HttpServer();  // stops and joins
+  /// Binds `listen` ("host:port", "[v6]:port"; port 0 picks a free one). Throws: Unavailable with the address
+  /// and the reason, InvalidArgument for a text of another form.
+  explicit HttpServer(const std::string& listen, const HttpLimits& limits = {});
+  ~HttpServer();  // stops accepting, lets responses under way finish, joins
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   /// Handlers may be added while it runs; they are called on the server's thread and must not block.
   /// A path without a handler answers 404 and names the paths that exist; a handler that throws answers 500.
   void handle(std::string path, Handler handler);
+  /// "host:port" with the port that was bound.
   std::string address() const;
 
  private:

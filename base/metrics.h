@@ -1,6 +1,6 @@
 // The process's metrics: counters, gauges and histograms with labels, rendered in Prometheus' text format.
-// Names are `braid_<what>_<unit>[_total]`, base units (seconds, bytes, ratios 0..1). Look a metric up once and keep the
-// reference: updates are lock-free, look-ups are not. prometheus-cpp stays behind metrics.cc.
+// Names are `braid_<what>_<unit>[_total]`, base units (seconds, bytes, ratios 0..1). Look a metric up once
+// and keep the reference: updates are lock-free, look-ups are not. prometheus-cpp stays behind metrics.cc.
 // Thread rule: everything here is safe from any thread.
 #pragma once
 
@@ -48,7 +48,8 @@ class MetricsRegistry {
   Histogram& histogram(const std::string& name, const std::string& help, const std::vector<double>& bounds,
                        const MetricLabels& labels = {});
 
-  /// Called at the beginning of each render(), to bring gauges and counters that are kept elsewhere up to date.
+  /// Called at the beginning of each render(), to bring gauges and counters that are kept elsewhere up to
+  /// date.
   void on_collect(std::function<void()> update);
 
   /// Content type "text/plain; version=0.0.4; charset=utf-8".
