@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <queue>
 
 #include "base/error.h"
 #include "engine/ir/infer.h"
+#include "engine/ir/topology.h"
 #include "engine/ops/op.h"
 
 namespace braid {
@@ -144,72 +144,20 @@ void Graph::remove(NodeId id) {
   by_name_.erase(node.name);
 }
 
-namespace {
-
-template <class Visit>
-void for_each_predecessor(const Node& node, Visit visit) {
-  for (const ValueRef input : node.inputs) visit(input.node);
-  for (const NodeId control : node.control_inputs) visit(control);
-}
-
-// REQUIRES: every node that is not done has a predecessor that is not done.
-[[noreturn]] void throw_cycle(const Graph& graph, const std::vector<char>& done) {
-  const auto is_open = [&](NodeId id) {
-    return !done[static_cast<std::size_t>(id)] && !graph.node(id).removed;
-  };
-  NodeId at = 0;
-  while (!is_open(at)) ++at;
-  std::vector<NodeId> path;
-  std::vector<char> seen(done.size());
-  while (!seen[static_cast<std::size_t>(at)]) {
-    seen[static_cast<std::size_t>(at)] = 1;
-    path.push_back(at);
-    NodeId before = kNoNode;
-    for_each_predecessor(graph.node(at), [&](NodeId id) {
-      if (before == kNoNode && is_open(id)) before = id;
-    });
-    at = before;
-  }
-  path.erase(path.begin(), std::find(path.begin(), path.end(), at));
-  std::reverse(path.begin(), path.end());
-  std::string names;
-  for (const NodeId id : path) names += "'" + graph.node(id).name + "' -> ";
-  throw InvalidArgument("the graph has a cycle: " + names + "'" + graph.node(path.front()).name + "'");
-}
-
-}  // namespace
-
 std::vector<NodeId> Graph::topological_order() const {
-  const auto count = nodes_.size();
-  std::vector<int> missing(count);
-  std::vector<std::vector<NodeId>> users(count);
-  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
-  std::size_t live = 0;
-  for (const Node& node : nodes_) {
-    if (node.removed) continue;
-    ++live;
-    for_each_predecessor(node, [&](NodeId before) {
-      if (this->node(before).removed) return;
-      ++missing[static_cast<std::size_t>(node.id)];
-      users[static_cast<std::size_t>(before)].push_back(node.id);
-    });
-    if (missing[static_cast<std::size_t>(node.id)] == 0) ready.push(node.id);
+  TopologicalOrder sorted = sort_topologically(size(), [this](NodeId id, FunctionRef<void(NodeId)> visit) {
+    const Node& node = this->node(id);
+    if (node.removed) return;
+    for (const ValueRef input : node.inputs) visit(input.node);
+    for (const NodeId control : node.control_inputs) visit(control);
+  });
+  if (!sorted.cycle.empty()) {
+    std::string names;
+    for (const NodeId id : sorted.cycle) names += "'" + node(id).name + "' -> ";
+    throw InvalidArgument("the graph has a cycle: " + names + "'" + node(sorted.cycle.front()).name + "'");
   }
-
-  std::vector<NodeId> order;
-  order.reserve(live);
-  std::vector<char> done(count);
-  while (!ready.empty()) {
-    const NodeId id = ready.top();
-    ready.pop();
-    order.push_back(id);
-    done[static_cast<std::size_t>(id)] = 1;
-    for (const NodeId user : users[static_cast<std::size_t>(id)]) {
-      if (--missing[static_cast<std::size_t>(user)] == 0) ready.push(user);
-    }
-  }
-  if (order.size() != live) throw_cycle(*this, done);
-  return order;
+  std::erase_if(sorted.order, [this](NodeId id) { return node(id).removed; });
+  return std::move(sorted.order);
 }
 
 namespace {
@@ -253,16 +201,15 @@ std::vector<VariableInfo> list_variables(const Graph& graph) {
 
 VariableInfo variable_of(const Graph& graph, ValueRef handle) {
   ValueRef at = handle;
-  for (;;) {
+  while (graph.info(at).dtype == DType::Resource) {
     const Node& node = graph.node(at.node);
     if (is_handle_node(node)) return info_of_handle(node);
     const auto view = std::find_if(node.op->views.begin(), node.op->views.end(),
                                    [&](const auto& pair) { return pair.first == at.output; });
-    if (view == node.op->views.end()) {
-      throw InvalidArgument("'" + graph.value_name(handle) + "' is not the handle of a variable");
-    }
+    if (view == node.op->views.end()) break;
     at = node.inputs[static_cast<std::size_t>(view->second)];
   }
+  throw InvalidArgument("'" + graph.value_name(handle) + "' is not the handle of a variable");
 }
 
 }  // namespace braid
