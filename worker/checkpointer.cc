@@ -1,0 +1,72 @@
+#include "worker/checkpointer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid::worker {
+namespace {
+
+constexpr const char* kShard = "worker-0.shard";
+constexpr const char* kCursor = "worker-0";
+
+std::vector<std::int64_t> dims_of(const Tensor& tensor) {
+  return {tensor.shape().dims().begin(), tensor.shape().dims().end()};
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
+                           std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy)
+    : store_(std::move(directory)),
+      keep_(keep),
+      job_name_(std::move(job_name)),
+      plan_hash_(plan_hash),
+      runtime_(runtime),
+      strategy_(strategy) {}
+
+void Checkpointer::save(std::uint64_t step, const std::string& cursor,
+                        const std::map<std::string, double>& metrics, const WaitContext& wait) {
+  runtime_.variables().check_not_poisoned();
+  const auto temporary = store_.begin(step);
+  std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, wait);
+  if (strategy_.saves_local_variables()) {
+    ShardWriter writer(temporary / kShard);
+    for (const auto& name : runtime_.variables().names()) {
+      const Tensor& value = *std::as_const(runtime_.variables()).find(name);
+      writer.add({name, value.dtype(), dims_of(value), value.bytes()}, value.as_bytes());
+    }
+    shards.push_back(writer.finish());
+  }
+  CheckpointMeta meta;
+  meta.step = step;
+  meta.plan_hash = plan_hash_;
+  meta.job_name = job_name_;
+  meta.cursors[kCursor] = cursor;
+  meta.metrics = metrics;
+  meta.attributes["strategy"] = std::string(strategy_.name());
+  const CheckpointInfo info = store_.commit(temporary, meta, shards);
+  store_.prune(keep_);
+  log_info("checkpoint of step {}: {}", step, info.directory.string());
+}
+
+void Checkpointer::restore_local(const CheckpointInfo& info) {
+  if (!strategy_.saves_local_variables()) return;
+  const ShardReader reader(info.directory / kShard);
+  for (const auto& name : runtime_.variables().names()) {
+    Tensor& value = *runtime_.variables().find(name);
+    const CheckpointEntry* entry = reader.find(name);
+    if (!entry) {
+      log_warning("checkpoint of step {} has no '{}': it keeps its initial value", info.meta.step, name);
+      continue;
+    }
+    if (entry->dtype != value.dtype() || entry->shape != dims_of(value))
+      throw InvalidArgument("checkpoint '" + info.directory.string() + "': '" + name + "' is " +
+                            std::string(dtype_name(entry->dtype)) + Shape(entry->shape).to_string() +
+                            ", the model has " + std::string(dtype_name(value.dtype())) +
+                            value.shape().to_string());
+    reader.read(name, value.as_bytes());
+  }
+  runtime_.variables().clear_poison();
+}
+
+}  // namespace braid::worker

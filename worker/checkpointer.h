@@ -1,0 +1,45 @@
+// Saves and restores a job at a step boundary: local variables and slots in the leader's shard, what servers
+// hold in theirs (through the strategy), the step, and the input cursor of the last consumed batch. Nothing
+// is visible before the manifest is. Thread rule: one thread, no step in flight.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/checkpoint.h"
+#include "base/wait_context.h"
+#include "engine/exec/runtime.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+
+class Checkpointer {
+ public:
+  Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
+               std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy);
+
+  /// `step` is the number of steps whose updates are in the variables. Throws: Unavailable (disk), Internal
+  /// (poisoned variables).
+  void save(std::uint64_t step, const std::string& cursor, const std::map<std::string, double>& metrics,
+            const WaitContext& wait);
+
+  /// The newest whole checkpoint, if any.
+  std::optional<CheckpointInfo> newest() const { return store_.newest(); }
+
+  /// Fills the store's variables from the leader's shard. A slot that the shard lacks keeps its initial
+  /// value. Throws: InvalidArgument (a variable is missing or has another type or shape), DataLoss.
+  void restore_local(const CheckpointInfo& info);
+
+ private:
+  CheckpointStore store_;
+  std::size_t keep_;
+  std::string job_name_;
+  std::uint64_t plan_hash_;
+  Runtime& runtime_;
+  Strategy& strategy_;
+};
+
+}  // namespace braid::worker

@@ -1,0 +1,31 @@
+// What a job's `input` says -> tables in memory. Translates job.proto to engine/input; owns no format.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/input/table.h"
+#include "examples/models/model.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+struct JobData {
+  std::shared_ptr<const Table> train;
+  std::shared_ptr<const Table> test;  // null: no test files
+};
+
+/// Reads the files under `data_dir`. Throws: InvalidArgument, DataLoss (file, line, reason).
+JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test);
+
+/// The model's configuration, with the row shapes of the data's columns.
+ModelConfig model_config(const proto::Job& job, const Table& table);
+
+/// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch.
+std::uint64_t total_steps(const proto::Job& job, const Table& table);
+
+}  // namespace braid::worker

@@ -1,0 +1,70 @@
+#include "worker/evaluator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "worker/quality.h"
+
+namespace braid::worker {
+namespace {
+
+BatchOptions evaluation_batches(const Table& test, std::int64_t rows) {
+  BatchOptions options;
+  options.global_batch = std::min(rows, std::max<std::int64_t>(test.rows, 1));
+  options.shuffle = false;
+  options.keep_remainder = true;
+  return options;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const ModelGraph& model, Strategy& strategy, Runtime& runtime,
+                     const CompileOptions& options, std::shared_ptr<const Table> test,
+                     std::int64_t batch_rows)
+    : model_(model),
+      runtime_(runtime),
+      options_(options),
+      test_(std::move(test)),
+      batcher_(test_, model.columns, evaluation_batches(*test_, batch_rows)) {
+  label_column_ = static_cast<std::size_t>(
+      std::find(model.columns.begin(), model.columns.end(), model.label) - model.columns.begin());
+  graph_ = import_graph(*model.graph, "model");
+  strategy.rewrite_inference(graph_);
+}
+
+Evaluator::~Evaluator() = default;
+
+Instance& Evaluator::instance_for(std::int64_t rows) {
+  auto& instance = instances_[rows];
+  if (!instance) {
+    CompileRequest request;
+    for (std::size_t c = 0; c < model_.columns.size(); ++c)
+      request.feeds.push_back({model_.columns[c], batcher_.dtype(c), batcher_.shape(c, rows)});
+    request.fetches = {model_.prediction};
+    instance = std::make_unique<Instance>(compile(graph_, request, options_), runtime_);
+  }
+  return *instance;
+}
+
+double Evaluator::run(const WaitContext& wait) {
+  Accuracy accuracy;
+  Auc auc;
+  for (std::int64_t b = 0; b < batcher_.batches_per_epoch(); ++b) {
+    Batch batch = batcher_.make(static_cast<std::uint64_t>(b));
+    StepRequest step;
+    step.params.step = static_cast<std::uint64_t>(b);
+    step.feeds = batch.tensors;
+    step.keep_alive = batch.block;
+    const StepResult result = instance_for(batch.rows).run(std::move(step), wait);
+    const Tensor& label = batch.tensors[label_column_];
+    if (model_.metric == ModelMetric::Accuracy)
+      accuracy.add(result.fetches[0].data<float>(), std::as_const(label).data<std::int64_t>());
+    if (model_.metric == ModelMetric::Auc)
+      auc.add(result.fetches[0].data<float>(), std::as_const(label).data<float>());
+  }
+  return model_.metric == ModelMetric::Accuracy ? accuracy.value() : auc.value();
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,39 @@
+// Runs the forward graph over the test table and measures it. Programs for the full and the remainder batch
+// share the trained variables. Thread rule: one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "engine/exec/instance.h"
+#include "engine/input/table.h"
+#include "engine/passes/compile.h"
+#include "examples/models/model.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+
+class Evaluator {
+ public:
+  /// `model` and `runtime` outlive the evaluator.
+  Evaluator(const ModelGraph& model, Strategy& strategy, Runtime& runtime, const CompileOptions& options,
+            std::shared_ptr<const Table> test, std::int64_t batch_rows);
+  ~Evaluator();
+
+  /// The model's metric over the whole table, with the variables' present values. Throws what the step threw.
+  double run(const WaitContext& wait);
+
+ private:
+  Instance& instance_for(std::int64_t rows);
+
+  const ModelGraph& model_;
+  Runtime& runtime_;
+  CompileOptions options_;
+  std::shared_ptr<const Table> test_;
+  Batcher batcher_;
+  std::size_t label_column_ = 0;
+  Graph graph_;
+  std::map<std::int64_t, std::unique_ptr<Instance>> instances_;  // by rows
+};
+
+}  // namespace braid::worker

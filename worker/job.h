@@ -1,0 +1,39 @@
+// Job files: text protobuf (proto/job.proto) plus `--set a.b=value` overrides -> a checked proto::Job with
+// defaults filled in. Throws: InvalidArgument with file, line and column; an unknown field or enum value
+// names the nearest known one.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/optim.h"
+#include "engine/passes/compile.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// Reads, overrides (in order), fills defaults, checks.
+proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+/// Parses text only. `source` stands in front of errors.
+proto::Job parse_job(std::string_view text, std::string_view source);
+
+/// One override "a.b=value" or "a.b[2].c=value"; repeated scalars take "1,2,3". `value` is text protobuf,
+/// quotes optional.
+void set_job_field(proto::Job& job, const std::string& assignment);
+
+void fill_job_defaults(proto::Job& job);
+void check_job(const proto::Job& job);
+
+OptimizerSpec optimizer_spec(const proto::Job& job);
+StreamOptions stream_options(const proto::Job& job);
+
+/// The candidate with the least edit distance to `word`; empty when none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace braid::worker

@@ -1,0 +1,118 @@
+#include "worker/monitor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace braid::worker {
+namespace {
+
+/// Counters only grow: the registry's value is brought up to `total`.
+void raise_to(Counter& counter, double total) {
+  if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
+}
+
+}  // namespace
+
+Monitor::Monitor(std::string role, const std::string& listen)
+    : role_(std::move(role)),
+      steps_(registry_.counter("braid_steps_total", "Training steps finished by this process.")),
+      examples_(registry_.counter("braid_examples_total", "Training examples consumed by this process.")),
+      loss_(registry_.gauge("braid_loss", "Loss of the last finished step.")),
+      last_step_(registry_.gauge("braid_step", "Number of the last finished step, from 0.")),
+      step_seconds_(
+          registry_.histogram("braid_step_seconds", "Time from a step's first issue to its last completion.",
+                              {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5})) {
+  registry_.on_collect([this] { collect(); });
+  if (listen.empty()) return;
+  http_ = std::make_unique<HttpServer>(listen);
+  http_->handle("/metrics", [this](std::string_view) {
+    return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", registry_.render()};
+  });
+  http_->handle("/healthz", [](std::string_view) {
+    return HttpResponse{200, "text/plain; charset=utf-8", "ok\n"};
+  });
+  http_->handle("/readyz", [this](std::string_view) {
+    return ready_ ? HttpResponse{200, "text/plain; charset=utf-8", "ready\n"}
+                  : HttpResponse{503, "text/plain; charset=utf-8", "stopping\n"};
+  });
+  http_->handle("/streams", [this](std::string_view) {
+    return HttpResponse{200, "application/json", streams_json()};
+  });
+}
+
+Monitor::~Monitor() = default;
+
+std::string Monitor::address() const { return http_ ? http_->address() : std::string(); }
+
+void Monitor::watch_streams(std::function<std::vector<StreamStats>()> source) {
+  std::lock_guard lock(mu_);
+  source_ = std::move(source);
+}
+
+std::vector<StreamStats> Monitor::streams() const {
+  std::lock_guard lock(mu_);
+  return source_ ? source_() : std::vector<StreamStats>{};
+}
+
+void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds) {
+  steps_.add();
+  examples_.add(static_cast<double>(examples));
+  loss_.set(loss);
+  last_step_.set(static_cast<double>(step));
+  step_seconds_.observe(seconds);
+}
+
+void Monitor::collect() {
+  for (const StreamStats& stream : streams()) {
+    const MetricLabels labels{{"stream", stream.name}};
+    raise_to(
+        registry_.counter("braid_stream_busy_seconds_total", "Time in which the stream was working.", labels),
+        stream.busy_seconds);
+    raise_to(
+        registry_.counter("braid_stream_launches_total", "Nodes that were started on the stream.", labels),
+        static_cast<double>(stream.launches));
+    raise_to(registry_.counter("braid_stream_cross_waits_total",
+                               "Waits for other streams that really had to wait.", labels),
+             static_cast<double>(stream.waits));
+    for (const auto& [cause, seconds] : stream.wait_seconds)
+      raise_to(registry_.counter("braid_stream_wait_seconds_total",
+                                 "Time in which the stream waited, by what it waited for.",
+                                 {{"stream", stream.name}, {"cause", cause}}),
+               seconds);
+  }
+}
+
+std::string Monitor::streams_json() const {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const StreamStats& s : streams())
+    rows.push_back({{"stream", s.name},
+                    {"busy_seconds", s.busy_seconds},
+                    {"wait_seconds", s.wait_seconds},
+                    {"launches", s.launches},
+                    {"waits", s.waits}});
+  return nlohmann::json{{"role", role_}, {"streams", rows}}.dump() + "\n";
+}
+
+std::string Monitor::stream_table(const std::vector<StreamStats>& streams, double seconds) {
+  std::set<std::string> causes;
+  for (const auto& s : streams)
+    for (const auto& [cause, value] : s.wait_seconds) causes.insert(cause);
+  std::string text = fmt::format("{:<12}{:>9}{:>8}{:>11}", "stream", "busy s", "busy %", "launches");
+  for (const auto& cause : causes) text += fmt::format("{:>14}", "wait " + cause);
+  text += "\n";
+  for (const auto& s : streams) {
+    text += fmt::format("{:<12}{:>9.2f}{:>7.1f}%{:>11}", s.name, s.busy_seconds,
+                        seconds > 0 ? 100 * s.busy_seconds / seconds : 0.0, s.launches);
+    for (const auto& cause : causes) {
+      auto it = s.wait_seconds.find(cause);
+      text += fmt::format("{:>14.2f}", it == s.wait_seconds.end() ? 0.0 : it->second);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace braid::worker

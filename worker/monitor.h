@@ -1,0 +1,57 @@
+// What a process tells about itself: Prometheus metrics, health and readiness, and its streams as JSON, over
+// HTTP on a thread of its own; and the table of streams at the end of a run. Metric names are in
+// docs/metrics.md. Thread rule: record_step from the training loop; everything else from any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/http.h"
+#include "base/metrics.h"
+#include "engine/exec/runtime.h"
+
+namespace braid::worker {
+
+class Monitor {
+ public:
+  /// `role` labels /streams ("worker 1"). `listen` empty: no server.
+  Monitor(std::string role, const std::string& listen);
+  ~Monitor();
+
+  MetricsRegistry& registry() { return registry_; }
+  /// "host:port" of the HTTP server; empty when there is none.
+  std::string address() const;
+
+  /// Where the rows of the stream table come from; called on the HTTP thread. Pass {} before what it captures
+  /// is gone.
+  void watch_streams(std::function<std::vector<StreamStats>()> source);
+  void record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds);
+  /// False makes /readyz answer 503, e.g. while shutting down.
+  void set_ready(bool ready) { ready_ = ready; }
+
+  /// Busy and waiting time a stream, one row each, aligned; `seconds` is the length of the run.
+  static std::string stream_table(const std::vector<StreamStats>& streams, double seconds);
+
+ private:
+  void collect();
+  std::vector<StreamStats> streams() const;
+  std::string streams_json() const;
+
+  std::string role_;
+  MetricsRegistry registry_;
+  std::atomic<bool> ready_{true};
+  mutable std::mutex mu_;
+  std::function<std::vector<StreamStats>()> source_;  // guarded by mu_
+  Counter& steps_;
+  Counter& examples_;
+  Gauge& loss_;
+  Gauge& last_step_;
+  Histogram& step_seconds_;
+  std::unique_ptr<HttpServer> http_;  // last: its thread uses the rest
+};
+
+}  // namespace braid::worker

@@ -1,0 +1,40 @@
+#include "worker/stop_signal.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid::worker {
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+StopSignal::StopSignal() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::jthread([flag = flag_](std::stop_token stop) {
+    const sigset_t set = stop_signals();
+    while (!stop.stop_requested()) {
+      const timespec tick{0, 100'000'000};
+      const int signal = sigtimedwait(&set, nullptr, &tick);
+      if (signal <= 0) continue;
+      if (flag->requested()) _exit(signal == SIGTERM ? kExitTerminated : 128 + signal);
+      flag->signal = signal;
+      log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    }
+  });
+}
+
+StopSignal::~StopSignal() = default;
+
+}  // namespace braid::worker

@@ -1,0 +1,124 @@
+// ALLREDUCE: every worker holds all variables; gradients are summed over the workers in buckets, on the comm
+// stream, while backward goes on. Rows of embedding tables are gathered instead, so nothing of a table's size
+// is sent. The loss rides in the first bucket, so every worker reports the mean over the global batch.
+#include "comm/communicator.h"
+#include "engine/ops/variable_init.h"
+#include "proto/job.pb.h"
+#include "worker/job.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+namespace {
+
+class AllReduceStrategy : public Strategy {
+ public:
+  AllReduceStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
+      : runtime_(runtime),
+        peers_(peers),
+        optimizer_(optimizer_spec(job)),
+        bucket_bytes_(job.strategy().bucket_bytes()) {
+    runtime.services().provide<comm::Communicator>(peers.communicator);
+  }
+
+  std::string_view name() const override { return "ALLREDUCE"; }
+
+  void rewrite_training(TrainingGraph& training) override {
+    Graph& graph = training.graph;
+    NodeId previous = kNoNode;  // the collective before, for one total order
+    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      std::vector<VariableGradient> reduced;
+      Node node;
+      std::vector<const VariableGradient*> dense;
+      for (const auto& gradient : buckets[b]) {
+        if (gradient.slices) {
+          reduced.push_back(gather_rows(graph, gradient, previous));
+        } else {
+          dense.push_back(&gradient);
+          node.inputs.push_back(gradient.dense);
+        }
+      }
+      if (b == 0) node.inputs.push_back(training.loss);
+      if (!node.inputs.empty()) {
+        node.name = graph.unique_name("all_reduce/bucket" + std::to_string(b));
+        const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce", previous);
+        for (std::size_t i = 0; i < dense.size(); ++i) {
+          reduced.push_back(*dense[i]);
+          reduced.back().dense = {id, static_cast<int>(i)};
+        }
+        if (b == 0) training.loss = mean_over_ranks(graph, {id, static_cast<int>(dense.size())});
+      }
+      for (const auto& gradient : reduced) add_update(training, gradient, optimizer_);
+    }
+  }
+
+  void agree_on_plan(std::uint64_t plan_hash, const WaitContext& wait) override {
+    auto mine = static_cast<std::int64_t>(plan_hash);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
+    peers_.communicator->all_gather(&mine, all.data(), 1, DType::Int64, StreamRef::host(), wait);
+    for (int r = 0; r < peers_.world; ++r)
+      if (all[static_cast<std::size_t>(r)] != all[0])
+        throw InvalidArgument(
+            "rank " + std::to_string(r) +
+            " compiled another plan than rank 0: the processes must run the same job file, data and build");
+  }
+
+  void start(const CheckpointInfo*, const WaitContext& wait) override {
+    for (const auto& name : runtime_.variables().names()) {
+      Tensor& value = *runtime_.variables().find(name);
+      if (value.dtype() == DType::Float32)
+        peers_.communicator->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(),
+                                       wait);
+    }
+  }
+
+  void finish_steps(const WaitContext& wait) override { peers_.communicator->barrier(wait); }
+  void abort() override { peers_.communicator->abort(); }
+  float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
+
+ private:
+  NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
+    node.op = &OpRegistry::global().require(op);
+    node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
+    if (previous != kNoNode) node.control_inputs.push_back(previous);
+    return previous = graph.add(std::move(node));
+  }
+
+  VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
+    Node node;
+    node.name = graph.unique_name("all_gather/" + gradient.variable.name);
+    node.inputs = {gradient.slices->indices, gradient.slices->values};
+    const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
+    gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
+    return gradient;
+  }
+
+  ValueRef mean_over_ranks(Graph& graph, ValueRef sum) {
+    Node scale;
+    scale.name = graph.unique_name("all_reduce/loss_scale");
+    scale.op = &OpRegistry::global().require("Const");
+    scale.attrs = {{"dtype", DType::Float32},
+                   {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}};
+    const NodeId scale_id = graph.add(std::move(scale));
+    Node mean;
+    mean.name = graph.unique_name("all_reduce/loss");
+    mean.op = &OpRegistry::global().require("Mul");
+    mean.attrs = {{"T", DType::Float32}};
+    mean.inputs = {sum, {scale_id, 0}};
+    return {graph.add(std::move(mean)), 0};
+  }
+
+  Runtime& runtime_;
+  Peers peers_;
+  OptimizerSpec optimizer_;
+  std::int64_t bucket_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
+                                                  const Peers& peers) {
+  return std::make_unique<AllReduceStrategy>(job, runtime, peers);
+}
+
+}  // namespace braid::worker

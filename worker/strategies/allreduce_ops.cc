@@ -1,0 +1,99 @@
+#include "worker/strategies/allreduce_ops.h"
+
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "engine/ops/op.h"
+
+namespace braid::worker {
+namespace {
+
+comm::Communicator& communicator_of(const PrepareContext& context) {
+  auto* communicator = context.services.find<comm::Communicator>();
+  if (!communicator) context.fail("this process has no communicator");
+  return *communicator;
+}
+
+PreparedKernel prepare_all_reduce(const PrepareContext& context) {
+  comm::Communicator& communicator = communicator_of(context);
+  std::vector<std::int64_t> counts;
+  std::int64_t total = 0;
+  for (const OutputInfo& input : context.inputs) {
+    if (input.dtype != DType::Float32) context.fail("gradients must be float32");
+    counts.push_back(input.shape.elements());
+    total += counts.back();
+  }
+  PreparedKernel kernel;
+  kernel.scratch_bytes = counts.size() == 1 ? 0 : static_cast<std::size_t>(total) * sizeof(float);
+  kernel.run = [&communicator, counts, total](const KernelArgs& args) {
+    if (counts.size() == 1) {
+      communicator.all_reduce(args.inputs[0], args.outputs[0], total, DType::Float32, comm::ReduceOp::Sum,
+                              args.stream, *args.wait);
+      return;
+    }
+    auto* bucket = static_cast<float*>(args.scratch);
+    std::int64_t at = 0;
+    for (std::size_t i = 0; i < counts.size(); at += counts[i++])
+      std::memcpy(bucket + at, args.inputs[i], static_cast<std::size_t>(counts[i]) * sizeof(float));
+    communicator.all_reduce(bucket, bucket, total, DType::Float32, comm::ReduceOp::Sum, args.stream,
+                            *args.wait);
+    at = 0;
+    for (std::size_t i = 0; i < counts.size(); at += counts[i++])
+      std::memcpy(args.outputs[i], bucket + at, static_cast<std::size_t>(counts[i]) * sizeof(float));
+  };
+  return kernel;
+}
+
+Shape gathered(Shape shape, std::int64_t world) {
+  if (shape.has_rank() && shape.rank() > 0 && shape[0] != Shape::kUnknown) shape.set_dim(0, shape[0] * world);
+  return shape;
+}
+
+PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
+  comm::Communicator& communicator = communicator_of(context);
+  const DType index_type = context.inputs[0].dtype;
+  const std::int64_t indices = context.inputs[0].shape.elements(),
+                     values = context.inputs[1].shape.elements();
+  PreparedKernel kernel;
+  kernel.run = [&communicator, index_type, indices, values](const KernelArgs& args) {
+    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, *args.wait);
+    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, *args.wait);
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_allreduce_ops(OpRegistry& registry) {
+  const char* reason = "works on gradients, after differentiation";
+  OpDef reduce;
+  reduce.name = "braid.AllReduce";
+  reduce.min_inputs = 1;
+  reduce.max_inputs = -1;
+  reduce.infer = [](InferContext& context) {
+    for (int i = 0; i < context.inputs(); ++i) context.output(context.dtype(i), context.shape(i));
+  };
+  reduce.no_gradient_reason = reason;
+  reduce.cpu = prepare_all_reduce;
+  reduce.side_effect = true;
+  reduce.stateful = true;
+  reduce.lane = Lane::Comm;
+  registry.add(std::move(reduce));
+
+  OpDef gather;
+  gather.name = "braid.AllGatherRows";
+  gather.min_inputs = gather.max_inputs = 2;
+  gather.infer = [](InferContext& context) {
+    const auto world = context.attr<std::int64_t>("world", 1);
+    context.output(context.dtype(0), gathered(context.shape(0), world));
+    context.output(context.dtype(1), gathered(context.shape(1), world));
+  };
+  gather.no_gradient_reason = reason;
+  gather.cpu = prepare_all_gather_rows;
+  gather.side_effect = true;
+  gather.stateful = true;
+  gather.lane = Lane::Comm;
+  registry.add(std::move(gather));
+}
+
+}  // namespace braid::worker

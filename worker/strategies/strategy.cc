@@ -1,0 +1,31 @@
+#include "worker/strategies/strategy.h"
+
+#include <mutex>
+
+#include "proto/job.pb.h"
+#include "worker/job.h"
+#include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/ps_ops.h"
+
+namespace braid::worker {
+
+std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers) {
+  switch (job.strategy().kind()) {
+    case proto::Strategy::PS:
+      return make_ps_strategy(job, runtime, peers);
+    case proto::Strategy::ALLREDUCE:
+      return make_allreduce_strategy(job, runtime, peers);
+    default:
+      return make_local_strategy(optimizer_spec(job));
+  }
+}
+
+void register_strategy_ops() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    register_allreduce_ops(OpRegistry::global());
+    register_ps_ops(OpRegistry::global());
+  });
+}
+
+}  // namespace braid::worker

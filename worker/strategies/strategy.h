@@ -1,0 +1,88 @@
+// How the workers of a job share what they learn: a rewrite of the training graph plus what must happen
+// outside of steps (start, checkpoint, end). One file a strategy; `make_strategy` chooses by the job. The
+// engine knows none of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/checkpoint.h"
+#include "base/wait_context.h"
+#include "engine/exec/runtime.h"
+#include "worker/training_graph.h"
+
+namespace braid::proto {
+class Job;
+}
+namespace braid::comm {
+class Communicator;
+}
+namespace braid::ps {
+class PsClient;
+}
+
+namespace braid::worker {
+
+/// Who this process is among the workers, and what it talks through. Filled by worker/bootstrap.
+struct Peers {
+  int rank = 0;
+  int world = 1;
+  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE
+  std::shared_ptr<ps::PsClient> servers;             // PS
+  bool leader() const { return rank == 0; }
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual std::string_view name() const = 0;
+
+  /// Adds what one step needs beside forward and backward. Called once, before variables exist.
+  virtual void rewrite_training(TrainingGraph& training) = 0;
+  /// The same for a forward graph that is run for evaluation.
+  virtual void rewrite_inference(Graph&) {}
+
+  /// Whether a worker must bring initial values for the variable (a sparse table on a server has none here).
+  virtual bool is_local(const VariableInfo&) const { return true; }
+
+  /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
+  virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
+  /// The store holds initial values, or those of `restored` when it is set: makes all processes start from
+  /// the leader's.
+  virtual void start(const CheckpointInfo* restored, const WaitContext&) = 0;
+  /// Brings the store's variables up to date with the last finished step, for evaluation.
+  virtual void refresh_variables(const WaitContext&) {}
+  /// Writes what only other processes hold (servers' tables) into `directory`; called on the leader at a step
+  /// boundary.
+  virtual std::vector<ShardInfo> save_remote(const std::filesystem::path& /*directory*/,
+                                             std::uint64_t /*step*/, const WaitContext&) {
+    return {};
+  }
+  /// Whether variables and slots of the local store belong into the worker's shard.
+  virtual bool saves_local_variables() const { return true; }
+  /// This worker has run its last step. After it, evaluation still works on the leader.
+  virtual void finish_steps(const WaitContext&) {}
+  /// The very end, on every worker.
+  virtual void shut_down(const WaitContext&) {}
+  /// Ends waits of this process for others soon. Safe from any thread.
+  virtual void abort() {}
+
+  /// Multiplies gradients before the update: 1 / workers where gradients are summed over them.
+  virtual float gradient_scale() const { return 1.0F; }
+};
+
+std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+
+std::unique_ptr<Strategy> make_local_strategy(const OptimizerSpec& optimizer);
+std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
+                                                  const Peers& peers);
+std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+
+/// Registers the ops of all strategies. REQUIRES: called before graphs are made, by one thread; idempotent.
+void register_strategy_ops();
+
+}  // namespace braid::worker

@@ -1,0 +1,39 @@
+// The graph of one training step before a strategy has placed its updates: forward graph, loss, and the
+// gradients of all trainable variables. Strategies (worker/strategies) add what moves gradients and values
+// between processes, and the update ops where updates are local.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/optim.h"
+#include "engine/autodiff/gradients.h"
+#include "engine/ir/graph.h"
+
+namespace braid {
+class GraphDef;
+}
+
+namespace braid::worker {
+
+struct TrainingGraph {
+  Graph graph;
+  ValueRef loss;  // scalar; a strategy may replace it by one over all workers
+  std::vector<VariableGradient> gradients;
+  std::vector<std::string> targets;  // nodes that run for their effect in each step
+};
+
+/// Imports and differentiates. Throws: InvalidArgument (see import_graph, add_gradients).
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss);
+
+/// Adds the local update of one variable: its slot variables "<variable>/<slot>" and
+/// braid.(Sparse)ApplyOptimizer, which becomes a target.
+void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
+
+/// Gradients cut into buckets of about `bucket_bytes`, in the order in which backward produces them (last
+/// variables first). A variable is never cut; sparse gradients count with the bytes of their rows where these
+/// are known.
+std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
+                                                            std::int64_t bucket_bytes);
+
+}  // namespace braid::worker
