@@ -1,0 +1,91 @@
+// What a server is asked, in memory: the data plane decodes messages into these, tests make them by hand. The
+// spans of a job point into memory that its `hold` keeps. Each job's `done` is called exactly once, on any
+// thread, and must not block or throw.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/optim.h"
+
+namespace braid::ps {
+
+using Clock = std::chrono::steady_clock;
+
+/// An evaluator or another reader: pulls without inserting, never pushes, and no round waits for it.
+inline constexpr std::int32_t kObserver = -1;
+
+/// Who asks, and whom it believes to ask.
+struct Sender {
+  std::uint64_t job = 0;          // stable_hash of the job's name
+  std::uint64_t incarnation = 0;  // of the job: raised when the whole job starts again
+  std::uint64_t instance = 0;     // of the server process, as learned at registration
+  std::uint64_t session = 0;      // of the worker process
+  std::int32_t worker = 0;
+};
+
+struct DensePart {
+  std::uint32_t table = 0;
+  std::span<const float> values;  // this server's range of the table
+};
+
+struct SparsePart {
+  std::uint32_t table = 0;
+  std::span<const std::int64_t> keys;
+  const float* rows = nullptr;  // [keys, dim] f32, row-major; not used by pulls
+};
+
+/// On the wire: never renumber.
+enum class PushResult : std::uint32_t { Applied = 1, Duplicate = 2, Dropped = 3 };
+
+struct PushAnswer {
+  ErrorPtr error;  // set: refused, nothing was changed
+  PushResult result = PushResult::Applied;
+  std::string reason;  // of Dropped
+};
+
+struct PushJob {
+  Sender sender;
+  std::uint64_t step = 0;
+  std::uint32_t sequence = 0;
+  std::uint32_t examples = 0;
+  UpdateParams params;
+  std::vector<DensePart> dense;
+  std::vector<SparsePart> sparse;
+  std::shared_ptr<const void> hold;
+  std::function<void(PushAnswer)> done;
+};
+
+struct PullAnswer {
+  ErrorPtr error;
+  std::uint64_t version = 0;                   // rounds applied (BSP)
+  std::vector<std::span<const float>> pieces;  // dense parts in order of the request, then sparse rows
+  std::shared_ptr<const void> hold;            // keeps the pieces unchanged
+};
+
+struct PullJob {
+  Sender sender;
+  std::uint64_t min_version = 0;
+  bool insert = true;
+  Clock::time_point deadline = Clock::time_point::max();
+  std::vector<std::uint32_t> dense;
+  std::vector<SparsePart> sparse;
+  std::shared_ptr<const void> hold;
+  std::function<void(PullAnswer)> done;
+};
+
+/// The chief's initial values of some dense tables.
+struct AssignJob {
+  Sender sender;
+  std::vector<DensePart> dense;
+  std::shared_ptr<const void> hold;
+  std::function<void(ErrorPtr)> done;
+};
+
+}  // namespace braid::ps

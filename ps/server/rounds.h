@@ -1,0 +1,73 @@
+// The rounds of BSP: for each table, which workers have pushed which step, and which rounds are applied.
+// Round s is made of the pushes of step s. Rounds of a table become ready in order; the ready ones are handed
+// out once. Thread rule: one thread at a time (the core's lock).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ps/server/requests.h"
+
+namespace braid::ps {
+
+/// A worker's part in a round of one table: parts [part] of the push's list of that kind of table.
+struct Contribution {
+  std::int32_t worker = 0;
+  std::shared_ptr<const PushJob> push;
+  std::size_t part = 0;
+};
+
+/// A round to apply; contributions by rising worker.
+struct ReadyRound {
+  std::uint32_t table = 0;
+  std::uint64_t round = 0;
+  std::vector<Contribution> contributions;
+};
+
+class RoundLedger {
+ public:
+  /// Rounds may be pushed this far ahead of the applied ones.
+  static constexpr std::uint64_t kAhead = 64;
+
+  /// All tables start with `version` rounds applied.
+  RoundLedger(std::size_t tables, std::uint64_t version);
+
+  /// Rounds of the table that are applied.
+  std::uint64_t version(std::uint32_t table) const { return tables_[table].applied; }
+  /// The largest number of rounds applied to a table; `version` of the constructor without tables.
+  std::uint64_t newest() const;
+  /// Every push of a step below `step` that was taken is applied.
+  bool settled(std::uint64_t step) const;
+
+  /// The round was handed out or is applied: nothing more goes into it.
+  bool over(std::uint32_t table, std::uint64_t round) const { return round < tables_[table].handed_out; }
+  /// Why a contribution to a round that is not over cannot be taken; empty when it can.
+  std::string refusal(std::uint32_t table, std::uint64_t round, const PushJob& push) const;
+  void contribute(std::uint32_t table, std::uint64_t round, Contribution contribution);
+
+  /// Takes out the next rounds of a table for which every worker that `waited_for` has contributed, and
+  /// somebody has.
+  std::vector<ReadyRound> take_ready(std::uint32_t table, int workers,
+                                     const std::function<bool(int)>& waited_for);
+  /// The round is applied.
+  void applied(std::uint32_t table, std::uint64_t round);
+
+  /// The workers whose contribution to the first unapplied round of the table is not here.
+  std::vector<int> missing(std::uint32_t table, int workers,
+                           const std::function<bool(int)>& waited_for) const;
+
+ private:
+  struct Table {
+    std::uint64_t applied = 0;
+    std::uint64_t handed_out = 0;  // rounds below were taken by take_ready
+    std::map<std::uint64_t, std::map<std::int32_t, Contribution>> open;  // round -> worker
+  };
+  std::vector<Table> tables_;
+  std::uint64_t first_version_;
+};
+
+}  // namespace braid::ps

@@ -1,0 +1,348 @@
+#include "ps/server/server_core.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <random>
+
+#include "base/log.h"
+
+namespace braid::ps {
+namespace {
+
+std::uint64_t new_instance() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
+std::uint64_t bytes_of(const std::vector<DensePart>& parts) {
+  std::uint64_t bytes = 0;
+  for (const DensePart& part : parts) bytes += part.values.size_bytes();
+  return bytes;
+}
+
+std::vector<std::uint32_t> tables_of(const PushJob& job, std::size_t dense_tables) {
+  std::vector<std::uint32_t> tables;
+  for (const DensePart& part : job.dense) tables.push_back(part.table);
+  for (const SparsePart& part : job.sparse)
+    tables.push_back(part.table + static_cast<std::uint32_t>(dense_tables));
+  return tables;
+}
+
+}  // namespace
+
+ServerCore::ServerCore(Options options)
+    : options_(options),
+      instance_(new_instance()),
+      counters_(std::make_shared<ServerCounters>()),
+      members_(options.silence),
+      engine_(options.engine_threads) {}
+
+ErrorPtr ServerCore::admit(const Sender& sender) const {
+  auto refuse = [&](ErrorCode code, const std::string& why) {
+    return make_error(code, fmt::format("[ps] server {}: {}", options_.index, why));
+  };
+  if (broken_) return broken_;
+  if (sender.instance != instance_)
+    return refuse(
+        ErrorCode::Unavailable,
+        fmt::format("this is instance {:016x}, the message of worker {} is for instance {:016x}: the server "
+                    "was started again and its state is gone",
+                    instance_, sender.worker, sender.instance));
+  if (job_.empty() || sender.job != job_hash_)
+    return refuse(ErrorCode::InvalidArgument,
+                  fmt::format("worker {} belongs to another job than '{}'", sender.worker, job_));
+  if (sender.incarnation != incarnation_)
+    return refuse(ErrorCode::Unavailable,
+                  fmt::format("worker {} belongs to incarnation {} of job '{}', which is at {}",
+                              sender.worker, sender.incarnation, job_, incarnation_));
+  if (auto why = members_.refusal(sender); !why.empty()) return refuse(ErrorCode::Unavailable, why);
+  return nullptr;
+}
+
+void ServerCore::require(const Sender& sender) const {
+  if (auto error = admit(sender)) throw_error(*error);
+}
+
+void ServerCore::assign(AssignJob job_in) {
+  auto job = std::make_shared<AssignJob>(std::move(job_in));
+  try {
+    std::lock_guard lock(mutex_);
+    require(job->sender);
+    if (!tables_) throw InvalidArgument("[ps] initial values before create_tables");
+    tables_->check(job->dense);
+    if (started_)
+      throw InvalidArgument(
+          fmt::format("[ps] server {}: the job has its initial values already ({} rounds applied); "
+                      "only a restore replaces them",
+                      options_.index, rounds_->newest()));
+    counters_->add(Count::BytesReceived, bytes_of(job->dense));
+    for (const DensePart& part : job->dense) assigned_[part.table] = true;
+    engine_.post(
+        [tables = tables_, job](int thread) {
+          for (const DensePart& part : job->dense) tables->assign(thread, part);
+        },
+        [job](ErrorPtr error) { job->done(std::move(error)); });
+  } catch (...) {
+    counters_->add(Count::RequestsRefused);
+    job->done(capture_current_exception());
+  }
+}
+
+void ServerCore::push(PushJob job_in) {
+  auto job = std::make_shared<PushJob>(std::move(job_in));
+  bool answered_later = false;
+  PushAnswer answer;
+  try {
+    std::lock_guard lock(mutex_);
+    answer = take(job, &answered_later);
+  } catch (...) {
+    answer.error = capture_current_exception();
+  }
+  if (answered_later) return;
+  if (answer.error) counters_->add(Count::RequestsRefused);
+  job->done(std::move(answer));
+}
+
+std::string ServerCore::dropped_because(const PushJob& job) const {
+  if (!bsp()) return {};
+  for (std::uint32_t table : tables_of(job, tables_->dense_tables()))
+    if (rounds_->over(table, job.step))
+      return fmt::format("round {} of table '{}' is over", job.step, tables_->name(table));
+  return {};
+}
+
+void ServerCore::check_contribution(const PushJob& job) const {
+  for (std::uint32_t table : tables_of(job, tables_->dense_tables()))
+    if (auto why = rounds_->refusal(table, job.step, job); !why.empty())
+      throw InvalidArgument(
+          fmt::format("[ps] server {}: table '{}': {}", options_.index, tables_->name(table), why));
+}
+
+PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_later) {
+  const Sender& sender = job->sender;
+  require(sender);
+  if (sender.worker == kObserver) throw InvalidArgument("[ps] an observer cannot push");
+  if (!tables_) throw InvalidArgument("[ps] push before create_tables");
+  if (!started_) throw InvalidArgument("[ps] push before the initial values are set");
+  tables_->check(job->dense);
+  tables_->check(job->sparse);
+
+  const Seen seen = marks_.look(sender.worker, job->step, job->sequence);
+  if (seen == Seen::Duplicate) {
+    counters_->add(Count::PushesDuplicate);
+    return {nullptr, PushResult::Duplicate, {}};
+  }
+  std::string dropped = seen == Seen::Stale
+                            ? fmt::format("step {} is more than {} steps old", job->step, Watermarks::kWindow)
+                            : dropped_because(*job);
+  if (!dropped.empty()) {
+    counters_->add(Count::PushesDropped);
+    counters_->add(Count::PushesStale);
+    log_warning("[ps] server {}: dropped push {} of step {} of worker {}: {}", options_.index, job->sequence,
+                job->step, sender.worker, dropped);
+    return {nullptr, PushResult::Dropped, std::move(dropped)};
+  }
+  if (members_.left(sender.worker))
+    throw InvalidArgument(
+        fmt::format("[ps] server {}: worker {} has left and cannot push", options_.index, sender.worker));
+  if (bsp()) check_contribution(*job);
+
+  marks_.take(sender.worker, job->step, job->sequence);
+  counters_->add(Count::PushesApplied);
+  counters_->add(Count::Examples, job->examples);
+  std::uint64_t bytes = bytes_of(job->dense);
+  for (const SparsePart& part : job->sparse) {
+    counters_->add(Count::RowsPushed, part.keys.size());
+    bytes += part.keys.size() *
+             (sizeof(std::int64_t) + static_cast<std::uint64_t>(tables_->dim(part.table)) * sizeof(float));
+  }
+  counters_->add(Count::BytesReceived, bytes);
+  if (bsp()) {
+    contribute(job);
+    post_ready_rounds(tables_of(*job, tables_->dense_tables()));
+  } else {
+    post_push(job);
+    *answered_later = true;
+  }
+  return {};
+}
+
+void ServerCore::contribute(const std::shared_ptr<PushJob>& job) {
+  const auto dense = static_cast<std::uint32_t>(tables_->dense_tables());
+  for (std::size_t i = 0; i < job->dense.size(); ++i)
+    rounds_->contribute(job->dense[i].table, job->step, {job->sender.worker, job, i});
+  for (std::size_t i = 0; i < job->sparse.size(); ++i)
+    rounds_->contribute(dense + job->sparse[i].table, job->step, {job->sender.worker, job, i});
+}
+
+void ServerCore::post_ready_rounds(const std::vector<std::uint32_t>& tables) {
+  auto ready = std::make_shared<std::vector<ReadyRound>>();
+  for (std::uint32_t table : tables)
+    for (ReadyRound& round :
+         rounds_->take_ready(table, members_.workers(), [&](int w) { return waited_for(w); }))
+      ready->push_back(std::move(round));
+  if (ready->empty()) return;
+  engine_.post(
+      [this, tables = tables_, ready](int thread) {
+        if (!options_.apply_updates) return;
+        for (const ReadyRound& round : *ready)
+          counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->apply(thread, round)));
+      },
+      [this, tables = tables_, ready](ErrorPtr error) {
+        std::lock_guard lock(mutex_);
+        if (tables_ != tables) return;  // replaced by a restore or a new incarnation
+        if (error) {
+          broken_ = error;
+        } else {
+          for (const ReadyRound& round : *ready) rounds_->applied(round.table, round.round);
+          counters_->add(Count::Rounds, ready->size());
+        }
+        release_parked();
+        changed_.notify_all();
+      });
+}
+
+void ServerCore::post_push(const std::shared_ptr<PushJob>& job) {
+  engine_.post(
+      [this, tables = tables_, job](int thread) {
+        if (options_.apply_updates)
+          counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->apply(thread, *job)));
+      },
+      [this, job](ErrorPtr error) {
+        if (error) {
+          std::lock_guard lock(mutex_);
+          broken_ = error;
+        }
+        job->done({error, PushResult::Applied, {}});
+      });
+}
+
+void ServerCore::pull(PullJob job_in) {
+  auto job = std::make_shared<PullJob>(std::move(job_in));
+  try {
+    std::lock_guard lock(mutex_);
+    require(job->sender);
+    if (!tables_) throw InvalidArgument("[ps] pull before create_tables");
+    tables_->check_dense(job->dense);
+    tables_->check(job->sparse);
+    if (job->sender.worker == kObserver) job->insert = false;
+    counters_->add(Count::Pulls);
+    if (satisfied(*job)) {
+      post_pull(job);
+    } else {
+      counters_->add(Count::PullsParked);
+      parked_.push_back(job);
+      counters_->set_parked_now(parked_.size());
+    }
+  } catch (...) {
+    counters_->add(Count::RequestsRefused);
+    job->done({capture_current_exception(), 0, {}, nullptr});
+  }
+}
+
+bool ServerCore::satisfied(const PullJob& job) const {
+  if (!started_) return false;
+  if (!bsp()) return true;
+  const auto first_sparse = static_cast<std::uint32_t>(tables_->dense_tables());
+  for (std::uint32_t table : job.dense)
+    if (rounds_->version(table) < job.min_version) return false;
+  for (const SparsePart& part : job.sparse)
+    if (rounds_->version(first_sparse + part.table) < job.min_version) return false;
+  return true;
+}
+
+void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
+  auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
+  const std::uint64_t version = rounds_->newest();
+  engine_.post(
+      [this, tables = tables_, job, work](int thread) {
+        counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
+      },
+      [this, job, work, version](ErrorPtr error) {
+        PullAnswer answer;
+        answer.version = version;
+        if (error) {
+          answer.error = std::move(error);
+        } else {
+          for (auto& part : work->dense)
+            for (auto& block : part) answer.pieces.push_back(block->values());
+          for (const auto& rows : work->sparse) answer.pieces.push_back(rows);
+          for (const auto& part : job->sparse) counters_->add(Count::RowsPulled, part.keys.size());
+          for (const auto& piece : answer.pieces) counters_->add(Count::BytesSent, piece.size_bytes());
+          answer.hold = work;
+        }
+        job->done(std::move(answer));
+      });
+}
+
+void ServerCore::release_parked() {
+  for (auto it = parked_.begin(); it != parked_.end();) {
+    const auto job = *it;
+    if (!broken_ && !satisfied(*job)) {
+      ++it;
+      continue;
+    }
+    it = parked_.erase(it);
+    try {
+      if (broken_) throw_error(*broken_);
+      post_pull(job);
+    } catch (...) {
+      job->done({capture_current_exception(), 0, {}, nullptr});
+    }
+  }
+  counters_->set_parked_now(parked_.size());
+}
+
+std::string ServerCore::who_is_missing(std::uint32_t table, Clock::time_point now) const {
+  std::vector<std::string> who;
+  for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); }))
+    who.push_back(members_.describe(worker, now));
+  return fmt::format("{}; round {} of table '{}' waits for it",
+                     who.empty() ? "an update is under way" : fmt::format("{}", fmt::join(who, ", ")),
+                     rounds_->version(table), tables_->name(table));
+}
+
+std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::time_point now) const {
+  const bool late = now >= job.deadline;
+  const std::string prefix = fmt::format("[ps] server {}: ", options_.index);
+  if (!started_) {
+    if (!late) return std::nullopt;
+    return ErrorRecord{ErrorCode::DeadlineExceeded,
+                       prefix + "initial values are neither set nor restored; it is for worker 0 to do: " +
+                           members_.describe(0, now)};
+  }
+  std::vector<std::uint32_t> tables = job.dense;
+  for (const SparsePart& part : job.sparse)
+    tables.push_back(part.table + static_cast<std::uint32_t>(tables_->dense_tables()));
+  for (std::uint32_t table : tables) {
+    if (rounds_->version(table) >= job.min_version) continue;
+    bool anybody_lost = false;
+    bool give_up = late;
+    for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); })) {
+      const auto since = members_.lost_since(worker, now);
+      anybody_lost |= since.has_value();
+      give_up |= since && now - *since >= options_.silence;
+    }
+    if (!give_up) return std::nullopt;
+    return ErrorRecord{anybody_lost ? ErrorCode::Unavailable : ErrorCode::DeadlineExceeded,
+                       prefix + who_is_missing(table, now)};
+  }
+  return std::nullopt;
+}
+
+void ServerCore::tick(Clock::time_point now) {
+  std::vector<std::pair<std::shared_ptr<PullJob>, ErrorRecord>> given_up;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = parked_.begin(); it != parked_.end();) {
+      auto why = why_give_up(**it, now);
+      if (why) given_up.emplace_back(*it, std::move(*why));
+      it = why ? parked_.erase(it) : std::next(it);
+    }
+    counters_->set_parked_now(parked_.size());
+  }
+  for (auto& [job, why] : given_up) job->done({std::make_shared<const ErrorRecord>(why), 0, {}, nullptr});
+}
+
+}  // namespace braid::ps

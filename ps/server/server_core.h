@@ -1,0 +1,136 @@
+// A parameter server without its network: membership, tables, rounds, and the rules of what is taken, parked
+// or refused. Whoever carries messages (data and control services, tests) calls it; engine threads do all
+// work on tables.
+//
+// Thread rule: safe from any thread. One lock orders requests: it is held to decide and to post, never while
+// tables are worked on, so the order in which requests are taken is the order in which every engine thread
+// does them.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/wait_context.h"
+#include "ps/buffer_pool.h"
+#include "ps/server/cut.h"
+#include "ps/server/engine.h"
+#include "ps/server/membership.h"
+#include "ps/server/requests.h"
+#include "ps/server/rounds.h"
+#include "ps/server/server_counters.h"
+#include "ps/server/server_tables.h"
+#include "ps/server/watermarks.h"
+
+namespace braid::ps {
+
+/// A worker process that presents itself.
+struct Registration {
+  std::string job;
+  std::uint64_t incarnation = 0;
+  std::int32_t worker = 0;  // or kObserver
+  int workers = 1;
+  int server = 0;  // as which server, of how many, the worker sees this one
+  int servers = 1;
+  std::uint64_t session = 0;
+  std::string address;  // for messages
+};
+
+class ServerCore {
+ public:
+  struct Options {
+    int index = 0;
+    int count = 1;
+    int engine_threads = 1;
+    std::chrono::milliseconds silence{30000};  // see Membership; also how long a lost worker is waited for
+    bool apply_updates = true;  // false: pushes are taken and thrown away, to measure transport
+  };
+
+  explicit ServerCore(Options options);
+
+  std::uint64_t instance() const { return instance_; }
+  BufferPool& pool() { return pool_; }
+  const std::shared_ptr<ServerCounters>& counters() const { return counters_; }
+
+  /// A higher incarnation begins anew with empty tables. Throws: InvalidArgument for another job, an older
+  /// incarnation (Unavailable), or another idea of the cluster.
+  void enter(const Registration& registration);
+  /// Every worker calls it. Throws: InvalidArgument when the set differs from the one that exists.
+  void create_tables(const Sender& sender, const TableSet& set);
+  /// The chief says that all initial values are set (0), or goes on from `step`. Parked pulls go on.
+  /// Throws: InvalidArgument naming the tables that have no values, or when the job has started before.
+  void start(const Sender& sender, std::uint64_t step);
+  /// Rounds stop waiting for this worker. Its pushes have been answered.
+  void leave(const Sender& sender);
+
+  void assign(AssignJob job);
+  void push(PushJob job);
+  void pull(PullJob job);
+
+  /// A message came over a data connection. Result: why the sender is refused, or null.
+  ErrorPtr heard(const Sender& sender, std::uint64_t connection);
+  void disconnected(std::uint64_t connection);
+  /// Fails the parked pulls that cannot go on; called every few hundredths of the silence.
+  void tick(Clock::time_point now);
+
+  /// Waits until exactly `step` rounds are applied (BSP), then takes the state. ASP: the state now.
+  std::shared_ptr<const Cut> cut(const Sender& sender, std::uint64_t step, const WaitContext& wait);
+  /// The tables as declared, for a restore to fill. Throws: InvalidArgument before create_tables.
+  std::shared_ptr<ServerTables> fresh_tables(const Sender& sender);
+  /// Replaces tables, rounds and watermarks as one; the job is started at `step`.
+  void adopt(const Sender& sender, std::shared_ptr<ServerTables> tables, std::uint64_t step,
+             const std::vector<WorkerMarks>& marks);
+
+  /// Rounds applied (BSP), and whether initial values are there.
+  std::uint64_t version() const;
+  bool started() const;
+  bool all_left() const;
+
+ private:
+  ErrorPtr admit(const Sender& sender) const;
+  void require(const Sender& sender) const;
+  bool bsp() const { return tables_->set().consistency == Consistency::Bsp; }
+  bool waited_for(int worker) const { return !members_.left(worker); }
+  bool satisfied(const PullJob& job) const;
+  void begin_rounds(std::uint64_t version);
+  PushAnswer take(const std::shared_ptr<PushJob>& job, bool* answered_later);
+  std::string dropped_because(const PushJob& job) const;
+  void check_contribution(const PushJob& job) const;
+  void contribute(const std::shared_ptr<PushJob>& job);
+  void post_ready_rounds(const std::vector<std::uint32_t>& tables);
+  void post_push(const std::shared_ptr<PushJob>& job);
+  void post_pull(const std::shared_ptr<PullJob>& job);
+  void release_parked();
+  std::string who_is_missing(std::uint32_t table, Clock::time_point now) const;
+  std::optional<ErrorRecord> why_give_up(const PullJob& job, Clock::time_point now) const;
+
+  const Options options_;
+  const std::uint64_t instance_;
+  const std::shared_ptr<ServerCounters> counters_;
+  BufferPool pool_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;  // a round was applied, a worker left, the job started
+  // Guarded by mutex_:
+  std::string job_;
+  std::uint64_t job_hash_ = 0;
+  std::uint64_t incarnation_ = 0;
+  Membership members_;
+  Watermarks marks_;
+  std::uint64_t set_hash_ = 0;
+  std::shared_ptr<ServerTables> tables_;
+  std::optional<RoundLedger> rounds_;
+  std::vector<bool> assigned_;  // dense tables with initial values
+  bool started_ = false;
+  std::uint64_t started_by_ = 0;  // session
+  ErrorPtr broken_;               // an engine task failed half-way: nothing here can be trusted
+  std::list<std::shared_ptr<PullJob>> parked_;
+
+  Engine engine_;  // last: its tasks use the members above until it is gone
+};
+
+}  // namespace braid::ps

@@ -1,0 +1,153 @@
+#include "ps/server/server_tables.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace braid::ps {
+
+ServerTables::ServerTables(const TableSet& set, int server, int servers, int threads)
+    : set_(set), plan_(set, servers), server_(server), threads_(threads) {
+  for (std::uint32_t table = 0; table < set.dense.size(); ++table) {
+    const DenseRange part = range(table);
+    dense_.push_back(part.count == 0 ? nullptr : std::make_unique<DenseTable>(part.count, set.optimizer));
+  }
+  for (const SparseTableSpec& spec : set.sparse) {
+    auto& parts = sparse_.emplace_back();
+    for (int thread = 0; thread < threads; ++thread) parts.emplace_back(spec, set.optimizer);
+  }
+}
+
+const std::string& ServerTables::name(std::uint32_t table) const {
+  return table < dense_.size() ? set_.dense[table].name : set_.sparse[table - dense_.size()].name;
+}
+
+bool ServerTables::present(std::uint32_t table) const {
+  return table >= dense_.size() || dense_[table] != nullptr;
+}
+
+void ServerTables::check(const std::vector<DensePart>& parts) const {
+  std::vector<bool> seen(dense_.size());
+  for (const DensePart& part : parts) {
+    const std::int64_t expected = part.table < dense_.size() ? range(part.table).count : 0;
+    if (expected == 0)
+      throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, part.table));
+    if (static_cast<std::int64_t>(part.values.size()) != expected)
+      throw InvalidArgument(fmt::format("[ps] table '{}': server {} holds {} elements, got {}",
+                                        name(part.table), server_, expected, part.values.size()));
+    if (seen[part.table])
+      throw InvalidArgument(fmt::format("[ps] table '{}' occurs twice in a request", name(part.table)));
+    seen[part.table] = true;
+  }
+}
+
+void ServerTables::check(const std::vector<SparsePart>& parts) const {
+  std::vector<bool> seen(sparse_.size());
+  for (const SparsePart& part : parts) {
+    if (part.table >= sparse_.size())
+      throw InvalidArgument(fmt::format("[ps] server {} has no sparse table {}", server_, part.table));
+    if (seen[part.table])
+      throw InvalidArgument(
+          fmt::format("[ps] table '{}' occurs twice in a request", set_.sparse[part.table].name));
+    seen[part.table] = true;
+  }
+}
+
+void ServerTables::check_dense(const std::vector<std::uint32_t>& tables) const {
+  for (std::uint32_t table : tables)
+    if (table >= dense_.size() || !dense_[table])
+      throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, table));
+}
+
+void ServerTables::positions_of(int thread, std::span<const std::int64_t> keys,
+                                std::vector<std::uint32_t>& out) const {
+  if (threads_ == 1) {
+    out.resize(keys.size());
+    std::iota(out.begin(), out.end(), 0U);
+    return;
+  }
+  out.clear();
+  for (std::uint32_t i = 0; i < keys.size(); ++i)
+    if (engine_of_hash(key_hash(keys[i]), threads_) == thread) out.push_back(i);
+}
+
+PullWork ServerTables::begin_pull(const PullJob& job, BufferPool& pool) const {
+  PullWork work;
+  for (std::uint32_t table : job.dense)
+    work.dense.emplace_back(static_cast<std::size_t>(dense_[table]->blocks()));
+  std::size_t floats = 0;
+  for (const SparsePart& part : job.sparse)
+    floats += part.keys.size() * static_cast<std::size_t>(dim(part.table));
+  if (floats != 0) work.rows = pool.take(floats * sizeof(float));
+  auto* next = reinterpret_cast<float*>(work.rows.get());
+  for (const SparsePart& part : job.sparse) {
+    work.sparse.emplace_back(next, part.keys.size() * static_cast<std::size_t>(dim(part.table)));
+    next += work.sparse.back().size();
+  }
+  return work;
+}
+
+std::int64_t ServerTables::pull(int thread, const PullJob& job, PullWork& work) {
+  for (std::size_t i = 0; i < job.dense.size(); ++i) {
+    const DenseTable& table = *dense_[job.dense[i]];
+    for (std::int64_t block = 0; block < table.blocks(); ++block)
+      if (owns_block(thread, job.dense[i], block))
+        work.dense[i][static_cast<std::size_t>(block)].emplace(table.read(block));
+  }
+  std::int64_t made = 0;
+  std::vector<std::uint32_t> positions;
+  for (std::size_t i = 0; i < job.sparse.size(); ++i) {
+    positions_of(thread, job.sparse[i].keys, positions);
+    made += sparse(job.sparse[i].table, thread)
+                .pull(job.sparse[i].keys, positions, job.insert, job.min_version, work.sparse[i].data());
+  }
+  return made;
+}
+
+std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
+  const PreparedUpdate update = prepare_update(set_.optimizer, round.contributions[0].push->params);
+  if (round.table < dense_.size()) {
+    std::vector<const float*> gradients;
+    for (const Contribution& c : round.contributions)
+      gradients.push_back(c.push->dense[c.part].values.data());
+    DenseTable& table = *dense_[round.table];
+    for (std::int64_t block = 0; block < table.blocks(); ++block)
+      if (owns_block(thread, round.table, block)) table.apply(block, update, gradients);
+    return 0;
+  }
+  std::vector<std::vector<std::uint32_t>> positions(round.contributions.size());
+  std::vector<SparseGradient> gradients;
+  for (std::size_t i = 0; i < round.contributions.size(); ++i) {
+    const SparsePart& part = round.contributions[i].push->sparse[round.contributions[i].part];
+    positions_of(thread, part.keys, positions[i]);
+    gradients.push_back({part.keys, positions[i], part.rows});
+  }
+  return sparse(round.table - static_cast<std::uint32_t>(dense_.size()), thread)
+      .apply(update, round.round, gradients);
+}
+
+std::int64_t ServerTables::apply(int thread, const PushJob& push) {
+  const PreparedUpdate update = prepare_update(set_.optimizer, push.params);
+  for (const DensePart& part : push.dense) {
+    const float* gradient = part.values.data();
+    DenseTable& table = *dense_[part.table];
+    for (std::int64_t block = 0; block < table.blocks(); ++block)
+      if (owns_block(thread, part.table, block)) table.apply(block, update, {&gradient, 1});
+  }
+  std::int64_t made = 0;
+  std::vector<std::uint32_t> positions;
+  for (const SparsePart& part : push.sparse) {
+    positions_of(thread, part.keys, positions);
+    const SparseGradient gradient{part.keys, positions, part.rows};
+    made += sparse(part.table, thread).apply(update, push.step, {&gradient, 1});
+  }
+  return made;
+}
+
+void ServerTables::assign(int thread, const DensePart& part) {
+  DenseTable& table = *dense_[part.table];
+  for (std::int64_t block = 0; block < table.blocks(); ++block)
+    if (owns_block(thread, part.table, block)) table.assign(block, part.values.data());
+}
+
+}  // namespace braid::ps

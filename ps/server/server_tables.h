@@ -1,0 +1,81 @@
+// The tables of one server: its ranges of the dense tables and its keys of the sparse ones, and what an
+// engine thread does with its own part of them. Tables have one number space here: the dense ones by their
+// place in the set, then the sparse ones.
+//
+// Thread rule: calls with `thread` are made by that engine thread (or by the one thread that builds the
+// object before anybody else has it); the rest reads what is fixed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ps/buffer_pool.h"
+#include "ps/server/requests.h"
+#include "ps/server/rounds.h"
+#include "ps/shard_plan.h"
+#include "ps/table/dense_table.h"
+#include "ps/table/sparse_table.h"
+
+namespace braid::ps {
+
+/// A pull under way: dense blocks held as they are, sparse rows copied.
+struct PullWork {
+  std::vector<std::vector<std::optional<FloatRun::ReadHold>>> dense;  // [part][block]
+  std::vector<std::span<float>> sparse;                               // [part]: [keys, dim]
+  std::shared_ptr<std::byte> rows;                                    // memory of `sparse`
+};
+
+class ServerTables {
+ public:
+  ServerTables(const TableSet& set, int server, int servers, int threads);
+
+  const TableSet& set() const { return set_; }
+  const ShardPlan& plan() const { return plan_; }
+  int server() const { return server_; }
+  std::size_t dense_tables() const { return dense_.size(); }
+  std::size_t tables() const { return dense_.size() + sparse_.size(); }
+  const std::string& name(std::uint32_t table) const;
+  /// This server's range of a dense table; count 0 when it holds none.
+  DenseRange range(std::uint32_t table) const { return plan_.range(static_cast<int>(table), server_); }
+  /// False for a dense table without elements here: no push of it comes.
+  bool present(std::uint32_t table) const;
+  std::int64_t dim(std::uint32_t sparse) const { return set_.sparse[sparse].dim; }
+
+  /// Throws: InvalidArgument when a part names no table of this server or has the wrong size.
+  void check(const std::vector<DensePart>& parts) const;
+  void check(const std::vector<SparsePart>& parts) const;
+  void check_dense(const std::vector<std::uint32_t>& tables) const;
+
+  PullWork begin_pull(const PullJob& job, BufferPool& pool) const;
+  /// Result: rows made.
+  std::int64_t pull(int thread, const PullJob& job, PullWork& work);
+  std::int64_t apply(int thread, const ReadyRound& round);
+  /// One push on its own.
+  std::int64_t apply(int thread, const PushJob& push);
+  void assign(int thread, const DensePart& part);
+
+  /// Null when this server holds nothing of it.
+  DenseTable* dense(std::uint32_t table) const { return dense_[table].get(); }
+  SparseTable& sparse(std::uint32_t sparse, int thread) {
+    return sparse_[sparse][static_cast<std::size_t>(thread)];
+  }
+  bool owns_block(int thread, std::uint32_t table, std::int64_t block) const {
+    return (table + static_cast<std::uint64_t>(block)) % static_cast<std::uint64_t>(threads_) ==
+           static_cast<std::uint64_t>(thread);
+  }
+  int threads() const { return threads_; }
+
+ private:
+  void positions_of(int thread, std::span<const std::int64_t> keys, std::vector<std::uint32_t>& out) const;
+
+  TableSet set_;
+  ShardPlan plan_;
+  int server_;
+  int threads_;
+  std::vector<std::unique_ptr<DenseTable>> dense_;
+  std::vector<std::vector<SparseTable>> sparse_;  // [table][thread]
+};
+
+}  // namespace braid::ps

@@ -1,0 +1,74 @@
+#include "ps/table/key_index.h"
+
+#include <algorithm>
+#include <new>
+
+#include "ps/table_set.h"
+
+namespace braid::ps {
+namespace {
+
+constexpr std::size_t kFirstCapacity = 64;
+// An insertion moves this many old slots. Growth starts at 5/8 load and doubles, so the move ends long before
+// the next.
+constexpr std::size_t kMigrateSlots = 16;
+
+}  // namespace
+
+KeyIndex::KeyIndex() : current_(make_table(kFirstCapacity)) {}
+
+KeyIndex::Table KeyIndex::make_table(std::size_t capacity) {
+  Table table;
+  table.slots.reset(static_cast<Slot*>(std::calloc(capacity, sizeof(Slot))));
+  if (!table.slots) throw std::bad_alloc();
+  table.mask = capacity - 1;
+  return table;
+}
+
+std::uint32_t KeyIndex::look_up(const Table& table, std::int64_t key, std::uint64_t hash) {
+  for (std::size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
+    const Slot& slot = table.slots[at];
+    if (slot.row_plus_one == 0) return kNone;
+    if (slot.key == key) return slot.row_plus_one - 1;
+  }
+}
+
+void KeyIndex::place(Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one) {
+  std::size_t at = hash & table.mask;
+  while (table.slots[at].row_plus_one != 0) at = (at + 1) & table.mask;
+  table.slots[at] = {key, row_plus_one, 0};
+}
+
+void KeyIndex::migrate(std::size_t slots) {
+  const std::size_t end = std::min(old_next_ + slots, old_.mask + 1);
+  for (; old_next_ < end; ++old_next_) {
+    const Slot& slot = old_.slots[old_next_];
+    if (slot.row_plus_one != 0) place(current_, slot.key, key_hash(slot.key), slot.row_plus_one);
+  }
+  if (old_next_ > old_.mask) old_ = Table();
+}
+
+std::uint32_t KeyIndex::find(std::int64_t key, std::uint64_t hash) const {
+  const std::uint32_t row = look_up(current_, key, hash);
+  return row == kNone && old_.slots ? look_up(old_, key, hash) : row;
+}
+
+std::uint32_t KeyIndex::find_or_insert(std::int64_t key, std::uint64_t hash, std::uint32_t next_row,
+                                       bool* inserted) {
+  const std::uint32_t row = find(key, hash);
+  *inserted = row == kNone;
+  if (row != kNone) return row;
+  if (old_.slots) migrate(kMigrateSlots);
+  const std::size_t capacity = current_.mask + 1;
+  if (!old_.slots && (size_ + 1) * 8 > capacity * 5) {
+    Table larger = make_table(capacity * 2);
+    old_ = std::move(current_);
+    current_ = std::move(larger);
+    old_next_ = 0;
+  }
+  place(current_, key, hash, next_row + 1);
+  ++size_;
+  return next_row;
+}
+
+}  // namespace braid::ps

@@ -1,0 +1,95 @@
+// One engine thread's part of a sparse table: rows by int64 key, made when first asked for, from key and
+// seed. A row is dim values, then the slots, dim each; beside it key and step of last use. Rows live in slabs
+// that never move, so growth copies none.
+//
+// Calls take the keys of a whole request and the positions of those that this part holds.
+// Thread rule: one thread, the owner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/optim.h"
+#include "ps/table/float_run.h"
+#include "ps/table/key_index.h"
+#include "ps/table_set.h"
+
+namespace braid::ps {
+
+/// One worker's gradient: row p of `rows` ([keys, dim] f32, row-major) belongs to keys[p], for each p of
+/// `positions`.
+struct SparseGradient {
+  std::span<const std::int64_t> keys;
+  std::span<const std::uint32_t> positions;
+  const float* rows = nullptr;
+};
+
+/// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot.
+struct SparseRows {
+  std::vector<std::int64_t> keys;
+  std::vector<std::uint64_t> last_use;
+  std::vector<float> values;
+  std::vector<std::vector<float>> slots;
+};
+
+class SparseTable {
+ public:
+  SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer);
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(index_.size()); }
+  std::int64_t dim() const { return dim_; }
+
+  /// Row p of `out` ([keys, dim] f32) becomes the value of keys[p], for each p of `positions`. A key without
+  /// a row gets one when `insert`; else its initial value is returned and the table stays as it is. Result:
+  /// rows made.
+  std::int64_t pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions, bool insert,
+                    std::uint64_t step, float* out);
+
+  /// One update of every key that occurs, by the sum of its gradients, added in order of `gradients`, then of
+  /// position. Result: rows made.
+  std::int64_t apply(const PreparedUpdate& update, std::uint64_t step,
+                     std::span<const SparseGradient> gradients);
+
+  /// Appends all rows, in the order in which they were made.
+  void append_to(SparseRows& out) const;
+
+  /// Makes or replaces the row of source.keys[i]; slots that `source` does not have start at their initial
+  /// values.
+  void restore_row(const SparseRows& source, std::size_t i);
+
+ private:
+  struct Meta {
+    std::int64_t key;
+    std::uint64_t last_use;
+    std::uint64_t mark;         // the apply that `sum_row` belongs to
+    std::uint32_t sum_row = 0;  // this row's gradient in sums_
+  };
+  struct Slab {
+    AlignedFloats floats;
+    std::unique_ptr<Meta[]> meta;
+  };
+
+  float* row(std::uint32_t row) const {
+    return slabs_[row >> slab_bits_].floats.data() + (row & slab_mask_) * stride_;
+  }
+  Meta& meta(std::uint32_t row) const { return slabs_[row >> slab_bits_].meta[row & slab_mask_]; }
+  void initial_values(std::int64_t key, float* out) const;
+  std::uint32_t find_or_make(std::int64_t key, std::uint64_t hash, bool* made);
+
+  SparseTableSpec spec_;
+  std::int64_t dim_;
+  std::vector<float> slot_initial_;
+  std::size_t stride_;  // floats of a row, a multiple of 4
+  unsigned slab_bits_;
+  std::uint32_t slab_mask_;
+  KeyIndex index_;
+  std::vector<Slab> slabs_;
+
+  std::uint64_t mark_ = 0;
+  std::vector<std::uint32_t> found_;  // rows of the positions of a pull; rows that an apply touches
+  std::vector<float> sums_;           // [touched, dim]
+};
+
+}  // namespace braid::ps

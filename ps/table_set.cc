@@ -1,0 +1,96 @@
+#include "ps/table_set.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <set>
+
+#include "base/error.h"
+
+namespace braid::ps {
+namespace {
+
+class Canonical {
+ public:
+  void integer(std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+  }
+  void real(float value) { integer(std::bit_cast<std::uint32_t>(value)); }
+  void text(std::string_view value) {
+    integer(value.size());
+    bytes_.append(value);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace
+
+std::string_view consistency_name(Consistency consistency) {
+  switch (consistency) {
+    case Consistency::Bsp:
+      return "BSP";
+    case Consistency::Asp:
+      return "ASP";
+    case Consistency::Ssp:
+      return "SSP";
+    case Consistency::Timed:
+      return "TIMED";
+  }
+  return "unknown";
+}
+
+void check_table_set(const TableSet& set) {
+  if (set.consistency != Consistency::Bsp && set.consistency != Consistency::Asp) {
+    throw InvalidArgument(fmt::format("[ps] consistency {} is not available yet; use BSP or ASP",
+                                      consistency_name(set.consistency)));
+  }
+  if (set.workers < 1) throw InvalidArgument(fmt::format("[ps] workers must be >= 1, got {}", set.workers));
+  std::set<std::string_view> names;
+  auto check_name = [&](const std::string& name) {
+    if (name.empty()) throw InvalidArgument("[ps] a table has no name");
+    if (!names.insert(name).second)
+      throw InvalidArgument(fmt::format("[ps] two tables are named '{}'", name));
+  };
+  for (const auto& table : set.dense) {
+    check_name(table.name);
+    if (table.elements < 1)
+      throw InvalidArgument(
+          fmt::format("[ps] table '{}': elements must be >= 1, got {}", table.name, table.elements));
+  }
+  for (const auto& table : set.sparse) {
+    check_name(table.name);
+    if (table.dim < 1)
+      throw InvalidArgument(fmt::format("[ps] table '{}': dim must be >= 1, got {}", table.name, table.dim));
+  }
+}
+
+std::uint64_t table_set_hash(const TableSet& set) {
+  Canonical out;
+  out.integer(set.dense.size());
+  for (const auto& table : set.dense) {
+    out.text(table.name);
+    out.integer(static_cast<std::uint64_t>(table.elements));
+  }
+  out.integer(set.sparse.size());
+  for (const auto& table : set.sparse) {
+    out.text(table.name);
+    out.integer(static_cast<std::uint64_t>(table.dim));
+    out.integer(static_cast<std::uint64_t>(table.init.kind));
+    out.real(table.init.a);
+    out.real(table.init.b);
+    out.integer(table.key.value);
+  }
+  const OptimizerSpec& o = set.optimizer;
+  out.integer(static_cast<std::uint64_t>(o.kind));
+  out.integer(o.nesterov ? 1 : 0);
+  for (float value : {o.momentum, o.beta1, o.beta2, o.epsilon, o.initial_accumulator, o.weight_decay})
+    out.real(value);
+  out.integer(static_cast<std::uint64_t>(set.consistency));
+  out.integer(static_cast<std::uint64_t>(set.workers));
+  return stable_hash(out.bytes());
+}
+
+}  // namespace braid::ps

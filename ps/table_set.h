@@ -1,0 +1,71 @@
+// What a job keeps on its parameter servers: the tables, the optimizer and the consistency, as every worker
+// declares them. Two workers agree when their hashes are equal. Owns no values. Thread rule: values and pure
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/init.h"
+#include "base/optim.h"
+
+namespace braid::ps {
+
+/// On the wire and in checkpoints: never renumber.
+enum class Consistency : int {
+  Bsp = 1,    // a round is applied when every worker has pushed it; pulls wait for their round
+  Asp = 2,    // a push is applied when it arrives
+  Ssp = 3,    // bounded staleness
+  Timed = 4,  // BSP that goes on without the late ones after a timeout
+};
+
+std::string_view consistency_name(Consistency consistency);
+
+struct DenseTableSpec {
+  std::string name;
+  std::int64_t elements = 0;
+};
+
+/// Column c of key k starts as element k * dim + c (modulo 2^64) of the stream `key`, so the table equals a
+/// variable of shape [rows, dim] that fill_initial filled.
+struct SparseTableSpec {
+  std::string name;
+  std::int64_t dim = 0;
+  InitSpec init;
+  RngKey key;
+};
+
+struct TableSet {
+  std::vector<DenseTableSpec> dense;
+  std::vector<SparseTableSpec> sparse;
+  OptimizerSpec optimizer;
+  Consistency consistency = Consistency::Bsp;
+  int workers = 1;
+};
+
+/// Throws: InvalidArgument with the table and the reason; for SSP and TIMED "not available yet".
+void check_table_set(const TableSet& set);
+
+/// Equal for equal sets, on every machine and in every version.
+std::uint64_t table_set_hash(const TableSet& set);
+
+/// The 64 mixed bits of a sparse key. Bits 32-47 choose the server, bits 48-63 the engine thread of a server,
+/// the low bits the place in a hash table. Part of the wire contract: client and server must agree. Mix:
+/// finaliser of SplitMix64 (Steele et al., OOPSLA'14).
+inline std::uint64_t key_hash(std::int64_t key) {
+  auto x = static_cast<std::uint64_t>(key) + 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+inline int server_of_hash(std::uint64_t hash, int servers) {
+  return static_cast<int>(((hash >> 32) & 0xffff) % static_cast<std::uint64_t>(servers));
+}
+inline int engine_of_hash(std::uint64_t hash, int engines) {
+  return static_cast<int>((hash >> 48) % static_cast<std::uint64_t>(engines));
+}
+
+}  // namespace braid::ps
