@@ -174,26 +174,26 @@ enum class Lane { Compute, Pull, Push, Comm, HostToDevice, DeviceToHost };
 std::string_view lane_name(Lane lane);
 
 struct OpDef {
-  std::string name;
+  std::string name = {};
   int min_inputs = 0;
   int max_inputs = 0;  // -1: any number
 
-  std::function<void(InferContext&)> infer;
-  GradFn gradient;                  // null: not differentiable,
-  std::string no_gradient_reason;   //   and this says why (empty only where `gradient` is set)
-  std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost;  // null: no flops, all inputs and outputs once
-  PrepareFn cpu;
+  std::function<void(InferContext&)> infer = {};
+  GradFn gradient = {};                  // null: not differentiable,
+  std::string no_gradient_reason = {};   //   and this says why (empty only where `gradient` is set)
+  std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost = {};  // null: no flops, all inputs and outputs once
+  PrepareFn cpu = {};
 
   /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel and runs nowhere.
-  std::vector<std::pair<int, int>> views;
+  std::vector<std::pair<int, int>> views = {};
   /// (output, input): the output may overwrite the input where nobody reads it later.
-  std::vector<std::pair<int, int>> in_place;
+  std::vector<std::pair<int, int>> in_place = {};
   /// What the op does with input i when that is a handle. Shorter than the inputs: Access::None.
-  std::vector<Access> handles;
+  std::vector<Access> handles = {};
   /// Inputs whose values decide output shapes (they must be known at compile time); -1 is the last input.
-  std::vector<int> shape_values;
+  std::vector<int> shape_values = {};
   /// Inputs of which only the shape is used: no data dependence remains after shape inference.
-  std::vector<int> shape_only;
+  std::vector<int> shape_only = {};
   bool stateful = false;      // two runs may differ: never folded or merged (random ops)
   bool side_effect = false;   // kept when it is a target even though nobody reads it (assignments, pushes)
   Lane lane = Lane::Compute;

@@ -1,0 +1,83 @@
+// Ops that pass values on: Identity, Snapshot, IdentityN, PlaceholderWithDefault, StopGradient (the gradient
+// ends here), PreventGradient (asking for the gradient is an error), NoOp (joins control edges).
+// Those with one output are views: they have no kernel and cost nothing.
+#include <cstring>
+
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+void pass_gradient(GradContext& c) { c.set_grad(0, c.grad()); }
+void stop_gradient(GradContext&) {}
+
+/// One input, one output in the same memory.
+OpDef view_op(std::string name, GradFn gradient, std::string no_gradient_reason = {}) {
+  return {.name = std::move(name),
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .infer = infer_same_as_first,
+          .gradient = std::move(gradient),
+          .no_gradient_reason = std::move(no_gradient_reason),
+          .views = {{0, 0}}};
+}
+
+void infer_placeholder_with_default(InferContext& c) {
+  const Shape shape = c.attr("shape", Shape::unknown_rank());
+  Shape merged;
+  if (!merge_shapes(shape, c.shape(0), merged))
+    c.fail("the default has shape " + c.shape(0).to_string() + ", attribute shape is " + shape.to_string());
+  c.output(c.dtype(0), c.shape(0));
+}
+
+void infer_identity_n(InferContext& c) {
+  for (int i = 0; i < c.inputs(); ++i) c.output(c.dtype(i), c.shape(i));
+}
+
+void identity_n_gradient(GradContext& c) {
+  for (int i = 0; i < static_cast<int>(c.node().inputs.size()); ++i)
+    if (c.grad(i).valid()) c.set_grad(i, c.grad(i));
+}
+
+PreparedKernel prepare_identity_n(const PrepareContext& c) {
+  std::vector<std::size_t> bytes;
+  for (const OutputInfo& info : c.inputs) {
+    if (dtype_size(info.dtype) == 0) c.fail("no CPU kernel for " + std::string(dtype_name(info.dtype)));
+    bytes.push_back(static_cast<std::size_t>(info.shape.elements()) * dtype_size(info.dtype));
+  }
+  return serial_kernel([bytes](const KernelArgs& a) {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (bytes[i] != 0) std::memcpy(a.outputs[i], a.inputs[i], bytes[i]);
+  });
+}
+
+PreparedKernel prepare_no_op(const PrepareContext&) {
+  return serial_kernel([](const KernelArgs&) {});
+}
+
+}  // namespace
+
+void register_identity(OpRegistry& registry) {
+  registry.add(view_op("Identity", pass_gradient));
+  registry.add(view_op("Snapshot", pass_gradient));
+  registry.add(view_op("StopGradient", stop_gradient));
+  registry.add(view_op("PreventGradient", nullptr, "the graph forbids it (PreventGradient)"));
+  OpDef with_default = view_op("PlaceholderWithDefault", pass_gradient);
+  with_default.infer = infer_placeholder_with_default;
+  with_default.stateful = true;  // never folded: its value may be fed
+  registry.add(std::move(with_default));
+  registry.add({.name = "IdentityN",
+                .min_inputs = 1,
+                .max_inputs = -1,
+                .infer = infer_identity_n,
+                .gradient = identity_n_gradient,
+                .cpu = prepare_identity_n});
+  registry.add({.name = "NoOp",
+                .infer = [](InferContext&) {},
+                .no_gradient_reason = "it has no outputs",
+                .cpu = prepare_no_op,
+                .side_effect = true});
+}
+
+}  // namespace braid

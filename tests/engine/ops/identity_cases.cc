@@ -1,0 +1,16 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+void cases_identity(OpCaseTable& table) {
+  for (const char* op : {"Identity", "Snapshot", "PlaceholderWithDefault", "PreventGradient"})
+    table.add(op, {.label = "matrix", .inputs = {random_f64({2, 3}, 1)}});
+  // Its rule gives none, whatever the numbers say.
+  table.add("StopGradient",
+            {.label = "matrix", .inputs = {random_f64({2, 3}, 1)}, .numeric_gradient = false});
+  table.add("IdentityN", {.label = "two types", .inputs = {random_f64({2, 3}, 1), i32({2}, {1, 2})}});
+  table.add("IdentityN", {.label = "empty", .inputs = {random_f64({0, 3}, 1)}});
+  table.add("NoOp", {.label = "nothing"});
+}
+
+}  // namespace braid::testing
