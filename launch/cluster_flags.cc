@@ -41,7 +41,7 @@ Task parse_task_flag(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::optional<TaskType> type = task_type_from_name(text.substr(0, colon));
   const std::optional<int> index =
-      colon == std::string_view::npos ? std::nullopt : parse_int(text.substr(colon + 1), 0);
+      colon == std::string_view::npos ? std::nullopt : parse_count(text.substr(colon + 1), 0);
   if (!type || !index)
     throw InvalidArgument(fmt::format(
         "[launch] --task: '{}' is not TYPE:INDEX with TYPE chief, worker, ps or evaluator", text));

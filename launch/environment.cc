@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <limits>
 
+#include "base/env.h"
 #include "base/error.h"
 
 namespace braid::launch {
@@ -25,17 +26,16 @@ const std::string* find_variable(const Environment& environment, std::string_vie
   return found == environment.end() ? nullptr : &found->second;
 }
 
-std::optional<int> parse_int(std::string_view text, int minimum) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < minimum) return std::nullopt;
-  return value;
+std::optional<int> parse_count(std::string_view text, int minimum) {
+  const std::optional<std::int64_t> value = braid::parse_int(text);
+  if (!value || *value < minimum || *value > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(*value);
 }
 
 std::optional<int> int_variable(const Environment& environment, std::string_view name, int minimum) {
   const std::string* text = find_variable(environment, name);
   if (text == nullptr) return std::nullopt;
-  const std::optional<int> value = parse_int(*text, minimum);
+  const std::optional<int> value = parse_count(*text, minimum);
   if (!value)
     throw InvalidArgument(
         fmt::format("[launch] {}: expected an integer >= {}, got '{}'", name, minimum, *text));

@@ -23,6 +23,6 @@ std::optional<int> int_variable(const Environment& environment, std::string_view
 
 /// The whole text as an integer in [minimum, 2^31), without signs, spaces or fractions; absent when it is not
 /// one.
-std::optional<int> parse_int(std::string_view text, int minimum);
+std::optional<int> parse_count(std::string_view text, int minimum);
 
 }  // namespace braid::launch

@@ -32,7 +32,7 @@ void check_address(std::string_view address, std::string_view where) {
     refuse(where, fmt::format("address '{}': an IPv6 host is written [host]:port", address));
   if (host.empty() || host == "[]" || host.find_first_of(" \t\r\n/") != std::string_view::npos)
     refuse(where, fmt::format("address '{}' has no valid host; expected host:port", address));
-  const std::optional<int> port = parse_int(address.substr(colon + 1), 1);
+  const std::optional<int> port = parse_count(address.substr(colon + 1), 1);
   if (!port || *port > 65535)
     refuse(where, fmt::format("address '{}': the port is not in 1..65535", address));
 }

@@ -47,7 +47,7 @@ int parse_index(const Json& value, std::string_view where, std::string_view path
   } else {
     wrong_type(where, path, "an index", value);
   }
-  const std::optional<int> index = parse_int(text, 0);
+  const std::optional<int> index = parse_count(text, 0);
   if (!index) refuse(where, path, fmt::format("expected an index >= 0, got {}", text));
   return *index;
 }

@@ -1,0 +1,246 @@
+#include "launch/local_launcher.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "base/error.h"
+#include "launch/cluster_spec.h"
+#include "launch/output_forwarder.h"
+#include "launch/port_reservation.h"
+#include "launch/signal_pipe.h"
+#include "launch/tf_config.h"
+
+namespace braid::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check(const LocalLaunchOptions& options) {
+  if (options.command.empty()) throw InvalidArgument("[launch] no command to run");
+  if (options.workers < 0 || options.servers < 0 || options.evaluators < 0)
+    throw InvalidArgument("[launch] the number of tasks must not be negative");
+  if (options.workers == 0 && !options.with_chief)
+    throw InvalidArgument("[launch] a job needs at least one worker");
+  if (options.evaluators > 1) throw InvalidArgument("[launch] a cluster has at most one evaluator");
+}
+
+ClusterSpec make_cluster(const LocalLaunchOptions& options, const std::vector<std::string>& addresses) {
+  ClusterSpec cluster;
+  auto address = addresses.begin();
+  const auto add = [&](TaskType type, int count) {
+    for (int i = 0; i < count; ++i) cluster.job(type)[i] = *address++;
+  };
+  add(TaskType::Chief, options.with_chief ? 1 : 0);
+  add(TaskType::Worker, options.workers);
+  add(TaskType::Ps, options.servers);
+  add(TaskType::Evaluator, options.evaluators);
+  return cluster;
+}
+
+/// One task: its process and what it writes.
+struct Running {
+  Task task;
+  std::optional<File> log;
+  std::optional<ChildProcess> process;
+  std::deque<OutputForwarder> outputs;
+  bool ended = false;
+
+  bool is_server() const { return task.type == TaskType::Ps; }
+};
+
+class LocalJob {
+ public:
+  explicit LocalJob(const LocalLaunchOptions& options)
+      : options_(options),
+        ports_(options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0)),
+        cluster_(make_cluster(options, ports_.addresses())),
+        out_(options.out),
+        err_(options.err) {}
+
+  int run();
+
+ private:
+  void start(const Task& task);
+  void wait_for_events();
+  void handle_signals();
+  void reap();
+  void on_end(Running& child, const ExitStatus& status);
+  void advance();
+  void signal_all(int number, bool servers_too);
+  bool all_ended(bool servers_too) const;
+  void say(const std::string& text) { err_.write_line("[launch] ", text); }
+  double grace_seconds() const { return std::chrono::duration<double>(options_.grace).count(); }
+
+  const LocalLaunchOptions& options_;
+  SignalPipe signals_;
+  PortReservation ports_;
+  ClusterSpec cluster_;
+  LineSink out_;
+  LineSink err_;
+  std::deque<Running> children_;
+  std::vector<ExitStatus> statuses_;
+  bool failed_ = false;
+  bool asked_to_stop_ = false;
+  bool servers_told_ = false;
+  /// When those who still run get SIGTERM, and SIGKILL.
+  std::optional<Clock::time_point> terminate_at_;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+int LocalJob::run() {
+  if (!options_.log_dir.empty()) make_directories(options_.log_dir);
+  for (const Task& task : cluster_.tasks()) start(task);
+  while (!all_ended(true)) {
+    wait_for_events();
+    handle_signals();
+    reap();
+    advance();
+  }
+  for (Running& child : children_)
+    for (OutputForwarder& output : child.outputs) output.release();
+  return job_exit_code(statuses_);
+}
+
+void LocalJob::start(const Task& task) {
+  Running& child = children_.emplace_back();
+  child.task = task;
+  if (!options_.log_dir.empty())
+    child.log = File::create(options_.log_dir / fmt::format("{}-{}.log", job_name(task.type), task.index));
+  File* log = child.log ? &*child.log : nullptr;
+  const std::string prefix = options_.prefix_lines ? fmt::format("[{}] ", task_name(task)) : "";
+
+  ChildCommand command{options_.command, options_.environment, options_.out, options_.err};
+  command.environment["TF_CONFIG"] = write_tf_config(cluster_, task);
+  const bool leads = task == cluster_.leader();
+  std::optional<Pipe> out;
+  if (!leads || ::isatty(options_.out) == 0) out = make_pipe();
+  Pipe err = make_pipe();
+  if (out) command.out = out->write_end.get();
+  command.err = err.write_end.get();
+  child.process.emplace(command);
+  if (out && leads)
+    child.outputs.emplace_back(std::move(out->read_end), out_, OutputForwarder::Options{"", true, log});
+  if (out && !leads)
+    child.outputs.emplace_back(std::move(out->read_end), err_, OutputForwarder::Options{prefix, false, log});
+  child.outputs.emplace_back(std::move(err.read_end), err_, OutputForwarder::Options{prefix, false, log});
+}
+
+void LocalJob::wait_for_events() {
+  std::vector<pollfd> waits{{signals_.descriptor(), POLLIN, 0}};
+  for (const Running& child : children_)
+    for (const OutputForwarder& output : child.outputs)
+      if (output.is_open()) waits.push_back({output.descriptor(), POLLIN, 0});
+  int timeout = -1;
+  for (const auto& at : {terminate_at_, kill_at_}) {
+    if (!at) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*at - Clock::now()).count();
+    const int bounded = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+    timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
+  }
+  ::poll(waits.data(), waits.size(), timeout);
+  for (Running& child : children_)
+    for (OutputForwarder& output : child.outputs) output.forward();
+}
+
+void LocalJob::handle_signals() {
+  for (const int number : signals_.take()) {
+    if (number == SIGCHLD) continue;
+    if (asked_to_stop_) {
+      say("asked to stop again: killing what still runs");
+      kill_at_ = Clock::now();
+      continue;
+    }
+    asked_to_stop_ = true;
+    say(fmt::format("asked to stop: passing signal {} on; what runs after {:g} s is killed", number,
+                    grace_seconds()));
+    signal_all(number == SIGHUP ? SIGTERM : number, false);
+    kill_at_ = Clock::now() + options_.grace;
+  }
+}
+
+void LocalJob::reap() {
+  for (Running& child : children_) {
+    if (child.ended) continue;
+    const std::optional<ExitStatus> status = child.process->poll();
+    if (!status) continue;
+    child.ended = true;
+    for (OutputForwarder& output : child.outputs) output.finish();
+    on_end(child, *status);
+  }
+}
+
+void LocalJob::on_end(Running& child, const ExitStatus& status) {
+  const bool stopped_server = child.is_server() && (status.code == 0 || status.code == 128 + SIGTERM);
+  statuses_.push_back(stopped_server ? ExitStatus{} : status);
+  if (stopped_server || status.code == 0) return;
+  const bool first = !failed_ && !asked_to_stop_;
+  failed_ = true;
+  std::string text = fmt::format("{} {}", task_name(child.task), describe_exit(status));
+  if (child.log) text += fmt::format(", see {}", child.log->path().string());
+  if (first && !options_.keep_going && !all_ended(true)) {
+    text += fmt::format("; the others have {:g} s to end", grace_seconds());
+    terminate_at_ = Clock::now() + options_.grace;
+  }
+  say(text);
+}
+
+void LocalJob::advance() {
+  const auto now = Clock::now();
+  if (all_ended(false) && !servers_told_ && !all_ended(true)) {
+    servers_told_ = true;
+    signal_all(SIGTERM, true);
+    terminate_at_.reset();
+    kill_at_ = now + options_.grace;
+  }
+  if (terminate_at_ && now >= *terminate_at_) {
+    terminate_at_.reset();
+    servers_told_ = true;
+    say("ending what still runs");
+    signal_all(SIGTERM, true);
+    kill_at_ = now + options_.grace;
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    kill_at_.reset();
+    for (const Running& child : children_)
+      if (!child.ended) say(fmt::format("{} did not end in time: killing it", task_name(child.task)));
+    signal_all(SIGKILL, true);
+  }
+}
+
+void LocalJob::signal_all(int number, bool servers_too) {
+  for (Running& child : children_)
+    if (servers_too || !child.is_server()) child.process->signal(number);
+}
+
+bool LocalJob::all_ended(bool servers_too) const {
+  return std::all_of(children_.begin(), children_.end(), [&](const Running& child) {
+    return child.ended || (child.is_server() && !servers_too);
+  });
+}
+
+}  // namespace
+
+int launch_local(const LocalLaunchOptions& options) {
+  check(options);
+  return LocalJob(options).run();
+}
+
+int job_exit_code(const std::vector<ExitStatus>& statuses) {
+  const auto severity = [](int code) {
+    if (code == kExitBadInput) return 4;
+    if (code > 0 && code < 128) return 3;
+    if (code == kExitTerminated || code == 128 + SIGINT) return 1;
+    return code == 0 ? 0 : 2;
+  };
+  int worst = 0;
+  for (const ExitStatus& status : statuses)
+    if (severity(status.code) > severity(worst)) worst = status.code;
+  return severity(worst) == 2 ? kExitPeerLost : worst;
+}
+
+}  // namespace braid::launch

@@ -1,0 +1,55 @@
+// Starts the tasks of a cluster as processes of this host, shows their output, and ends them together. Each
+// gets the same command and a TF_CONFIG that says which task it is, with ports of 127.0.0.1.
+//
+// Output. Standard output of the launcher is that of the leading task (the chief, else worker 0), without a
+// prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. On a
+// terminal the leading task writes to it itself, so that it may draw a bar.
+//
+// End. Workers, chief and evaluator end by themselves; then the servers get SIGTERM. When a task fails, the
+// others have `grace` to end by themselves, then get SIGTERM, and SIGKILL after `grace` again. SIGINT,
+// SIGTERM and SIGHUP are passed on to all but the servers, which stay for the checkpoint; what then runs
+// after `grace` is killed, as is everything on a second signal. A server that exits with 0 or 143 is never a
+// failure. No child outlives the launcher, however it ends. Thread rule: one launch in a process at a time.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "launch/child_process.h"
+#include "launch/environment.h"
+
+namespace braid::launch {
+
+struct LocalLaunchOptions {
+  int workers = 1;
+  int servers = 0;
+  int evaluators = 0;  // 0 or 1
+  bool with_chief = false;
+  /// Program and arguments, the same for every task.
+  std::vector<std::string> command;
+  /// What the tasks get, beside TF_CONFIG.
+  Environment environment = process_environment();
+  /// Each task's output also goes, as it came, to "<log_dir>/worker-0.log". Empty: nowhere.
+  std::filesystem::path log_dir;
+  bool prefix_lines = true;
+  /// A failed task does not end the others, for modes that go on without a worker.
+  bool keep_going = false;
+  std::chrono::milliseconds grace{10'000};
+  /// Where the launcher writes.
+  int out = 1;
+  int err = 2;
+};
+
+/// Runs the job to its end. The exit code is job_exit_code of all tasks.
+/// Throws: InvalidArgument for counts that make no cluster and a command that cannot be run; Unavailable.
+int launch_local(const LocalLaunchOptions& options);
+
+/// The exit code of a job whose tasks ended with `statuses`, in the order in which they ended. What another
+/// start cannot mend beats what it may, since a task that is lost takes its peers along: 2 (bad input), then
+/// 1 and other codes below 128, then 138 for a task that lost a peer or was lost itself to a signal, then 143
+/// and 130 (asked to stop), then 0. Of equal ones the first counts.
+int job_exit_code(const std::vector<ExitStatus>& statuses);
+
+}  // namespace braid::launch

@@ -1,0 +1,93 @@
+#include "launch/output_forwarder.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace braid::launch {
+namespace {
+
+// Without a newline for so long it is no line; it goes on in parts.
+constexpr std::size_t kLongestLine = 64 * 1024;
+// More than a pipe holds, so that one call takes all that an ended writer left; bounded, so that a busy one
+// starves nobody.
+constexpr int kReadsAtATime = 16;
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd writable{descriptor, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      throw Unavailable(fmt::format("[launch] cannot write the output: {}", std::strerror(errno)));
+    }
+  }
+}
+
+}  // namespace
+
+LineSink::LineSink(int descriptor) : descriptor_(descriptor), terminal_(::isatty(descriptor) == 1) {}
+
+void LineSink::write_line(std::string_view prefix, std::string_view line) {
+  write_all(descriptor_, fmt::format("{}{}{}\n", terminal_ ? kEraseLine : "", prefix, line));
+}
+
+OutputForwarder::OutputForwarder(FileDescriptor source, LineSink& sink, Options options)
+    : source_(std::move(source)), sink_(sink), options_(std::move(options)) {}
+
+void OutputForwarder::forward() {
+  std::array<char, 16 * 1024> bytes;
+  for (int reads = 0; is_open() && reads < kReadsAtATime; ++reads) {
+    const ssize_t got = ::read(descriptor(), bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+      source_.reset();
+      return;
+    }
+    const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
+    if (options_.log != nullptr) options_.log->write(std::as_bytes(std::span(text)));
+    partial_ += text;
+    take_lines();
+  }
+}
+
+void OutputForwarder::take_lines() {
+  std::size_t start = 0;
+  for (std::size_t end; (end = partial_.find('\n', start)) != std::string::npos; start = end + 1)
+    emit(std::string_view(partial_).substr(start, end - start));
+  partial_.erase(0, start);
+  if (partial_.size() >= kLongestLine) emit(std::exchange(partial_, {}));
+}
+
+void OutputForwarder::emit(std::string_view line) {
+  release();
+  if (options_.hold_result && line.starts_with("result:")) {
+    held_ = line;
+  } else {
+    sink_.write_line(options_.prefix, line);
+  }
+}
+
+void OutputForwarder::finish() {
+  forward();
+  source_.reset();
+  if (!partial_.empty()) emit(std::exchange(partial_, {}));
+}
+
+void OutputForwarder::release() {
+  if (held_) sink_.write_line(options_.prefix, *std::exchange(held_, std::nullopt));
+}
+
+}  // namespace braid::launch

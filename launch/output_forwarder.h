@@ -1,0 +1,59 @@
+// Moves what a child writes to where a person reads it, a line at a time, so that the lines of several
+// processes do not run into each other. Thread rule: one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+#include "launch/file_descriptor.h"
+
+namespace braid::launch {
+
+/// Where lines go. On a terminal a line first wipes the progress bar that a child may be drawing.
+class LineSink {
+ public:
+  explicit LineSink(int descriptor);
+  /// Writes prefix, line and a newline at once. Throws: Unavailable.
+  void write_line(std::string_view prefix, std::string_view line);
+
+ private:
+  int descriptor_;
+  bool terminal_;
+};
+
+class OutputForwarder {
+ public:
+  struct Options {
+    std::string prefix;
+    /// Keeps a line that starts with "result:" back until finish(), so that it is the last one. A line after
+    /// it frees it.
+    bool hold_result = false;
+    /// Gets every byte as it came; may be null.
+    File* log = nullptr;
+  };
+  OutputForwarder(FileDescriptor source, LineSink& sink, Options options);
+
+  int descriptor() const { return source_.get(); }
+  bool is_open() const { return source_.is_open(); }
+  /// Forwards what there is (at most 256 KiB), without waiting; closes at the end of the source. Throws:
+  /// Unavailable.
+  void forward();
+  /// The writer has ended: forwards what is left, closes, and ends a last line that has no newline.
+  void finish();
+  /// Writes the line that was kept back.
+  void release();
+
+ private:
+  void take_lines();
+  void emit(std::string_view line);
+
+  FileDescriptor source_;
+  LineSink& sink_;
+  Options options_;
+  std::string partial_;
+  std::optional<std::string> held_;
+};
+
+}  // namespace braid::launch

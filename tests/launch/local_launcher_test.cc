@@ -1,0 +1,288 @@
+// launch_local with shell scripts as tasks: real processes, pipes and signals.
+#include "launch/local_launcher.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/files.h"
+#include "launch/cluster_spec.h"
+#include "launch/file_descriptor.h"
+#include "tests/launch/expect_refused.h"
+
+namespace braid::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+/// A directory of its own for each test, and a launch whose output goes there.
+class LocalLauncherTest : public ::testing::Test {
+ protected:
+  LocalLauncherTest() {
+    std::string name = ::testing::TempDir() + "braid_launch_XXXXXX";
+    directory_ = ::mkdtemp(name.data());
+    out_ =
+        FileDescriptor(::open((directory_ / "out").c_str(), O_CREAT | O_RDWR | O_APPEND | O_CLOEXEC, 0600));
+    err_ =
+        FileDescriptor(::open((directory_ / "err").c_str(), O_CREAT | O_RDWR | O_APPEND | O_CLOEXEC, 0600));
+    options_.workers = 2;
+    options_.log_dir = directory_ / "logs";
+    options_.grace = 5s;
+    options_.out = out_.get();
+    options_.err = err_.get();
+    options_.environment["DIR"] = directory_;
+  }
+  ~LocalLauncherTest() override { std::filesystem::remove_all(directory_); }
+
+  /// `script` is run by sh; $ME is "worker-0" and so on.
+  void set_script(const std::string& script) {
+    const std::string who =
+        R"sh(ME=$(echo "$TF_CONFIG" | sed 's/.*"type":"\([a-z]*\)","index":\([0-9]*\).*/\1-\2/'); )sh";
+    options_.command = {"sh", "-c", who + script};
+  }
+  int launch(const std::string& script) {
+    set_script(script);
+    return launch_local(options_);
+  }
+  std::string out() const { return read_file(directory_ / "out"); }
+  std::string err() const { return read_file(directory_ / "err"); }
+  std::string log(const std::string& task) const { return read_file(options_.log_dir / (task + ".log")); }
+
+  std::filesystem::path directory_;
+  FileDescriptor out_;
+  FileDescriptor err_;
+  LocalLaunchOptions options_;
+};
+
+/// A process that does not run any more may stay as a zombie when nobody waits for it.
+bool running(pid_t pid) {
+  std::ifstream stream("/proc/" + std::to_string(pid) + "/stat");
+  std::string id;
+  std::string name;
+  std::string state;
+  return static_cast<bool>(stream >> id >> name >> state) && state != "Z";
+}
+
+template <class Condition>
+bool becomes_true(Condition condition) {
+  for (const auto end = Clock::now() + 10s; Clock::now() < end; std::this_thread::sleep_for(10ms))
+    if (condition()) return true;
+  return false;
+}
+
+TEST_F(LocalLauncherTest, EveryTaskKnowsWhoItIs) {
+  options_.with_chief = true;
+  options_.servers = 1;
+  options_.evaluators = 1;
+  ASSERT_EQ(launch(R"(echo "$TF_CONFIG")"), 0);
+  for (const Task& task : {Task{TaskType::Chief, 0}, Task{TaskType::Worker, 0}, Task{TaskType::Worker, 1},
+                           Task{TaskType::Ps, 0}, Task{TaskType::Evaluator, 0}}) {
+    const std::string name = std::string(job_name(task.type)) + "-" + std::to_string(task.index);
+    SCOPED_TRACE(name);
+    const ClusterSpec spec = resolve_cluster({{"TF_CONFIG", log(name)}}, {});
+    EXPECT_EQ(spec.task, task);
+    EXPECT_EQ(spec.tasks().size(), 5u);
+    EXPECT_EQ(spec.world, 3);
+    EXPECT_THAT(*spec.address(task), HasSubstr("127.0.0.1:"));
+  }
+}
+
+TEST_F(LocalLauncherTest, StandardOutputIsTheLeadersAndEndsWithItsResult) {
+  ASSERT_EQ(launch(R"(
+    case $ME in
+      worker-0) echo 'step 1'; echo 'result: {"steps": 1}'; echo table >&2;;
+      worker-1) sleep 0.3; echo 'result: {}'; printf 'no newline';;
+    esac)"),
+            0);
+  EXPECT_EQ(out(), "step 1\nresult: {\"steps\": 1}\n");
+  EXPECT_THAT(err(), AllOf(HasSubstr("[worker 0] table\n"), HasSubstr("[worker 1] result: {}\n"),
+                           HasSubstr("[worker 1] no newline\n")));
+}
+
+TEST_F(LocalLauncherTest, ResultStaysLastWhereBothOutputsAreOne) {
+  options_.err = options_.out;
+  ASSERT_EQ(launch("case $ME in worker-0) echo 'result: {}';; *) sleep 0.3; echo late >&2;; esac"), 0);
+  EXPECT_EQ(out(), "[worker 1] late\nresult: {}\n");
+}
+
+TEST_F(LocalLauncherTest, PrefixesCanBeLeftOut) {
+  options_.prefix_lines = false;
+  ASSERT_EQ(launch("echo $ME >&2"), 0);
+  EXPECT_THAT(err(), AllOf(HasSubstr("worker-1\n"), Not(HasSubstr("["))));
+}
+
+TEST_F(LocalLauncherTest, LongLinesAreNotLost) {
+  ASSERT_EQ(launch("test $ME != worker-0 || head -c 300000 /dev/zero | tr '\\0' x"), 0);
+  EXPECT_EQ(std::ranges::count(out(), 'x'), 300000);
+  EXPECT_EQ(log("worker-0"), std::string(300000, 'x'));
+}
+
+TEST_F(LocalLauncherTest, OnATerminalTheLeaderWritesToItItself) {
+  const FileDescriptor terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(terminal.is_open());
+  ASSERT_EQ(::grantpt(terminal.get()) + ::unlockpt(terminal.get()), 0);
+  const FileDescriptor user(::open(::ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(user.is_open());
+  options_.out = user.get();
+  ASSERT_EQ(launch(R"(if [ -t 1 ]; then printf '%s sees a terminal' $ME; fi)"), 0);
+  char text[256] = {};
+  ASSERT_GT(::read(terminal.get(), text, sizeof(text) - 1), 0);
+  EXPECT_STREQ(text, "worker-0 sees a terminal");
+}
+
+TEST_F(LocalLauncherTest, ServersAreStoppedWhenWorkersAreDone) {
+  options_.servers = 2;
+  const auto start = Clock::now();
+  EXPECT_EQ(launch(R"(
+    case $ME in
+      ps-0) trap 'echo saved; exit 0' TERM; sleep 60 & wait;;
+      ps-1) exec sleep 60;;
+      *) sleep 0.2;;
+    esac)"),
+            0);
+  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_EQ(log("ps-0"), "saved\n");
+  EXPECT_THAT(err(), Not(HasSubstr("[launch]")));
+}
+
+TEST_F(LocalLauncherTest, ServersMayEndWithTheWorkersButNotFail) {
+  options_.servers = 1;
+  EXPECT_EQ(launch("case $ME in ps-0) exit 143;; *) sleep 0.2;; esac"), 0);
+  options_.grace = 100ms;
+  EXPECT_EQ(launch("case $ME in ps-0) exit 1;; *) exec sleep 60;; esac"), 1);
+  EXPECT_THAT(err(), HasSubstr("[launch] ps 0 exited with code 1"));
+}
+
+TEST_F(LocalLauncherTest, FailureIsNamedAndEndsTheOthers) {
+  options_.grace = 200ms;
+  const auto start = Clock::now();
+  EXPECT_EQ(launch("case $ME in worker-1) echo 'bad job' >&2; exit 2;; *) exec sleep 60;; esac"), 2);
+  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_THAT(
+      err(), AllOf(HasSubstr("[worker 1] bad job\n"), HasSubstr("[launch] worker 1 exited with code 2, see "),
+                   HasSubstr("worker-1.log; the others have 0.2 s to end\n")));
+}
+
+TEST_F(LocalLauncherTest, OthersMayEndByThemselvesWithinTheGracePeriod) {
+  EXPECT_EQ(launch("case $ME in worker-1) kill -9 $$;; *) sleep 0.3; echo ended; exit 138;; esac"), 138);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker 1 was killed by signal 9 (Killed)"));
+  EXPECT_EQ(out(), "ended\n");
+}
+
+TEST_F(LocalLauncherTest, WhoIgnoresTheSignalIsKilled) {
+  options_.grace = 200ms;
+  const auto start = Clock::now();
+  EXPECT_EQ(launch("case $ME in worker-1) exit 1;; *) trap '' TERM; while :; do sleep 0.05; done;; esac"), 1);
+  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker 0 did not end in time: killing it"));
+}
+
+TEST_F(LocalLauncherTest, KeepGoingLetsTheOthersFinish) {
+  options_.keep_going = true;
+  options_.grace = 50ms;
+  EXPECT_EQ(launch("case $ME in worker-1) exit 138;; *) sleep 0.5; echo finished;; esac"), 138);
+  EXPECT_EQ(out(), "finished\n");
+}
+
+TEST_F(LocalLauncherTest, AskedToStopItLetsWorkersSaveWhileServersStay) {
+  options_.servers = 1;
+  set_script(R"(
+    case $ME in
+      ps-0) trap 'exit 0' TERM; echo up > $DIR/ps-0; sleep 60 & wait;;
+      *) trap 'sleep 0.2; kill -0 $(cat $DIR/server) && echo saved; exit 143' TERM
+         echo up > $DIR/$ME; sleep 60 & wait;;
+    esac)");
+  options_.command[2] =
+      "[ -z \"$DIR\" ] || case $TF_CONFIG in *'type\":\"ps'*) echo $$ > $DIR/server;; esac; " +
+      options_.command[2];
+  std::jthread person([&] {
+    EXPECT_TRUE(becomes_true([&] {
+      return std::filesystem::exists(directory_ / "ps-0") &&
+             std::filesystem::exists(directory_ / "worker-0") &&
+             std::filesystem::exists(directory_ / "worker-1");
+    }));
+    ::kill(::getpid(), SIGTERM);
+  });
+  EXPECT_EQ(launch_local(options_), 143);
+  EXPECT_EQ(log("worker-0"), "saved\n");
+  EXPECT_EQ(log("worker-1"), "saved\n");
+}
+
+TEST_F(LocalLauncherTest, SecondSignalKills) {
+  options_.grace = 60s;
+  set_script("trap '' INT TERM; echo up > $DIR/$ME; while :; do sleep 0.05; done");
+  std::jthread person([&] {
+    EXPECT_TRUE(becomes_true([&] {
+      return std::filesystem::exists(directory_ / "worker-0") &&
+             std::filesystem::exists(directory_ / "worker-1");
+    }));
+    ::kill(::getpid(), SIGINT);
+    EXPECT_TRUE(becomes_true([&] { return err().find("asked to stop:") != std::string::npos; }));
+    ::kill(::getpid(), SIGINT);
+  });
+  EXPECT_EQ(launch_local(options_), 138);
+}
+
+TEST_F(LocalLauncherTest, NobodyOutlivesTheLauncher) {
+  set_script("echo $$ > $DIR/$ME.new; mv $DIR/$ME.new $DIR/$ME; exec sleep 60");
+  const pid_t launcher = ::fork();
+  if (launcher == 0) ::_exit(launch_local(options_));
+  std::vector<pid_t> tasks;
+  for (const char* name : {"worker-0", "worker-1"}) {
+    ASSERT_TRUE(becomes_true([&] { return std::filesystem::exists(directory_ / name); }));
+    tasks.push_back(std::stoi(read_file(directory_ / name)));
+    EXPECT_TRUE(running(tasks.back()));
+  }
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  for (const pid_t task : tasks) EXPECT_TRUE(becomes_true([&] { return !running(task); }));
+}
+
+TEST_F(LocalLauncherTest, WhatATaskLeavesRunningIsEnded) {
+  EXPECT_EQ(launch("sleep 60 & echo $! > $DIR/$ME"), 0);
+  const pid_t left = std::stoi(read_file(directory_ / "worker-0"));
+  EXPECT_TRUE(becomes_true([&] { return !running(left); }));
+}
+
+TEST_F(LocalLauncherTest, BadOptionsAreRefused) {
+  options_.command = {"/no/such/program"};
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }),
+              EndsWith("cannot run '/no/such/program': No such file or directory"));
+  options_.workers = 0;
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("at least one worker"));
+  options_.workers = 1;
+  options_.evaluators = 2;
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("at most one evaluator"));
+  options_.evaluators = 0;
+  options_.command.clear();
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("no command"));
+}
+
+TEST(JobExitCodeTest, WhatCannotBeMendedBeatsWhatMay) {
+  const auto code = [](std::vector<ExitStatus> statuses) { return job_exit_code(statuses); };
+  const ExitStatus killed{137, SIGKILL};
+  EXPECT_EQ(code({}), 0);
+  EXPECT_EQ(code({{0}, {0}}), 0);
+  EXPECT_EQ(code({{0}, {143}}), 143);
+  EXPECT_EQ(code({{143}, {138}}), 138);
+  EXPECT_EQ(code({killed, {0}}), 138);
+  EXPECT_EQ(code({{138}, {1}}), 1);
+  EXPECT_EQ(code({{138}, {1}, {2}}), 2);
+  EXPECT_EQ(code({{7}, {1}}), 7);
+  EXPECT_EQ(code({killed, {1}}), 1);
+  EXPECT_EQ(code({{130, SIGINT}}), 130);
+}
+
+}  // namespace
+}  // namespace braid::launch
