@@ -50,7 +50,10 @@ void Connection::start(std::shared_ptr<Owner> owner, const TlsContext* tls, bool
 
 void Connection::handshake() {
   auto status = stream_->handshake();
-  if (status.ended) return close(end_reason(status));
+  if (status.ended) {
+    if (server_) log_warning("transport: {}: refused: {}", peer_, end_reason(status));
+    return close(end_reason(status));
+  }
   if (status.wait) return wait_for(*status.wait, &Connection::handshake);
   open_ = true;
   owner_->on_open();
