@@ -1,0 +1,263 @@
+// Elementwise ops of one input, a row an op in `kRows`: types, formula, gradient. TensorFlow's names and
+// semantics; NaN goes through (also through Relu and Sign). Gradients of Floor, Ceil, Round, Rint and Sign
+// stop the flow, as TensorFlow's do: they are zero almost everywhere.
+#include <array>
+
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/vector_math.h"
+
+namespace braid {
+namespace {
+
+// --------------------------------------------------------------------------------------------------------
+// formulas
+
+#define BRAID_UNARY(name, expression)              \
+  struct name {                                    \
+    template <class T>                             \
+    BRAID_INLINE static auto apply(T x, T alpha) { \
+      static_cast<void>(alpha);                    \
+      return expression;                           \
+    }                                              \
+  };
+
+constexpr double kSeluScale = 1.0507009873554804934193349852946;
+constexpr double kSeluScaleAlpha = 1.7580993408473768599402175208123;
+
+/// -x, which wraps for the smallest integer.
+template <class T>
+BRAID_INLINE T negated(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(x));
+  else
+    return -x;
+}
+
+/// x * x, which wraps for integers.
+template <class T>
+BRAID_INLINE T squared(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    const auto u = static_cast<std::make_unsigned_t<T>>(x);
+    return static_cast<T>(u * u);
+  } else {
+    return x * x;
+  }
+}
+
+BRAID_UNARY(Neg, negated(x))
+BRAID_UNARY(Abs, x < T(0) ? negated(x) : x + T(0))  // x + 0: -0 becomes 0
+BRAID_UNARY(Sign, x > T(0) ? T(1) : x < T(0) ? T(-1) : x)
+BRAID_UNARY(Exp, vec::exp(x))
+BRAID_UNARY(Expm1, vec::expm1(x))
+BRAID_UNARY(Log, vec::log(x))
+BRAID_UNARY(Log1p, vec::log1p(x))
+BRAID_UNARY(Sqrt, std::sqrt(x))
+BRAID_UNARY(Rsqrt, T(1) / std::sqrt(x))
+BRAID_UNARY(Square, squared(x))
+BRAID_UNARY(Reciprocal, T(1) / x)
+BRAID_UNARY(Sin, std::sin(x))
+BRAID_UNARY(Cos, std::cos(x))
+BRAID_UNARY(Tanh, vec::tanh(x))
+BRAID_UNARY(Sigmoid, vec::sigmoid(x))
+BRAID_UNARY(Relu, x < T(0) ? T(0) : x)
+BRAID_UNARY(Relu6, x<T(0) ? T(0) : x> T(6) ? T(6) : x)
+BRAID_UNARY(Elu, x < T(0) ? vec::expm1(x) : x)
+BRAID_UNARY(Selu, x < T(0) ? T(kSeluScaleAlpha) * vec::expm1(x) : T(kSeluScale) * x)
+BRAID_UNARY(LeakyRelu, x < T(0) ? alpha * x : x)
+BRAID_UNARY(Softplus, (x < T(0) ? T(0) : x) + vec::log1p(vec::exp(-std::abs(x))))
+BRAID_UNARY(Softsign, x / (T(1) + std::abs(x)))
+BRAID_UNARY(Erf, vec::erf(x))
+BRAID_UNARY(Floor, std::floor(x))
+BRAID_UNARY(Ceil, std::ceil(x))
+BRAID_UNARY(Rint, std::rint(x))  // to even, the default rounding mode
+BRAID_UNARY(IsNan, x != x)
+BRAID_UNARY(IsInf, std::abs(x) > std::numeric_limits<T>::max())
+BRAID_UNARY(IsFinite, std::abs(x) <= std::numeric_limits<T>::max())
+BRAID_UNARY(LogicalNot, !x)
+#undef BRAID_UNARY
+
+// -----------------------------------------------------------------------------------------------------------
+// loops
+
+using Loop = void (*)(const void* x, void* y, std::int64_t n, double alpha);
+
+template <class Op, class T>
+BRAID_VECTOR_CLONES void loop(const void* input, void* output, std::int64_t n, double alpha) {
+  using R = decltype(Op::apply(T(), T()));
+  const T* x = static_cast<const T*>(input);
+  R* y = static_cast<R*>(output);
+  const T a = static_cast<T>(alpha);
+#pragma GCC ivdep  // y is x or does not overlap it
+  for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(x[i], a);
+}
+
+/// The types of an op and a loop for each; null where it has none.
+struct Loops {
+  Loop f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr, boolean = nullptr;
+
+  Loop of(DType dtype) const {
+    switch (dtype) {
+      case DType::Float32:
+        return f32;
+      case DType::Float64:
+        return f64;
+      case DType::Int32:
+        return i32;
+      case DType::Int64:
+        return i64;
+      case DType::Bool:
+        return boolean;
+      default:
+        return nullptr;
+    }
+  }
+};
+template <class Op>
+constexpr Loops floats() {
+  return {.f32 = loop<Op, float>, .f64 = loop<Op, double>};
+}
+template <class Op>
+constexpr Loops numbers() {
+  return {.f32 = loop<Op, float>,
+          .f64 = loop<Op, double>,
+          .i32 = loop<Op, std::int32_t>,
+          .i64 = loop<Op, std::int64_t>};
+}
+
+// -------------------------------------------------------------------------------------------------------
+// gradients
+
+using grad::mul, grad::neg, grad::scalar;
+
+/// dx = dy * factor.
+template <ValueRef (*factor)(GradContext&)>
+void times(GradContext& c) {
+  c.set_grad(0, mul(c, c.grad(), factor(c)));
+}
+ValueRef output_of(GradContext& c) { return c.output(); }
+ValueRef sign_of(GradContext& c) { return c.op("Sign", {c.input(0)}); }
+ValueRef twice(GradContext& c) { return mul(c, scalar(c, 2), c.input(0)); }
+ValueRef cos_of(GradContext& c) { return c.op("Cos", {c.input(0)}); }
+ValueRef minus_sin_of(GradContext& c) { return neg(c, c.op("Sin", {c.input(0)})); }
+ValueRef output_plus_one(GradContext& c) { return grad::add(c, c.output(), scalar(c, 1)); }
+ValueRef gauss(GradContext& c) {
+  const ValueRef e = c.op("Exp", {neg(c, c.op("Square", {c.input(0)}))});
+  return mul(c, scalar(c, 1.1283791670955126), e);  // 2 / sqrt(pi)
+}
+
+void negate_grad(GradContext& c) { c.set_grad(0, neg(c, c.grad())); }
+void over_input(GradContext& c) { c.set_grad(0, grad::div(c, c.grad(), c.input(0))); }
+void over_one_plus_input(GradContext& c) {
+  c.set_grad(0, grad::div(c, c.grad(), grad::add(c, scalar(c, 1), c.input(0))));
+}
+void stops(GradContext&) {}
+
+// The helper ops take (y, dy) or (dy, x or y), as TensorFlow has them.
+template <const char* helper>
+void helper_of_output(GradContext& c) {
+  c.set_grad(0, c.op(helper, {c.output(), c.grad()}));
+}
+template <const char* helper>
+void grad_and_output(GradContext& c) {
+  c.set_grad(0, c.op(helper, {c.grad(), c.output()}));
+}
+template <const char* helper>
+void grad_and_input(GradContext& c) {
+  AttrMap attrs;
+  if (const Attr* alpha = c.node().attrs.find("alpha")) attrs.set("alpha", *alpha);
+  c.set_grad(0, c.op(helper, {c.grad(), c.input(0)}, std::move(attrs)));
+}
+constexpr char kSqrtGrad[] = "SqrtGrad", kRsqrtGrad[] = "RsqrtGrad", kReciprocalGrad[] = "ReciprocalGrad",
+               kTanhGrad[] = "TanhGrad", kSigmoidGrad[] = "SigmoidGrad", kReluGrad[] = "ReluGrad",
+               kRelu6Grad[] = "Relu6Grad", kEluGrad[] = "EluGrad", kSeluGrad[] = "SeluGrad",
+               kLeakyReluGrad[] = "LeakyReluGrad", kSoftplusGrad[] = "SoftplusGrad",
+               kSoftsignGrad[] = "SoftsignGrad";
+
+// -----------------------------------------------------------------------------------------------------------
+// table
+
+struct Row {
+  const char* name;
+  Loops loops;
+  double flops;  // an element, as the cost model counts
+  void (*gradient)(GradContext&);
+};
+
+constexpr Row kRows[] = {
+    {"Neg", numbers<Neg>(), 1, negate_grad},
+    {"Abs", numbers<Abs>(), 1, times<sign_of>},
+    {"Sign", numbers<Sign>(), 1, stops},
+    {"Exp", floats<Exp>(), 20, times<output_of>},
+    {"Expm1", floats<Expm1>(), 20, times<output_plus_one>},
+    {"Log", floats<Log>(), 25, over_input},
+    {"Log1p", floats<Log1p>(), 30, over_one_plus_input},
+    {"Sqrt", floats<Sqrt>(), 4, helper_of_output<kSqrtGrad>},
+    {"Rsqrt", floats<Rsqrt>(), 8, helper_of_output<kRsqrtGrad>},
+    {"Square", numbers<Square>(), 1, times<twice>},
+    {"Reciprocal", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>},
+    {"Inv", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>},
+    {"Sin", floats<Sin>(), 40, times<cos_of>},
+    {"Cos", floats<Cos>(), 40, times<minus_sin_of>},
+    {"Tanh", floats<Tanh>(), 25, helper_of_output<kTanhGrad>},
+    {"Sigmoid", floats<Sigmoid>(), 25, helper_of_output<kSigmoidGrad>},
+    {"Relu", numbers<Relu>(), 1, grad_and_output<kReluGrad>},
+    {"Relu6", numbers<Relu6>(), 2, grad_and_output<kRelu6Grad>},
+    {"Elu", floats<Elu>(), 20, grad_and_output<kEluGrad>},
+    {"Selu", floats<Selu>(), 20, grad_and_output<kSeluGrad>},
+    {"LeakyRelu", floats<LeakyRelu>(), 2, grad_and_input<kLeakyReluGrad>},
+    {"Softplus", floats<Softplus>(), 50, grad_and_input<kSoftplusGrad>},
+    {"Softsign", floats<Softsign>(), 6, grad_and_input<kSoftsignGrad>},
+    {"Erf", floats<Erf>(), 40, times<gauss>},
+    {"Floor", floats<Floor>(), 1, stops},
+    {"Ceil", floats<Ceil>(), 1, stops},
+    {"Round", floats<Rint>(), 1, stops},
+    {"Rint", floats<Rint>(), 1, stops},
+    {"IsNan", floats<IsNan>(), 1, nullptr},
+    {"IsInf", floats<IsInf>(), 1, nullptr},
+    {"IsFinite", floats<IsFinite>(), 1, nullptr},
+    {"LogicalNot", {.boolean = loop<LogicalNot, bool>}, 1, nullptr},
+};
+
+PreparedKernel prepare(const PrepareContext& c, const Row& row) {
+  const DType dtype = c.inputs[0].dtype;
+  const Loop loop = row.loops.of(dtype);
+  if (!loop) throw_no_kernel(row.name, dtype);
+  const auto alpha =
+      c.attr<double>("alpha", 0.2);  // TensorFlow's default for LeakyRelu; nobody else reads it
+  const std::size_t in_size = dtype_size(dtype), out_size = dtype_size(c.outputs[0].dtype);
+  return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
+                         [=](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
+                           const auto at = static_cast<std::size_t>(begin);
+                           loop(args.in<char>(0) + at * in_size, args.out<char>(0) + at * out_size,
+                                end - begin, alpha);
+                         });
+}
+
+void infer(InferContext& c, const Row& row) {
+  if (!row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
+  c.output(row.gradient ? c.dtype(0) : DType::Bool, c.shape(0));
+}
+
+}  // namespace
+
+void register_unary(OpRegistry& registry) {
+  for (const Row& row : kRows) {
+    OpDef def;
+    def.name = row.name;
+    def.min_inputs = def.max_inputs = 1;
+    def.infer = [&row](InferContext& c) { infer(c, row); };
+    if (row.gradient)
+      def.gradient = row.gradient;
+    else
+      def.no_gradient_reason = "the output is bool";
+    def.cost = cost_per_output(row.flops);
+    def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
+    if (row.gradient) def.in_place = {{0, 0}};
+    registry.add(std::move(def));
+  }
+}
+
+}  // namespace braid
