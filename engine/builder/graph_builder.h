@@ -1,5 +1,6 @@
-// Writes GraphDefs from C++: nodes with TensorFlow's op names and attributes, name scopes, and annotations of streams, colocation and devices.
-// What it writes is a plain GraphDef that the importer loads and other tools read; annotations are attributes (`_stream_id` int,
+// Writes GraphDefs from C++: nodes with TensorFlow's op names and attributes, name scopes, and annotations of
+// streams, colocation and devices. What it writes is a plain GraphDef that the importer loads and other tools
+// read; annotations are attributes (`_stream_id` int,
 // `_include_grad` bool, `_class` "loc:@name") and the node's device field.
 //
 //   GraphBuilder b;
@@ -38,15 +39,17 @@ class GraphBuilder {
   GraphBuilder();
   ~GraphBuilder();
 
-  /// Adds a node and gives its output 0. `name` is made unique inside the name scopes; empty takes the op's name.
-  Output op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs = {}, const std::string& name = {});
+  /// Adds a node and gives its output 0. `name` is made unique inside the name scopes; empty takes the op's
+  /// name.
+  Output op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs = {},
+            const std::string& name = {});
   /// The node `output` also waits for `before`.
   void control_dependency(const Output& before, const Output& node);
 
   Output placeholder(const std::string& name, DType dtype, Shape shape);
   Output constant(const Tensor& value, const std::string& name = {});
-  /// A VarHandleOp; its value is read with read(). Its initial value is made by base/init.h from (job seed, name) when the job starts:
-  /// attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
+  /// A VarHandleOp; its value is read with read(). Its initial value is made by base/init.h from (job seed,
+  /// name) when the job starts: attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
   Output variable(const std::string& name, Shape shape, const VariableOptions& options);
   Output read(const Output& handle);
 
@@ -59,8 +62,10 @@ class GraphBuilder {
   Output reshape(const Output& x, const std::vector<std::int64_t>& shape);
   Output concat(const std::vector<Output>& values, int axis);
   Output gather(const Output& handle, const Output& indices);  // ResourceGather
-  Output reduce_mean(const Output& x, const std::vector<std::int64_t>& axes = {}, bool keep_dims = false);  // empty: all axes
-  /// relu(x W + b) or x W + b; makes variables "<name>/kernel" (Glorot uniform) and "<name>/bias" (zeros). `in` is x's last dimension.
+  Output reduce_mean(const Output& x, const std::vector<std::int64_t>& axes = {},
+                     bool keep_dims = false);  // empty: all axes
+  /// relu(x W + b) or x W + b; makes variables "<name>/kernel" (Glorot uniform) and "<name>/bias" (zeros).
+  /// `in` is x's last dimension.
   Output dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out, bool with_relu);
 
   /// The graph so far.
@@ -86,7 +91,8 @@ class NameScope {
   GraphBuilder& builder_;
 };
 
-/// Compute stream for nodes made in its life; the innermost wins. Their backward nodes follow unless include_grad is false.
+/// Compute stream for nodes made in its life; the innermost wins. Their backward nodes follow unless
+/// include_grad is false.
 class StreamScope {
  public:
   StreamScope(GraphBuilder& builder, int stream, bool include_grad = true);

@@ -1,0 +1,70 @@
+// Files of graphs: binary and text GraphDef, told apart by their content.
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+
+namespace {
+
+constexpr std::size_t kSniffedBytes = 64 * 1024;
+
+// A binary GraphDef has field tags among the control characters within its first node; text has none of them.
+bool looks_like_text(const std::string& content) {
+  const auto end = content.begin() + static_cast<std::ptrdiff_t>(std::min(content.size(), kSniffedBytes));
+  return std::all_of(content.begin(), end, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 || byte == '\n' || byte == '\r' || byte == '\t';
+  });
+}
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " + message;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+GraphDef read_graph_file(const std::filesystem::path& file) {
+  const std::string content = read_file(file);
+  if (content.empty()) throw InvalidArgument(file.string() + ": the file is empty");
+  GraphDef graph;
+  if (looks_like_text(content)) {
+    FirstError error;
+    google::protobuf::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&error);
+    if (!parser.ParseFromString(content, &graph)) throw InvalidArgument(file.string() + ":" + error.text());
+  } else if (!graph.ParseFromString(content)) {
+    throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef");
+  }
+  return graph;
+}
+
+void write_graph_file(const GraphDef& graph, const std::filesystem::path& file) {
+  std::string content;
+  if (file.extension() == ".pbtxt") {
+    google::protobuf::TextFormat::PrintToString(graph, &content);
+  } else {
+    google::protobuf::io::StringOutputStream stream(&content);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // attributes are a map: the same graph gives the same bytes
+    graph.SerializeToCodedStream(&coded);
+  }
+  write_file_atomically(file, content);
+}
+
+}  // namespace braid

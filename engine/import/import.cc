@@ -1,0 +1,129 @@
+#include "engine/import/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/import/pending_graph.h"
+#include "engine/ops/op.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+
+namespace {
+
+std::string place_of(std::string_view op, std::string_view node) {
+  return fmt::format("[{}] node '{}'", op, node);
+}
+
+void report_cycle(PendingGraph& graph, const std::vector<std::int32_t>& cycle) {
+  if (cycle.empty()) return;
+  std::string names;
+  for (const std::int32_t index : cycle)
+    names += "'" + graph.nodes[static_cast<std::size_t>(index)].name + "' -> ";
+  PendingNode& first = graph.nodes[static_cast<std::size_t>(cycle.front())];
+  first.add_problem("is on a cycle: " + names + "'" + first.name + "'");
+}
+
+// Adds what can be added; `graph` holds the problems of the rest.
+class Builder {
+ public:
+  explicit Builder(PendingGraph& pending) : pending_(pending), ids_(pending.nodes.size(), kNoNode) {}
+
+  Graph build(const std::vector<std::int32_t>& order) {
+    for (const std::int32_t index : order) add(index);
+    for (const std::int32_t index : order) colocate(index);
+    return std::move(graph_);
+  }
+
+ private:
+  NodeId id(int index) const { return ids_[static_cast<std::size_t>(index)]; }
+
+  void add(int index) {
+    PendingNode& pending = pending_.nodes[static_cast<std::size_t>(index)];
+    const OpDef* op = OpRegistry::global().find(pending.op);
+    if (!op || !pending.problem.empty()) return;
+    Node node;
+    node.name = pending.name;
+    node.op = op;
+    node.attrs = std::move(pending.attrs);
+    node.device = pending.device;
+    node.stream = pending.stream;
+    node.include_grad = pending.include_grad;
+    for (const PendingInput input : pending.inputs) {
+      if (id(input.node) == kNoNode) return;
+      node.inputs.push_back({id(input.node), input.output});
+    }
+    for (const int control : pending.controls) {
+      if (id(control) == kNoNode) return;
+      node.control_inputs.push_back(id(control));
+    }
+    std::sort(node.control_inputs.begin(), node.control_inputs.end());
+    node.control_inputs.erase(std::unique(node.control_inputs.begin(), node.control_inputs.end()),
+                              node.control_inputs.end());
+    try {
+      ids_[static_cast<std::size_t>(index)] = graph_.add(std::move(node));
+    } catch (const InvalidArgument& error) {
+      const std::string prefix = place_of(pending.op, pending.name) + ": ";
+      const std::string& message = error.message();
+      pending.add_problem(message.starts_with(prefix) ? message.substr(prefix.size()) : message);
+    }
+  }
+
+  void colocate(int index) {
+    const PendingNode& pending = pending_.nodes[static_cast<std::size_t>(index)];
+    if (pending.colocate_with.empty() || pending.colocate_with == pending.name || id(index) == kNoNode)
+      return;
+    const NodeId target = graph_.find(pending.colocate_with);
+    if (target == kNoNode) {
+      // Tools that prune graphs leave such names behind.
+      log_warning("node '{}' is colocated with '{}', which is not in the graph", pending.name,
+                  pending.colocate_with);
+      return;
+    }
+    graph_.mutable_node(id(index)).colocate_with = target;
+  }
+
+  PendingGraph& pending_;
+  Graph graph_;
+  std::vector<NodeId> ids_;
+};
+
+}  // namespace
+
+ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& options) {
+  PendingGraph pending = parse_nodes(graph, options);
+  std::vector<std::string> original_ops;
+  for (PendingNode& node : pending.nodes) original_ops.push_back(node.op);
+  report_cycle(pending, pending.order().cycle);
+  lower_reference_variables(pending);
+
+  ImportResult result;
+  result.graph = Builder(pending).build(pending.order().order);
+  for (std::size_t i = 0; i < pending.nodes.size(); ++i) {
+    const PendingNode& node = pending.nodes[i];
+    const std::string& op = i < original_ops.size() ? original_ops[i] : node.op;
+    std::string reason = node.problem;
+    if (!OpRegistry::global().find(node.op) && reason.empty()) {
+      reason =
+          op == node.op ? "the op is not supported" : "the op needs " + node.op + ", which is not supported";
+    }
+    if (!reason.empty()) result.problems.push_back({node.name, op, std::move(reason)});
+  }
+  return result;
+}
+
+Graph import_graph(const GraphDef& graph, std::string_view source, const ImportOptions& options) {
+  ImportResult result = try_import_graph(graph, options);
+  if (result.problems.empty()) return std::move(result.graph);
+  std::string text =
+      fmt::format("{}: {} of {} nodes cannot be loaded:", source, result.problems.size(), graph.node_size());
+  for (const ImportProblem& problem : result.problems) {
+    text += "\n  " + place_of(problem.op, problem.node) + ": " + problem.reason;
+  }
+  throw InvalidArgument(std::move(text));
+}
+
+}  // namespace braid
