@@ -85,7 +85,13 @@ TEST_F(LocalLauncherTest, EveryTaskKnowsWhoItIs) {
   options_.with_chief = true;
   options_.servers = 1;
   options_.evaluators = 1;
-  ASSERT_EQ(launch(R"(echo "$TF_CONFIG")"), 0);
+  ASSERT_EQ(launch(R"(
+    echo "$TF_CONFIG"
+    case $ME in
+      ps-0) touch $DIR/up;;
+      *) while [ ! -e $DIR/up ]; do sleep 0.01; done;;
+    esac)"),
+            0);
   for (const Task& task : {Task{TaskType::Chief, 0}, Task{TaskType::Worker, 0}, Task{TaskType::Worker, 1},
                            Task{TaskType::Ps, 0}, Task{TaskType::Evaluator, 0}}) {
     const std::string name = std::string(job_name(task.type)) + "-" + std::to_string(task.index);
@@ -146,9 +152,9 @@ TEST_F(LocalLauncherTest, ServersAreStoppedWhenWorkersAreDone) {
   const auto start = Clock::now();
   EXPECT_EQ(launch(R"(
     case $ME in
-      ps-0) trap 'echo saved; exit 0' TERM; sleep 60 & wait;;
+      ps-0) trap 'echo saved; exit 0' TERM; touch $DIR/up; sleep 60 & wait;;
       ps-1) exec sleep 60;;
-      *) sleep 0.2;;
+      *) while [ ! -e $DIR/up ]; do sleep 0.01; done;;
     esac)"),
             0);
   EXPECT_LT(Clock::now() - start, 5s);
