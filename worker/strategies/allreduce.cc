@@ -38,7 +38,7 @@ class AllReduceStrategy : public Strategy {
           node.inputs.push_back(gradient.dense);
         }
       }
-      if (b == 0) node.inputs.push_back(training.loss);
+      if (b == 0) node.inputs.insert(node.inputs.end(), {training.loss, stop_vote(graph)});
       if (!node.inputs.empty()) {
         node.name = graph.unique_name("all_reduce/bucket" + std::to_string(b));
         const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce", previous);
@@ -46,7 +46,11 @@ class AllReduceStrategy : public Strategy {
           reduced.push_back(*dense[i]);
           reduced.back().dense = {id, static_cast<int>(i)};
         }
-        if (b == 0) training.loss = mean_over_ranks(graph, {id, static_cast<int>(dense.size())});
+        if (b == 0) {
+          const int rider = static_cast<int>(dense.size());
+          training.loss = mean_over_ranks(graph, {id, rider});
+          training.stop_votes = {id, rider + 1};
+        }
       }
       for (const auto& gradient : reduced) add_update(training, gradient, optimizer_);
     }
@@ -63,55 +67,68 @@ class AllReduceStrategy : public Strategy {
             " compiled another plan than rank 0: the processes must run the same job file, data and build");
   }
 
-  void start(const CheckpointInfo*, const WaitContext& wait) override {
+  std::uint64_t start(const CheckpointInfo*, std::uint64_t step, const WaitContext& wait) override {
+    auto first = static_cast<std::int64_t>(step);
+    peers_.communicator->broadcast(&first, 1, DType::Int64, 0, StreamRef::host(), wait);
     for (const auto& name : runtime_.variables().names()) {
       Tensor& value = *runtime_.variables().find(name);
-      if (value.dtype() == DType::Float32)
-        peers_.communicator->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(),
-                                       wait);
+      if (value.dtype() != DType::Float32) continue;
+      peers_.communicator->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(),
+                                     wait);
     }
+    return static_cast<std::uint64_t>(first);
   }
+}
 
-  void finish_steps(const WaitContext& wait) override { peers_.communicator->barrier(wait); }
-  void abort() override { peers_.communicator->abort(); }
-  float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
+  void finish_steps(const WaitContext& wait) override {
+  peers_.communicator->barrier(wait);
+}
+void abort() override { peers_.communicator->abort(); }
+float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
 
- private:
-  NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
-    node.op = &OpRegistry::global().require(op);
-    node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
-    if (previous != kNoNode) node.control_inputs.push_back(previous);
-    return previous = graph.add(std::move(node));
-  }
+private:
+NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
+  node.op = &OpRegistry::global().require(op);
+  node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
+  if (previous != kNoNode) node.control_inputs.push_back(previous);
+  return previous = graph.add(std::move(node));
+}
 
-  VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
-    Node node;
-    node.name = graph.unique_name("all_gather/" + gradient.variable.name);
-    node.inputs = {gradient.slices->indices, gradient.slices->values};
-    const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
-    gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
-    return gradient;
-  }
+VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
+  Node node;
+  node.name = graph.unique_name("all_gather/" + gradient.variable.name);
+  node.inputs = {gradient.slices->indices, gradient.slices->values};
+  const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
+  gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
+  return gradient;
+}
 
-  ValueRef mean_over_ranks(Graph& graph, ValueRef sum) {
-    Node scale;
-    scale.name = graph.unique_name("all_reduce/loss_scale");
-    scale.op = &OpRegistry::global().require("Const");
-    scale.attrs = {{"dtype", DType::Float32},
-                   {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}};
-    const NodeId scale_id = graph.add(std::move(scale));
-    Node mean;
-    mean.name = graph.unique_name("all_reduce/loss");
-    mean.op = &OpRegistry::global().require("Mul");
-    mean.attrs = {{"T", DType::Float32}};
-    mean.inputs = {sum, {scale_id, 0}};
-    return {graph.add(std::move(mean)), 0};
-  }
+static ValueRef stop_vote(Graph& graph) {
+  Node vote;
+  vote.name = graph.unique_name("all_reduce/stop_vote");
+  vote.op = &OpRegistry::global().require("braid.StopVote");
+  return {graph.add(std::move(vote)), 0};
+}
 
-  Runtime& runtime_;
-  Peers peers_;
-  OptimizerSpec optimizer_;
-  std::int64_t bucket_bytes_;
+ValueRef mean_over_ranks(Graph& graph, ValueRef sum) {
+  Node scale;
+  scale.name = graph.unique_name("all_reduce/loss_scale");
+  scale.op = &OpRegistry::global().require("Const");
+  scale.attrs = {{"dtype", DType::Float32},
+                 {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}};
+  const NodeId scale_id = graph.add(std::move(scale));
+  Node mean;
+  mean.name = graph.unique_name("all_reduce/loss");
+  mean.op = &OpRegistry::global().require("Mul");
+  mean.attrs = {{"T", DType::Float32}};
+  mean.inputs = {sum, {scale_id, 0}};
+  return {graph.add(std::move(mean)), 0};
+}
+
+Runtime& runtime_;
+Peers peers_;
+OptimizerSpec optimizer_;
+std::int64_t bucket_bytes_;
 };
 
 }  // namespace

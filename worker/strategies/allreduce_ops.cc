@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "engine/ops/op.h"
+#include "worker/strategies/step_services.h"
 
 namespace braid::worker {
 namespace {
@@ -14,8 +15,15 @@ comm::Communicator& communicator_of(const PrepareContext& context) {
   return *communicator;
 }
 
+StepServices& step_services(const PrepareContext& context) {
+  auto* services = context.services.find<StepServices>();
+  if (!services) context.fail("this process is not a worker");
+  return *services;
+}
+
 PreparedKernel prepare_all_reduce(const PrepareContext& context) {
   comm::Communicator& communicator = communicator_of(context);
+  const auto deadline = step_services(context).peer_deadline;
   std::vector<std::int64_t> counts;
   std::int64_t total = 0;
   for (const OutputInfo& input : context.inputs) {
@@ -25,18 +33,18 @@ PreparedKernel prepare_all_reduce(const PrepareContext& context) {
   }
   PreparedKernel kernel;
   kernel.scratch_bytes = counts.size() == 1 ? 0 : static_cast<std::size_t>(total) * sizeof(float);
-  kernel.run = [&communicator, counts, total](const KernelArgs& args) {
+  kernel.run = [&communicator, deadline, counts, total](const KernelArgs& args) {
+    const WaitContext wait = args.wait->at_most(deadline);
     if (counts.size() == 1) {
       communicator.all_reduce(args.inputs[0], args.outputs[0], total, DType::Float32, comm::ReduceOp::Sum,
-                              args.stream, *args.wait);
+                              args.stream, wait);
       return;
     }
     auto* bucket = static_cast<float*>(args.scratch);
     std::int64_t at = 0;
     for (std::size_t i = 0; i < counts.size(); at += counts[i++])
       std::memcpy(bucket + at, args.inputs[i], static_cast<std::size_t>(counts[i]) * sizeof(float));
-    communicator.all_reduce(bucket, bucket, total, DType::Float32, comm::ReduceOp::Sum, args.stream,
-                            *args.wait);
+    communicator.all_reduce(bucket, bucket, total, DType::Float32, comm::ReduceOp::Sum, args.stream, wait);
     at = 0;
     for (std::size_t i = 0; i < counts.size(); at += counts[i++])
       std::memcpy(args.outputs[i], bucket + at, static_cast<std::size_t>(counts[i]) * sizeof(float));
@@ -51,13 +59,23 @@ Shape gathered(Shape shape, std::int64_t world) {
 
 PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
   comm::Communicator& communicator = communicator_of(context);
+  const auto deadline = step_services(context).peer_deadline;
   const DType index_type = context.inputs[0].dtype;
   const std::int64_t indices = context.inputs[0].shape.elements(),
                      values = context.inputs[1].shape.elements();
   PreparedKernel kernel;
-  kernel.run = [&communicator, index_type, indices, values](const KernelArgs& args) {
-    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, *args.wait);
-    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, *args.wait);
+  kernel.run = [&communicator, deadline, index_type, indices, values](const KernelArgs& args) {
+    const WaitContext wait = args.wait->at_most(deadline);
+    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, wait);
+    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, wait);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_stop_vote(const PrepareContext& context) {
+  PreparedKernel kernel;
+  kernel.run = [stop = step_services(context).stop](const KernelArgs& args) {
+    *args.out<float>(0) = stop->requested() ? 1.0F : 0.0F;
   };
   return kernel;
 }
@@ -94,6 +112,14 @@ void register_allreduce_ops(OpRegistry& registry) {
   gather.stateful = true;
   gather.lane = Lane::Comm;
   registry.add(std::move(gather));
+
+  OpDef vote;
+  vote.name = "braid.StopVote";
+  vote.infer = [](InferContext& context) { context.output(DType::Float32, Shape{}); };
+  vote.no_gradient_reason = reason;
+  vote.cpu = prepare_stop_vote;
+  vote.stateful = true;
+  registry.add(std::move(vote));
 }
 
 }  // namespace braid::worker

@@ -46,9 +46,6 @@ class Strategy {
   /// The same for a forward graph that is run for evaluation.
   virtual void rewrite_inference(Graph&) {}
 
-  /// Whether a worker must bring initial values for the variable (a sparse table on a server has none here).
-  virtual bool is_local(const VariableInfo&) const { return true; }
-
   /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
   virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
   /// The store holds initial values, or those of `restored` when it is set: makes all processes start from

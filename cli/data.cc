@@ -1,0 +1,57 @@
+// `braid data`: makes data.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "engine/input/criteo_generator.h"
+
+namespace braid::cli {
+namespace {
+
+struct CriteoOptions {
+  std::int64_t rows = 100000;
+  std::int64_t test_rows = 0;
+  std::uint64_t seed = 1;
+  std::string out = ".";
+};
+
+int make_criteo(const CriteoOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  if (error) throw InvalidArgument("cannot make directory '" + options.out + "': " + error.message());
+  const std::int64_t test_rows =
+      options.test_rows > 0 ? options.test_rows : std::max<std::int64_t>(options.rows / 10, 1000);
+  for (const auto& [name, rows, first] : {std::tuple{"train.tsv", options.rows, std::int64_t{0}},
+                                          std::tuple{"test.tsv", test_rows, options.rows}}) {
+    const auto file = std::filesystem::path(options.out) / name;
+    const CriteoGeneratorResult made = generate_criteo(file, {rows, first, options.seed});
+    fmt::print("{}: {} rows, {:.1f} % positive, AUC of the true probabilities {:.4f}\n", file.string(),
+               made.rows, 100.0 * static_cast<double>(made.positives) / static_cast<double>(made.rows),
+               made.auc_ceiling);
+  }
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& action) {
+  CLI::App* data = app.add_subcommand("data", "Make training data");
+  data->require_subcommand(1);
+  auto options = std::make_shared<CriteoOptions>();
+  CLI::App* criteo = data->add_subcommand("criteo",
+                                          "Rows in the Criteo layout from a hidden model: train.tsv and "
+                                          "test.tsv, with the best AUC that is possible on each");
+  criteo->add_option("--rows", options->rows, "Training rows")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  criteo->add_option("--test-rows", options->test_rows,
+                     "Test rows; default a tenth of --rows, at least 1000");
+  criteo->add_option("--seed", options->seed, "Of the hidden model and the rows")->capture_default_str();
+  criteo->add_option("--out", options->out, "Directory for the two files")->capture_default_str();
+  criteo->callback([options, &action] { action = [options] { return make_criteo(*options); }; });
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,56 @@
+// `braid launch`: a whole cluster on this host.
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "launch/local_launcher.h"
+
+namespace braid::cli {
+namespace {
+
+struct Options {
+  launch::LocalLaunchOptions launch;
+  double grace_seconds = 10;
+  bool evaluator = false;
+  std::vector<std::string> command;
+};
+
+int run(Options& options) {
+  options.launch.evaluators = options.evaluator ? 1 : 0;
+  options.launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(options.grace_seconds * 1000));
+  options.launch.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  options.launch.command.insert(options.launch.command.end(), options.command.begin(), options.command.end());
+  return launch::launch_local(options.launch);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* launch = app.add_subcommand("launch",
+                                        "Start a cluster of processes on this host, each running the same "
+                                        "braid command line with its own TF_CONFIG.\n"
+                                        "Example: braid launch --workers 2 --ps 1 -- train --job "
+                                        "examples/jobs/fashion_mnist_cnn.pbtxt --set strategy.kind=PS");
+  launch->add_option("--workers", options->launch.workers, "Workers; worker 0 leads unless there is a chief")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  launch->add_option("--ps", options->launch.servers, "Parameter servers")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  launch->add_flag("--chief", options->launch.with_chief, "A chief beside the workers");
+  launch->add_flag("--evaluator", options->evaluator, "An evaluator");
+  launch->add_option("--log-dir", options->launch.log_dir,
+                     "Also write each task's output to <log-dir>/<task>.log");
+  launch
+      ->add_option("--grace", options->grace_seconds,
+                   "Seconds that tasks have to end after one failed, or after a signal")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  launch->add_flag("--keep-going", options->launch.keep_going, "A failed task does not end the others");
+  launch->add_option("COMMAND", options->command, "After --: the subcommand and its arguments")->required();
+  launch->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,56 @@
+// `braid`: one binary for every role and tool. Parses, runs the chosen subcommand, and is the only place
+// where an error becomes an exit code.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+
+namespace {
+
+/// One line where Kubernetes looks for the reason of a container's end; nothing where there is no such file.
+void write_termination_message(const std::string& message) {
+  std::ofstream out("/dev/termination-log", std::ios::app);
+  if (out) out << message << "\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
+      "parameter server or all-reduce.");
+  app.name("braid");
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
+  app.footer(
+      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
+      "configuration or input,\n"
+      "138 a peer, server or device was lost (starting again may help), 143 stopped by SIGTERM after a "
+      "checkpoint.");
+  braid::cli::Action action;
+  braid::cli::add_train(app, action);
+  braid::cli::add_launch(app, action);
+  braid::cli::add_graph(app, action);
+  braid::cli::add_data(app, action);
+  braid::cli::add_ckpt(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
+  }
+  try {
+    return action();
+  } catch (const braid::Error& e) {
+    braid::log_error("{}: {}", braid::error_code_name(e.code()), e.message());
+    write_termination_message(e.message());
+    return braid::exit_code_for(e.code());
+  } catch (const std::exception& e) {
+    braid::log_error("Internal: {}", e.what());
+    write_termination_message(e.what());
+    return braid::kExitFailed;
+  }
+}

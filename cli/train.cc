@@ -1,0 +1,72 @@
+// `braid train`: runs the role that the cluster spec names. The same command line in every process.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "launch/cluster_spec.h"
+#include "proto/job.pb.h"
+#include "worker/job.h"
+#include "worker/roles.h"
+
+namespace braid::cli {
+namespace {
+
+struct Options {
+  std::string job;
+  std::vector<std::string> set;
+  std::string data_dir;
+  bool resume = false;
+  bool print_job = false;
+  launch::LaunchFlags cluster;
+};
+
+int run(const Options& options) {
+  const proto::Job job = worker::load_job(options.job, options.set);
+  if (options.print_job) {
+    fmt::print("{}", job.DebugString());
+    return kExitSuccess;
+  }
+  worker::RoleOptions role;
+  role.cluster = launch::resolve_cluster(launch::process_environment(), options.cluster);
+  role.resume = options.resume;
+  role.data_dir = options.data_dir;
+  if (role.data_dir.empty())
+    if (const char* dir = std::getenv("BRAID_DATA")) role.data_dir = dir;
+  if (role.data_dir.empty()) role.data_dir = ".";
+  return worker::run_role(job, role);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* train = app.add_subcommand("train",
+                                       "Train a model. Who this process is (chief, worker, ps) comes from "
+                                       "--cluster and --task, TF_CONFIG, or the launcher's\n"
+                                       "variables (mpirun, srun, torchrun); without any of these it trains "
+                                       "alone. The last line is 'result: {JSON}'.");
+  train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
+  train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
+      ->expected(1);
+  train->add_option("--data-dir", options->data_dir,
+                    "Where input files are; default: the variable BRAID_DATA, else the current directory");
+  train->add_flag("--resume", options->resume,
+                  "Go on from the newest whole checkpoint of checkpoint.directory");
+  train->add_flag("--print-job", options->print_job,
+                  "Print the job with all defaults and overrides, and end");
+  train->add_option("--cluster", options->cluster.cluster,
+                    "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
+  train->add_option("--task", options->cluster.task, "This process's task: 'worker:1'");
+  train
+      ->add_option("--ps-ranks", options->cluster.ps_ranks,
+                   "Under mpirun and its kin: the last K ranks become parameter servers")
+      ->check(CLI::NonNegativeNumber);
+  train->add_option("--port", options->cluster.port, "Port of rank 0 under srun and torchrun; 0 chooses")
+      ->check(CLI::Range(0, 65535));
+  train->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,29 @@
+// Rows in the Criteo layout from a hidden model, so that the best AUC that any model can reach is known.
+//   categories  column c has between 8 and 20,000 values; value v has popularity ~ 1 / (v + 2) (Zipf) and a
+//   hidden weight ~ Normal(0, s_c) integers    floor(exp(Normal(1, 1))) where not missing (10 %); their log
+//   enters linearly label       Bernoulli(sigmoid(sum of the above - shift)), about a quarter positive
+// The same seed gives the same hidden model and rows.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace braid {
+
+struct CriteoGeneratorOptions {
+  std::int64_t rows = 0;
+  std::int64_t first_row = 0;  // rows are numbered: other numbers are other rows of the same hidden model
+  std::uint64_t seed = 1;
+};
+
+struct CriteoGeneratorResult {
+  std::int64_t rows = 0;
+  std::int64_t positives = 0;
+  double auc_ceiling = 0;  // AUC of the true probabilities on these rows
+};
+
+/// Writes tab separated rows to `file`. Throws: InvalidArgument when it cannot be written.
+CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
+                                      const CriteoGeneratorOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+// From a cluster spec to a running process: finds the peers (rendezvous, communicator, servers), and runs the
+// worker's or the server's part of a job. Every wait for others has the job's deadlines and names who is
+// missing.
+#pragma once
+
+#include <filesystem>
+
+#include "launch/cluster_spec.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+struct RoleOptions {
+  launch::ClusterSpec cluster;
+  std::filesystem::path data_dir;
+  bool resume = false;
+};
+
+/// Runs to the end of the role; the exit code of a run that ended in order (0 or 143). Throws on every
+/// failure. REQUIRES: called in main, before other threads exist.
+int run_role(const proto::Job& job, const RoleOptions& options);
+
+}  // namespace braid::worker

@@ -1,0 +1,30 @@
+#include "worker/step_log.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace braid::worker {
+
+std::string with_role(std::string pattern, const std::string& role) {
+  for (std::size_t at; (at = pattern.find("%r")) != std::string::npos;) pattern.replace(at, 2, role);
+  return pattern;
+}
+
+StepLog::StepLog(const std::string& path) : file_(nullptr, std::fclose) {
+  if (path.empty()) return;
+  file_.reset(std::fopen(path.c_str(), "w"));
+  if (!file_)
+    throw InvalidArgument("metrics.steps_file: cannot write '" + path + "': " + std::strerror(errno));
+}
+
+void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds) {
+  if (!file_) return;
+  fmt::print(file_.get(), "{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}}}\n", step, loss,
+             examples, seconds);
+}
+
+}  // namespace braid::worker

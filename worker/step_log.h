@@ -1,0 +1,25 @@
+// A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}. Losses are
+// written so that reading them back gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+namespace braid::worker {
+
+/// `pattern` with "%r" replaced by the role.
+std::string with_role(std::string pattern, const std::string& role);
+
+class StepLog {
+ public:
+  /// An empty path logs nothing. Throws: InvalidArgument when the file cannot be made.
+  explicit StepLog(const std::string& path);
+  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds);
+
+ private:
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
+
+}  // namespace braid::worker

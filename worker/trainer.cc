@@ -1,0 +1,350 @@
+#include "worker/trainer.h"
+
+#include <cmath>
+#include <deque>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/plan_report.h"
+#include "engine/exec/program.h"
+#include "engine/exec/trace.h"
+#include "engine/ops/variable_init.h"
+#include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/checkpointer.h"
+#include "worker/data.h"
+#include "worker/evaluator.h"
+#include "worker/job.h"
+#include "worker/progress.h"
+#include "worker/schedule.h"
+#include "worker/step_log.h"
+
+namespace braid::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::chrono::nanoseconds to_ns(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+/// Everything of one run, in the order in which it is made; destroyed in reverse.
+class Run {
+ public:
+  Run(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
+      Monitor& monitor, const StopFlag& stop)
+      : job_(job),
+        options_(options),
+        peers_(peers),
+        runtime_(runtime),
+        monitor_(monitor),
+        stop_(stop),
+        step_log_(with_role(job.metrics().steps_file(), options.role)) {}
+
+  ~Run() { monitor_.watch_streams({}); }
+
+  TrainResult run() {
+    load();
+    build();
+    begin();
+    loop();
+    return end();
+  }
+
+ private:
+  void load() {
+    const bool evaluates = peers_.leader() && !job_.evaluation().disabled();
+    data_ = load_data(job_, options_.data_dir, evaluates);
+    model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
+    total_ = total_steps(job_, *data_.train);
+    BatchOptions batches;
+    batches.global_batch = job_.input().global_batch_size();
+    batches.rank = peers_.rank;
+    batches.world = peers_.world;
+    batches.shuffle = !job_.input().no_shuffle();
+    batches.seed = job_.seed();
+    batcher_ = std::make_unique<Batcher>(data_.train, model_.columns, batches);
+  }
+
+  void build() {
+    strategy_ = make_strategy(job_, runtime_, peers_);
+    training_ = make_training_graph(*model_.graph, model_.loss);
+    strategy_->rewrite_training(training_);
+    compile_options_.streams = stream_options(job_);
+    compile_options_.steps_in_flight = static_cast<int>(job_.runtime().steps_in_flight());
+    CompileRequest request;
+    const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
+    for (std::size_t c = 0; c < model_.columns.size(); ++c)
+      request.feeds.push_back({model_.columns[c], batcher_->dtype(c), batcher_->shape(c, rows)});
+    request.fetches = {training_.graph.value_name(training_.loss)};
+    if (training_.stop_votes.valid())
+      request.fetches.push_back(training_.graph.value_name(training_.stop_votes));
+    request.targets = training_.targets;
+    auto program = compile(training_.graph, request, compile_options_);
+    plan_hash_ = braid::plan_hash(*program);
+    instance_ = std::make_unique<Instance>(std::move(program), runtime_);
+    for (const VariableInfo& variable : list_variables(training_.graph))
+      if (Tensor* value = runtime_.variables().find(variable.name))
+        initialize_variable(training_.graph.node(variable.handle), job_.seed(), *value);
+    if (data_.test && model_.metric != ModelMetric::None) {
+      // An evaluation is one stream of plain forward steps: nothing of it overlaps training.
+      CompileOptions forward = compile_options_;
+      forward.steps_in_flight = 1;
+      const std::int64_t rows_at_once = job_.evaluation().batch_size();
+      evaluator_ =
+          std::make_unique<Evaluator>(model_, *strategy_, runtime_, forward, data_.test, rows_at_once);
+    }
+  }
+
+  void begin() {
+    const WaitContext wait = start_wait();
+    strategy_->agree_on_plan(plan_hash_, wait);
+    std::optional<CheckpointInfo> restored;
+    if (!job_.checkpoint().directory().empty()) {
+      checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), job_.checkpoint().keep(),
+                                                     job_.name(), plan_hash_, runtime_, *strategy_);
+      if (options_.resume) restored = checkpointer_->newest();
+      if (options_.resume && !restored)
+        log_warning("--resume: no checkpoint in '{}', starting at step 0", job_.checkpoint().directory());
+    } else if (options_.resume) {
+      throw InvalidArgument("--resume needs checkpoint.directory in the job");
+    }
+    if (restored) {
+      checkpointer_->restore_local(*restored);
+      first_ = restored->meta.step;
+      const std::uint64_t ticket = Batcher::ticket_of(restored->meta.cursors.at("worker-0"));
+      if (ticket != first_)
+        throw DataLoss("checkpoint '" + restored->directory.string() + "': its input cursor is at batch " +
+                       std::to_string(ticket) + ", its step is " + std::to_string(first_));
+      if (restored->meta.plan_hash != plan_hash_)
+        log_warning(
+            "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
+            "differ from an uninterrupted run");
+      log_info("resumed at step {} from {}", first_, restored->directory.string());
+    }
+    first_ = strategy_->start(restored ? &*restored : nullptr, first_, wait);
+    next_ = done_ = first_;
+
+    StageOptions stage;
+    stage.capacity = static_cast<int>(job_.staging().capacity());
+    stage.num_threads = static_cast<int>(job_.staging().num_threads());
+    stage.timeout = std::chrono::milliseconds(job_.staging().timeout_millis());
+    if (!job_.staging().disabled()) {
+      Trace* trace = runtime_.trace();
+      std::vector<int> tracks;
+      for (int t = 0; trace && t < stage.num_threads; ++t)
+        tracks.push_back(trace->add_track("stage" + std::to_string(t)));
+      stage_ = std::make_unique<Stage>(
+          stage, [this](std::uint64_t ticket) { return batcher_->make(ticket); },
+          [trace, tracks](int thread, const StageInterval& interval) {
+            if (trace)
+              trace->add(tracks[static_cast<std::size_t>(thread)], "batch", interval.ticket, interval.begin,
+                         interval.end);
+          });
+      stage_->start(first_);
+    }
+    monitor_.watch_streams([this] { return all_streams(); });
+  }
+
+  void loop() {
+    Progress progress(first_, total_, peers_.leader() ? job_.metrics().progress_seconds() : 1e9);
+    begin_ = Clock::now();
+    while (done_ < total_ && !(stopping_ && instance_->in_flight() == 0)) {
+      // No step beyond the next checkpoint or evaluation is in flight when that is due.
+      const std::uint64_t border = next_border();
+      while (!stopping_ && next_ < border && instance_->in_flight() < compile_options_.steps_in_flight)
+        start_step();
+      if (instance_->in_flight() > 0) finish_step(progress);
+      if (done_ == border && instance_->in_flight() == 0 && done_ < total_) at_border(progress);
+    }
+    seconds_ += seconds_since(begin_);
+    progress.finish();
+  }
+
+  std::uint64_t next_border() const {
+    std::uint64_t border = total_;
+    for (const std::uint64_t every :
+         {checkpointer_ ? job_.checkpoint().every_steps() : 0, evaluation_interval()})
+      if (every > 0) border = std::min(border, (done_ / every + 1) * every);
+    return border;
+  }
+
+  std::uint64_t evaluation_interval() const {
+    return job_.evaluation().disabled() ? 0 : job_.evaluation().every_steps();
+  }
+
+  void start_step() {
+    const auto before = Clock::now();
+    Batch batch = stage_ ? stage_->take(step_wait()) : batcher_->make(next_);
+    input_wait_ += seconds_since(before);
+    StepRequest request;
+    request.params.step = next_;
+    request.params.learning_rate = learning_rate(job_, next_, total_);
+    request.params.grad_scale = strategy_->gradient_scale();
+    request.params.seed = job_.seed();
+    request.feeds = std::move(batch.tensors);
+    request.keep_alive = std::move(batch.block);
+    instance_->start(std::move(request), step_wait());
+    cursors_.push_back(std::move(batch.cursor));
+    ++next_;
+  }
+
+  void finish_step(Progress& progress) {
+    const StepResult result = instance_->finish(step_wait());
+    cursor_ = std::move(cursors_.front());
+    cursors_.pop_front();
+    loss_ = result.fetches[0].data<float>()[0];
+    const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
+    monitor_.record_step(result.step, loss_, rows, result.seconds);
+    step_log_.write(result.step, loss_, rows, result.seconds);
+    if (!std::isfinite(loss_))
+      throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(result.step));
+    progress.update(result.step, loss_, rows * peers_.world);
+    ++done_;
+    const bool voted =
+        training_.stop_votes.valid() ? result.fetches[1].data<float>()[0] > 0 : stop_.requested();
+    stopping_ = stopping_ || voted;
+  }
+
+  void at_border(Progress& progress) {
+    seconds_ += seconds_since(begin_);
+    if (evaluation_interval() > 0 && done_ % evaluation_interval() == 0 && evaluator_) {
+      progress.finish();
+      evaluate();
+    }
+    if (checkpointer_ && job_.checkpoint().every_steps() > 0 && done_ % job_.checkpoint().every_steps() == 0)
+      save();
+    begin_ = Clock::now();
+  }
+
+  void save() {
+    if (peers_.leader() && saved_ != done_) checkpointer_->save(done_, cursor_, metrics(), start_wait());
+    saved_ = done_;
+  }
+
+  void evaluate() {
+    if (!evaluator_) return;
+    strategy_->refresh_variables(start_wait());
+    quality_ = evaluator_->run(start_wait());
+    log_info("step {}: {} {:.4f}", done_, model_.metric == ModelMetric::Accuracy ? "accuracy" : "auc",
+             *quality_);
+  }
+
+  TrainResult end() {
+    if (stage_) stage_->cancel();
+    const bool terminated = stopping_ && done_ < total_;
+    if (checkpointer_ && done_ > first_) save();
+    strategy_->finish_steps(start_wait());
+    if (!terminated) evaluate();
+    write_trace();
+    if (peers_.leader() || peers_.world > 1) print_streams();
+    strategy_->shut_down(start_wait());
+
+    TrainResult result;
+    result.job = job_.name();
+    result.steps = done_ - first_;
+    result.last_step = done_;
+    result.loss = loss_;
+    result.metric = model_.metric;
+    result.quality = quality_;
+    result.examples = static_cast<std::int64_t>(result.steps) * job_.input().global_batch_size();
+    result.seconds = seconds_;
+    result.input_wait_seconds = input_wait_;
+    result.exit = terminated ? kExitTerminated : kExitSuccess;
+    return result;
+  }
+
+  std::vector<StreamStats> all_streams() const {
+    std::vector<StreamStats> rows = runtime_.stream_stats();
+    if (!stage_) return rows;
+    const StageStats stage = stage_->stats();
+    for (std::size_t t = 0; t < stage.threads.size(); ++t) {
+      StreamStats row;
+      row.name = "stage" + std::to_string(t);
+      row.busy_seconds = stage.threads[t].busy_seconds;
+      row.wait_seconds["space"] = stage.threads[t].wait_seconds;
+      row.launches = stage.threads[t].batches;
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+  void print_streams() const {
+    std::fputs(
+        (options_.role + ": busy time a stream\n" + Monitor::stream_table(all_streams(), seconds_)).c_str(),
+        stdout);
+    std::fflush(stdout);
+  }
+
+  void write_trace() const {
+    if (Trace* trace = runtime_.trace()) {
+      const std::string file = with_role(job_.metrics().trace_file(), options_.role);
+      trace->write(file, options_.role);
+      log_info("trace: {}", file);
+    }
+  }
+
+  std::map<std::string, double> metrics() const {
+    std::map<std::string, double> values{{"loss", loss_}};
+    if (quality_) values[model_.metric == ModelMetric::Accuracy ? "accuracy" : "auc"] = *quality_;
+    return values;
+  }
+
+  WaitContext start_wait() const {
+    return WaitContext::with_timeout(to_ns(job_.strategy().start_deadline_seconds()));
+  }
+
+  /// Of a step. Alone there is no peer to wait for, only work; with peers, the ops that wait for them have
+  /// the deadline of the job, and name who is missing, so this one lies a little behind.
+  WaitContext step_wait() const {
+    if (peers_.world == 1 && !peers_.servers) return WaitContext::with_timeout(std::chrono::hours(1));
+    return WaitContext::with_timeout(to_ns(job_.strategy().deadline_seconds() + 2.0));
+  }
+
+  // Set once.
+  const proto::Job& job_;
+  const TrainOptions& options_;
+  const Peers& peers_;
+  Runtime& runtime_;
+  Monitor& monitor_;
+  const StopFlag& stop_;
+
+  StepLog step_log_;
+  JobData data_;
+  ModelGraph model_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<Strategy> strategy_;
+  TrainingGraph training_;
+  CompileOptions compile_options_;
+  std::uint64_t plan_hash_ = 0;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Instance> instance_;  // before stage_ goes: steps in flight hold batches
+
+  std::uint64_t total_ = 0, first_ = 0;
+  std::uint64_t next_ = 0;  // to be started
+  std::uint64_t done_ = 0;  // finished
+  std::uint64_t saved_ = UINT64_MAX;
+  std::deque<std::string> cursors_;  // of the steps in flight
+  std::string cursor_;               // of the last finished step
+  float loss_ = 0;
+  bool stopping_ = false;
+  std::optional<double> quality_;
+  Clock::time_point begin_;
+  double seconds_ = 0, input_wait_ = 0;
+};
+
+}  // namespace
+
+TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
+                  Monitor& monitor, const StopFlag& stop) {
+  return Run(job, options, peers, runtime, monitor, stop).run();
+}
+
+}  // namespace braid::worker
