@@ -20,6 +20,16 @@ void check_indices(const std::string& place, const I* indices, std::int64_t n, s
 template void check_indices(const std::string&, const std::int32_t*, std::int64_t, std::int64_t);
 template void check_indices(const std::string&, const std::int64_t*, std::int64_t, std::int64_t);
 
+template <class I>
+void check_segment_ids(const std::string& place, const I* ids, std::int64_t n, std::int64_t bound) {
+  for (std::int64_t k = 0; k < n; ++k)
+    if (static_cast<std::int64_t>(ids[k]) >= bound)
+      throw InvalidArgument(fmt::format("{}: segment_ids[{}] = {} is not below {}", place, k, ids[k], bound));
+}
+
+template void check_segment_ids(const std::string&, const std::int32_t*, std::int64_t, std::int64_t);
+template void check_segment_ids(const std::string&, const std::int64_t*, std::int64_t, std::int64_t);
+
 std::size_t IndexGroups::scratch_bytes(std::int64_t n) {
   return static_cast<std::size_t>(n) * 2 * sizeof(std::uint64_t) +
          static_cast<std::size_t>(n + 1) * sizeof(std::uint32_t);

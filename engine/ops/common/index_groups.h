@@ -13,6 +13,9 @@ namespace braid {
 /// Throws: InvalidArgument "<place>: indices[3] = 17 is not in [0, 10)" for the first one out of range.
 template <class I>
 void check_indices(const std::string& place, const I* indices, std::int64_t n, std::int64_t bound);
+/// As above, but negative ones are allowed: ids of segments that are left out.
+template <class I>
+void check_segment_ids(const std::string& place, const I* ids, std::int64_t n, std::int64_t bound);
 
 class IndexGroups {
  public:

@@ -12,7 +12,7 @@
 namespace braid {
 
 template <class T>
-BRAID_VECTOR_CLONES inline void add_row(T* sum, const T* row, std::int64_t width) {
+BRAID_INLINE void add_row(T* sum, const T* row, std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i) sum[i] += row[i];
 }
 

@@ -1,0 +1,221 @@
+// Elementwise ops of two inputs that broadcast, a row an op in `kRows`: types, formula, gradient.
+// TensorFlow's names and semantics. Integers wrap; division of an integer by zero is an error; FloorDiv and
+// FloorMod round down, Div of integers towards zero. Maximum and Minimum pass NaN on; of equal operands the
+// first gets the gradient.
+#include <cmath>
+#include <type_traits>
+
+#include "engine/ops/common/binary_loop.h"
+#include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+// --------------------------------------------------------------------------------------------------------
+// formulas
+
+[[noreturn]] void throw_zero_division() { throw InvalidArgument("integer division by zero"); }
+[[noreturn]] void throw_negative_power() {
+  throw InvalidArgument("integers to negative integer powers are not allowed");
+}
+
+/// The type to calculate in, so that integers wrap instead of overflowing.
+template <class T>
+struct Wrapping {
+  using type = T;
+};
+template <class T>
+requires std::is_integral_v<T>
+struct Wrapping<T> {
+  using type = std::make_unsigned_t<T>;
+};
+template <class T>
+using wrapping_t = typename Wrapping<T>::type;
+
+#define BRAID_BINARY(name, expression)          \
+  struct name {                                 \
+    template <class T>                          \
+    BRAID_INLINE static T apply(T a, T b) {     \
+      using W [[maybe_unused]] = wrapping_t<T>; \
+      return static_cast<T>(expression);        \
+    }                                           \
+  };
+
+/// Towards zero.
+template <class T>
+BRAID_INLINE T integer_quotient(T a, T b) {
+  if (b == 0) throw_zero_division();
+  if (b == -1) return static_cast<T>(0 - static_cast<wrapping_t<T>>(a));  // the processor traps on min / -1
+  return a / b;
+}
+
+template <class T>
+BRAID_INLINE T floor_quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    const T q = integer_quotient(a, b);
+    return b != -1 && a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+  } else {
+    return std::floor(a / b);
+  }
+}
+
+template <class T>
+BRAID_INLINE T floor_remainder(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b == 0) throw_zero_division();
+    if (b == -1) return 0;
+    const T r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  } else {
+    const T r = std::fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+  }
+}
+
+template <class T>
+BRAID_INLINE T power(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b < 0) throw_negative_power();
+    wrapping_t<T> result = 1, base = static_cast<wrapping_t<T>>(a);
+    for (; b != 0; b >>= 1, base *= base)
+      if (b & 1) result *= base;
+    return static_cast<T>(result);
+  } else {
+    return std::pow(a, b);
+  }
+}
+
+template <class T>
+BRAID_INLINE T quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return integer_quotient(a, b);
+  else
+    return a / b;
+}
+
+BRAID_BINARY(Add, W(a) + W(b))
+BRAID_BINARY(Sub, W(a) - W(b))
+BRAID_BINARY(Mul, W(a) * W(b))
+BRAID_BINARY(Div, quotient(a, b))
+BRAID_BINARY(FloorDiv, floor_quotient(a, b))
+BRAID_BINARY(FloorMod, floor_remainder(a, b))
+BRAID_BINARY(Maximum, a > b || a != a ? a : b)
+BRAID_BINARY(Minimum, a < b || a != a ? a : b)
+BRAID_BINARY(Pow, power(a, b))
+BRAID_BINARY(SquaredDifference, (W(a) - W(b)) * (W(a) - W(b)))
+BRAID_BINARY(DivNoNan, b == T(0) ? T(0) : a / b)
+#undef BRAID_BINARY
+
+// -------------------------------------------------------------------------------------------------------
+// gradients
+
+using grad::div, grad::mul, grad::neg, grad::scalar, grad::set_broadcast_grad;
+
+void grad_add(GradContext& c) {
+  set_broadcast_grad(c, 0, c.grad());
+  set_broadcast_grad(c, 1, c.grad());
+}
+
+void grad_sub(GradContext& c) {
+  set_broadcast_grad(c, 0, c.grad());
+  set_broadcast_grad(c, 1, neg(c, c.grad()));
+}
+
+void grad_mul(GradContext& c) {
+  set_broadcast_grad(c, 0, mul(c, c.grad(), c.input(1)));
+  set_broadcast_grad(c, 1, mul(c, c.grad(), c.input(0)));
+}
+
+/// da = dy / b, db = dy * (-a / b) / b, with the division that the op itself has.
+template <const char* division>
+void grad_div(GradContext& c) {
+  const auto quotient = [&](ValueRef a, ValueRef b) { return c.op(division, {a, b}); };
+  set_broadcast_grad(c, 0, quotient(c.grad(), c.input(1)));
+  const ValueRef slope = quotient(quotient(neg(c, c.input(0)), c.input(1)), c.input(1));
+  set_broadcast_grad(c, 1, mul(c, c.grad(), slope));
+}
+constexpr char kRealDiv[] = "RealDiv", kDivNoNan[] = "DivNoNan";
+
+void grad_floor_mod(GradContext& c) {
+  set_broadcast_grad(c, 0, c.grad());
+  set_broadcast_grad(c, 1, mul(c, c.grad(), neg(c, c.op("FloorDiv", {c.input(0), c.input(1)}))));
+}
+
+/// The operand that was taken gets dy; of equal ones the first.
+template <const char* comparison>
+void grad_choice(GradContext& c) {
+  const ValueRef first = c.op(comparison, {c.input(0), c.input(1)});
+  const ValueRef zero = scalar(c, 0);
+  set_broadcast_grad(c, 0, c.op("SelectV2", {first, c.grad(), zero}));
+  set_broadcast_grad(c, 1, c.op("SelectV2", {first, zero, c.grad()}));
+}
+constexpr char kGreaterEqual[] = "GreaterEqual", kLessEqual[] = "LessEqual";
+
+/// da = dy b a^(b-1), db = dy y log a with log a taken as 0 where a <= 0.
+void grad_pow(GradContext& c) {
+  const ValueRef a = c.input(0), b = c.input(1);
+  const ValueRef lower = c.op("Pow", {a, grad::sub(c, b, scalar(c, 1))});
+  set_broadcast_grad(c, 0, mul(c, c.grad(), mul(c, b, lower)));
+  const ValueRef positive = c.op("Greater", {a, scalar(c, 0)});
+  const ValueRef log_a = c.op("Log", {c.op("SelectV2", {positive, a, scalar(c, 1)})});
+  set_broadcast_grad(c, 1, mul(c, c.grad(), mul(c, c.output(), log_a)));
+}
+
+void grad_squared_difference(GradContext& c) {
+  const ValueRef twice = mul(c, scalar(c, 2), grad::sub(c, c.input(0), c.input(1)));
+  const ValueRef g = mul(c, c.grad(), twice);
+  set_broadcast_grad(c, 0, g);
+  set_broadcast_grad(c, 1, neg(c, g));
+}
+
+void stops(GradContext&) {}  // a step function: TensorFlow gives no gradient either
+
+// -----------------------------------------------------------------------------------------------------------
+// table
+
+struct Row {
+  const char* name;
+  BinaryLoops loops;
+  double flops;
+  void (*gradient)(GradContext&);
+};
+
+constexpr Row kRows[] = {
+    {"Add", binary_numbers<Add>(), 1, grad_add},
+    {"AddV2", binary_numbers<Add>(), 1, grad_add},
+    {"Sub", binary_numbers<Sub>(), 1, grad_sub},
+    {"Mul", binary_numbers<Mul>(), 1, grad_mul},
+    {"Div", binary_numbers<Div>(), 4, grad_div<kRealDiv>},
+    {"RealDiv", binary_floats<Div>(), 4, grad_div<kRealDiv>},
+    {"FloorDiv", binary_numbers<FloorDiv>(), 5, stops},
+    {"FloorMod", binary_numbers<FloorMod>(), 20, grad_floor_mod},
+    {"Maximum", binary_numbers<Maximum>(), 1, grad_choice<kGreaterEqual>},
+    {"Minimum", binary_numbers<Minimum>(), 1, grad_choice<kLessEqual>},
+    {"Pow", binary_numbers<Pow>(), 60, grad_pow},
+    {"SquaredDifference", binary_numbers<SquaredDifference>(), 2, grad_squared_difference},
+    {"DivNoNan", binary_floats<DivNoNan>(), 5, grad_div<kDivNoNan>},
+};
+
+void infer(InferContext& c, const Row& row) {
+  if (!row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
+  infer_broadcast(c);
+}
+
+}  // namespace
+
+void register_binary(OpRegistry& registry) {
+  for (const Row& row : kRows) {
+    OpDef def;
+    def.name = row.name;
+    def.min_inputs = def.max_inputs = 2;
+    def.infer = [&row](InferContext& c) { infer(c, row); };
+    def.gradient = row.gradient;
+    def.cost = cost_per_output(row.flops);
+    def.cpu = [&row](const PrepareContext& c) { return prepare_binary(c, row.loops); };
+    def.in_place = {{0, 0}, {0, 1}};
+    registry.add(std::move(def));
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,82 @@
+// Cast: each element converted to the type of attribute DstT as C++ converts it; a float outside an integer's
+// range, or NaN, becomes the nearest value of the range, or 0, so that the result does not depend on the
+// processor. To bool: not equal to zero. Gradient: dy cast back, between floats only.
+#include <limits>
+#include <type_traits>
+
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+template <class To, class From>
+BRAID_INLINE To convert(From x) {
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {
+    // The upper bound is a power of two, so it is exact in From; the largest To itself may not be.
+    constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
+    constexpr From kBeyond = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * static_cast<From>(2);
+    if (x != x) return 0;
+    if (x < kLow) return std::numeric_limits<To>::min();
+    if (x >= kBeyond) return std::numeric_limits<To>::max();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <class From, class To>
+BRAID_VECTOR_CLONES void cast_loop(const void* input, void* output, std::int64_t n) {
+  const From* x = static_cast<const From*>(input);
+  To* y = static_cast<To*>(output);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+}
+
+using Loop = void (*)(const void* x, void* y, std::int64_t n);
+
+Loop loop_of(DType from, DType to) {
+  return with_number_or_bool("Cast", from, [&]<class From>() -> Loop {
+    return with_number_or_bool("Cast", to, []<class To>() -> Loop { return cast_loop<From, To>; });
+  });
+}
+
+PreparedKernel prepare(const PrepareContext& c) {
+  const DType from = c.inputs[0].dtype, to = c.outputs[0].dtype;
+  return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
+                         [loop = loop_of(from, to), in_size = dtype_size(from), out_size = dtype_size(to)](
+                             const KernelArgs& args, std::int64_t begin, std::int64_t end) {
+                           const auto at = static_cast<std::size_t>(begin);
+                           loop(args.in<char>(0) + at * in_size, args.out<char>(0) + at * out_size,
+                                end - begin);
+                         });
+}
+
+void infer(InferContext& c) {
+  const auto to = c.node().attrs.require<DType>("DstT");
+  for (DType dtype : {c.dtype(0), to})
+    if (dtype_size(dtype) == 0 || dtype == DType::BFloat16 || dtype == DType::Float16)
+      c.fail("does not convert " + std::string(dtype_name(dtype)));
+  c.output(to, c.shape(0));
+}
+
+void gradient(GradContext& c) {
+  const DType from = c.input_info(0).dtype;
+  if (!is_floating(from) || !is_floating(c.output_info().dtype)) return;
+  c.set_grad(0, c.op("Cast", {c.grad()}, {{"DstT", from}, {"SrcT", c.output_info().dtype}}));
+}
+
+}  // namespace
+
+void register_cast(OpRegistry& registry) {
+  OpDef def;
+  def.name = "Cast";
+  def.min_inputs = def.max_inputs = 1;
+  def.infer = infer;
+  def.gradient = gradient;
+  def.cost = cost_per_output(1);
+  def.cpu = prepare;
+  registry.add(std::move(def));
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+#include "engine/ops/common/binary_loop.h"
+
+namespace braid {
+
+PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops) {
+  const DType dtype = c.inputs[0].dtype;
+  const BinaryLoop loop = loops.of(dtype);
+  if (!loop) throw_no_kernel(c.node.op->name, dtype);
+  const auto in_size = static_cast<std::int64_t>(dtype_size(dtype));
+  const auto out_size = static_cast<std::int64_t>(dtype_size(c.outputs[0].dtype));
+  BroadcastPlan plan({&c.inputs[0].shape, &c.inputs[1].shape}, c.outputs[0].shape);
+  const std::int64_t elements = plan.elements();
+  return parallel_kernel(
+      c, elements, kElementGrain,
+      [=, plan = std::move(plan)](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
+        const char* a = args.in<char>(0);
+        const char* b = args.in<char>(1);
+        char* y = args.out<char>(0);
+        plan.for_runs(begin, end,
+                      [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t count) {
+                        loop(a + from[0] * in_size, plan.inner_stride(0), b + from[1] * in_size,
+                             plan.inner_stride(1), y + at * out_size, count);
+                      });
+      });
+}
+
+}  // namespace braid

@@ -1,0 +1,63 @@
+// Comparisons and logical ops of two inputs that broadcast, a row an op. The output is bool, so nothing is
+// differentiable.
+#include "engine/ops/common/binary_loop.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+#define BRAID_COMPARE(name, expression)        \
+  struct name {                                \
+    template <class T>                         \
+    BRAID_INLINE static bool apply(T a, T b) { \
+      return expression;                       \
+    }                                          \
+  };
+
+BRAID_COMPARE(Equal, a == b)
+BRAID_COMPARE(NotEqual, a != b)
+BRAID_COMPARE(Less, a < b)
+BRAID_COMPARE(LessEqual, a <= b)
+BRAID_COMPARE(Greater, a > b)
+BRAID_COMPARE(GreaterEqual, a >= b)
+BRAID_COMPARE(LogicalAnd, (a & b) != 0)
+BRAID_COMPARE(LogicalOr, (a | b) != 0)
+#undef BRAID_COMPARE
+
+struct Row {
+  const char* name;
+  BinaryLoops loops;
+};
+
+constexpr Row kRows[] = {
+    {"Equal", binary_numbers_and_bool<Equal>()},
+    {"NotEqual", binary_numbers_and_bool<NotEqual>()},
+    {"Less", binary_numbers<Less>()},
+    {"LessEqual", binary_numbers<LessEqual>()},
+    {"Greater", binary_numbers<Greater>()},
+    {"GreaterEqual", binary_numbers<GreaterEqual>()},
+    {"LogicalAnd", binary_bools<LogicalAnd>()},
+    {"LogicalOr", binary_bools<LogicalOr>()},
+};
+
+void infer(InferContext& c, const Row& row) {
+  if (!row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
+  infer_broadcast_bool(c);
+}
+
+}  // namespace
+
+void register_compare(OpRegistry& registry) {
+  for (const Row& row : kRows) {
+    OpDef def;
+    def.name = row.name;
+    def.min_inputs = def.max_inputs = 2;
+    def.infer = [&row](InferContext& c) { infer(c, row); };
+    def.no_gradient_reason = "the output is bool";
+    def.cost = cost_per_output(1);
+    def.cpu = [&row](const PrepareContext& c) { return prepare_binary(c, row.loops); };
+    registry.add(std::move(def));
+  }
+}
+
+}  // namespace braid
