@@ -202,6 +202,10 @@ struct OpDef {
 /// "[Op] node 'name'": what messages about a node begin with.
 std::string place_of(const Node& node);
 
+inline Access handle_access(const OpDef& op, std::size_t input) {
+  return input < op.handles.size() ? op.handles[input] : op.further_handles;
+}
+
 class OpRegistry {
  public:
   /// Throws: Internal for a duplicate, or a definition without `infer`, or without both gradient and reason.
