@@ -116,18 +116,22 @@ void LocalJob::start(const Task& task) {
 
   ChildCommand command{options_.command, options_.environment, options_.out, options_.err};
   command.environment["TF_CONFIG"] = write_tf_config(cluster_, task);
+  // The write ends close when the child has its own copies, so that the end of its output can be seen.
+  std::vector<FileDescriptor> write_ends;
+  const auto capture = [&](int& target, LineSink& sink, OutputForwarder::Options forwarding) {
+    Pipe pipe = make_pipe();
+    target = pipe.write_end.get();
+    write_ends.push_back(std::move(pipe.write_end));
+    child.outputs.emplace_back(std::move(pipe.read_end), sink, std::move(forwarding));
+  };
   const bool leads = task == cluster_.leader();
-  std::optional<Pipe> out;
-  if (!leads || ::isatty(options_.out) == 0) out = make_pipe();
-  Pipe err = make_pipe();
-  if (out) command.out = out->write_end.get();
-  command.err = err.write_end.get();
+  if (!leads) {
+    capture(command.out, err_, {prefix, false, log});
+  } else if (::isatty(options_.out) == 0) {
+    capture(command.out, out_, {"", true, log});
+  }
+  if (!leads || ::isatty(options_.err) == 0) capture(command.err, err_, {prefix, false, log});
   child.process.emplace(command);
-  if (out && leads)
-    child.outputs.emplace_back(std::move(out->read_end), out_, OutputForwarder::Options{"", true, log});
-  if (out && !leads)
-    child.outputs.emplace_back(std::move(out->read_end), err_, OutputForwarder::Options{prefix, false, log});
-  child.outputs.emplace_back(std::move(err.read_end), err_, OutputForwarder::Options{prefix, false, log});
 }
 
 void LocalJob::wait_for_events() {

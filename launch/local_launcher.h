@@ -2,8 +2,8 @@
 // gets the same command and a TF_CONFIG that says which task it is, with ports of 127.0.0.1.
 //
 // Output. Standard output of the launcher is that of the leading task (the chief, else worker 0), without a
-// prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. On a
-// terminal the leading task writes to it itself, so that it may draw a bar.
+// prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. Where
+// the launcher's output is a terminal the leading task writes to it itself, so that it may draw a bar.
 //
 // End. Workers, chief and evaluator end by themselves; then the servers get SIGTERM. When a task fails, the
 // others have `grace` to end by themselves, then get SIGTERM, and SIGKILL after `grace` again. SIGINT,
@@ -31,7 +31,7 @@ struct LocalLaunchOptions {
   std::vector<std::string> command;
   /// What the tasks get, beside TF_CONFIG.
   Environment environment = process_environment();
-  /// Each task's output also goes, as it came, to "<log_dir>/worker-0.log". Empty: nowhere.
+  /// What is forwarded of a task's output also goes, as it came, to "<log_dir>/worker-0.log". Empty: nowhere.
   std::filesystem::path log_dir;
   bool prefix_lines = true;
   /// A failed task does not end the others, for modes that go on without a worker.

@@ -141,10 +141,22 @@ TEST_F(LocalLauncherTest, OnATerminalTheLeaderWritesToItItself) {
   const FileDescriptor user(::open(::ptsname(terminal.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
   ASSERT_TRUE(user.is_open());
   options_.out = user.get();
-  ASSERT_EQ(launch(R"(if [ -t 1 ]; then printf '%s sees a terminal' $ME; fi)"), 0);
-  char text[256] = {};
-  ASSERT_GT(::read(terminal.get(), text, sizeof(text) - 1), 0);
-  EXPECT_STREQ(text, "worker-0 sees a terminal");
+  options_.err = user.get();
+  ASSERT_EQ(launch(R"(
+    case $ME in
+      worker-0) [ -t 1 ] && [ -t 2 ] && printf 'bar'; touch $DIR/drawn;;
+      *) while [ ! -e $DIR/drawn ]; do sleep 0.01; done; [ -t 1 ] || [ -t 2 ] || echo line;;
+    esac)"),
+            0);
+  // A terminal hands out what was written in parts.
+  std::string text;
+  char part[256];
+  while (!text.ends_with('\n')) {
+    const ssize_t got = ::read(terminal.get(), part, sizeof(part));
+    ASSERT_GT(got, 0) << text;
+    text.append(part, static_cast<std::size_t>(got));
+  }
+  EXPECT_EQ(text, "bar\r\x1b[K[worker 1] line\r\n");
 }
 
 TEST_F(LocalLauncherTest, ServersAreStoppedWhenWorkersAreDone) {
