@@ -37,6 +37,7 @@ struct DensePart {
 
 struct SparsePart {
   std::uint32_t table = 0;
+  std::uint32_t dim = 0;
   std::span<const std::int64_t> keys;
   const float* rows = nullptr;  // [keys, dim] f32, row-major; not used by pulls
 };

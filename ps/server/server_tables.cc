@@ -46,6 +46,9 @@ void ServerTables::check(const std::vector<SparsePart>& parts) const {
   for (const SparsePart& part : parts) {
     if (part.table >= sparse_.size())
       throw InvalidArgument(fmt::format("[ps] server {} has no sparse table {}", server_, part.table));
+    if (part.dim != dim(part.table))
+      throw InvalidArgument(fmt::format("[ps] table '{}': its rows have {} elements, not {}",
+                                        set_.sparse[part.table].name, dim(part.table), part.dim));
     if (seen[part.table])
       throw InvalidArgument(
           fmt::format("[ps] table '{}' occurs twice in a request", set_.sparse[part.table].name));

@@ -1,0 +1,151 @@
+// A worker's (or an evaluator's) end of the parameter servers. Splits each pull and push over the servers, one request a
+// server; sends gradients from the caller's memory and lands values in it; retries what a lost connection interrupted
+// with the same sequence number, so that a push applies once; and keeps saying that the worker is alive.
+//
+// Thread rule: safe from any thread. `done` callbacks are called exactly once, on I/O threads, and must not block;
+// until then the caller's memory stays where it is and unchanged.
+// Throws (all blocking calls): Unavailable naming server index and address, DeadlineExceeded, Cancelled, InvalidArgument.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/checkpoint.h"
+#include "base/error.h"
+#include "base/optim.h"
+#include "base/wait_context.h"
+#include "comm/transport/transport.h"
+#include "ps/table_set.h"
+
+namespace braid::ps {
+
+class ShardPlan;
+
+/// A whole dense table. `table`: its place in TableSet::dense.
+struct DensePull {
+  int table = 0;
+  std::span<float> out;  // [elements]
+};
+
+/// Rows of a sparse table. `table`: its place in TableSet::sparse.
+struct SparsePull {
+  int table = 0;
+  std::span<const std::int64_t> keys;  // repetitions travel once
+  float* rows = nullptr;               // [keys, dim] f32, row-major
+  bool unique = false;                 // the caller knows that no key occurs twice; spares the look
+};
+
+struct PullRequest {
+  std::vector<DensePull> dense;
+  std::vector<SparsePull> sparse;
+  std::uint64_t min_version = 0;  // BSP: the pull waits until this many rounds are applied to the tables it names
+  bool insert = true;             // false: keys without a row give their initial values and stay without (evaluation)
+};
+
+struct DensePush {
+  int table = 0;
+  std::span<const float> gradient;  // [elements]
+};
+
+struct SparsePush {
+  int table = 0;
+  std::span<const std::int64_t> keys;
+  const float* gradients = nullptr;  // [keys, dim] f32; rows of one key are added in order of position
+  bool unique = false;
+};
+
+/// A part of a step's gradients. In BSP each worker pushes each table once a step (a sparse one even without keys), in
+/// as many sequences as it likes; round `step` of a table is applied when all workers have pushed it.
+struct PushRequest {
+  std::uint64_t step = 0;
+  std::uint32_t sequence = 0;  // different for each push of the step
+  UpdateParams params;         // BSP: equal on all workers; grad_scale multiplies the sum over workers
+  std::uint32_t examples = 0;  // behind these gradients; counted
+  std::vector<DensePush> dense;
+  std::vector<SparsePush> sparse;
+};
+
+struct ServerStats {
+  int server = 0;
+  std::string address;
+  std::uint64_t version = 0;  // rounds applied
+  bool started = false;
+  std::map<std::string, std::uint64_t> counters;
+};
+
+/// What the servers answered to this client's pushes, each counted once a server.
+struct PushCounts {
+  std::uint64_t applied = 0;
+  std::uint64_t duplicate = 0;
+  std::uint64_t dropped = 0;
+  std::uint64_t retried = 0;  // sent again after a lost connection
+};
+
+class PsClient {
+ public:
+  struct Options {
+    std::vector<std::string> servers;  // gRPC addresses, in the order of the cluster spec
+    int worker = 0;                    // kObserver (-1): pulls only
+    int workers = 1;
+    std::string job;
+    std::uint64_t incarnation = 0;                // equal on all workers; raised when the whole job starts again
+    std::chrono::milliseconds deadline{30000};    // of heartbeats and retries; calls have their own
+    bool same_host_socket = true;                 // prefer the server's Unix socket when it is of this host
+    int connections = 1;                          // data connections a server
+    comm::TlsOptions tls{};
+  };
+  using Done = std::function<void(ErrorPtr)>;
+
+  /// Registers with all servers. Waits for those that are not up yet and names them when the deadline comes.
+  static std::unique_ptr<PsClient> connect(Options options, const WaitContext& wait);
+  ~PsClient();  // what is in flight completes with Cancelled
+  PsClient(const PsClient&) = delete;
+  PsClient& operator=(const PsClient&) = delete;
+
+  /// Every worker calls it, with equal sets. REQUIRES: before the calls below.
+  void create_tables(const TableSet& set, const WaitContext& wait);
+  const TableSet& tables() const;
+  const ShardPlan& plan() const;
+
+  /// The chief gives the initial values of each dense table; with the last one the job starts.
+  void set_dense(std::string_view name, std::span<const float> values, const WaitContext& wait);
+  /// The chief starts a job whose set has no dense tables.
+  void start(const WaitContext& wait);
+  /// Waits until the chief has set or restored everything. Result: rounds applied (BSP), the step to begin with.
+  std::uint64_t wait_initialized(const WaitContext& wait);
+
+  void pull_async(PullRequest request, Done done, const WaitContext& wait);
+  void pull(PullRequest request, const WaitContext& wait);
+  void push_async(PushRequest request, Done done, const WaitContext& wait);
+  void push(PushRequest request, const WaitContext& wait);
+  void read_dense(std::string_view name, std::span<float> out, const WaitContext& wait);
+
+  /// The chief: each server writes its shard into `directory`, which all of them see. BSP: waits until `step` rounds are
+  /// applied, and the shards are of exactly that state. Result: for the manifest.
+  std::vector<ShardInfo> checkpoint(const std::string& directory, std::uint64_t step, const WaitContext& wait);
+  /// The chief: the tables of a checkpoint, written by any number of servers, replace what is there; the job is started.
+  /// Result: its step.
+  std::uint64_t restore(const std::string& directory, const WaitContext& wait);
+
+  std::vector<ServerStats> stats(const WaitContext& wait);
+  PushCounts push_counts() const;
+
+  /// This worker pushes no more: waits for its pushes under way, then rounds stop waiting for it.
+  void leave(const WaitContext& wait);
+  /// Ends the servers.
+  void shutdown_servers(const WaitContext& wait);
+
+ private:
+  struct Impl;
+  explicit PsClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::ps

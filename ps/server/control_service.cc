@@ -1,0 +1,266 @@
+#include "ps/server/control_service.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <deque>
+#include <thread>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "proto/ps.grpc.pb.h"
+#include "ps/control_status.h"
+#include "ps/server/shard_file.h"
+#include "ps/table_set_proto.h"
+
+namespace braid::ps {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+grpc::Status status_of(const ErrorRecord& error) {
+  return {static_cast<grpc::StatusCode>(grpc_code_of(error.code)), error.message,
+          std::to_string(static_cast<int>(error.code))};
+}
+
+Sender sender_of(const proto::PsSender& in) {
+  return {in.job(), in.incarnation(), in.instance(), in.session(), in.worker()};
+}
+
+/// One thread for the calls that take long.
+class LongCalls {
+ public:
+  LongCalls() : thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+  void post(std::function<void(std::stop_token)> call) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!thread_.get_stop_token().stop_requested()) {
+        calls_.push_back(std::move(call));
+        ready_.notify_one();
+        return;
+      }
+    }
+    call(thread_.get_stop_token());  // ends at once: a stop is requested
+  }
+
+  /// Runs what is queued, with a stop requested, and joins.
+  void finish() {
+    {
+      std::lock_guard lock(mutex_);
+      thread_.request_stop();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void serve(const std::stop_token& stop) {
+    for (;;) {
+      std::function<void(std::stop_token)> call;
+      {
+        std::unique_lock lock(mutex_);
+        ready_.wait(lock, stop, [&] { return !calls_.empty(); });
+        if (calls_.empty()) return;
+        call = std::move(calls_.front());
+        calls_.pop_front();
+      }
+      call(stop);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any ready_;
+  std::deque<std::function<void(std::stop_token)>> calls_;  // guarded by mutex_
+  std::jthread thread_;
+};
+
+class Service final : public proto::ParameterServer::CallbackService {
+ public:
+  Service(ServerCore& core, const ControlServiceOptions& options) : core_(core), options_(options) {}
+
+  void finish() { long_calls_.finish(); }
+
+  ServerUnaryReactor* Register(CallbackServerContext* context, const proto::PsRegisterRequest* request,
+                               proto::PsRegisterReply* reply) override {
+    return now(context, [&] {
+      const std::string host = request->host().substr(0, request->host().find('/'));
+      core_.enter({request->job(), request->incarnation(), request->worker(), request->workers(),
+                   request->server(), request->servers(), request->session(),
+                   address_of(context->peer(), host)});
+      reply->set_instance(core_.instance());
+      reply->set_data_port(options_.data_port);
+      reply->set_host(host_identity());
+      reply->set_unix_path(options_.unix_path);
+      reply->set_deadline_ms(options_.deadline.count());
+    });
+  }
+
+  ServerUnaryReactor* CreateTables(CallbackServerContext* context,
+                                   const proto::PsCreateTablesRequest* request, proto::PsEmpty*) override {
+    return later(context, [this, request](const WaitContext&) {
+      const TableSet set = from_proto(request->tables());
+      if (table_set_hash(set) != request->hash())
+        throw InvalidArgument(
+            fmt::format("[ps] server {}: the tables arrived changed: worker and server are of "
+                        "different versions",
+                        options_.index));
+      core_.create_tables(sender_of(request->sender()), set);
+    });
+  }
+
+  ServerUnaryReactor* Start(CallbackServerContext* context, const proto::PsStartRequest* request,
+                            proto::PsEmpty*) override {
+    return now(context, [&] { core_.start(sender_of(request->sender()), request->step()); });
+  }
+
+  ServerUnaryReactor* Leave(CallbackServerContext* context, const proto::PsLeaveRequest* request,
+                            proto::PsEmpty*) override {
+    return now(context, [&] { core_.leave(sender_of(request->sender())); });
+  }
+
+  ServerUnaryReactor* Checkpoint(CallbackServerContext* context, const proto::PsCheckpointRequest* request,
+                                 proto::PsCheckpointReply* reply) override {
+    return later(context, [this, request, reply](const WaitContext& wait) {
+      const auto cut = core_.cut(sender_of(request->sender()), request->step(), wait);
+      const ShardInfo shard = write_shard(*cut, options_.count, request->directory());
+      reply->set_file(shard.file);
+      reply->set_bytes(shard.bytes);
+      reply->set_crc(shard.crc);
+    });
+  }
+
+  ServerUnaryReactor* Restore(CallbackServerContext* context, const proto::PsRestoreRequest* request,
+                              proto::PsRestoreReply* reply) override {
+    return later(context, [this, request, reply](const WaitContext&) {
+      const Sender sender = sender_of(request->sender());
+      const auto tables = core_.fresh_tables(sender);
+      const RestoredState state = read_shards(request->directory(), *tables);
+      core_.adopt(sender, tables, state.step, state.marks);
+      reply->set_step(state.step);
+    });
+  }
+
+  ServerUnaryReactor* Stats(CallbackServerContext* context, const proto::PsStatsRequest*,
+                            proto::PsStatsReply* reply) override {
+    return now(context, [&] {
+      reply->set_instance(core_.instance());
+      reply->set_version(core_.version());
+      reply->set_started(core_.started());
+      for (const auto& [name, value] : core_.counters()->all()) (*reply->mutable_counters())[name] = value;
+    });
+  }
+
+  ServerUnaryReactor* Health(CallbackServerContext* context, const proto::PsHealthRequest*,
+                             proto::PsHealthReply* reply) override {
+    return now(context, [&] { reply->set_instance(core_.instance()); });
+  }
+
+  ServerUnaryReactor* Shutdown(CallbackServerContext* context, const proto::PsShutdownRequest* request,
+                               proto::PsEmpty*) override {
+    return now(context, [&] {
+      if (auto error = core_.heard(sender_of(request->sender()), 0)) throw_error(*error);
+      if (options_.on_shutdown) options_.on_shutdown();
+    });
+  }
+
+ private:
+  template <class Body>
+  ServerUnaryReactor* now(CallbackServerContext* context, Body body) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(run(body));
+    return reactor;
+  }
+
+  template <class Body>
+  ServerUnaryReactor* later(CallbackServerContext* context, Body body) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    const auto left = context->deadline() - std::chrono::system_clock::now();
+    long_calls_.post([this, reactor, body, begin = Clock::now(), left](const std::stop_token& stop) {
+      reactor->Finish(run([&] {
+        const auto wait = WaitContext::with_timeout(left - (Clock::now() - begin), stop);
+        wait.check(fmt::format("[ps] server {}", options_.index));
+        body(wait);
+      }));
+    });
+    return reactor;
+  }
+
+  template <class Body>
+  static grpc::Status run(const Body& body) {
+    try {
+      body();
+      return grpc::Status::OK;
+    } catch (...) {
+      return status_of(*capture_current_exception());
+    }
+  }
+
+  /// "10.0.0.7:41022 on host-a" of gRPC's "ipv4:10.0.0.7:41022".
+  static std::string address_of(const std::string& peer, const std::string& host) {
+    const auto colon = peer.find(':');
+    const std::string address =
+        peer.starts_with("ipv") && colon != std::string::npos ? peer.substr(colon + 1) : peer;
+    return host.empty() ? address : fmt::format("{} on {}", address, host);
+  }
+
+  ServerCore& core_;
+  const ControlServiceOptions& options_;
+  LongCalls long_calls_;
+};
+
+std::shared_ptr<grpc::ServerCredentials> credentials(const comm::TlsOptions& tls) {
+  if (tls.certificate_file.empty()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = read_file(tls.ca_file);
+  options.pem_key_cert_pairs.push_back({read_file(tls.key_file), read_file(tls.certificate_file)});
+  return grpc::SslServerCredentials(options);
+}
+
+}  // namespace
+
+struct ControlService::Impl {
+  Impl(ServerCore& core, ControlServiceOptions given) : options(std::move(given)), service(core, options) {}
+  ControlServiceOptions options;
+  Service service;
+  std::unique_ptr<grpc::Server> server;
+  std::string address;
+};
+
+ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
+    : impl_(std::make_unique<Impl>(core, std::move(options))) {
+  const std::string& listen = impl_->options.listen;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
+                             0);  // a second server on the port is an error, not a rival
+  builder.AddListeningPort(listen, credentials(impl_->options.tls), &port);
+  builder.RegisterService(&impl_->service);
+  impl_->server = builder.BuildAndStart();
+  if (!impl_->server || port == 0)
+    throw Unavailable(fmt::format("[ps] server {}: cannot listen on {} (address in use, or not of this host)",
+                                  impl_->options.index, listen));
+  impl_->address = fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), port);
+}
+
+ControlService::~ControlService() {
+  try {
+    stop(WaitContext::with_timeout(std::chrono::seconds(2)));
+  } catch (...) {
+    log_error("{}", capture_current_exception()->message);
+  }
+}
+
+std::string ControlService::address() const { return impl_->address; }
+
+void ControlService::stop(const WaitContext& wait) {
+  impl_->service.finish();
+  if (!impl_->server) return;
+  impl_->server->Shutdown(std::chrono::system_clock::now() +
+                          std::min<std::chrono::nanoseconds>(wait.remaining(), std::chrono::seconds(5)));
+  impl_->server->Wait();
+  impl_->server.reset();
+}
+
+}  // namespace braid::ps

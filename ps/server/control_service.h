@@ -1,0 +1,44 @@
+// The control plane's end at the server: the gRPC service of proto/ps.proto on a ServerCore. Short calls are
+// answered on gRPC's threads; those that read or write files, or wait for a round, on one thread of the
+// service. Thread rule: start, stop and the destructor by one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/transport/transport.h"
+#include "ps/server/server_core.h"
+
+namespace braid::ps {
+
+struct ControlServiceOptions {
+  std::string listen;  // "host:port", port 0 picks a free one
+  int index = 0;
+  int count = 1;
+  int data_port = 0;
+  std::string unix_path;
+  std::chrono::milliseconds deadline{30000};  // told to workers
+  comm::TlsOptions tls;
+  std::function<void()> on_shutdown;  // called on a gRPC thread when a worker asks for it; must not block
+};
+
+class ControlService {
+ public:
+  /// Throws: Unavailable when the address cannot be bound. REQUIRES: `core` outlives the object.
+  ControlService(ServerCore& core, ControlServiceOptions options);
+  ~ControlService();
+  ControlService(const ControlService&) = delete;
+  ControlService& operator=(const ControlService&) = delete;
+
+  /// "host:port" with the port that was bound.
+  std::string address() const;
+  /// Cancels what waits, ends calls, joins. Idempotent.
+  void stop(const WaitContext& wait);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::ps

@@ -1,0 +1,60 @@
+// A parameter server process's server: control plane (gRPC), data plane (TCP and, for workers of this host, a
+// Unix socket), the core, and the timer that ends waits for lost workers. Thread rule: start and destruction
+// by one thread; the rest from any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/wait_context.h"
+#include "comm/transport/transport.h"
+
+namespace braid {
+class MetricsRegistry;
+}
+
+namespace braid::ps {
+
+class ServerCore;
+
+class PsServer {
+ public:
+  struct Options {
+    int index = 0;
+    int count = 1;
+    std::string grpc_listen = "0.0.0.0:0";
+    std::string data_listen = "0.0.0.0:0";
+    std::string unix_socket{};  // path of the same-host socket; empty: none
+    int engine_threads = 0;     // 0: half of the processors, at least 1, at most 8
+    int io_threads = 1;
+    std::chrono::milliseconds deadline{30000};  // a worker silent or gone for this long is given up
+    MetricsRegistry* metrics = nullptr;         // outlives the server
+    comm::TlsOptions tls{};
+    bool apply_updates = true;  // false: pushes are thrown away, to measure transport
+  };
+
+  /// Throws: Unavailable when an address cannot be bound; InvalidArgument for bad options.
+  static std::unique_ptr<PsServer> start(Options options);
+  ~PsServer();
+  PsServer(const PsServer&) = delete;
+  PsServer& operator=(const PsServer&) = delete;
+
+  /// "host:port" with the ports that were bound.
+  std::string grpc_address() const;
+  std::string data_address() const;
+
+  /// Returns when a worker asked for the end, or stop() was called. Throws: Cancelled, DeadlineExceeded.
+  void wait_shutdown(const WaitContext& wait);
+  /// Ends calls and threads. Idempotent.
+  void stop(const WaitContext& wait);
+
+  ServerCore& core();
+
+ private:
+  struct Impl;
+  explicit PsServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace braid::ps

@@ -1,0 +1,31 @@
+// A server's shard of a checkpoint: writing a cut, and filling tables from the shards of any number of
+// servers. docs/formats/wire.md, "Shards of parameter servers", names the entries. Thread rule: pure
+// functions on what the caller owns.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/checkpoint.h"
+#include "ps/server/cut.h"
+
+namespace braid::ps {
+
+/// "ps-3.shard"
+std::string shard_file_name(int server);
+
+/// Writes `directory`/shard_file_name(server). Throws: Unavailable (disk).
+ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory);
+
+struct RestoredState {
+  std::uint64_t step = 0;
+  std::vector<WorkerMarks> marks;  // of the pushes that are in all shards
+};
+
+/// Fills `tables`, which nobody else has yet, with its part of the checkpoint. Slots that the checkpoint does
+/// not have keep their initial values. Throws: InvalidArgument when the checkpoint lacks a table or a shard,
+/// or has another shape (what, and the file); DataLoss for damage.
+RestoredState read_shards(const std::filesystem::path& directory, ServerTables& tables);
+
+}  // namespace braid::ps
