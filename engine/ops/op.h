@@ -188,8 +188,9 @@ struct OpDef {
   std::vector<std::pair<int, int>> views = {};
   /// (output, input): the output may overwrite the input where nobody reads it later.
   std::vector<std::pair<int, int>> in_place = {};
-  /// What the op does with input i when that is a handle. Shorter than the inputs: Access::None.
+  /// What the op does with input i when that is a handle; inputs beyond the list have `further_handles`.
   std::vector<Access> handles = {};
+  Access further_handles = Access::None;
   /// Inputs whose values decide output shapes (they must be known at compile time); -1 is the last input.
   std::vector<int> shape_values = {};
   /// Inputs of which only the shape is used: no data dependence remains after shape inference.
