@@ -1,11 +1,15 @@
-// Checkpoint files: one file a shard, made of CRC-checked blocks, and a manifest that is written last and makes the
-// checkpoint whole. docs/formats/checkpoint.md has the grammar. Knows names, types, shapes and bytes; not what they mean.
+// Checkpoint files: one file a shard, made of CRC-checked blocks, and a manifest that is written last and
+// makes the checkpoint whole. docs/formats/checkpoint.md has the grammar. Knows names, types, shapes and
+// bytes; not what they mean.
 //
-//   <root>/step-000000000120/            (written as <root>/.tmp-step-000000000120-<pid>, synced, then renamed)
+//   <root>/step-000000000120/            (written as <root>/.tmp-step-000000000120-<pid>, synced, then
+//   renamed)
 //     worker-0.shard  ps-0.shard ...     entries, then an index, then a footer
-//     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, with each shard's bytes and CRC
+//     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, with each
+//     shard's bytes and CRC
 //
-// Thread rule: one object, one thread. Throws: DataLoss (damage: file, entry, offset), Unavailable (disk: path, errno text).
+// Thread rule: one object, one thread. Throws: DataLoss (damage: file, entry, offset), Unavailable (disk:
+// path, errno text), InvalidArgument (what the caller asks for is not there, or does not fit).
 #pragma once
 
 #include <cstddef>
@@ -33,14 +37,15 @@ struct CheckpointEntry {
 struct ShardInfo {
   std::string file;  // relative to the checkpoint's directory
   std::uint64_t bytes = 0;
-  std::uint32_t crc = 0;  // of the shard's index
+  std::uint32_t crc = 0;  // of the shard's index, which holds the CRC of every block
 };
 
 class ShardWriter {
  public:
   explicit ShardWriter(const std::filesystem::path& file);
   ~ShardWriter();  // an unfinished file is removed
-  /// Appends one entry. `data` is written in blocks of 1 MiB, each with its CRC-32C.
+  /// Appends one entry. `data` is written in blocks of 1 MiB, each with its CRC-32C. Throws: InvalidArgument
+  /// for a name that is there already, or a shape and bytes that do not fit.
   void add(const CheckpointEntry& entry, std::span<const std::byte> data);
   /// Writes index and footer and syncs the file. Nothing may be added afterwards.
   ShardInfo finish();
@@ -57,9 +62,12 @@ class ShardReader {
   ~ShardReader();
   const std::vector<CheckpointEntry>& entries() const;
   const CheckpointEntry* find(const std::string& name) const;
+  ShardInfo info() const;
   /// REQUIRES: out.size() == entry.bytes. Every block's CRC is checked.
   void read(const std::string& name, std::span<std::byte> out) const;
   std::vector<std::byte> read(const std::string& name) const;
+  /// Reads everything once and checks the CRC of every block.
+  void verify() const;
 
  private:
   struct Impl;
@@ -72,8 +80,8 @@ struct CheckpointMeta {
   std::uint64_t generation = 0;
   std::uint64_t plan_hash = 0;
   std::string job_name;
-  std::map<std::string, std::string> cursors;   // "worker-0" -> serialized input cursor
-  std::map<std::string, double> metrics;        // e.g. "loss", "auc"
+  std::map<std::string, std::string> cursors;  // "worker-0" -> serialized input cursor
+  std::map<std::string, double> metrics;       // e.g. "loss", "auc"
   std::map<std::string, std::string> attributes;
 };
 
@@ -87,16 +95,18 @@ struct CheckpointInfo {
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path root);
-  /// A fresh temporary directory for step `step`, into which all shards of the checkpoint are written. An older
-  /// unfinished one of the same step is removed.
+  /// A fresh temporary directory for step `step`, into which all shards of the checkpoint are written. An
+  /// older unfinished one of the same step is removed.
   std::filesystem::path begin(std::uint64_t step);
-  /// Writes the manifest, syncs, renames the directory to its final name (replacing one of the same step) and syncs the root.
+  /// Writes the manifest, syncs, renames the directory to its final name (replacing one of the same step) and
+  /// syncs the root.
   CheckpointInfo commit(const std::filesystem::path& temporary, const CheckpointMeta& meta,
                         const std::vector<ShardInfo>& shards);
   /// Whole checkpoints, oldest first. Damaged ones are left out, each with a warning.
   std::vector<CheckpointInfo> list() const;
   std::optional<CheckpointInfo> newest() const;
-  /// Removes the oldest so that `keep` remain. keep == 0 keeps all.
+  /// Removes the oldest whole checkpoints so that `keep` remain, and unfinished ones older than the newest.
+  /// keep == 0 keeps all.
   void prune(std::size_t keep);
   const std::filesystem::path& root() const { return root_; }
 
@@ -104,7 +114,7 @@ class CheckpointStore {
   std::filesystem::path root_;
 };
 
-/// Reads and fully checks one checkpoint's manifest and the presence and size of its shards.
+/// Reads and fully checks one checkpoint's manifest, and of each shard its presence, size and index.
 CheckpointInfo read_checkpoint(const std::filesystem::path& directory);
 
 }  // namespace braid

@@ -1,0 +1,234 @@
+// The manifest and the directories of a store; shards are in checkpoint_shard.cc.
+#include "base/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/crc32c.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "proto/checkpoint.pb.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t kVersion = 1;
+constexpr const char* kManifest = "MANIFEST";
+constexpr std::string_view kCrcLine = "# crc32c: ";  // the manifest's last line, a comment of text protobuf
+constexpr std::string_view kFinalPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-step-";
+
+std::string step_digits(std::uint64_t step) { return fmt::format("{:012}", step); }
+
+std::uint32_t text_crc(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
+
+bool plain_file_name(const std::string& name) {
+  return !name.empty() && name.find('/') == std::string::npos && name != "." && name != ".." &&
+         name != kManifest;
+}
+
+/// The step in "<prefix><digits>" or, with a suffix allowed, "<prefix><digits>-<anything>".
+std::optional<std::uint64_t> step_of(std::string_view name, std::string_view prefix, bool suffix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  if (digits < 12 || (suffix ? name.substr(digits, 1) != "-" : digits != name.size())) return std::nullopt;
+  const auto step = parse_int(name.substr(0, digits));
+  return step ? std::optional<std::uint64_t>(*step) : std::nullopt;
+}
+
+/// Keeps the first thing that the text parser says.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text.empty()) text = fmt::format("line {}, column {}: {}", line + 1, column + 1, message);
+  }
+  std::string text;
+};
+
+std::string manifest_text(const CheckpointMeta& meta, const std::vector<ShardInfo>& shards) {
+  proto::CheckpointManifest manifest;
+  manifest.set_version(kVersion);
+  manifest.set_step(meta.step);
+  manifest.set_generation(meta.generation);
+  manifest.set_plan_hash(meta.plan_hash);
+  manifest.set_job_name(meta.job_name);
+  for (const ShardInfo& shard : shards) {
+    auto& out = *manifest.add_shards();
+    out.set_file(shard.file);
+    out.set_bytes(shard.bytes);
+    out.set_index_crc(shard.crc);
+  }
+  manifest.mutable_cursors()->insert(meta.cursors.begin(), meta.cursors.end());
+  manifest.mutable_metrics()->insert(meta.metrics.begin(), meta.metrics.end());
+  manifest.mutable_attributes()->insert(meta.attributes.begin(), meta.attributes.end());
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(manifest, &text);
+  return text + fmt::format("{}{:08x}\n", kCrcLine, text_crc(text));
+}
+
+CheckpointInfo parse_manifest(const fs::path& file, const std::string& text) {
+  const auto damaged = [&](std::string_view why) {
+    throw DataLoss(fmt::format("[checkpoint] '{}': {}", file.string(), why));
+  };
+  const std::size_t crc_at = text.rfind(kCrcLine);
+  if (crc_at == std::string::npos) damaged("the last line, with the CRC, is missing: truncated");
+  const std::string_view body = std::string_view(text).substr(0, crc_at);
+  if (text.substr(crc_at) != fmt::format("{}{:08x}\n", kCrcLine, text_crc(body)))
+    damaged("the text does not match the CRC of its last line");
+
+  proto::CheckpointManifest manifest;
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(std::string(body), &manifest)) damaged(error.text);
+  if (manifest.version() != kVersion)
+    damaged(fmt::format("version {} of the format, this program knows {}", manifest.version(), kVersion));
+
+  CheckpointInfo info;
+  info.directory = file.parent_path();
+  info.meta.step = manifest.step();
+  info.meta.generation = manifest.generation();
+  info.meta.plan_hash = manifest.plan_hash();
+  info.meta.job_name = manifest.job_name();
+  info.meta.cursors = {manifest.cursors().begin(), manifest.cursors().end()};
+  info.meta.metrics = {manifest.metrics().begin(), manifest.metrics().end()};
+  info.meta.attributes = {manifest.attributes().begin(), manifest.attributes().end()};
+  for (const auto& shard : manifest.shards()) {
+    if (!plain_file_name(shard.file())) damaged(fmt::format("'{}' is not the name of a shard", shard.file()));
+    info.shards.push_back({shard.file(), shard.bytes(), shard.index_crc()});
+  }
+  return info;
+}
+
+void check_shard(const fs::path& directory, const ShardInfo& expected) {
+  const fs::path file = directory / expected.file;
+  std::error_code error;
+  const std::uint64_t bytes = fs::file_size(file, error);
+  if (error)
+    throw DataLoss(fmt::format("[checkpoint] shard '{}' is missing: {}", file.string(), error.message()));
+  if (bytes != expected.bytes)
+    throw DataLoss(fmt::format("[checkpoint] shard '{}' has {} bytes, the manifest says {}", file.string(),
+                               bytes, expected.bytes));
+  if (const std::uint32_t crc = ShardReader(file).info().crc; crc != expected.crc)
+    throw DataLoss(
+        fmt::format("[checkpoint] shard '{}' has an index with CRC {:08x}, the manifest says {:08x}",
+                    file.string(), crc, expected.crc));
+}
+
+/// A name under which list() does not see a checkpoint and prune() may remove it.
+fs::path aside(const fs::path& root, std::uint64_t step, std::string_view what) {
+  return root / fmt::format("{}{}-{}-{}", kTemporaryPrefix, step_digits(step), ::getpid(), what);
+}
+
+/// Removes a checkpoint; interrupted, it leaves an unfinished one and no damaged one.
+void remove_checkpoint(const fs::path& root, const fs::path& directory, std::uint64_t step) {
+  const fs::path hidden = aside(root, step, "removed");
+  rename_path(directory, hidden);
+  remove_tree(hidden);
+}
+
+/// Gives `from` the name `to`. A directory that has the name already changes places with `from` in one step,
+/// so that at every moment there is a whole checkpoint of that name, and is removed.
+void move_into_place(const fs::path& from, const fs::path& to, std::uint64_t step) {
+  std::error_code error;
+  if (!fs::exists(to, error)) return rename_path(from, to);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0)
+    return remove_tree(from);
+  const fs::path old = aside(to.parent_path(), step, "replaced");  // the file system cannot exchange names
+  rename_path(to, old);
+  rename_path(from, to);
+  remove_tree(old);
+}
+
+}  // namespace
+
+CheckpointInfo read_checkpoint(const fs::path& directory) {
+  const fs::path file = directory / kManifest;
+  std::error_code error;
+  if (!fs::exists(file, error))
+    throw DataLoss(
+        fmt::format("[checkpoint] '{}' has no {}: not a whole checkpoint", directory.string(), kManifest));
+  CheckpointInfo info = parse_manifest(file, read_file(file));
+  for (const ShardInfo& shard : info.shards) check_shard(directory, shard);
+  return info;
+}
+
+CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
+
+fs::path CheckpointStore::begin(std::uint64_t step) {
+  make_directories(root_);
+  for (const fs::path& name : list_directory(root_))
+    if (step_of(name.string(), kTemporaryPrefix, true) == step) remove_tree(root_ / name);
+  const fs::path temporary = root_ / fmt::format("{}{}-{}", kTemporaryPrefix, step_digits(step), ::getpid());
+  make_directories(temporary);
+  return temporary;
+}
+
+CheckpointInfo CheckpointStore::commit(const fs::path& temporary, const CheckpointMeta& meta,
+                                       const std::vector<ShardInfo>& shards) {
+  if (step_of(temporary.filename().string(), kTemporaryPrefix, true) != meta.step ||
+      temporary.parent_path() != root_)
+    throw InvalidArgument(fmt::format("[checkpoint] '{}' was not begun for step {} under '{}'",
+                                      temporary.string(), meta.step, root_.string()));
+  for (const ShardInfo& shard : shards) {
+    if (!plain_file_name(shard.file))
+      throw InvalidArgument(fmt::format("[checkpoint] '{}' is not the name of a shard", shard.file));
+    check_shard(temporary, shard);
+  }
+  write_file_atomically(temporary / kManifest,
+                        manifest_text(meta, shards));  // syncs the directory's names as well
+  const fs::path final = root_ / (std::string(kFinalPrefix) + step_digits(meta.step));
+  move_into_place(temporary, final, meta.step);
+  sync_directory(root_);
+  return {meta, shards, final};
+}
+
+std::vector<CheckpointInfo> CheckpointStore::list() const {
+  std::vector<CheckpointInfo> whole;
+  if (std::error_code error; !fs::exists(root_, error)) return whole;
+  for (const fs::path& name : list_directory(root_)) {
+    const auto step = step_of(name.string(), kFinalPrefix, false);
+    if (!step) continue;
+    try {
+      CheckpointInfo info = read_checkpoint(root_ / name);
+      if (info.meta.step != *step)
+        throw DataLoss(fmt::format("[checkpoint] '{}' has the manifest of step {}", (root_ / name).string(),
+                                   info.meta.step));
+      whole.push_back(std::move(info));
+    } catch (const Error& e) {
+      log_warning("left out: {}", e.message());
+    }
+  }
+  std::sort(whole.begin(), whole.end(),
+            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.meta.step < b.meta.step; });
+  return whole;
+}
+
+std::optional<CheckpointInfo> CheckpointStore::newest() const {
+  auto whole = list();
+  return whole.empty() ? std::nullopt : std::optional(std::move(whole.back()));
+}
+
+void CheckpointStore::prune(std::size_t keep) {
+  const auto whole = list();
+  if (keep == 0 || whole.empty()) return;
+  for (std::size_t i = 0; i + keep < whole.size(); ++i)
+    remove_checkpoint(root_, whole[i].directory, whole[i].meta.step);
+  for (const fs::path& name : list_directory(root_)) {
+    const auto step = step_of(name.string(), kTemporaryPrefix, true);
+    if (step && *step < whole.back().meta.step) remove_tree(root_ / name);
+  }
+}
+
+}  // namespace braid
