@@ -27,10 +27,10 @@ std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
 enum class ColumnKind { Skip, Numeric, Categorical, Label };
 
 struct CsvColumn {
-  std::string name;
+  std::string name = {};
   ColumnKind kind = ColumnKind::Skip;
   std::int64_t buckets = 0;  // Categorical: rows of the table that it is hashed into
-  std::string positive;      // Label: 1 when the field begins with this, else 0; empty: the field is a number
+  std::string positive = {};      // Label: 1 when the field begins with this, else 0; empty: the field is a number
   double shift = 0, scale = 1;  // Numeric: (x - shift) / scale
   bool log1p = false;           // Numeric: log(1 + max(x, 0)) first
   double missing = 0;           // Numeric: an empty or "?" field
@@ -39,8 +39,8 @@ struct CsvColumn {
 struct CsvOptions {
   char separator = ',';
   bool header = false;
-  std::string comment;  // lines that begin with it are skipped
-  std::vector<CsvColumn> columns;
+  std::string comment = {};  // lines that begin with it are skipped
+  std::vector<CsvColumn> columns = {};
   std::int64_t max_bad_records = 0;
 };
 

@@ -1,0 +1,162 @@
+#include "engine/input/readers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/init.h"
+#include "engine/input/criteo_generator.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class ReadersTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / ("braid_readers_" + std::to_string(getpid()));
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  fs::path write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ / name, std::ios::binary) << text;
+    return dir_ / name;
+  }
+  fs::path write_gz(const std::string& name, const std::string& text) {
+    gzFile out = gzopen((dir_ / name).c_str(), "wb");
+    gzwrite(out, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(out);
+    return dir_ / name;
+  }
+  fs::path dir_;
+};
+
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.message();
+  }
+  return "nothing was thrown";
+}
+
+std::string idx_images(int count) {
+  std::string bytes{0, 0, 8, 3, 0, 0, 0, static_cast<char>(count), 0, 0, 0, 2, 0, 0, 0, 2};
+  for (int i = 0; i < 4 * count; ++i) bytes.push_back(static_cast<char>(i));
+  return bytes;
+}
+std::string idx_labels(int count) {
+  std::string bytes{0, 0, 8, 1, 0, 0, 0, static_cast<char>(count)};
+  for (int i = 0; i < count; ++i) bytes.push_back(static_cast<char>(i % 10));
+  return bytes;
+}
+
+TEST_F(ReadersTest, IdxPlainAndGzipAgree) {
+  auto plain = read_idx(write("i", idx_images(3)), write("l", idx_labels(3)));
+  auto packed = read_idx(write_gz("i.gz", idx_images(3)), write_gz("l.gz", idx_labels(3)));
+  ASSERT_EQ(plain->rows, 3);
+  EXPECT_EQ(plain->find("image")->data.shape(), (Shape{3, 2, 2, 1}));
+  EXPECT_EQ(plain->find("image")->data.data<std::uint8_t>()[5], 5);
+  EXPECT_EQ(packed->find("label")->data.data<std::int64_t>()[2], 2);
+}
+
+TEST_F(ReadersTest, IdxDamageIsNamed) {
+  auto labels = write("l", idx_labels(3));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("short", idx_images(3).substr(0, 20)), labels); }),
+              testing::AllOf(HasSubstr("short"), HasSubstr("promises 12"), HasSubstr("has 4")));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("magic", "abcdefghijklmnopqrst"), labels); }),
+              HasSubstr("magic number"));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("two", idx_images(2)), labels); }),
+              HasSubstr("2 images"));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { read_idx(dir_ / "absent", labels); }),
+              HasSubstr("No such file"));
+  const std::string gz = [&] {
+    std::ifstream in(write_gz("full.gz", std::string(100000, 'x')), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  EXPECT_THAT(message_of<DataLoss>([&] { read_text_file(write("cut.gz", gz.substr(0, gz.size() / 2))); }),
+              HasSubstr("cut.gz"));
+}
+
+CsvOptions schema() {
+  CsvOptions options;
+  options.columns = {{.name = "age", .kind = ColumnKind::Numeric, .shift = 10, .scale = 2},
+                     {.name = "job", .kind = ColumnKind::Categorical, .buckets = 50},
+                     {.name = "skip"},
+                     {.name = "y", .kind = ColumnKind::Label, .positive = ">50K"}};
+  return options;
+}
+
+TEST_F(ReadersTest, CsvFollowsItsSchema) {
+  auto options = schema();
+  options.comment = "|";
+  auto table = read_csv(
+      {write("a.csv", "|comment\n14, clerk, x, >50K\n?,\"a, \"\"b\"\"\",,<=50K.\r\n\n12,clerk,z,>50K.")},
+      options);
+  ASSERT_EQ(table->rows, 3);
+  EXPECT_THAT(table->find("dense")->data.data<float>(), testing::ElementsAre(2.0F, -5.0F, 1.0F));
+  EXPECT_THAT(table->find("label")->data.data<float>(), testing::ElementsAre(1.0F, 0.0F, 1.0F));
+  auto sparse = table->find("sparse")->data.data<std::int64_t>();
+  EXPECT_EQ(sparse[0], sparse[2]);
+  EXPECT_EQ(sparse[0], static_cast<std::int64_t>(stable_hash("job=clerk") % 50));
+  EXPECT_EQ(sparse[1], static_cast<std::int64_t>(stable_hash("job=a, \"b\"") % 50));
+}
+
+TEST_F(ReadersTest, CsvErrorsNameFileLineAndColumn) {
+  auto bad = write("bad.csv", "1,a,b,>50K\noops,a,b,>50K\n1,a\n");
+  EXPECT_THAT(message_of<DataLoss>([&] { read_csv({bad}, schema()); }),
+              testing::AllOf(HasSubstr("bad.csv' line 2"), HasSubstr("(age)"), HasSubstr("'oops'")));
+  auto options = schema();
+  options.max_bad_records = 1;
+  EXPECT_THAT(message_of<DataLoss>([&] { read_csv({bad}, options); }),
+              testing::AllOf(HasSubstr("line 3"), HasSubstr("expected 4 fields, got 2")));
+  options.max_bad_records = 2;
+  auto table = read_csv({bad}, options);
+  EXPECT_EQ(table->rows, 1);
+  EXPECT_EQ(table->skipped, 2);
+  EXPECT_EQ(table->find("dense")->data.elements(), 1) << "a refused record leaves nothing behind";
+}
+
+TEST_F(ReadersTest, CriteoRowsKeepMissingAndDirtyFields) {
+  std::string row = "1\t5\t\t-3";
+  for (int i = 3; i < 13; ++i) row += "\t0";
+  for (int c = 0; c < 26; ++c) row += c == 1 ? "\t" : c == 2 ? "\t1E+05" : "\t68fd1e64";
+  auto table = read_criteo({write("d.tsv", row + "\r\n" + row)}, {.buckets = 1000, .max_bad_records = 0});
+  ASSERT_EQ(table->rows, 2);
+  auto dense = table->find("dense")->data.data<float>();
+  EXPECT_FLOAT_EQ(dense[0], std::log1p(5.0F));
+  EXPECT_EQ(dense[1], 0.0F);
+  EXPECT_EQ(dense[2], 0.0F);
+  auto sparse = table->find("sparse")->data.data<std::int64_t>();
+  EXPECT_EQ(sparse[1], 0) << "missing is bucket 0";
+  EXPECT_NE(sparse[0], sparse[3]) << "equal hashes of two columns differ";
+  for (auto bucket : sparse) EXPECT_TRUE(bucket >= 0 && bucket < 1000);
+}
+
+TEST_F(ReadersTest, RealCriteoRowsLoad) {
+  const fs::path root = fs::path(BRAID_SOURCE_DIR) / "../shared/data/criteo";
+  if (!fs::exists(root)) GTEST_SKIP() << "no " << root;
+  EXPECT_EQ(read_criteo({root / "deepctr_sample/criteo_sample.txt"}, {})->rows, 200);
+  EXPECT_EQ(read_criteo({root / "dlrover_deeprec/data_kaggle_ad_ctr_train.csv"}, {})->rows, 200);
+}
+
+TEST_F(ReadersTest, GeneratedCriteoIsReproducibleAndLearnable) {
+  auto a = generate_criteo(dir_ / "a.tsv", {.rows = 3000, .first_row = 0, .seed = 4});
+  generate_criteo(dir_ / "b.tsv", {.rows = 1000, .first_row = 2000, .seed = 4});
+  const std::string whole = read_text_file(dir_ / "a.tsv"), part = read_text_file(dir_ / "b.tsv");
+  EXPECT_TRUE(whole.ends_with(part)) << "rows are numbered";
+  EXPECT_GT(a.auc_ceiling, 0.75);
+  EXPECT_LT(a.auc_ceiling, 0.95);
+  EXPECT_EQ(read_criteo({dir_ / "a.tsv"}, {})->rows, 3000);
+}
+
+}  // namespace
+}  // namespace braid

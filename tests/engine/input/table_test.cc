@@ -1,0 +1,123 @@
+#include "engine/input/table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+std::shared_ptr<const Table> counting_table(std::int64_t rows) {
+  auto table = std::make_shared<Table>();
+  table->rows = rows;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
+  std::iota(ids.begin(), ids.end(), 0);
+  table->columns.push_back({"id", Tensor::from<std::int64_t>(Shape{rows}, ids)});
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows) * 2);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i);
+  table->columns.push_back({"pixel", Tensor::from<std::uint8_t>(Shape{rows, 2}, bytes), 0.5F});
+  return table;
+}
+
+std::vector<std::int64_t> ids_of(const Batch& batch) {
+  auto ids = batch.tensors[0].data<std::int64_t>();
+  return {ids.begin(), ids.end()};
+}
+
+TEST(BatcherTest, AnEpochIsAPermutationAndEpochsDiffer) {
+  Batcher batcher(counting_table(100), {"id"}, {.global_batch = 10, .seed = 3});
+  std::vector<std::int64_t> first, second;
+  for (std::uint64_t t = 0; t < 20; ++t) {
+    auto ids = ids_of(batcher.make(t));
+    (t < 10 ? first : second).insert((t < 10 ? first : second).end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(std::set(first.begin(), first.end()).size(), 100U);
+  EXPECT_EQ(std::set(second.begin(), second.end()).size(), 100U);
+  EXPECT_NE(first, second);
+}
+
+TEST(BatcherTest, AnyTicketCanBeMadeAtAnyTime) {
+  Batcher one(counting_table(64), {"id"}, {.global_batch = 8, .seed = 9});
+  Batcher other(counting_table(64), {"id"}, {.global_batch = 8, .seed = 9});
+  std::vector<std::vector<std::int64_t>> forward;
+  for (std::uint64_t t = 0; t < 40; ++t) forward.push_back(ids_of(one.make(t)));
+  for (std::uint64_t t = 40; t-- > 0;) EXPECT_EQ(ids_of(other.make(t)), forward[t]) << "ticket " << t;
+}
+
+TEST(BatcherTest, WorkersShareEachGlobalBatchInContiguousParts) {
+  Batcher whole(counting_table(60), {"id"}, {.global_batch = 12, .seed = 1});
+  for (std::uint64_t t = 0; t < 7; ++t) {
+    std::vector<std::int64_t> joined;
+    for (int rank = 0; rank < 3; ++rank) {
+      Batcher part(counting_table(60), {"id"}, {.global_batch = 12, .rank = rank, .world = 3, .seed = 1});
+      auto ids = ids_of(part.make(t));
+      joined.insert(joined.end(), ids.begin(), ids.end());
+    }
+    EXPECT_EQ(joined, ids_of(whole.make(t)));
+  }
+}
+
+TEST(BatcherTest, EvaluationKeepsTheRemainderAndEnds) {
+  Batcher batcher(counting_table(25), {"id"}, {.global_batch = 10, .shuffle = false, .keep_remainder = true});
+  EXPECT_EQ(batcher.batches_per_epoch(), 3);
+  EXPECT_EQ(ids_of(batcher.make(2)), (std::vector<std::int64_t>{20, 21, 22, 23, 24}));
+  EXPECT_THROW(batcher.make(3), OutOfRange);
+}
+
+TEST(BatcherTest, BytesBecomeScaledFloats) {
+  Batcher batcher(counting_table(4), {"pixel"}, {.global_batch = 2, .shuffle = false});
+  EXPECT_EQ(batcher.dtype(0), DType::Float32);
+  EXPECT_THAT(batcher.make(1).tensors[0].data<float>(), testing::ElementsAre(2.0F, 2.5F, 3.0F, 3.5F));
+}
+
+TEST(BatcherTest, BlocksComeBackAndAreUsedAgain) {
+  Batcher batcher(counting_table(8), {"id"}, {.global_batch = 2});
+  const void* first = nullptr;
+  {
+    Batch batch = batcher.make(0);
+    first = batch.tensors[0].raw();
+    Batch other = batcher.make(1);
+    EXPECT_NE(static_cast<const void*>(other.tensors[0].raw()), first)
+        << "a batch that is in use is not overwritten";
+  }
+  std::set<const void*> seen;
+  for (std::uint64_t t = 2; t < 6; ++t) seen.insert(batcher.make(t).tensors[0].raw());
+  EXPECT_LE(seen.size(), 2U);
+}
+
+TEST(BatcherTest, CursorsRoundTrip) {
+  Batcher batcher(counting_table(8), {"id"}, {.global_batch = 2});
+  EXPECT_EQ(Batcher::ticket_of(batcher.make(41).cursor), 42U);
+  EXPECT_THROW(Batcher::ticket_of("ticket=4x"), DataLoss);
+  EXPECT_THROW(Batcher::ticket_of(""), DataLoss);
+}
+
+TEST(BatcherTest, RefusesWhatCannotBeBatched) {
+  auto table = counting_table(10);
+  EXPECT_THROW(Batcher(table, {"nope"}, {.global_batch = 2}), InvalidArgument);
+  EXPECT_THROW(Batcher(table, {"id"}, {.global_batch = 11}), InvalidArgument);
+  EXPECT_THROW(Batcher(table, {"id"}, {.global_batch = 5, .world = 2}), InvalidArgument);
+  EXPECT_THROW(Batcher(counting_table(0), {"id"}, {.global_batch = 1}), InvalidArgument);
+}
+
+TEST(BatcherTest, ManyThreadsMakeTheSameBatches) {
+  Batcher batcher(counting_table(64), {"id"}, {.global_batch = 8, .seed = 2});
+  std::vector<std::vector<std::int64_t>> got(64);
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t k = 0; k < 4; ++k)
+      threads.emplace_back([&, k] {
+        for (std::uint64_t t = k; t < 64; t += 4) got[t] = ids_of(batcher.make(t));
+      });
+  }
+  Batcher serial(counting_table(64), {"id"}, {.global_batch = 8, .seed = 2});
+  for (std::uint64_t t = 0; t < 64; ++t) EXPECT_EQ(got[t], ids_of(serial.make(t)));
+}
+
+}  // namespace
+}  // namespace braid

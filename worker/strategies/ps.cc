@@ -1,0 +1,198 @@
+// PS: parameter servers hold the variables and apply the optimizer; a worker pulls values at the head of a
+// step and pushes gradients as backward makes them. Dense variables keep a local copy that a pull overwrites;
+// embedding tables (VariableInfo::sparse) exist on the servers only, and a gather from one becomes a pull of
+// its rows. Gradients are pushed in buckets; what one bucket pushes, one pull fetches in the next step.
+#include <map>
+
+#include "base/error.h"
+#include "engine/ops/op.h"
+#include "proto/job.pb.h"
+#include "ps/client/ps_client.h"
+#include "worker/job.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+InitSpec init_of(const Node& handle) {
+  InitSpec init;
+  init.kind = static_cast<InitKind>(handle.attrs.get<std::int64_t>("_init_kind", 0));
+  init.a = static_cast<float>(handle.attrs.get<double>("_init_a", 0.0));
+  init.b = static_cast<float>(handle.attrs.get<double>("_init_b", 0.0));
+  return init;
+}
+
+bool is_gather_of(const Node& node, NodeId handle) {
+  return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
+}
+
+class PsStrategy : public Strategy {
+ public:
+  PsStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
+      : runtime_(runtime),
+        peers_(peers),
+        seed_(job.seed()),
+        bucket_bytes_(job.strategy().bucket_bytes()),
+        bsp_(job.strategy().consistency() == proto::Strategy::BSP) {
+    runtime.services().provide<ps::PsClient>(peers.servers);
+    tables_.optimizer = optimizer_spec(job);
+    tables_.consistency = bsp_ ? ps::Consistency::Bsp : ps::Consistency::Asp;
+    tables_.workers = peers.world;
+  }
+
+  std::string_view name() const override { return "PS"; }
+
+  void rewrite_training(TrainingGraph& training) override {
+    declare_tables(training);
+    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
+      const auto& bucket = buckets[buckets.size() - 1 - b];
+      std::vector<VariableInfo> variables;
+      for (const auto& gradient : bucket) variables.push_back(gradient.variable);
+      add_pull(training.graph, variables, "ps/pull" + std::to_string(b), bsp_, true);
+    }
+    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b);
+  }
+
+  void rewrite_inference(Graph& graph) override {
+    // Dense variables are refreshed as a whole; rows are pulled as they are read.
+    std::vector<VariableInfo> sparse;
+    for (const VariableInfo& variable : list_variables(graph))
+      if (sparse_.contains(variable.name)) sparse.push_back(variable);
+    if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", false, false);
+  }
+
+  std::uint64_t start(const CheckpointInfo* restored, std::uint64_t, const WaitContext& wait) override {
+    ps::PsClient& servers = *peers_.servers;
+    servers.create_tables(tables_, wait);
+    if (peers_.leader()) {
+      if (restored) {
+        servers.restore(restored->directory, wait);
+      } else {
+        for (const auto& table : tables_.dense)
+          servers.set_dense(table.name, std::as_const(*runtime_.variables().find(table.name)).data<float>(),
+                            wait);
+      }
+    }
+    return servers.wait_initialized(wait);
+  }
+
+  void refresh_variables(const WaitContext& wait) override {
+    for (const auto& table : tables_.dense)
+      peers_.servers->read_dense(table.name, runtime_.variables().find(table.name)->data<float>(), wait);
+  }
+
+  std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
+                                     const WaitContext& wait) override {
+    return peers_.servers->checkpoint(directory, step, wait);
+  }
+  bool saves_local_variables() const override { return false; }
+  void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
+  void shut_down(const WaitContext& wait) override {
+    if (peers_.leader()) peers_.servers->shutdown(wait);
+  }
+  float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
+
+ private:
+  void declare_tables(const TrainingGraph& training) {
+    for (const auto& gradient : training.gradients) {
+      const VariableInfo& variable = gradient.variable;
+      const Node& handle = training.graph.node(variable.handle);
+      if (variable.sparse && gradient.slices) {
+        sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
+        tables_.sparse.push_back(
+            {variable.name, variable.shape[1], init_of(handle), make_rng_key(seed_, variable.name)});
+      } else if (gradient.slices) {
+        throw InvalidArgument("variable '" + variable.name +
+                              "' is updated by rows: on parameter servers it must be a sparse table "
+                              "(model.sparse_tables: true)");
+      } else {
+        dense_[variable.name] = static_cast<int>(tables_.dense.size());
+        tables_.dense.push_back({variable.name, variable.shape.elements()});
+      }
+    }
+  }
+
+  void add_pull(Graph& graph, const std::vector<VariableInfo>& variables, const std::string& name,
+                bool versioned, bool insert) {
+    Node pull;
+    pull.name = graph.unique_name(name);
+    pull.op = &OpRegistry::global().require("braid.PsPull");
+    Ints tables, dims;
+    std::vector<NodeId> gathers;
+    for (const VariableInfo& variable : variables) {
+      if (!dense_.contains(variable.name)) continue;
+      pull.inputs.push_back({variable.handle, 0});
+      tables.push_back(dense_.at(variable.name));
+    }
+    for (const VariableInfo& variable : variables) {
+      if (!sparse_.contains(variable.name)) continue;
+      for (NodeId id = 0; id < graph.size(); ++id) {
+        if (!is_gather_of(graph.node(id), variable.handle)) continue;
+        gathers.push_back(id);
+        pull.inputs.push_back(graph.node(id).inputs[1]);
+        tables.push_back(sparse_.at(variable.name));
+        dims.push_back(variable.shape[1]);
+      }
+    }
+    pull.attrs = {{"tables", tables}, {"dims", dims}, {"versioned", versioned}, {"insert", insert}};
+    const NodeId id = graph.add(std::move(pull));
+    for (std::size_t g = 0; g < gathers.size(); ++g)
+      graph.replace_uses({gathers[g], 0}, {id, static_cast<int>(g)});
+    // A dense variable is read after its pull.
+    for (const VariableInfo& variable : variables) {
+      if (!dense_.contains(variable.name)) continue;
+      for (NodeId reader = 0; reader < id; ++reader) {
+        Node& node = graph.mutable_node(reader);
+        if (node.removed) continue;
+        for (const ValueRef& input : node.inputs)
+          if (input == ValueRef{variable.handle, 0}) {
+            node.control_inputs.push_back(id);
+            break;
+          }
+      }
+    }
+  }
+
+  void add_push(TrainingGraph& training, const std::vector<VariableGradient>& bucket, std::size_t sequence) {
+    Node push;
+    push.name = training.graph.unique_name("ps/push" + std::to_string(sequence));
+    push.op = &OpRegistry::global().require("braid.PsPush");
+    Ints dense, sparse;
+    for (const auto& gradient : bucket) {
+      if (gradient.slices) continue;
+      push.inputs.push_back(gradient.dense);
+      dense.push_back(dense_.at(gradient.variable.name));
+    }
+    for (const auto& gradient : bucket) {
+      if (!gradient.slices) continue;
+      push.inputs.push_back(gradient.slices->indices);
+      push.inputs.push_back(gradient.slices->values);
+      sparse.push_back(sparse_.at(gradient.variable.name));
+    }
+    push.attrs = {{"dense_tables", dense},
+                  {"sparse_tables", sparse},
+                  {"sequence", static_cast<std::int64_t>(sequence)}};
+    training.targets.push_back(push.name);
+    training.graph.add(std::move(push));
+  }
+
+  Runtime& runtime_;
+  Peers peers_;
+  std::uint64_t seed_;
+  std::int64_t bucket_bytes_;
+  bool bsp_;
+  ps::TableSet tables_;
+  std::map<std::string, int> dense_, sparse_;  // table numbers by variable
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers) {
+  return std::make_unique<PsStrategy>(job, runtime, peers);
+}
+
+}  // namespace braid::worker
