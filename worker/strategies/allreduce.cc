@@ -2,7 +2,7 @@
 // stream, while backward goes on. Rows of embedding tables are gathered instead, so nothing of a table's size
 // is sent. The loss rides in the first bucket, so every worker reports the mean over the global batch.
 #include "comm/communicator.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/op.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
 #include "worker/strategies/strategy.h"

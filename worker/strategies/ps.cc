@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/ops/op.h"
+#include "engine/ops/variable_init.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
 #include "worker/job.h"
@@ -15,14 +16,6 @@ namespace braid::worker {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-
-InitSpec init_of(const Node& handle) {
-  InitSpec init;
-  init.kind = static_cast<InitKind>(handle.attrs.get<std::int64_t>("_init_kind", 0));
-  init.a = static_cast<float>(handle.attrs.get<double>("_init_a", 0.0));
-  init.b = static_cast<float>(handle.attrs.get<double>("_init_b", 0.0));
-  return init;
-}
 
 bool is_gather_of(const Node& node, NodeId handle) {
   return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
@@ -65,46 +58,50 @@ class PsStrategy : public Strategy {
     if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", false, false);
   }
 
-  std::uint64_t start(const CheckpointInfo* restored, std::uint64_t, const WaitContext& wait) override {
+  std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext& wait) override {
     ps::PsClient& servers = *peers_.servers;
     servers.create_tables(tables_, wait);
     if (peers_.leader()) {
       if (restored) {
-        servers.restore(restored->directory, wait);
+        servers.restore(restored->directory.string(), wait);
+      } else if (tables_.dense.empty()) {
+        servers.start(wait);
       } else {
         for (const auto& table : tables_.dense)
-          servers.set_dense(table.name, std::as_const(*runtime_.variables().find(table.name)).data<float>(),
-                            wait);
+          servers.set_dense(table.name, value_of(table.name).data<float>(), wait);
       }
     }
-    return servers.wait_initialized(wait);
+    const std::uint64_t rounds = servers.wait_initialized(wait);
+    return bsp_ ? rounds : step;
   }
 
   void refresh_variables(const WaitContext& wait) override {
     for (const auto& table : tables_.dense)
-      peers_.servers->read_dense(table.name, runtime_.variables().find(table.name)->data<float>(), wait);
+      peers_.servers->read_dense(table.name, value_of(table.name).data<float>(), wait);
   }
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
                                      const WaitContext& wait) override {
-    return peers_.servers->checkpoint(directory, step, wait);
+    return peers_.servers->checkpoint(directory.string(), step, wait);
   }
   bool saves_local_variables() const override { return false; }
   void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
   void shut_down(const WaitContext& wait) override {
-    if (peers_.leader()) peers_.servers->shutdown(wait);
+    if (peers_.leader()) peers_.servers->shutdown_servers(wait);
   }
   float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
 
  private:
+  Tensor& value_of(const std::string& variable) const { return *runtime_.variables().find(variable); }
+
   void declare_tables(const TrainingGraph& training) {
     for (const auto& gradient : training.gradients) {
       const VariableInfo& variable = gradient.variable;
       const Node& handle = training.graph.node(variable.handle);
       if (variable.sparse && gradient.slices) {
         sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
-        tables_.sparse.push_back(
-            {variable.name, variable.shape[1], init_of(handle), make_rng_key(seed_, variable.name)});
+        tables_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
+                                  make_rng_key(seed_, variable.name)});
       } else if (gradient.slices) {
         throw InvalidArgument("variable '" + variable.name +
                               "' is updated by rows: on parameter servers it must be a sparse table "
