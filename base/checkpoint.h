@@ -79,10 +79,10 @@ struct CheckpointMeta {
   std::uint64_t step = 0;  // the number of steps whose updates are in the checkpoint
   std::uint64_t generation = 0;
   std::uint64_t plan_hash = 0;
-  std::string job_name;
-  std::map<std::string, std::string> cursors;  // "worker-0" -> serialized input cursor
-  std::map<std::string, double> metrics;       // e.g. "loss", "auc"
-  std::map<std::string, std::string> attributes;
+  std::string job_name{};
+  std::map<std::string, std::string> cursors{};  // "worker-0" -> serialized input cursor
+  std::map<std::string, double> metrics{};       // e.g. "loss", "auc"
+  std::map<std::string, std::string> attributes{};
 };
 
 struct CheckpointInfo {
