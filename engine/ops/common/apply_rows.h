@@ -48,8 +48,8 @@ void apply_dense(ThreadPool& pool, const VariableRun& run, std::int64_t elements
 
 /// Updates each row once with the sum of its gradients, added in the order of their positions.
 template <class Apply>
-void apply_summed_rows(ThreadPool& pool, const VariableRun& run, std::int64_t width, const IndexGroups& groups,
-                       const float* gradients, const Apply& apply) {
+void apply_summed_rows(ThreadPool& pool, const VariableRun& run, std::int64_t width,
+                       const IndexGroups& groups, const float* gradients, const Apply& apply) {
   constexpr std::int64_t kPiece = 512;  // elements that are summed on the stack at a time
   pool.parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
     std::array<float, kPiece> sum;

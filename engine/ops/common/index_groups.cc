@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,7 +15,8 @@ template <class I>
 void check_indices(const std::string& place, const I* indices, std::int64_t n, std::int64_t bound) {
   for (std::int64_t k = 0; k < n; ++k)
     if (indices[k] < 0 || static_cast<std::int64_t>(indices[k]) >= bound)
-      throw InvalidArgument(fmt::format("{}: indices[{}] = {} is not in [0, {})", place, k, indices[k], bound));
+      throw InvalidArgument(
+          fmt::format("{}: indices[{}] = {} is not in [0, {})", place, k, indices[k], bound));
 }
 
 template void check_indices(const std::string&, const std::int32_t*, std::int64_t, std::int64_t);
