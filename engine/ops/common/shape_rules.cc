@@ -74,17 +74,37 @@ void infer_broadcast_bool(InferContext& c) {
   c.output(DType::Bool, broadcast_shape(c, 0, 1));
 }
 
-int normalized_axis(const InferContext& c, std::int64_t axis, int rank) {
+namespace {
+
+template <class Context>
+int axis_in_range(const Context& c, std::int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) c.fail(fmt::format("axis {} is out of range for rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+template <class Context>
+std::vector<int> axes_of(const Context& c, const Tensor& value, int rank) {
+  std::set<int> axes;
+  for (std::int64_t axis : tensor_to_int64s(value)) axes.insert(axis_in_range(c, axis, rank));
+  return {axes.begin(), axes.end()};
+}
+
+}  // namespace
+
+int normalized_axis(const InferContext& c, std::int64_t axis, int rank) {
+  return axis_in_range(c, axis, rank);
 }
 
 std::optional<std::vector<int>> reduction_axes(const InferContext& c, int axes_input, int rank) {
   const Tensor* value = c.value(axes_input);
   if (!value) return std::nullopt;
-  std::set<int> axes;
-  for (std::int64_t axis : tensor_to_int64s(*value)) axes.insert(normalized_axis(c, axis, rank));
-  return std::vector<int>(axes.begin(), axes.end());
+  return axes_of(c, *value, rank);
+}
+
+std::vector<int> known_axes(const PrepareContext& c, int axes_input, int rank) {
+  const Tensor* value = c.values[static_cast<std::size_t>(axes_input)];
+  if (!value) c.fail(fmt::format("the axes (input {}) must be known before the program runs", axes_input));
+  return axes_of(c, *value, rank);
 }
 
 Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {

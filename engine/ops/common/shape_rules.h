@@ -37,6 +37,8 @@ int normalized_axis(const InferContext& c, std::int64_t axis, int rank);
 /// The reduced axes as sorted, distinct indices, from the value of input `axes_input`; empty optional when
 /// that is not known. REQUIRES: rank is known. Fails for an axis that is out of range.
 std::optional<std::vector<int>> reduction_axes(const InferContext& c, int axes_input, int rank);
+/// The same in `prepare`, where the value must be known. Fails naming the input otherwise.
+std::vector<int> known_axes(const PrepareContext& c, int axes_input, int rank);
 /// `shape` without the reduced axes, or with 1 in their place.
 Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keep_dims);
 

@@ -1,0 +1,120 @@
+// Sum, Mean, Max, Min, Prod of numbers, All and Any of bools, along the axes that input 1 holds (attribute
+// keep_dims leaves axes of size 1). Nothing to reduce gives the operation's neutral element, Mean NaN.
+// Gradients: Sum and Mean spread dy; Max and Min give it to the elements that equal the result, in equal
+// shares (TensorFlow's rule); Prod gives dy times the product of the others.
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/reduce_loops.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+void infer(InferContext& c) {
+  require_index_dtype(c, 1);
+  const bool keep_dims = c.attr<bool>("keep_dims", false);
+  const Shape& shape = c.shape(0);
+  if (!shape.has_rank()) return c.output(c.dtype(0), Shape::unknown_rank());
+  if (const auto axes = reduction_axes(c, 1, shape.rank()))
+    return c.output(c.dtype(0), reduced_shape(shape, *axes, keep_dims));
+  const std::vector<std::int64_t> dims(static_cast<std::size_t>(shape.rank()), Shape::kUnknown);
+  c.output(c.dtype(0), keep_dims ? Shape(dims) : Shape::unknown_rank());
+}
+
+void infer_number(InferContext& c) {
+  require_number(c, 0);
+  infer(c);
+}
+
+void infer_bool(InferContext& c) {
+  require_dtype(c, 0, {DType::Bool});
+  infer(c);
+}
+
+std::int64_t reduced_count(const Shape& shape, const std::vector<int>& axes) {
+  std::int64_t n = 1;
+  for (int axis : axes) n *= shape[axis];
+  return n;
+}
+
+template <class Op>
+PreparedKernel prepare(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  const std::vector<int> axes = known_axes(c, 1, shape.rank());
+  return with_number(c.node.op->name, c.inputs[0].dtype,
+                     [&]<class T>() { return prepare_reduce<T>(c, shape, axes, reduce::loops_of<Op, T>()); });
+}
+
+PreparedKernel prepare_mean(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  const std::vector<int> axes = known_axes(c, 1, shape.rank());
+  const std::int64_t count = reduced_count(shape, axes);
+  return with_number("Mean", c.inputs[0].dtype, [&]<class T>() {
+    const T divisor = std::is_integral_v<T> && count == 0 ? T(1) : static_cast<T>(count);
+    return prepare_reduce<T>(c, shape, axes, reduce::loops_of<reduce::Sum, T>(), divisor);
+  });
+}
+
+template <class Op>
+PreparedKernel prepare_bool(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  return prepare_reduce<std::uint8_t>(c, shape, known_axes(c, 1, shape.rank()),
+                                      reduce::loops_of<Op, std::uint8_t>());
+}
+
+ValueRef spread(GradContext& c, ValueRef value, bool divide = false) {
+  return c.op("braid.BroadcastReduced", {value, c.input(0), c.input(1)}, {{"divide", divide}});
+}
+
+void gradient_sum(GradContext& c) { c.set_grad(0, spread(c, c.grad())); }
+void gradient_mean(GradContext& c) { c.set_grad(0, spread(c, c.grad(), true)); }
+
+void gradient_extreme(GradContext& c) {
+  const ValueRef hit = c.op("Equal", {c.input(0), spread(c, c.output())});
+  const ValueRef mask = c.op("Cast", {hit}, {{"DstT", c.input_info(0).dtype}, {"SrcT", DType::Bool}});
+  const ValueRef hits =
+      c.op("Sum", {mask, c.input(1)}, {{"keep_dims", c.node().attrs.get<bool>("keep_dims", false)}});
+  c.set_grad(0, grad::mul(c, mask, spread(c, grad::div(c, c.grad(), hits))));
+}
+
+void gradient_prod(GradContext& c) {
+  c.set_grad(0, c.op("braid.ProdGrad", {c.input(0), c.grad(), c.input(1)}));
+}
+
+struct Row {
+  const char* name;
+  void (*infer)(InferContext&);
+  PreparedKernel (*prepare)(const PrepareContext&);
+  void (*gradient)(GradContext&);
+};
+
+constexpr Row kRows[] = {
+    {"Sum", infer_number, prepare<reduce::Sum>, gradient_sum},
+    {"Mean", infer_number, prepare_mean, gradient_mean},
+    {"Max", infer_number, prepare<reduce::Max>, gradient_extreme},
+    {"Min", infer_number, prepare<reduce::Min>, gradient_extreme},
+    {"Prod", infer_number, prepare<reduce::Prod>, gradient_prod},
+    {"All", infer_bool, prepare_bool<reduce::And>, nullptr},
+    {"Any", infer_bool, prepare_bool<reduce::Or>, nullptr},
+};
+
+}  // namespace
+
+void register_reduce(OpRegistry& registry) {
+  for (const Row& row : kRows) {
+    OpDef def;
+    def.name = row.name;
+    def.min_inputs = def.max_inputs = 2;
+    def.infer = row.infer;
+    if (row.gradient)
+      def.gradient = row.gradient;
+    else
+      def.no_gradient_reason = "the output is bool";
+    def.cost = cost_per_input(1);
+    def.cpu = row.prepare;
+    def.shape_values = {1};
+    registry.add(std::move(def));
+  }
+}
+
+}  // namespace braid
