@@ -1,14 +1,16 @@
-// A worker's (or an evaluator's) end of the parameter servers. Splits each pull and push over the servers, one request a
-// server; sends gradients from the caller's memory and lands values in it; retries what a lost connection interrupted
-// with the same sequence number, so that a push applies once; and keeps saying that the worker is alive.
+// A worker's (or an evaluator's) end of the parameter servers. Splits each pull and push over the servers,
+// one request a server; sends gradients from the caller's memory and lands values in it; retries what a lost
+// connection interrupted with the same sequence number, so that a push applies once; and keeps saying that
+// the worker is alive.
 //
-// Thread rule: safe from any thread. `done` callbacks are called exactly once, on I/O threads, and must not block;
-// until then the caller's memory stays where it is and unchanged.
-// Throws (all blocking calls): Unavailable naming server index and address, DeadlineExceeded, Cancelled, InvalidArgument.
+// Thread rule: safe from any thread. `done` callbacks are called exactly once, on I/O threads, and must not
+// block; until then the caller's memory stays where it is and unchanged. Throws (all blocking calls):
+// Unavailable naming server index and address, DeadlineExceeded, Cancelled, InvalidArgument.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,8 +47,9 @@ struct SparsePull {
 struct PullRequest {
   std::vector<DensePull> dense;
   std::vector<SparsePull> sparse;
-  std::uint64_t min_version = 0;  // BSP: the pull waits until this many rounds are applied to the tables it names
-  bool insert = true;             // false: keys without a row give their initial values and stay without (evaluation)
+  std::uint64_t min_version =
+      0;               // BSP: the pull waits until this many rounds are applied to the tables it names
+  bool insert = true;  // false: keys without a row give their initial values and stay without (evaluation)
 };
 
 struct DensePush {
@@ -61,8 +64,9 @@ struct SparsePush {
   bool unique = false;
 };
 
-/// A part of a step's gradients. In BSP each worker pushes each table once a step (a sparse one even without keys), in
-/// as many sequences as it likes; round `step` of a table is applied when all workers have pushed it.
+/// A part of a step's gradients. In BSP each worker pushes each table once a step (a sparse one even without
+/// keys), in as many sequences as it likes; round `step` of a table is applied when all workers have pushed
+/// it.
 struct PushRequest {
   std::uint64_t step = 0;
   std::uint32_t sequence = 0;  // different for each push of the step
@@ -95,10 +99,10 @@ class PsClient {
     int worker = 0;                    // kObserver (-1): pulls only
     int workers = 1;
     std::string job;
-    std::uint64_t incarnation = 0;                // equal on all workers; raised when the whole job starts again
-    std::chrono::milliseconds deadline{30000};    // of heartbeats and retries; calls have their own
-    bool same_host_socket = true;                 // prefer the server's Unix socket when it is of this host
-    int connections = 1;                          // data connections a server
+    std::uint64_t incarnation = 0;  // equal on all workers; raised when the whole job starts again
+    std::chrono::milliseconds deadline{30000};  // of heartbeats and retries; calls have their own
+    bool same_host_socket = true;               // prefer the server's Unix socket when it is of this host
+    int connections = 1;                        // data connections a server
     comm::TlsOptions tls{};
   };
   using Done = std::function<void(ErrorPtr)>;
@@ -116,9 +120,8 @@ class PsClient {
 
   /// The chief gives the initial values of each dense table; with the last one the job starts.
   void set_dense(std::string_view name, std::span<const float> values, const WaitContext& wait);
-  /// The chief starts a job whose set has no dense tables.
-  void start(const WaitContext& wait);
-  /// Waits until the chief has set or restored everything. Result: rounds applied (BSP), the step to begin with.
+  /// Waits until the chief has set or restored everything; the chief of a set without dense tables starts the
+  /// job here. Result: rounds applied (BSP), the step to begin with.
   std::uint64_t wait_initialized(const WaitContext& wait);
 
   void pull_async(PullRequest request, Done done, const WaitContext& wait);
@@ -127,12 +130,13 @@ class PsClient {
   void push(PushRequest request, const WaitContext& wait);
   void read_dense(std::string_view name, std::span<float> out, const WaitContext& wait);
 
-  /// The chief: each server writes its shard into `directory`, which all of them see. BSP: waits until `step` rounds are
-  /// applied, and the shards are of exactly that state. Result: for the manifest.
-  std::vector<ShardInfo> checkpoint(const std::string& directory, std::uint64_t step, const WaitContext& wait);
-  /// The chief: the tables of a checkpoint, written by any number of servers, replace what is there; the job is started.
-  /// Result: its step.
-  std::uint64_t restore(const std::string& directory, const WaitContext& wait);
+  /// The chief: each server writes its shard into `directory`, which all of them see. BSP: waits until `step`
+  /// rounds are applied, and the shards are of exactly that state. Result: for the manifest.
+  std::vector<ShardInfo> checkpoint(const std::filesystem::path& directory, std::uint64_t step,
+                                    const WaitContext& wait);
+  /// The chief: the tables of a checkpoint, written by any number of servers, replace what is there; the job
+  /// is started. Result: its step.
+  std::uint64_t restore(const std::filesystem::path& directory, const WaitContext& wait);
 
   std::vector<ServerStats> stats(const WaitContext& wait);
   PushCounts push_counts() const;
@@ -140,7 +144,7 @@ class PsClient {
   /// This worker pushes no more: waits for its pushes under way, then rounds stop waiting for it.
   void leave(const WaitContext& wait);
   /// Ends the servers.
-  void shutdown_servers(const WaitContext& wait);
+  void shutdown(const WaitContext& wait);
 
  private:
   struct Impl;

@@ -70,7 +70,7 @@ void ServerCore::assign(AssignJob job_in) {
     std::lock_guard lock(mutex_);
     require(job->sender);
     if (!tables_) throw InvalidArgument("[ps] initial values before create_tables");
-    tables_->check(job->dense);
+    tables_->check(job->dense, {});
     if (started_)
       throw InvalidArgument(
           fmt::format("[ps] server {}: the job has its initial values already ({} rounds applied); "
@@ -125,8 +125,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   if (sender.worker == kObserver) throw InvalidArgument("[ps] an observer cannot push");
   if (!tables_) throw InvalidArgument("[ps] push before create_tables");
   if (!started_) throw InvalidArgument("[ps] push before the initial values are set");
-  tables_->check(job->dense);
-  tables_->check(job->sparse);
+  tables_->check(job->dense, job->sparse);
 
   const Seen seen = marks_.look(sender.worker, job->step, job->sequence);
   if (seen == Seen::Duplicate) {
@@ -224,8 +223,7 @@ void ServerCore::pull(PullJob job_in) {
     std::lock_guard lock(mutex_);
     require(job->sender);
     if (!tables_) throw InvalidArgument("[ps] pull before create_tables");
-    tables_->check_dense(job->dense);
-    tables_->check(job->sparse);
+    tables_->check_pull(job->dense, job->sparse);
     if (job->sender.worker == kObserver) job->insert = false;
     counters_->add(Count::Pulls);
     if (satisfied(*job)) {

@@ -26,40 +26,43 @@ bool ServerTables::present(std::uint32_t table) const {
   return table >= dense_.size() || dense_[table] != nullptr;
 }
 
-void ServerTables::check(const std::vector<DensePart>& parts) const {
-  std::vector<bool> seen(dense_.size());
-  for (const DensePart& part : parts) {
+void ServerTables::check(const std::vector<DensePart>& dense, const std::vector<SparsePart>& sparse) const {
+  std::vector<bool> seen(tables());
+  auto check_once = [&](std::size_t table) {
+    if (seen[table])
+      throw InvalidArgument(
+          fmt::format("[ps] table '{}' occurs twice in a push", name(static_cast<std::uint32_t>(table))));
+    seen[table] = true;
+  };
+  for (const DensePart& part : dense) {
     const std::int64_t expected = part.table < dense_.size() ? range(part.table).count : 0;
     if (expected == 0)
       throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, part.table));
     if (static_cast<std::int64_t>(part.values.size()) != expected)
       throw InvalidArgument(fmt::format("[ps] table '{}': server {} holds {} elements, got {}",
                                         name(part.table), server_, expected, part.values.size()));
-    if (seen[part.table])
-      throw InvalidArgument(fmt::format("[ps] table '{}' occurs twice in a request", name(part.table)));
-    seen[part.table] = true;
+    check_once(part.table);
+  }
+  for (const SparsePart& part : sparse) {
+    check_part(part);
+    check_once(dense_.size() + part.table);
   }
 }
 
-void ServerTables::check(const std::vector<SparsePart>& parts) const {
-  std::vector<bool> seen(sparse_.size());
-  for (const SparsePart& part : parts) {
-    if (part.table >= sparse_.size())
-      throw InvalidArgument(fmt::format("[ps] server {} has no sparse table {}", server_, part.table));
-    if (part.dim != dim(part.table))
-      throw InvalidArgument(fmt::format("[ps] table '{}': its rows have {} elements, not {}",
-                                        set_.sparse[part.table].name, dim(part.table), part.dim));
-    if (seen[part.table])
-      throw InvalidArgument(
-          fmt::format("[ps] table '{}' occurs twice in a request", set_.sparse[part.table].name));
-    seen[part.table] = true;
-  }
+void ServerTables::check_part(const SparsePart& part) const {
+  if (part.table >= sparse_.size())
+    throw InvalidArgument(fmt::format("[ps] server {} has no sparse table {}", server_, part.table));
+  if (part.dim != dim(part.table))
+    throw InvalidArgument(fmt::format("[ps] table '{}': its rows have {} elements, not {}",
+                                      set_.sparse[part.table].name, dim(part.table), part.dim));
 }
 
-void ServerTables::check_dense(const std::vector<std::uint32_t>& tables) const {
-  for (std::uint32_t table : tables)
+void ServerTables::check_pull(const std::vector<std::uint32_t>& dense,
+                              const std::vector<SparsePart>& sparse) const {
+  for (std::uint32_t table : dense)
     if (table >= dense_.size() || !dense_[table])
       throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, table));
+  for (const SparsePart& part : sparse) check_part(part);
 }
 
 void ServerTables::positions_of(int thread, std::span<const std::int64_t> keys,

@@ -44,9 +44,9 @@ class ServerTables {
   std::int64_t dim(std::uint32_t sparse) const { return set_.sparse[sparse].dim; }
 
   /// Throws: InvalidArgument when a part names no table of this server or has the wrong size.
-  void check(const std::vector<DensePart>& parts) const;
-  void check(const std::vector<SparsePart>& parts) const;
-  void check_dense(const std::vector<std::uint32_t>& tables) const;
+  void check(const std::vector<DensePart>& dense,
+             const std::vector<SparsePart>& sparse) const;  // a table once
+  void check_pull(const std::vector<std::uint32_t>& dense, const std::vector<SparsePart>& sparse) const;
 
   PullWork begin_pull(const PullJob& job, BufferPool& pool) const;
   /// Result: rows made.
@@ -68,6 +68,7 @@ class ServerTables {
   int threads() const { return threads_; }
 
  private:
+  void check_part(const SparsePart& part) const;
   void positions_of(int thread, std::span<const std::int64_t> keys, std::vector<std::uint32_t>& out) const;
 
   TableSet set_;

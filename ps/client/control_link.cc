@@ -1,0 +1,151 @@
+#include "ps/client/control_link.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "proto/ps.grpc.pb.h"
+#include "ps/control_status.h"
+
+namespace braid::ps {
+namespace {
+
+constexpr int kReconnectMs = 50;
+constexpr int kMaxReconnectMs = 500;
+
+std::shared_ptr<grpc::ChannelCredentials> credentials(const comm::TlsOptions& tls) {
+  if (tls.certificate_file.empty()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = read_file(tls.ca_file);
+  options.pem_private_key = read_file(tls.key_file);
+  options.pem_cert_chain = read_file(tls.certificate_file);
+  return grpc::SslCredentials(options);
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const comm::TlsOptions& tls) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, credentials(tls), arguments);
+}
+
+std::chrono::system_clock::time_point system_deadline(const WaitContext& wait) {
+  constexpr auto kFarAway = std::chrono::hours(24 * 365);
+  return std::chrono::system_clock::now() + std::min<std::chrono::nanoseconds>(wait.remaining(), kFarAway);
+}
+
+}  // namespace
+
+struct ControlLink::Impl {
+  Impl(int index, std::string where, const comm::TlsOptions& tls)
+      : server(index),
+        address(std::move(where)),
+        stub(proto::ParameterServer::NewStub(make_channel(address, tls))) {}
+
+  template <class Request, class Reply>
+  void call(const char* what,
+            grpc::Status (proto::ParameterServer::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                 Reply*),
+            const Request& request, Reply* reply, const WaitContext& wait) {
+    const std::string place = fmt::format("[ps] server {} ({}): {}", server, address, what);
+    wait.check(place);
+    grpc::ClientContext context;
+    context.set_deadline(system_deadline(wait));
+    context.set_wait_for_ready(true);
+    std::stop_callback on_stop(wait.stop, [&] { context.TryCancel(); });
+    const grpc::Status status = ((*stub).*method)(&context, request, reply);
+    if (status.ok()) return;
+    const ErrorCode code = error_code_of(status.error_code(), status.error_details());
+    if (status.error_details().empty()) {
+      if (wait.stopped()) throw Cancelled(place + ": cancelled");
+      throw_error(code, fmt::format("{}: {}", place, status.error_message()));
+    }
+    throw_error(code, status.error_message());
+  }
+
+  const int server;
+  const std::string address;
+  std::unique_ptr<proto::ParameterServer::Stub> stub;
+
+  std::mutex mutex;
+  std::condition_variable no_probes;
+  std::set<grpc::ClientContext*> probes;  // guarded by mutex
+};
+
+ControlLink::ControlLink(int server, std::string address, const comm::TlsOptions& tls)
+    : impl_(std::make_unique<Impl>(server, std::move(address), tls)) {}
+
+ControlLink::~ControlLink() {
+  std::unique_lock lock(impl_->mutex);
+  for (grpc::ClientContext* probe : impl_->probes) probe->TryCancel();
+  impl_->no_probes.wait(lock, [&] { return impl_->probes.empty(); });
+}
+
+int ControlLink::server() const { return impl_->server; }
+const std::string& ControlLink::address() const { return impl_->address; }
+
+using Stub = proto::ParameterServer::Stub;
+
+void ControlLink::register_worker(const proto::PsRegisterRequest& request, proto::PsRegisterReply* reply,
+                                  const WaitContext& wait) {
+  impl_->call("register", &Stub::Register, request, reply, wait);
+}
+void ControlLink::create_tables(const proto::PsCreateTablesRequest& request, const WaitContext& wait) {
+  proto::PsEmpty reply;
+  impl_->call("create tables", &Stub::CreateTables, request, &reply, wait);
+}
+void ControlLink::start(const proto::PsStartRequest& request, const WaitContext& wait) {
+  proto::PsEmpty reply;
+  impl_->call("start", &Stub::Start, request, &reply, wait);
+}
+void ControlLink::leave(const proto::PsLeaveRequest& request, const WaitContext& wait) {
+  proto::PsEmpty reply;
+  impl_->call("leave", &Stub::Leave, request, &reply, wait);
+}
+void ControlLink::checkpoint(const proto::PsCheckpointRequest& request, proto::PsCheckpointReply* reply,
+                             const WaitContext& wait) {
+  impl_->call("checkpoint", &Stub::Checkpoint, request, reply, wait);
+}
+void ControlLink::restore(const proto::PsRestoreRequest& request, proto::PsRestoreReply* reply,
+                          const WaitContext& wait) {
+  impl_->call("restore", &Stub::Restore, request, reply, wait);
+}
+void ControlLink::stats(proto::PsStatsReply* reply, const WaitContext& wait) {
+  impl_->call("statistics", &Stub::Stats, proto::PsStatsRequest(), reply, wait);
+}
+void ControlLink::shutdown(const proto::PsShutdownRequest& request, const WaitContext& wait) {
+  proto::PsEmpty reply;
+  impl_->call("shutdown", &Stub::Shutdown, request, &reply, wait);
+}
+
+void ControlLink::probe_async(std::chrono::milliseconds timeout,
+                              std::function<void(std::optional<std::uint64_t>)> answer) {
+  struct Probe {
+    grpc::ClientContext context;
+    proto::PsHealthRequest request;
+    proto::PsHealthReply reply;
+  };
+  auto probe = std::make_shared<Probe>();
+  probe->context.set_deadline(std::chrono::system_clock::now() + timeout);
+  probe->context.set_wait_for_ready(true);
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->probes.insert(&probe->context);
+  }
+  impl_->stub->async()->Health(
+      &probe->context, &probe->request, &probe->reply,
+      [impl = impl_.get(), probe, answer = std::move(answer)](const grpc::Status& status) {
+        answer(status.ok() ? std::optional(probe->reply.instance()) : std::nullopt);
+        std::lock_guard lock(impl->mutex);
+        impl->probes.erase(&probe->context);
+        impl->no_probes.notify_all();
+      });
+}
+
+}  // namespace braid::ps

@@ -1,0 +1,49 @@
+#include "ps/client/fleet.h"
+
+namespace braid::ps {
+
+void Outstanding::begin() {
+  std::lock_guard lock(mutex_);
+  ++count_;
+}
+
+void Outstanding::end() {
+  std::lock_guard lock(mutex_);
+  if (--count_ == 0) none_.notify_all();
+}
+
+void Outstanding::wait_none(const WaitContext& wait, std::string_view what) {
+  std::unique_lock lock(mutex_);
+  wait_on(none_, lock, wait, what, [&] { return count_ == 0; });
+}
+
+void Fleet::require_tables() const {
+  if (!set) throw InvalidArgument("[ps] create_tables comes before pulls and pushes");
+}
+
+Join::Join(Fleet& fleet, std::size_t calls, const WaitContext& wait, PsClient::Done done)
+    : fleet_(fleet), deadline_(wait.deadline), done_(std::move(done)), remaining_(calls) {
+  fleet_.requests.begin();
+  if (wait.stop.stop_possible()) on_caller_stop_.emplace(wait.stop, [this] { stop_.request_stop(); });
+}
+
+void Join::ended(ErrorPtr error) {
+  bool first_error = false;
+  bool last = false;
+  {
+    std::lock_guard lock(mutex_);
+    first_error = error && !error_;
+    if (first_error) error_ = std::move(error);
+    last = --remaining_ == 0;
+  }
+  if (!last) {
+    if (first_error) stop_.request_stop();
+    return;
+  }
+  on_caller_stop_.reset();
+  done_(error_);
+  done_ = nullptr;
+  fleet_.requests.end();
+}
+
+}  // namespace braid::ps

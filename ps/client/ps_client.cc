@@ -1,0 +1,316 @@
+#include "ps/client/ps_client.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <future>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "base/log.h"
+#include "proto/ps.pb.h"
+#include "ps/client/fleet.h"
+#include "ps/control_status.h"
+#include "ps/table_set_proto.h"
+
+namespace braid::ps {
+namespace {
+
+constexpr std::chrono::milliseconds kRegisterTurn{300};
+
+std::uint64_t new_session() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
+void fill(const Sender& sender, proto::PsSender* out) {
+  out->set_job(sender.job);
+  out->set_incarnation(sender.incarnation);
+  out->set_instance(sender.instance);
+  out->set_session(sender.session);
+  out->set_worker(sender.worker);
+}
+
+/// Starts an asynchronous call and waits for its end, which its own WaitContext bounds.
+void run_blocking(const std::function<void(PsClient::Done)>& start) {
+  auto ended = std::make_shared<std::promise<ErrorPtr>>();
+  auto result = ended->get_future();
+  start([ended](ErrorPtr error) { ended->set_value(std::move(error)); });
+  if (const ErrorPtr error = result.get()) throw_error(*error);
+}
+
+}  // namespace
+
+struct PsClient::Impl {
+  explicit Impl(Options given) : options(std::move(given)), session(new_session()) {}
+
+  ~Impl() {
+    fleet.timer.close();
+    for (auto& link : fleet.links) link->close();
+    try {
+      fleet.requests.wait_none(WaitContext::with_timeout(std::chrono::seconds(10)),
+                               "[ps] requests under way");
+    } catch (const Error& e) {
+      log_error("[ps] closing the client: {}", e.message());
+    }
+  }
+
+  void register_with_all(const WaitContext& wait);
+  void open(std::size_t server, const proto::PsRegisterReply& reply);
+
+  /// fn(link) for all servers at once; throws the error of the lowest index.
+  void on_all(const std::function<void(ServerLink&)>& fn) {
+    std::vector<ErrorPtr> errors(fleet.links.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t s = 0; s < fleet.links.size(); ++s)
+        threads.emplace_back([&, s] {
+          try {
+            fn(*fleet.links[s]);
+          } catch (...) {
+            errors[s] = capture_current_exception();
+          }
+        });
+    }
+    for (const ErrorPtr& error : errors)
+      if (error) throw_error(*error);
+  }
+
+  void start_job(const WaitContext& wait) {
+    on_all([&](ServerLink& link) {
+      proto::PsStartRequest request;
+      fill(link.sender(), request.mutable_sender());
+      link.control().start(request, wait);
+    });
+    started = true;
+  }
+
+  const Options options;
+  const std::uint64_t session;
+  Fleet fleet;
+  std::set<int> assigned;  // dense tables whose values this client has set
+  bool started = false;    // by this client
+};
+
+void PsClient::Impl::register_with_all(const WaitContext& wait) {
+  std::vector<bool> registered(fleet.links.size());
+  std::size_t left = fleet.links.size();
+  while (left != 0) {
+    for (std::size_t s = 0; s < fleet.links.size(); ++s) {
+      if (registered[s]) continue;
+      proto::PsRegisterRequest request;
+      request.set_job(options.job);
+      request.set_incarnation(options.incarnation);
+      request.set_worker(options.worker);
+      request.set_workers(options.workers);
+      request.set_server(static_cast<int>(s));
+      request.set_servers(static_cast<int>(fleet.links.size()));
+      request.set_session(session);
+      request.set_host(host_identity());
+      proto::PsRegisterReply reply;
+      try {
+        fleet.links[s]->control().register_worker(request, &reply, wait.at_most(kRegisterTurn));
+      } catch (const DeadlineExceeded&) {
+        continue;
+      } catch (const Unavailable&) {
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(wait.remaining(), kRegisterTurn / 10));
+        if (!wait.expired()) continue;
+        throw;
+      }
+      open(s, reply);
+      registered[s] = true;
+      --left;
+    }
+    if (left == 0 || !(wait.expired() || wait.stopped())) continue;
+    std::vector<std::string> missing;
+    for (std::size_t s = 0; s < registered.size(); ++s)
+      if (!registered[s]) missing.push_back(fmt::format("server {} ({})", s, options.servers[s]));
+    const auto text = fmt::format("[ps] no answer from {}", fmt::join(missing, ", "));
+    if (wait.stopped()) throw Cancelled(text + ": cancelled");
+    throw Unavailable(text + " before the deadline");
+  }
+}
+
+void PsClient::Impl::open(std::size_t server, const proto::PsRegisterReply& reply) {
+  const std::string& grpc_address = options.servers[server];
+  std::string address =
+      fmt::format("{}:{}", grpc_address.substr(0, grpc_address.rfind(':')), reply.data_port());
+  comm::TlsOptions tls = options.tls;
+  if (options.same_host_socket && !reply.unix_path().empty() && reply.host() == host_identity() &&
+      std::filesystem::exists(reply.unix_path())) {
+    address = "unix:" + reply.unix_path();
+    tls = {};
+  }
+  comm::Channel::Options channel;
+  channel.connections = options.connections;
+  channel.connect_timeout = options.deadline;
+  channel.tls = tls;
+  ServerLink& link = *fleet.links[server];
+  link.open({stable_hash(options.job), options.incarnation, reply.instance(), session, options.worker},
+            comm::Channel::create(address, channel));
+  if (options.worker >= 0)
+    link.start_heartbeats(std::min(options.deadline, std::chrono::milliseconds(reply.deadline_ms())) / 5);
+}
+
+PsClient::PsClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PsClient::~PsClient() = default;
+
+std::unique_ptr<PsClient> PsClient::connect(Options options, const WaitContext& wait) {
+  if (options.servers.empty()) throw InvalidArgument("[ps] the cluster has no parameter servers");
+  auto impl = std::make_unique<Impl>(std::move(options));
+  for (std::size_t s = 0; s < impl->options.servers.size(); ++s)
+    impl->fleet.links.push_back(std::make_shared<ServerLink>(
+        std::make_unique<ControlLink>(static_cast<int>(s), impl->options.servers[s], impl->options.tls),
+        impl->fleet.timer));
+  impl->register_with_all(wait);
+  return std::unique_ptr<PsClient>(new PsClient(std::move(impl)));
+}
+
+void PsClient::create_tables(const TableSet& set, const WaitContext& wait) {
+  check_table_set(set);
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsCreateTablesRequest request;
+    fill(link.sender(), request.mutable_sender());
+    to_proto(set, request.mutable_tables());
+    request.set_hash(table_set_hash(set));
+    link.control().create_tables(request, wait);
+  });
+  impl_->fleet.plan.emplace(set, impl_->fleet.servers());
+  impl_->fleet.set = set;
+}
+
+const TableSet& PsClient::tables() const {
+  impl_->fleet.require_tables();
+  return *impl_->fleet.set;
+}
+
+const ShardPlan& PsClient::plan() const {
+  impl_->fleet.require_tables();
+  return *impl_->fleet.plan;
+}
+
+namespace {
+
+int find_dense(const TableSet& set, std::string_view name, std::size_t elements) {
+  for (std::size_t t = 0; t < set.dense.size(); ++t) {
+    if (set.dense[t].name != name) continue;
+    if (static_cast<std::size_t>(set.dense[t].elements) != elements)
+      throw InvalidArgument(
+          fmt::format("[ps] table '{}' has {} elements, not {}", name, set.dense[t].elements, elements));
+    return static_cast<int>(t);
+  }
+  throw InvalidArgument(fmt::format("[ps] there is no dense table '{}'", name));
+}
+
+}  // namespace
+
+void PsClient::set_dense(std::string_view name, std::span<const float> values, const WaitContext& wait) {
+  const TableSet& set = tables();
+  const int table = find_dense(set, name, values.size());
+  run_blocking([&](Done done) { start_assign(impl_->fleet, table, values, std::move(done), wait); });
+  impl_->assigned.insert(table);
+  if (impl_->assigned.size() == set.dense.size()) impl_->start_job(wait);
+}
+
+std::uint64_t PsClient::wait_initialized(const WaitContext& wait) {
+  if (impl_->options.worker == 0 && tables().dense.empty() && !impl_->started) impl_->start_job(wait);
+  auto version = std::make_shared<std::atomic<std::uint64_t>>(0);
+  run_blocking([&](Done done) { start_wait_initialized(impl_->fleet, version, std::move(done), wait); });
+  return *version;
+}
+
+void PsClient::pull_async(PullRequest request, Done done, const WaitContext& wait) {
+  start_pull(impl_->fleet, request, std::move(done), wait);
+}
+
+void PsClient::pull(PullRequest request, const WaitContext& wait) {
+  run_blocking([&](Done done) { start_pull(impl_->fleet, request, std::move(done), wait); });
+}
+
+void PsClient::push_async(PushRequest request, Done done, const WaitContext& wait) {
+  start_push(impl_->fleet, request, std::move(done), wait);
+}
+
+void PsClient::push(PushRequest request, const WaitContext& wait) {
+  run_blocking([&](Done done) { start_push(impl_->fleet, request, std::move(done), wait); });
+}
+
+void PsClient::read_dense(std::string_view name, std::span<float> out, const WaitContext& wait) {
+  const int table = find_dense(tables(), name, out.size());
+  PullRequest request;
+  request.dense.push_back({table, out});
+  request.insert = false;
+  pull(std::move(request), wait);
+}
+
+std::vector<ShardInfo> PsClient::checkpoint(const std::filesystem::path& directory, std::uint64_t step,
+                                            const WaitContext& wait) {
+  std::vector<ShardInfo> shards(impl_->fleet.links.size());
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsCheckpointRequest request;
+    fill(link.sender(), request.mutable_sender());
+    request.set_directory(std::filesystem::absolute(directory).string());
+    request.set_step(step);
+    proto::PsCheckpointReply reply;
+    link.control().checkpoint(request, &reply, wait);
+    shards[static_cast<std::size_t>(link.control().server())] = {reply.file(), reply.bytes(), reply.crc()};
+  });
+  return shards;
+}
+
+std::uint64_t PsClient::restore(const std::filesystem::path& directory, const WaitContext& wait) {
+  std::atomic<std::uint64_t> step{0};
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsRestoreRequest request;
+    fill(link.sender(), request.mutable_sender());
+    request.set_directory(std::filesystem::absolute(directory).string());
+    proto::PsRestoreReply reply;
+    link.control().restore(request, &reply, wait);
+    step = reply.step();
+  });
+  impl_->started = true;
+  return step;
+}
+
+std::vector<ServerStats> PsClient::stats(const WaitContext& wait) {
+  std::vector<ServerStats> all(impl_->fleet.links.size());
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsStatsReply reply;
+    link.control().stats(&reply, wait);
+    const int server = link.control().server();
+    all[static_cast<std::size_t>(server)] = {server,
+                                             link.control().address(),
+                                             reply.version(),
+                                             reply.started(),
+                                             {reply.counters().begin(), reply.counters().end()}};
+  });
+  return all;
+}
+
+PushCounts PsClient::push_counts() const {
+  const Fleet& fleet = impl_->fleet;
+  PushCounts counts{fleet.applied, fleet.duplicate, fleet.dropped, 0};
+  for (const auto& link : fleet.links) counts.retried += link->retries();
+  return counts;
+}
+
+void PsClient::leave(const WaitContext& wait) {
+  impl_->fleet.pushes.wait_none(wait, "[ps] leave: pushes under way");
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsLeaveRequest request;
+    fill(link.sender(), request.mutable_sender());
+    link.control().leave(request, wait);
+  });
+}
+
+void PsClient::shutdown(const WaitContext& wait) {
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsShutdownRequest request;
+    fill(link.sender(), request.mutable_sender());
+    link.control().shutdown(request, wait);
+  });
+}
+
+}  // namespace braid::ps
