@@ -48,8 +48,8 @@ void prune(Graph& graph, const std::set<ValueRef>& fed, std::vector<NodeId> root
 }
 
 bool writes(const Node& node, std::size_t input) {
-  return input < node.op->handles.size() &&
-         (node.op->handles[input] == Access::Write || node.op->handles[input] == Access::ReadWrite);
+  const Access access = handle_access(*node.op, input);
+  return access == Access::Write || access == Access::ReadWrite;
 }
 
 struct Accesses {
