@@ -13,9 +13,12 @@ endif()
 if(BRAID_SANITIZE)
   add_compile_options(-fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${BRAID_SANITIZE})
+  add_compile_definitions(BRAID_SANITIZED)
   if(BRAID_SANITIZE MATCHES thread)
-    # ThreadSanitizer does not see fences. Asio uses them beside its mutexes, which it does see; its headers warn.
-    add_compile_options(-Wno-tsan)
+    # -Wno-tsan: ThreadSanitizer does not see fences. Asio uses them beside its mutexes, which it does see.
+    # -U: protobuf's headers add members to map fields under this macro, which the packaged library does not have;
+    # the standard library keeps what it needs it for under a macro of its own.
+    add_compile_options(-Wno-tsan -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
   endif()
 endif()
 

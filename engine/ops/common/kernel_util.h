@@ -12,8 +12,7 @@
 // loader picks one. What the loop calls must be inlined into it (BRAID_INLINE), or it stays at the baseline.
 // Loops keep their bits on every choice because the kernel files are compiled with -ffp-contract=off. Off
 // under sanitizers, whose runtimes are not up yet when the loader resolves.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(BRAID_SANITIZED)
 #define BRAID_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define BRAID_VECTOR_CLONES
