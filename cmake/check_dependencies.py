@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the direction of dependencies among the folders, by #include lines.
 
-Two rules. A folder includes only what MAY_INCLUDE names. And headers of the slow libraries in HEAVY stay within a folder: a header that
-reaches one, directly or through other headers, is included by files of its own folder only, so that nobody else
-pays for it or comes to depend on it.
+Two rules. A folder includes only what MAY_INCLUDE names. And headers of the slow libraries in HEAVY stay within a
+folder: a header that reaches one, directly or through other headers, is included by files of its own folder only, so
+that nobody else pays for it or comes to depend on it.
 
 Usage: check_dependencies.py [ROOT]. Prints each violation as file:line and exits 1 when there are any.
 """
@@ -28,7 +28,9 @@ MAY_INCLUDE = {
     "tests": [""],
 }
 
-HEAVY = re.compile(r"^(boost|CLI|dnnl|Eigen|grpc|grpcpp|mpi|nlohmann|oneapi|prometheus|spdlog|unsupported/Eigen)(/|\.h)")
+HEAVY = re.compile(
+    r"^(boost|CLI|dnnl|Eigen|grpc|grpcpp|mpi|nlohmann|oneapi|prometheus|spdlog|unsupported/Eigen)(/|\.h)"
+)
 GENERATED_HEAVY = ".grpc.pb.h"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')

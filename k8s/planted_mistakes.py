@@ -1,0 +1,77 @@
+"""Mistakes that validate.py plants into copies of the rendered objects, to prove that it refuses them."""
+
+import copy
+
+
+def find(objects, kind, name=None):
+    return next(o for o in objects if o["kind"] == kind and name in (None, o["metadata"]["name"]))
+
+
+def rename(mapping, old, new):
+    mapping[new] = mapping.pop(old)
+
+
+def tf(objects):
+    return find(objects, "TFJob")["spec"]
+
+
+def servers(objects):
+    return tf(objects)["tfReplicaSpecs"]["PS"]
+
+
+def mpi(objects):
+    return find(objects, "MPIJob")["spec"]
+
+
+def pod(objects, kind):
+    return find(objects, kind)["spec"]["template"]["spec"]
+
+
+def probe(objects, name):
+    return pod(objects, "Job")["containers"][0][name]
+
+
+def add_master(objects):
+    replicas = tf(objects)["tfReplicaSpecs"]
+    replicas["Master"] = copy.deepcopy(replicas["Chief"])
+
+
+# (overlay, what, how). These only the schema of a custom kind can see.
+FOR_CRDS = [
+    ("tfjob", "misspelt field of a TFJob", lambda o: rename(tf(o)["runPolicy"], "backoffLimit", "backofLimit")),
+    ("tfjob", "misspelt field of a PodMonitor", lambda o: rename(find(o, "PodMonitor")["spec"], "selector", "selectr")),
+    ("tfjob", "a number as text", lambda o: tf(o)["runPolicy"].update(backoffLimit="six")),
+    ("mpijob", "misspelt field of an MPIJob", lambda o: rename(mpi(o), "slotsPerWorker", "slotPerWorker")),
+]
+
+FOR_ALL = [
+    ("tfjob", "unknown replica type", lambda o: rename(tf(o)["tfReplicaSpecs"], "PS", "Server")),
+    ("tfjob", "unknown restartPolicy", lambda o: servers(o).update(restartPolicy="Sometimes")),
+    ("tfjob", "wrong container name", lambda o: servers(o)["template"]["spec"]["containers"][0].update(name="braid")),
+    ("tfjob", "chief beside master", add_master),
+    ("tfjob", "no cleanPodPolicy", lambda o: tf(o)["runPolicy"].pop("cleanPodPolicy")),
+    ("tfjob", "a percentage in a budget", lambda o: find(o, "PodDisruptionBudget")["spec"].update(minAvailable="50%")),
+    ("tfjob", "more servers than the budget covers", lambda o: servers(o).update(replicas=2)),
+    ("mpijob", "two launchers", lambda o: mpi(o)["mpiReplicaSpecs"]["Launcher"].update(replicas=2)),
+    ("mpijob", "ExitCode under MPI", lambda o: mpi(o)["mpiReplicaSpecs"]["Worker"].update(restartPolicy="ExitCode")),
+    ("mpijob", "fewer processes than slots", lambda o: mpi(o).update(slotsPerWorker=2)),
+    (
+        "plain",
+        "misspelt field of a StatefulSet",
+        lambda o: rename(find(o, "StatefulSet")["spec"], "replicas", "replcas"),
+    ),
+    ("plain", "misspelt field of a probe", lambda o: rename(probe(o, "readinessProbe"), "timeoutSeconds", "timeout")),
+    ("plain", "unknown kind", lambda o: find(o, "StatefulSet").update(kind="StatefulSat")),
+    ("plain", "a container as root", lambda o: pod(o, "Job")["securityContext"].pop("runAsNonRoot")),
+    ("plain", "readiness that waits for peers", lambda o: probe(o, "readinessProbe")["httpGet"].update(path="/joined")),
+    ("plain", "a port that there is not", lambda o: probe(o, "livenessProbe")["httpGet"].update(port="web")),
+    ("plain", "a worker that TF_CONFIG does not know", lambda o: find(o, "Job")["spec"].update(completions=3)),
+    ("plain", "broken TF_CONFIG", lambda o: pod(o, "Job")["containers"][0]["env"][1].update(value="{")),
+    (
+        "plain",
+        "a Service that hides unready pods",
+        lambda o: find(o, "Service")["spec"].pop("publishNotReadyAddresses"),
+    ),
+    ("plain", "another command in one pod", lambda o: pod(o, "StatefulSet")["containers"][0].update(args=["serve"])),
+    ("plain", "a ConfigMap that there is not", lambda o: o.remove(find(o, "ConfigMap"))),
+]

@@ -1,0 +1,182 @@
+"""What the schemas do not say: the rules of the operators' webhooks, and this project's own for its pods.
+
+Each check takes the objects of one rendered overlay and yields messages "Kind/name: what is wrong".
+"""
+
+import json
+import re
+
+DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
+TRAIN = ["train", "--job", "/etc/braid/job.pbtxt"]
+PROBE_PATHS = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+
+
+def name_of(thing):
+    return f"{thing['kind']}/{thing['metadata']['name']}"
+
+
+def replicas_of(thing):
+    """Replica type -> its spec, for the kinds that have several."""
+    spec = thing.get("spec", {})
+    return spec.get("tfReplicaSpecs") or spec.get("mpiReplicaSpecs") or {}
+
+
+def pod_templates(thing):
+    """(where, template) of every pod that the object makes."""
+    for kind, replica in replicas_of(thing).items():
+        yield f"{name_of(thing)} {kind}", replica["template"]
+    if "template" in thing.get("spec", {}):
+        yield name_of(thing), thing["spec"]["template"]
+
+
+def check_tfjob(objects):
+    """Rules of the training operator's webhook and defaults, v1.9."""
+    for job in (o for o in objects if o["kind"] == "TFJob"):
+        where, replicas = name_of(job), replicas_of(job)
+        if not DNS_1035.match(job["metadata"]["name"]):
+            yield f"{where}: the name is no DNS-1035 label"
+        for kind, replica in replicas.items():
+            if kind not in {"PS", "Worker", "Chief", "Master", "Evaluator"}:
+                yield f"{where}: no replica type is called {kind}"
+            if replica.get("restartPolicy", "Never") not in {"Never", "Always", "OnFailure", "ExitCode"}:
+                yield f"{where} {kind}: no restartPolicy is called {replica['restartPolicy']}"
+            containers = replica["template"]["spec"]["containers"]
+            named = [c for c in containers if c["name"] == "tensorflow"]
+            if len(named) != 1:
+                yield f"{where} {kind}: one container must be called tensorflow"
+            elif "tfjob-port" not in [p.get("name") for p in named[0].get("ports", [])]:
+                yield f"{where} {kind}: no port is called tfjob-port, so the operator assumes 2222"
+            if kind in {"Chief", "Master", "Evaluator"} and replica.get("replicas", 1) != 1:
+                yield f"{where} {kind}: there is at most one"
+        if {"Chief", "Master"} <= replicas.keys():
+            yield f"{where}: Chief and Master exclude each other"
+        yield from check_clean_up(job)
+
+
+def check_mpijob(objects):
+    """Validation of the MPI operator, v0.8."""
+    for job in (o for o in objects if o["kind"] == "MPIJob"):
+        where, replicas = name_of(job), replicas_of(job)
+        if replicas.keys() != {"Launcher", "Worker"}:
+            yield f"{where}: the replica types are Launcher and Worker, got {sorted(replicas)}"
+            continue
+        if replicas["Launcher"].get("replicas", 1) != 1:
+            yield f"{where}: exactly one launcher"
+        workers = replicas["Worker"].get("replicas", 0)
+        if workers < 1:
+            yield f"{where}: at least one worker"
+        if not DNS_1035.match(f"{job['metadata']['name']}-worker-{max(workers - 1, 0)}"):
+            yield f"{where}: the last worker's name is no DNS-1035 label"
+        for kind, replica in replicas.items():
+            if replica.get("restartPolicy", "Never") not in {"Never", "OnFailure"}:
+                yield f"{where} {kind}: restartPolicy must be Never or OnFailure"
+        if job["spec"].get("mpiImplementation", "OpenMPI") not in {"OpenMPI", "Intel", "MPICH"}:
+            yield f"{where}: no mpiImplementation is called {job['spec']['mpiImplementation']}"
+        arguments = replicas["Launcher"]["template"]["spec"]["containers"][0].get("args", [])
+        slots = workers * job["spec"].get("slotsPerWorker", 1)
+        if "-np" not in arguments or arguments[arguments.index("-np") + 1] != str(slots):
+            yield f"{where}: mpirun must start -np {slots}, one process a slot"
+        yield from check_clean_up(job)
+
+
+def check_clean_up(job):
+    if job["spec"].get("runPolicy", {}).get("cleanPodPolicy") not in {"Running", "All"}:
+        yield f"{name_of(job)}: cleanPodPolicy must be Running or All, or servers and sshd outlive the job"
+
+
+def check_pods(objects):
+    """What every pod of this project keeps to."""
+    config_maps = {o["metadata"]["name"] for o in objects if o["kind"] == "ConfigMap"}
+    claims = {o["metadata"]["name"] for o in objects if o["kind"] == "PersistentVolumeClaim"}
+    for thing in objects:
+        for where, template in pod_templates(thing):
+            spec = template["spec"]
+            security = spec.get("securityContext", {})
+            if not security.get("runAsNonRoot") or "seccompProfile" not in security:
+                yield f"{where}: pods run as a user, with a seccomp profile"
+            if spec.get("terminationGracePeriodSeconds", 30) <= 30:
+                yield f"{where}: terminationGracePeriodSeconds leaves no time for a checkpoint"
+            volumes = {v["name"]: v for v in spec.get("volumes", [])}
+            for volume in volumes.values():
+                if "configMap" in volume and volume["configMap"]["name"] not in config_maps:
+                    yield f"{where}: no ConfigMap is called {volume['configMap']['name']}"
+                if "persistentVolumeClaim" in volume and volume["persistentVolumeClaim"]["claimName"] not in claims:
+                    yield f"{where}: no claim is called {volume['persistentVolumeClaim']['claimName']}"
+            for container in spec["containers"]:
+                yield from check_container(f"{where} {container['name']}", container, volumes)
+
+
+def check_container(where, container, volumes):
+    security = container.get("securityContext", {})
+    if security.get("allowPrivilegeEscalation") is not False or security.get("capabilities", {}).get("drop") != ["ALL"]:
+        yield f"{where}: containers drop all capabilities and cannot gain any"
+    for mount in container.get("volumeMounts", []):
+        if mount["name"] not in volumes:
+            yield f"{where}: no volume is called {mount['name']}"
+    ports = [p.get("name") for p in container.get("ports", [])]
+    for probe in PROBE_PATHS:
+        action = container.get(probe, {}).get("httpGet") or container.get(probe, {}).get("tcpSocket")
+        if action and isinstance(action["port"], str) and action["port"] not in ports:
+            yield f"{where}: {probe} asks port {action['port']}, which there is not"
+    if "command" in container:  # mpirun and sshd; the binary itself is the image's entry point
+        if container["command"] == ["mpirun"] and container["args"][-4:] != ["braid", *TRAIN]:
+            yield f"{where}: every rank runs braid {' '.join(TRAIN)}"
+        return
+    if container.get("args") != TRAIN:
+        yield f"{where}: every pod runs braid {' '.join(TRAIN)}"
+    for probe, path in PROBE_PATHS.items():
+        if container.get(probe, {}).get("httpGet", {}).get("path") != path:
+            yield f"{where}: {probe} must ask {path}"
+    environment = {e["name"]: e.get("value") for e in container.get("env", [])}
+    if not str(environment.get("BRAID_HTTP", "")).endswith(":8080"):
+        yield f"{where}: BRAID_HTTP is not the port of the probes"
+
+
+def check_labels(objects):
+    """Pods are found by the PodMonitor, and each budget covers just its pods."""
+    templates = [(w, t, o) for o in objects for w, t in pod_templates(o)]
+    for where, template, _ in templates:
+        if template["metadata"]["labels"].get("app.kubernetes.io/name") != "braid":
+            yield f"{where}: the PodMonitor does not select these pods"
+    for budget in (o for o in objects if o["kind"] == "PodDisruptionBudget"):
+        wanted = budget["spec"]["selector"]["matchLabels"].items()
+        covered = 0
+        for _, template, owner in templates:
+            if wanted <= template["metadata"]["labels"].items():
+                kind = next((k for k, r in replicas_of(owner).items() if r["template"] is template), None)
+                covered += (replicas_of(owner)[kind] if kind else owner["spec"]).get("replicas", 1)
+        if not isinstance(budget["spec"].get("minAvailable"), int) or "maxUnavailable" in budget["spec"]:
+            yield f"{name_of(budget)}: pods of an operator allow minAvailable as a number only"
+        elif budget["spec"]["minAvailable"] != covered:
+            yield f"{name_of(budget)}: minAvailable {budget['spec']['minAvailable']}, but it covers {covered} pods"
+
+
+def check_tf_config(objects):
+    """A TF_CONFIG written by hand names pods that there are, with ports that they open."""
+    services = {o["metadata"]["name"]: o for o in objects if o["kind"] == "Service"}
+    owners = {o["metadata"]["name"]: o for o in objects if o["kind"] in {"StatefulSet", "Job"}}
+    for thing in owners.values():
+        for where, template in pod_templates(thing):
+            text = {e["name"]: e.get("value") for e in template["spec"]["containers"][0]["env"]}.get("TF_CONFIG")
+            try:
+                config = json.loads(text)
+            except (TypeError, ValueError) as error:
+                yield f"{where}: TF_CONFIG is no JSON: {error}"
+                continue
+            if config["task"]["index"] != "$(TASK_INDEX)" or config["task"]["type"] not in config["cluster"]:
+                yield f"{where}: TF_CONFIG's task is {config['task']}"
+            for job, addresses in config["cluster"].items():
+                owner = owners.get(f"braid-{job}")
+                count = owner and owner["spec"].get("replicas", owner["spec"].get("completions"))
+                expected = [f"braid-{job}-{i}.braid-{job}:2222" for i in range(count or 0)]
+                if addresses != expected:
+                    yield f"{where}: TF_CONFIG lists {addresses} as {job}, the pods are {expected}"
+    for service in services.values():
+        if service["spec"].get("clusterIP") != "None" or not service["spec"].get("publishNotReadyAddresses"):
+            yield f"{name_of(service)}: must be headless and publish pods that are not ready"
+        labels = service["spec"]["selector"].items()
+        if not any(labels <= t["metadata"]["labels"].items() for o in objects for _, t in pod_templates(o)):
+            yield f"{name_of(service)}: selects no pod"
+
+
+ALL = [check_tfjob, check_mpijob, check_pods, check_labels, check_tf_config]
