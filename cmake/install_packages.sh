@@ -32,4 +32,4 @@ fi
 echo "Installing from Debian:" $missing
 "${as_root[@]}" apt-get update -qq
 # shellcheck disable=SC2086  # one word a package
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $missing >/dev/null

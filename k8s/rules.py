@@ -7,7 +7,7 @@ import json
 import re
 
 DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")
-TRAIN = ["train", "--job", "/etc/braid/job.pbtxt"]
+TRAIN = ["train", "--job", "/etc/braid/job.pbtxt", "--resume"]
 PROBE_PATHS = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
 
 
@@ -119,7 +119,7 @@ def check_container(where, container, volumes):
         if action and isinstance(action["port"], str) and action["port"] not in ports:
             yield f"{where}: {probe} asks port {action['port']}, which there is not"
     if "command" in container:  # mpirun and sshd; the binary itself is the image's entry point
-        if container["command"] == ["mpirun"] and container["args"][-4:] != ["braid", *TRAIN]:
+        if container["command"] == ["mpirun"] and container["args"][-5:] != ["braid", *TRAIN]:
             yield f"{where}: every rank runs braid {' '.join(TRAIN)}"
         return
     if container.get("args") != TRAIN:
