@@ -221,7 +221,6 @@ void fill_job_defaults(proto::Job& job) {
   set(job.evaluation().batch_size(), job.input().global_batch_size(),
       [&](auto v) { job.mutable_evaluation()->set_batch_size(v); });
   set(job.checkpoint().keep(), 3U, [&](auto v) { job.mutable_checkpoint()->set_keep(v); });
-  set(job.metrics().trace_steps(), 50U, [&](auto v) { job.mutable_metrics()->set_trace_steps(v); });
   set(job.runtime().steps_in_flight(), 2U, [&](auto v) { job.mutable_runtime()->set_steps_in_flight(v); });
 }
 

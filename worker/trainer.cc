@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <deque>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -135,16 +136,15 @@ class Run {
     stage.num_threads = static_cast<int>(job_.staging().num_threads());
     stage.timeout = std::chrono::milliseconds(job_.staging().timeout_millis());
     if (!job_.staging().disabled()) {
-      Trace* trace = runtime_.trace();
-      std::vector<int> tracks;
-      for (int t = 0; trace && t < stage.num_threads; ++t)
-        tracks.push_back(trace->add_track("stage" + std::to_string(t)));
+      std::vector<TraceTrack*> tracks;
+      for (int t = 0; runtime_.trace() && t < stage.num_threads; ++t)
+        tracks.push_back(&runtime_.trace()->track("stage" + std::to_string(t)));
       stage_ = std::make_unique<Stage>(
           stage, [this](std::uint64_t ticket) { return batcher_->make(ticket); },
-          [trace, tracks](int thread, const StageInterval& interval) {
-            if (trace)
-              trace->add(tracks[static_cast<std::size_t>(thread)], "batch", interval.ticket, interval.begin,
-                         interval.end);
+          [tracks](int thread, const StageInterval& interval) {
+            if (tracks.empty()) return;
+            tracks[static_cast<std::size_t>(thread)]->add(
+                {"make batch", interval.begin, interval.end, interval.ticket});
           });
       stage_->start(first_);
     }
@@ -180,7 +180,7 @@ class Run {
 
   void start_step() {
     const auto before = Clock::now();
-    Batch batch = stage_ ? stage_->take(step_wait()) : batcher_->make(next_);
+    Batch batch = next_batch();
     input_wait_ += seconds_since(before);
     StepRequest request;
     request.params.step = next_;
@@ -192,6 +192,11 @@ class Run {
     instance_->start(std::move(request), step_wait());
     cursors_.push_back(std::move(batch.cursor));
     ++next_;
+  }
+
+  Batch next_batch() {
+    const Runtime::InputWait waiting(runtime_);
+    return stage_ ? stage_->take(step_wait()) : batcher_->make(next_);
   }
 
   void finish_step(Progress& progress) {
@@ -282,11 +287,12 @@ class Run {
   }
 
   void write_trace() const {
-    if (Trace* trace = runtime_.trace()) {
-      const std::string file = with_role(job_.metrics().trace_file(), options_.role);
-      trace->write(file, options_.role);
-      log_info("trace: {}", file);
-    }
+    if (!runtime_.trace()) return;
+    const std::string file = with_role(job_.metrics().trace_file(), options_.role);
+    std::ofstream out(file);
+    runtime_.trace()->write(out, options_.role);
+    if (!out.flush()) throw InvalidArgument("metrics.trace_file: cannot write '" + file + "'");
+    log_info("trace: {}", file);
   }
 
   std::map<std::string, double> metrics() const {

@@ -1,0 +1,126 @@
+// `braid graph`: looks at GraphDef files and at the programs that are compiled from them.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "engine/exec/plan_report.h"
+#include "engine/import/check.h"
+#include "engine/import/import.h"
+#include "engine/ops/op.h"
+#include "engine/passes/compile.h"
+#include "proto/graph.pb.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  int streams = 1;
+  std::string policy = "AUTO";
+  std::int64_t batch = 32;
+  std::vector<std::string> fetches;
+};
+
+int show(const Options& options) {
+  const GraphDef graph = read_graph_file(options.file);
+  std::map<std::string, int> ops;
+  for (const NodeDef& node : graph.node()) {
+    fmt::print("{:<48} {}", node.name(), node.op());
+    for (const auto& input : node.input()) fmt::print(" {}", input);
+    if (!node.device().empty()) fmt::print("  @{}", node.device());
+    if (auto it = node.attr().find("_stream_id"); it != node.attr().end())
+      fmt::print("  stream {}", it->second.i());
+    fmt::print("\n");
+    ++ops[node.op()];
+  }
+  fmt::print("{} nodes, {} ops\n", graph.node_size(), ops.size());
+  return kExitSuccess;
+}
+
+int check(const Options& options) {
+  const GraphCheck result = check_graph(read_graph_file(options.file));
+  fmt::print("{}", format_check(result));
+  return result.ok() ? kExitSuccess : kExitBadInput;
+}
+
+/// Values that nothing reads: what a graph computes.
+std::vector<std::string> loose_ends(const Graph& graph) {
+  std::vector<bool> used(static_cast<std::size_t>(graph.size()), false);
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (!graph.node(id).removed)
+      for (const ValueRef& input : graph.node(id).inputs) used[static_cast<std::size_t>(input.node)] = true;
+  std::vector<std::string> ends;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (!node.removed && !used[static_cast<std::size_t>(id)] && !node.outputs.empty() &&
+        node.op->name != "VarHandleOp")
+      ends.push_back(node.name);
+  }
+  return ends;
+}
+
+int plan(const Options& options) {
+  const Graph graph = import_graph(read_graph_file(options.file), options.file);
+  const auto policy = stream_policy_from_name(options.policy);
+  if (!policy)
+    throw InvalidArgument("--policy: there is no '" + options.policy +
+                          "'; NONE, USER, EMBEDDING, FULL, COST and AUTO are");
+  CompileOptions compile_options;
+  compile_options.streams.count = options.streams;
+  compile_options.streams.policy = *policy;
+  CompileRequest request;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (node.removed || node.op->name != "Placeholder") continue;
+    Shape shape = node.outputs[0].shape;
+    if (!shape.has_rank()) throw InvalidArgument("placeholder '" + node.name + "' has no shape to plan with");
+    for (int axis = 0; axis < shape.rank(); ++axis)
+      if (shape[axis] == Shape::kUnknown) shape.set_dim(axis, options.batch);
+    request.feeds.push_back({node.name, node.outputs[0].dtype, shape});
+  }
+  request.fetches = options.fetches.empty() ? loose_ends(graph) : options.fetches;
+  fmt::print("{}", plan_report(*compile(graph, request, compile_options)));
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_graph(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* graph =
+      app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt) and at how they are planned");
+  graph->require_subcommand(1);
+  const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
+    CLI::App* sub = graph->add_subcommand(name, text);
+    sub->add_option("FILE", options->file, "GraphDef, binary or text")->required()->check(CLI::ExistingFile);
+    sub->callback([options, run, &action] {
+      action = [options, run] {
+        worker::register_strategy_ops();
+        return run(*options);
+      };
+    });
+    return sub;
+  };
+  add("show", "List the nodes: name, op, inputs, device, stream", show);
+  add("check", "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
+      check);
+  CLI::App* sub =
+      add("plan",
+          "Compile and show the assignment a stream, waits issued and removed, predicted time, memory", plan);
+  sub->add_option("--streams", options->streams, "Compute streams")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--policy", options->policy, "NONE, USER, EMBEDDING, FULL, COST or AUTO")
+      ->capture_default_str();
+  sub->add_option("--batch", options->batch, "Stands for unknown dimensions of placeholders")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--fetch", options->fetches, "Values to compute; default: all that nothing reads");
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,116 @@
+#include "worker/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "proto/job.pb.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <class F>
+std::string refusal(F f) {
+  try {
+    f();
+  } catch (const InvalidArgument& e) {
+    return e.message();
+  }
+  return "nothing was thrown";
+}
+
+proto::Job minimal() {
+  return parse_job(
+      "model { name: 'mlp' } steps: 3 input { format: IDX global_batch_size: 8 } optimizer { learning_rate: "
+      "0.1 }",
+      "j");
+}
+
+TEST(JobTest, UnknownFieldsNameTheNearestKnownOneAndTheirPlace) {
+  EXPECT_EQ(refusal([] { parse_job("seed: 1\noptimizer { learning_rat: 0.1 }", "a.pbtxt"); }),
+            "a.pbtxt:2:26: unknown field 'learning_rat' in Optimizer; did you mean 'learning_rate'?");
+  EXPECT_THAT(
+      refusal([] { parse_job("strategy { kind: ALREDUCE }", "a.pbtxt"); }),
+      AllOf(HasSubstr("a.pbtxt:1:"), HasSubstr("'ALREDUCE'"), HasSubstr("did you mean 'ALLREDUCE'?")));
+  EXPECT_THAT(refusal([] { parse_job("steps: many", "a.pbtxt"); }), HasSubstr("a.pbtxt:1:8"));
+}
+
+TEST(JobTest, SetOverridesScalarsMessagesAndLists) {
+  proto::Job job = minimal();
+  set_job_field(job, "optimizer.learning_rate=0.5");
+  set_job_field(job, "strategy.kind=PS");
+  set_job_field(job, "checkpoint.directory=/a/b c");
+  set_job_field(job, "model.hidden=3,4,5");
+  set_job_field(job, "input.csv=separator: ';' columns { name: 'x' kind: LABEL }");
+  set_job_field(job, "input.csv.columns[0].kind=SKIP");
+  EXPECT_FLOAT_EQ(job.optimizer().learning_rate(), 0.5F);
+  EXPECT_EQ(job.strategy().kind(), proto::Strategy::PS);
+  EXPECT_EQ(job.checkpoint().directory(), "/a/b c");
+  EXPECT_THAT(job.model().hidden(), testing::ElementsAre(3, 4, 5));
+  EXPECT_EQ(job.input().csv().columns(0).kind(), proto::Column::SKIP);
+}
+
+TEST(JobTest, SetRefusesWhatItCannotPlace) {
+  proto::Job job = minimal();
+  EXPECT_THAT(refusal([&] { set_job_field(job, "optimizer.learningrate=1"); }),
+              HasSubstr("did you mean 'learning_rate'?"));
+  EXPECT_THAT(refusal([&] { set_job_field(job, "optimizer.learning_rate"); }), HasSubstr("expected"));
+  EXPECT_THAT(refusal([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
+  EXPECT_THAT(refusal([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
+              HasSubstr("needs an index"));
+  EXPECT_THAT(refusal([&] { set_job_field(job, "strategy.kind=FAST"); }), HasSubstr("FAST"));
+}
+
+TEST(JobTest, DefaultsAreFilledAndKept) {
+  proto::Job job = minimal();
+  job.mutable_optimizer()->set_beta1(0.5F);
+  fill_job_defaults(job);
+  check_job(job);
+  EXPECT_EQ(job.staging().capacity(), 2U);
+  EXPECT_EQ(job.strategy().bucket_bytes(), 1 << 20);
+  EXPECT_FLOAT_EQ(job.optimizer().beta1(), 0.5F);
+  EXPECT_FLOAT_EQ(job.optimizer().beta2(), 0.999F);
+  EXPECT_EQ(job.evaluation().batch_size(), 8);
+  EXPECT_EQ(job.name(), "mlp");
+}
+
+TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
+  auto broken = [](auto change) {
+    proto::Job job = minimal();
+    change(job);
+    return refusal([&] { check_job(job); });
+  };
+  fill_job_defaults(*std::make_unique<proto::Job>(minimal()));
+  EXPECT_THAT(broken([](proto::Job& j) { j.mutable_model()->clear_name(); }), HasSubstr("model.name"));
+  EXPECT_THAT(broken([](proto::Job& j) { j.clear_steps(); }), HasSubstr("steps and epochs"));
+  EXPECT_THAT(broken([](proto::Job& j) { j.mutable_input()->clear_global_batch_size(); }),
+              HasSubstr("global_batch_size"));
+  EXPECT_THAT(broken([](proto::Job& j) {
+                j.mutable_strategy()->set_deadline_seconds(1);
+                j.mutable_strategy()->set_consistency(proto::Strategy::SSP);
+              }),
+              AllOf(HasSubstr("SSP"), HasSubstr("BSP and ASP")));
+}
+
+TEST(JobTest, EveryShippedJobFileIsGood) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(BRAID_SOURCE_DIR) / "examples/jobs")) {
+    EXPECT_NO_THROW(load_job(entry.path(), {})) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 5);
+}
+
+TEST(JobTest, NearestTakesSmallSlipsOnly) {
+  EXPECT_EQ(nearest("stpes", {"steps", "seed"}), "steps");
+  EXPECT_EQ(nearest("qqqqqqqq", {"steps", "seed"}), "");
+}
+
+}  // namespace
+}  // namespace braid::worker
