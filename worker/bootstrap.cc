@@ -1,0 +1,136 @@
+#include "worker/bootstrap.h"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/make_communicator.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/rendezvous/grpc_rendezvous.h"
+#include "proto/job.pb.h"
+#include "ps/client/ps_client.h"
+
+namespace braid::worker {
+namespace {
+
+using launch::ClusterSpec;
+using launch::Task;
+using launch::TaskType;
+
+std::uint64_t incarnation() {
+  return static_cast<std::uint64_t>(env_int("BRAID_INCARNATION", 0).value_or(0));
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+std::string own_address(const ClusterSpec& cluster) { return cluster.address(cluster.task).value_or(""); }
+
+}  // namespace
+
+void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
+  const auto kind = job.strategy().kind();
+  const std::string who = "strategy.kind " + proto::Strategy::Kind_Name(kind) + ": ";
+  auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
+  };
+  if (cluster.task.type == TaskType::Evaluator)
+    refuse("a separate evaluator is not available; the leader evaluates");
+  if (kind == proto::Strategy::PS) {
+    if (cluster.ps.empty()) refuse("needs at least one ps task");
+    if (cluster.world < 1) refuse("needs at least one worker");
+    return;
+  }
+  if (!cluster.ps.empty()) refuse("has no use for ps tasks; set strategy.kind=PS");
+  if (kind == proto::Strategy::LOCAL && cluster.world > 1)
+    refuse("is for one worker; set strategy.kind=ALLREDUCE or PS");
+  if (kind == proto::Strategy::ALLREDUCE && cluster.partial) refuse("needs all workers listed");
+}
+
+std::string listen_address(const ClusterSpec& cluster) {
+  const std::string own = own_address(cluster);
+  if (own.empty()) return cluster.local_world >= cluster.world ? "127.0.0.1:0" : "0.0.0.0:0";
+  const std::string host = own.substr(0, own.rfind(':'));
+  return (is_loopback(host) ? host : "0.0.0.0") + own.substr(own.rfind(':'));
+}
+
+std::string own_host(const ClusterSpec& cluster) {
+  if (cluster.local_world >= cluster.world) return "127.0.0.1";
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+void exchange_addresses(ClusterSpec& cluster, const std::string& own, const WaitContext& wait) {
+  if (cluster.addresses_known() || cluster.single_machine()) return;
+  const std::vector<Task> tasks = cluster.tasks();
+  const auto session = comm::MpiSession::start();
+  if (session->size() != static_cast<int>(tasks.size()))
+    throw InvalidArgument("the addresses of the cluster's " + std::to_string(tasks.size()) +
+                          " tasks are not known, and MPI has " + std::to_string(session->size()) +
+                          " ranks to ask: give --cluster or TF_CONFIG");
+  const std::vector<std::string> all = session->exchange(own, wait);
+  for (std::size_t r = 0; r < tasks.size(); ++r) cluster.job(tasks[r].type)[tasks[r].index] = all[r];
+}
+
+struct Bootstrap::Impl {
+  std::unique_ptr<comm::RendezvousServer> rendezvous_server;
+  std::unique_ptr<comm::Rendezvous> rendezvous;
+};
+
+Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitContext& wait)
+    : impl_(std::make_unique<Impl>()) {
+  peers_.rank = cluster.rank.value_or(0);
+  peers_.world = cluster.world;
+  if (job.strategy().kind() == proto::Strategy::PS) {
+    exchange_addresses(cluster, "", wait);
+    ps::PsClient::Options options;
+    for (const auto& [index, address] : cluster.ps) options.servers.push_back(address);
+    options.worker = peers_.rank;
+    options.workers = peers_.world;
+    options.job = job.name();
+    options.incarnation = incarnation();
+    options.deadline =
+        std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
+    peers_.servers = ps::PsClient::connect(std::move(options), wait);
+    return;
+  }
+  if (job.strategy().kind() != proto::Strategy::ALLREDUCE) return;
+
+  comm::CommunicatorOptions options;
+  options.ring.rank = peers_.rank;
+  options.ring.size = peers_.world;
+  options.backend = job.strategy().backend() == proto::Strategy::MPI    ? comm::Backend::Mpi
+                    : job.strategy().backend() == proto::Strategy::NCCL ? comm::Backend::Nccl
+                    : peers_.world == 1                                 ? comm::Backend::Local
+                                                                        : comm::Backend::Ring;
+  if (options.backend == comm::Backend::Ring) {
+    // The leader hosts the rendezvous at its address of the cluster spec.
+    std::string own;
+    if (peers_.leader()) {
+      impl_->rendezvous_server = comm::RendezvousServer::start({.listen = listen_address(cluster)});
+      const std::string bound = impl_->rendezvous_server->address();
+      own = own_host(cluster) + bound.substr(bound.rfind(':'));
+    }
+    exchange_addresses(cluster, own, wait);
+    const std::string leader = cluster.address(cluster.leader()).value_or(own);
+    impl_->rendezvous = comm::connect_rendezvous(leader, {job.name(), incarnation()}, wait);
+    const std::string self = own_address(cluster);
+    const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
+    options.ring.listen = (is_loopback(host) ? host : "0.0.0.0") + std::string(":0");
+    options.ring.advertise_host = host;
+    options.rendezvous = impl_->rendezvous.get();
+  }
+  peers_.communicator = comm::make_communicator(options, wait);
+  log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
+}
+
+Bootstrap::~Bootstrap() {
+  peers_ = {};  // before the rendezvous goes
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,49 @@
+// How the processes of a job find each other, before the first step: addresses that only MPI can tell, the
+// rendezvous that the leader hosts, the communicator of ALLREDUCE, the client of PS. Throws (all):
+// DeadlineExceeded and Unavailable naming who is missing; InvalidArgument for a cluster that does not fit the
+// strategy.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/wait_context.h"
+#include "launch/cluster_spec.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// Refuses clusters that the strategy cannot use, e.g. PS without a server, or LOCAL with two workers.
+void check_cluster(const proto::Job& job, const launch::ClusterSpec& cluster);
+
+/// "host:port" to bind for this task: all interfaces with the port of its address, or a free port when it has
+/// none yet.
+std::string listen_address(const launch::ClusterSpec& cluster);
+
+/// Under mpirun without TF_CONFIG addresses are not known: every rank tells the others `own` ("host:port",
+/// empty when it serves nothing) over MPI, and the spec is filled. A collective operation of all ranks; does
+/// nothing when addresses are known.
+void exchange_addresses(launch::ClusterSpec& cluster, const std::string& own, const WaitContext& wait);
+
+/// The host under which the other tasks reach this one: 127.0.0.1 when all ranks are of this host, else its
+/// name.
+std::string own_host(const launch::ClusterSpec& cluster);
+
+/// What a worker talks through; `peers` and what they need are alive together.
+class Bootstrap {
+ public:
+  Bootstrap(const proto::Job& job, launch::ClusterSpec cluster, const WaitContext& wait);
+  ~Bootstrap();
+  const Peers& peers() const { return peers_; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  Peers peers_;
+};
+
+}  // namespace braid::worker

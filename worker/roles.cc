@@ -1,0 +1,110 @@
+#include "worker/roles.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "proto/job.pb.h"
+#include "ps/server/ps_server.h"
+#include "worker/bootstrap.h"
+#include "worker/monitor.h"
+#include "worker/stop_signal.h"
+#include "worker/strategies/step_services.h"
+#include "worker/trainer.h"
+
+namespace braid::worker {
+namespace {
+
+std::chrono::milliseconds to_ms(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+std::string http_address(const proto::Job& job) {
+  return env_string("BRAID_HTTP").value_or(job.metrics().listen());
+}
+
+/// Usable cores shared by the processes of this host.
+int intra_op_threads(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  if (job.runtime().intra_op_threads() > 0) return static_cast<int>(job.runtime().intra_op_threads());
+  return std::max(1, usable_cores() / std::max(1, cluster.local_world));
+}
+
+int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
+  Monitor monitor(task_name(cluster.task), http_address(job));
+  ps::PsServer::Options options;
+  options.index = cluster.task.index;
+  options.count = static_cast<int>(cluster.ps.size());
+  options.grpc_listen = listen_address(cluster);
+  options.data_listen = options.grpc_listen.substr(0, options.grpc_listen.rfind(':')) + ":0";
+  options.unix_socket = fmt::format("/tmp/braid-ps-{}-{}.sock", getpid(), cluster.task.index);
+  options.deadline = to_ms(job.strategy().deadline_seconds());
+  options.metrics = &monitor.registry();
+  const auto server = ps::PsServer::start(options);
+  const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
+  exchange_addresses(cluster, own_host(cluster) + port,
+                     WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+  log_info("parameter server {} of {}: control {}, data {}", options.index, options.count,
+           server->grpc_address(), server->data_address());
+  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  // A server lives as long as its job: it ends when the leader says so, or by a signal.
+  int code = kExitSuccess;
+  for (bool ended = false; !ended;) {
+    try {
+      server->wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(200)));
+      ended = true;
+    } catch (const DeadlineExceeded&) {
+      if (!stop->requested()) continue;
+      code = kExitTerminated;
+      ended = true;
+    }
+  }
+  monitor.set_ready(false);
+  server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
+  log_info("parameter server {} ends", options.index);
+  return code;
+}
+
+int run_worker(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
+  const launch::ClusterSpec& cluster = options.cluster;
+  Monitor monitor(task_name(cluster.task), http_address(job));
+  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  const Bootstrap bootstrap(job, cluster,
+                            WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+  RuntimeOptions runtime_options;
+  runtime_options.intra_op_threads = intra_op_threads(job, cluster);
+  runtime_options.trace = !job.metrics().trace_file().empty();
+  Runtime runtime(runtime_options);
+  auto services = std::make_shared<StepServices>();
+  services->peer_deadline = to_ms(job.strategy().deadline_seconds());
+  services->stop = stop;
+  runtime.services().provide(std::move(services));
+  TrainOptions train_options;
+  train_options.data_dir = options.data_dir;
+  train_options.resume = options.resume;
+  train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
+  const TrainResult result = train(job, train_options, bootstrap.peers(), runtime, monitor, *stop);
+  monitor.set_ready(false);
+  fmt::print("result: {}\n", result.to_json());
+  std::fflush(stdout);
+  return result.exit;
+}
+
+}  // namespace
+
+int run_role(const proto::Job& job, const RoleOptions& options) {
+  const StopSignal stop;  // before other threads
+  const launch::ClusterSpec& cluster = options.cluster;
+  if (!cluster.single_machine()) {
+    set_log_role(task_name(cluster.task));
+    log_info("{}", cluster.describe());
+  }
+  check_cluster(job, cluster);
+  register_strategy_ops();
+  return cluster.task.type == launch::TaskType::Ps ? run_server(job, cluster, stop.flag())
+                                                   : run_worker(job, options, stop.flag());
+}
+
+}  // namespace braid::worker
