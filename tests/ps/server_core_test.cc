@@ -1,0 +1,301 @@
+#include <gmock/gmock.h>
+
+#include "base/metrics.h"
+#include "tests/ps/core_fixture.h"
+
+namespace braid::ps {
+namespace {
+
+using testing::HasSubstr;
+
+class ServerCoreTest : public CoreFixture {};
+
+bool ready(std::future<PullAnswer>& f, std::chrono::milliseconds wait) {
+  return f.wait_for(wait) == std::future_status::ready;
+}
+
+TEST_F(ServerCoreTest, APullIsParkedUntilItsRoundIsApplied) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  EXPECT_EQ(push(push_job(1, 0, 2.0F)).result, PushResult::Applied);
+  auto parked = pull_async(0, 1);
+  EXPECT_FALSE(ready(parked, std::chrono::milliseconds(20)));
+  EXPECT_EQ(first_value(0, 0), 0.0F) << "the version before is there";
+  push(push_job(0, 0, 1.0F));
+  const PullAnswer answer = parked.get();
+  EXPECT_EQ(answer.pieces[0][0], -3.0F);
+  EXPECT_EQ(answer.version, 1U);
+  EXPECT_EQ(count(Count::PullsParked), 1U);
+  EXPECT_EQ(count(Count::Rounds), 2U) << "one for each table";
+}
+
+TEST_F(ServerCoreTest, TablesHaveRoundsOfTheirOwn) {
+  start_core(1, Consistency::Bsp);
+  start_job();
+  PushJob dense_only = push_job(0, 0, 1.0F);
+  dense_only.sparse.clear();
+  push(std::move(dense_only));
+  EXPECT_EQ(first_value(0, 1), -1.0F) << "does not wait for the sparse table's round";
+}
+
+TEST_F(ServerCoreTest, ARepeatedPushAppliesOnce) {
+  for (Consistency consistency : {Consistency::Bsp, Consistency::Asp}) {
+    start_core(1, consistency);
+    start_job();
+    EXPECT_EQ(push(push_job(0, 0, 1.0F)).result, PushResult::Applied);
+    for (int again = 0; again < 3; ++again)
+      EXPECT_EQ(push(push_job(0, 0, 1.0F)).result, PushResult::Duplicate);
+    EXPECT_EQ(first_value(0, 1), -1.0F);
+    EXPECT_EQ(count(Count::PushesApplied), 1U);
+    EXPECT_EQ(count(Count::PushesDuplicate), 3U);
+  }
+}
+
+TEST_F(ServerCoreTest, AspAppliesStepsInAnyOrderEachOnce) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  for (std::uint64_t step : {3, 1, 2, 0, 1, 3}) push(push_job(1, step, 1.0F));
+  EXPECT_EQ(first_value(0, 0), -4.0F);
+  EXPECT_EQ(count(Count::PushesApplied), 4U);
+}
+
+TEST_F(ServerCoreTest, ALatePushIsDroppedWithItsReasonAndCounted) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  core_->leave(sender(0));
+  push(push_job(1, 0, 1.0F));
+  EXPECT_EQ(first_value(1, 1), -1.0F);
+  const PushAnswer late = push(push_job(1, 0, 1.0F, 7));
+  EXPECT_EQ(late.error, nullptr);
+  EXPECT_EQ(late.result, PushResult::Dropped);
+  EXPECT_EQ(late.reason, "round 0 of table 'w' is over");
+  EXPECT_EQ(count(Count::PushesDropped), 1U);
+  EXPECT_EQ(first_value(1, 1), -1.0F);
+}
+
+TEST_F(ServerCoreTest, ParametersOfARoundMustAgree) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  push(push_job(0, 0, 1.0F));
+  PushJob other = push_job(1, 0, 1.0F);
+  other.params.learning_rate = 0.5F;
+  const PushAnswer refused = push(std::move(other));
+  ASSERT_NE(refused.error, nullptr);
+  EXPECT_EQ(refused.error->code, ErrorCode::InvalidArgument);
+  EXPECT_THAT(refused.error->message, HasSubstr("worker 1 has (learning rate 0.5"));
+  EXPECT_EQ(push(push_job(1, 0, 1.0F)).result, PushResult::Applied) << "a refused push changed nothing";
+}
+
+TEST_F(ServerCoreTest, ALostWorkerIsNamedToThoseWhoWaitForItsRound) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  EXPECT_EQ(core_->heard(sender(1), 77), nullptr);
+  push(push_job(0, 0, 1.0F));
+  auto parked = pull_async(0, 1);
+  core_->disconnected(77);
+  const auto now = Clock::now();
+  core_->tick(now + kSilence / 2);
+  EXPECT_FALSE(ready(parked, std::chrono::milliseconds(1))) << "it may come back";
+  core_->heard(sender(0), 0);
+  core_->tick(now + kSilence * 2);
+  ASSERT_TRUE(ready(parked, std::chrono::milliseconds(1)));
+  const PullAnswer answer = parked.get();
+  EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
+  EXPECT_THAT(answer.error->message, HasSubstr("worker 1 (10.0.0.1:4000) lost: its connection closed 0.4 s "
+                                               "ago; round 0 of table 'w' waits for it"));
+}
+
+TEST_F(ServerCoreTest, ASilentWorkerIsNamedAndALateOneIsNotCalledLost) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  push(push_job(0, 0, 1.0F));
+  auto silent = pull_async(0, 1);
+  core_->tick(Clock::now() + kSilence * 3);
+  EXPECT_THAT(silent.get().error->message, HasSubstr("worker 1 (10.0.0.1:4000) lost: silent for 0."));
+  auto late = pull_async(0, 1, std::chrono::milliseconds(1));
+  core_->heard(sender(1), 0);
+  core_->tick(Clock::now() + std::chrono::milliseconds(2));
+  const PullAnswer answer = late.get();
+  EXPECT_EQ(answer.error->code, ErrorCode::DeadlineExceeded);
+  EXPECT_THAT(answer.error->message,
+              HasSubstr("worker 1 (10.0.0.1:4000) is late; round 0 of table 'w' waits for it"));
+}
+
+TEST_F(ServerCoreTest, AspGoesOnWithoutALostWorker) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  core_->heard(sender(1), 77);
+  core_->disconnected(77);
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    EXPECT_EQ(push(push_job(0, step, 1.0F)).error, nullptr);
+    EXPECT_EQ(first_value(0, step + 1), -static_cast<float>(step + 1));
+  }
+}
+
+TEST_F(ServerCoreTest, RoundsDoNotWaitForAWorkerThatLeft) {
+  start_core(3, Consistency::Bsp);
+  start_job();
+  push(push_job(0, 0, 1.0F));
+  push(push_job(1, 0, 1.0F));
+  auto parked = pull_async(0, 1);
+  EXPECT_FALSE(ready(parked, std::chrono::milliseconds(10)));
+  core_->leave(sender(2));
+  EXPECT_EQ(parked.get().pieces[0][0], -2.0F);
+  const PushAnswer refused = push(push_job(2, 1, 1.0F));
+  EXPECT_THAT(refused.error->message, HasSubstr("worker 2 has left and cannot push"));
+}
+
+TEST_F(ServerCoreTest, PullsWaitForInitialValuesAndSayWhoOwesThem) {
+  start_core(2, Consistency::Asp);
+  auto parked = pull_async(1, 0, std::chrono::milliseconds(1));
+  auto patient = pull_async(1, 0);
+  core_->tick(Clock::now() + std::chrono::milliseconds(5));
+  const PullAnswer answer = parked.get();
+  EXPECT_EQ(answer.error->code, ErrorCode::DeadlineExceeded);
+  EXPECT_THAT(answer.error->message,
+              HasSubstr("initial values are neither set nor restored; it is for worker 0 to do"));
+  EXPECT_THAT(push(push_job(1, 0, 1.0F)).error->message, HasSubstr("before the initial values"));
+  start_job();
+  EXPECT_EQ(patient.get().error, nullptr);
+}
+
+TEST_F(ServerCoreTest, StartNamesTablesWithoutValuesAndASecondStartIsRefused) {
+  start_core(2, Consistency::Bsp);
+  try {
+    core_->start(sender(0), 0);
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_THAT(e.message(), HasSubstr("no initial values for w"));
+  }
+  start_job();
+  EXPECT_NO_THROW(core_->start(sender(0), 0)) << "a retry of the same process";
+  EXPECT_THROW(core_->start(sender(1), 0), InvalidArgument);
+  auto done = std::make_shared<std::promise<ErrorPtr>>();
+  const std::vector<float> values(10);
+  core_->assign({sender(0), {{0, values}}, nullptr, [done](ErrorPtr e) { done->set_value(std::move(e)); }});
+  EXPECT_THAT(done->get_future().get()->message, HasSubstr("has its initial values already"));
+}
+
+TEST_F(ServerCoreTest, MessagesForAnotherInstanceOrIncarnationAreRefused) {
+  start_core(1, Consistency::Asp);
+  start_job();
+  PushJob old_instance = push_job(0, 0, 1.0F);
+  old_instance.sender.instance ^= 1;
+  const PushAnswer refused = push(std::move(old_instance));
+  EXPECT_EQ(refused.error->code, ErrorCode::Unavailable);
+  EXPECT_THAT(refused.error->message, HasSubstr("the server was started again and its state is gone"));
+  PushJob old_incarnation = push_job(0, 0, 1.0F);
+  old_incarnation.sender.incarnation = 0;
+  EXPECT_THAT(push(std::move(old_incarnation)).error->message,
+              HasSubstr("belongs to incarnation 0 of job 'job', which is at 1"));
+  EXPECT_EQ(count(Count::PushesApplied), 0U);
+  EXPECT_EQ(first_value(0, 0), 0.0F);
+}
+
+TEST_F(ServerCoreTest, AHigherIncarnationBeginsWithEmptyTables) {
+  start_core(1, Consistency::Asp);
+  start_job();
+  push(push_job(0, 0, 1.0F));
+  enter(0, 500, 2);
+  Sender next = sender(0);
+  next.incarnation = 2;
+  next.session = 500;
+  EXPECT_THROW(core_->fresh_tables(next), InvalidArgument);
+  core_->create_tables(next, set_);
+  EXPECT_FALSE(core_->started());
+  EXPECT_THROW(enter(0, 100, 1), Unavailable) << "the old incarnation cannot come back";
+}
+
+TEST_F(ServerCoreTest, ANewProcessOfAWorkerTakesItsPlace) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  push(push_job(1, 5, 1.0F));
+  enter(1, 900);
+  EXPECT_THAT(push(push_job(1, 6, 1.0F)).error->message,
+              HasSubstr("worker 1 was replaced by another process"));
+  PushJob again = push_job(1, 5, 1.0F);
+  again.sender.session = 900;
+  EXPECT_EQ(push(std::move(again)).result, PushResult::Applied) << "another process counts its own steps";
+}
+
+TEST_F(ServerCoreTest, BadRegistrationsAreRefusedWithTheReason) {
+  start_core(2, Consistency::Asp);
+  auto message = [&](const Registration& r) -> std::string {
+    try {
+      core_->enter(r);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message({"other", 1, 0, 2, 0, 1, 1, "a"}), HasSubstr("serves job 'job', not 'other'"));
+  EXPECT_THAT(message({"job", 1, 0, 3, 0, 1, 1, "a"}), HasSubstr("counts 3 workers, job 'job' has 2"));
+  EXPECT_THAT(message({"job", 1, 2, 2, 0, 1, 1, "a"}), HasSubstr("there is no worker 2 in a job of 2"));
+  EXPECT_THAT(message({"job", 1, 0, 2, 1, 2, 1, "a"}),
+              HasSubstr("takes this for server 1 of 2, but it is server 0 of 1"));
+  EXPECT_EQ(message({"job", 1, kObserver, 2, 0, 1, 1, "a"}), "accepted");
+}
+
+TEST_F(ServerCoreTest, WorkersMustDeclareTheSameTables) {
+  start_core(2, Consistency::Asp);
+  EXPECT_NO_THROW(core_->create_tables(sender(1), set_));
+  TableSet other = set_;
+  other.optimizer.momentum = 0.5F;
+  EXPECT_THROW(core_->create_tables(sender(1), other), InvalidArgument);
+}
+
+TEST_F(ServerCoreTest, BadPartsAreRefusedAndNothingIsHalfApplied) {
+  start_core(1, Consistency::Asp);
+  start_job();
+  auto refused = [&](auto change) {
+    PushJob job = push_job(0, 0, 1.0F);
+    change(job);
+    const PushAnswer answer = push(std::move(job));
+    return answer.error ? answer.error->message : "accepted";
+  };
+  EXPECT_THAT(refused([](PushJob& j) { j.dense[0].values = j.dense[0].values.first(9); }),
+              HasSubstr("holds 10 elements, got 9"));
+  EXPECT_THAT(refused([](PushJob& j) { j.dense[0].table = 1; }), HasSubstr("holds no dense table 1"));
+  EXPECT_THAT(refused([](PushJob& j) { j.dense.push_back(j.dense[0]); }),
+              HasSubstr("table 'w' occurs twice in a push"));
+  EXPECT_THAT(refused([](PushJob& j) { j.sparse[0].dim = 3; }), HasSubstr("its rows have 2 elements, not 3"));
+  EXPECT_EQ(first_value(0, 0), 0.0F);
+  EXPECT_EQ(push(push_job(0, 0, 1.0F)).result, PushResult::Applied);
+  EXPECT_EQ(count(Count::RequestsRefused), 4U);
+}
+
+TEST_F(ServerCoreTest, CutWaitsForExactlyTheStepAndNamesTheLate) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  push(push_job(0, 0, 1.0F));
+  try {
+    core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::milliseconds(20)));
+    FAIL();
+  } catch (const DeadlineExceeded& e) {
+    EXPECT_THAT(e.message(), HasSubstr("checkpoint of step 1"));
+    EXPECT_THAT(e.message(), HasSubstr("worker 1 (10.0.0.1:4000)"));
+  }
+  push(push_job(1, 0, 1.0F));
+  push(push_job(1, 1, 5.0F));
+  const auto cut = core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(5)));
+  EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F));
+  push(push_job(0, 1, 1.0F));
+  EXPECT_EQ(first_value(0, 2), -8.0F);
+  EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F)) << "the cut does not move";
+  EXPECT_THROW(core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(5))), InvalidArgument);
+}
+
+TEST_F(ServerCoreTest, CountersReachTheMetrics) {
+  start_core(1, Consistency::Asp);
+  start_job();
+  MetricsRegistry registry;
+  ServerCounters::publish(core_->counters(), registry, 4);
+  push(push_job(0, 0, 1.0F));
+  push(push_job(0, 0, 1.0F));
+  const std::string text = registry.render();
+  EXPECT_THAT(text, HasSubstr("braid_ps_pushes_total{result=\"applied\",server=\"4\"} 1"));
+  EXPECT_THAT(text, HasSubstr("braid_ps_pushes_total{result=\"duplicate\",server=\"4\"} 1"));
+}
+
+}  // namespace
+}  // namespace braid::ps

@@ -1,0 +1,84 @@
+#include "ps/wire.h"
+
+#include <gtest/gtest.h>
+
+namespace braid::ps {
+namespace {
+
+const Sender kSender{11, 12, 13, 14, -1};
+
+void expect_sender(const Sender& s) {
+  EXPECT_EQ(s.job, 11U);
+  EXPECT_EQ(s.incarnation, 12U);
+  EXPECT_EQ(s.instance, 13U);
+  EXPECT_EQ(s.session, 14U);
+  EXPECT_EQ(s.worker, -1);
+}
+
+TEST(PsWireTest, PushSurvives) {
+  const PushHead head{kSender, 17, 3, 64, {0.5F, 0.25F, 17}, {{0, 1, 100}, {4, 1, 7}}, {{2, 16, 9}}};
+  const PushHead back = decode_push(encode(head));
+  expect_sender(back.sender);
+  EXPECT_EQ(back.step, 17U);
+  EXPECT_EQ(back.sequence, 3U);
+  EXPECT_EQ(back.examples, 64U);
+  EXPECT_EQ(back.params.learning_rate, 0.5F);
+  EXPECT_EQ(back.params.grad_scale, 0.25F);
+  EXPECT_EQ(back.params.step, 17U);
+  ASSERT_EQ(back.dense.size(), 2U);
+  EXPECT_EQ(back.dense[1].table, 4U);
+  EXPECT_EQ(back.sparse[0].width, 16U);
+  EXPECT_EQ(key_bytes(back.sparse), 72U);
+  EXPECT_EQ(value_bytes(back.dense) + value_bytes(back.sparse), 4U * (107 + 144));
+}
+
+TEST(PsWireTest, PullAndReplySurvive) {
+  const PullHead back = decode_pull(encode(PullHead{kSender, 5, 250, false, {{1, 1, 10}}, {}}));
+  expect_sender(back.sender);
+  EXPECT_EQ(back.min_version, 5U);
+  EXPECT_EQ(back.timeout_ms, 250U);
+  EXPECT_FALSE(back.insert);
+  expect_sender(decode_heartbeat(encode(kSender)));
+  const ReplyHead good = decode_reply(encode(ReplyHead{nullptr, PushResult::Dropped, "late", 9}));
+  EXPECT_EQ(good.error, nullptr);
+  EXPECT_EQ(good.result, PushResult::Dropped);
+  EXPECT_EQ(good.reason, "late");
+  EXPECT_EQ(good.version, 9U);
+  const ReplyHead bad =
+      decode_reply(encode(ReplyHead{make_error(ErrorCode::Unavailable, "gone"), {}, {}, 0}));
+  ASSERT_NE(bad.error, nullptr);
+  EXPECT_EQ(bad.error->code, ErrorCode::Unavailable);
+  EXPECT_EQ(bad.error->message, "gone");
+}
+
+TEST(PsWireTest, EveryCutAndEveryExtraByteIsDamage) {
+  const Meta whole = encode(PushHead{kSender, 1, 0, 0, {}, {{0, 1, 10}}, {{0, 4, 2}}});
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_THROW(decode_push(std::span(whole).first(size)), DataLoss) << size;
+  Meta longer = whole;
+  longer.push_back(std::byte{0});
+  EXPECT_THROW(decode_push(longer), DataLoss);
+}
+
+TEST(PsWireTest, AbsurdCountsAreDamage) {
+  EXPECT_THROW(decode_push(encode(PushHead{kSender, 1, 0, 0, {}, {{0, 1, std::uint64_t{1} << 62}}, {}})),
+               DataLoss);
+  EXPECT_THROW(decode_push(encode(PushHead{kSender, 1, 0, 0, {}, {}, {{0, 0, 1}}})), DataLoss);
+}
+
+TEST(PsWireTest, PartsOfAPushLieOneAfterAnother) {
+  const PushHead head{kSender, 1, 0, 0, {}, {{0, 1, 3}}, {{0, 2, 2}, {1, 1, 1}}};
+  std::vector<std::byte> payload(key_bytes(head.sparse) + value_bytes(head.dense) + value_bytes(head.sparse));
+  std::vector<DensePart> dense;
+  std::vector<SparsePart> sparse;
+  locate(head, payload.data(), dense, sparse);
+  auto offset = [&](const void* p) { return static_cast<const std::byte*>(p) - payload.data(); };
+  EXPECT_EQ(offset(sparse[0].keys.data()), 0);
+  EXPECT_EQ(offset(sparse[1].keys.data()), 16);
+  EXPECT_EQ(offset(dense[0].values.data()), 24);
+  EXPECT_EQ(offset(sparse[0].rows), 36);
+  EXPECT_EQ(offset(sparse[1].rows), 52);
+}
+
+}  // namespace
+}  // namespace braid::ps
