@@ -310,11 +310,12 @@ std::vector<std::byte> ShardReader::read(const std::string& name) const {
 }
 
 void ShardReader::verify() const {
-  std::vector<std::byte> buffer(kBlockBytes);
+  std::vector<std::byte> buffer;
   for (const IndexedEntry& e : impl_->indexed)
     for (std::size_t block = 0; block < e.block_crcs.size(); ++block) {
-      const std::uint64_t left = e.entry.bytes - block * kBlockBytes;
-      impl_->read_block(e, block, std::span(buffer).first(std::min<std::uint64_t>(kBlockBytes, left)));
+      const std::size_t bytes = std::min<std::uint64_t>(kBlockBytes, e.entry.bytes - block * kBlockBytes);
+      if (buffer.size() < bytes) buffer.resize(bytes);
+      impl_->read_block(e, block, std::span(buffer).first(bytes));
     }
 }
 

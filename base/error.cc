@@ -4,15 +4,24 @@ namespace braid {
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::InvalidArgument: return "InvalidArgument";
-    case ErrorCode::Unavailable: return "Unavailable";
-    case ErrorCode::DeadlineExceeded: return "DeadlineExceeded";
-    case ErrorCode::OutOfMemory: return "OutOfMemory";
-    case ErrorCode::DeviceError: return "DeviceError";
-    case ErrorCode::DataLoss: return "DataLoss";
-    case ErrorCode::Internal: return "Internal";
-    case ErrorCode::Cancelled: return "Cancelled";
-    case ErrorCode::OutOfRange: return "OutOfRange";
+    case ErrorCode::InvalidArgument:
+      return "InvalidArgument";
+    case ErrorCode::Unavailable:
+      return "Unavailable";
+    case ErrorCode::DeadlineExceeded:
+      return "DeadlineExceeded";
+    case ErrorCode::OutOfMemory:
+      return "OutOfMemory";
+    case ErrorCode::DeviceError:
+      return "DeviceError";
+    case ErrorCode::DataLoss:
+      return "DataLoss";
+    case ErrorCode::Internal:
+      return "Internal";
+    case ErrorCode::Cancelled:
+      return "Cancelled";
+    case ErrorCode::OutOfRange:
+      return "OutOfRange";
   }
   return "Unknown";
 }
@@ -42,15 +51,24 @@ void throw_error(const ErrorRecord& record) { throw_error(record.code, record.me
 
 void throw_error(ErrorCode code, std::string message) {
   switch (code) {
-    case ErrorCode::InvalidArgument: throw InvalidArgument(std::move(message));
-    case ErrorCode::Unavailable: throw Unavailable(std::move(message));
-    case ErrorCode::DeadlineExceeded: throw DeadlineExceeded(std::move(message));
-    case ErrorCode::OutOfMemory: throw OutOfMemory(std::move(message));
-    case ErrorCode::DeviceError: throw DeviceError(std::move(message));
-    case ErrorCode::DataLoss: throw DataLoss(std::move(message));
-    case ErrorCode::Cancelled: throw Cancelled(std::move(message));
-    case ErrorCode::OutOfRange: throw OutOfRange(std::move(message));
-    case ErrorCode::Internal: break;
+    case ErrorCode::InvalidArgument:
+      throw InvalidArgument(std::move(message));
+    case ErrorCode::Unavailable:
+      throw Unavailable(std::move(message));
+    case ErrorCode::DeadlineExceeded:
+      throw DeadlineExceeded(std::move(message));
+    case ErrorCode::OutOfMemory:
+      throw OutOfMemory(std::move(message));
+    case ErrorCode::DeviceError:
+      throw DeviceError(std::move(message));
+    case ErrorCode::DataLoss:
+      throw DataLoss(std::move(message));
+    case ErrorCode::Cancelled:
+      throw Cancelled(std::move(message));
+    case ErrorCode::OutOfRange:
+      throw OutOfRange(std::move(message));
+    case ErrorCode::Internal:
+      break;
   }
   throw Internal(std::move(message));
 }
@@ -58,11 +76,14 @@ void throw_error(ErrorCode code, std::string message) {
 int exit_code_for(ErrorCode code) {
   switch (code) {
     case ErrorCode::InvalidArgument:
-    case ErrorCode::DataLoss: return kExitBadInput;
+    case ErrorCode::DataLoss:
+      return kExitBadInput;
     case ErrorCode::Unavailable:
     case ErrorCode::DeadlineExceeded:
-    case ErrorCode::DeviceError: return kExitPeerLost;
-    default: return kExitFailed;
+    case ErrorCode::DeviceError:
+      return kExitPeerLost;
+    default:
+      return kExitFailed;
   }
 }
 
