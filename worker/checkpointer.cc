@@ -1,5 +1,7 @@
 #include "worker/checkpointer.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/log.h"
 

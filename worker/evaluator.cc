@@ -1,6 +1,7 @@
 #include "worker/evaluator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/import/import.h"

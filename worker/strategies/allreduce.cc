@@ -78,57 +78,54 @@ class AllReduceStrategy : public Strategy {
     }
     return static_cast<std::uint64_t>(first);
   }
-}
 
-  void finish_steps(const WaitContext& wait) override {
-  peers_.communicator->barrier(wait);
-}
-void abort() override { peers_.communicator->abort(); }
-float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
+  void finish_steps(const WaitContext& wait) override { peers_.communicator->barrier(wait); }
+  void abort() override { peers_.communicator->abort(); }
+  float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
 
-private:
-NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
-  node.op = &OpRegistry::global().require(op);
-  node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
-  if (previous != kNoNode) node.control_inputs.push_back(previous);
-  return previous = graph.add(std::move(node));
-}
+ private:
+  NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
+    node.op = &OpRegistry::global().require(op);
+    node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
+    if (previous != kNoNode) node.control_inputs.push_back(previous);
+    return previous = graph.add(std::move(node));
+  }
 
-VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
-  Node node;
-  node.name = graph.unique_name("all_gather/" + gradient.variable.name);
-  node.inputs = {gradient.slices->indices, gradient.slices->values};
-  const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
-  gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
-  return gradient;
-}
+  VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
+    Node node;
+    node.name = graph.unique_name("all_gather/" + gradient.variable.name);
+    node.inputs = {gradient.slices->indices, gradient.slices->values};
+    const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
+    gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
+    return gradient;
+  }
 
-static ValueRef stop_vote(Graph& graph) {
-  Node vote;
-  vote.name = graph.unique_name("all_reduce/stop_vote");
-  vote.op = &OpRegistry::global().require("braid.StopVote");
-  return {graph.add(std::move(vote)), 0};
-}
+  static ValueRef stop_vote(Graph& graph) {
+    Node vote;
+    vote.name = graph.unique_name("all_reduce/stop_vote");
+    vote.op = &OpRegistry::global().require("braid.StopVote");
+    return {graph.add(std::move(vote)), 0};
+  }
 
-ValueRef mean_over_ranks(Graph& graph, ValueRef sum) {
-  Node scale;
-  scale.name = graph.unique_name("all_reduce/loss_scale");
-  scale.op = &OpRegistry::global().require("Const");
-  scale.attrs = {{"dtype", DType::Float32},
-                 {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}};
-  const NodeId scale_id = graph.add(std::move(scale));
-  Node mean;
-  mean.name = graph.unique_name("all_reduce/loss");
-  mean.op = &OpRegistry::global().require("Mul");
-  mean.attrs = {{"T", DType::Float32}};
-  mean.inputs = {sum, {scale_id, 0}};
-  return {graph.add(std::move(mean)), 0};
-}
+  ValueRef mean_over_ranks(Graph& graph, ValueRef sum) {
+    Node scale;
+    scale.name = graph.unique_name("all_reduce/loss_scale");
+    scale.op = &OpRegistry::global().require("Const");
+    scale.attrs = {{"dtype", DType::Float32},
+                   {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}};
+    const NodeId scale_id = graph.add(std::move(scale));
+    Node mean;
+    mean.name = graph.unique_name("all_reduce/loss");
+    mean.op = &OpRegistry::global().require("Mul");
+    mean.attrs = {{"T", DType::Float32}};
+    mean.inputs = {sum, {scale_id, 0}};
+    return {graph.add(std::move(mean)), 0};
+  }
 
-Runtime& runtime_;
-Peers peers_;
-OptimizerSpec optimizer_;
-std::int64_t bucket_bytes_;
+  Runtime& runtime_;
+  Peers peers_;
+  OptimizerSpec optimizer_;
+  std::int64_t bucket_bytes_;
 };
 
 }  // namespace

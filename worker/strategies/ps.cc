@@ -63,9 +63,7 @@ class PsStrategy : public Strategy {
     servers.create_tables(tables_, wait);
     if (peers_.leader()) {
       if (restored) {
-        servers.restore(restored->directory.string(), wait);
-      } else if (tables_.dense.empty()) {
-        servers.start(wait);
+        servers.restore(restored->directory, wait);
       } else {
         for (const auto& table : tables_.dense)
           servers.set_dense(table.name, value_of(table.name).data<float>(), wait);
@@ -82,12 +80,12 @@ class PsStrategy : public Strategy {
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
                                      const WaitContext& wait) override {
-    return peers_.servers->checkpoint(directory.string(), step, wait);
+    return peers_.servers->checkpoint(directory, step, wait);
   }
   bool saves_local_variables() const override { return false; }
   void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
   void shut_down(const WaitContext& wait) override {
-    if (peers_.leader()) peers_.servers->shutdown_servers(wait);
+    if (peers_.leader()) peers_.servers->shutdown(wait);
   }
   float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
 
