@@ -1,13 +1,15 @@
-// Collective operations among the ranks of one group. Implementations: local (threads of a process), ring (Asio TCP),
-// mpi (Open MPI), nccl. One conformance suite, tests/comm/communicator_conformance.h, runs on all of them.
+// Collective operations among the ranks of one group. Implementations: local (threads of a process), ring
+// (Asio TCP), mpi (Open MPI), nccl. One conformance suite, tests/comm/communicator_conformance.h, runs on all
+// of them.
 //
-// All ranks call the same operations in the same order with the same counts and types; `stream` orders the work
-// (host streams: the call returns when it is done). Sums are made in an order that depends on (size, count) only, so a
-// repeated call gives the same bits. A peer that does not answer before the deadline is named: "rank 2 (10.0.0.7:4001)".
-// After any throw the communicator is broken: every later call throws Unavailable; make a new one.
-// Thread rule: one thread at a time, except abort(), which any thread may call.
+// All ranks call the same operations in the same order with the same counts and types; `stream` orders the
+// work (host streams: the call returns when it is done). Sums are made in an order that depends on (size,
+// count) only, so a repeated call gives the same bits. A peer that does not answer before the deadline is
+// named: "rank 2 (10.0.0.7:4001)". After any throw the communicator is broken: every later call throws
+// Unavailable; make a new one. Thread rule: one thread at a time, except abort(), which any thread may call.
 //
-// Throws (all operations): DeadlineExceeded, Cancelled, Unavailable (a peer is gone), InvalidArgument (bad count or type).
+// Throws (all operations): DeadlineExceeded, Cancelled, Unavailable (a peer is gone), InvalidArgument (bad
+// count or type).
 #pragma once
 
 #include <cstdint>
@@ -31,28 +33,31 @@ class Communicator {
   /// "local", "ring", "mpi", "nccl".
   virtual std::string_view backend() const = 0;
 
-  /// output[i] = op over ranks of input[i]; `input` may equal `output`. Types: float32, float64, int32, int64.
+  /// output[i] = op over ranks of input[i]; `input` may equal `output`. Types: float32, float64, int32,
+  /// int64.
   virtual void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
                           StreamRef stream, const WaitContext& wait) = 0;
-  /// output[i] = op over ranks of input[rank * count_per_rank + i]; input has size() * count_per_rank elements.
-  virtual void reduce_scatter(const void* input, void* output, std::int64_t count_per_rank, DType dtype, ReduceOp op,
-                              StreamRef stream, const WaitContext& wait) = 0;
+  /// output[i] = op over ranks of input[rank * count_per_rank + i]; input has size() * count_per_rank
+  /// elements.
+  virtual void reduce_scatter(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
+                              ReduceOp op, StreamRef stream, const WaitContext& wait) = 0;
   /// output = the inputs of rank 0, 1, ... one after another; output has size() * count_per_rank elements.
-  virtual void all_gather(const void* input, void* output, std::int64_t count_per_rank, DType dtype, StreamRef stream,
-                          const WaitContext& wait) = 0;
+  virtual void all_gather(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
+                          StreamRef stream, const WaitContext& wait) = 0;
   /// `data` of `root` replaces `data` everywhere.
   virtual void broadcast(void* data, std::int64_t count, DType dtype, int root, StreamRef stream,
                          const WaitContext& wait) = 0;
   /// Block r of `input` goes to rank r, which finds it as block rank() of its `output`.
-  virtual void all_to_all(const void* input, void* output, std::int64_t count_per_rank, DType dtype, StreamRef stream,
-                          const WaitContext& wait) = 0;
+  virtual void all_to_all(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
+                          StreamRef stream, const WaitContext& wait) = 0;
   virtual void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
                     const WaitContext& wait) = 0;
   virtual void recv(void* data, std::int64_t count, DType dtype, int source, StreamRef stream,
                     const WaitContext& wait) = 0;
   virtual void barrier(const WaitContext& wait) = 0;
 
-  /// Makes pending and later operations of this rank fail with Unavailable soon. Safe from any thread; idempotent.
+  /// Makes pending and later operations of this rank fail with Unavailable soon. Safe from any thread;
+  /// idempotent.
   virtual void abort() = 0;
 };
 

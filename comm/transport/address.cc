@@ -1,10 +1,6 @@
 #include "comm/transport/address.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
 #include <charconv>
@@ -41,35 +37,6 @@ Address parse_address(const std::string& text) {
     throw bad_address(text, "expected a port from 0 to 65535 after the last ':'");
   if (address.host.empty()) throw bad_address(text, "expected a host before the port");
   return address;
-}
-
-std::string endpoint_name(const boost::asio::generic::stream_protocol::endpoint& endpoint) {
-  char host[INET6_ADDRSTRLEN] = "?";
-  switch (endpoint.protocol().family()) {
-    case AF_INET: {
-      auto* address = reinterpret_cast<const sockaddr_in*>(endpoint.data());
-      inet_ntop(AF_INET, &address->sin_addr, host, sizeof(host));
-      return fmt::format("{}:{}", host, ntohs(address->sin_port));
-    }
-    case AF_INET6: {
-      auto* address = reinterpret_cast<const sockaddr_in6*>(endpoint.data());
-      inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof(host));
-      return fmt::format("[{}]:{}", host, ntohs(address->sin6_port));
-    }
-    default: {
-      auto* address = reinterpret_cast<const sockaddr_un*>(endpoint.data());
-      auto path_bytes = endpoint.size() - offsetof(sockaddr_un, sun_path);
-      return "unix:" + std::string(address->sun_path, strnlen(address->sun_path, path_bytes));
-    }
-  }
-}
-
-void configure_socket(boost::asio::generic::stream_protocol::socket& socket) {
-  // Refused options cost speed, not correctness, so failures are not errors.
-  int one = 1;
-  auto handle = socket.native_handle();
-  setsockopt(handle, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-  setsockopt(handle, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 }
 
 }  // namespace braid::comm

@@ -5,6 +5,8 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 
+#include "comm/transport/endpoint.h"
+
 namespace braid::comm {
 
 Connector::Connector(std::shared_ptr<boost::asio::io_context> context, Address address,
@@ -41,7 +43,7 @@ void Connector::try_next(std::string last_error) {
   socket_->async_connect(endpoint, [self = shared_from_this()](boost::system::error_code error) {
     if (!self->done_) return;
     if (error) return self->try_next(error.message());
-    configure_socket(*self->socket_);
+    configure_socket(self->socket_->native_handle());
     self->finish(std::move(self->socket_), {});
   });
 }

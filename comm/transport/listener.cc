@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/transport/address.h"
+#include "comm/transport/endpoint.h"
 
 namespace braid::comm {
 namespace {

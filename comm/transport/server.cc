@@ -6,8 +6,8 @@
 #include <map>
 
 #include "base/log.h"
-#include "comm/transport/address.h"
 #include "comm/transport/connection.h"
+#include "comm/transport/endpoint.h"
 #include "comm/transport/io_thread.h"
 #include "comm/transport/listener.h"
 
@@ -217,7 +217,7 @@ class TransportServerImpl final : public TransportServer {
 
   static void open_session(const std::shared_ptr<ServerCore>& core, Listener::Context context,
                            Listener::Socket socket) {
-    configure_socket(socket);
+    configure_socket(socket.native_handle());
     boost::system::error_code gone;
     auto remote = socket.remote_endpoint(gone);
     if (gone) return;

@@ -48,6 +48,7 @@ class TlsContext {
   /// Throws: InvalidArgument naming the file that cannot be used and why.
   explicit TlsContext(const TlsOptions& options);
   ~TlsContext();
+  /// The stream may outlive the context; `socket` stays the caller's.
   std::unique_ptr<Stream> make_stream(int socket, bool server) const;
 
  private:

@@ -66,8 +66,9 @@ struct BioMethod {
 
 class TlsStream final : public Stream {
  public:
-  TlsStream(SSL* ssl, int socket, BIO_METHOD* method) : ssl_(ssl), record_(kRecordBytes) {
-    BIO* bio = BIO_new(method);
+  TlsStream(SSL* ssl, int socket, std::shared_ptr<const BioMethod> method)
+      : method_(std::move(method)), ssl_(ssl), record_(kRecordBytes) {
+    BIO* bio = BIO_new(method_->method);
     BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));
     SSL_set_bio(ssl_, bio, bio);
   }
@@ -156,6 +157,7 @@ class TlsStream final : public Stream {
     }
   }
 
+  const std::shared_ptr<const BioMethod> method_;  // used until SSL_free
   SSL* ssl_;
   std::vector<std::byte> record_;
   std::size_t end_ = 0;  // bytes of record_ that are taken and not yet written
@@ -165,7 +167,7 @@ class TlsStream final : public Stream {
 
 struct TlsContext::Impl {
   SSL_CTX* context = SSL_CTX_new(TLS_method());
-  BioMethod bio;
+  std::shared_ptr<const BioMethod> bio = std::make_shared<BioMethod>();
   ~Impl() { SSL_CTX_free(context); }
 };
 
@@ -192,7 +194,7 @@ std::unique_ptr<Stream> TlsContext::make_stream(int socket, bool server) const {
   SSL* ssl = SSL_new(impl_->context);
   if (!ssl) throw Internal("[transport] " + openssl_error());
   server ? SSL_set_accept_state(ssl) : SSL_set_connect_state(ssl);
-  return std::make_unique<TlsStream>(ssl, socket, impl_->bio.method);
+  return std::make_unique<TlsStream>(ssl, socket, impl_->bio);
 }
 
 std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options) {

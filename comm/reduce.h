@@ -1,0 +1,28 @@
+// Elementwise reduction of host arrays, shared by the communicators that do it themselves, and the checks of
+// arguments that all of them make alike. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "comm/communicator.h"
+
+namespace braid::comm {
+
+/// output[i] = a[i] op b[i]; integer sums wrap around; Max and Min of a NaN and a number are a NaN.
+/// REQUIRES: a type that check_reduction accepts; output is a, or b, or overlaps neither.
+void reduce_pair(void* output, const void* a, const void* b, std::int64_t count, DType dtype, ReduceOp op);
+
+/// Throws: InvalidArgument "[ring] all_reduce: ..." when the count is negative, a pointer is null though
+/// there are elements, or the type has no size.
+void check_buffer(std::string_view backend, std::string_view operation, const void* data, std::int64_t count,
+                  DType dtype);
+/// Throws: InvalidArgument when the type cannot be reduced.
+void check_reduction(std::string_view backend, std::string_view operation, DType dtype);
+void check_rank(std::string_view backend, std::string_view operation, std::string_view role, int rank,
+                int size);
+/// Host memory only. Throws: InvalidArgument for a CUDA stream.
+void check_host_stream(std::string_view backend, std::string_view operation, StreamRef stream);
+
+}  // namespace braid::comm

@@ -1,0 +1,78 @@
+// What a rendezvous host knows, for all scopes, with waits that end in a callback and so hold no thread.
+// Thread rule: safe from any thread. Callbacks run once, on the thread that ends the wait, without the
+// store's lock.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "comm/rendezvous/rendezvous.h"
+
+namespace braid::comm {
+
+class RendezvousStore {
+ public:
+  using Value = std::vector<std::byte>;
+  using Ticket = std::uint64_t;
+  using GetDone = std::function<void(ErrorPtr, Value)>;
+  using BarrierDone = std::function<void(ErrorPtr)>;
+
+  /// All but the const members: Throws Unavailable when the job is already in a newer generation. A scope of
+  /// a newer generation ends the older ones of the same job: their waits fail, their values go.
+  void set(const RendezvousScope& scope, const std::string& key, Value value);
+  /// A wait that is over at once has called `done` before this returns, and has no ticket.
+  std::optional<Ticket> get(const RendezvousScope& scope, const std::string& key, GetDone done);
+  /// `round` counts the barriers of this name that the caller has been through: a repeated request for a
+  /// barrier that is over succeeds. Throws: InvalidArgument (rank, or a size that differs from the others').
+  std::optional<Ticket> barrier(const RendezvousScope& scope, const std::string& name, std::uint64_t round,
+                                int rank, int size, BarrierDone done);
+  /// Ends a wait without its callback. A rank leaves its barrier by this. No effect when it is over.
+  void cancel(Ticket ticket);
+  /// Ranks that are not in the barrier.
+  std::vector<int> missing(const RendezvousScope& scope, const std::string& name, int size);
+
+  void add_member(const RendezvousScope& scope, const Member& member);
+  void heartbeat(const RendezvousScope& scope, const std::string& name);
+  std::vector<MemberStatus> members(const RendezvousScope& scope);
+  void post_progress(const RendezvousScope& scope, const RankProgress& progress);
+  std::vector<RankProgress> progress(const RendezvousScope& scope);
+
+  /// Fails all waits with Unavailable.
+  void fail_waits(const std::string& text);
+
+ private:
+  struct Waiter {
+    std::string key;
+    GetDone done;
+  };
+  struct Barrier {
+    std::uint64_t round = 0;
+    int size = 0;
+    std::map<int, std::map<Ticket, BarrierDone>> arrived;  // by rank; a repeated request has a second ticket
+  };
+  struct Generation {
+    std::uint64_t number = 0;
+    std::map<std::string, Value> values;
+    std::map<Ticket, Waiter> waiters;
+    std::map<std::string, Barrier> barriers;
+    std::map<std::string, std::pair<Member, WaitContext::Clock::time_point>> members;
+    std::map<int, RankProgress> progress;
+  };
+  using Callbacks = std::vector<std::function<void()>>;
+
+  Generation& enter(const RendezvousScope& scope, Callbacks& ended);
+  static void end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended);
+
+  std::mutex mutex_;
+  std::map<std::string, Generation> jobs_;  // guarded by mutex_; the newest generation of each job
+  Ticket next_ticket_ = 1;                  // guarded by mutex_
+};
+
+}  // namespace braid::comm

@@ -1,0 +1,202 @@
+#include "comm/ring/connect_mesh.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid::comm {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x474e4952;  // "RING"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::chrono::milliseconds kConnectRetry{50};
+constexpr std::chrono::seconds kHelloTime{5};  // a stranger that says nothing holds up the others no longer
+
+/// What each side of a new connection says first. Little-endian, as all machines that this runs on.
+struct Hello {
+  std::uint32_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::uint32_t channel = 0;  // 0: data, 1: control
+  std::uint32_t reserved = 0;
+  std::uint64_t group = 0;  // a number that rank 0 drew for this communicator
+};
+
+std::span<std::byte> bytes_of(Hello& hello) { return std::as_writable_bytes(std::span(&hello, 1)); }
+
+std::string advertised(const RingOptions& options, int port) {
+  auto host = options.advertise_host;
+  if (host.empty()) host = options.listen.substr(0, options.listen.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") {
+    std::array<char, 256> name{};
+    gethostname(name.data(), name.size() - 1);
+    host = name.data();
+  }
+  return fmt::format("{}:{}", host, port);
+}
+
+class MeshBuilder {
+ public:
+  MeshBuilder(const RingOptions& options, Rendezvous& rendezvous, const WaitContext& wait)
+      : options_(options),
+        rendezvous_(rendezvous),
+        wait_(wait),
+        tls_(make_tls_context(options.tls)),
+        peers_(static_cast<std::size_t>(options.size)) {}
+
+  std::vector<PeerSockets> build() {
+    auto listener = listen_on(options_.listen);
+    exchange_addresses(advertised(options_, listener.port));
+    for (int peer = 0; peer < options_.rank; ++peer)
+      for (std::uint32_t channel : {0, 1}) connect_to(peer, channel);
+    for (int missing = 2 * (options_.size - 1 - options_.rank); missing > 0;)
+      if (accept_from(listener.fd.get())) --missing;
+    return std::move(peers_);
+  }
+
+ private:
+  std::string me() const { return fmt::format("[ring] rank {}", options_.rank); }
+
+  void exchange_addresses(const std::string& own) {
+    auto key = [&](int rank) { return fmt::format("{}/{}/address", options_.name, rank); };
+    auto group_key = options_.name + "/group";
+    if (options_.rank == 0) {
+      std::random_device random;
+      group_ = (static_cast<std::uint64_t>(random()) << 32) | random();
+      rendezvous_.set_text(group_key, std::to_string(group_), wait_);
+    }
+    rendezvous_.set_text(key(options_.rank), own, wait_);
+    addresses_.resize(peers_.size());
+    std::vector<int> missing;
+    auto wait = wait_;
+    for (int rank = 0; rank < options_.size; ++rank) {
+      try {
+        addresses_[rank] = rendezvous_.get_text(key(rank), wait);
+        peers_[rank].name = fmt::format("rank {} ({})", rank, addresses_[rank]);
+      } catch (const DeadlineExceeded&) {
+        missing.push_back(rank);
+        wait =
+            WaitContext::with_timeout(std::chrono::milliseconds(100), wait_.stop);  // who else is not there?
+      }
+    }
+    if (!missing.empty())
+      throw DeadlineExceeded(fmt::format("{}: {} did not come to the rendezvous at {} before the deadline",
+                                         me(), rank_list(missing), rendezvous_.address()));
+    group_ = std::stoull(rendezvous_.get_text(group_key, wait_));
+  }
+
+  Hello hello(std::uint32_t channel) const {
+    Hello hello;
+    hello.rank = options_.rank;
+    hello.size = options_.size;
+    hello.channel = channel;
+    hello.group = group_;
+    return hello;
+  }
+
+  StreamSocket wrap(Fd fd, bool server) const {
+    auto handle = fd.get();
+    return {std::move(fd), tls_ ? tls_->make_stream(handle, server) : make_plain_stream(handle)};
+  }
+
+  void connect_to(int peer, std::uint32_t channel) {
+    auto what = fmt::format("{}: {} did not accept the connection", me(), peers_[peer].name);
+    std::string reason;
+    for (;;) {
+      if (auto fd = connect_once(addresses_[peer], wait_, what, reason)) {
+        auto socket = wrap(std::move(*fd), false);
+        handshake(socket, wait_, what);
+        auto mine = hello(channel);
+        write_exactly(socket, bytes_of(mine), wait_, what);
+        Hello theirs;
+        read_exactly(socket, bytes_of(theirs), wait_, what);
+        if (auto wrong = objection(theirs, peer); !wrong.empty())
+          throw Unavailable(fmt::format("{}: {}: {}", me(), peers_[peer].name, wrong));
+        (channel == 0 ? peers_[peer].data : peers_[peer].control) = std::move(socket);
+        return;
+      }
+      wait_.check(fmt::format("{}: {}", what, reason));
+      std::this_thread::sleep_for(kConnectRetry);
+    }
+  }
+
+  bool accept_from(int listener) {
+    auto fd = accept_one(listener, wait_);
+    if (!fd)
+      throw DeadlineExceeded(fmt::format("{}: {} did not connect before the deadline", me(), absent()));
+    auto socket = wrap(std::move(*fd), true);
+    auto what = me() + ": a new connection";
+    try {
+      auto limit = wait_.at_most(kHelloTime);
+      handshake(socket, limit, what);
+      Hello theirs;
+      read_exactly(socket, bytes_of(theirs), limit, what);
+      auto wrong = objection(theirs, theirs.rank);
+      auto& peer = peers_[wrong.empty() ? theirs.rank : options_.rank];
+      auto& slot = theirs.channel == 0 ? peer.data : peer.control;
+      if (wrong.empty() && slot.stream) wrong = "it is connected already";
+      if (!wrong.empty()) {
+        log_warning("{}: a connection was refused: {}", me(), wrong);
+        return false;
+      }
+      auto mine = hello(theirs.channel);
+      write_exactly(socket, bytes_of(mine), limit, what);
+      slot = std::move(socket);
+      return true;
+    } catch (const Cancelled&) {
+      throw;
+    } catch (const Error& error) {
+      log_warning("{}", error.message());
+      return false;
+    }
+  }
+
+  /// What is wrong with the hello of a peer that should be `rank`, or nothing.
+  std::string objection(const Hello& hello, int rank) const {
+    if (hello.magic != kMagic) return fmt::format("not a rank: magic {:#010x}", hello.magic);
+    if (hello.version != kVersion)
+      return fmt::format("it speaks version {}, not {}", hello.version, kVersion);
+    if (hello.group != group_) return "it belongs to another communicator";
+    if (hello.size != options_.size)
+      return fmt::format("it knows {} ranks, not {}", hello.size, options_.size);
+    if (hello.rank != rank || rank < 0 || rank >= options_.size || rank == options_.rank || hello.channel > 1)
+      return fmt::format("it calls itself rank {}", hello.rank);
+    return {};
+  }
+
+  std::string absent() const {
+    std::string names;
+    for (auto rank = static_cast<std::size_t>(options_.rank) + 1; rank < peers_.size(); ++rank)
+      if (!peers_[rank].data.stream || !peers_[rank].control.stream)
+        names += (names.empty() ? "" : ", ") + peers_[rank].name;
+    return names;
+  }
+
+  const RingOptions& options_;
+  Rendezvous& rendezvous_;
+  const WaitContext& wait_;
+  const std::shared_ptr<const TlsContext> tls_;
+  std::vector<PeerSockets> peers_;
+  std::vector<std::string> addresses_;
+  std::uint64_t group_ = 0;
+};
+
+}  // namespace
+
+std::vector<PeerSockets> connect_mesh(const RingOptions& options, Rendezvous& rendezvous,
+                                      const WaitContext& wait) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
+    throw InvalidArgument(fmt::format("[ring] rank {} of {}", options.rank, options.size));
+  return MeshBuilder(options, rendezvous, wait).build();
+}
+
+}  // namespace braid::comm

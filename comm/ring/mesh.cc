@@ -1,0 +1,317 @@
+#include "comm/ring/mesh.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "base/log.h"
+
+namespace braid::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAnswerTime{300};  // for those who are in the operation to say for whom they wait
+constexpr milliseconds kLastWords{200};   // between the end of a data socket and that of its control socket
+constexpr std::size_t kMaxMove =
+    256 << 10;  // per call: what was received is reduced while it is in the cache
+
+void signal_event(int fd) {
+  std::uint64_t one = 1;
+  [[maybe_unused]] auto written = write(fd, &one, sizeof(one));
+}
+
+void clear_event(int fd) {
+  std::uint64_t count;
+  [[maybe_unused]] auto got = read(fd, &count, sizeof(count));
+}
+
+}  // namespace
+
+static_assert(sizeof(OperationHeader) == 32, "no padding travels");
+
+std::string_view operation_name(Operation operation) {
+  switch (operation) {
+    case Operation::AllReduce:
+      return "all_reduce";
+    case Operation::ReduceScatter:
+      return "reduce_scatter";
+    case Operation::AllGather:
+      return "all_gather";
+    case Operation::Broadcast:
+      return "broadcast";
+    case Operation::AllToAll:
+      return "all_to_all";
+    case Operation::SendRecv:
+      return "send/recv";
+    case Operation::Barrier:
+      return "barrier";
+  }
+  return "unknown operation";
+}
+
+std::string OperationHeader::text() const {
+  return fmt::format("{} #{} of {} {} ({})", operation_name(operation), sequence, count,
+                     dtype_name(static_cast<DType>(dtype)), argument);
+}
+
+Mesh::Mesh(int rank, std::vector<PeerSockets> peers)
+    : rank_(rank), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  for (auto& sockets : peers) {
+    peers_.emplace_back();
+    peers_.back().sockets = std::move(sockets);
+  }
+}
+
+Mesh::~Mesh() = default;
+
+void Mesh::abort() {
+  aborted_ = true;
+  signal_event(wake_.get());
+}
+
+void Mesh::throw_if_broken() const {
+  if (broken_)
+    throw Unavailable(fmt::format("[ring] rank {}: the communicator is broken: {}", rank_, broken_->message));
+}
+
+std::string Mesh::place() const {
+  return current_.sequence == 0 ? fmt::format("[ring] rank {}: {}", rank_, operation_name(current_.operation))
+                                : fmt::format("[ring] rank {}: {} #{}", rank_,
+                                              operation_name(current_.operation), current_.sequence);
+}
+
+void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitContext& wait) {
+  throw_if_broken();
+  header.sequence = header.operation == Operation::SendRecv ? 0 : ++collectives_;
+  current_ = header;
+  motions_.clear();
+  for (auto* flow : flows) motions_.push_back({flow, header, sizeof(OperationHeader), false, std::nullopt});
+
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
+  if (wait.stop.stop_possible()) on_stop.emplace(wait.stop, [fd = wake_.get()] { signal_event(fd); });
+
+  for (;;) {
+    if (aborted_) fail(ErrorCode::Unavailable, rank_, "aborted");
+    if (wait.stopped()) fail(ErrorCode::Cancelled, rank_, "cancelled");
+    bool moved = false, all = true;
+    for (auto& motion : motions_) {
+      moved |= pump(motion);
+      all &= finished(motion);
+    }
+    if (all) {
+      motions_.clear();
+      return;
+    }
+    if (wait.expired()) expire();
+    if (!moved) wait_for_events(wait);
+  }
+}
+
+bool Mesh::finished(const Motion& motion) {
+  if (motion.header_left > 0 || !motion.flow->done()) return false;
+  return motion.flow->direction() == Flow::Direction::Receive || motion.flushed;
+}
+
+bool Mesh::pump(Motion& motion) {
+  if (motion.blocked || finished(motion)) return false;
+  bool sending = motion.flow->direction() == Flow::Direction::Send;
+  auto& peer = peers_[motion.flow->peer()];
+  auto& stream = *peer.sockets.data.stream;
+  auto window = motion.flow->window();
+  window = window.first(std::min(window.size(), kMaxMove));
+  std::array<iovec, 2> pieces;
+  std::size_t used = 0;
+  if (motion.header_left > 0) {
+    auto* start = reinterpret_cast<std::byte*>(&motion.header) + sizeof(OperationHeader) - motion.header_left;
+    pieces[used++] = {start, motion.header_left};
+  }
+  // The receiver looks at the header before the first byte goes to the destination.
+  if (!window.empty() && (sending || motion.header_left == 0))
+    pieces[used++] = {window.data(), window.size()};
+  IoStatus status;
+  if (used > 0) {
+    status = sending ? stream.write({pieces.data(), used}) : stream.read({pieces.data(), used});
+  } else if (sending && motion.flow->done()) {
+    status = stream.flush();
+    motion.flushed = !status.wait && !status.ended;
+  } else {
+    return false;  // waits for another flow
+  }
+  motion.blocked = status.wait;
+  auto bytes = status.bytes;
+  if (motion.header_left > 0 && bytes > 0) {
+    auto part = std::min(bytes, motion.header_left);
+    motion.header_left -= part;
+    bytes -= part;
+    if (!sending && motion.header_left == 0 && motion.header != current_)
+      fail(ErrorCode::InvalidArgument, motion.flow->peer(),
+           fmt::format("{} calls {} and rank {} calls {}", peer.sockets.name, motion.header.text(), rank_,
+                       current_.text()));
+  }
+  if (bytes > 0) motion.flow->moved(bytes);
+  if (status.ended) lost(motion.flow->peer(), status.error);
+  return status.bytes > 0 || motion.flushed;
+}
+
+void Mesh::wait_for_events(const WaitContext& wait) {
+  std::vector<pollfd> entries;
+  std::vector<Motion*> waiting;
+  entries.push_back({wake_.get(), POLLIN, 0});
+  for (int peer = 0; peer < size(); ++peer) {
+    bool readable = peer != rank_ && !peers_[peer].control_ended;
+    entries.push_back({readable ? peers_[peer].sockets.control.fd.get() : -1, POLLIN, 0});
+  }
+  for (auto& motion : motions_) {
+    if (!motion.blocked) continue;
+    auto events = *motion.blocked == Readiness::Read ? POLLIN : POLLOUT;
+    entries.push_back({peers_[motion.flow->peer()].sockets.data.fd.get(), static_cast<short>(events), 0});
+    waiting.push_back(&motion);
+  }
+  auto left = std::chrono::ceil<milliseconds>(wait.remaining());
+  auto timeout = static_cast<int>(std::min<milliseconds>(left, std::chrono::hours(1)).count());
+  if (poll(entries.data(), entries.size(), timeout) <= 0) return;
+  if (entries[0].revents) clear_event(wake_.get());
+  auto first_motion = static_cast<std::size_t>(size()) + 1;
+  for (std::size_t i = 0; i < waiting.size(); ++i)
+    if (entries[first_motion + i].revents) waiting[i]->blocked.reset();
+  // Notices come first: they say why a data socket has ended.
+  for (int peer = 0; peer < size(); ++peer)
+    if (entries[static_cast<std::size_t>(peer) + 1].revents) read_notices(peer);
+}
+
+void Mesh::read_notices(int index) {
+  auto& peer = peers_[index];
+  IoStatus status;
+  std::optional<Notice> notice;
+  try {
+    peer.notices.read(*peer.sockets.control.stream, status);
+    while ((notice = peer.notices.next())) take_notice(index, *notice);
+  } catch (const DataLoss& error) {
+    lost(index, error.message());
+  }
+  if (!status.ended) return;
+  peer.control_ended = true;
+  peer.end_reason = status.error.empty() ? "its connection was closed" : status.error;
+  // A rank that has done its part may leave; only one that is still needed is lost.
+  for (auto& motion : motions_)
+    if (motion.flow->peer() == index && !finished(motion) &&
+        motion.flow->direction() == Flow::Direction::Send)
+      lost(index, peer.end_reason);
+  for (auto& motion : motions_)
+    if (motion.flow->peer() == index && !finished(motion)) motion.blocked.reset();  // data may still be there
+}
+
+void Mesh::take_notice(int index, const Notice& notice) {
+  auto& peer = peers_[index];
+  if (notice.kind == Notice::Kind::Waiting) {
+    peer.waits_for = notice.rank;
+    if (!expiring_) expire();
+    return;
+  }
+  fail(notice.code, notice.rank, notice.text);
+}
+
+void Mesh::lost(int index, const std::string& reason) {
+  auto& peer = peers_[index];
+  if (!peer.control_ended) {  // perhaps it says why
+    auto limit = WaitContext::with_timeout(kLastWords);
+    while (!peer.control_ended && !limit.expired()) poll_notices(milliseconds(10));
+  }
+  auto text = !reason.empty()           ? reason
+              : peer.end_reason.empty() ? "its connection was closed"
+                                        : peer.end_reason;
+  fail(ErrorCode::Unavailable, index, fmt::format("{} is gone: {}", peer.sockets.name, text));
+}
+
+void Mesh::poll_notices(milliseconds limit) {
+  std::vector<pollfd> entries;
+  for (int peer = 0; peer < size(); ++peer) {
+    bool readable = peer != rank_ && !peers_[peer].control_ended;
+    entries.push_back({readable ? peers_[peer].sockets.control.fd.get() : -1, POLLIN, 0});
+  }
+  if (poll(entries.data(), entries.size(), static_cast<int>(limit.count())) <= 0) return;
+  for (int peer = 0; peer < size(); ++peer)
+    if (entries[static_cast<std::size_t>(peer)].revents) read_notices(peer);
+}
+
+int Mesh::waited_for() const {
+  for (auto direction : {Flow::Direction::Receive, Flow::Direction::Send})
+    for (auto& motion : motions_)
+      if (motion.flow->direction() == direction && !finished(motion)) return motion.flow->peer();
+  return rank_;
+}
+
+int Mesh::end_of_chain(int first) const {
+  std::set<int> seen{rank_};
+  int rank = first;
+  while (peers_[rank].waits_for) {
+    auto next = *peers_[rank].waits_for;
+    // In a circle everybody answers and nobody is missing: the ranks have different deadlines, or are slow.
+    if (next < 0 || next >= size() || !seen.insert(rank).second || next == rank_) return first;
+    rank = next;
+  }
+  return rank;
+}
+
+void Mesh::expire() {
+  expiring_ = true;
+  auto first = waited_for();
+  Notice notice;
+  notice.rank = first;
+  tell_all(notice);
+  auto limit = WaitContext::with_timeout(kAnswerTime);
+  while (!limit.expired()) poll_notices(milliseconds(20));
+  auto blamed = end_of_chain(first);
+  if (peers_[blamed].control_ended) lost(blamed, peers_[blamed].end_reason);
+  fail(ErrorCode::DeadlineExceeded, blamed,
+       fmt::format("{} did not take part before the deadline", peers_[blamed].sockets.name));
+}
+
+void Mesh::fail(ErrorCode code, int blamed, const std::string& text) {
+  break_down(code, blamed,
+             blamed == rank_ ? fmt::format("{} gave up: {}", peers_[rank_].sockets.name, text) : text);
+  throw_error(code, fmt::format("{}: {}", place(), text));
+}
+
+void Mesh::give_up(ErrorCode code, const std::string& text) {
+  if (broken_) return;
+  break_down(code, rank_, fmt::format("{} gave up: {}", peers_[rank_].sockets.name, text));
+}
+
+void Mesh::break_down(ErrorCode code, int blamed, const std::string& text) {
+  broken_ = make_error(code, text);
+  Notice notice;
+  notice.kind = Notice::Kind::Failed;
+  notice.code = code == ErrorCode::DeadlineExceeded || code == ErrorCode::InvalidArgument
+                    ? code
+                    : ErrorCode::Unavailable;
+  notice.rank = blamed;
+  notice.text = text;
+  tell_all(notice);
+  motions_.clear();
+  for (auto& peer : peers_) {
+    peer.sockets.data = {};
+    peer.sockets.control = {};
+  }
+}
+
+void Mesh::tell_all(const Notice& notice) {
+  auto bytes = encode_notice(notice);
+  for (int index = 0; index < size(); ++index) {
+    auto& peer = peers_[index];
+    if (index == rank_ || peer.control_ended || !peer.sockets.control.stream) continue;
+    // A notice is far smaller than a socket's buffer; a peer whose buffer is full cannot be helped.
+    iovec piece{bytes.data(), bytes.size()};
+    peer.sockets.control.stream->write({&piece, 1});
+  }
+}
+
+}  // namespace braid::comm

@@ -1,0 +1,184 @@
+#include "comm/ring/socket.h"
+
+#include <fmt/core.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "base/error.h"
+#include "comm/transport/address.h"
+
+namespace braid::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kStopPoll{20};  // a stop request is noticed within this time
+
+std::string errno_text(int code) { return std::system_category().message(code); }
+
+struct AddressList {
+  addrinfo* first = nullptr;
+  ~AddressList() {
+    if (first) freeaddrinfo(first);
+  }
+};
+
+/// The reason why the name cannot be looked up, or empty.
+std::string look_up(const Address& address, bool passive, AddressList& list) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  auto code = getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &list.first);
+  return code == 0 ? "" : gai_strerror(code);
+}
+
+int milliseconds_left(const WaitContext& wait) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(wait.remaining());
+  return static_cast<int>(std::min<std::chrono::milliseconds>(left, kStopPoll).count());
+}
+
+void set_tcp_options(int fd) {
+  int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
+Address tcp_address(const std::string& text) {
+  auto address = parse_address(text);
+  if (address.is_unix) throw InvalidArgument(fmt::format("[ring] address '{}': expected host:port", text));
+  return address;
+}
+
+void require(const IoStatus& status, const std::string& what) {
+  if (!status.ended) return;
+  throw Unavailable(fmt::format("{}: {}", what, status.error.empty() ? "connection closed" : status.error));
+}
+
+void wait_as_told(const StreamSocket& socket, const IoStatus& status, const WaitContext& wait,
+                  const std::string& what) {
+  if (status.wait)
+    wait_ready(socket.fd.get(), *status.wait == Readiness::Read ? POLLIN : POLLOUT, wait, what);
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void Fd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+ListenSocket listen_on(const std::string& listen) {
+  auto address = tcp_address(listen);
+  auto fail = [&](const std::string& reason) -> Unavailable {
+    return Unavailable(fmt::format("[ring] cannot listen on {}: {}", listen, reason));
+  };
+  AddressList list;
+  if (auto reason = look_up(address, true, list); !reason.empty()) throw fail(reason);
+  Fd fd(socket(list.first->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  int one = 1;
+  if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (fd.get() < 0 || bind(fd.get(), list.first->ai_addr, list.first->ai_addrlen) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0)
+    throw fail(errno_text(errno));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) throw fail(errno_text(errno));
+  auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                          : reinterpret_cast<sockaddr_in&>(bound).sin_port;
+  return {std::move(fd), ntohs(port)};
+}
+
+void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    if (poll(&entry, 1, milliseconds_left(wait)) > 0) return;
+    wait.check(what);
+  }
+}
+
+std::optional<Fd> accept_one(int listener, const WaitContext& wait) {
+  try {
+    for (;;) {
+      wait_ready(listener, POLLIN, wait, "[ring] accept");
+      Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (fd.get() < 0) continue;  // whoever it was is gone again
+      set_tcp_options(fd.get());
+      return fd;
+    }
+  } catch (const DeadlineExceeded&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,
+                               std::string& reason) {
+  AddressList list;
+  reason = look_up(tcp_address(address), false, list);
+  for (auto* entry = list.first; entry; entry = entry->ai_next) {
+    Fd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    int error = 0;
+    if (fd.get() < 0 || (connect(fd.get(), entry->ai_addr, entry->ai_addrlen) != 0 && errno != EINPROGRESS)) {
+      error = errno;
+    } else {
+      wait_ready(fd.get(), POLLOUT, wait, what);
+      socklen_t size = sizeof(error);
+      getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) {
+      set_tcp_options(fd.get());
+      return fd;
+    }
+    reason = errno_text(error);
+  }
+  return std::nullopt;
+}
+
+void handshake(StreamSocket& socket, const WaitContext& wait, const std::string& what) {
+  for (;;) {
+    auto status = socket.stream->handshake();
+    require(status, what);
+    if (!status.wait) return;
+    wait_as_told(socket, status, wait, what);
+  }
+}
+
+void write_exactly(StreamSocket& socket, std::span<const std::byte> bytes, const WaitContext& wait,
+                   const std::string& what) {
+  for (;;) {
+    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    auto status = bytes.empty() ? socket.stream->flush() : socket.stream->write({&piece, 1});
+    bytes = bytes.subspan(status.bytes);
+    require(status, what);
+    if (bytes.empty() && !status.wait) return;
+    wait_as_told(socket, status, wait, what);
+  }
+}
+
+void read_exactly(StreamSocket& socket, std::span<std::byte> bytes, const WaitContext& wait,
+                  const std::string& what) {
+  while (!bytes.empty()) {
+    iovec piece{bytes.data(), bytes.size()};
+    auto status = socket.stream->read({&piece, 1});
+    bytes = bytes.subspan(status.bytes);
+    if (bytes.empty()) return;
+    require(status, what);
+    wait_as_told(socket, status, wait, what);
+  }
+}
+
+}  // namespace braid::comm

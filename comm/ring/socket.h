@@ -1,0 +1,59 @@
+// Sockets of the ring: owned descriptors, and connecting, accepting and moving a few bytes with a deadline.
+// Thread rule: one object, one thread. `what` in a name is the beginning of an error's text.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/wait_context.h"
+#include "comm/transport/stream.h"
+
+namespace braid::comm {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd() { reset(); }
+  int get() const { return fd_; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A connected, non-blocking socket and the bytes that go over it.
+struct StreamSocket {
+  Fd fd;
+  std::unique_ptr<Stream> stream;
+};
+
+/// A listening, non-blocking socket. Throws: Unavailable with the address and the reason, InvalidArgument.
+struct ListenSocket {
+  Fd fd;
+  int port = 0;
+};
+ListenSocket listen_on(const std::string& listen);
+
+/// Waits until poll() reports `events` for the descriptor. Throws: DeadlineExceeded, Cancelled.
+void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what);
+
+/// Nothing when there is no connection to accept before the deadline of `wait`. Throws: Cancelled.
+std::optional<Fd> accept_one(int listener, const WaitContext& wait);
+/// The reason in `reason` when it is refused. Throws: DeadlineExceeded, Cancelled.
+std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,
+                               std::string& reason);
+
+/// Throws: DeadlineExceeded, Cancelled, Unavailable (the peer ended).
+void handshake(StreamSocket& socket, const WaitContext& wait, const std::string& what);
+void write_exactly(StreamSocket& socket, std::span<const std::byte> bytes, const WaitContext& wait,
+                   const std::string& what);
+void read_exactly(StreamSocket& socket, std::span<std::byte> bytes, const WaitContext& wait,
+                  const std::string& what);
+
+}  // namespace braid::comm
