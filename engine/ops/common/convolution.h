@@ -1,0 +1,35 @@
+// Two-dimensional convolutions, plain and depthwise, forward and backward: the kernels of Conv2D and its kin,
+// by oneDNN, float32. The batch is cut into blocks by shapes alone. Filters are reordered into the layout
+// that the primitive wants inside run, into scratch; images are used where they are (for NHWC that is also
+// the fastest layout). A filter's gradient is the sum of the blocks' parts in the order of the blocks.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/ops/common/window.h"
+#include "engine/ops/op.h"
+
+namespace braid {
+
+/// Filters are [kernel h, kernel w, in channels / groups, out channels], or for groups > 1 (depthwise)
+/// [kernel h, kernel w, groups, out channels / groups].
+struct Convolution {
+  std::int64_t batch = 0, groups = 1;
+  std::int64_t in_h = 0, in_w = 0, in_c = 0;
+  std::int64_t out_h = 0, out_w = 0, out_c = 0;
+  Window window;
+
+  double flops_an_image() const {
+    return 2.0 * static_cast<double>(out_h * out_w * out_c) *
+           static_cast<double>(window.h.kernel * window.w.kernel * in_c / groups);
+  }
+};
+
+/// Inputs: images, filter. Output: images.
+PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& conv);
+/// Inputs: (sizes), filter, gradient of the output. Output: gradient of the input.
+PreparedKernel prepare_convolution_backward_input(const PrepareContext& c, const Convolution& conv);
+/// Inputs: images, (sizes), gradient of the output. Output: gradient of the filter.
+PreparedKernel prepare_convolution_backward_filter(const PrepareContext& c, const Convolution& conv);
+
+}  // namespace braid

@@ -1,0 +1,280 @@
+// MaxPool(x), MaxPoolGrad(x, y, dy), AvgPool(x), AvgPoolGrad(sizes, dy): windows over images, attributes
+// ksize, strides, padding, explicit_paddings, data_format (engine/ops/common/window.h). Paddings never win a
+// maximum and do not count in a mean. A maximum's gradient goes to the first position that holds it, in
+// row-major order. float32 and float64. Inner loops run over channels; NCHW is seen as N * C images of one
+// channel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/window.h"
+
+namespace braid {
+namespace {
+
+struct Pooling {
+  std::int64_t images = 0, channels = 0;
+  std::int64_t in_h = 0, in_w = 0, out_h = 0, out_w = 0;
+  Window window;
+
+  std::int64_t in_image() const { return in_h * in_w * channels; }
+  std::int64_t out_image() const { return out_h * out_w * channels; }
+  std::int64_t taps() const { return window.h.kernel * window.w.kernel; }
+};
+
+/// Pooling of images of shape `in`; sizes may be unknown. `images` and `channels` are the tensor's own axes.
+Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail) {
+  Pooling p;
+  p.window = read_window(node.attrs, fail);
+  const ImageAxes& axes = p.window.axes;
+  const auto ksize = node.attrs.require<std::vector<std::int64_t>>("ksize");
+  if (ksize.size() != 4 || ksize[static_cast<std::size_t>(axes.n)] != 1 ||
+      ksize[static_cast<std::size_t>(axes.c)] != 1)
+    fail("attribute ksize must have 4 numbers, 1 for batch and channels");
+  p.window.h.kernel = ksize[static_cast<std::size_t>(axes.h)];
+  p.window.w.kernel = ksize[static_cast<std::size_t>(axes.w)];
+  if (p.window.h.kernel < 1 || p.window.w.kernel < 1) fail("attribute ksize must be at least 1");
+  for (WindowAxis* axis : {&p.window.h, &p.window.w})
+    if (axis->pad_before >= axis->kernel || axis->pad_after >= axis->kernel)
+      fail(fmt::format("a padding of {} hides a whole window of {}",
+                       std::max(axis->pad_before, axis->pad_after), axis->kernel));
+  p.images = in[axes.n];
+  p.channels = in[axes.c];
+  p.in_h = in[axes.h];
+  p.in_w = in[axes.w];
+  p.out_h = resolve_axis(p.window.h, p.window.padding, p.in_h, fail);
+  p.out_w = resolve_axis(p.window.w, p.window.padding, p.in_w, fail);
+  return p;
+}
+
+Shape output_shape(const Pooling& p) {
+  return image_shape(p.window.axes, p.images, p.out_h, p.out_w, p.channels);
+}
+
+Pooling prepared_pooling(const PrepareContext& c, const Shape& in) {
+  Pooling p = make_pooling(c.node, in, [&c](const std::string& message) { c.fail(message); });
+  if (p.window.axes.nchw()) {
+    p.images *= p.channels;
+    p.channels = 1;
+  }
+  return p;
+}
+
+/// The part of a window that lies inside the input.
+struct Span {
+  std::int64_t first, end;
+  Span(const WindowAxis& axis, std::int64_t out, std::int64_t in) {
+    const std::int64_t start = out * axis.stride - axis.pad_before;
+    first = std::max<std::int64_t>(start, 0);
+    end = std::min(start + axis.kernel, in);
+  }
+  std::int64_t size() const { return end - first; }
+};
+
+template <class T>
+BRAID_INLINE void raise_to(T* y, const T* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] > y[i] ? x[i] : y[i];
+}
+
+template <class T>
+BRAID_INLINE void add_to(T* y, const T* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+/// One row of one image's output. `x` is the image, `y` the row.
+template <class T, bool kMax>
+BRAID_VECTOR_CLONES void pool_row(const Pooling& p, std::int64_t row, const T* x, T* y) {
+  const std::int64_t n = p.channels;
+  const Span h(p.window.h, row, p.in_h);
+  for (std::int64_t column = 0; column < p.out_w; ++column, y += n) {
+    const Span w(p.window.w, column, p.in_w);
+    const T* first = x + (h.first * p.in_w + w.first) * n;
+    for (std::int64_t i = 0; i < n; ++i) y[i] = first[i];
+    for (std::int64_t r = h.first; r < h.end; ++r)
+      for (std::int64_t s = w.first + (r == h.first ? 1 : 0); s < w.end; ++s) {
+        const T* tap = x + (r * p.in_w + s) * n;
+        if constexpr (kMax)
+          raise_to(y, tap, n);
+        else
+          add_to(y, tap, n);
+      }
+    if constexpr (!kMax) {
+      const T count = static_cast<T>(h.size() * w.size());
+      for (std::int64_t i = 0; i < n; ++i) y[i] /= count;
+    }
+  }
+}
+
+constexpr std::int64_t kChannels = 256;  // channels that a search for maxima keeps track of at a time
+
+/// Adds dy to dx where x first reaches y, for one image and n <= kChannels channels of it.
+template <class T>
+BRAID_VECTOR_CLONES void max_backward(const Pooling& p, std::int64_t n, const T* x, const T* y, const T* dy,
+                                      T* dx) {
+  std::array<T, kChannels> left;  // the gradient that has not found its place
+  for (std::int64_t row = 0; row < p.out_h; ++row) {
+    const Span h(p.window.h, row, p.in_h);
+    for (std::int64_t column = 0; column < p.out_w; ++column) {
+      const Span w(p.window.w, column, p.in_w);
+      const std::int64_t out = (row * p.out_w + column) * p.channels;
+      for (std::int64_t i = 0; i < n; ++i) left[static_cast<std::size_t>(i)] = dy[out + i];
+      for (std::int64_t r = h.first; r < h.end; ++r)
+        for (std::int64_t s = w.first; s < w.end; ++s) {
+          const std::int64_t in = (r * p.in_w + s) * p.channels;
+          for (std::int64_t i = 0; i < n; ++i) {
+            const T rest = left[static_cast<std::size_t>(i)];
+            const T here = x[in + i] == y[out + i] ? rest : T{0};
+            dx[in + i] += here;
+            left[static_cast<std::size_t>(i)] = x[in + i] == y[out + i] ? T{0} : rest;
+          }
+        }
+    }
+  }
+}
+
+/// Adds dy / count to all positions of each window of one image.
+template <class T>
+BRAID_VECTOR_CLONES void average_backward(const Pooling& p, const T* dy, T* dx) {
+  const std::int64_t n = p.channels;
+  for (std::int64_t row = 0; row < p.out_h; ++row) {
+    const Span h(p.window.h, row, p.in_h);
+    for (std::int64_t column = 0; column < p.out_w; ++column, dy += n) {
+      const Span w(p.window.w, column, p.in_w);
+      const T count = static_cast<T>(h.size() * w.size());
+      for (std::int64_t r = h.first; r < h.end; ++r)
+        for (std::int64_t s = w.first; s < w.end; ++s) {
+          T* tap = dx + (r * p.in_w + s) * n;
+          for (std::int64_t i = 0; i < n; ++i) tap[i] += dy[i] / count;
+        }
+    }
+  }
+}
+
+void infer_forward(InferContext& c) {
+  require_floating(c, 0);
+  c.require_rank(0, 4);
+  const Shape in = c.shape(0).has_rank() ? c.shape(0) : Shape{-1, -1, -1, -1};
+  c.output(c.dtype(0), output_shape(make_pooling(c.node(), in, [&c](const std::string& m) { c.fail(m); })));
+}
+
+template <bool kMax>
+PreparedKernel prepare_forward(const PrepareContext& c) {
+  const Pooling p = prepared_pooling(c, c.inputs[0].shape);
+  const std::int64_t row = p.out_w * p.channels;
+  return with_float("MaxPool", c.inputs[0].dtype, [&]<class T>() {
+    return parallel_kernel(c, p.images * p.out_h, row_grain(row * p.taps()),
+                           [p, row](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+                             for (std::int64_t r = begin; r < end; ++r)
+                               pool_row<T, kMax>(p, r % p.out_h, a.in<T>(0) + r / p.out_h * p.in_image(),
+                                                 a.out<T>(0) + r * row);
+                           });
+  });
+}
+
+void infer_max_grad(InferContext& c) {
+  require_floating(c, 0);
+  c.require_rank(0, 4);
+  c.require_same_dtype(0, 1);
+  c.require_same_dtype(0, 2);
+  merged_shape(c, 1, 2);
+  infer_same_as_first(c);
+}
+
+PreparedKernel prepare_max_grad(const PrepareContext& c) {
+  const Pooling p = prepared_pooling(c, c.inputs[0].shape);
+  return with_float("MaxPoolGrad", c.inputs[0].dtype, [&]<class T>() {
+    return parallel_kernel(
+        c, p.images, row_grain(2 * p.out_image() * p.taps()),
+        [p](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+          std::fill(a.out<T>(0) + begin * p.in_image(), a.out<T>(0) + end * p.in_image(), T{});
+          for (std::int64_t image = begin; image < end; ++image)
+            for (std::int64_t first = 0; first < p.channels; first += kChannels) {
+              const std::int64_t in = image * p.in_image() + first, out = image * p.out_image() + first;
+              max_backward(p, std::min(kChannels, p.channels - first), a.in<T>(0) + in, a.in<T>(1) + out,
+                           a.in<T>(2) + out, a.out<T>(0) + in);
+            }
+        });
+  });
+}
+
+void infer_average_grad(InferContext& c) {
+  c.require_rank(0, 1);
+  require_dtype(c, 0, {DType::Int32, DType::Int64});
+  require_floating(c, 1);
+  c.output(c.dtype(1), c.value(0) ? Shape(tensor_to_int64s(*c.value(0))) : Shape{-1, -1, -1, -1});
+}
+
+PreparedKernel prepare_average_grad(const PrepareContext& c) {
+  const Pooling p = prepared_pooling(c, c.outputs[0].shape);
+  if (c.inputs[1].shape.elements() != p.images * p.out_image())
+    c.fail(fmt::format("the output's gradient has shape {}, images of shape {} do not give it",
+                       c.inputs[1].shape.to_string(), c.outputs[0].shape.to_string()));
+  return with_float("AvgPoolGrad", c.inputs[1].dtype, [&]<class T>() {
+    return parallel_kernel(
+        c, p.images, row_grain(p.out_image() * p.taps()),
+        [p](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+          std::fill(a.out<T>(0) + begin * p.in_image(), a.out<T>(0) + end * p.in_image(), T{});
+          for (std::int64_t image = begin; image < end; ++image)
+            average_backward(p, a.in<T>(1) + image * p.out_image(), a.out<T>(0) + image * p.in_image());
+        });
+  });
+}
+
+void max_gradient(GradContext& c) {
+  c.set_grad(0, c.op("MaxPoolGrad", {c.input(0), c.output(), c.grad()}, c.node().attrs));
+}
+
+void average_gradient(GradContext& c) {
+  const ValueRef sizes = c.op("Shape", {c.input(0)}, {{"out_type", DType::Int32}});
+  c.set_grad(0, c.op("AvgPoolGrad", {sizes, c.grad()}, c.node().attrs));
+}
+
+/// One operation for each position of each window.
+Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
+  const auto ksize = c.attr("ksize", std::vector<std::int64_t>{1, 1, 1, 1});
+  double taps = 1;
+  for (std::int64_t k : ksize) taps *= static_cast<double>(k);
+  const bool forward = c.inputs() == 1;
+  return {taps * known_elements(forward ? outputs[0].shape : c.shape(c.inputs() - 1)),
+          traffic_bytes(c, outputs)};
+}
+
+}  // namespace
+
+void register_pool2d(OpRegistry& registry) {
+  OpDef max{.name = "MaxPool",
+            .min_inputs = 1,
+            .max_inputs = 1,
+            .infer = infer_forward,
+            .gradient = max_gradient,
+            .cost = pool_cost,
+            .cpu = prepare_forward<true>};
+  OpDef average = max;
+  average.name = "AvgPool";
+  average.gradient = average_gradient;
+  average.cpu = prepare_forward<false>;
+  registry.add(std::move(max));
+  registry.add(std::move(average));
+  registry.add({.name = "MaxPoolGrad",
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .infer = infer_max_grad,
+                .no_gradient_reason = "second derivatives of max pooling are not supported",
+                .cost = pool_cost,
+                .cpu = prepare_max_grad});
+  registry.add(
+      {.name = "AvgPoolGrad",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = infer_average_grad,
+       .gradient = [](GradContext& c) { c.set_grad(1, c.op("AvgPool", {c.grad()}, c.node().attrs)); },
+       .cost = pool_cost,
+       .cpu = prepare_average_grad,
+       .shape_values = {0}});
+}
+
+}  // namespace braid

@@ -1,0 +1,61 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+Tensor f32_of(Shape shape, std::uint64_t seed) {
+  return converted(random_f64(std::move(shape), seed), DType::Float32);
+}
+
+/// The three ops of a family on one geometry; oneDNN knows float32 only.
+void add_family(OpCaseTable& table, const std::string& forward, const std::string& label, const Shape& in,
+                const Shape& filter, const Shape& out, const AttrMap& attrs) {
+  const auto sizes = [](const Shape& shape) {
+    Tensor t(DType::Int32, Shape{4});
+    for (int i = 0; i < 4; ++i)
+      t.data<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<int>(shape[i]);
+    return t;
+  };
+  const std::string prefix = forward == "Conv2D" ? forward : "DepthwiseConv2dNative";
+  table.add(forward, {.label = label, .inputs = {f32_of(in, 1), f32_of(filter, 2)}, .attrs = attrs});
+  table.add(prefix + "BackpropInput",
+            {.label = label, .inputs = {sizes(in), f32_of(filter, 2), f32_of(out, 3)}, .attrs = attrs});
+  table.add(prefix + "BackpropFilter",
+            {.label = label, .inputs = {f32_of(in, 1), sizes(filter), f32_of(out, 3)}, .attrs = attrs});
+}
+
+}  // namespace
+
+void cases_conv2d(OpCaseTable& table) {
+  const AttrMap same{{"padding", "SAME"}, {"strides", Ints{1, 1, 1, 1}}};
+  add_family(table, "Conv2D", "same", {2, 4, 4, 2}, {3, 3, 2, 3}, {2, 4, 4, 3}, same);
+  add_family(table, "Conv2D", "valid, strides", {1, 5, 6, 1}, {2, 3, 1, 2}, {1, 2, 2, 2},
+             {{"padding", "VALID"}, {"strides", Ints{1, 2, 3, 1}}});
+  add_family(table, "Conv2D", "explicit, dilated", {1, 4, 5, 2}, {2, 2, 2, 1}, {1, 5, 4, 1},
+             {{"padding", "EXPLICIT"},
+              {"explicit_paddings", Ints{0, 0, 2, 1, 0, 1, 0, 0}},
+              {"dilations", Ints{1, 2, 2, 1}}});
+  add_family(table, "Conv2D", "NCHW", {2, 2, 4, 3}, {3, 3, 2, 3}, {2, 3, 4, 3},
+             {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
+  add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
+  // Several blocks of images with a smaller last one; too many elements for differences.
+  table.add("Conv2D", {.label = "many blocks",
+                       .inputs = {f32_of({37, 14, 14, 16}, 4), f32_of({3, 3, 16, 20}, 5)},
+                       .attrs = same,
+                       .numeric_gradient = false});
+  table.add("Conv2DBackpropInput",
+            {.label = "many blocks",
+             .inputs = {axes({37, 14, 14, 16}), f32_of({3, 3, 16, 20}, 5), f32_of({37, 14, 14, 20}, 6)},
+             .attrs = same,
+             .numeric_gradient = false});
+  table.add("Conv2DBackpropFilter",
+            {.label = "many blocks",
+             .inputs = {f32_of({37, 14, 14, 16}, 4), axes({3, 3, 16, 20}), f32_of({37, 14, 14, 20}, 6)},
+             .attrs = same,
+             .numeric_gradient = false});
+}
+
+}  // namespace braid::testing
