@@ -167,11 +167,12 @@ Output GraphBuilder::gather(const Output& handle, const Output& indices) {
 Output GraphBuilder::reduce_mean(const Output& x, const std::vector<std::int64_t>& axes, bool keep_dims) {
   if (!axes.empty())
     return op("Mean", {x, constant(int32_vector(axes), "Mean/axes")}, {{"keep_dims", keep_dims}});
+  if (!keep_dims) return op("Mean", {reshape(x, {-1}), constant(int32_vector({0}), "Mean/axes")});
   // All axes of an input whose rank the builder does not know.
   const Output first = constant(Tensor::scalar<std::int32_t>(0), "Mean/first");
   const Output step = constant(Tensor::scalar<std::int32_t>(1), "Mean/step");
   const Output all = op("Range", {first, op("Rank", {x}, {}, "Mean/rank"), step}, {}, "Mean/axes");
-  return op("Mean", {x, all}, {{"keep_dims", keep_dims}});
+  return op("Mean", {x, all}, {{"keep_dims", true}});
 }
 
 Output GraphBuilder::dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out,

@@ -29,7 +29,7 @@ struct Output {
 };
 
 struct VariableOptions {
-  InitSpec init;
+  InitSpec init = {};
   bool trainable = true;
   bool sparse = false;  // an embedding table: rows are read by ResourceGather and updated by rows
 };

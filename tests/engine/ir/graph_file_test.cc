@@ -1,0 +1,122 @@
+// Compatibility of graph.proto with files that TensorFlow has written.
+#include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const fs::path kData = fs::path(BRAID_SOURCE_DIR) / "../shared/data";
+
+class GraphFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ =
+        fs::temp_directory_path() / (std::string("braid_") + info->name() + "_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / name, std::ios::binary) << content;
+    return folder_ / name;
+  }
+  static std::string error_of(const fs::path& file) {
+    try {
+      read_graph_file(file);
+    } catch (const InvalidArgument& error) {
+      return error.message();
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+};
+
+// A field number that we have wrong parses as an unknown field.
+bool has_unknown_fields(const google::protobuf::Message& message) {
+  const auto* reflection = message.GetReflection();
+  if (!reflection->GetUnknownFields(message).empty()) return true;
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      if (has_unknown_fields(reflection->GetMessage(message, field))) return true;
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+      if (has_unknown_fields(reflection->GetRepeatedMessage(message, field, i))) return true;
+    }
+  }
+  return false;
+}
+
+TEST_F(GraphFileTest, TensorFlowsBinaryAndTextFilesHoldTheSameNodes) {
+  if (!fs::exists(kData / "tf_graphs")) GTEST_SKIP() << "no data in " << kData;
+  int compared = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kData / "tf_graphs")) {
+    if (entry.path().filename() != "frozen_model.pb") continue;
+    const GraphDef binary = read_graph_file(entry.path());
+    const GraphDef text = read_graph_file(entry.path().parent_path() / "frozen_graph.pbtxt");
+    EXPECT_FALSE(has_unknown_fields(binary)) << entry.path();
+    ASSERT_EQ(binary.node_size(), text.node_size()) << entry.path();
+    for (int i = 0; i < binary.node_size(); ++i) {
+      EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(binary.node(i), text.node(i)))
+          << entry.path() << " node " << binary.node(i).name();
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 51);
+}
+
+TEST_F(GraphFileTest, ATrainingGraphLoads) {
+  const fs::path file = kData / "tf_training_graphs/dl4j_train_iris/train_iris.pbtxt";
+  if (!fs::exists(file)) GTEST_SKIP() << "no data in " << kData;
+  EXPECT_EQ(read_graph_file(file).node_size(), 480);
+}
+
+TEST_F(GraphFileTest, FilesRoundTripAndTheSameGraphGivesTheSameBytes) {
+  GraphDef graph;
+  NodeDef* node = graph.add_node();
+  node->set_name("x");
+  node->set_op("Placeholder");
+  for (const char* key : {"b", "a", "d", "c"}) (*node->mutable_attr())[key].set_i(1);
+  for (const char* name : {"g.pb", "g.pbtxt"}) {
+    write_graph_file(graph, folder_ / name);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(read_graph_file(folder_ / name), graph))
+        << name;
+    write_graph_file(graph, folder_ / "again.pb");
+  }
+  EXPECT_EQ(fs::file_size(folder_ / "again.pb"), fs::file_size(folder_ / "g.pb"));
+}
+
+TEST_F(GraphFileTest, ErrorsHaveFileAndLine) {
+  const fs::path bad_text = write("bad.pbtxt", "node {\n  name: \"x\"\n  opp: \"Relu\"\n}\n");
+  EXPECT_THAT(error_of(bad_text), HasSubstr(bad_text.string() + ":3:"));
+  EXPECT_THAT(error_of(bad_text), HasSubstr("opp"));
+  EXPECT_THAT(error_of(write("bad.pb", std::string("\x0a\xff\xff\x01\x02", 5))),
+              HasSubstr("neither a binary nor a text"));
+  EXPECT_THAT(error_of(write("empty.pb", "")), HasSubstr("is empty"));
+  EXPECT_THAT(error_of(folder_ / "absent.pb"), HasSubstr("absent.pb"));
+}
+
+TEST_F(GraphFileTest, ContentDecidesNotTheName) {
+  const fs::path file = write("text.pb", "# a comment\nnode { name: \"x\" op: \"NoOp\" }\n");
+  EXPECT_EQ(read_graph_file(file).node(0).name(), "x");
+}
+
+}  // namespace
+}  // namespace braid

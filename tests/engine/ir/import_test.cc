@@ -1,0 +1,206 @@
+#include "engine/import/import.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/import/check.h"
+#include "engine/import/nearest_name.h"
+#include "engine/ops/op.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Interpreter;
+
+GraphDef parse(const std::string& text) {
+  GraphDef graph;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &graph));
+  return graph;
+}
+
+const std::string kFloat = R"(attr { key: "dtype" value { type: DT_FLOAT } } )";
+
+std::string constant(const std::string& name, float value) {
+  return "node { name: '" + name + "' op: 'Const' " + kFloat +
+         "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: " +
+         std::to_string(value) + " } } } }\n";
+}
+
+std::string variable(const std::string& name) {
+  return "node { name: '" + name + "' op: 'VariableV2' " + kFloat +
+         "attr { key: 'shape' value { shape {} } } }\n";
+}
+
+// `inputs` separated by spaces.
+std::string node(const std::string& name, const std::string& op, const std::string& inputs,
+                 const std::string& rest = "") {
+  std::string text = "node { name: '" + name + "' op: '" + op + "' ";
+  std::istringstream stream(inputs);
+  for (std::string input; stream >> input;) text += "input: '" + input + "' ";
+  return text + rest + " }\n";
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    import_graph(parse(text), "file.pbtxt");
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+float run_scalar(Interpreter& interpreter, const std::string& fetch) {
+  return interpreter.run({}, {fetch})[0].data<float>()[0];
+}
+
+TEST(ImportTest, NodesMayStandInAnyOrder) {
+  const Graph graph = import_graph(
+      parse(node("y", "AddV2", "a:0 b ^go") + node("go", "NoOp", "") + constant("a", 1) + constant("b", 2)));
+  EXPECT_EQ(graph.node(graph.find("y")).control_inputs, std::vector<NodeId>{graph.find("go")});
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "y"), 3);
+}
+
+TEST(ImportTest, AllOffendingNodesAreNamedAtOnce) {
+  const std::string message =
+      error_of(constant("alpha", 1) + node("x", "FooBar", "alpha") + node("y", "Relu", "alpah") +
+               node("z", "AddV2", "alpha") + node("after_x", "Relu", "x") + constant("alpha", 2) +
+               node("w", "Relu", "alpha:one") + node("v", "Relu", "alpha:3"));
+  EXPECT_THAT(message, HasSubstr("file.pbtxt: 6 of 8 nodes cannot be loaded:"));
+  EXPECT_THAT(message, HasSubstr("\n  [FooBar] node 'x': the op is not supported"));
+  EXPECT_THAT(message, HasSubstr("\n  [Relu] node 'y': input 'alpah' does not exist; did you mean 'alpha'?"));
+  EXPECT_THAT(message, HasSubstr("\n  [AddV2] node 'z': expected 2 inputs, got 1"));
+  EXPECT_THAT(message, HasSubstr("\n  [Const] node 'alpha': another node has this name"));
+  EXPECT_THAT(message, HasSubstr("\n  [Relu] node 'w': input 'alpha:one' is not of the form"));
+  EXPECT_THAT(message,
+              HasSubstr("\n  [Relu] node 'v': input 'alpha:3' does not exist: 'alpha' has 1 outputs"));
+  EXPECT_EQ(message.find("after_x"), std::string::npos);
+}
+
+TEST(ImportTest, ACycleIsNamed) {
+  EXPECT_THAT(error_of(node("a", "Relu", "b") + node("b", "Relu", "a")),
+              HasSubstr("[Relu] node 'b': is on a cycle: 'b' -> 'a' -> 'b'"));
+}
+
+TEST(ImportTest, FunctionsAreRefusedWithTheirName) {
+  const std::string message = error_of(
+      "library { function { signature { name: 'my_function' } } }" + constant("a", 1) +
+      node("call", "my_function", "a") +
+      node("indirect", "PartitionedCall", "a", "attr { key: 'f' value { func { name: 'my_function' } } }"));
+  EXPECT_THAT(message, HasSubstr("node 'call': calls the function 'my_function'"));
+  EXPECT_THAT(message, HasSubstr("node 'indirect': attribute 'f': function 'my_function' is not supported"));
+}
+
+TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {
+  const GraphDef graph = parse(constant("a", 1) + node("y", "Relu", "a") + node("save", "SaveV9", "a"));
+  EXPECT_THROW(import_graph(graph), InvalidArgument);
+  const Graph loaded = import_graph(graph, "graph", {.roots = {"y:0"}});
+  EXPECT_EQ(loaded.size(), 2);
+  EXPECT_THROW(import_graph(graph, "graph", {.roots = {"nothing"}}), InvalidArgument);
+}
+
+TEST(ImportTest, AnnotationsBecomeFields) {
+  const Graph graph =
+      import_graph(parse(constant("a", 1) + node("y", "Relu", "a",
+                                                 "device: '/cpu:0' attr { key: '_stream_id' value { i: 3 } } "
+                                                 "attr { key: '_include_grad' value { b: false } } "
+                                                 "attr { key: '_class' value { list { s: 'loc:@a' } } } attr "
+                                                 "{ key: '_hint' value { func { name: 'x' } } }")));
+  const Node& y = graph.node(graph.find("y"));
+  EXPECT_EQ(y.stream, 3);
+  EXPECT_FALSE(y.include_grad);
+  EXPECT_EQ(y.colocate_with, graph.find("a"));
+  EXPECT_EQ(y.device, "/cpu:0");
+  EXPECT_THAT(
+      error_of(constant("a", 1) + node("y", "Relu", "a", "attr { key: '_stream_id' value { i: -2 } }")),
+      HasSubstr("attribute '_stream_id': -2 is not a stream"));
+}
+
+// ------------------------------------------------------------------------------------------------ reference
+// variables
+
+TEST(LowerVariablesTest, AVariableKeepsItsNameForItsValue) {
+  const Graph graph = import_graph(parse(variable("v") + node("y", "AddV2", "v v")));
+  const std::vector<VariableInfo> variables = list_variables(graph);
+  ASSERT_EQ(variables.size(), 1u);
+  EXPECT_EQ(variables[0].name, "v");
+  Interpreter interpreter(graph);
+  interpreter.variables()["v"] = Tensor::scalar<float>(4);
+  EXPECT_EQ(run_scalar(interpreter, "v"), 4);
+  EXPECT_EQ(run_scalar(interpreter, "y"), 8);
+}
+
+TEST(LowerVariablesTest, AnAssignmentsOutputIsTheNewValue) {
+  const Graph graph = import_graph(parse(variable("v") + constant("c", 5) + node("set", "Assign", "v c") +
+                                         node("more", "AssignAdd", "set c") + node("y", "Neg", "more")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "y"), -10);
+  EXPECT_EQ(interpreter.variables()["v"].data<float>()[0], 10);
+  EXPECT_EQ(run_scalar(interpreter, "more"), 10);
+  EXPECT_EQ(run_scalar(interpreter, "set"), 5);
+}
+
+TEST(LowerVariablesTest, ReadsPrecedeWritesUnlessAControlEdgeSaysOtherwise) {
+  const Graph graph = import_graph(
+      parse(variable("v") + constant("one", 1) + node("set", "AssignAdd", "v one") +
+            node("before", "Identity", "v") + node("after", "Identity", "v ^set") +
+            node("after_too", "Mul", "v one ^set") + node("all", "NoOp", "^before ^after ^after_too")));
+  Interpreter interpreter(graph);
+  const std::vector<Tensor> values = interpreter.run({}, {"before", "after", "after_too"});
+  EXPECT_EQ(values[0].data<float>()[0], 0);
+  EXPECT_EQ(values[1].data<float>()[0], 1);
+  EXPECT_EQ(values[2].data<float>()[0], 1);
+}
+
+TEST(LowerVariablesTest, OptimizersTakeTheHandlesOfVariableAndSlots) {
+  const ImportResult result = try_import_graph(parse(
+      variable("v") + variable("slot") + constant("lr", 0.5) + constant("g", 2) + constant("m", 0) +
+      node("sgd", "ApplyGradientDescent", "v lr g") + node("momentum", "ApplyMomentum", "v slot lr g m")));
+  for (const ImportProblem& problem : result.problems) {
+    EXPECT_THAT(problem.reason, HasSubstr("needs Resource")) << problem.node;  // not registered, but lowered
+  }
+  const NodeId sgd = result.graph.find("sgd");
+  if (sgd == kNoNode) GTEST_SKIP() << "ResourceApplyGradientDescent is not registered";
+  Interpreter interpreter(result.graph);
+  interpreter.run({}, {}, {"sgd"});
+  EXPECT_EQ(interpreter.variables()["v"].data<float>()[0], -1);
+}
+
+TEST(LowerVariablesTest, AFrozenVariableMayBeAssigned) {
+  const Graph graph = import_graph(
+      parse(constant("v", 7) + constant("c", 5) + node("set", "Assign", "v c") + node("y", "Neg", "set")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "y"), -5);
+  EXPECT_THAT(error_of(constant("v", 7) + constant("c", 5) + node("set", "AssignAdd", "v c")),
+              HasSubstr("[AssignAdd] node 'set': input 0 ('v') is not a variable"));
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// checks
+
+TEST(CheckTest, FindingsAreGroupedByOpAndReason) {
+  const GraphCheck check =
+      check_graph(parse(constant("a", 1) + node("x", "Foo", "a") + node("y", "Foo", "a") +
+                        node("z", "Bar", "a") + node("ok", "Relu", "a")));
+  ASSERT_EQ(check.findings.size(), 2u);
+  EXPECT_EQ(check.findings[0].op, "Foo");
+  EXPECT_THAT(check.findings[0].nodes, ElementsAre("x", "y"));
+  EXPECT_THAT(format_check(check, 1), HasSubstr("3 of 5 nodes cannot be loaded:"));
+  EXPECT_THAT(format_check(check, 1), HasSubstr("the op is not supported (x, ...)"));
+  EXPECT_TRUE(check_graph(parse(constant("a", 1))).ok());
+}
+
+TEST(NearestNameTest, FindsTheCloseOneAndOnlyThat) {
+  EXPECT_EQ(nearest_name("dense/kernal", {"dense/bias", "dense/kernel", "dense_1/kernel"}), "dense/kernel");
+  EXPECT_EQ(nearest_name("x", {"abc", "yz"}), "");
+  EXPECT_EQ(nearest_name("b", {"a", "b"}), "b");
+}
+
+}  // namespace
+}  // namespace braid
