@@ -127,16 +127,16 @@ TEST(HttpTest, AConnectionServesManyRequests) {
 }
 
 TEST(HttpTest, ASlowClientDoesNotBlockAnotherAndIsCutOff) {
-  HttpServer server("127.0.0.1:0", {.request_timeout = 300ms});
+  HttpServer server("127.0.0.1:0", {.request_timeout = 1s});
   server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok"}; });
   RawClient slow(server), silent(server);
   slow.send("GET /x HT");
   const auto before = Clock::now();
   for (int i = 0; i < 5; ++i) EXPECT_THAT(get(server, "/x"), ::testing::EndsWith("ok"));
-  EXPECT_LT(Clock::now() - before, 250ms);
+  EXPECT_LT(Clock::now() - before, 900ms);  // so while the slow one is still there
   EXPECT_EQ(slow.receive(), "");  // the end of the connection, not the five seconds of the client's patience
   EXPECT_EQ(silent.receive(), "");
-  EXPECT_LT(Clock::now() - before, 3s);
+  EXPECT_LT(Clock::now() - before, 4s);
 }
 
 TEST(HttpTest, AClientThatDoesNotReadIsCutOff) {
@@ -188,7 +188,7 @@ TEST(HttpTest, StopsWithoutDelayWhileConnectionsAreOpen) {
   kept.receive("ok.");
   const auto before = Clock::now();
   server.reset();
-  EXPECT_LT(Clock::now() - before, 500ms);
+  EXPECT_LT(Clock::now() - before, 900ms);  // less than the stop timeout
   EXPECT_EQ(idle.receive(), "");
   EXPECT_EQ(kept.receive(), "");
 }
