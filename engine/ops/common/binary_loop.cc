@@ -2,13 +2,14 @@
 
 namespace braid {
 
-PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops) {
+PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops, const Shape& a_shape,
+                              const Shape& b_shape) {
   const DType dtype = c.inputs[0].dtype;
   const BinaryLoop loop = loops.of(dtype);
   if (!loop) throw_no_kernel(c.node.op->name, dtype);
   const auto in_size = static_cast<std::int64_t>(dtype_size(dtype));
   const auto out_size = static_cast<std::int64_t>(dtype_size(c.outputs[0].dtype));
-  BroadcastPlan plan({&c.inputs[0].shape, &c.inputs[1].shape}, c.outputs[0].shape);
+  BroadcastPlan plan({&a_shape, &b_shape}, c.outputs[0].shape);
   const std::int64_t elements = plan.elements();
   return parallel_kernel(
       c, elements, kElementGrain,

@@ -80,6 +80,11 @@ constexpr BinaryLoops binary_bools() {
   return {.boolean = binary_loop<Op, bool>};
 }
 
-PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops);
+/// A kernel of inputs 0 and 1; `a` and `b` are the shapes under which they broadcast to output 0.
+PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops, const Shape& a,
+                              const Shape& b);
+inline PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops) {
+  return prepare_binary(c, loops, c.inputs[0].shape, c.inputs[1].shape);
+}
 
 }  // namespace braid

@@ -1,5 +1,7 @@
 #include "engine/ops/common/broadcast.h"
 
+#include "base/error.h"
+
 namespace braid {
 
 BroadcastPlan::BroadcastPlan(std::initializer_list<const Shape*> operands, const Shape& out) {
@@ -25,18 +27,20 @@ BroadcastPlan::BroadcastPlan(std::initializer_list<const Shape*> operands, const
     else
       axes_.push_back(next);
   }
+  if (axes_.size() > kMaxAxes)
+    throw InvalidArgument("cannot broadcast to " + out.to_string() + ": too many axes");
   if (axes_.empty()) axes_.push_back({1, {1, 1, 1}});
   std::reverse(axes_.begin(), axes_.end());
 }
 
-BroadcastPlan::Positions BroadcastPlan::positions_of(std::int64_t outer) const {
-  Positions positions{};
-  for (std::size_t a = axes_.size() - 1; a-- > 0;) {
-    const std::int64_t index = outer % axes_[a].size;
-    outer /= axes_[a].size;
-    for (std::size_t k = 0; k < positions.size(); ++k) positions[k] += index * axes_[a].strides[k];
+BroadcastPlan::Walk BroadcastPlan::walk_from(std::int64_t outer) const {
+  Walk walk{};
+  for (std::size_t a = axes_.size() - 1; a-- > 0; outer /= axes_[a].size) {
+    walk.index[a] = outer % axes_[a].size;
+    for (std::size_t k = 0; k < walk.positions.size(); ++k)
+      walk.positions[k] += walk.index[a] * axes_[a].strides[k];
   }
-  return positions;
+  return walk;
 }
 
 }  // namespace braid

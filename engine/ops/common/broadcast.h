@@ -17,9 +17,11 @@ namespace braid {
 class BroadcastPlan {
  public:
   static constexpr int kMaxOperands = 3;
+  static constexpr int kMaxAxes = 16;  // after joining
   using Positions = std::array<std::int64_t, kMaxOperands>;
 
-  /// REQUIRES: static shapes; the operands broadcast to `out`.
+  /// REQUIRES: static shapes; the operands broadcast to `out`. Throws: InvalidArgument for more than kMaxAxes
+  /// axes.
   BroadcastPlan(std::initializer_list<const Shape*> operands, const Shape& out);
 
   std::int64_t elements() const { return elements_; }
@@ -35,7 +37,21 @@ class BroadcastPlan {
     std::int64_t size;
     Positions strides;
   };
-  Positions positions_of(std::int64_t outer) const;
+  /// Where a walk over the outer axes is: an odometer, because a division a run costs more than a short run.
+  struct Walk {
+    std::array<std::int64_t, kMaxAxes> index;
+    Positions positions;
+  };
+  Walk walk_from(std::int64_t outer) const;
+  void advance(Walk& walk) const {
+    for (std::size_t a = axes_.size() - 1; a-- > 0;) {
+      const Axis& axis = axes_[a];
+      for (std::size_t k = 0; k < axis.strides.size(); ++k) walk.positions[k] += axis.strides[k];
+      if (++walk.index[a] < axis.size) return;
+      walk.index[a] = 0;
+      for (std::size_t k = 0; k < axis.strides.size(); ++k) walk.positions[k] -= axis.size * axis.strides[k];
+    }
+  }
 
   std::vector<Axis> axes_;  // outermost first; at least one
   std::int64_t elements_ = 0;
@@ -43,14 +59,16 @@ class BroadcastPlan {
 
 template <class Run>
 void BroadcastPlan::for_runs(std::int64_t begin, std::int64_t end, Run run) const {
-  const std::int64_t inner = axes_.back().size;
-  for (std::int64_t at = begin; at < end;) {
-    const std::int64_t column = at % inner;
-    const std::int64_t count = std::min(end - at, inner - column);
-    Positions positions = positions_of(at / inner);
-    for (std::size_t k = 0; k < positions.size(); ++k) positions[k] += column * axes_.back().strides[k];
+  const Axis& inner = axes_.back();
+  Walk walk = walk_from(begin / inner.size);
+  std::int64_t column = begin % inner.size;
+  for (std::int64_t at = begin; at < end; column = 0) {
+    const std::int64_t count = std::min(end - at, inner.size - column);
+    Positions positions = walk.positions;
+    for (std::size_t k = 0; k < positions.size(); ++k) positions[k] += column * inner.strides[k];
     run(at, positions, count);
     at += count;
+    advance(walk);
   }
 }
 

@@ -1,0 +1,54 @@
+// braid.SigmoidCrossEntropy(logits x, labels z): the loss of each element, which
+// tf.nn.sigmoid_cross_entropy_with_logits builds from six ops.
+//   -z log sigmoid(x) - (1 - z) log(1 - sigmoid(x))  =  max(x, 0) - x z + log(1 + exp(-|x|))
+// The right side never takes the logarithm of a difference. Gradient: dx = dy (sigmoid(x) - z), dz = -dy x.
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/vector_math.h"
+
+namespace braid {
+namespace {
+
+template <class T>
+BRAID_VECTOR_CLONES void losses(const T* x, const T* z, T* y, std::int64_t n) {
+#pragma GCC ivdep  // y is x, or z, or overlaps neither
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T positive = x[i] < T(0) ? T(0) : x[i];
+    y[i] = positive - x[i] * z[i] + vec::log1p(vec::exp(-std::abs(x[i])));
+  }
+}
+
+PreparedKernel prepare(const PrepareContext& c) {
+  return with_float("braid.SigmoidCrossEntropy", c.inputs[0].dtype, [&]<class T>() {
+    return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
+                           [](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
+                             losses(args.in<T>(0) + begin, args.in<T>(1) + begin, args.out<T>(0) + begin,
+                                    end - begin);
+                           });
+  });
+}
+
+}  // namespace
+
+void register_sigmoid_cross_entropy(OpRegistry& registry) {
+  OpDef def;
+  def.name = "braid.SigmoidCrossEntropy";
+  def.min_inputs = def.max_inputs = 2;
+  def.infer = [](InferContext& c) {
+    require_floating(c, 0);
+    infer_same_shapes(c);
+  };
+  def.gradient = [](GradContext& c) {
+    const ValueRef slope = grad::sub(c, c.op("Sigmoid", {c.input(0)}), c.input(1));
+    c.set_grad(0, grad::mul(c, c.grad(), slope));
+    c.set_grad(1, grad::neg(c, grad::mul(c, c.grad(), c.input(0))));
+  };
+  def.cost = cost_per_output(55);
+  def.cpu = prepare;
+  def.in_place = {{0, 0}, {0, 1}};
+  registry.add(std::move(def));
+}
+
+}  // namespace braid

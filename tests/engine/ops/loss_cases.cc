@@ -1,0 +1,86 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+void cases_bias_add(OpCaseTable& table) {
+  const auto add = [&](const char* label, Shape value, std::int64_t channels, const char* format,
+                       bool gradient = true) {
+    table.add("BiasAdd", {.label = label,
+                          .inputs = {random_f64(value, 1), random_f64({channels}, 2)},
+                          .attrs = {{"data_format", format}},
+                          .numeric_gradient = gradient});
+    table.add("BiasAddGrad",
+              {.label = label, .inputs = {random_f64(value, 1)}, .attrs = {{"data_format", format}}});
+  };
+  add("matrix", {3, 4}, 4, "NHWC");
+  add("images, channels last", {2, 3, 2, 4}, 4, "NHWC");
+  add("images, channels first", {2, 4, 3, 2}, 4, "NCHW");
+  add("matrix, channels first", {3, 4}, 4, "NCHW");
+  add("several blocks", {40, 30, 30, 7}, 7, "NHWC", false);  // one block has the same formula
+  add("several blocks, channels first", {40, 7, 30, 30}, 7, "NCHW", false);
+  add("no images", {0, 4}, 4, "NHWC");
+  table.add("BiasAdd", {.label = "int32", .inputs = {i32({1, 2}, {1, 2}), i32({2}, {3, 4})}});
+}
+
+void cases_softmax(OpCaseTable& table) {
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    table.add(op, {.label = "matrix", .inputs = {random_f64({3, 5}, 1, -3, 3)}});
+    table.add(op, {.label = "vector", .inputs = {random_f64({4}, 1)}});
+    table.add(op, {.label = "rank 3", .inputs = {random_f64({2, 3, 4}, 1)}});
+    table.add(op, {.label = "one class", .inputs = {random_f64({3, 1}, 1)}});
+    table.add(op, {.label = "large logits", .inputs = {f64({2, 3}, {1000, 1001, 999, -1000, -1000, -999})}});
+    table.add(
+        op,
+        {.label = "long rows", .inputs = {random_f64({3, 20000}, 1)}, .numeric_gradient = false});  // size
+    table.add(
+        op,
+        {.label = "many rows", .inputs = {random_f64({9000, 10}, 1)}, .numeric_gradient = false});  // size
+    table.add(op, {.label = "no rows", .inputs = {random_f64({0, 3}, 1)}});
+  }
+  for (const char* op : {"braid.SoftmaxGrad", "braid.LogSoftmaxGrad"}) {
+    table.add(op, {.label = "matrix", .inputs = {random_f64({3, 5}, 1), random_f64({3, 5}, 2)}});
+    table.add(op, {.label = "many rows", .inputs = {random_f64({9000, 10}, 1), random_f64({9000, 10}, 2)}});
+  }
+}
+
+void cases_cross_entropy(OpCaseTable& table) {
+  const char* dense = "SoftmaxCrossEntropyWithLogits";
+  const char* sparse = "SparseSoftmaxCrossEntropyWithLogits";
+  const auto add = [&](const char* op, OpCase c) {
+    c.no_gradient_outputs = {1};  // a gradient already
+    table.add(op, std::move(c));
+  };
+  add(dense,
+      {.label = "distributions", .inputs = {random_f64({3, 4}, 1, -2, 2), random_f64({3, 4}, 2, 0.1, 0.4)}});
+  add(dense, {.label = "many rows",
+              .inputs = {random_f64({5000, 10}, 1, -2, 2), random_f64({5000, 10}, 2, 0, 0.2)},
+              .numeric_gradient = false});  // size
+  add(dense, {.label = "no rows", .inputs = {random_f64({0, 4}, 1), random_f64({0, 4}, 2)}});
+  add(sparse, {.label = "int64", .inputs = {random_f64({3, 4}, 1, -2, 2), i64({3}, {0, 3, 1})}});
+  add(sparse, {.label = "int32", .inputs = {random_f64({2, 3}, 1, -2, 2), i32({2}, {2, 2})}});
+  add(sparse,
+      {.label = "large logits", .inputs = {f64({2, 3}, {1000, 0, -1000, 50, 60, 70}), i32({2}, {0, 1})}});
+  add(sparse, {.label = "many rows",
+               .inputs = {random_f64({5000, 10}, 1, -2, 2), random_i64({5000}, 2, 0, 10)},
+               .numeric_gradient = false});  // size
+  add(sparse, {.label = "no rows", .inputs = {random_f64({0, 4}, 1), i64({0}, {})}});
+}
+
+void cases_sigmoid_cross_entropy(OpCaseTable& table) {
+  const char* op = "braid.SigmoidCrossEntropy";
+  table.add(op,
+            {.label = "soft labels", .inputs = {random_f64({3, 4}, 1, -3, 3), random_f64({3, 4}, 2, 0, 1)}});
+  table.add(op,
+            {.label = "large logits", .inputs = {f64({4}, {-500, 500, -500, 500}), f64({4}, {0, 1, 1, 0})}});
+  table.add(op, {.label = "several blocks",
+                 .inputs = {random_f64({90000}, 1, -3, 3), random_f64({90000}, 2, 0, 1)},
+                 .numeric_gradient = false});  // size
+}
+
+void cases_in_top_k(OpCaseTable& table) {
+  const Tensor predictions = f32({3, 4}, {0.1F, 0.4F, 0.3F, 0.2F, 0.7F, 0.1F, 0.1F, 0.1F, 1, 2, 3, 4});
+  table.add("InTopKV2", {.label = "int64", .inputs = {predictions, i64({3}, {2, 0, 0}), i64({}, {2})}});
+  table.add("InTopKV2", {.label = "int32", .inputs = {predictions, i32({3}, {2, 9, -1}), i32({}, {1})}});
+}
+
+}  // namespace braid::testing
