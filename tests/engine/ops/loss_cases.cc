@@ -50,8 +50,9 @@ void cases_cross_entropy(OpCaseTable& table) {
     c.no_gradient_outputs = {1};  // a gradient already
     table.add(op, std::move(c));
   };
-  add(dense,
-      {.label = "distributions", .inputs = {random_f64({3, 4}, 1, -2, 2), random_f64({3, 4}, 2, 0.1, 0.4)}});
+  // Rows of labels sum to 1, as the op demands: only then is backprop the gradient.
+  const Tensor labels = f64({3, 4}, {0.1, 0.2, 0.3, 0.4, 1, 0, 0, 0, 0.25, 0.25, 0.25, 0.25});
+  add(dense, {.label = "distributions", .inputs = {random_f64({3, 4}, 1, -2, 2), labels}});
   add(dense, {.label = "many rows",
               .inputs = {random_f64({5000, 10}, 1, -2, 2), random_f64({5000, 10}, 2, 0, 0.2)},
               .numeric_gradient = false});  // size

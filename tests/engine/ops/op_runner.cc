@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <set>
 
 #include "base/thread_pool.h"
@@ -47,6 +48,14 @@ Tensor exact_copy(const Tensor& tensor) {
   return copy;
 }
 
+/// Pools are kept: thousands of runs would spend their time starting threads.
+ThreadPool& pool_of_width(int width) {
+  static std::map<int, std::unique_ptr<ThreadPool>> pools;
+  auto& pool = pools[width];
+  if (!pool) pool = std::make_unique<ThreadPool>(width);
+  return *pool;
+}
+
 std::vector<NodeId> needed_nodes(const Graph& graph, const std::vector<ValueRef>& fetches) {
   std::set<NodeId> needed;
   std::vector<NodeId> open;
@@ -67,7 +76,7 @@ std::vector<NodeId> needed_nodes(const Graph& graph, const std::vector<ValueRef>
 class Evaluator {
  public:
   Evaluator(const Graph& graph, Execution& execution)
-      : graph_(graph), execution_(execution), pool_(execution.pool_width) {}
+      : graph_(graph), execution_(execution), pool_(pool_of_width(execution.pool_width)) {}
 
   void run(NodeId id) {
     const Node& node = graph_.node(id);
@@ -135,7 +144,7 @@ class Evaluator {
 
   const Graph& graph_;
   Execution& execution_;
-  ThreadPool pool_;
+  ThreadPool& pool_;
   Services services_;
   std::map<ValueRef, Tensor> values_;
 };
