@@ -73,7 +73,9 @@ class Lowering {
     for (const std::int32_t index : order) lower(index);
     for (const std::int32_t index : order) {
       const auto row = writes_.find(index);
-      if (row != writes_.end() && row->second->output_is_wanted && !used_.contains(index)) value_after(index);
+      if (row == writes_.end() || !row->second->output_is_wanted) continue;
+      const bool is_target_only = used_as_control_.contains(index) && !used_as_value_.contains(index);
+      if (!is_target_only) value_after(index);
     }
   }
 
@@ -82,8 +84,8 @@ class Lowering {
 
   void mark_used() {
     for (const PendingNode& user : graph_.nodes) {
-      for (const PendingInput input : user.inputs) used_.insert(input.node);
-      for (const int control : user.controls) used_.insert(control);
+      for (const PendingInput input : user.inputs) used_as_value_.insert(input.node);
+      for (const int control : user.controls) used_as_control_.insert(control);
     }
   }
 
@@ -226,7 +228,8 @@ class Lowering {
   std::map<int, Reference> references_;  // by the node whose output 0 is a reference
   std::map<int, const RefOp*> writes_;   // nodes that came from kRefOps
   std::map<int, int> values_;            // write -> the read of what it has written
-  std::unordered_set<int> used_;
+  std::unordered_set<int> used_as_value_;
+  std::unordered_set<int> used_as_control_;
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string_view>& candidates) {
-  std::size_t limit = std::max<std::size_t>(1, name.size() / 3);
+  std::size_t limit = name.size() < 5 ? 1 : std::max<std::size_t>(2, name.size() / 3);
   std::string_view nearest;
   for (const std::string_view candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate, limit);

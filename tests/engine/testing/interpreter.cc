@@ -221,7 +221,7 @@ std::vector<Tensor> Interpreter::run(const Feeds& feeds, const std::vector<std::
     wanted.push_back(graph.parse_value(name));
     roots.push_back(wanted.back().node);
   }
-  for (const std::string& name : targets) roots.push_back(graph.parse_value(name).node);
+  for (const std::string& name : targets) roots.push_back(graph.parse_value("^" + name).node);
 
   prune(graph, fed, roots);
   std::erase_if(feed_infos, [&](const FeedInfo& feed) { return graph.node(feed.value.node).removed; });
