@@ -73,6 +73,7 @@ class MpiCommunicator final : public Communicator {
             [&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, communicator, request); });
       MPI_Comm_set_errhandler(*communicator, MPI_ERRORS_RETURN);
     }
+    listening_ = true;
   }
 
   ~MpiCommunicator() override {
@@ -269,7 +270,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   bool receive_notices() {
-    if (control_ == MPI_COMM_NULL) return false;
+    if (!listening_) return false;
     bool any = false;
     for (;;) {
       int arrived = 0, notice = 0;
@@ -285,7 +286,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   void tell_all(const int& notice) {
-    if (control_ == MPI_COMM_NULL || told_) return;
+    if (!listening_ || told_) return;
     told_ = true;
     std::lock_guard lock(session_->mutex());
     for (int rank = 0; rank < size_; ++rank) {
@@ -321,6 +322,7 @@ class MpiCommunicator final : public Communicator {
   const int size_;
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm control_ = MPI_COMM_NULL;
+  bool listening_ = false;  // control_ is whole
   ErrorPtr broken_;
   bool told_ = false;
   std::vector<bool> answered_ = std::vector<bool>(static_cast<std::size_t>(size_));  // sent a notice

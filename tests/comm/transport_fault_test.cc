@@ -1,10 +1,7 @@
 // What a transport does when the other side is broken, silent, malicious or gone.
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -331,39 +328,6 @@ TEST(TransportFaultTest, AStoppedServerFailsTheCallsInFlight) {
   EXPECT_TRUE(eventually([&] { return failed == 100; }));
   EXPECT_THAT(message, HasSubstr("the server stopped"));
   EXPECT_EQ(echo.disconnects, 1);
-}
-
-TEST(TransportFaultTest, AKilledServerFailsThousandsOfCallsAtOnce) {
-  int pipe_ends[2];
-  ASSERT_EQ(pipe(pipe_ends), 0);
-  auto child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    EchoServer echo;
-    auto address = echo.server->address() + "\n";
-    if (write(pipe_ends[1], address.data(), address.size()) < 0) _exit(1);
-    for (;;) pause();
-  }
-  std::string address;
-  for (char c; read(pipe_ends[0], &c, 1) == 1 && c != '\n';) address += c;
-  close(pipe_ends[0]);
-  close(pipe_ends[1]);
-  auto channel = Channel::create(address, {.connections = 2});
-  constexpr int kCalls = 3000;
-  std::atomic<int> failed{0}, other{0};
-  for (int i = 0; i < kCalls; ++i)
-    channel->call_async(
-        {kHold, to_bytes("x"), {}, nullptr}, nullptr,
-        [&](CallResult result) {
-          ++(result.error && result.error->code == ErrorCode::Unavailable ? failed : other);
-        },
-        within(20s));
-  std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(failed + other, 0);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(eventually([&] { return failed == kCalls; }, 2s))
-      << failed << " failed, " << other << " did not";
 }
 
 TEST(TransportFaultTest, ASilentServerMeetsTheDeadline) {

@@ -1,0 +1,209 @@
+#include <fmt/core.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_rendezvous.h"
+#include "comm/transport/address.h"
+#include "proto/cluster.grpc.pb.h"
+
+namespace braid::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kRetry{50};
+constexpr std::chrono::milliseconds kAskTime{
+    500};  // to learn who is missing, after the deadline of a barrier
+constexpr int kReconnectMilliseconds = 50;
+constexpr int kMaxReconnectMilliseconds = 500;
+
+class GrpcRendezvous final : public Rendezvous {
+ public:
+  GrpcRendezvous(const std::string& address, RendezvousScope scope, const TlsOptions& tls)
+      : address_(address), scope_(std::move(scope)) {
+    parse_address(address_);
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMilliseconds);
+    stub_ = proto::Rendezvous::NewStub(
+        grpc::CreateCustomChannel(address_, make_channel_credentials(tls), arguments));
+  }
+
+  void set(const std::string& key, std::span<const std::byte> value, const WaitContext& wait) override {
+    proto::RendezvousSetRequest request;
+    fill(*request.mutable_scope());
+    request.set_key(key);
+    request.set_value(value.data(), value.size());
+    proto::RendezvousSetReply reply;
+    call(&Stub::Set, request, reply, fmt::format("set '{}'", key), wait);
+  }
+
+  std::vector<std::byte> get(const std::string& key, const WaitContext& wait) override {
+    proto::RendezvousGetRequest request;
+    fill(*request.mutable_scope());
+    request.set_key(key);
+    proto::RendezvousGetReply reply;
+    call(&Stub::Get, request, reply, fmt::format("get '{}'", key), wait);
+    auto bytes = std::as_bytes(std::span(reply.value()));
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void add_member(const Member& member, const WaitContext& wait) override {
+    proto::AddMemberRequest request;
+    fill(*request.mutable_scope());
+    request.mutable_member()->set_name(member.name);
+    request.mutable_member()->set_incarnation(member.incarnation);
+    request.mutable_member()->mutable_attributes()->insert(member.attributes.begin(),
+                                                           member.attributes.end());
+    proto::AddMemberReply reply;
+    call(&Stub::AddMember, request, reply, fmt::format("add member '{}'", member.name), wait);
+  }
+
+  void heartbeat(const std::string& name, const WaitContext& wait) override {
+    proto::HeartbeatRequest request;
+    fill(*request.mutable_scope());
+    request.set_name(name);
+    proto::HeartbeatReply reply;
+    call(&Stub::Heartbeat, request, reply, fmt::format("heartbeat of '{}'", name), wait);
+  }
+
+  std::vector<MemberStatus> members(const WaitContext& wait) override {
+    proto::ListMembersRequest request;
+    fill(*request.mutable_scope());
+    proto::ListMembersReply reply;
+    call(&Stub::ListMembers, request, reply, "list members", wait);
+    std::vector<MemberStatus> result;
+    for (auto& entry : reply.members()) {
+      auto& member = entry.member();
+      result.push_back(
+          {{member.name(), member.incarnation(), {member.attributes().begin(), member.attributes().end()}},
+           std::chrono::milliseconds(entry.milliseconds_since_heartbeat())});
+    }
+    return result;
+  }
+
+  void post_progress(const RankProgress& progress, const WaitContext& wait) override {
+    proto::PostProgressRequest request;
+    fill(*request.mutable_scope());
+    request.mutable_progress()->set_rank(progress.rank);
+    request.mutable_progress()->set_step(progress.step);
+    request.mutable_progress()->set_collectives(progress.collectives);
+    request.mutable_progress()->set_last_collective(progress.last_collective);
+    proto::PostProgressReply reply;
+    call(&Stub::PostProgress, request, reply, "post progress", wait);
+  }
+
+  std::vector<RankProgress> progress(const WaitContext& wait) override {
+    proto::ListProgressRequest request;
+    fill(*request.mutable_scope());
+    proto::ListProgressReply reply;
+    call(&Stub::ListProgress, request, reply, "list progress", wait);
+    std::vector<RankProgress> result;
+    for (auto& entry : reply.progress())
+      result.push_back({entry.rank(), entry.step(), entry.collectives(), entry.last_collective()});
+    return result;
+  }
+
+  void barrier(const std::string& name, int rank, int size, const WaitContext& wait) override {
+    proto::RendezvousBarrierRequest request;
+    fill(*request.mutable_scope());
+    request.set_name(name);
+    request.set_rank(rank);
+    request.set_size(size);
+    {
+      std::lock_guard lock(mutex_);
+      request.set_round(rounds_[{name, rank}]);
+    }
+    proto::RendezvousBarrierReply reply;
+    try {
+      call(&Stub::Barrier, request, reply, fmt::format("barrier '{}'", name), wait);
+    } catch (const DeadlineExceeded& error) {
+      auto missing = who_is_missing(request, rank);
+      throw DeadlineExceeded(missing.empty() ? error.message() : error.message() + ": " + missing);
+    }
+    std::lock_guard lock(mutex_);
+    ++rounds_[{name, rank}];
+  }
+
+  std::string address() const override { return address_; }
+
+ private:
+  using Stub = proto::Rendezvous::Stub;
+
+  void fill(proto::RendezvousScope& scope) const {
+    scope.set_job(scope_.job);
+    scope.set_generation(scope_.generation);
+  }
+
+  std::string who_is_missing(proto::RendezvousBarrierRequest request, int self) {
+    request.set_only_ask(true);
+    proto::RendezvousBarrierReply reply;
+    try {
+      call(&Stub::Barrier, request, reply, "ask who is missing", WaitContext::with_timeout(kAskTime));
+    } catch (const Error&) {
+      return {};  // the host itself is silent; the error of the barrier names it
+    }
+    std::vector<int> missing(reply.missing().begin(), reply.missing().end());
+    std::erase(missing, self);  // this rank's request is cancelled by now
+    return missing.empty() ? "" : rank_list(missing) + " did not come";
+  }
+
+  /// Calls until there is an answer: a host that cannot be reached may be on its way up.
+  template <class Method, class Request, class Reply>
+  void call(Method method, const Request& request, Reply& reply, const std::string& what,
+            const WaitContext& wait) {
+    auto place = fmt::format("[rendezvous] {} at {}", what, address_);
+    std::string last_error = "no answer";
+    for (;;) {
+      if (wait.stopped()) throw Cancelled(place + ": cancelled");
+      grpc::ClientContext context;
+      auto left = gpr_time_from_nanos(wait.remaining().count(), GPR_TIMESPAN);
+      context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), left));
+      std::stop_callback on_stop(wait.stop, [&] { context.TryCancel(); });
+      reply.Clear();
+      auto status = (stub_.get()->*method)(&context, request, &reply);
+      switch (status.error_code()) {
+        case grpc::StatusCode::OK:
+          return;
+        case grpc::StatusCode::INVALID_ARGUMENT:
+          throw InvalidArgument(status.error_message());
+        case grpc::StatusCode::FAILED_PRECONDITION:
+          throw Unavailable(status.error_message());
+        case grpc::StatusCode::UNAVAILABLE:
+          last_error = status.error_message();
+          break;
+        case grpc::StatusCode::CANCELLED:
+          if (wait.stopped()) throw Cancelled(place + ": cancelled");
+          last_error = "the host cancelled the call";
+          break;
+        case grpc::StatusCode::DEADLINE_EXCEEDED:
+          break;
+        default:
+          throw Internal(fmt::format("{}: {}", place, status.error_message()));
+      }
+      if (wait.remaining() <= kRetry)
+        throw DeadlineExceeded(fmt::format("{}: deadline exceeded: {}", place, last_error));
+      std::this_thread::sleep_for(kRetry);
+    }
+  }
+
+  const std::string address_;
+  const RendezvousScope scope_;
+  std::unique_ptr<Stub> stub_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, int>, std::uint64_t> rounds_;  // guarded by mutex_; barriers gone through
+};
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> make_grpc_rendezvous(const std::string& address, RendezvousScope scope,
+                                                 const TlsOptions& tls) {
+  return std::make_unique<GrpcRendezvous>(address, std::move(scope), tls);
+}
+
+}  // namespace braid::comm

@@ -1,0 +1,224 @@
+// One suite on the rendezvous of this process and on the one over gRPC, plain and with TLS.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "comm/rendezvous/grpc_rendezvous.h"
+#include "comm/rendezvous/in_process.h"
+#include "tests/comm/tls_files.h"
+#include "tests/comm/transport_fixture.h"
+
+namespace braid::comm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+enum class Kind { InProcess, Grpc, TlsGrpc };
+
+std::string name_of(const testing::TestParamInfo<Kind>& info) {
+  const char* names[] = {"InProcess", "Grpc", "TlsGrpc"};
+  return names[static_cast<int>(info.param)];
+}
+
+class RendezvousTest : public testing::TestWithParam<Kind> {
+ protected:
+  RendezvousTest() {
+    if (GetParam() == Kind::InProcess) return;
+    static TlsFiles files;
+    if (GetParam() == Kind::TlsGrpc) tls_ = files.options();
+    server_ = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = tls_});
+  }
+  std::unique_ptr<Rendezvous> make(std::uint64_t generation = 1, const std::string& job = "job") {
+    if (!server_) return make_in_process_rendezvous(store_, {job, generation});
+    return make_grpc_rendezvous(server_->address(), {job, generation}, tls_);
+  }
+  TlsOptions tls_;
+  std::unique_ptr<RendezvousServer> server_;
+  std::shared_ptr<RendezvousStore> store_ = std::make_shared<RendezvousStore>();
+};
+
+TEST_P(RendezvousTest, GetsWhatWasSet) {
+  auto a = make(), b = make();
+  a->set_text("key", "one", within(5s));
+  EXPECT_EQ(b->get_text("key", within(5s)), "one");
+  a->set_text("key", std::string("t\0o", 3), within(5s));
+  EXPECT_EQ(b->get_text("key", within(5s)), std::string("t\0o", 3));
+  a->set_text("empty", "", within(5s));
+  EXPECT_EQ(b->get_text("empty", within(5s)), "");
+}
+
+TEST_P(RendezvousTest, GetWaitsForSet) {
+  auto a = make(), b = make();
+  std::vector<std::jthread> waiting;
+  std::atomic<int> got{0};
+  for (int i = 0; i < 20; ++i)
+    waiting.emplace_back([&] { got += b->get_text("late", within(10s)) == "value"; });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(got, 0);
+  a->set_text("late", "value", within(5s));
+  waiting.clear();
+  EXPECT_EQ(got, 20);
+}
+
+TEST_P(RendezvousTest, AKeyThatIsNeverSetIsNamedAtTheDeadline) {
+  auto started = std::chrono::steady_clock::now();
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { make()->get("nobody/sets/this", within(100ms)); }),
+              HasSubstr("'nobody/sets/this'"));
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 1s);
+}
+
+TEST_P(RendezvousTest, AStopRequestEndsAWait) {
+  std::stop_source source;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(50ms);
+    source.request_stop();
+  });
+  EXPECT_THAT(
+      error_of<Cancelled>([&] { make()->get("key", WaitContext::with_timeout(10s, source.get_token())); }),
+      HasSubstr("cancelled"));
+}
+
+TEST_P(RendezvousTest, JobsAndGenerationsAreApart) {
+  make(1, "a")->set_text("key", "of a", within(5s));
+  make(1, "b")->set_text("key", "of b", within(5s));
+  EXPECT_EQ(make(1, "a")->get_text("key", within(5s)), "of a");
+  auto waiting = std::jthread([&] {
+    EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->get("never", within(10s)); }),
+                HasSubstr("generation 1 of job 'a' is over: generation 2 has begun"));
+  });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { make(2, "a")->get("key", within(50ms)); }), HasSubstr("'key'"))
+      << "a new generation starts empty";
+  EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->set_text("key", "x", within(5s)); }),
+              HasSubstr("generation 1 of job 'a' is over"));
+  EXPECT_EQ(make(1, "b")->get_text("key", within(5s)), "of b");
+}
+
+TEST_P(RendezvousTest, BarriersHoldAllRanksAndMayBeUsedAgain) {
+  constexpr int kRanks = 4, kRounds = 10;
+  std::atomic<int> entered{0};
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([&, rank] {
+      auto rendezvous = make();
+      for (int round = 1; round <= kRounds; ++round) {
+        ++entered;
+        rendezvous->barrier("step", rank, kRanks, within(10s));
+        EXPECT_GE(entered, round * kRanks);
+      }
+    });
+}
+
+TEST_P(RendezvousTest, ABarrierNamesTheMissingRanks) {
+  std::jthread other(
+      [&] { error_of<DeadlineExceeded>([&] { make()->barrier("start", 3, 6, within(400ms)); }); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { make()->barrier("start", 0, 6, within(100ms)); }),
+              HasSubstr("barrier 'start'"));
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { make()->barrier("start", 0, 6, within(100ms)); }),
+              HasSubstr("ranks 1, 2, 4 and 5 did not come"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { make()->barrier("start", 1, 5, within(1s)); }),
+              HasSubstr("rank 1 says that there are 5 ranks, others say 6"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { make()->barrier("other", 5, 5, within(1s)); }),
+              HasSubstr("rank 5 of 5"));
+}
+
+TEST_P(RendezvousTest, MembersCarryTheirAddressesAndAge) {
+  auto rendezvous = make();
+  rendezvous->add_member({"worker/1", 7, {{"data_address", "10.0.0.1:4000"}}}, within(5s));
+  rendezvous->add_member({"ps/0", 8, {}}, within(5s));
+  std::this_thread::sleep_for(60ms);
+  rendezvous->heartbeat("ps/0", within(5s));
+  auto members = make()->members(within(5s));
+  ASSERT_EQ(members.size(), 2u);
+  EXPECT_EQ(members[0].member.name, "ps/0");
+  EXPECT_LT(members[0].since_heartbeat, 50ms);
+  EXPECT_EQ(members[1].member.attributes.at("data_address"), "10.0.0.1:4000");
+  EXPECT_EQ(members[1].member.incarnation, 7u);
+  EXPECT_GE(members[1].since_heartbeat, 50ms);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->heartbeat("worker/2", within(5s)); }),
+              HasSubstr("no member 'worker/2'"));
+}
+
+TEST_P(RendezvousTest, ProgressTellsWhoIsBehind) {
+  auto rendezvous = make();
+  EXPECT_EQ(describe_laggard(rendezvous->progress(within(5s))), "");
+  for (int rank : {0, 1, 2}) rendezvous->post_progress({rank, 41, 100, "all_reduce"}, within(5s));
+  EXPECT_EQ(describe_laggard(make()->progress(within(5s))), "");
+  rendezvous->post_progress({0, 42, 103, "barrier"}, within(5s));
+  rendezvous->post_progress({2, 41, 99, "all_gather"}, within(5s));
+  EXPECT_EQ(describe_laggard(make()->progress(within(5s))),
+            "rank 2 is behind: step 41, 99 collectives, last all_gather; "
+            "rank 0: step 42, 103 collectives, last barrier");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RendezvousTest, testing::Values(Kind::InProcess, Kind::Grpc, Kind::TlsGrpc),
+                         name_of);
+
+TEST(GrpcRendezvousTest, AHostThatIsNotUpYetIsWaitedFor) {
+  std::string address = RendezvousServer::start({.listen = "127.0.0.1:0"})->address();
+  std::unique_ptr<RendezvousServer> server;
+  std::jthread starter([&] {
+    std::this_thread::sleep_for(300ms);
+    server = RendezvousServer::start({.listen = address});
+  });
+  auto rendezvous = make_grpc_rendezvous(address, {"job", 1});
+  rendezvous->set_text("key", "value", within(10s));
+  EXPECT_EQ(rendezvous->get_text("key", within(5s)), "value");
+}
+
+TEST(GrpcRendezvousTest, AHostThatNeverComesIsNamed) {
+  auto message = error_of<DeadlineExceeded>([&] {
+    make_grpc_rendezvous("127.0.0.1:1", {"job", 1})->set_text("key", "value", within(300ms));
+  });
+  EXPECT_THAT(message, HasSubstr("set 'key' at 127.0.0.1:1: deadline exceeded: "));
+  EXPECT_THAT(message, HasSubstr("onnection refused"));
+}
+
+TEST(GrpcRendezvousTest, StoppingTheHostFailsTheWaits) {
+  auto server = RendezvousServer::start({.listen = "127.0.0.1:0"});
+  std::vector<std::jthread> waiting;
+  std::atomic<int> failed{0};
+  for (int i = 0; i < 50; ++i)
+    waiting.emplace_back([&] {
+      auto message = error_of<Unavailable>([&] {
+        make_grpc_rendezvous(server->address(), {"job", 1})->get("key", within(10s));
+      });
+      failed += message.find("stopped") != std::string::npos;
+    });
+  std::this_thread::sleep_for(300ms);
+  server->stop(within(5s));
+  waiting.clear();
+  EXPECT_EQ(failed, 50);
+}
+
+TEST(GrpcRendezvousTest, TheAddressIsTakenOnlyOnce) {
+  auto server = RendezvousServer::start({.listen = "127.0.0.1:0"});
+  EXPECT_THAT(error_of<Unavailable>([&] { RendezvousServer::start({.listen = server->address()}); }),
+              HasSubstr("cannot listen on " + server->address()));
+}
+
+TEST(GrpcRendezvousTest, StrangersAreRefused) {
+  TlsFiles ours, theirs;
+  auto server = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = ours.options()});
+  auto set = [&](const TlsOptions& tls) {
+    make_grpc_rendezvous(server->address(), {"job", 1}, tls)->set_text("key", "value", within(500ms));
+  };
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(theirs.options()); }), HasSubstr(server->address()));
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set({}); }), HasSubstr(server->address()));
+  auto disguised = theirs.options();
+  disguised.ca_file = ours.options().ca_file;
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(disguised); }), HasSubstr(server->address()));
+  set(ours.options());
+}
+
+TEST(RankListTest, NamesRunsOfRanks) {
+  EXPECT_EQ(rank_list({4}), "rank 4");
+  EXPECT_EQ(rank_list({1, 3}), "ranks 1 and 3");
+  EXPECT_EQ(rank_list({0, 1, 2, 3, 5, 6, 9}), "ranks 0 to 3, 5, 6 and 9");
+}
+
+}  // namespace
+}  // namespace braid::comm
