@@ -1,0 +1,29 @@
+// How many threads of the process's streams run or spin right now, against the cores that there are: spinning
+// is free only while it takes no core from somebody's kernel. Thread rule: any thread.
+#pragma once
+
+#include <atomic>
+
+#include "base/cpu.h"
+
+namespace braid {
+
+class CoreBudget {
+ public:
+  static void enter() { active().fetch_add(1, std::memory_order_relaxed); }
+  static void leave() { active().fetch_sub(1, std::memory_order_relaxed); }
+  /// REQUIRES: the caller has entered.
+  static bool may_spin() { return active().load(std::memory_order_relaxed) <= cores(); }
+
+ private:
+  static std::atomic<int>& active() {
+    static std::atomic<int> count{0};
+    return count;
+  }
+  static int cores() {
+    static const int count = usable_cores();
+    return count;
+  }
+};
+
+}  // namespace braid
