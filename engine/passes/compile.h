@@ -1,6 +1,9 @@
-// From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this folder) in order.
-//   prune -> shapes for the feeds -> fold -> place -> order variable accesses -> streams -> events -> memory -> cross-step waits -> segments -> verify
-// Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options give the same Program.
+// From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this
+// folder) in order.
+//   prune -> shapes for the feeds -> fold -> place -> order variable accesses -> streams -> events -> memory
+//   -> cross-step waits -> segments -> verify
+// Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options
+// give the same Program.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +49,10 @@ struct CompileOptions {
   bool deterministic = true;
 };
 
-/// Throws: InvalidArgument (unknown feed or fetch, a stream id out of range with the node's name, shapes that do not fit, writes of a
-/// variable left unordered, an op without a kernel), Internal (verify found an unordered pair: both nodes are named).
-std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest& request, const CompileOptions& options);
+/// Throws: InvalidArgument (unknown feed or fetch, a stream id out of range with the node's name, shapes that
+/// do not fit, writes of a variable left unordered, an op without a kernel), Internal (verify found an
+/// unordered pair: both nodes are named).
+std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest& request,
+                                       const CompileOptions& options);
 
 }  // namespace braid

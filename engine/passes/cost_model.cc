@@ -1,0 +1,50 @@
+#include "engine/passes/cost_model.h"
+
+#include <algorithm>
+
+#include "engine/passes/plan.h"
+
+namespace braid {
+namespace {
+
+double bytes_of(const OutputInfo& info) {
+  if (!info.shape.is_static()) return 0;
+  return static_cast<double>(info.shape.elements()) * static_cast<double>(dtype_size(info.dtype));
+}
+
+Cost cost_of(const Graph& graph, const Node& node) {
+  std::vector<OutputInfo> inputs;
+  std::vector<const Tensor*> values;
+  for (const ValueRef input : node.inputs) {
+    inputs.push_back(graph.info(input));
+    values.push_back(graph.known_value(input));
+  }
+  if (node.op->cost) return node.op->cost(InferContext(node, inputs, values), node.outputs);
+  Cost cost;
+  for (const OutputInfo& info : inputs) cost.bytes += bytes_of(info);
+  for (const OutputInfo& info : node.outputs) cost.bytes += bytes_of(info);
+  return cost;
+}
+
+double microseconds(const Cost& cost, Lane lane) {
+  const CostModel& m = kHostCosts;
+  if (lane == Lane::Pull || lane == Lane::Push || lane == Lane::Comm)
+    return m.network_us + cost.bytes / m.network_bytes_per_us;
+  return m.kernel_us + std::max(cost.flops / m.flops_per_us, cost.bytes / m.bytes_per_us);
+}
+
+}  // namespace
+
+void model_costs(Plan& plan) {
+  for (ProgramOp& op : plan.program.ops) {
+    if (op.kind == OpKind::Kernel) {
+      const Node& node = plan.program.graph.node(op.node);
+      op.cost_us = microseconds(cost_of(plan.program.graph, node), node.op->lane);
+    } else if (op.kind == OpKind::Copy) {
+      const double bytes = static_cast<double>(plan.buffer(op.outputs[0].buffer).bytes);
+      op.cost_us = microseconds({0, 2 * bytes}, Lane::Compute);
+    }
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,113 @@
+#include "engine/passes/dag.h"
+
+#include <algorithm>
+#include <queue>
+
+#include "base/error.h"
+#include "engine/passes/cost_model.h"
+
+namespace braid {
+
+Dag::Dag(const Plan& plan) {
+  const auto n = static_cast<std::size_t>(plan.ops());
+  deps_.resize(n);
+  users_.resize(n);
+  costs_.resize(n);
+  priorities_.assign(n, 0);
+  ranks_.resize(n);
+  async_.resize(n);
+  for (int op = 0; op < plan.ops(); ++op) {
+    const auto i = static_cast<std::size_t>(op);
+    deps_[i] = plan.op(op).deps;
+    costs_[i] = plan.op(op).cost_us;
+    ranks_[i] = plan.op(op).node;
+    async_[i] = plan.op(op).async;
+    for (const int dep : deps_[i]) users_[static_cast<std::size_t>(dep)].push_back(op);
+  }
+  const std::vector<int> order = rank_order();
+  for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    double longest = 0;
+    for (const int user : users(*at)) longest = std::max(longest, priority(user));
+    priorities_[static_cast<std::size_t>(*at)] = cost(*at) + longest;
+  }
+}
+
+template <class Before>
+std::vector<int> Dag::sort(Before before) const {
+  const auto later = [&](int a, int b) { return before(b, a); };
+  std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
+  std::vector<int> missing(static_cast<std::size_t>(size()));
+  for (int op = 0; op < size(); ++op) {
+    missing[static_cast<std::size_t>(op)] = static_cast<int>(deps(op).size());
+    if (deps(op).empty()) ready.push(op);
+  }
+  std::vector<int> order;
+  order.reserve(static_cast<std::size_t>(size()));
+  while (!ready.empty()) {
+    const int op = ready.top();
+    ready.pop();
+    order.push_back(op);
+    for (const int user : users(op))
+      if (--missing[static_cast<std::size_t>(user)] == 0) ready.push(user);
+  }
+  if (order.size() != costs_.size()) throw Internal("the program's dependencies have a cycle");
+  return order;
+}
+
+std::vector<int> Dag::rank_order() const {
+  return sort([&](int a, int b) {
+    const NodeId ra = ranks_[static_cast<std::size_t>(a)], rb = ranks_[static_cast<std::size_t>(b)];
+    return ra != rb ? ra < rb : a < b;
+  });
+}
+
+std::vector<int> Dag::priority_order() const {
+  return sort([&](int a, int b) {
+    if (priority(a) != priority(b)) return priority(a) > priority(b);
+    const NodeId ra = ranks_[static_cast<std::size_t>(a)], rb = ranks_[static_cast<std::size_t>(b)];
+    return ra != rb ? ra < rb : a < b;
+  });
+}
+
+std::vector<int> Dag::critical_path() const {
+  std::vector<int> path;
+  int at = -1;
+  for (int op = 0; op < size(); ++op)
+    if (at < 0 || priority(op) > priority(at)) at = op;
+  while (at >= 0) {
+    path.push_back(at);
+    int next = -1;
+    for (const int user : users(at))
+      if (next < 0 || priority(user) > priority(next)) next = user;
+    at = next;
+  }
+  return path;
+}
+
+double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
+                       int stream_count) {
+  const CostModel& m = kHostCosts;
+  std::vector<double> free_at(static_cast<std::size_t>(stream_count), 0);
+  std::vector<double> done(static_cast<std::size_t>(dag.size()), 0);
+  double end = 0;
+  for (const int op : order) {
+    const auto stream = static_cast<std::size_t>(streams[static_cast<std::size_t>(op)]);
+    double ready = free_at[stream];
+    for (const int dep : dag.deps(op)) {
+      const bool same =
+          !dag.is_async(dep) && streams[static_cast<std::size_t>(dep)] == static_cast<int>(stream);
+      const double at = done[static_cast<std::size_t>(dep)];
+      // Only a wait that really waits pays for the wake-up.
+      ready = std::max(ready, same || at <= free_at[stream] ? at : at + m.cross_stream_us);
+    }
+    int others = 0;
+    for (std::size_t s = 0; s < free_at.size(); ++s) others += s != stream && free_at[s] > ready;
+    const double cost = dag.is_async(op) ? dag.cost(op) : dag.cost(op) * (1 + m.contention * others);
+    done[static_cast<std::size_t>(op)] = ready + cost;
+    free_at[stream] = dag.is_async(op) ? ready + m.kernel_us : ready + cost;
+    end = std::max(end, ready + cost);
+  }
+  return end;
+}
+
+}  // namespace braid

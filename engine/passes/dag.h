@@ -1,0 +1,48 @@
+// The ops' dependency graph in the form that scheduling needs: users beside deps, modelled costs, priorities.
+// Formulas: priority(v) = cost(v) + max over users u of priority(u), the length of the longest path that
+// starts at v (Graham's critical-path rule); the largest priority is the critical path's length. Thread rule:
+// immutable once made.
+#pragma once
+
+#include <vector>
+
+#include "engine/passes/plan.h"
+
+namespace braid {
+
+class Dag {
+ public:
+  explicit Dag(const Plan& plan);
+
+  int size() const { return static_cast<int>(costs_.size()); }
+  const std::vector<int>& deps(int op) const { return deps_[static_cast<std::size_t>(op)]; }
+  const std::vector<int>& users(int op) const { return users_[static_cast<std::size_t>(op)]; }
+  double cost(int op) const { return costs_[static_cast<std::size_t>(op)]; }
+  double priority(int op) const { return priorities_[static_cast<std::size_t>(op)]; }
+  bool is_async(int op) const { return async_[static_cast<std::size_t>(op)]; }
+
+  /// A topological order in which, of what is ready, the largest priority comes first; ties as in
+  /// the graph as it was written.
+  std::vector<int> priority_order() const;
+  /// A topological order in which, of what is ready, what was written first comes first.
+  std::vector<int> rank_order() const;
+  /// Ops of one longest path, first to last; ties by number.
+  std::vector<int> critical_path() const;
+
+ private:
+  template <class Before>
+  std::vector<int> sort(Before before) const;
+
+  std::vector<std::vector<int>> deps_, users_;
+  std::vector<double> costs_, priorities_;
+  std::vector<NodeId> ranks_;  // the place in the graph as it was written
+  std::vector<char> async_;
+};
+
+/// Predicted time of a step under an assignment of streams, ops issued in `order`: each stream runs one op at
+/// a time, an asynchronous op frees its stream once issued, a dependency on another stream costs a wake-up,
+/// and an op is slowed by every other compute stream that is busy when it starts.
+double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
+                       int stream_count);
+
+}  // namespace braid

@@ -1,0 +1,93 @@
+// Merges nodes that compute the same: one op, equal attributes, the same inputs and control inputs, and the
+// same wishes about device and stream, so that what the user put apart stays apart. Never merged: stateful
+// ops, side effects, handles, other lanes than Compute, views (they cost nothing), and nodes that are fed.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/init.h"
+#include "engine/ops/op.h"
+#include "engine/passes/plan.h"
+
+namespace braid {
+namespace {
+
+bool may_merge(const Plan& plan, const Node& node) {
+  const OpDef& op = *node.op;
+  if (op.stateful || op.side_effect || op.lane != Lane::Compute || !op.views.empty()) return false;
+  if (node.outputs.empty() || node.inputs.empty()) return false;
+  for (int output = 0; output < static_cast<int>(node.outputs.size()); ++output)
+    if (plan.feed_of({node.id, output}) >= 0) return false;
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueRef in) { return plan.program.graph.info(in).dtype != DType::Resource; });
+}
+
+bool equal(const Attr& a, const Attr& b) {
+  const auto &va = static_cast<const AttrValue_&>(a), &vb = static_cast<const AttrValue_&>(b);
+  if (va.index() != vb.index()) return false;
+  return std::visit(
+      [&](const auto& x) {
+        using T = std::decay_t<decltype(x)>;
+        const T& y = std::get<T>(vb);
+        if constexpr (std::is_same_v<T, Tensor>) {
+          return x.dtype() == y.dtype() && x.shape() == y.shape() && x.bytes() == y.bytes() &&
+                 std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
+        } else {
+          return x == y;
+        }
+      },
+      va);
+}
+
+bool equal(const AttrMap& a, const AttrMap& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+           return x.first == y.first && equal(x.second, y.second);
+         });
+}
+
+bool same_work(const Node& a, const Node& b) {
+  return a.op == b.op && a.inputs == b.inputs && a.control_inputs == b.control_inputs &&
+         a.stream == b.stream && a.colocate_with == b.colocate_with && a.device == b.device &&
+         a.include_grad == b.include_grad && equal(a.attrs, b.attrs);
+}
+
+}  // namespace
+
+void merge_duplicates(Plan& plan) {
+  Graph& graph = plan.program.graph;
+  struct Key {
+    const OpDef* op;
+    std::vector<ValueRef> inputs;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, std::vector<NodeId>> seen;
+  std::vector<NodeId> merged_into(static_cast<std::size_t>(graph.size()), kNoNode);
+  int merged = 0;
+  for (const NodeId id : graph.topological_order()) {
+    Node& node = graph.mutable_node(id);
+    for (ValueRef& in : node.inputs)
+      if (merged_into[static_cast<std::size_t>(in.node)] != kNoNode)
+        in.node = merged_into[static_cast<std::size_t>(in.node)];
+    for (NodeId& control : node.control_inputs)
+      if (merged_into[static_cast<std::size_t>(control)] != kNoNode)
+        control = merged_into[static_cast<std::size_t>(control)];
+    if (!may_merge(plan, node)) continue;
+    auto& same = seen[{node.op, node.inputs}];
+    const auto twin = std::find_if(same.begin(), same.end(),
+                                   [&](NodeId other) { return same_work(graph.node(other), node); });
+    if (twin == same.end()) {
+      same.push_back(id);
+      continue;
+    }
+    merged_into[static_cast<std::size_t>(id)] = *twin;
+    ++merged;
+  }
+  const auto redirect = [&](NodeId& id) {
+    if (merged_into[static_cast<std::size_t>(id)] != kNoNode) id = merged_into[static_cast<std::size_t>(id)];
+  };
+  for (ValueRef& fetch : plan.fetches) redirect(fetch.node);
+  for (NodeId& target : plan.targets) redirect(target);
+  if (merged > 0) plan.program.notes.push_back("merge: " + std::to_string(merged) + " nodes repeat others");
+}
+
+}  // namespace braid

@@ -1,0 +1,90 @@
+#include "engine/passes/stream_policy.h"
+
+#include <fmt/format.h>
+
+#include "engine/passes/cost_model.h"
+
+namespace braid {
+namespace {
+
+std::vector<int> rest_on_first(const StreamProblem& problem) {
+  std::vector<int> streams = problem.fixed;
+  for (int& stream : streams)
+    if (stream == kNoStream) stream = 0;
+  return streams;
+}
+
+struct Candidate {
+  StreamPolicy policy;
+  std::vector<int> streams;
+  double step_us;
+};
+
+Candidate predict(StreamPolicy policy, std::vector<int> streams, const StreamProblem& problem,
+                  const std::vector<int>& order) {
+  const double us = predict_step_us(problem.dag, order, streams, problem.all_streams);
+  return {policy, std::move(streams), us};
+}
+
+std::vector<int> choose(Plan& plan, const StreamPins& pins, const StreamProblem& problem) {
+  const std::vector<int> order = problem.dag.priority_order();
+  std::vector<Candidate> candidates;
+  const StreamPolicy base = pins.hand_set > 0 ? StreamPolicy::User : StreamPolicy::None;
+  candidates.push_back(predict(base, rest_on_first(problem), problem, order));
+  candidates.push_back(predict(StreamPolicy::Cost, schedule_by_cost(problem), problem, order));
+  if (problem.dag.size() <= kMostFullOps / 2)
+    candidates.push_back(predict(StreamPolicy::Full, cover_by_chains(problem), problem, order));
+  std::size_t best = 0;
+  std::string times;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const double share = best == 0 ? 1 - kHostCosts.worthwhile_gain : 1;
+    if (candidates[i].step_us < candidates[best].step_us * share) best = i;
+    times += fmt::format("{}{} {:.1f} us", i ? ", " : "", stream_policy_name(candidates[i].policy),
+                         candidates[i].step_us);
+  }
+  plan.program.policy = candidates[best].policy;
+  plan.program.notes.push_back(fmt::format("streams: AUTO took {}; predicted: {}",
+                                           stream_policy_name(candidates[best].policy), times));
+  return candidates[best].streams;
+}
+
+void note(Plan& plan, std::string text) { plan.program.notes.push_back("streams: " + std::move(text)); }
+
+}  // namespace
+
+std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes) {
+  std::vector<int> fixed = lanes;
+  for (std::size_t op = 0; op < fixed.size(); ++op)
+    if (fixed[op] == kNoStream) fixed[op] = pins.stream[op];
+  const Dag dag(plan);
+  const StreamProblem problem{dag, fixed, pins.leader, plan.program.compute_streams,
+                              static_cast<int>(plan.program.streams.size())};
+  StreamPolicy policy = plan.options.streams.policy;
+  if (policy == StreamPolicy::None && pins.hand_set > 0)
+    note(plan, fmt::format("NONE does not use the ids that {} nodes were given", pins.hand_set));
+  if (policy == StreamPolicy::User && pins.hand_set == 0)
+    note(plan, "USER, but no node has an id: all are on stream 0");
+  if (policy == StreamPolicy::Full && dag.size() > kMostFullOps) {
+    note(plan, fmt::format("FULL takes at most {} ops, the program has {}: COST instead", kMostFullOps,
+                           dag.size()));
+    policy = StreamPolicy::Cost;
+  }
+  if (policy == StreamPolicy::Auto && problem.compute_streams == 1) policy = StreamPolicy::None;
+  plan.program.policy = policy;
+  switch (policy) {
+    case StreamPolicy::None:
+    case StreamPolicy::User:
+      return rest_on_first(problem);
+    case StreamPolicy::Embedding:
+      return spread_embeddings(plan, problem);
+    case StreamPolicy::Full:
+      return cover_by_chains(problem);
+    case StreamPolicy::Cost:
+      return schedule_by_cost(problem);
+    case StreamPolicy::Auto:
+      break;
+  }
+  return choose(plan, pins, problem);
+}
+
+}  // namespace braid
