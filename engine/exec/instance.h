@@ -1,6 +1,6 @@
-// One bound copy of a Program: its arena, events, prepared kernels and slots for up to k steps in flight. Steps are started in order and end in
-// order. Results, errors and metrics of a step come back with the step's number.
-// Thread rule: one thread starts steps, one (the same or another) finishes them.
+// One bound copy of a Program: its arena, events, prepared kernels and slots for up to k steps in flight.
+// Steps are started in order and end in order. Results, errors and metrics of a step come back with the
+// step's number. Thread rule: one thread starts steps, one (the same or another) finishes them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class Program;
 
 struct StepRequest {
   StepParams params;
-  /// In the order of the program's feeds; types and shapes must be the feeds'. The memory is read in place and held until the step is done.
+  /// In the order of the program's feeds; types and shapes must be the feeds'. The memory is read in place
+  /// and held until the step is done.
   std::vector<Tensor> feeds;
   /// Released when the step is done, e.g. the staged batch that the feeds point into.
   std::shared_ptr<void> keep_alive;
@@ -31,21 +32,28 @@ struct StepResult {
 
 class Instance {
  public:
-  /// Makes variables in the runtime's store (zeroed when new), prepares all kernels, allocates everything: a step allocates nothing.
+  /// Makes variables in the runtime's store (zeroed when new), prepares all kernels, allocates everything: a
+  /// step allocates nothing.
   Instance(std::shared_ptr<const Program> program, Runtime& runtime);
   /// Waits for steps in flight (bounded), logs what does not end.
   ~Instance();
   Instance(const Instance&) = delete;
   Instance& operator=(const Instance&) = delete;
 
-  /// Issues one step. Blocks while as many steps as the program allows are in flight and unfinished.
-  /// `wait` bounds this call and every wait inside the step.
+  /// Issues one step. Blocks while as many steps as the program allows are executing; results that nobody has
+  /// asked for yet are kept, for as many steps again. `wait` bounds this call and every wait inside the step.
+  /// Throws: InvalidArgument (feeds that are not the program's), DeadlineExceeded, Cancelled, Internal
+  /// (poisoned variables), and what finish() throws when an earlier step turns out to have failed.
   void start(StepRequest request, const WaitContext& wait);
-  /// Waits for the oldest unfinished step. Throws a fresh exception of the step's first error, with node, op and stream in its text; the
-  /// steps behind it in flight are cancelled and dropped, and `in_flight()` is 0 afterwards.
+  /// Waits for the oldest step whose result has not been taken. Throws a fresh exception of the step's first
+  /// error, with op, node, stream and step in its text; the steps behind it are cancelled and dropped, and
+  /// in_flight() is 0 afterwards. The instance can be used again, unless the step had begun to write
+  /// variables: then the store is poisoned. A step that does not end in time is such an error,
+  /// DeadlineExceeded, that names the nodes.
   StepResult finish(const WaitContext& wait);
-  /// start + finish. REQUIRES: in_flight() == 0.
+  /// start + finish. A program without concurrency runs on the calling thread. REQUIRES: in_flight() == 0.
   StepResult run(StepRequest request, const WaitContext& wait);
+  /// Steps that were started and whose results have not been taken.
   int in_flight() const;
   const Program& program() const;
 

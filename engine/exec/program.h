@@ -1,0 +1,149 @@
+// A compiled program: which node runs on which stream, after which events, in which memory. A plain record
+// that the passes fill and that is only handed out as const; everything that executes, reports on or checks a
+// program reads it from here. docs/streams.md describes the life of one.
+//
+// Order. A stream's instructions are executed in order. Run starts an op when the instructions before it are
+// done; an asynchronous op is only *issued* by it, and known to be complete through its event alone. Wait
+// stops the stream until the named op has completed in this step, WaitPrevious until it has completed in the
+// step before.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "engine/ops/op.h"
+#include "engine/passes/compile.h"
+
+namespace braid {
+
+enum class BufferKind { Arena, Variable, Feed, Fetch, Constant };
+
+/// Memory that ops access. Views are resolved: several values may be one buffer.
+struct ProgramBuffer {
+  BufferKind kind = BufferKind::Arena;
+  std::uint64_t bytes = 0;
+  std::uint64_t offset = 0;  // Arena: from its base, a multiple of 64
+  int index = -1;            // others: position in the program's list of that kind
+};
+
+/// One input or output of an op.
+struct Operand {
+  int buffer = -1;               // none where only the shape of an input is used
+  Access access = Access::None;  // what the op does with the bytes
+  int producer = -1;             // inputs in Arena and Fetch buffers: the op that wrote the value
+};
+
+enum class OpKind {
+  Kernel,  // a node's kernel
+  Copy,    // inputs[0] to outputs[0]: a variable's value taken before a later write
+  Join,    // nothing but its dependencies
+};
+
+struct ProgramOp {
+  OpKind kind = OpKind::Kernel;
+  NodeId node = kNoNode;  // in Program::graph; Copy and Join: the node they stand for
+  std::string name;       // the node's, or of Copy and Join their own
+  std::string op;         // the op's name
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+  std::vector<int>
+      deps;  // ops that complete before this one starts: data, control, order of variables; sorted
+  int stream = 0;
+  bool async = false;  // completes through its event only
+  bool writes_variable = false;
+  int event = -1;      // position among the program's events; -1: nobody waits for it
+  double cost_us = 0;  // modelled
+};
+
+struct Instruction {
+  enum class Kind { Run, Wait, WaitPrevious };
+  Kind kind = Kind::Run;
+  int op = 0;  // the op that runs, or that is waited for
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+struct ProgramStream {
+  std::string name;   // "compute0", "pull"
+  std::string cause;  // under which others book waiting for it: "compute", "pull"
+  Lane lane = Lane::Compute;
+  bool capturable = false;
+  std::vector<Instruction> instructions = {};
+};
+
+/// A part of the program that is issued as a whole: on stream kinds that can be captured, as one graph
+/// launch.
+struct Segment {
+  struct Range {
+    int stream;
+    int begin, end;  // of the stream's instructions
+  };
+  bool capturable = false;
+  std::vector<Range> ranges;
+  std::vector<int>
+      head_waits;  // ops on streams of the other kind that complete before the segment is launched
+};
+
+struct ProgramFeed {
+  std::string name;
+  DType dtype = DType::Invalid;
+  Shape shape;
+  int buffer = -1;
+};
+
+struct ProgramFetch {
+  std::string name;
+  DType dtype = DType::Invalid;
+  Shape shape;
+  int buffer = -1;  // Fetch, Feed or Constant
+};
+
+struct ProgramVariable {
+  std::string name;
+  DType dtype = DType::Invalid;
+  Shape shape;
+  int buffer = -1;
+};
+
+/// What the passes found out, for reports.
+struct ProgramStats {
+  int waits_issued = 0;            // in-step waits in the instruction lists
+  int waits_removed = 0;           // cross-stream dependencies that other order already implies
+  int waits_previous = 0;          // waits on the step before
+  int events = 0;                  // ops that signal
+  double step_us = 0;              // predicted
+  double serial_us = 0;            // predicted on one compute stream
+  double critical_path_us = 0;     // with unlimited streams
+  std::vector<int> critical_path;  // ops, first to last
+  std::uint64_t arena_bytes = 0;
+};
+
+class Program {
+ public:
+  Graph graph;                 // pruned, with inferred shapes
+  std::vector<ProgramOp> ops;  // in issue order: a topological order that every stream follows
+  std::vector<ProgramBuffer> buffers;
+  std::vector<ProgramStream> streams;  // compute streams first, then the lanes in use
+  std::vector<ProgramFeed> feeds;
+  std::vector<ProgramFetch> fetches;
+  std::vector<ProgramVariable> variables;
+  std::vector<Tensor> constants;
+  std::vector<Segment> segments;
+  int compute_streams = 1;
+  int events = 0;
+  int steps_in_flight = 1;
+  bool deterministic = true;
+  StreamPolicy policy = StreamPolicy::None;  // what was chosen, when AUTO was asked for
+  std::vector<std::string> notes;            // decisions and their reasons, a line each
+  ProgramStats stats;
+
+  /// "[MatMul] node 'dense/matmul'".
+  std::string place(int op) const {
+    return "[" + ops[static_cast<std::size_t>(op)].op + "] node '" + ops[static_cast<std::size_t>(op)].name +
+           "'";
+  }
+};
+
+}  // namespace braid

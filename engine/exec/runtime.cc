@@ -1,0 +1,67 @@
+#include "engine/exec/runtime.h"
+
+#include <list>
+
+#include "base/error.h"
+#include "engine/device/host_stream.h"
+#include "engine/exec/trace.h"
+
+namespace braid {
+
+struct Runtime::Impl {
+  explicit Impl(RuntimeOptions options) : pool(options.intra_op_threads) {
+    if (options.trace) trace = std::make_unique<Trace>();
+  }
+
+  ThreadPool pool;
+  Services services;
+  VariableStore variables;
+  InputClock input;
+  std::unique_ptr<Trace> trace;
+  std::mutex issue_mu;
+  mutable std::mutex mu;
+  std::list<HostStream> streams;  // guarded by mu; elements never move. Last: joins first
+};
+
+Runtime::Runtime(RuntimeOptions options) {
+  if (options.intra_op_threads < 1)
+    throw InvalidArgument("intra-op threads must be at least 1, got " +
+                          std::to_string(options.intra_op_threads));
+  impl_ = std::make_unique<Impl>(options);
+}
+
+Runtime::~Runtime() = default;
+
+ThreadPool& Runtime::pool() { return impl_->pool; }
+Services& Runtime::services() { return impl_->services; }
+VariableStore& Runtime::variables() { return impl_->variables; }
+Trace* Runtime::trace() { return impl_->trace.get(); }
+std::mutex& Runtime::issue_mutex() { return impl_->issue_mu; }
+
+HostStream& Runtime::stream(const std::string& name, const std::string& cause) {
+  std::lock_guard lock(impl_->mu);
+  for (HostStream& stream : impl_->streams)
+    if (stream.name() == name) return stream;
+  if (impl_->trace) impl_->trace->track(name);
+  return impl_->streams.emplace_back(name, cause, &impl_->input);
+}
+
+std::vector<StreamStats> Runtime::stream_stats() const {
+  std::lock_guard lock(impl_->mu);
+  const auto now = MeterTime::clock::now();
+  std::vector<StreamStats> all;
+  for (const HostStream& stream : impl_->streams) {
+    const MeterReading reading = stream.meter().read(now);
+    all.push_back({stream.name(), std::chrono::duration<double>(reading.busy).count(), reading.wait_seconds(),
+                   reading.launches, reading.waits});
+  }
+  return all;
+}
+
+Runtime::InputWait::InputWait(Runtime& runtime) : runtime_(runtime) {
+  runtime_.impl_->input.begin(MeterTime::clock::now());
+}
+
+Runtime::InputWait::~InputWait() { runtime_.impl_->input.end(MeterTime::clock::now()); }
+
+}  // namespace braid

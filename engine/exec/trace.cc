@@ -1,0 +1,165 @@
+#include "engine/exec/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+
+namespace braid {
+
+TraceTrack::TraceTrack(std::string name, std::size_t capacity) : name_(std::move(name)), ring_(capacity) {}
+
+void TraceTrack::add(const TraceSlice& slice) {
+  std::lock_guard lock(mu_);
+  ring_[next_++ % ring_.size()] = slice;
+}
+
+std::vector<TraceSlice> TraceTrack::slices() const {
+  std::lock_guard lock(mu_);
+  std::vector<TraceSlice> result;
+  const std::uint64_t kept = std::min<std::uint64_t>(next_, ring_.size());
+  for (std::uint64_t i = next_ - kept; i < next_; ++i) result.push_back(ring_[i % ring_.size()]);
+  return result;
+}
+
+Trace::Trace(std::size_t slices_per_track) : capacity_(std::max<std::size_t>(slices_per_track, 1)) {}
+
+TraceTrack& Trace::track(const std::string& name) {
+  std::lock_guard lock(mu_);
+  for (TraceTrack& track : tracks_)
+    if (track.name() == name) return track;
+  return tracks_.emplace_back(name, capacity_);
+}
+
+const char* Trace::intern(std::string_view name) {
+  std::lock_guard lock(mu_);
+  const auto found = names_.find(name);
+  return (found != names_.end() ? found : names_.emplace(name).first)->c_str();
+}
+
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+const char* category(TraceSlice::Kind kind) {
+  switch (kind) {
+    case TraceSlice::Kind::Work:
+      return "work";
+    case TraceSlice::Kind::Wait:
+      return "wait";
+    case TraceSlice::Kind::Async:
+      return "async";
+  }
+  return "";
+}
+
+/// The rows of one track: each slice on the first row that is free at its begin.
+std::vector<int> rows_of(const std::vector<TraceSlice>& slices) {
+  std::vector<int> rows(slices.size(), 0);
+  std::vector<TraceTime> free_at;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    auto row =
+        std::find_if(free_at.begin(), free_at.end(), [&](TraceTime t) { return t <= slices[i].begin; });
+    if (row == free_at.end()) row = free_at.insert(free_at.end(), slices[i].begin);
+    *row = slices[i].end;
+    rows[i] = static_cast<int>(row - free_at.begin());
+  }
+  return rows;
+}
+
+class Writer {
+ public:
+  Writer(std::ostream& out, TraceTime epoch) : out_(out), epoch_(epoch) {}
+
+  double us(TraceTime t) const { return std::chrono::duration<double, std::micro>(t - epoch_).count(); }
+  void event(const std::string& json) {
+    out_ << (first_ ? "\n" : ",\n") << json;
+    first_ = false;
+  }
+  void thread_name(int tid, const std::string& name) {
+    event(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", tid,
+                      quoted(name)));
+    event(fmt::format(
+        R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_sort_index","args":{{"sort_index":{0}}}}})", tid));
+  }
+  void slice(int tid, const TraceSlice& s) {
+    event(fmt::format(
+        R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{"step":{}}}}})",
+        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted(s.name), s.step));
+  }
+  void flow(char phase, std::uint64_t id, int tid, TraceTime at) {
+    event(fmt::format(R"({{"ph":"{}","pid":1,"tid":{},"ts":{:.3f},"cat":"event","name":"event","id":{}{}}})",
+                      phase, tid, us(at), id, phase == 'f' ? R"(,"bp":"e")" : ""));
+  }
+
+ private:
+  std::ostream& out_;
+  const TraceTime epoch_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+void Trace::write(std::ostream& out, const std::string& process) const {
+  std::vector<const TraceTrack*> tracks;
+  {
+    std::lock_guard lock(mu_);
+    for (const TraceTrack& track : tracks_) tracks.push_back(&track);
+  }
+  out << R"({"displayTimeUnit":"ms","traceEvents":[)";
+  Writer writer(out, epoch_);
+  writer.event(
+      fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})", quoted(process)));
+
+  struct Ref {
+    int tid;
+    TraceTime end;
+  };
+  std::map<std::uint64_t, Ref> sources;
+  std::vector<std::pair<std::uint64_t, Ref>> targets;
+  int next_tid = 1;
+  for (const TraceTrack* track : tracks) {
+    std::vector<TraceSlice> slices = track->slices();
+    std::stable_sort(slices.begin(), slices.end(),
+                     [](const TraceSlice& a, const TraceSlice& b) { return a.begin < b.begin; });
+    const std::vector<int> rows = rows_of(slices);
+    const int row_count = rows.empty() ? 1 : *std::max_element(rows.begin(), rows.end()) + 1;
+    for (int row = 0; row < row_count; ++row)
+      writer.thread_name(next_tid + row,
+                         row == 0 ? track->name() : fmt::format("{} #{}", track->name(), row + 1));
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const int tid = next_tid + rows[i];
+      writer.slice(tid, slices[i]);
+      if (slices[i].flow == 0) continue;
+      if (slices[i].kind == TraceSlice::Kind::Wait)
+        targets.push_back({slices[i].flow, {tid, slices[i].end}});
+      else
+        sources[slices[i].flow] = {tid, slices[i].end};
+    }
+    next_tid += row_count;
+  }
+  // An arrow begins inside the slice that it leaves, so a nanosecond before its end.
+  std::uint64_t arrow = 0;
+  for (const auto& [flow, target] : targets) {
+    const auto source = sources.find(flow);
+    if (source == sources.end()) continue;  // overwritten since
+    ++arrow;
+    writer.flow('s', arrow, source->second.tid, source->second.end - std::chrono::nanoseconds(1));
+    writer.flow('f', arrow, target.tid, target.end - std::chrono::nanoseconds(1));
+  }
+  out << "\n]}\n";
+}
+
+}  // namespace braid
