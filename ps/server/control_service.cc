@@ -20,6 +20,8 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
+constexpr std::chrono::milliseconds kGrace{200};
+
 grpc::Status status_of(const ErrorRecord& error) {
   return {static_cast<grpc::StatusCode>(grpc_code_of(error.code)), error.message,
           std::to_string(static_cast<int>(error.code))};
@@ -257,8 +259,9 @@ std::string ControlService::address() const { return impl_->address; }
 void ControlService::stop(const WaitContext& wait) {
   impl_->service.finish();
   if (!impl_->server) return;
+  // Connections count as calls under way until the client notices, which idle ones do every few seconds.
   impl_->server->Shutdown(std::chrono::system_clock::now() +
-                          std::min<std::chrono::nanoseconds>(wait.remaining(), std::chrono::seconds(5)));
+                          std::min<std::chrono::nanoseconds>(wait.remaining(), kGrace));
   impl_->server->Wait();
   impl_->server.reset();
 }

@@ -29,10 +29,10 @@ TYPED_TEST_P(TableConformance, StartsWithInitialValuesAndSlots) {
 
 TYPED_TEST_P(TableConformance, RoundsEqualTheFormulaBitwise) {
   for (const OptimizerSpec& optimizer : all_optimizers()) {
-    for (int workers : {1, 2, 3}) {
+    for (int workers : {1, 3}) {
       TypeParam table(optimizer);
       ReferenceVariable reference(optimizer, table.initial());
-      for (std::uint64_t step = 0; step < 4; ++step) {
+      for (std::uint64_t step = 0; step < 3; ++step) {
         const UpdateParams params{0.05F, 1.0F / static_cast<float>(workers), step};
         std::vector<std::vector<float>> gradients;
         for (int w = 0; w < workers; ++w)
