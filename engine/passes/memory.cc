@@ -54,6 +54,7 @@ class MemoryPlan {
   bool can_take_over(int op, int from, int to) {
     const ProgramBuffer &a = plan_.buffer(from), &b = plan_.buffer(to);
     if (a.kind != BufferKind::Arena || a.bytes != b.bytes || a.bytes == 0) return false;
+    if (users(to).front() != op) return false;  // another of its inputs was taken over already
     const auto& inputs = plan_.op(op).inputs;
     const auto uses =
         std::count_if(inputs.begin(), inputs.end(), [&](const Operand& in) { return in.buffer == from; });
