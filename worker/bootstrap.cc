@@ -118,7 +118,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitConte
     }
     exchange_addresses(cluster, own, wait);
     const std::string leader = cluster.address(cluster.leader()).value_or(own);
-    impl_->rendezvous = comm::connect_rendezvous(leader, {job.name(), incarnation()}, wait);
+    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()});
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
     options.ring.listen = (is_loopback(host) ? host : "0.0.0.0") + std::string(":0");
