@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "launch": ["launch", "proto", "base"],
     "ps": ["ps", "comm/transport", "proto", "base"],
     "worker": ["worker", "examples/models", "launch", "ps/client", "engine", "comm", "proto", "base"],
+    "worker/roles.": ["worker", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
     "cli": ["cli", "worker", "examples", "launch", "ps", "engine", "comm", "proto", "base"],
     "bench": [""],
     "tests": [""],
