@@ -191,6 +191,17 @@ std::vector<RankProgress> RendezvousStore::progress(const RendezvousScope& scope
   return result;
 }
 
+std::size_t RendezvousStore::waits() const {
+  std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (auto& [job, generation] : jobs_) {
+    count += generation.waiters.size();
+    for (auto& [name, barrier] : generation.barriers)
+      for (auto& [rank, tickets] : barrier.arrived) count += tickets.size();
+  }
+  return count;
+}
+
 void RendezvousStore::fail_waits(const std::string& text) {
   Callbacks ended;
   {

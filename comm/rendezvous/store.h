@@ -44,6 +44,8 @@ class RendezvousStore {
   void post_progress(const RendezvousScope& scope, const RankProgress& progress);
   std::vector<RankProgress> progress(const RendezvousScope& scope);
 
+  /// How many gets and barriers wait now.
+  std::size_t waits() const;
   /// Fails all waits with Unavailable.
   void fail_waits(const std::string& text);
 
@@ -70,7 +72,7 @@ class RendezvousStore {
   Generation& enter(const RendezvousScope& scope, Callbacks& ended);
   static void end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, Generation> jobs_;  // guarded by mutex_; the newest generation of each job
   Ticket next_ticket_ = 1;                  // guarded by mutex_
 };

@@ -31,6 +31,8 @@ struct Hello {
   std::uint64_t group = 0;  // a number that rank 0 drew for this communicator
 };
 
+static_assert(sizeof(Hello) == 32, "no padding travels");
+
 std::span<std::byte> bytes_of(Hello& hello) { return std::as_writable_bytes(std::span(&hello, 1)); }
 
 std::string advertised(const RingOptions& options, int port) {

@@ -30,6 +30,7 @@ class RendezvousTest : public testing::TestWithParam<Kind> {
     if (GetParam() == Kind::TlsGrpc) tls_ = files.options();
     server_ = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = tls_});
   }
+  std::shared_ptr<RendezvousStore> store() { return server_ ? server_->store() : store_; }
   std::unique_ptr<Rendezvous> make(std::uint64_t generation = 1, const std::string& job = "job") {
     if (!server_) return make_in_process_rendezvous(store_, {job, generation});
     return make_grpc_rendezvous(server_->address(), {job, generation}, tls_);
@@ -56,7 +57,7 @@ TEST_P(RendezvousTest, GetWaitsForSet) {
   for (int i = 0; i < 20; ++i)
     waiting.emplace_back([&] { got += b->get_text("late", within(10s)) == "value"; });
   std::this_thread::sleep_for(50ms);
-  EXPECT_EQ(got, 0);
+  EXPECT_EQ(got, 0);  // and a get that comes later than this finds the value
   a->set_text("late", "value", within(5s));
   waiting.clear();
   EXPECT_EQ(got, 20);
@@ -85,10 +86,10 @@ TEST_P(RendezvousTest, JobsAndGenerationsAreApart) {
   make(1, "b")->set_text("key", "of b", within(5s));
   EXPECT_EQ(make(1, "a")->get_text("key", within(5s)), "of a");
   auto waiting = std::jthread([&] {
-    EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->get("never", within(10s)); }),
+    EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->get("never", within(20s)); }),
                 HasSubstr("generation 1 of job 'a' is over: generation 2 has begun"));
   });
-  std::this_thread::sleep_for(50ms);
+  ASSERT_TRUE(eventually([&] { return store()->waits() == 1; }));
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { make(2, "a")->get("key", within(50ms)); }), HasSubstr("'key'"))
       << "a new generation starts empty";
   EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->set_text("key", "x", within(5s)); }),
@@ -134,10 +135,9 @@ TEST_P(RendezvousTest, MembersCarryTheirAddressesAndAge) {
   auto members = make()->members(within(5s));
   ASSERT_EQ(members.size(), 2u);
   EXPECT_EQ(members[0].member.name, "ps/0");
-  EXPECT_LT(members[0].since_heartbeat, 50ms);
+  EXPECT_LE(members[0].since_heartbeat + 50ms, members[1].since_heartbeat);
   EXPECT_EQ(members[1].member.attributes.at("data_address"), "10.0.0.1:4000");
   EXPECT_EQ(members[1].member.incarnation, 7u);
-  EXPECT_GE(members[1].since_heartbeat, 50ms);
   EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->heartbeat("worker/2", within(5s)); }),
               HasSubstr("no member 'worker/2'"));
 }
@@ -188,7 +188,7 @@ TEST(GrpcRendezvousTest, StoppingTheHostFailsTheWaits) {
       });
       failed += message.find("stopped") != std::string::npos;
     });
-  std::this_thread::sleep_for(300ms);
+  ASSERT_TRUE(eventually([&] { return server->store()->waits() == 50; }, 20s));
   server->stop(within(5s));
   waiting.clear();
   EXPECT_EQ(failed, 50);

@@ -219,12 +219,14 @@ TEST(TransportFaultTest, ALateReplyIsDrainedAndLaterCallsWork) {
   auto data = pattern(1 << 20, 1);
   std::vector<std::byte> memory(data.size(), std::byte{0xee});
   auto sink = [&](const IncomingHead&) { return PayloadSink{{memory}, nullptr}; };
+  channel->call({kEcho, {}, {}, nullptr}, nullptr, within(10s));  // connects
   auto started = std::chrono::steady_clock::now();
   auto message = error_of<DeadlineExceeded>([&] {
     channel->call({kHold, {}, {data}, nullptr}, sink, within(50ms));
   });
   EXPECT_LT(std::chrono::steady_clock::now() - started, 1s);
   EXPECT_EQ(message, echo.server->address() + ": request type 3: no answer before the deadline");
+  ASSERT_TRUE(eventually([&] { return echo.held() == 1; }));
   EXPECT_EQ(echo.release(), 1u);
   EXPECT_EQ(gather(channel->call({kEcho, {}, {data}, nullptr}, nullptr, within(10s)).payload), data);
   EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](auto byte) { return byte == std::byte{0xee}; }));
@@ -363,16 +365,17 @@ TEST(TransportFaultTest, ADestroyedChannelFailsItsCallsAndMayBeDestroyedByACallb
 }
 
 TEST(TransportFaultTest, AHandlerThatWaitsDoesNotKeepTheServerFromSayingSo) {
-  std::atomic<bool> go{false};
+  std::atomic<bool> entered{false}, go{false};
   RequestHandler handler;
   handler.on_request = [&](IncomingMessage, Responder, std::uint64_t) {
+    entered = true;
     while (!go) std::this_thread::sleep_for(1ms);
   };
   auto server = TransportServer::start({.listen = "127.0.0.1:0"}, handler);
   auto channel = Channel::create(server->address(), {});
   channel->call_async(
       {kEcho, {}, {}, nullptr}, nullptr, [](CallResult) {}, within(10s));
-  std::this_thread::sleep_for(50ms);
+  ASSERT_TRUE(eventually([&] { return entered.load(); }));
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { server->stop(within(50ms)); }),
               HasSubstr("a handler still runs"));
   go = true;
