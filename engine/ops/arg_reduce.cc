@@ -7,7 +7,8 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kTile = 256;  // neighbouring columns that are searched together
+constexpr std::int64_t kLongRun = 64;  // from here on a vector reduction and a search beat one scan
+constexpr std::int64_t kTile = 256;    // neighbouring columns that are searched together
 
 /// Does `candidate` beat `best`, which comes before it?
 template <bool kMax, class T>
@@ -19,12 +20,18 @@ BRAID_INLINE bool beats(T candidate, T best) {
 /// The index of the extreme of n contiguous elements.
 template <bool kMax, class T>
 std::int64_t extreme_of_run(const T* x, std::int64_t n) {
-  using Op = std::conditional_t<kMax, reduce::Max, reduce::Min>;
-  T best;
-  reduce::rows<Op, T>(x, 0, 1, n, &best);
-  std::int64_t i = 0;
-  while (!(x[i] == best || x[i] != x[i])) ++i;
-  return i;
+  if (n >= kLongRun) {
+    using Op = std::conditional_t<kMax, reduce::Max, reduce::Min>;
+    T best;
+    reduce::rows<Op, T>(x, 0, 1, n, &best);
+    std::int64_t i = 0;
+    while (!(x[i] == best || x[i] != x[i])) ++i;
+    return i;
+  }
+  std::int64_t at = 0;
+  for (std::int64_t i = 1; i < n; ++i)
+    if (beats<kMax>(x[i], x[at])) at = i;
+  return at;
 }
 
 /// y[j] = the index of the extreme of x[k * stride + j] over k; n <= kTile columns.

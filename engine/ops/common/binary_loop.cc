@@ -17,11 +17,19 @@ PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops,
         const char* a = args.in<char>(0);
         const char* b = args.in<char>(1);
         char* y = args.out<char>(0);
-        plan.for_runs(begin, end,
-                      [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t count) {
-                        loop(a + from[0] * in_size, plan.inner_stride(0), b + from[1] * in_size,
-                             plan.inner_stride(1), y + at * out_size, count);
-                      });
+        plan.for_tiles(
+            begin, end,
+            [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t rows, std::int64_t n) {
+              loop({.a = a + from[0] * in_size,
+                    .b = b + from[1] * in_size,
+                    .y = y + at * out_size,
+                    .rows = rows,
+                    .n = n,
+                    .a_row = plan.row_stride(0),
+                    .a_inner = plan.inner_stride(0),
+                    .b_row = plan.row_stride(1),
+                    .b_inner = plan.inner_stride(1)});
+            });
       });
 }
 

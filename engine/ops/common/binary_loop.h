@@ -11,28 +11,35 @@
 
 namespace braid {
 
-/// One run: a and b are n elements each, or one that is used for all (its stride is 0).
-using BinaryLoop = void (*)(const void* a, std::int64_t a_stride, const void* b, std::int64_t b_stride,
-                            void* y, std::int64_t n);
+/// `rows` runs of n elements; y's are contiguous. The inner strides are 1 or 0.
+struct BinaryTile {
+  const void* a;
+  const void* b;
+  void* y;
+  std::int64_t rows, n, a_row, a_inner, b_row, b_inner;
+};
+using BinaryLoop = void (*)(const BinaryTile&);
 
 template <class Op, class T>
-BRAID_VECTOR_CLONES void binary_loop(const void* a_data, std::int64_t a_stride, const void* b_data,
-                                     std::int64_t b_stride, void* y_data, std::int64_t n) {
+BRAID_VECTOR_CLONES void binary_loop(const BinaryTile& t) {
   using R = decltype(Op::apply(T(), T()));
-  const T* a = static_cast<const T*>(a_data);
-  const T* b = static_cast<const T*>(b_data);
-  R* y = static_cast<R*>(y_data);
-  if (a_stride != 0 && b_stride != 0) {
+  const T* a = static_cast<const T*>(t.a);
+  const T* b = static_cast<const T*>(t.b);
+  R* y = static_cast<R*>(t.y);
+  const std::int64_t n = t.n, b_inner = t.b_inner;
+  for (std::int64_t r = 0; r < t.rows; ++r, a += t.a_row, b += t.b_row, y += n) {
+    if (t.a_inner != 0 && b_inner != 0) {
 #pragma GCC ivdep  // y is a, or b, or overlaps neither; here and below
-    for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(a[i], b[i]);
-  } else if (a_stride != 0) {
-    const T scalar = *b;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(a[i], b[i]);
+    } else if (t.a_inner != 0) {
+      const T scalar = *b;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(a[i], scalar);
-  } else {
-    const T scalar = *a;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(a[i], scalar);
+    } else {
+      const T scalar = *a;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(scalar, b[b_stride * i]);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(scalar, b[b_inner * i]);
+    }
   }
 }
 

@@ -43,4 +43,15 @@ BroadcastPlan::Walk BroadcastPlan::walk_from(std::int64_t outer) const {
   return walk;
 }
 
+void BroadcastPlan::advance(Walk& walk, std::int64_t rows) const {
+  for (std::size_t a = axes_.size() - 1; a-- > 0; rows = 1) {
+    const Axis& axis = axes_[a];
+    walk.index[a] += rows;
+    for (std::size_t k = 0; k < walk.positions.size(); ++k) walk.positions[k] += rows * axis.strides[k];
+    if (walk.index[a] < axis.size) return;
+    walk.index[a] = 0;
+    for (std::size_t k = 0; k < walk.positions.size(); ++k) walk.positions[k] -= axis.size * axis.strides[k];
+  }
+}
+
 }  // namespace braid

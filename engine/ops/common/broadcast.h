@@ -28,47 +28,62 @@ class BroadcastPlan {
   /// 1 or 0: what operand k does along a run.
   std::int64_t inner_stride(int k) const { return axes_.back().strides[static_cast<std::size_t>(k)]; }
 
-  /// Calls run(out_position, operand_positions, count) for the runs that cover output elements [begin, end).
+  /// What operand k does from one row of a tile to the next.
+  std::int64_t row_stride(int k) const {
+    return axes_.size() < 2 ? 0 : axes_[axes_.size() - 2].strides[static_cast<std::size_t>(k)];
+  }
+
+  /// Calls tile(out_position, operand_positions, rows, count) for the tiles that cover output elements
+  /// [begin, end): `rows` whole runs of `count` elements one after the other, or one part of a run.
+  template <class Tile>
+  void for_tiles(std::int64_t begin, std::int64_t end, Tile tile) const;
+  /// The same run by run: run(out_position, operand_positions, count).
   template <class Run>
-  void for_runs(std::int64_t begin, std::int64_t end, Run run) const;
+  void for_runs(std::int64_t begin, std::int64_t end, Run run) const {
+    for_tiles(begin, end, [&](std::int64_t at, Positions from, std::int64_t rows, std::int64_t count) {
+      for (std::int64_t r = 0; r < rows; ++r, at += count) {
+        run(at, from, count);
+        for (int k = 0; k < kMaxOperands; ++k) from[static_cast<std::size_t>(k)] += row_stride(k);
+      }
+    });
+  }
 
  private:
   struct Axis {
     std::int64_t size;
     Positions strides;
   };
-  /// Where a walk over the outer axes is: an odometer, because a division a run costs more than a short run.
+  /// Where a walk over the outer axes is: an odometer, because divisions cost more than a short run.
   struct Walk {
     std::array<std::int64_t, kMaxAxes> index;
     Positions positions;
   };
   Walk walk_from(std::int64_t outer) const;
-  void advance(Walk& walk) const {
-    for (std::size_t a = axes_.size() - 1; a-- > 0;) {
-      const Axis& axis = axes_[a];
-      for (std::size_t k = 0; k < axis.strides.size(); ++k) walk.positions[k] += axis.strides[k];
-      if (++walk.index[a] < axis.size) return;
-      walk.index[a] = 0;
-      for (std::size_t k = 0; k < axis.strides.size(); ++k) walk.positions[k] -= axis.size * axis.strides[k];
-    }
+  /// Moves by `rows` along the second innermost axis. REQUIRES: not beyond its end.
+  void advance(Walk& walk, std::int64_t rows) const;
+  std::int64_t rows_left(const Walk& walk) const {
+    return axes_.size() < 2 ? 1 : axes_[axes_.size() - 2].size - walk.index[axes_.size() - 2];
   }
 
   std::vector<Axis> axes_;  // outermost first; at least one
   std::int64_t elements_ = 0;
 };
 
-template <class Run>
-void BroadcastPlan::for_runs(std::int64_t begin, std::int64_t end, Run run) const {
+template <class Tile>
+void BroadcastPlan::for_tiles(std::int64_t begin, std::int64_t end, Tile tile) const {
   const Axis& inner = axes_.back();
   Walk walk = walk_from(begin / inner.size);
   std::int64_t column = begin % inner.size;
   for (std::int64_t at = begin; at < end; column = 0) {
-    const std::int64_t count = std::min(end - at, inner.size - column);
-    Positions positions = walk.positions;
-    for (std::size_t k = 0; k < positions.size(); ++k) positions[k] += column * inner.strides[k];
-    run(at, positions, count);
-    at += count;
-    advance(walk);
+    const std::int64_t left = end - at;
+    const bool whole = column == 0 && left >= inner.size;
+    const std::int64_t rows = whole ? std::min(left / inner.size, rows_left(walk)) : 1;
+    const std::int64_t count = std::min(left, inner.size - column);
+    Positions from = walk.positions;
+    for (std::size_t k = 0; k < from.size(); ++k) from[k] += column * inner.strides[k];
+    tile(at, from, rows, count);
+    at += rows * count;
+    advance(walk, rows);
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kBlockFlops = 24e6;  // about 150 us of one core: far above the cost of handing out a block
 constexpr std::int64_t kMaxBlocks = 16;  // each has its own scratchpad
-constexpr std::int64_t kAlign = 64;      // rows or columns a block are a multiple of this
+constexpr std::int64_t kAlign = 64;      // rows or columns of a block are a multiple of this
+constexpr std::int64_t kLeast = 128;     // and at least these: every block packs the other operand again
 
 /// The part of the product that one call computes.
 struct Block {
@@ -21,9 +22,9 @@ struct Block {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// At most `wanted` cuts of [0, size), each a multiple of `align` long but the last.
-std::int64_t cut(std::int64_t size, std::int64_t wanted, std::int64_t align) {
-  return round_up((size + wanted - 1) / wanted, align);
+/// The length of at most `wanted` pieces of `size`, at least kLeast.
+std::int64_t piece(std::int64_t size, std::int64_t wanted) {
+  return std::max(round_up((size + wanted - 1) / wanted, kAlign), kLeast);
 }
 
 /// a and b of consecutive entries are consecutive matrices, or always the same one.
@@ -40,15 +41,15 @@ std::vector<Block> cut_blocks(const Gemm& g) {
   const auto wanted = std::clamp<std::int64_t>(static_cast<std::int64_t>(flops / kBlockFlops), 1, kMaxBlocks);
   if (g.batch() > 1) {
     const bool regular = is_regular(g.a_index) && is_regular(g.b_index);
-    const std::int64_t step = regular ? cut(g.batch(), wanted, 1) : 1;
+    const std::int64_t step = regular ? (g.batch() + wanted - 1) / wanted : 1;
     for (std::int64_t e = 0; e < g.batch(); e += step)
       blocks.push_back({e, std::min(step, g.batch() - e), 0, g.m, 0, g.n});
   } else if (g.m >= g.n) {
-    const std::int64_t step = cut(g.m, wanted, kAlign);
+    const std::int64_t step = piece(g.m, wanted);
     for (std::int64_t row = 0; row < g.m; row += step)
       blocks.push_back({0, 1, row, std::min(step, g.m - row), 0, g.n});
   } else {
-    const std::int64_t step = cut(g.n, wanted, kAlign);
+    const std::int64_t step = piece(g.n, wanted);
     for (std::int64_t column = 0; column < g.n; column += step)
       blocks.push_back({0, 1, 0, g.m, column, std::min(step, g.n - column)});
   }

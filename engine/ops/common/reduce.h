@@ -1,7 +1,7 @@
 // Reductions of a tensor along axes, for any operation that is associative in exact arithmetic. The order of
 // operations, and so every bit, follows from the shapes alone:
 //   * neighbouring axes that are reduced, or kept, together are joined; axes of size 1 are dropped;
-//   * runs of at most kReduceChunk contiguous elements go through 64-byte vector accumulators, kept inner
+//   * runs of at most kReduceChunk contiguous elements go through vector accumulators, kept inner
 //   axes through whole rows;
 //   * an output that many elements flow into is cut into parts, each with a partial result in scratch; parts
 //   are combined in order.

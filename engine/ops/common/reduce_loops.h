@@ -1,10 +1,9 @@
 // The operations that reductions know, and their vector loops. Included by the files that register
-// reductions. Vectors are the compiler's 64-byte vector type: one AVX-512 register, two of AVX2, four of the
-// baseline, with the same lanes and so the same bits on each.
+// reductions. Accumulators are arrays of 256 bytes, four registers of AVX-512 or eight of AVX2, with the same
+// lanes and so the same bits on each.
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -23,7 +22,7 @@ struct WrappingOf<T, true> {
   using type = std::make_unsigned_t<T>;
 };
 
-// `apply` takes scalars or vectors; `map` is what happens to an element on its way in.
+// `apply` puts b into a; `map` is what happens to an element on its way in.
 struct Sum {
   template <class T>
   using Compute = typename WrappingOf<T>::type;
@@ -71,7 +70,8 @@ struct Max {
   }
   template <class V>
   BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a != a ? a : a > b ? a : b;
+    const V larger = a > b ? a : b;
+    a = a == a ? larger : a;
   }
   template <class V>
   BRAID_INLINE static void map(V&) {}
@@ -87,7 +87,8 @@ struct Min {
   }
   template <class V>
   BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a != a ? a : a < b ? a : b;
+    const V smaller = a < b ? a : b;
+    a = a == a ? smaller : a;
   }
   template <class V>
   BRAID_INLINE static void map(V&) {}
@@ -125,28 +126,37 @@ struct Or {
   using Combine = Or;
 };
 
+/// Reduces the longest prefix of x that is a multiple of kLanes into `result`, kLanes elements side by side;
+/// returns its length.
+template <class Op, int kLanes, class T>
+BRAID_INLINE std::int64_t run_lanes(const T* x, std::int64_t n, T& result) {
+  if (n < kLanes) return 0;
+  T acc[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    acc[l] = x[l];
+    Op::map(acc[l]);
+  }
+  std::int64_t i = kLanes;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      T element = x[i + l];
+      Op::map(element);
+      Op::apply(acc[l], element);
+    }
+  }
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) Op::apply(acc[l], acc[l + width]);
+  Op::apply(result, acc[0]);
+  return i;
+}
+
+/// The reduction of n contiguous elements.
 template <class Op, class T>
 BRAID_INLINE T run(const T* x, std::int64_t n) {
-  constexpr int kLanes = 64 / sizeof(T);
-  typedef T V __attribute__((vector_size(64)));
   T result = Op::template identity<T>();
-  std::int64_t i = 0;
-  if (n >= 4 * kLanes) {
-    V acc[4], v[4];
-    std::memcpy(acc, x, sizeof acc);
-    for (V& a : acc) Op::map(a);
-    for (i = 4 * kLanes; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      std::memcpy(v, x + i, sizeof v);
-      for (int k = 0; k < 4; ++k) {
-        Op::map(v[k]);
-        Op::apply(acc[k], v[k]);
-      }
-    }
-    Op::apply(acc[0], acc[1]);
-    Op::apply(acc[2], acc[3]);
-    Op::apply(acc[0], acc[2]);
-    for (int lane = 0; lane < kLanes; ++lane) Op::apply(result, static_cast<T>(acc[0][lane]));
-  }
+  std::int64_t i = run_lanes<Op, 256 / sizeof(T)>(x, n, result);
+  i += run_lanes<Op, 64 / sizeof(T)>(x + i, n - i, result);
   for (; i < n; ++i) {
     T element = x[i];
     Op::map(element);

@@ -86,12 +86,12 @@ BRAID_INLINE float expm1(float x) {
   return 2.0F * (expm1_reduced(r) * half_scale + (half_scale - 0.5F));
 }
 
-/// log(u) is exact for u = fl(1 + x); the second term puts back what the rounding of 1 + x lost.
+/// log(u) is exact for u = fl(1 + x); the second term puts back what the rounding of 1 + x lost (NaN at -1
+/// and infinity: nothing).
 BRAID_INLINE float log1p(float x) {
   const float u = 1.0F + x;
   const float lost = ((u - 1.0F) - x) / u;
-  const float y = log(u);
-  return u > 0.0F && u < std::numeric_limits<float>::infinity() ? y - lost : y;
+  return log(u) - (lost == lost ? lost : 0.0F);
 }
 
 BRAID_INLINE float tanh(float x) {
