@@ -19,6 +19,7 @@ struct Options {
 int run(Options& options) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
   options.launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(options.grace_seconds * 1000));
+  options.launch.environment["BRAID_LOG_ROLE"] = "off";  // the launcher says whose line it is
   options.launch.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
   options.launch.command.insert(options.launch.command.end(), options.command.begin(), options.command.end());
   return launch::launch_local(options.launch);

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
       "parameter server or all-reduce.");
   app.name("braid");
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::help);
+  app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
       "configuration or input,\n"

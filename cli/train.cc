@@ -49,8 +49,10 @@ void add_train(CLI::App& app, Action& action) {
                                        "variables (mpirun, srun, torchrun); without any of these it trains "
                                        "alone. The last line is 'result: {JSON}'.");
   train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
-  train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
-      ->expected(1);
+  train
+      ->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
+
+      ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
                     "Where input files are; default: the variable BRAID_DATA, else the current directory");
   train->add_flag("--resume", options->resume,

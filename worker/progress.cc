@@ -30,8 +30,8 @@ Progress::Mode Progress::choose_mode() {
   return isatty(STDERR_FILENO) ? Mode::Bar : Mode::Lines;
 }
 
-Progress::Progress(std::uint64_t first_step, std::uint64_t total_steps, double interval_seconds)
-    : mode_(choose_mode()), first_(first_step), total_(total_steps), begin_(Clock::now()) {
+Progress::Progress(Mode mode, std::uint64_t first_step, std::uint64_t total_steps, double interval_seconds)
+    : mode_(mode), first_(first_step), total_(total_steps), begin_(Clock::now()) {
   const double fallback = mode_ == Mode::Bar ? 0.2 : 1.0;
   interval_ = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(interval_seconds > 0 ? interval_seconds : fallback));

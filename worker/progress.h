@@ -14,7 +14,7 @@ class Progress {
   enum class Mode { Bar, Lines, Off };
 
   /// `interval_seconds` 0: 0.2 on a terminal, 1 otherwise.
-  Progress(std::uint64_t first_step, std::uint64_t total_steps, double interval_seconds);
+  Progress(Mode mode, std::uint64_t first_step, std::uint64_t total_steps, double interval_seconds);
 
   /// Steps [first, step] are done.
   void update(std::uint64_t step, double loss, std::int64_t examples);

@@ -98,7 +98,7 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   const StopSignal stop;  // before other threads
   const launch::ClusterSpec& cluster = options.cluster;
   if (!cluster.single_machine()) {
-    set_log_role(task_name(cluster.task));
+    if (env_bool("BRAID_LOG_ROLE").value_or(true)) set_log_role(task_name(cluster.task));
     log_info("{}", cluster.describe());
   }
   check_cluster(job, cluster);

@@ -152,7 +152,8 @@ class Run {
   }
 
   void loop() {
-    Progress progress(first_, total_, peers_.leader() ? job_.metrics().progress_seconds() : 1e9);
+    Progress progress(peers_.leader() ? Progress::choose_mode() : Progress::Mode::Off, first_, total_,
+                      job_.metrics().progress_seconds());
     begin_ = Clock::now();
     while (done_ < total_ && !(stopping_ && instance_->in_flight() == 0)) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
@@ -163,6 +164,7 @@ class Run {
       if (done_ == border && instance_->in_flight() == 0 && done_ < total_) at_border(progress);
     }
     seconds_ += seconds_since(begin_);
+    streams_ = all_streams();
     progress.finish();
   }
 
@@ -280,9 +282,8 @@ class Run {
   }
 
   void print_streams() const {
-    std::fputs(
-        (options_.role + ": busy time a stream\n" + Monitor::stream_table(all_streams(), seconds_)).c_str(),
-        stdout);
+    std::fputs((options_.role + ": busy time a stream\n" + Monitor::stream_table(streams_, seconds_)).c_str(),
+               stdout);
     std::fflush(stdout);
   }
 
@@ -344,6 +345,7 @@ class Run {
   std::optional<double> quality_;
   Clock::time_point begin_;
   double seconds_ = 0, input_wait_ = 0;
+  std::vector<StreamStats> streams_;  // at the end of the loop
 };
 
 }  // namespace
