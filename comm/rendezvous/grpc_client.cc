@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kAskTime{
     500};  // to learn who is missing, after the deadline of a barrier
 constexpr int kReconnectMilliseconds = 50;
+constexpr int kConnectMilliseconds = 5000;
 constexpr int kMaxReconnectMilliseconds = 500;
 
 class GrpcRendezvous final : public Rendezvous {
@@ -28,7 +29,8 @@ class GrpcRendezvous final : public Rendezvous {
     parse_address(address_);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
+    // Despite its name, this is also the time that one attempt to connect is given.
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMilliseconds);
     stub_ = proto::Rendezvous::NewStub(
         grpc::CreateCustomChannel(address_, make_channel_credentials(tls), arguments));
