@@ -1,0 +1,257 @@
+// FusedBatchNorm, V2, V3(x, scale, offset, mean, variance) and their gradients, attributes epsilon,
+// is_training, exponential_avg_factor f, data_format; TensorFlow's outputs y, batch_mean, batch_variance,
+// reserve_space_1, _2 (and _3). Over the n elements of a channel:
+//   training:  m, v = mean and biased variance of x;   y = scale (x - m) / sqrt(v + epsilon) + offset
+//              batch_mean = (1 - f) mean + f m;  batch_variance = (1 - f) variance + f v n / (n - 1)
+//              reserves: m, v
+//   inference: y with the mean and variance that are given; all other outputs repeat those
+// Gradient, with h = (x - m) / sqrt(v + epsilon): d_offset = sum dy, d_scale = sum dy h,
+//   dx = scale / sqrt(v + epsilon) * (training: dy - d_offset / n - h d_scale / n; inference: dy).
+// Sums over a channel are made in blocks of rows and added in the order of the blocks, in double.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+/// x as [outer, channels, inner]: NHWC has inner 1, NCHW has outer = N.
+struct Layout {
+  std::int64_t outer = 1, channels = 1, inner = 1;
+  std::int64_t grain = 1;  // outer rows of a block
+
+  std::int64_t blocks() const { return (outer + grain - 1) / grain; }
+  std::int64_t count() const { return outer * inner; }
+};
+
+Layout layout_of(const PrepareContext& c, const Shape& x) {
+  constexpr std::int64_t kMaxBlocks = 64;
+  Layout l;
+  if (c.attr("data_format", std::string("NHWC")) == "NCHW")
+    l = {x[0], x[1], x[2] * x[3], 1};
+  else
+    l = {x[0] * x[1] * x[2], x[3], 1, 1};
+  l.grain =
+      std::max({row_grain(l.channels * l.inner), (l.outer + kMaxBlocks - 1) / kMaxBlocks, std::int64_t{1}});
+  return l;
+}
+
+int channel_axis(const InferContext& c) {
+  const std::string format = c.attr("data_format", std::string("NHWC"));
+  if (format != "NHWC" && format != "NCHW") c.fail("data_format must be NHWC or NCHW, got '" + format + "'");
+  return format == "NHWC" ? 3 : 1;
+}
+
+/// sums[s * channels + c] = sum over the channel of the s-th of kSums values that value(index, channel, sums)
+/// adds, in blocks whose parts lie in `scratch`.
+template <int kSums, class T, class Add>
+void channel_sums(ThreadPool& pool, const Layout& l, double* scratch, double* sums, Add add) {
+  const std::int64_t width = kSums * l.channels;
+  pool.parallel_for(l.blocks(), [&](std::int64_t b) {
+    double* part = scratch + b * width;
+    std::fill(part, part + width, 0.0);
+    for (std::int64_t r = b * l.grain; r < std::min(l.outer, (b + 1) * l.grain); ++r)
+      for (std::int64_t c = 0; c < l.channels; ++c)
+        for (std::int64_t i = 0; i < l.inner; ++i)
+          add((r * l.channels + c) * l.inner + i, c, part + c, l.channels);
+  });
+  std::fill(sums, sums + width, 0.0);
+  for (std::int64_t b = 0; b < l.blocks(); ++b)
+    for (std::int64_t k = 0; k < width; ++k) sums[k] += scratch[b * width + k];
+}
+
+/// y[i] = f(i, channel) for all elements.
+template <class F>
+void for_all(ThreadPool& pool, const Layout& l, F f) {
+  pool.parallel_range(l.outer, l.grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      for (std::int64_t c = 0; c < l.channels; ++c)
+        for (std::int64_t i = 0; i < l.inner; ++i) f((r * l.channels + c) * l.inner + i, c);
+  });
+}
+
+std::size_t scratch_doubles(const Layout& l, int sums, int vectors) {
+  return static_cast<std::size_t>((l.blocks() * sums + vectors) * l.channels);
+}
+
+void infer_forward(InferContext& c) {
+  require_floating(c, 0);
+  c.require_rank(0, 4);
+  const int axis = channel_axis(c);
+  const Shape& x = c.shape(0);
+  Shape vector{x.has_rank() ? x[axis] : Shape::kUnknown};
+  const bool training = c.attr("is_training", true);
+  const double factor = c.attr("exponential_avg_factor", 1.0);
+  for (int i = 1; i < 5; ++i) {
+    c.require_same_dtype(0, i);
+    if (i > 2 && training && factor == 1.0) continue;  // TensorFlow passes empty ones then
+    Shape merged;
+    if (!merge_shapes(vector, c.shape(i), merged))
+      c.fail(
+          fmt::format("input {} must have shape {}, got {}", i, vector.to_string(), c.shape(i).to_string()));
+    vector = merged;
+  }
+  c.output(c.dtype(0), x);
+  for (int o = 1; o < 5; ++o) c.output(c.dtype(0), vector);
+  if (c.node().op->name == "FusedBatchNormV3") c.output(c.dtype(0), Shape{});
+}
+
+template <class T>
+PreparedKernel forward_kernel(const PrepareContext& c) {
+  const Layout l = layout_of(c, c.inputs[0].shape);
+  const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
+  const bool training = c.attr("is_training", true), v3 = c.outputs.size() > 5;
+  PreparedKernel kernel;
+  kernel.scratch_bytes = scratch_doubles(l, 1, 2) * sizeof(double);
+  kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
+    const T* x = a.in<T>(0);
+    double* mean = static_cast<double*>(a.scratch);
+    double* variance = mean + l.channels;
+    double* parts = variance + l.channels;
+    const auto n = static_cast<double>(l.count());
+    if (training) {
+      channel_sums<1, T>(*pool, l, parts, mean,
+                         [&](std::int64_t at, std::int64_t, double* sum, std::int64_t) {
+                           *sum += static_cast<double>(x[at]);
+                         });
+      for (std::int64_t ch = 0; ch < l.channels; ++ch) mean[ch] = n == 0 ? 0 : mean[ch] / n;
+      channel_sums<1, T>(*pool, l, parts, variance,
+                         [&](std::int64_t at, std::int64_t ch, double* sum, std::int64_t) {
+                           const double d = static_cast<double>(x[at]) - mean[ch];
+                           *sum += d * d;
+                         });
+      for (std::int64_t ch = 0; ch < l.channels; ++ch) variance[ch] = n == 0 ? 0 : variance[ch] / n;
+    } else {
+      std::copy_n(a.in<T>(3), l.channels, mean);
+      std::copy_n(a.in<T>(4), l.channels, variance);
+    }
+    const double bessel = n > 1 ? n / (n - 1) : 1;
+    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
+      const auto blend = [&](int input, double fresh) {
+        if (!training || factor == 1.0) return static_cast<T>(fresh);
+        return static_cast<T>((1 - factor) * static_cast<double>(a.in<T>(input)[ch]) + factor * fresh);
+      };
+      a.out<T>(1)[ch] = blend(3, mean[ch]);
+      a.out<T>(2)[ch] = blend(4, training ? variance[ch] * bessel : variance[ch]);
+      a.out<T>(3)[ch] = static_cast<T>(mean[ch]);
+      a.out<T>(4)[ch] = static_cast<T>(variance[ch]);
+    }
+    if (v3) a.out<T>(5)[0] = T{0};
+    // y = x * slope + shift, with the two in the place of mean and variance.
+    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
+      const double slope = static_cast<double>(a.in<T>(1)[ch]) / std::sqrt(variance[ch] + epsilon);
+      variance[ch] = static_cast<double>(a.in<T>(2)[ch]) - mean[ch] * slope;
+      mean[ch] = slope;
+    }
+    T* y = a.out<T>(0);
+    for_all(*pool, l, [&](std::int64_t at, std::int64_t ch) {
+      y[at] = static_cast<T>(static_cast<double>(x[at]) * mean[ch] + variance[ch]);
+    });
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_forward(const PrepareContext& c) {
+  return with_float("FusedBatchNorm", c.inputs[0].dtype, [&]<class T>() { return forward_kernel<T>(c); });
+}
+
+void forward_gradient(GradContext& c) {
+  const std::string& name = c.node().op->name;
+  std::string grad = "FusedBatchNormGrad" + name.substr(std::string("FusedBatchNorm").size());
+  const bool training = c.node().attrs.get("is_training", true);
+  std::vector<ValueRef> inputs{c.grad(), c.input(0), c.input(1), training ? c.output(3) : c.input(3),
+                               training ? c.output(4) : c.input(4)};
+  if (name == "FusedBatchNormV3") inputs.push_back(c.output(5));
+  const ValueRef result = c.op(grad, std::move(inputs), c.node().attrs);
+  for (int i = 0; i < 3; ++i) c.set_grad(i, ValueRef{result.node, i});
+}
+
+void infer_backward(InferContext& c) {
+  require_floating(c, 0);
+  c.require_rank(1, 4);
+  const Shape x = merged_shape(c, 0, 1);
+  Shape vector;
+  if (!merge_shapes(Shape{x.has_rank() ? x[channel_axis(c)] : Shape::kUnknown}, c.shape(2), vector))
+    c.fail("scale must have as many elements as there are channels, got " + c.shape(2).to_string());
+  c.output(c.dtype(0), x);
+  c.output(c.dtype(0), vector);
+  c.output(c.dtype(0), vector);
+  c.output(c.dtype(0), Shape{0});
+  c.output(c.dtype(0), Shape{0});
+}
+
+template <class T>
+PreparedKernel backward_kernel(const PrepareContext& c) {
+  const Layout l = layout_of(c, c.inputs[1].shape);
+  const double epsilon = c.attr("epsilon", 1e-4);
+  const bool training = c.attr("is_training", true);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = scratch_doubles(l, 2, 4) * sizeof(double);
+  kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
+    const T* dy = a.in<T>(0);
+    const T* x = a.in<T>(1);
+    double* sums = static_cast<double*>(a.scratch);  // [2, channels]: of dy, of dy (x - mean)
+    double* slope = sums + 2 * l.channels;
+    double* inverse = slope + l.channels;  // 1 / (v + epsilon)
+    double* parts = inverse + l.channels;
+    const T* mean = a.in<T>(3);
+    channel_sums<2, T>(*pool, l, parts, sums,
+                       [&](std::int64_t at, std::int64_t ch, double* sum, std::int64_t step) {
+                         const auto g = static_cast<double>(dy[at]);
+                         sum[0] += g;
+                         sum[step] += g * (static_cast<double>(x[at]) - static_cast<double>(mean[ch]));
+                       });
+    const auto n = static_cast<double>(l.count());
+    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
+      const double v = static_cast<double>(a.in<T>(4)[ch]) + epsilon;
+      slope[ch] = static_cast<double>(a.in<T>(2)[ch]) / std::sqrt(v);
+      inverse[ch] = 1 / v;
+      a.out<T>(1)[ch] = static_cast<T>(sums[l.channels + ch] / std::sqrt(v));
+      a.out<T>(2)[ch] = static_cast<T>(sums[ch]);
+    }
+    T* dx = a.out<T>(0);
+    for_all(*pool, l, [&](std::int64_t at, std::int64_t ch) {
+      double g = static_cast<double>(dy[at]);
+      if (training) {
+        const double centred = static_cast<double>(x[at]) - static_cast<double>(mean[ch]);
+        g -= (sums[ch] + centred * inverse[ch] * sums[l.channels + ch]) / n;
+      }
+      dx[at] = static_cast<T>(g * slope[ch]);
+    });
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_backward(const PrepareContext& c) {
+  return with_float("FusedBatchNormGrad", c.inputs[0].dtype,
+                    [&]<class T>() { return backward_kernel<T>(c); });
+}
+
+}  // namespace
+
+void register_fused_batch_norm(OpRegistry& registry) {
+  for (const std::string version : {"", "V2", "V3"}) {
+    registry.add({.name = "FusedBatchNorm" + version,
+                  .min_inputs = 5,
+                  .max_inputs = 5,
+                  .infer = infer_forward,
+                  .gradient = forward_gradient,
+                  .cost = cost_per_output(8),
+                  .cpu = prepare_forward});
+    const int inputs = version == "V3" ? 6 : 5;
+    registry.add({.name = "FusedBatchNormGrad" + version,
+                  .min_inputs = inputs,
+                  .max_inputs = inputs,
+                  .infer = infer_backward,
+                  .no_gradient_reason = "second derivatives of batch normalisation are not supported",
+                  .cost = cost_per_output(12),
+                  .cpu = prepare_backward});
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,231 @@
+// Optimizer and variable-writing ops against base/optim and the definitions: duplicates, order, errors.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/init.h"
+#include "base/optim.h"
+#include "engine/ops/optimizer_attrs.h"
+#include "engine/ops/variable_init.h"
+#include "tests/engine/ops/op_runner.h"
+
+namespace braid::testing {
+namespace {
+
+Tensor f32_of(Shape shape, std::uint64_t seed, double low = -1) {
+  return converted(random_f64(std::move(shape), seed, low, 1.5), DType::Float32);
+}
+
+/// Runs an update; the variables' values afterwards.
+std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, int variables, AttrMap attrs,
+                           const StepParams& params, int pool_width = 1) {
+  OpCase c{.label = op, .inputs = std::move(inputs), .attrs = std::move(attrs)};
+  for (int i = 0; i < variables; ++i) c.variables.push_back(i);
+  CaseGraph g = make_case_graph(OpRegistry::global().require(op), c);
+  g.execution.params = params;
+  g.execution.pool_width = pool_width;
+  // An update has no outputs, so a constant that waits for it is fetched.
+  const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
+  g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
+  evaluate(g.graph, g.execution, {after});
+  std::vector<Tensor> values;
+  for (int i = 0; i < variables; ++i)
+    values.push_back(g.execution.variables.at(g.inputs[static_cast<std::size_t>(i)].node));
+  return values;
+}
+
+void expect_same(const Tensor& actual, const Tensor& expected) {
+  ASSERT_EQ(actual.shape(), expected.shape());
+  const auto a = actual.data<float>(), e = expected.data<float>();
+  for (std::size_t k = 0; k < a.size(); ++k) ASSERT_EQ(a[k], e[k]) << "element " << k;
+}
+
+class OptimizerOps : public ::testing::TestWithParam<OptimizerSpec> {
+ protected:
+  /// A variable and its slots, larger than a block.
+  static std::vector<Tensor> state(const Shape& shape) {
+    std::vector<Tensor> tensors{f32_of(shape, 1)};
+    for (const SlotSpec& slot : optimizer_slots(GetParam())) {
+      Tensor t(DType::Float32, shape);
+      std::ranges::fill(t.data<float>(), slot.initial_value);
+      tensors.push_back(t);
+    }
+    return tensors;
+  }
+  static void apply(const UpdateParams& params, std::vector<Tensor>& state, std::int64_t first,
+                    std::int64_t n, std::span<const float> gradient) {
+    std::vector<float*> slots;
+    for (std::size_t s = 1; s < state.size(); ++s) slots.push_back(state[s].data<float>().data() + first);
+    apply_update(GetParam(), params,
+                 state[0].data<float>().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
+                 gradient, slots);
+  }
+};
+
+TEST_P(OptimizerOps, DenseUpdatesAreThoseOfBaseOptim) {
+  const StepParams params{.step = 3, .learning_rate = 0.05F, .grad_scale = 0.5F};
+  std::vector<Tensor> inputs = state({200, 301});
+  const Tensor gradient = f32_of({200, 301}, 2);
+  std::vector<Tensor> expected;
+  for (const Tensor& t : inputs) expected.push_back(t.clone());
+  apply({0.05F, 0.5F, 3}, expected, 0, gradient.elements(), gradient.data<float>());
+  const int variables = static_cast<int>(inputs.size());
+  inputs.push_back(gradient);
+  for (int width : {1, 2, 3}) {
+    const auto actual =
+        update("braid.ApplyOptimizer", inputs, variables, optimizer_attrs(GetParam()), params, width);
+    for (std::size_t i = 0; i < expected.size(); ++i) expect_same(actual[i], expected[i]);
+  }
+}
+
+TEST_P(OptimizerOps, SparseUpdatesSumDuplicatesInOrderAndTouchEachRowOnce) {
+  constexpr std::int64_t kRows = 50, kWidth = 700, kIndices = 300;
+  const StepParams params{.step = 7, .learning_rate = 0.05F, .grad_scale = 2.0F};
+  std::vector<Tensor> inputs = state({kRows, kWidth});
+  const Tensor indices = random_i64({kIndices}, 3, 0, 40);
+  const Tensor values = f32_of({kIndices, kWidth}, 4);
+  std::vector<Tensor> expected;
+  for (const Tensor& t : inputs) expected.push_back(t.clone());
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    std::vector<float> sum;
+    for (std::int64_t k = 0; k < kIndices; ++k) {
+      if (indices.data<std::int64_t>()[static_cast<std::size_t>(k)] != row) continue;
+      const float* g = values.data<float>().data() + k * kWidth;
+      if (sum.empty())
+        sum.assign(g, g + kWidth);
+      else
+        for (std::int64_t i = 0; i < kWidth; ++i) sum[static_cast<std::size_t>(i)] += g[i];
+    }
+    if (!sum.empty()) apply({0.05F, 2.0F, 7}, expected, row * kWidth, kWidth, sum);
+  }
+  const int variables = static_cast<int>(inputs.size());
+  inputs.push_back(indices);
+  inputs.push_back(values);
+  for (int width : {1, 2, 3}) {
+    const auto actual =
+        update("braid.SparseApplyOptimizer", inputs, variables, optimizer_attrs(GetParam()), params, width);
+    for (std::size_t i = 0; i < expected.size(); ++i) expect_same(actual[i], expected[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
+                         ::testing::Values(OptimizerSpec{.kind = OptimizerKind::Sgd, .weight_decay = 0.01F},
+                                           OptimizerSpec{.kind = OptimizerKind::Momentum, .nesterov = true},
+                                           OptimizerSpec{.kind = OptimizerKind::Adagrad},
+                                           OptimizerSpec{.kind = OptimizerKind::Adam}),
+                         [](const auto& info) { return std::string(optimizer_name(info.param.kind)); });
+
+TEST(OptimizerAttrsTest, AreReadBackAsTheyWereWritten) {
+  const OptimizerSpec spec{OptimizerKind::Adam, 0.8F, true, 0.85F, 0.995F, 1e-3F, 0.2F, 0.01F};
+  const OptimizerSpec back = optimizer_spec(optimizer_attrs(spec));
+  EXPECT_EQ(back.kind, spec.kind);
+  EXPECT_EQ(back.momentum, spec.momentum);
+  EXPECT_EQ(back.nesterov, spec.nesterov);
+  EXPECT_EQ(back.beta1, spec.beta1);
+  EXPECT_EQ(back.beta2, spec.beta2);
+  EXPECT_EQ(back.epsilon, spec.epsilon);
+  EXPECT_EQ(back.initial_accumulator, spec.initial_accumulator);
+  EXPECT_EQ(back.weight_decay, spec.weight_decay);
+  EXPECT_THROW(optimizer_spec({{"kind", "NEWTON"}}), InvalidArgument);
+}
+
+TEST(ResourceApplyTest, SparseAdagradUpdatesOncePerOccurrence) {
+  const Tensor w = f32({2, 1}, {1, 1}), a = f32({2, 1}, {0, 0});
+  const auto after = update("ResourceSparseApplyAdagrad",
+                            {w, a, f32({}, {1}), f32({2, 1}, {3, 4}), axes({1, 1})}, 2, {}, {});
+  const float first = 1 - 3 / std::sqrt(9.0F);
+  expect_same(after[0], f32({2, 1}, {1, first - 4 / std::sqrt(25.0F)}));
+  expect_same(after[1], f32({2, 1}, {0, 25}));
+}
+
+TEST(ResourceApplyTest, AdamTakesItsPowersFromItsInputs) {
+  const Tensor zero = f32({1}, {0});
+  // beta1^3 and beta2^3 for betas 0.5 and 0.25.
+  const auto after =
+      update("ResourceApplyAdam",
+             {f32({1}, {1}), zero, zero, f32({}, {0.125F}), f32({}, {0.015625F}), f32({}, {0.1F}),
+              f32({}, {0.5F}), f32({}, {0.25F}), f32({}, {1e-3F}), f32({1}, {2})},
+             3, {}, {});
+  const double m = 0.5 * 2, v = 0.75 * 4, rate = 0.1 * std::sqrt(1 - 0.015625) / (1 - 0.125);
+  EXPECT_FLOAT_EQ(after[0].data<float>()[0], static_cast<float>(1 - rate * m / (std::sqrt(v) + 1e-3)));
+  EXPECT_FLOAT_EQ(after[1].data<float>()[0], 1);
+  EXPECT_FLOAT_EQ(after[2].data<float>()[0], 3);
+}
+
+TEST(ResourceApplyTest, KerasMomentumKeepsTheScaledStepInItsSlot) {
+  const auto after =
+      update("ResourceApplyKerasMomentum",
+             {f32({1}, {1}), f32({1}, {0.5F}), f32({}, {0.1F}), f32({1}, {2}), f32({}, {0.5F})}, 2,
+             {{"use_nesterov", true}}, {});
+  EXPECT_FLOAT_EQ(after[1].data<float>()[0], 0.05F);
+  EXPECT_FLOAT_EQ(after[0].data<float>()[0], 1 + 0.5F * 0.05F - 0.2F);
+}
+
+TEST(ResourceScatterAddTest, CountsEveryDuplicate) {
+  const auto after =
+      update("ResourceScatterAdd", {i64({3}, {10, 20, 30}), axes({2, 0, 2}), i64({3}, {1, 2, 4})}, 1, {}, {});
+  EXPECT_EQ(to_doubles(after[0]), (std::vector<double>{12, 20, 35}));
+}
+
+std::string message_of(const std::string& op, std::vector<Tensor> inputs, int variables, AttrMap attrs = {}) {
+  try {
+    update(op, std::move(inputs), variables, std::move(attrs), {});
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(IndexErrorTest, NamesNodeIndexAndBound) {
+  const Tensor table = f32_of({10, 2}, 1), rows = f32_of({2, 2}, 2);
+  const std::string text = "indices[1] = 10 is not in [0, 10)";
+  EXPECT_EQ(message_of("ResourceGather", {table, axes({3, 10})}, 1, {{"dtype", DType::Float32}}),
+            "[ResourceGather] node 'op': " + text);
+  EXPECT_EQ(message_of("ResourceScatterAdd", {table, axes({3, 10}), rows}, 1),
+            "[ResourceScatterAdd] node 'op': " + text);
+  EXPECT_EQ(message_of("braid.SparseApplyOptimizer", {table, axes({3, 10}), rows}, 1, {{"kind", "SGD"}}),
+            "[braid.SparseApplyOptimizer] node 'op': " + text);
+  EXPECT_EQ(message_of("GatherV2", {table, axes({-1}), i32({}, {0})}, 0),
+            "[GatherV2] node 'op': indices[0] = -1 is not in [0, 10)");
+  EXPECT_EQ(message_of("GatherNd", {table, i32({1, 2}, {9, 2})}, 0),
+            "[GatherNd] node 'op': indices[0, 1] = 2 is not in [0, 2)");
+  EXPECT_EQ(message_of("UnsortedSegmentSum", {rows, axes({0, 3}), i32({}, {3})}, 0),
+            "[UnsortedSegmentSum] node 'op': segment_ids[1] = 3 is not below 3");
+}
+
+Node handle_node(AttrMap attrs) {
+  Node node;
+  node.name = "layer/kernel";
+  node.op = &OpRegistry::global().require("VarHandleOp");
+  node.attrs = std::move(attrs);
+  return node;
+}
+
+TEST(VariableInitTest, DependsOnSeedAndNameOnly) {
+  const AttrMap attrs{{"_init_kind", static_cast<int>(InitKind::Normal)}, {"_init_a", 1.0}, {"_init_b", 0.5}};
+  Tensor a(DType::Float32, Shape{4, 5});
+  initialize_variable(handle_node(attrs), 42, a);
+  std::vector<float> expected(20);
+  fill_initial({InitKind::Normal, 1.0F, 0.5F}, make_rng_key(42, "layer/kernel"), 0, expected);
+  EXPECT_TRUE(std::ranges::equal(a.data<float>(), expected));
+
+  AttrMap shared = attrs;
+  shared.set("shared_name", "other");
+  Tensor b(DType::Float32, Shape{4, 5});
+  initialize_variable(handle_node(shared), 42, b);
+  EXPECT_FALSE(std::ranges::equal(b.data<float>(), expected));
+}
+
+TEST(VariableInitTest, OtherTypesTakeZerosOrAConstant) {
+  Tensor steps = i64({2}, {5, 6});
+  initialize_variable(handle_node({}), 1, steps);
+  EXPECT_EQ(to_doubles(steps), (std::vector<double>{0, 0}));
+  initialize_variable(handle_node({{"_init_kind", 1}, {"_init_a", 3.0}}), 1, steps);
+  EXPECT_EQ(to_doubles(steps), (std::vector<double>{3, 3}));
+  EXPECT_THROW(initialize_variable(handle_node({{"_init_kind", 2}}), 1, steps), InvalidArgument);
+  EXPECT_THROW(initialize_variable(handle_node({{"_init_kind", 9}}), 1, steps), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace braid::testing

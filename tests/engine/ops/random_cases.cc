@@ -1,0 +1,17 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+void cases_random(OpCaseTable& table) {
+  for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
+    table.add(op, {.label = "matrix", .inputs = {axes({3, 5})}});
+    table.add(op,
+              {.label = "many blocks", .inputs = {i64({1}, {100001})}, .attrs = {{"seed", 7}, {"seed2", 1}}});
+    table.add(op, {.label = "empty", .inputs = {axes({0, 2})}});
+  }
+  table.add("RandomUniformInt", {.label = "int32", .inputs = {axes({100}), i32({}, {-3}), i32({}, {4})}});
+  table.add("RandomUniformInt",
+            {.label = "int64, many blocks", .inputs = {axes({70000}), i64({}, {0}), i64({}, {1LL << 40})}});
+}
+
+}  // namespace braid::testing
