@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "base/thread_pool.h"
@@ -50,7 +51,9 @@ Tensor exact_copy(const Tensor& tensor) {
 
 /// Pools are kept: thousands of runs would spend their time starting threads.
 ThreadPool& pool_of_width(int width) {
+  static std::mutex mutex;
   static std::map<int, std::unique_ptr<ThreadPool>> pools;
+  std::lock_guard lock(mutex);
   auto& pool = pools[width];
   if (!pool) pool = std::make_unique<ThreadPool>(width);
   return *pool;

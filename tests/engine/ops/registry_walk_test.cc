@@ -179,12 +179,12 @@ TEST(RegistryWalk, CostIsFiniteAndNotNegative) {
   });
 }
 
-TEST(OpRegistryTest, EveryCaseNamesAnOp) {
+TEST(RegistryWalk, EveryCaseNamesAnOp) {
   for (const auto& [op, cases] : all_op_cases().all())
     EXPECT_NE(OpRegistry::global().find(op), nullptr) << "cases for unknown op " << op;
 }
 
-TEST(OpRegistryTest, OpsWithoutGradientSayWhy) {
+TEST(RegistryWalk, OpsWithoutGradientSayWhy) {
   for (const OpDef* def : OpRegistry::global().all()) {
     if (def->gradient) continue;
     EXPECT_FALSE(def->no_gradient_reason.empty()) << def->name;

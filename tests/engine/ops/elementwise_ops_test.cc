@@ -1,0 +1,224 @@
+// Values of elementwise ops against the C library and against TensorFlow's documented rules.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "tests/engine/ops/op_runner.h"
+
+namespace braid::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+template <class T>
+std::vector<T> values(const Tensor& t) {
+  return {t.data<T>().begin(), t.data<T>().end()};
+}
+
+std::string error_of(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {}) {
+  try {
+    run_op(op, std::move(inputs), std::move(attrs));
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+struct Reference {
+  const char* op;
+  double low, high;
+  double (*function)(double);
+};
+
+const Reference kReferences[] = {
+    {"Exp", -100, 88, [](double x) { return std::exp(x); }},
+    {"Expm1", -20, 80, [](double x) { return std::expm1(x); }},
+    {"Log", 1e-30, 1e30, [](double x) { return std::log(x); }},
+    {"Log", 0.9, 1.1, [](double x) { return std::log(x); }},
+    {"Log1p", -0.999, 10, [](double x) { return std::log1p(x); }},
+    {"Log1p", -1e-6, 1e-6, [](double x) { return std::log1p(x); }},
+    {"Expm1", -1e-5, 1e-5, [](double x) { return std::expm1(x); }},
+    {"Tanh", -12, 12, [](double x) { return std::tanh(x); }},
+    {"Tanh", -1e-4, 1e-4, [](double x) { return std::tanh(x); }},
+    {"Sigmoid", -80, 80, [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {"Erf", -5, 5, [](double x) { return std::erf(x); }},
+    {"Sin", -10, 10, [](double x) { return std::sin(x); }},
+    {"Cos", -10, 10, [](double x) { return std::cos(x); }},
+    {"Sqrt", 0, 100, [](double x) { return std::sqrt(x); }},
+    {"Rsqrt", 0.01, 100, [](double x) { return 1 / std::sqrt(x); }},
+    {"Softplus", -60, 60, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }},
+    {"Softsign", -5, 5, [](double x) { return x / (1 + std::abs(x)); }},
+    {"Elu", -10, 10, [](double x) { return x < 0 ? std::expm1(x) : x; }},
+    {"Selu", -10, 10,
+     [](double x) { return 1.0507009873554805 * (x < 0 ? 1.6732632423543772 * std::expm1(x) : x); }},
+    {"Rint", -10, 10, [](double x) { return std::nearbyint(x); }},
+};
+
+TEST(ElementwiseOps, Float32IsWithinAFewUnitsInTheLastPlace) {
+  for (const Reference& r : kReferences) {
+    const Tensor x = converted(random_f64({20001}, 3, r.low, r.high), DType::Float32);
+    const Tensor y = run_op(r.op, {x})[0];
+    for (std::size_t i = 0; i < 20001; ++i) {
+      const double expected = r.function(static_cast<double>(x.data<float>()[i]));
+      const double actual = y.data<float>()[i];
+      ASSERT_LE(std::abs(actual - expected), 5e-7 * std::abs(expected) + 2e-38)
+          << r.op << " of " << x.data<float>()[i] << " is " << actual << ", expected " << expected;
+    }
+  }
+}
+
+TEST(ElementwiseOps, SpecialValuesFollowTheMathematics) {
+  const Tensor x = f32({5}, {-kInf, -1, 0, kInf, kNan});
+  const auto unary = [&](const char* op) { return values<float>(run_op(op, {x})[0]); };
+  const auto nan = ::testing::IsNan();
+  EXPECT_THAT(unary("Exp"), ElementsAre(0, ::testing::FloatEq(0.36787945F), 1, kInf, nan));
+  EXPECT_THAT(unary("Log"), ElementsAre(nan, nan, -kInf, kInf, nan));
+  EXPECT_THAT(unary("Log1p"), ElementsAre(nan, -kInf, 0, kInf, nan));
+  EXPECT_THAT(unary("Expm1"), ElementsAre(-1, ::testing::FloatEq(-0.63212055F), 0, kInf, nan));
+  EXPECT_THAT(unary("Tanh"), ElementsAre(-1, ::testing::FloatEq(-0.7615942F), 0, 1, nan));
+  EXPECT_THAT(unary("Sigmoid"), ElementsAre(0, ::testing::FloatEq(0.26894143F), 0.5F, 1, nan));
+  EXPECT_THAT(unary("Relu"), ElementsAre(0, 0, 0, kInf, nan));
+  EXPECT_THAT(unary("Sign"), ElementsAre(-1, -1, 0, 1, nan));
+  EXPECT_THAT(unary("Abs"), ElementsAre(kInf, 1, 0, kInf, nan));
+  EXPECT_THAT(values<bool>(run_op("IsNan", {x})[0]), ElementsAre(false, false, false, false, true));
+  EXPECT_THAT(values<bool>(run_op("IsInf", {x})[0]), ElementsAre(true, false, false, true, false));
+  EXPECT_THAT(values<bool>(run_op("IsFinite", {x})[0]), ElementsAre(false, true, true, false, false));
+}
+
+TEST(ElementwiseOps, RoundGoesToEven) {
+  const Tensor x = f32({6}, {-2.5F, -1.5F, -0.5F, 0.5F, 1.5F, 2.5F});
+  for (const char* op : {"Round", "Rint"})
+    EXPECT_THAT(values<float>(run_op(op, {x})[0]), ElementsAre(-2, -2, 0, 0, 2, 2));
+  EXPECT_THAT(values<float>(run_op("Floor", {x})[0]), ElementsAre(-3, -2, -1, 0, 1, 2));
+  EXPECT_THAT(values<float>(run_op("Ceil", {x})[0]), ElementsAre(-2, -1, 0, 1, 2, 3));
+}
+
+TEST(ElementwiseOps, DivisionsRoundAsTensorFlows) {
+  const Tensor a = i32({4}, {7, -7, 7, -7}), b = i32({4}, {2, 2, -2, -2});
+  EXPECT_THAT(values<std::int32_t>(run_op("Div", {a, b})[0]), ElementsAre(3, -3, -3, 3));
+  EXPECT_THAT(values<std::int32_t>(run_op("FloorDiv", {a, b})[0]), ElementsAre(3, -4, -4, 3));
+  EXPECT_THAT(values<std::int32_t>(run_op("FloorMod", {a, b})[0]), ElementsAre(1, 1, -1, -1));
+  const Tensor x = converted(a, DType::Float32), y = converted(b, DType::Float32);
+  EXPECT_THAT(values<float>(run_op("FloorDiv", {x, y})[0]), ElementsAre(3, -4, -4, 3));
+  EXPECT_THAT(values<float>(run_op("FloorMod", {x, y})[0]), ElementsAre(1, 1, -1, -1));
+}
+
+TEST(ElementwiseOps, IntegersWrapAndNeverTrap) {
+  constexpr std::int32_t kMin = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  const Tensor min = i32({1}, {kMin}), minus_one = i32({1}, {-1});
+  EXPECT_THAT(values<std::int32_t>(run_op("Div", {min, minus_one})[0]), ElementsAre(kMin));
+  EXPECT_THAT(values<std::int32_t>(run_op("FloorMod", {min, minus_one})[0]), ElementsAre(0));
+  EXPECT_THAT(values<std::int32_t>(run_op("Neg", {min})[0]), ElementsAre(kMin));
+  EXPECT_THAT(values<std::int32_t>(run_op("AddV2", {i32({1}, {kMax}), i32({1}, {1})})[0]), ElementsAre(kMin));
+  EXPECT_THAT(values<std::int64_t>(run_op("Pow", {i64({2}, {3, -2}), i64({2}, {5, 3})})[0]),
+              ElementsAre(243, -8));
+}
+
+TEST(ElementwiseOps, WhatHasNoResultIsRefused) {
+  EXPECT_THAT(error_of("Div", {i32({1}, {1}), i32({1}, {0})}), HasSubstr("integer division by zero"));
+  EXPECT_THAT(error_of("Pow", {i32({1}, {2}), i32({1}, {-1})}), HasSubstr("negative integer powers"));
+  EXPECT_THAT(error_of("AddV2", {f32({2}, {1, 2}), f32({3}, {1, 2, 3})}),
+              "[AddV2] node 'op': inputs 0 and 1 do not broadcast: [2] and [3]");
+  EXPECT_THAT(error_of("AddV2", {f32({1}, {1}), f64({1}, {1})}),
+              "[AddV2] node 'op': inputs 0 and 1 must have one type, got float32 and float64");
+  EXPECT_THAT(error_of("Exp", {i32({1}, {1})}), "[Exp] node 'op': does not take int32");
+}
+
+TEST(ElementwiseOps, MaximumAndMinimumPassNanOn) {
+  const Tensor a = f32({3}, {kNan, 1, 2}), b = f32({3}, {1, kNan, 3});
+  EXPECT_THAT(values<float>(run_op("Maximum", {a, b})[0]),
+              ElementsAre(::testing::IsNan(), ::testing::IsNan(), 3));
+  EXPECT_THAT(values<float>(run_op("Minimum", {a, b})[0]),
+              ElementsAre(::testing::IsNan(), ::testing::IsNan(), 2));
+}
+
+TEST(ElementwiseOps, DivNoNanGivesZeroForZeroDivisors) {
+  EXPECT_THAT(values<float>(run_op("DivNoNan", {f32({3}, {1, 0, 6}), f32({3}, {0, 0, 3})})[0]),
+              ElementsAre(0, 0, 2));
+}
+
+/// y[i] by NumPy's rule, one element at a time.
+std::vector<double> broadcast_sum(const Tensor& a, const Tensor& b, const Shape& out) {
+  const auto at = [&](const Tensor& t, std::int64_t flat) {
+    std::int64_t offset = 0, stride = 1;
+    for (int axis = out.rank() - 1; axis >= 0; --axis) {
+      const int own = axis - (out.rank() - t.shape().rank());
+      const std::int64_t index = flat % out[axis];
+      flat /= out[axis];
+      if (own < 0) continue;
+      offset += t.shape()[own] == 1 ? 0 : index * stride;
+      stride *= t.shape()[own];
+    }
+    return t.data<double>()[static_cast<std::size_t>(offset)];
+  };
+  std::vector<double> y;
+  for (std::int64_t i = 0; i < out.elements(); ++i) y.push_back(at(a, i) + 10 * at(b, i));
+  return y;
+}
+
+TEST(ElementwiseOps, BroadcastingFollowsNumPyForManyShapes) {
+  const std::vector<std::pair<Shape, Shape>> pairs = {{{2, 3, 4}, {4}},
+                                                      {{2, 3, 4}, {3, 1}},
+                                                      {{2, 3, 4}, {2, 1, 1}},
+                                                      {{2, 1, 4}, {3, 1}},
+                                                      {{1, 3, 1}, {2, 1, 4}},
+                                                      {{5, 1, 3, 1}, {2, 1, 4}},
+                                                      {{1}, {2, 3}},
+                                                      {{2, 1, 3, 1, 2}, {4, 1, 5, 1}},
+                                                      {{70, 1, 900}, {1, 3, 1}},
+                                                      {{1, 1}, {1}},
+                                                      {{3, 40000}, {3, 1}},
+                                                      {{2, 3, 4, 5}, {2, 1, 4, 1}}};
+  for (const auto& [sa, sb] : pairs) {
+    const Tensor a = random_f64(sa, 1), b = random_f64(sb, 2);
+    const Tensor ten = run_op("Mul", {b, f64({}, {10})})[0];
+    const Tensor y = run_op("AddV2", {a, ten})[0];
+    EXPECT_EQ(values<double>(y), broadcast_sum(a, b, y.shape()))
+        << sa.to_string() << " and " << sb.to_string();
+    const Tensor mirrored = run_op("AddV2", {ten, a})[0];
+    EXPECT_EQ(values<double>(mirrored), values<double>(y));
+  }
+}
+
+TEST(ElementwiseOps, CastSaturatesWhatDoesNotFit) {
+  const Tensor x = f32({6}, {-1.9F, 1.9F, 3e9F, -3e9F, kNan, kInf});
+  EXPECT_THAT(values<std::int32_t>(run_op("Cast", {x}, {{"DstT", DType::Int32}})[0]),
+              ElementsAre(-1, 1, 2147483647, -2147483648LL, 0, 2147483647));
+  EXPECT_THAT(values<std::uint8_t>(run_op("Cast", {x}, {{"DstT", DType::UInt8}})[0]),
+              ElementsAre(0, 1, 255, 0, 0, 255));
+  EXPECT_THAT(values<bool>(run_op("Cast", {f32({3}, {0, -0.5F, 2})}, {{"DstT", DType::Bool}})[0]),
+              ElementsAre(false, true, true));
+  EXPECT_THAT(error_of("Cast", {x}, {{"DstT", DType::BFloat16}}),
+              "[Cast] node 'op': does not convert bfloat16");
+}
+
+TEST(ElementwiseOps, SelectTakesRowsByAVector) {
+  const Tensor a = f32({2, 2}, {1, 2, 3, 4}), b = f32({2, 2}, {5, 6, 7, 8});
+  EXPECT_THAT(values<float>(run_op("Select", {bools({2}, {true, false}), a, b})[0]), ElementsAre(1, 2, 7, 8));
+  EXPECT_THAT(values<float>(run_op("SelectV2", {bools({2}, {true, false}), a, b})[0]),
+              ElementsAre(1, 6, 3, 8));
+}
+
+TEST(ElementwiseOps, ClipKeepsNanAndBounds) {
+  EXPECT_THAT(
+      values<float>(run_op("ClipByValue", {f32({4}, {-2, 0.5F, 2, kNan}), f32({}, {-1}), f32({}, {1})})[0]),
+      ElementsAre(-1, 0.5F, 1, ::testing::IsNan()));
+}
+
+TEST(ElementwiseOps, AddNAddsInOrder) {
+  // 2^24 + 1 is not a float32: the order of additions shows in the result.
+  const Tensor big = f32({1}, {16777216.0F}), one = f32({1}, {1});
+  EXPECT_THAT(values<float>(run_op("AddN", {big, one, one})[0]), ElementsAre(16777216.0F));
+  EXPECT_THAT(values<float>(run_op("AddN", {one, one, big})[0]), ElementsAre(16777218.0F));
+}
+
+}  // namespace
+}  // namespace braid::testing

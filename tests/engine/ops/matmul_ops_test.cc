@@ -1,0 +1,100 @@
+// Matrix products against three nested loops in float64, and from several threads at once.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "base/error.h"
+#include "tests/engine/ops/op_runner.h"
+
+namespace braid::testing {
+namespace {
+
+struct Size {
+  std::int64_t m, n, k;
+};
+
+// Vectors, remainders of every block size, sizes that are cut into blocks of rows and of columns.
+const Size kSizes[] = {{1, 1, 1},     {1, 7, 33},    {9, 1, 130},    {17, 19, 23},    {64, 64, 64},
+                       {1, 1500, 70}, {300, 1, 513}, {257, 65, 300}, {60, 1100, 300}, {1030, 70, 200}};
+
+Tensor stored(std::int64_t rows, std::int64_t columns, bool transposed, std::uint64_t seed) {
+  return random_f64(transposed ? Shape{columns, rows} : Shape{rows, columns}, seed);
+}
+
+std::vector<double> naive_product(const Tensor& a, const Tensor& b, const Size& s, bool ta, bool tb) {
+  const auto x = a.data<double>(), y = b.data<double>();
+  std::vector<double> c(static_cast<std::size_t>(s.m * s.n));
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t p = 0; p < s.k; ++p)
+      for (std::int64_t j = 0; j < s.n; ++j)
+        c[static_cast<std::size_t>(i * s.n + j)] +=
+            x[static_cast<std::size_t>(ta ? p * s.m + i : i * s.k + p)] *
+            y[static_cast<std::size_t>(tb ? j * s.k + p : p * s.n + j)];
+  return c;
+}
+
+TEST(MatMulOps, EqualsNestedLoopsForAllTransposes) {
+  for (const Size& s : kSizes)
+    for (bool ta : {false, true})
+      for (bool tb : {false, true}) {
+        const Tensor a = stored(s.m, s.k, ta, 1), b = stored(s.k, s.n, tb, 2);
+        const AttrMap attrs = {{"transpose_a", ta}, {"transpose_b", tb}};
+        const auto expected = naive_product(a, b, s, ta, tb);
+        const auto wide = to_doubles(run_op("MatMul", {a, b}, attrs)[0]);
+        const auto narrow = to_doubles(
+            run_op("MatMul", {converted(a, DType::Float32), converted(b, DType::Float32)}, attrs)[0]);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_NEAR(wide[i], expected[i], 1e-12 * static_cast<double>(s.k))
+              << s.m << "x" << s.n << "x" << s.k;
+          ASSERT_NEAR(narrow[i], expected[i], 2e-6 * std::sqrt(static_cast<double>(s.k)) + 1e-6)
+              << s.m << "x" << s.n << "x" << s.k << " " << ta << tb;
+        }
+      }
+}
+
+TEST(MatMulOps, BatchEntriesAreMatMulsOfTheirMatrices) {
+  const Tensor a = converted(random_f64({4, 1, 5, 7}, 1), DType::Float32);
+  const Tensor b = converted(random_f64({3, 7, 6}, 2), DType::Float32);
+  const Tensor c = run_op("BatchMatMulV2", {a, b})[0];
+  ASSERT_EQ(c.shape(), (Shape{4, 3, 5, 6}));
+  const auto entry = [](const Tensor& t, std::int64_t index, Shape shape) {
+    Tensor part(DType::Float32, shape);
+    const auto from = t.data<float>().subspan(static_cast<std::size_t>(index * part.elements()));
+    std::copy_n(from.begin(), part.elements(), part.data<float>().begin());
+    return part;
+  };
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t j = 0; j < 3; ++j) {
+      const auto expected = to_doubles(run_op("MatMul", {entry(a, i, {5, 7}), entry(b, j, {7, 6})})[0]);
+      const auto actual = to_doubles(entry(c, i * 3 + j, {5, 6}));
+      for (std::size_t k = 0; k < expected.size(); ++k) EXPECT_NEAR(actual[k], expected[k], 1e-6);
+    }
+}
+
+TEST(MatMulOps, ProductsOnManyThreadsAtOnceKeepTheirBits) {
+  const Tensor a = converted(random_f64({300, 200}, 1), DType::Float32);
+  const Tensor b = converted(random_f64({200, 260}, 2), DType::Float32);
+  const auto expected = to_doubles(run_op("MatMul", {a, b})[0]);
+  std::vector<std::vector<double>> results(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& result : results)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 5; ++i) result = to_doubles(run_op("MatMul", {a, b})[0]);
+      });
+  }
+  for (const auto& result : results) EXPECT_EQ(result, expected);
+}
+
+TEST(MatMulOps, InnerSizesThatDifferAreRefused) {
+  try {
+    run_op("MatMul", {f32({1, 2}, {1, 2}), f32({1, 2}, {1, 2})});
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.message(), "[MatMul] node 'op': inner sizes differ: [1, 2] times [1, 2]");
+  }
+}
+
+}  // namespace
+}  // namespace braid::testing
