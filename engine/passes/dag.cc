@@ -69,6 +69,15 @@ std::vector<int> Dag::priority_order() const {
   });
 }
 
+std::vector<int> Dag::delivery_order() const {
+  const auto tail = [&](int op) { return priority(op) - cost(op); };
+  return sort([&](int a, int b) {
+    if (tail(a) != tail(b)) return tail(a) > tail(b);
+    const NodeId ra = ranks_[static_cast<std::size_t>(a)], rb = ranks_[static_cast<std::size_t>(b)];
+    return ra != rb ? ra < rb : a < b;
+  });
+}
+
 std::vector<int> Dag::critical_path() const {
   std::vector<int> path;
   int at = -1;

@@ -24,6 +24,10 @@ class Dag {
   /// A topological order in which, of what is ready, the largest priority comes first; ties as in
   /// the graph as it was written.
   std::vector<int> priority_order() const;
+  /// By what must still follow once an op is done: with all ops of one machine but some that complete
+  /// elsewhere, no other order ends earlier (Jackson 1955; Lawler 1973 with precedence). Gradients that are
+  /// sent soon come before those that are not sent yet.
+  std::vector<int> delivery_order() const;
   /// A topological order in which, of what is ready, what was written first comes first.
   std::vector<int> rank_order() const;
   /// Ops of one longest path, first to last; ties by number.

@@ -1,9 +1,11 @@
 // The order in which ops are issued: one topological order for the whole program, of which each stream takes
 // its part, so the streams can never wait for each other in a circle.
 //
-// With more than one stream the longest remaining path goes first. A single stream takes the same time in any
-// order, so there the order in which the graph was written is kept: it frees memory early, where the
-// longest-path order would put off everything that is off the critical path, such as weight gradients.
+// With several compute streams the longest remaining path goes first. One compute stream beside lanes (pulls,
+// pushes, collectives) issues first what has the longest tail after it, so that communication begins early.
+// Alone, a stream takes the same time in any order, so there the order in which the graph was written is
+// kept: it frees memory early, where the others would put off what is off the critical path, such as weight
+// gradients.
 #include <algorithm>
 
 #include "engine/passes/dag.h"
@@ -12,21 +14,20 @@
 namespace braid {
 namespace {
 
-int streams_in_use(const Plan& plan) {
+std::vector<int> choose_order(const Plan& plan) {
   std::vector<char> used(plan.program.streams.size(), 0);
   for (const ProgramOp& op : plan.program.ops) used[static_cast<std::size_t>(op.stream)] = 1;
-  return static_cast<int>(std::count(used.begin(), used.end(), 1));
+  const auto compute = std::count(used.begin(), used.begin() + plan.program.compute_streams, 1);
+  const auto all = std::count(used.begin(), used.end(), 1);
+  const Dag dag(plan);
+  return compute > 1 ? dag.priority_order() : all > 1 ? dag.delivery_order() : dag.rank_order();
 }
 
 }  // namespace
 
 void set_issue_order(Plan& plan) {
   Program& program = plan.program;
-  std::vector<int> order;
-  {
-    const Dag dag(plan);
-    order = streams_in_use(plan) > 1 ? dag.priority_order() : dag.rank_order();
-  }
+  const std::vector<int> order = choose_order(plan);
   std::vector<int> position(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     position[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
