@@ -13,7 +13,11 @@
 #include "engine/ops/op.h"
 #include "engine/passes/compile.h"
 #include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/data.h"
+#include "worker/job.h"
 #include "worker/strategies/strategy.h"
+#include "worker/training_program.h"
 
 namespace braid::cli {
 namespace {
@@ -24,6 +28,10 @@ struct Options {
   std::string policy = "AUTO";
   std::int64_t batch = 32;
   std::vector<std::string> fetches;
+  std::string job;
+  std::vector<std::string> set;
+  std::string data_dir = ".";
+  bool streams_given = false, policy_given = false;
 };
 
 int show(const Options& options) {
@@ -64,7 +72,26 @@ std::vector<std::string> loose_ends(const Graph& graph) {
   return ends;
 }
 
+/// The program of one training step of a job, as a worker alone would run it.
+int plan_job(const Options& options) {
+  std::vector<std::string> overrides = options.set;
+  if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
+  if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
+  overrides.push_back("strategy.kind=LOCAL");
+  const proto::Job job = worker::load_job(options.job, overrides);
+  const worker::JobData data = worker::load_data(job, options.data_dir, false);
+  const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
+  const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
+  const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
+  fmt::print("{}", plan_report(*worker::make_training_program(job, model, batcher,
+                                                              job.input().global_batch_size(), *strategy)
+                                    .program));
+  return kExitSuccess;
+}
+
 int plan(const Options& options) {
+  if (!options.job.empty()) return plan_job(options);
+  if (options.file.empty()) throw InvalidArgument("braid graph plan needs a GraphDef FILE or --job");
   const Graph graph = import_graph(read_graph_file(options.file), options.file);
   const auto policy = stream_policy_from_name(options.policy);
   if (!policy)
@@ -97,8 +124,9 @@ void add_graph(CLI::App& app, Action& action) {
   graph->require_subcommand(1);
   const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
     CLI::App* sub = graph->add_subcommand(name, text);
-    sub->add_option("FILE", options->file, "GraphDef, binary or text")->required()->check(CLI::ExistingFile);
-    sub->callback([options, run, &action] {
+    sub->callback([options, run, sub, &action] {
+      options->streams_given = sub->get_option_no_throw("--streams") && sub->count("--streams") > 0;
+      options->policy_given = sub->get_option_no_throw("--policy") && sub->count("--policy") > 0;
       action = [options, run] {
         worker::register_strategy_ops();
         return run(*options);
@@ -106,12 +134,23 @@ void add_graph(CLI::App& app, Action& action) {
     });
     return sub;
   };
-  add("show", "List the nodes: name, op, inputs, device, stream", show);
-  add("check", "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
-      check);
+  const auto add_file = [&](CLI::App* sub) {
+    return sub->add_option("FILE", options->file, "GraphDef, binary or text")->check(CLI::ExistingFile);
+  };
+  add_file(add("show", "List the nodes: name, op, inputs, device, stream", show))->required();
+  add_file(add("check",
+               "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
+               check))
+      ->required();
   CLI::App* sub =
       add("plan",
           "Compile and show the assignment a stream, waits issued and removed, predicted time, memory", plan);
+  add_file(sub);
+  sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job");
+  sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
+      ->allow_extra_args(false);
+  sub->add_option("--data-dir", options->data_dir, "With --job: where its input files are")
+      ->capture_default_str();
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

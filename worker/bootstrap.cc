@@ -12,6 +12,7 @@
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/job.h"
 
 namespace braid::worker {
 namespace {
@@ -96,6 +97,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitConte
     options.incarnation = incarnation();
     options.deadline =
         std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
+    options.tls = tls_options(job);
     peers_.servers = ps::PsClient::connect(std::move(options), wait);
     return;
   }
@@ -112,17 +114,19 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitConte
     // The leader hosts the rendezvous at its address of the cluster spec.
     std::string own;
     if (peers_.leader()) {
-      impl_->rendezvous_server = comm::RendezvousServer::start({.listen = listen_address(cluster)});
+      impl_->rendezvous_server =
+          comm::RendezvousServer::start({.listen = listen_address(cluster), .tls = tls_options(job)});
       const std::string bound = impl_->rendezvous_server->address();
       own = own_host(cluster) + bound.substr(bound.rfind(':'));
     }
     exchange_addresses(cluster, own, wait);
     const std::string leader = cluster.address(cluster.leader()).value_or(own);
-    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()});
+    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, tls_options(job));
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
     options.ring.listen = (is_loopback(host) ? host : "0.0.0.0") + std::string(":0");
     options.ring.advertise_host = host;
+    options.ring.tls = tls_options(job);
     options.rendezvous = impl_->rendezvous.get();
   }
   peers_.communicator = comm::make_communicator(options, wait);

@@ -237,6 +237,9 @@ void check_job(const proto::Job& job) {
   require(job.streams().count() <= 64, "streams.count must be at most 64");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
   require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
+  const proto::Tls& tls = job.strategy().tls();
+  const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
+  require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");
   const auto consistency = job.strategy().consistency();
   require(consistency == proto::Strategy::BSP || consistency == proto::Strategy::ASP,
           "strategy.consistency " + proto::Strategy::Consistency_Name(consistency) +
@@ -268,6 +271,11 @@ OptimizerSpec optimizer_spec(const proto::Job& job) {
   spec.initial_accumulator = from.initial_accumulator();
   spec.weight_decay = from.weight_decay();
   return spec;
+}
+
+comm::TlsOptions tls_options(const proto::Job& job) {
+  const proto::Tls& tls = job.strategy().tls();
+  return {tls.certificate_file(), tls.key_file(), tls.ca_file()};
 }
 
 StreamOptions stream_options(const proto::Job& job) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/optim.h"
+#include "comm/transport/transport.h"
 #include "engine/passes/compile.h"
 
 namespace braid::proto {
@@ -32,6 +33,7 @@ void check_job(const proto::Job& job);
 
 OptimizerSpec optimizer_spec(const proto::Job& job);
 StreamOptions stream_options(const proto::Job& job);
+comm::TlsOptions tls_options(const proto::Job& job);
 
 /// The candidate with the least edit distance to `word`; empty when none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);

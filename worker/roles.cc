@@ -10,6 +10,7 @@
 #include "proto/job.pb.h"
 #include "ps/server/ps_server.h"
 #include "worker/bootstrap.h"
+#include "worker/job.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
 #include "worker/strategies/step_services.h"
@@ -42,6 +43,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   options.unix_socket = fmt::format("/tmp/braid-ps-{}-{}.sock", getpid(), cluster.task.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
   options.metrics = &monitor.registry();
+  options.tls = tls_options(job);
   const auto server = ps::PsServer::start(options);
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port,

@@ -20,6 +20,7 @@
 #include "worker/progress.h"
 #include "worker/schedule.h"
 #include "worker/step_log.h"
+#include "worker/training_program.h"
 
 namespace braid::worker {
 namespace {
@@ -63,38 +64,24 @@ class Run {
     data_ = load_data(job_, options_.data_dir, evaluates);
     model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
     total_ = total_steps(job_, *data_.train);
-    BatchOptions batches;
-    batches.global_batch = job_.input().global_batch_size();
-    batches.rank = peers_.rank;
-    batches.world = peers_.world;
-    batches.shuffle = !job_.input().no_shuffle();
-    batches.seed = job_.seed();
-    batcher_ = std::make_unique<Batcher>(data_.train, model_.columns, batches);
+    batcher_ = std::make_unique<Batcher>(data_.train, model_.columns,
+                                         training_batches(job_, peers_.rank, peers_.world));
   }
 
   void build() {
     strategy_ = make_strategy(job_, runtime_, peers_);
-    training_ = make_training_graph(*model_.graph, model_.loss);
-    strategy_->rewrite_training(training_);
-    compile_options_.streams = stream_options(job_);
-    compile_options_.steps_in_flight = static_cast<int>(job_.runtime().steps_in_flight());
-    CompileRequest request;
     const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
-    for (std::size_t c = 0; c < model_.columns.size(); ++c)
-      request.feeds.push_back({model_.columns[c], batcher_->dtype(c), batcher_->shape(c, rows)});
-    request.fetches = {training_.graph.value_name(training_.loss)};
-    if (training_.stop_votes.valid())
-      request.fetches.push_back(training_.graph.value_name(training_.stop_votes));
-    request.targets = training_.targets;
-    auto program = compile(training_.graph, request, compile_options_);
-    plan_hash_ = braid::plan_hash(*program);
-    instance_ = std::make_unique<Instance>(std::move(program), runtime_);
+    TrainingProgram made = make_training_program(job_, model_, *batcher_, rows, *strategy_);
+    training_ = std::move(made.training);
+    plan_hash_ = braid::plan_hash(*made.program);
+    steps_in_flight_ = made.program->steps_in_flight;
+    instance_ = std::make_unique<Instance>(std::move(made.program), runtime_);
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (Tensor* value = runtime_.variables().find(variable.name))
         initialize_variable(training_.graph.node(variable.handle), job_.seed(), *value);
     if (data_.test && model_.metric != ModelMetric::None) {
       // An evaluation is one stream of plain forward steps: nothing of it overlaps training.
-      CompileOptions forward = compile_options_;
+      CompileOptions forward = training_compile_options(job_);
       forward.steps_in_flight = 1;
       const std::int64_t rows_at_once = job_.evaluation().batch_size();
       evaluator_ =
@@ -158,8 +145,7 @@ class Run {
     while (done_ < total_ && !(stopping_ && instance_->in_flight() == 0)) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
-      while (!stopping_ && next_ < border && instance_->in_flight() < compile_options_.steps_in_flight)
-        start_step();
+      while (!stopping_ && next_ < border && instance_->in_flight() < steps_in_flight_) start_step();
       if (instance_->in_flight() > 0) finish_step(progress);
       if (done_ == border && instance_->in_flight() == 0 && done_ < total_) at_border(progress);
     }
@@ -327,7 +313,7 @@ class Run {
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Strategy> strategy_;
   TrainingGraph training_;
-  CompileOptions compile_options_;
+  int steps_in_flight_ = 1;
   std::uint64_t plan_hash_ = 0;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Checkpointer> checkpointer_;

@@ -1,0 +1,41 @@
+#include "worker/training_program.h"
+
+#include "proto/job.pb.h"
+#include "worker/job.h"
+
+namespace braid::worker {
+
+BatchOptions training_batches(const proto::Job& job, int rank, int world) {
+  BatchOptions batches;
+  batches.global_batch = job.input().global_batch_size();
+  batches.rank = rank;
+  batches.world = world;
+  batches.shuffle = !job.input().no_shuffle();
+  batches.seed = job.seed();
+  return batches;
+}
+
+CompileOptions training_compile_options(const proto::Job& job) {
+  CompileOptions options;
+  options.streams = stream_options(job);
+  options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
+  return options;
+}
+
+TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
+                                      std::int64_t rows, Strategy& strategy) {
+  TrainingProgram made;
+  made.training = make_training_graph(*model.graph, model.loss);
+  TrainingGraph& training = made.training;
+  strategy.rewrite_training(training);
+  CompileRequest request;
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, rows)});
+  request.fetches = {training.graph.value_name(training.loss)};
+  if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
+  request.targets = training.targets;
+  made.program = compile(training.graph, request, training_compile_options(job));
+  return made;
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,30 @@
+// The program of one training step, from job and data to streams, without running anything: what the trainer
+// binds and `braid graph plan --job` shows.
+#pragma once
+
+#include <memory>
+
+#include "engine/input/table.h"
+#include "engine/passes/compile.h"
+#include "examples/models/model.h"
+#include "worker/strategies/strategy.h"
+#include "worker/training_graph.h"
+
+namespace braid::worker {
+
+/// This worker's part of the job's batches.
+BatchOptions training_batches(const proto::Job& job, int rank, int world);
+
+CompileOptions training_compile_options(const proto::Job& job);
+
+struct TrainingProgram {
+  TrainingGraph training;
+  std::shared_ptr<const Program>
+      program;  // fetches: the loss, then the stop votes where the strategy has them
+};
+
+/// Differentiates the model, lets the strategy rewrite it, compiles it for this worker's batches.
+TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
+                                      std::int64_t rows, Strategy& strategy);
+
+}  // namespace braid::worker
