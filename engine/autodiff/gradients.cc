@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/autodiff/gradient_sum.h"
 #include "engine/autodiff/node_gradient.h"
+#include "engine/ir/infer.h"
 
 namespace braid {
 
@@ -15,11 +16,6 @@ namespace {
 bool carries_gradient(DType dtype) { return is_floating(dtype) || dtype == DType::Resource; }
 
 bool is_trainable(const VariableInfo& variable) { return variable.trainable && is_floating(variable.dtype); }
-
-bool reads_shape_only(const OpDef& op, std::size_t input) {
-  return std::find(op.shape_only.begin(), op.shape_only.end(), static_cast<int>(input)) !=
-         op.shape_only.end();
-}
 
 Tensor one(DType dtype) {
   switch (dtype) {
@@ -74,7 +70,7 @@ class Differentiator {
   bool carries(const Node& node, std::size_t input) const {
     const ValueRef value = node.inputs[input];
     return is_active(value.node) && carries_gradient(graph_.info(value).dtype) &&
-           !reads_shape_only(*node.op, input);
+           !reads_shape_only(node, input);
   }
 
   // Active: depends on a trainable variable by floats, and the loss depends on it.

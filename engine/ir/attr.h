@@ -14,17 +14,17 @@
 
 namespace braid {
 
-using AttrValue_ = std::variant<std::int64_t, double, bool, std::string, DType, Shape, Tensor, std::vector<std::int64_t>,
-                                std::vector<double>, std::vector<bool>, std::vector<std::string>, std::vector<DType>,
-                                std::vector<Shape>>;
+using AttrValue_ = std::variant<std::int64_t, double, bool, std::string, DType, Shape, Tensor,
+                                std::vector<std::int64_t>, std::vector<double>, std::vector<bool>,
+                                std::vector<std::string>, std::vector<DType>, std::vector<Shape>>;
 
 /// The value of one attribute. Integers are int64, floats double.
 struct Attr : AttrValue_ {
   using AttrValue_::AttrValue_;
-  Attr(int value) : AttrValue_(static_cast<std::int64_t>(value)) {}          // NOLINT: implicit by design
-  Attr(float value) : AttrValue_(static_cast<double>(value)) {}              // NOLINT
-  Attr(const char* value) : AttrValue_(std::string(value)) {}                // NOLINT
-  Attr(std::string_view value) : AttrValue_(std::string(value)) {}           // NOLINT
+  Attr(int value) : AttrValue_(static_cast<std::int64_t>(value)) {}  // NOLINT: implicit by design
+  Attr(float value) : AttrValue_(static_cast<double>(value)) {}      // NOLINT
+  Attr(const char* value) : AttrValue_(std::string(value)) {}        // NOLINT
+  Attr(std::string_view value) : AttrValue_(std::string(value)) {}   // NOLINT
 };
 
 /// Attributes by name, in the order of their names.
@@ -39,10 +39,13 @@ class AttrMap {
     auto it = items_.find(name);
     return it == items_.end() ? nullptr : &it->second;
   }
-  /// The attribute's value, or `fallback` when it is absent. Throws: InvalidArgument naming the attribute when it has another type.
-  template <class T> T get(std::string_view name, T fallback) const;
+  /// The attribute's value, or `fallback` when it is absent. Throws: InvalidArgument naming the attribute
+  /// when it has another type.
+  template <class T>
+  T get(std::string_view name, T fallback) const;
   /// Throws: InvalidArgument when it is absent or has another type.
-  template <class T> const T& require(std::string_view name) const;
+  template <class T>
+  const T& require(std::string_view name) const;
 
   auto begin() const { return items_.begin(); }
   auto end() const { return items_.end(); }

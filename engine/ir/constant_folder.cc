@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/ir/infer.h"
+
 namespace braid {
 
 namespace {
@@ -14,16 +16,11 @@ bool is_pure(const OpDef& op) {
                      [](Access access) { return access == Access::None; });
 }
 
-bool reads_shape_only(const OpDef& op, std::size_t input) {
-  return std::find(op.shape_only.begin(), op.shape_only.end(), static_cast<int>(input)) !=
-         op.shape_only.end();
-}
-
-bool inputs_known(const OpDef& op, std::span<const OutputInfo> inputs,
+bool inputs_known(const Node& node, std::span<const OutputInfo> inputs,
                   std::span<const Tensor* const> values) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (values[i]) continue;
-    if (!reads_shape_only(op, i) || !inputs[i].shape.is_static()) return false;
+    if (!reads_shape_only(node, i) || !inputs[i].shape.is_static()) return false;
   }
   return !inputs.empty();
 }
@@ -57,7 +54,7 @@ std::vector<Tensor> fold_views(const Node& node, std::span<const Tensor* const> 
 std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const OutputInfo> inputs,
                                          std::span<const Tensor* const> values) {
   const OpDef& op = *node.op;
-  if (node.outputs.empty() || !is_pure(op) || !inputs_known(op, inputs, values)) return {};
+  if (node.outputs.empty() || !is_pure(op) || !inputs_known(node, inputs, values)) return {};
   if (!op.views.empty()) return fold_views(node, values);
   if (!op.cpu || !has_plain_static_outputs(node)) return {};
   std::size_t total = 0;

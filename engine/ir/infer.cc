@@ -1,5 +1,6 @@
 #include "engine/ir/infer.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -91,6 +92,12 @@ void apply_feed(const Graph& graph, Node& node, const FeedInfo& feed) {
 }
 
 }  // namespace
+
+bool reads_shape_only(const Node& node, std::size_t input) {
+  const auto count = static_cast<int>(node.inputs.size());
+  return std::any_of(node.op->shape_only.begin(), node.op->shape_only.end(),
+                     [&](int i) { return (i < 0 ? i + count : i) == static_cast<int>(input); });
+}
 
 void infer_node(Graph& graph, NodeId id) {
   Node& node = graph.mutable_node(id);

@@ -24,4 +24,7 @@ void infer_node(Graph& graph, NodeId id);
 /// inferred for those values. Throws: InvalidArgument; also when a feed contradicts its node's type or shape.
 void infer_graph(Graph& graph, std::span<const FeedInfo> feeds);
 
+/// The op uses the shape of input `input` and not its value.
+bool reads_shape_only(const Node& node, std::size_t input);
+
 }  // namespace braid

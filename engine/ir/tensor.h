@@ -1,6 +1,6 @@
-// A dense host tensor that owns its memory (shared, 64-byte aligned), row-major. Constants, feeds, fetches and variables are Tensors;
-// inside a program kernels see raw pointers. String tensors are int64 offsets[n + 1] followed by the bytes, in one block.
-// Thread rule: copies share the memory; writers must be alone.
+// A dense host tensor that owns its memory (shared, 64-byte aligned), row-major. Constants, feeds, fetches
+// and variables are Tensors; inside a program kernels see raw pointers. String tensors are int64 offsets[n +
+// 1] followed by the bytes, in one block. Thread rule: copies share the memory; writers must be alone.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,10 @@ class Tensor {
   /// Memory that someone else owns and `owner` keeps alive.
   Tensor(DType dtype, Shape shape, std::shared_ptr<std::byte[]> memory);
 
-  template <class T> static Tensor scalar(T value);
-  template <class T> static Tensor from(Shape shape, std::span<const T> values);
+  template <class T>
+  static Tensor scalar(T value);
+  template <class T>
+  static Tensor from(Shape shape, std::span<const T> values);
   static Tensor zeros(DType dtype, Shape shape);
   static Tensor strings(Shape shape, std::span<const std::string> values);
 
@@ -45,8 +47,12 @@ class Tensor {
   const std::shared_ptr<std::byte[]>& memory() const { return memory_; }
 
   /// REQUIRES: dtype() == dtype_of<T>.
-  template <class T> std::span<T> data() { return {reinterpret_cast<T*>(raw()), static_cast<std::size_t>(elements())}; }
-  template <class T> std::span<const T> data() const {
+  template <class T>
+  std::span<T> data() {
+    return {reinterpret_cast<T*>(raw()), static_cast<std::size_t>(elements())};
+  }
+  template <class T>
+  std::span<const T> data() const {
     return {reinterpret_cast<const T*>(raw()), static_cast<std::size_t>(elements())};
   }
   std::string_view string_at(std::int64_t index) const;
@@ -77,7 +83,8 @@ Tensor Tensor::from(Shape shape, std::span<const T> values) {
   return t;
 }
 
-/// Floating and integer elements as int64, e.g. the value of a shape input. Throws: InvalidArgument for other types.
+/// Floating and integer elements as int64, e.g. the value of a shape input. Throws: InvalidArgument for other
+/// types.
 std::vector<std::int64_t> tensor_to_int64s(const Tensor& tensor);
 
 }  // namespace braid
