@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <deque>
 #include <thread>
 
@@ -98,11 +99,12 @@ struct Instance::Impl {
   int parts = 0;  // of a step: streams and asynchronous ops
   bool may_run_inline = false;
 
-  mutable std::mutex mu;         // held by start() and finish(), but not while they wait for a step
-  std::uint64_t next = 0;        // guarded by mu, as what follows: the step that starts next
-  std::uint64_t oldest = 0;      // of those that are executing, or done and not collected
-  std::deque<StepResult> ready;  // results in front of `oldest`
-  bool stuck = false;            // dropped steps have not ended
+  mutable std::mutex mu;              // held by start() and finish(), but not while they wait for a step
+  std::uint64_t next = 0;             // guarded by mu, as what follows: the step that starts next
+  std::uint64_t oldest = 0;           // of those that are executing, or done and not collected
+  std::deque<StepResult> ready;       // results in front of `oldest`
+  std::condition_variable_any taken;  // from `ready`
+  bool stuck = false;                 // dropped steps have not ended
 };
 
 // ------------------------------------------------------------------------------------------------------ one
@@ -231,9 +233,10 @@ void Instance::Impl::make_room(std::unique_lock<std::mutex>& lock, const WaitCon
   if (stuck && !drain(wait))
     throw DeadlineExceeded("a step that failed earlier has not ended: " + unfinished(oldest));
   while (next - oldest == static_cast<std::uint64_t>(board.size())) {
-    if (ready.size() >= static_cast<std::size_t>(board.size()))
-      throw InvalidArgument(
-          fmt::format("the results of {} steps have not been taken: call finish()", ready.size()));
+    // Another thread may be about to take results; alone, the caller has forgotten to.
+    wait_on(taken, lock, wait, "start(): results that have not been taken (call finish())",
+            [&] { return ready.size() < static_cast<std::size_t>(board.size()); });
+    if (next - oldest < static_cast<std::uint64_t>(board.size())) break;
     if (auto result = take(lock, wait)) ready.push_back(std::move(*result));
   }
 }
@@ -275,6 +278,7 @@ StepResult Instance::finish(const WaitContext& wait) {
     if (!impl_->ready.empty()) {
       StepResult result = std::move(impl_->ready.front());
       impl_->ready.pop_front();
+      impl_->taken.notify_all();
       return result;
     }
     if (impl_->stuck || impl_->oldest == impl_->next)

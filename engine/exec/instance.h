@@ -41,7 +41,7 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   /// Issues one step. Blocks while as many steps as the program allows are executing; results that nobody has
-  /// asked for yet are kept, for as many steps again. `wait` bounds this call and every wait inside the step.
+  /// taken yet are kept, for as many steps again. `wait` bounds this call and every wait inside the step.
   /// Throws: InvalidArgument (feeds that are not the program's), DeadlineExceeded, Cancelled, Internal
   /// (poisoned variables), and what finish() throws when an earlier step turns out to have failed.
   void start(StepRequest request, const WaitContext& wait);

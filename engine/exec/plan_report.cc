@@ -51,7 +51,8 @@ std::uint64_t serial_arena(const Program& program, const std::vector<Life>& all)
 std::uint64_t largest_live(const Program& program, const std::vector<Life>& all) {
   std::vector<std::int64_t> change(program.ops.size() + 1, 0);
   for (const Life& life : all) {
-    const auto bytes = static_cast<std::int64_t>(align_up(program.buffers[static_cast<std::size_t>(life.buffer)].bytes));
+    const auto bytes =
+        static_cast<std::int64_t>(align_up(program.buffers[static_cast<std::size_t>(life.buffer)].bytes));
     change[static_cast<std::size_t>(life.first)] += bytes;
     change[static_cast<std::size_t>(life.last) + 1] -= bytes;
   }
@@ -97,8 +98,12 @@ std::vector<StreamReport> stream_report(const Program& program) {
           ++report.nodes;
           report.cost_us += program.ops[static_cast<std::size_t>(instruction.op)].cost_us;
           break;
-        case Instruction::Kind::Wait: ++report.waits; break;
-        case Instruction::Kind::WaitPrevious: ++report.waits_previous; break;
+        case Instruction::Kind::Wait:
+          ++report.waits;
+          break;
+        case Instruction::Kind::WaitPrevious:
+          ++report.waits_previous;
+          break;
       }
     }
     all.push_back(std::move(report));
@@ -111,33 +116,42 @@ std::string plan_report(const Program& program) {
   const MemoryReport memory = memory_report(program);
   std::string text;
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{} nodes on {} compute stream{} and {} lane{}, policy {}, {} step{} in flight, plan {:016x}\n",
-                 program.ops.size(), program.compute_streams, program.compute_streams == 1 ? "" : "s",
-                 program.streams.size() - static_cast<std::size_t>(program.compute_streams),
-                 program.streams.size() - static_cast<std::size_t>(program.compute_streams) == 1 ? "" : "s",
-                 stream_policy_name(program.policy), program.steps_in_flight, program.steps_in_flight == 1 ? "" : "s",
-                 plan_hash(program));
-  fmt::format_to(out, "time (modelled): step {:.1f} us, {:.1f} us on one compute stream: {:.2f}x; critical path {:.1f} us\n",
-                 stats.step_us, stats.serial_us, stats.step_us > 0 ? stats.serial_us / stats.step_us : 1.0,
-                 stats.critical_path_us);
-  fmt::format_to(out, "order: {} waits issued, {} removed as implied, {} on the step before; {} events\n", stats.waits_issued,
-                 stats.waits_removed, stats.waits_previous, stats.events);
-  fmt::format_to(out, "memory: arena {}, on one stream {}, largest live set {}; slots {}, constants {}, variables {}\n",
-                 bytes_text(memory.arena_bytes), bytes_text(memory.serial_arena_bytes), bytes_text(memory.largest_live_bytes),
-                 bytes_text(memory.slot_bytes), bytes_text(memory.constant_bytes), bytes_text(memory.variable_bytes));
-  const auto captured = std::count_if(program.segments.begin(), program.segments.end(), [](const Segment& s) { return s.capturable; });
+  fmt::format_to(
+      out, "{} nodes on {} compute stream{} and {} lane{}, policy {}, {} step{} in flight, plan {:016x}\n",
+      program.ops.size(), program.compute_streams, program.compute_streams == 1 ? "" : "s",
+      program.streams.size() - static_cast<std::size_t>(program.compute_streams),
+      program.streams.size() - static_cast<std::size_t>(program.compute_streams) == 1 ? "" : "s",
+      stream_policy_name(program.policy), program.steps_in_flight, program.steps_in_flight == 1 ? "" : "s",
+      plan_hash(program));
+  fmt::format_to(
+      out,
+      "time (modelled): step {:.1f} us, {:.1f} us on one compute stream: {:.2f}x; critical path {:.1f} us\n",
+      stats.step_us, stats.serial_us, stats.step_us > 0 ? stats.serial_us / stats.step_us : 1.0,
+      stats.critical_path_us);
+  fmt::format_to(out, "order: {} waits issued, {} removed as implied, {} on the step before; {} events\n",
+                 stats.waits_issued, stats.waits_removed, stats.waits_previous, stats.events);
+  fmt::format_to(
+      out, "memory: arena {}, on one stream {}, largest live set {}; slots {}, constants {}, variables {}\n",
+      bytes_text(memory.arena_bytes), bytes_text(memory.serial_arena_bytes),
+      bytes_text(memory.largest_live_bytes), bytes_text(memory.slot_bytes), bytes_text(memory.constant_bytes),
+      bytes_text(memory.variable_bytes));
+  const auto captured = std::count_if(program.segments.begin(), program.segments.end(),
+                                      [](const Segment& s) { return s.capturable; });
   fmt::format_to(out, "segments: {}, of which {} can be captured\n", program.segments.size(), captured);
   for (const std::string& note : program.notes) fmt::format_to(out, "{}\n", note);
 
-  fmt::format_to(out, "\n{:<12} {:>6} {:>12} {:>7} {:>7} {:>12}\n", "stream", "nodes", "cost us", "share", "waits", "on previous");
+  fmt::format_to(out, "\n{:<12} {:>6} {:>12} {:>7} {:>7} {:>12}\n", "stream", "nodes", "cost us", "share",
+                 "waits", "on previous");
   for (const StreamReport& stream : stream_report(program))
-    fmt::format_to(out, "{:<12} {:>6} {:>12.1f} {:>6.0f}% {:>7} {:>12}\n", stream.name, stream.nodes, stream.cost_us,
-                   stats.step_us > 0 ? 100 * stream.cost_us / stats.step_us : 0, stream.waits, stream.waits_previous);
+    fmt::format_to(out, "{:<12} {:>6} {:>12.1f} {:>6.0f}% {:>7} {:>12}\n", stream.name, stream.nodes,
+                   stream.cost_us, stats.step_us > 0 ? 100 * stream.cost_us / stats.step_us : 0, stream.waits,
+                   stream.waits_previous);
 
   fmt::format_to(out, "\ncritical path\n");
   for (const int at : stats.critical_path) {
     const ProgramOp& op = program.ops[static_cast<std::size_t>(at)];
-    fmt::format_to(out, "  {:>10.1f} us  {:<10} {} '{}'\n", op.cost_us, stream_of(program, op).name, op.op, op.name);
+    fmt::format_to(out, "  {:>10.1f} us  {:<10} {} '{}'\n", op.cost_us, stream_of(program, op).name, op.op,
+                   op.name);
   }
   for (const ProgramStream& stream : program.streams) {
     fmt::format_to(out, "\n{}\n", stream.name);
@@ -170,7 +184,8 @@ std::uint64_t plan_hash(const Program& program) {
     text += '\n';
   }
   for (const ProgramVariable& variable : program.variables)
-    fmt::format_to(out, "variable {} {} {}\n", variable.name, dtype_name(variable.dtype), variable.shape.to_string());
+    fmt::format_to(out, "variable {} {} {}\n", variable.name, dtype_name(variable.dtype),
+                   variable.shape.to_string());
   for (const ProgramStream& stream : program.streams) {
     fmt::format_to(out, "stream {}\n", stream.name);
     for (const Instruction& instruction : stream.instructions) {

@@ -28,8 +28,8 @@ struct StreamReport {
 };
 std::vector<StreamReport> stream_report(const Program& program);
 
-/// The plan as text: totals, a table with a row for each stream, decisions, the critical path, and each stream's
-/// nodes in their order.
+/// The plan as text: totals, a table with a row for each stream, decisions, the critical path, and each
+/// stream's nodes in their order.
 std::string plan_report(const Program& program);
 
 /// Equal for programs that run the same nodes in the same order, with the same waits, in the same memory.

@@ -27,8 +27,8 @@ ProgramCache::ProgramCache(Graph graph, std::vector<std::string> fetches, std::v
 }
 
 std::shared_ptr<Instance> ProgramCache::instance(const std::vector<FeedSpec>& feeds) {
-  const auto found =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return same_signature(e.feeds, feeds); });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& e) { return same_signature(e.feeds, feeds); });
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
     return entries_.front().instance;

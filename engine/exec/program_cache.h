@@ -1,5 +1,6 @@
-// Programs and instances of one graph by the signature (types and shapes) of its feeds: a remainder batch or a
-// batch of evaluation is another program over the same variables. Keeps the `capacity` signatures used last.
+// Programs and instances of one graph by the signature (types and shapes) of its feeds: a remainder batch or
+// a batch of evaluation is another program over the same variables. Keeps the `capacity` signatures used
+// last.
 //
 // Two instances of a cache may not have steps in flight at once when one of them writes variables: take the
 // results of the one before starting the other. Thread rule: one thread.
@@ -22,8 +23,8 @@ class ProgramCache {
   static constexpr std::size_t kDefaultCapacity = 8;
 
   /// Compiles for `runtime`, which outlives the cache.
-  ProgramCache(Graph graph, std::vector<std::string> fetches, std::vector<std::string> targets, CompileOptions options,
-               Runtime& runtime, std::size_t capacity = kDefaultCapacity);
+  ProgramCache(Graph graph, std::vector<std::string> fetches, std::vector<std::string> targets,
+               CompileOptions options, Runtime& runtime, std::size_t capacity = kDefaultCapacity);
 
   /// The instance for these feeds; compiled and bound when there is none. An instance that falls out of the
   /// cache lives on with whoever holds it. Throws: what compile() and Instance throw.

@@ -54,7 +54,12 @@ class Matching {
         level_(edges.size()),
         tried_(edges.size()) {}
 
-  std::vector<int> run() {
+  /// Starts from the edges of `path`, which stay together unless a larger matching needs one of their ends.
+  std::vector<int> run(const std::vector<int>& path) {
+    for (std::size_t i = 1; i < path.size(); ++i) {
+      const auto& targets = edges_[static_cast<std::size_t>(path[i - 1])];
+      if (std::binary_search(targets.begin(), targets.end(), path[i])) match(path[i - 1], path[i]);
+    }
     while (build_levels()) {
       std::fill(tried_.begin(), tried_.end(), 0);
       for (std::size_t v = 0; v < edges_.size(); ++v)
@@ -126,7 +131,8 @@ class Matching {
 }  // namespace
 
 std::vector<std::vector<int>> minimum_path_cover(const Dag& dag) {
-  const std::vector<int> next = Matching(transitive_reduction(dag)).run();
+  const Edges edges = transitive_reduction(dag);
+  const std::vector<int> next = Matching(edges).run(dag.critical_path());
   std::vector<char> has_previous(next.size(), 0);
   for (const int n : next)
     if (n >= 0) has_previous[static_cast<std::size_t>(n)] = 1;

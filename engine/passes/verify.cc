@@ -174,6 +174,9 @@ class Verifier {
   void check_dependencies(Run run, const std::vector<Word>& now) const {
     for (const int dep : program_.ops[static_cast<std::size_t>(run.op)].deps)
       if (!history_.knows(now, {dep, run.step})) refuse_pair({dep, run.step}, run, "the graph orders them");
+    const bool async = program_.ops[static_cast<std::size_t>(run.op)].async;
+    if (async && run.step > 0 && !history_.knows(now, {run.op, run.step - 1}))
+      refuse_pair({run.op, run.step - 1}, run, "one node, issued again before it is complete");
   }
 
   void check_accesses(Run run, const std::vector<Word>& now) {
