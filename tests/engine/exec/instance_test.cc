@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "base/error.h"
+#include "engine/ops/op.h"
+#include "tests/engine/exec/allocations.h"
 #include "tests/engine/exec/test_ops.h"
 #include "tests/engine/testing/interpreter.h"
 
@@ -26,12 +32,167 @@ TEST(InstanceTest, AChainGivesWhatTheInterpreterGives) {
   for (std::uint64_t step = 0; step < 5; ++step) {
     const Tensor feed = test_tensor(16, step);
     const StepResult result = instance.run(request(step, {feed}), soon());
-    const auto expected = oracle.run({{"x", feed}}, {"z"}, {"^" + g.name(update)});
+    const auto expected = oracle.run({{"x", feed}}, {"z"}, {g.name(update)});
     EXPECT_EQ(result.step, step);
     ASSERT_EQ(result.fetches.size(), 1U);
     EXPECT_TRUE(same_bytes(result.fetches[0], expected[0])) << "step " << step;
     EXPECT_TRUE(same_bytes(*runtime.variables().find("w"), oracle.variables().at("w"))) << "step " << step;
   }
+}
+
+/// A step of 8 nodes on two streams and a lane, with a variable.
+TestGraph small_step() {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  const ValueRef a = g.mix({x, g.read(w)}, 64), b = g.mix({x}, 64), c = g.mix({a, b}, 64);
+  const ValueRef d = g.add("test.Comm", {c}, {{"elements", std::int64_t{64}}, {"us", std::int64_t{0}}});
+  g.node(b).stream = 1;
+  g.add("test.Update", {w, d}, {}, "update");
+  return g;
+}
+
+const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
+
+TEST(InstanceTest, StepsStartInOrderEndInOrderAndOverlap) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef a = g.add("test.Sleep", {x}, {{"us", std::int64_t{20000}}}, "a");
+  const ValueRef b = g.add("test.Sleep", {}, {{"us", std::int64_t{20000}}}, "b");
+  g.control(a, b);  // no memory of a that a later step would have to leave alone
+  g.node(b).stream = 1;
+  const auto program = compile_test(g, {"b"}, {}, 2, StreamPolicy::User, 3, kX);
+  Runtime runtime({});
+  Instance instance(program, runtime);
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t finished = 0;
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    instance.start(request(step, {test_tensor(4, step)}), soon());
+    if (instance.in_flight() == 3) {
+      EXPECT_EQ(instance.finish(soon()).step, finished++);
+    }
+  }
+  while (instance.in_flight() > 0) EXPECT_EQ(instance.finish(soon()).step, finished++);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_EQ(finished, 10U);
+  EXPECT_LT(seconds, 0.340) << "20 sleeps of 20 ms, a of step n + 1 beside b of step n";
+}
+
+TEST(InstanceTest, ResultsThatNobodyTookAreKeptUpToALimit) {
+  TestGraph g;
+  g.mix({g.feed("x", 4)}, 4, "y");
+  const auto program = compile_test(g, {"y"}, {}, 1, StreamPolicy::None, 2, kX);
+  Runtime runtime({});
+  Instance instance(program, runtime);
+  for (std::uint64_t step = 0; step < 4; ++step)
+    instance.start(request(step, {test_tensor(4, step)}), soon());
+  EXPECT_EQ(instance.in_flight(), 4);
+  EXPECT_THROW(instance.start(request(4, {test_tensor(4, 4)}), soon(30)), DeadlineExceeded);
+  for (std::uint64_t step = 0; step < 4; ++step) EXPECT_EQ(instance.finish(soon()).step, step);
+  EXPECT_THROW(instance.finish(soon()), InvalidArgument);
+}
+
+TEST(InstanceTest, OneThreadStartsAndAnotherFinishes) {
+  const TestGraph g = small_step();
+  const auto program = compile_test(g, {}, {"update"}, 2, StreamPolicy::User, 2, kX);
+  Runtime runtime({});
+  Instance instance(program, runtime);
+  std::atomic<std::uint64_t> started{0};
+  std::thread finisher([&] {
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      while (started.load() <= step) std::this_thread::yield();
+      EXPECT_EQ(instance.finish(soon()).step, step);
+    }
+  });
+  for (std::uint64_t step = 0; step < 200; ++step) {
+    instance.start(request(step, {test_tensor(4, step)}), soon());
+    started.store(step + 1);
+  }
+  finisher.join();
+}
+
+TEST(InstanceTest, TwoInstancesShareStreamsWithoutWaitingForEachOther) {
+  // Both have nodes on both streams that wait for each other; steps are started from two threads at once.
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef a = g.mix({x}, 8, "a"), b = g.mix({a}, 8, "b"), c = g.mix({b}, 8, "c"),
+                 d = g.mix({c}, 8, "d");
+  g.node(a).stream = g.node(c).stream = 0;
+  g.node(b).stream = g.node(d).stream = 1;
+  const auto program = compile_test(g, {"d"}, {}, 2, StreamPolicy::User, 2, kX);
+  Runtime runtime({});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      Instance instance(program, runtime);
+      for (std::uint64_t step = 0; step < 200; ++step) {
+        instance.start(request(step, {test_tensor(4, step)}), soon());
+        if (instance.in_flight() == 2) instance.finish(soon());
+      }
+      instance.finish(soon());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(InstanceTest, AChainRunsOnTheCallersThread) {
+  static std::thread::id where;
+  OpDef def;
+  def.name = "test.Where";
+  def.infer = [](InferContext& c) { c.output(DType::Int64, Shape{1}); };
+  def.no_gradient_reason = "a test op";
+  def.stateful = true;
+  def.cpu = [](const PrepareContext&) {
+    PreparedKernel kernel;
+    kernel.run = [](const KernelArgs&) { where = std::this_thread::get_id(); };
+    return kernel;
+  };
+  TestGraph g;
+  if (!OpRegistry::global().find("test.Where")) OpRegistry::global().add(std::move(def));
+  g.add("test.Where", {}, {}, "where");
+  Runtime runtime({});
+  Instance instance(compile_test(g, {"where"}, {}, 1, StreamPolicy::None), runtime);
+  instance.run(request(0), soon());
+  EXPECT_EQ(where, std::this_thread::get_id());
+  instance.start(request(1), soon());
+  instance.finish(soon());
+  EXPECT_NE(where, std::this_thread::get_id());
+}
+
+TEST(InstanceTest, WhatAStepWasGivenIsHeldUntilItIsDone) {
+  TestGraph g;
+  const ValueRef pull = g.add("test.Pull", {g.feed("x", 4)}, {{"us", std::int64_t{20000}}}, "pull");
+  static_cast<void>(pull);
+  Runtime runtime({});
+  Instance instance(compile_test(g, {"pull"}, {}, 1, StreamPolicy::None, 2, kX), runtime);
+  StepRequest r = request(0, {test_tensor(4, 0)});
+  auto batch = std::make_shared<int>(1);
+  r.keep_alive = batch;
+  std::weak_ptr<int> watch = batch;
+  batch.reset();
+  instance.start(std::move(r), soon());
+  EXPECT_FALSE(watch.expired());
+  instance.finish(soon());
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(InstanceTest, ASteadyStepAllocatesNothing) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  const ValueRef a = g.mix({x, g.read(w)}, 64), b = g.mix({x}, 64);
+  g.node(b).stream = 1;
+  g.add("test.Update", {w, g.mix({a, b}, 64)}, {}, "update");
+  Runtime runtime({});
+  Instance instance(compile_test(g, {}, {"update"}, 2, StreamPolicy::User, 2, kX), runtime);
+  const Tensor x0 = test_tensor(4, 1);
+  std::uint64_t counted = 0;
+  for (std::uint64_t step = 0; step < 1100; ++step) {
+    StepRequest r = request(step, {x0});
+    const std::uint64_t before = allocations();
+    instance.start(std::move(r), soon());
+    if (instance.in_flight() == 2) instance.finish(soon());
+    if (step >= 100) counted += allocations() - before;
+  }
+  while (instance.in_flight() > 0) instance.finish(soon());
+  EXPECT_EQ(counted, 0U);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace braid::testing {
 namespace {
 
 std::atomic<int> g_delay_us{0};
+std::atomic<std::int64_t> g_spun_ns{0};
 
 void random_delay() {
   const int most = g_delay_us.load(std::memory_order_relaxed);
@@ -196,9 +197,10 @@ PreparedKernel prepare_sleep(const PrepareContext& c) {
 PreparedKernel prepare_spin(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.run = [us = c.attr<std::int64_t>("us", 0)](const KernelArgs& a) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(us);
-    while (std::chrono::steady_clock::now() < end) {
-    }
+    const auto begin = std::chrono::steady_clock::now();
+    auto now = begin;
+    while (now < begin + std::chrono::microseconds(us)) now = std::chrono::steady_clock::now();
+    g_spun_ns += (now - begin).count();
     *a.out<std::int64_t>(0) = 1;
   };
   return kernel;
@@ -280,6 +282,8 @@ OpDef test_op(std::string name, PrepareFn cpu, Lane lane = Lane::Compute) {
 }  // namespace
 
 void set_random_delay_us(int us) { g_delay_us.store(us); }
+
+double spun_seconds() { return 1e-9 * static_cast<double>(g_spun_ns.exchange(0)); }
 
 void release_never() {
   std::vector<Completion> completions;

@@ -1,0 +1,486 @@
+// Events, memory, the order of variables, folding, and what compile() refuses.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+
+#include "base/error.h"
+#include "engine/exec/plan_report.h"
+#include "engine/exec/program_cache.h"
+#include "engine/memory/arena_plan.h"
+#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid::testing {
+namespace {
+
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+int op_named(const Program& program, const std::string& name) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (program.ops[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+/// A node on a stream.
+ValueRef on(TestGraph& g, int stream, std::vector<ValueRef> inputs, const std::string& name,
+            std::int64_t elements = 8) {
+  const ValueRef v = g.mix(std::move(inputs), elements, name);
+  g.node(v).stream = stream;
+  return v;
+}
+
+const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
+
+// -------------------------------------------------------------------------------------------------------
+// events
+
+TEST(EventsTest, S6_AWaitThatOthersImplyIsNotIssued) {
+  // a (0) -> b (1) -> c (0), and a -> c2 (1) after b: only a -> b and b -> c need events.
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef a = on(g, 0, {x}, "a");
+  const ValueRef b = on(g, 1, {a}, "b");
+  const ValueRef b2 = on(g, 1, {a, b}, "b2");
+  on(g, 0, {a, b, b2}, "c");
+  const auto p = compile_test(g, {"c"}, {}, 2, StreamPolicy::User, 1, kX);
+  EXPECT_EQ(p->stats.waits_issued, 2);   // b for a, c for b2
+  EXPECT_EQ(p->stats.waits_removed, 2);  // b2 for a, c for b
+  EXPECT_EQ(p->stats.events, 2);
+}
+
+TEST(EventsTest, S6_OrderThroughAThirdStreamCounts) {
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  const ValueRef b = on(g, 1, {a}, "b");
+  on(g, 2, {a, b}, "c");
+  const auto p = compile_test(g, {"c"}, {}, 3, StreamPolicy::User, 1, kX);
+  EXPECT_EQ(p->stats.waits_issued, 2);
+  EXPECT_EQ(p->stats.waits_removed, 1);
+}
+
+TEST(EventsTest, S6_AllWaitsStayWhenAskedFor) {
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  const ValueRef b = on(g, 1, {a}, "b");
+  on(g, 2, {a, b}, "c");
+  CompileOptions options;
+  options.streams = {3, StreamPolicy::User, true};
+  const auto p = compile(g.graph, {kX, {"c"}, {}}, options);
+  EXPECT_EQ(p->stats.waits_issued, 3);
+  EXPECT_EQ(p->stats.waits_removed, 0);
+}
+
+TEST(EventsTest, S6_AWaitIsForTheProducerNotForItsStreamsTail) {
+  // c needs a only; the slow node after a on stream 0 does not hold it up.
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  const ValueRef slow = g.add("test.Sleep", {a}, {{"us", std::int64_t{100000}}}, "slow");
+  g.node(slow).stream = 0;
+  const ValueRef c = on(g, 1, {a}, "c");
+  const auto p = compile_test(g, {"c", "slow"}, {}, 2, StreamPolicy::User, 1, kX);
+  ASSERT_EQ(p->streams[1].instructions.size(), 2U);
+  EXPECT_EQ(p->streams[1].instructions[0], (Instruction{Instruction::Kind::Wait, op_named(*p, "a")}));
+  static_cast<void>(c);
+}
+
+TEST(EventsTest, AnAsynchronousNodeIsWaitedForOnItsOwnStreamToo) {
+  TestGraph g;
+  const ValueRef a = g.add("test.Pull", {g.feed("x", 4)}, {}, "a");
+  g.add("test.Pull", {a}, {}, "b");
+  const auto p = compile_test(g, {"b"}, {}, 1, StreamPolicy::None, 1, kX);
+  EXPECT_EQ(p->stats.waits_issued, 1);
+}
+
+TEST(EventsTest, OneStreamNeedsNoEventsOverSteps) {
+  TestGraph g;
+  const ValueRef w = g.variable("w", 4);
+  const ValueRef h = g.mix({g.feed("x", 4), g.read(w)});
+  g.add("test.Update", {w, h}, {}, "update");
+  const auto p = compile_test(g, {}, {"update"}, 1, StreamPolicy::None, 2, kX);
+  EXPECT_EQ(p->stats.events, 0);
+  EXPECT_EQ(p->stats.waits_previous, 0);
+}
+
+TEST(EventsTest, OneStepInFlightNeedsNoWaitsOnTheStepBefore) {
+  TestGraph g;
+  const ValueRef w = g.variable("w", 4);
+  const ValueRef h = on(g, 1, {g.feed("x", 4), g.read(w)}, "h");
+  const ValueRef update = g.add("test.Update", {w, h}, {}, "update");
+  g.node(update).stream = 0;
+  EXPECT_EQ(compile_test(g, {}, {"update"}, 2, StreamPolicy::User, 1, kX)->stats.waits_previous, 0);
+  EXPECT_GT(compile_test(g, {}, {"update"}, 2, StreamPolicy::User, 2, kX)->stats.waits_previous, 0);
+}
+
+// -------------------------------------------------------------------------------------------------------
+// memory
+
+TEST(MemoryTest, AChainNeedsTwoBuffers) {
+  TestGraph g;
+  ValueRef v = g.feed("x", 4);
+  for (int i = 0; i < 20; ++i) v = g.mix({v}, 128);
+  const auto p = compile_test(g, {g.name(g.mix({v}, 1))}, {}, 1, StreamPolicy::None, 2, kX);
+  EXPECT_EQ(p->stats.arena_bytes, 2U * 128 * 8);
+  EXPECT_EQ(memory_report(*p).largest_live_bytes, 2U * 128 * 8);
+}
+
+TEST(MemoryTest, AChainInPlaceNeedsOne) {
+  TestGraph g;
+  ValueRef v = g.mix({g.feed("x", 4)}, 128);
+  for (int i = 0; i < 20; ++i) v = g.add("test.Change", {v}, {{"elements", std::int64_t{128}}});
+  const auto p = compile_test(g, {g.name(g.mix({v}, 1))}, {}, 1, StreamPolicy::None, 2, kX);
+  EXPECT_EQ(p->stats.arena_bytes, 128U * 8);
+}
+
+TEST(MemoryTest, InPlaceIsRefusedWhileSomebodyStillReads) {
+  TestGraph g;
+  const ValueRef v = g.mix({g.feed("x", 4)}, 128, "v");
+  const ValueRef c = g.add("test.Change", {v}, {{"elements", std::int64_t{128}}}, "c");
+  const ValueRef other = g.mix({v}, 128, "other");
+  g.node(c).stream = 0;
+  g.node(other).stream = 1;  // unordered with c
+  g.mix({c, other}, 1, "end");
+  const auto p = compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX);
+  const auto& change = p->ops[static_cast<std::size_t>(op_named(*p, "c"))];
+  EXPECT_NE(change.inputs[0].buffer, change.outputs[0].buffer);
+}
+
+TEST(MemoryTest, S7_BuffersOfUnorderedNodesNeverShare) {
+  // Two independent chains on two streams: four buffers of 1 KiB, where one stream needs two.
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  std::vector<ValueRef> ends;
+  for (int b = 0; b < 2; ++b) {
+    ValueRef v = x;
+    for (int i = 0; i < 6; ++i) v = on(g, b, {v}, "b" + std::to_string(b) + std::to_string(i), 128);
+    ends.push_back(v);
+  }
+  on(g, 0, ends, "end", 1);
+  const auto two = compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX);
+  EXPECT_EQ(two->stats.arena_bytes, 4U * 1024);
+  const auto one = compile_test(g, {"end"}, {}, 2, StreamPolicy::None, 2, kX);
+  EXPECT_EQ(one->stats.arena_bytes, 3U * 1024);
+}
+
+TEST(MemoryTest, S7_OneStreamMayUseTheWholeArena) {
+  // The large buffer of the second branch takes the place of the first branch's buffers once an event orders
+  // them.
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a", 512);
+  const ValueRef b = on(g, 0, {a}, "b", 1);
+  const ValueRef c = on(g, 1, {b}, "c", 512);
+  on(g, 1, {c}, "end", 1);
+  EXPECT_LE(compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX)->stats.arena_bytes, 512U * 8 + 2 * 64);
+}
+
+TEST(MemoryTest, BestFitPutsSmallBuffersIntoGaps) {
+  // 0 and 1 live together, 2 with 1 only: it fits where 0 was.
+  BitMatrix share(3);
+  share.set(0, 2);
+  share.set(2, 0);
+  const std::vector<std::uint64_t> sizes = {1000, 4000, 900};
+  const ArenaPlan plan = plan_arena(sizes, share);
+  EXPECT_EQ(plan.bytes, align_up(1000) + align_up(4000));
+  EXPECT_EQ(plan.offsets[0], plan.offsets[2]);
+  for (const std::uint64_t offset : plan.offsets) EXPECT_EQ(offset % 64, 0U);
+}
+
+TEST(MemoryTest, SymmetryByBlocksIsSymmetryByBits) {
+  std::uint64_t state = 1;
+  BitMatrix m(200);
+  for (std::size_t i = 0; i < 200; ++i)
+    for (std::size_t j = 0; j < 200; ++j)
+      if ((state = state * 6364136223846793005ULL + 1442695040888963407ULL) >> 61 == 0) m.set(i, j);
+  BitMatrix s = m;
+  s.make_symmetric();
+  for (std::size_t i = 0; i < 200; ++i)
+    for (std::size_t j = 0; j < 200; ++j)
+      ASSERT_EQ(s.test(i, j), m.test(i, j) || m.test(j, i)) << i << " " << j;
+}
+
+// ---------------------------------------------------------------------------------------------- order of
+// variables
+
+/// Runs three steps on two streams and on the interpreter.
+void expect_interpreters_bits(const TestGraph& g, const std::vector<std::string>& fetches,
+                              const std::vector<std::string>& targets) {
+  const auto p = compile_test(g, fetches, targets, 2, StreamPolicy::User, 2, kX);
+  Runtime runtime({});
+  Instance instance(p, runtime);
+  Interpreter oracle(g.graph);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const Tensor x = test_tensor(4, step);
+    const auto got = instance.run(request(step, {x}), soon()).fetches;
+    const auto expected = oracle.run({{"x", x}}, fetches, targets);
+    for (std::size_t i = 0; i < fetches.size(); ++i)
+      EXPECT_TRUE(same_bytes(got[i], expected[i])) << fetches[i] << " step " << step;
+  }
+}
+
+TEST(VariableOrderTest, UsersOfAnUnorderedReadPrecedeTheWrite) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  g.add("test.Update", {w, x}, {}, "update");
+  const ValueRef view = g.add("Identity", {g.read(w)});
+  on(g, 1, {view}, "user");
+  const auto p = compile_test(g, {"user"}, {"update"}, 2, StreamPolicy::User, 2, kX);
+  const auto& deps = p->ops[static_cast<std::size_t>(op_named(*p, "update"))].deps;
+  EXPECT_EQ(deps, std::vector<int>{op_named(*p, "user")});
+  expect_interpreters_bits(g, {"user"}, {"update"});
+}
+
+TEST(VariableOrderTest, AControlPathPutsTheReadAfterTheWrite) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  const ValueRef update = g.add("test.Update", {w, x}, {}, "update");
+  const ValueRef read = g.read(w);
+  g.control(update, read);
+  on(g, 1, {read}, "user");
+  const auto p = compile_test(g, {"user"}, {"update"}, 2, StreamPolicy::User, 2, kX);
+  EXPECT_EQ(p->ops[static_cast<std::size_t>(op_named(*p, "user"))].deps,
+            std::vector<int>{op_named(*p, "update")});
+  expect_interpreters_bits(g, {"user"}, {"update"});
+}
+
+TEST(VariableOrderTest, AnOldValueUsedAfterTheWriteIsCopied) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  const ValueRef old = g.read(w);
+  const ValueRef update = g.add("test.Update", {w, x}, {}, "update");
+  const ValueRef user = on(g, 1, {old}, "user");
+  g.control(update, user);  // runs after the write, but its input was read before
+  const auto p = compile_test(g, {"user"}, {"update"}, 2, StreamPolicy::User, 2, kX);
+  EXPECT_GE(op_named(*p, g.name(old) + "/copy"), 0);
+  expect_interpreters_bits(g, {"user"}, {"update"});
+}
+
+TEST(VariableOrderTest, AFetchedVariableIsTheValueBeforeTheWrite) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  const ValueRef read = g.read(w);
+  g.add("test.Update", {w, x}, {}, "update");
+  expect_interpreters_bits(g, {g.name(read)}, {"update"});
+}
+
+TEST(VariableOrderTest, TwoReadersInACircleOfWritesAreCopied) {
+  // user_a uses a after b was written, user_b uses b after a was written; both read first.
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), a = g.variable("a", 4), b = g.variable("b", 4);
+  const ValueRef read_a = g.read(a), read_b = g.read(b);
+  const ValueRef write_a = g.add("test.Update", {a, x}, {}, "write_a"),
+                 write_b = g.add("test.Update", {b, x}, {}, "write_b");
+  const ValueRef user_a = on(g, 0, {read_a}, "user_a"), user_b = on(g, 1, {read_b}, "user_b");
+  g.control(write_b, user_a);
+  g.control(write_a, user_b);
+  expect_interpreters_bits(g, {"user_a", "user_b"}, {"write_a", "write_b"});
+}
+
+TEST(VariableOrderTest, UnorderedWritesAreRefusedByName) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), w = g.variable("w", 4);
+  g.add("test.Update", {w, x}, {}, "first");
+  g.add("test.Update", {w, x}, {}, "second");
+  EXPECT_EQ(message_of([&] {
+              compile_test(g, {}, {"first", "second"}, 2, StreamPolicy::User, 2, kX);
+            }),
+            "[test.Update] node 'first' and [test.Update] node 'second' both write variable 'w' and nothing "
+            "orders them; "
+            "add a control dependency");
+}
+
+// ------------------------------------------------------------------------------------------------- other
+// passes
+
+TEST(CompileTest, ConstantsFoldAndTheirControlEdgesStay) {
+  TestGraph g;
+  const ValueRef a = g.constant({1, 2, 3}), b = g.constant({10, 20, 30});
+  const ValueRef before = g.mix({g.feed("x", 4)}, 4, "before");
+  const ValueRef sum = g.add("AddN", {a, b}, {}, "sum");
+  g.control(before, sum);
+  g.mix({sum}, 4, "end");
+  const auto p = compile_test(g, {"end", "sum"}, {}, 1, StreamPolicy::None, 2, kX);
+  EXPECT_LT(op_named(*p, "sum"), 0);
+  EXPECT_EQ(p->ops[static_cast<std::size_t>(op_named(*p, "end"))].deps,
+            std::vector<int>{op_named(*p, "before")});
+  Runtime runtime({});
+  Instance instance(p, runtime);
+  const auto fetched = instance.run(request(0, {test_tensor(4, 0)}), soon()).fetches[1];
+  EXPECT_EQ(
+      std::vector<std::int64_t>(fetched.data<std::int64_t>().begin(), fetched.data<std::int64_t>().end()),
+      (std::vector<std::int64_t>{11, 22, 33}));
+}
+
+TEST(CompileTest, EqualPureNodesMergeUnlessTheUserPutThemApart) {
+  for (const bool apart : {false, true}) {
+    TestGraph g;
+    const ValueRef x = g.feed("x", 4);
+    const ValueRef a = g.add("AddN", {x, x}, {}, "a"), b = g.add("AddN", {x, x}, {}, "b");
+    if (apart) g.node(b).stream = 1;
+    g.mix({a, b}, 1, "end");
+    const auto p = compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX);
+    EXPECT_EQ(op_named(*p, "b") >= 0, apart);
+  }
+}
+
+TEST(CompileTest, OnlyWhatIsAskedForRuns) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  g.mix({x}, 4, "wanted");
+  g.mix({x}, 4, "unwanted");
+  EXPECT_EQ(compile_test(g, {"wanted"}, {}, 1, StreamPolicy::None, 2, kX)->ops.size(), 1U);
+}
+
+TEST(CompileTest, AComputedValueMayBeFed) {
+  TestGraph g;
+  const ValueRef a = g.mix({g.feed("x", 4)}, 4, "a");
+  g.mix({a}, 4, "b");
+  const auto p = compile_test(g, {"b"}, {}, 1, StreamPolicy::None, 2, {{"a", DType::Int64, Shape{4}}});
+  EXPECT_EQ(p->ops.size(), 1U);
+}
+
+TEST(CompileTest, BadRequestsNameWhatIsWrong) {
+  TestGraph g;
+  g.mix({g.feed("x", 4)}, 4, "y");
+  EXPECT_NE(message_of([&] { compile_test(g, {"z"}, {}, 1, StreamPolicy::None); }).find("'z'"),
+            std::string::npos);
+  EXPECT_EQ(message_of([&] { compile_test(g, {"y"}, {}, 1, StreamPolicy::None); }),
+            "[Placeholder] node 'x': it is needed but not fed");
+  EXPECT_NE(message_of([&] {
+              compile_test(g, {"y"}, {}, 1, StreamPolicy::None, 2, {{"x", DType::Float32, Shape{4}}});
+            }).find("'x'"),
+            std::string::npos);
+  EXPECT_EQ(message_of([&] { compile_test(g, {"y"}, {}, 0, StreamPolicy::None, 2, kX); }),
+            "a program needs at least one compute stream, got 0");
+  EXPECT_EQ(message_of([&] { compile_test(g, {"y"}, {}, 1, StreamPolicy::None, 0, kX); }),
+            "at least one step must be in flight, got 0");
+}
+
+TEST(CompileTest, AWideJoinDoesNotMultiplyEdges) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), join = g.add("NoOp", {}, {}, "join");
+  std::vector<ValueRef> after;
+  for (int i = 0; i < 300; ++i) g.control(g.mix({x}, 1), join);
+  for (int i = 0; i < 300; ++i) {
+    after.push_back(g.mix({x}, 1));
+    g.control(join, after.back());
+  }
+  g.mix(after, 1, "end");
+  const auto p = compile_test(g, {"end"}, {}, 4, StreamPolicy::Cost, 2, kX);
+  std::size_t edges = 0;
+  for (const ProgramOp& op : p->ops) edges += op.deps.size();
+  EXPECT_LT(edges, 1500U);
+  EXPECT_GE(op_named(*p, "join"), 0);
+}
+
+/// 8 towers of `depth` layers with backward nodes and updates: about 24 nodes a layer.
+TestGraph training_graph(int depth) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  std::vector<ValueRef> tops;
+  std::vector<std::vector<ValueRef>> layers(8), weights(8);
+  for (std::size_t tower = 0; tower < 8; ++tower) {
+    ValueRef h = x;
+    for (int d = 0; d < depth; ++d) {
+      weights[tower].push_back(g.variable("w" + std::to_string(tower) + "_" + std::to_string(d), 16));
+      h = g.mix({h, g.read(weights[tower].back())}, 64);
+      layers[tower].push_back(h);
+    }
+    tops.push_back(h);
+  }
+  const ValueRef loss = g.mix(tops, 1, "loss");
+  for (std::size_t tower = 0; tower < 8; ++tower) {
+    ValueRef back = loss;
+    for (std::size_t d = static_cast<std::size_t>(depth); d-- > 0;) {
+      back = g.mix({back, layers[tower][d]}, 64);
+      g.add("test.Update", {weights[tower][d], back}, {},
+            "update" + std::to_string(tower) + "_" + std::to_string(d));
+    }
+  }
+  return g;
+}
+
+TEST(CompileTest, S8_TenThousandNodesCompileInTime) {
+  const int depth = 10000 / 24;
+  const TestGraph g = training_graph(depth);
+  std::vector<std::string> targets;
+  for (int tower = 0; tower < 8; ++tower)
+    for (int d = 0; d < depth; ++d)
+      targets.push_back("update" + std::to_string(tower) + "_" + std::to_string(d));
+  for (const auto policy : {StreamPolicy::None, StreamPolicy::Auto}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto p = compile_test(g, {"loss"}, targets, 8, policy, 2, kX);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    EXPECT_GE(p->ops.size(), 9900U);
+    RecordProperty(std::string(stream_policy_name(policy)), std::to_string(seconds));
+    EXPECT_LT(seconds, 20) << "the aim is 1 s in a Release build on an idle core";
+  }
+}
+
+TEST(CompileTest, S8_FullTakesFiveThousandNodesAndSaysWhenThereAreMore) {
+  const TestGraph g = training_graph(5100 / 16 / 8 * 8);
+  const auto p = compile_test(g, {"loss"}, {}, 4, StreamPolicy::Full, 2, kX);
+  EXPECT_EQ(p->policy, StreamPolicy::Full);
+  const TestGraph large = training_graph(5100 / 8);
+  const auto q = compile_test(large, {"loss"}, {}, 4, StreamPolicy::Full, 2, kX);
+  EXPECT_EQ(q->policy, StreamPolicy::Cost);
+  EXPECT_NE(plan_report(*q).find("FULL takes at most 5000 ops"), std::string::npos);
+}
+
+TEST(PlanTest, TheReportHasStreamsTotalsAndTheCriticalPath) {
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  on(g, 1, {a}, "b");
+  const auto p = compile_test(g, {"b"}, {}, 2, StreamPolicy::User, 2, kX);
+  const std::string text = plan_report(*p);
+  for (const char* part : {"2 nodes on 2 compute streams", "1 waits issued, 0 removed", "critical path",
+                           "compute1", "wait for 'a' on compute0", "test.Mix 'b'"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(PlanTest, TheHashTellsPlansApart) {
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  on(g, 1, {a}, "b");
+  const auto hash = [&](int streams, StreamPolicy policy) {
+    return plan_hash(*compile_test(g, {"b"}, {}, streams, policy, 2, kX));
+  };
+  EXPECT_EQ(hash(2, StreamPolicy::User), hash(2, StreamPolicy::User));
+  EXPECT_NE(hash(2, StreamPolicy::User), hash(2, StreamPolicy::None));
+  EXPECT_NE(hash(2, StreamPolicy::User), hash(3, StreamPolicy::User));
+}
+
+TEST(ProgramCacheTest, OneProgramForEachSignatureAndTheOldestGoes) {
+  TestGraph g;
+  const ValueRef x = g.add("Placeholder", {}, {{"dtype", DType::Int64}, {"shape", Shape{-1}}}, "x");
+  const ValueRef w = g.variable("w", 4);
+  g.add("test.Update", {w, x}, {}, "update");
+  Runtime runtime({});
+  ProgramCache cache(g.graph, {}, {"update"}, CompileOptions{}, runtime, 2);
+  const auto feeds = [](std::int64_t n) { return std::vector<FeedSpec>{{"x", DType::Int64, Shape{n}}}; };
+  const auto run = [&](std::int64_t n) {
+    cache.instance(feeds(n))->run(request(0, {test_tensor(n, 1)}), soon());
+  };
+  for (const std::int64_t n : {8, 8, 3, 8, 3}) run(n);
+  EXPECT_EQ(cache.compiled(), 2U);
+  const auto held = cache.instance(feeds(3));
+  run(5);  // 8 goes
+  EXPECT_EQ(cache.size(), 2U);
+  EXPECT_EQ(cache.instance(feeds(3)), held);
+  run(8);
+  EXPECT_EQ(cache.compiled(), 4U);
+
+  // All of them have changed the one variable.
+  Interpreter oracle(g.graph);
+  for (const std::int64_t n : {8, 8, 3, 8, 3, 5, 8}) oracle.run({{"x", test_tensor(n, 1)}}, {}, {"update"});
+  EXPECT_TRUE(same_bytes(*runtime.variables().find("w"), oracle.variables().at("w")));
+}
+
+}  // namespace
+}  // namespace braid::testing
