@@ -13,8 +13,8 @@ constexpr std::int64_t kTile = 256;    // neighbouring columns that are searched
 /// Does `candidate` beat `best`, which comes before it?
 template <bool kMax, class T>
 BRAID_INLINE bool beats(T candidate, T best) {
-  if (best != best) return false;
-  return (kMax ? candidate > best : candidate < best) || candidate != candidate;
+  const bool beyond = kMax ? candidate > best : candidate < best;
+  return (beyond | (candidate != candidate)) & (best == best);
 }
 
 /// The index of the extreme of n contiguous elements.
@@ -29,8 +29,12 @@ std::int64_t extreme_of_run(const T* x, std::int64_t n) {
     return i;
   }
   std::int64_t at = 0;
-  for (std::int64_t i = 1; i < n; ++i)
-    if (beats<kMax>(x[i], x[at])) at = i;
+  T best = x[0];
+  for (std::int64_t i = 1; i < n; ++i) {  // selections, not branches: nobody can predict these
+    const bool better = beats<kMax>(x[i], best);
+    best = better ? x[i] : best;
+    at = better ? i : at;
+  }
   return at;
 }
 

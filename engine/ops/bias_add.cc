@@ -12,11 +12,7 @@ namespace {
 struct Plus {
   template <class T>
   BRAID_INLINE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
-                            static_cast<std::make_unsigned_t<T>>(b));
-    else
-      return a + b;
+    return static_cast<T>(static_cast<wrapping_t<T>>(a) + static_cast<wrapping_t<T>>(b));
   }
 };
 constexpr BinaryLoops kPlus = binary_numbers<Plus>();

@@ -20,19 +20,6 @@ namespace {
   throw InvalidArgument("integers to negative integer powers are not allowed");
 }
 
-/// The type to calculate in, so that integers wrap instead of overflowing.
-template <class T>
-struct Wrapping {
-  using type = T;
-};
-template <class T>
-requires std::is_integral_v<T>
-struct Wrapping<T> {
-  using type = std::make_unsigned_t<T>;
-};
-template <class T>
-using wrapping_t = typename Wrapping<T>::type;
-
 #define BRAID_BINARY(name, expression)          \
   struct name {                                 \
     template <class T>                          \

@@ -1,10 +1,8 @@
 // What gradients of reductions need.
-//   braid.BroadcastReduced(value, like, axes; divide): the result of a reduction of `like` along `axes`, with
-//   or without its axes of size 1,
-//     put back to like's shape; with `divide`, divided by the number of elements that each result was made
-//     of.
-//   braid.ProdGrad(x, dy, axes): dx = dy times the product of the other elements of the group; exact with any
-//   number of zeros.
+// braid.BroadcastReduced(value, like, axes): the result of a reduction of `like` along `axes`, with or
+// without its axes of size 1, put back to like's shape. With attribute `divide`, divided by the number of
+// elements that each result was made of. braid.ProdGrad(x, dy, axes): dx = dy times the product of the other
+// elements of the group; exact with any number of zeros.
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"

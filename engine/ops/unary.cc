@@ -31,7 +31,7 @@ constexpr double kSeluScaleAlpha = 1.7580993408473768599402175208123;
 template <class T>
 BRAID_INLINE T negated(T x) {
   if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(x));
+    return static_cast<T>(0 - static_cast<wrapping_t<T>>(x));
   else
     return -x;
 }
@@ -39,12 +39,8 @@ BRAID_INLINE T negated(T x) {
 /// x * x, which wraps for integers.
 template <class T>
 BRAID_INLINE T squared(T x) {
-  if constexpr (std::is_integral_v<T>) {
-    const auto u = static_cast<std::make_unsigned_t<T>>(x);
-    return static_cast<T>(u * u);
-  } else {
-    return x * x;
-  }
+  const auto w = static_cast<wrapping_t<T>>(x);
+  return static_cast<T>(w * w);
 }
 
 BRAID_UNARY(Neg, negated(x))

@@ -1,7 +1,7 @@
 // How the elements of up to three operands meet in a broadcast output (NumPy and TensorFlow rules). Made in
 // `prepare`: axes of size 1 are dropped and neighbouring axes on which every operand behaves alike are
-// joined, so most shapes end up with one or two axes. `for_runs` then walks any range of output elements as
-// runs along the innermost axis, on which each operand has stride 1 or 0.
+// joined, so most shapes end up with one or two axes. `for_tiles` then walks any range of output elements in
+// rows along the innermost axis, on which each operand has stride 1 or 0.
 #pragma once
 
 #include <algorithm>
@@ -71,6 +71,7 @@ class BroadcastPlan {
 
 template <class Tile>
 void BroadcastPlan::for_tiles(std::int64_t begin, std::int64_t end, Tile tile) const {
+  if (begin >= end) return;
   const Axis& inner = axes_.back();
   Walk walk = walk_from(begin / inner.size);
   std::int64_t column = begin % inner.size;

@@ -1,7 +1,6 @@
 // Matrix products of the types that oneDNN does not have: four rows of c at a time, b packed to [k, n] when
 // it is stored transposed. c[i, j] is summed over k in order, whatever the blocks.
 #include <algorithm>
-#include <type_traits>
 
 #include "engine/ops/common/gemm.h"
 #include "engine/ops/common/kernel_util.h"
@@ -11,16 +10,6 @@ namespace {
 
 constexpr std::int64_t kRows = 4;       // of c in registers or the first-level cache
 constexpr std::int64_t kColumns = 256;  // of c a pass
-
-/// The type to calculate in: integers wrap.
-template <class T, bool kIntegral = std::is_integral_v<T>>
-struct WrappingOf {
-  using type = T;
-};
-template <class T>
-struct WrappingOf<T, true> {
-  using type = std::make_unsigned_t<T>;
-};
 
 /// y[r, 0..n) = sum over k of a[r * a_row + k * a_step] * b[k * b_row + 0..n), for `rows` <= kRows rows.
 template <class T>
@@ -48,7 +37,7 @@ void pack_transposed(const T* b, std::int64_t n, std::int64_t k, T* packed) {
 
 template <class T>
 PreparedKernel prepare_gemm_loops(const PrepareContext& c, const Gemm& g) {
-  using W = typename WrappingOf<T>::type;
+  using W = wrapping_t<T>;
   const std::int64_t matrices = g.transpose_b ? 1 + *std::max_element(g.b_index.begin(), g.b_index.end()) : 0;
   const std::int64_t strips = (g.m + kRows - 1) / kRows;
   PreparedKernel kernel;

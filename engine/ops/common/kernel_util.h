@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "engine/ops/op.h"
@@ -20,6 +21,18 @@
 #define BRAID_INLINE __attribute__((always_inline)) inline
 
 namespace braid {
+
+template <class T, bool kIntegral = std::is_integral_v<T> && !std::is_same_v<T, bool>>
+struct Wrapping {
+  using type = T;
+};
+template <class T>
+struct Wrapping<T, true> {
+  using type = std::make_unsigned_t<T>;
+};
+/// The type to calculate in, so that integers wrap instead of overflowing.
+template <class T>
+using wrapping_t = typename Wrapping<T>::type;
 
 /// Elements of an elementwise block: 128 KiB of float32, some microseconds at memory speed.
 inline constexpr std::int64_t kElementGrain = 32768;

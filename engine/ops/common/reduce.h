@@ -1,10 +1,9 @@
 // Reductions of a tensor along axes, for any operation that is associative in exact arithmetic. The order of
 // operations, and so every bit, follows from the shapes alone:
 //   * neighbouring axes that are reduced, or kept, together are joined; axes of size 1 are dropped;
-//   * runs of at most kReduceChunk contiguous elements go through vector accumulators, kept inner
-//   axes through whole rows;
-//   * an output that many elements flow into is cut into parts, each with a partial result in scratch; parts
-//   are combined in order.
+//   * runs of at most kReduceChunk contiguous elements go through lanes of accumulators;
+//   * kept inner axes go through whole rows at a time;
+//   * what flows into one output is cut into parts with partial results in scratch, combined in order.
 // Short parts also keep float32 sums close to the exact ones. Sum, mean, gradients of broadcasts and of
 // biases all go through here.
 #pragma once

@@ -5,27 +5,16 @@
 
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/reduce.h"
 
 namespace braid::reduce {
 
-/// Integer sums and products wrap: they are calculated unsigned.
-template <class T, bool kIntegral = std::is_integral_v<T>>
-struct WrappingOf {
-  using type = T;
-};
-template <class T>
-struct WrappingOf<T, true> {
-  using type = std::make_unsigned_t<T>;
-};
-
 // `apply` puts b into a; `map` is what happens to an element on its way in.
 struct Sum {
   template <class T>
-  using Compute = typename WrappingOf<T>::type;
+  using Compute = wrapping_t<T>;
   template <class T>
   static constexpr T identity() {
     return T(0);
@@ -40,7 +29,7 @@ struct Sum {
 };
 struct Prod {
   template <class T>
-  using Compute = typename WrappingOf<T>::type;
+  using Compute = wrapping_t<T>;
   template <class T>
   static constexpr T identity() {
     return T(1);

@@ -24,6 +24,12 @@ inline constexpr float kLog2E = 1.44269504F;
 inline constexpr float kRoundToInt =
     12582912.0F;  // 1.5 * 2^23: adding it leaves the rounded integer in the low bits
 
+/// The integer in the low bits of x + kRoundToInt; unsigned inside, because NaN would overflow.
+BRAID_INLINE std::int32_t rounded_integer(float shifted) {
+  return static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
+                                   std::bit_cast<std::uint32_t>(kRoundToInt));
+}
+
 /// e^r - 1 for |r| <= ln 2 / 2.
 BRAID_INLINE float expm1_reduced(float r) {
   float p = 1.989108046e-4F;
@@ -43,7 +49,7 @@ BRAID_INLINE float exp(float x) {
   const float r = (x - n * kLn2High) - n * kLn2Low;
   const float y = expm1_reduced(r) + 1.0F;
   // 2^n in two factors, so that n = 128 overflows and n < -126 becomes denormal only in the last product.
-  const std::int32_t i = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRoundToInt);
+  const std::int32_t i = rounded_integer(shifted);
   const std::int32_t half = i >> 1;
   const float scale1 = std::bit_cast<float>((half + 127) << 23);
   const float scale2 = std::bit_cast<float>((i - half + 127) << 23);
@@ -54,9 +60,9 @@ BRAID_INLINE float log(float x) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const bool denormal = x < 1.17549435e-38F;
   const float scaled = denormal ? x * 8388608.0F : x;
-  std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
-  const std::int32_t e = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3 is sqrt(1/2)
-  const float f = std::bit_cast<float>(bits - (e << 23)) - 1.0F;
+  const auto bits = std::bit_cast<std::uint32_t>(scaled);
+  const std::int32_t e = static_cast<std::int32_t>(bits - 0x3f3504f3U) >> 23;  // 0x3f3504f3 is sqrt(1/2)
+  const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(e) << 23)) - 1.0F;
   const float n = static_cast<float>(e) - (denormal ? 23.0F : 0.0F);
   float p = 6.972518634e-2F;
   p = p * f - 1.148121206e-1F;
@@ -81,7 +87,7 @@ BRAID_INLINE float expm1(float x) {
   const float shifted = x * kLog2E + kRoundToInt;
   const float n = shifted - kRoundToInt;
   const float r = (x - n * kLn2High) - n * kLn2Low;
-  const std::int32_t i = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRoundToInt);
+  const std::int32_t i = rounded_integer(shifted);
   const float half_scale = std::bit_cast<float>((i + 126) << 23);
   return 2.0F * (expm1_reduced(r) * half_scale + (half_scale - 0.5F));
 }
