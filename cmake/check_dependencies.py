@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "engine": ["engine", "proto/graph.", "proto/example.", "base"],
     "examples": ["examples", "engine", "proto", "base"],
     "launch": ["launch", "proto", "base"],
-    "ps": ["ps", "comm/transport", "proto", "base"],
+    "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
     "worker": ["worker", "examples/models", "launch", "ps/client", "engine", "comm", "proto", "base"],
     "worker/roles.": ["worker", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
     "cli": ["cli", "worker", "examples", "launch", "ps", "engine", "comm", "proto", "base"],
