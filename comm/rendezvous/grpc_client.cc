@@ -161,11 +161,15 @@ class GrpcRendezvous final : public Rendezvous {
             const WaitContext& wait) {
     auto place = fmt::format("[rendezvous] {} at {}", what, address_);
     std::string last_error = "no answer";
+    bool unreachable = false;
     for (;;) {
       if (wait.stopped()) throw Cancelled(place + ": cancelled");
       grpc::ClientContext context;
       auto left = gpr_time_from_nanos(wait.remaining().count(), GPR_TIMESPAN);
       context.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), left));
+      // gRPC connects only while a call waits for it; calls that fail at once would leave the attempt
+      // unfinished.
+      context.set_wait_for_ready(unreachable);
       std::stop_callback on_stop(wait.stop, [&] { context.TryCancel(); });
       reply.Clear();
       auto status = (stub_.get()->*method)(&context, request, &reply);
@@ -178,6 +182,7 @@ class GrpcRendezvous final : public Rendezvous {
           throw Unavailable(status.error_message());
         case grpc::StatusCode::UNAVAILABLE:
           last_error = status.error_message();
+          unreachable = true;
           break;
         case grpc::StatusCode::CANCELLED:
           if (wait.stopped()) throw Cancelled(place + ": cancelled");
