@@ -1,0 +1,86 @@
+#include "tests/integration/checkpoints.h"
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/checkpoint.h"
+
+namespace braid::integration {
+namespace {
+
+template <class T>
+std::vector<T> read(const ShardReader& shard, const CheckpointEntry& entry) {
+  const std::vector<std::byte> bytes = shard.read(entry.name);
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+CheckpointInfo newest(const Path& root) {
+  const auto info = CheckpointStore(root).newest();
+  if (!info) throw std::runtime_error("no checkpoint in " + root.string());
+  return *info;
+}
+
+/// "table/slot@rows" -> the rows, each under "table/slot[key]".
+void add_rows(const ShardReader& shard, const CheckpointEntry& entry, Values& values) {
+  const std::string name = entry.name.substr(0, entry.name.find('@'));
+  const std::string table = shard.find(name + "@keys") ? name : name.substr(0, name.rfind('/'));
+  const auto keys = read<std::int64_t>(shard, *shard.find(table + "@keys"));
+  const auto rows = read<float>(shard, entry);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(k * (rows.size() / keys.size()));
+    values[name + "[" + std::to_string(keys[k]) + "]"] = {
+        begin, begin + static_cast<std::ptrdiff_t>(rows.size() / keys.size())};
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> checkpoints_in(const Path& root, int every_steps) {
+  return {"checkpoint.directory=" + root.string(), "checkpoint.every_steps=" + std::to_string(every_steps),
+          "checkpoint.keep=2"};
+}
+
+std::vector<std::uint64_t> checkpointed_steps(const Path& root) {
+  std::vector<std::uint64_t> steps;
+  for (const CheckpointInfo& info : CheckpointStore(root).list()) steps.push_back(info.meta.step);
+  return steps;
+}
+
+Files files_of_newest(const Path& root) {
+  Files files;
+  for (const auto& entry : std::filesystem::directory_iterator(newest(root).directory)) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::stringstream bytes;
+    bytes << in.rdbuf();
+    files[entry.path().filename()] = bytes.str();
+  }
+  return files;
+}
+
+Values values_of_newest(const Path& root) {
+  const CheckpointInfo info = newest(root);
+  Values values;
+  std::map<std::string, std::map<std::int64_t, std::vector<float>>> ranges;  // of dense tables, by offset
+  for (const ShardInfo& file : info.shards) {
+    const ShardReader shard(info.directory / file.file);
+    for (const CheckpointEntry& entry : shard.entries()) {
+      if (entry.dtype != DType::Float32) continue;
+      const std::size_t at = entry.name.find('@');
+      if (at == std::string::npos)
+        values[entry.name] = read<float>(shard, entry);
+      else if (entry.name.substr(at) == "@rows")
+        add_rows(shard, entry, values);
+      else
+        ranges[entry.name.substr(0, at)][std::stoll(entry.name.substr(at + 1))] = read<float>(shard, entry);
+    }
+  }
+  for (const auto& [name, pieces] : ranges)
+    for (const auto& [offset, piece] : pieces)
+      values[name].insert(values[name].end(), piece.begin(), piece.end());
+  return values;
+}
+
+}  // namespace braid::integration

@@ -1,0 +1,94 @@
+// The same job on the same global batches gives the same losses, whoever computes it: one process, parameter
+// servers, all-reduce.
+#include <gmock/gmock.h>
+
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+constexpr std::uint64_t kSteps = 200;
+constexpr double kRelative = 1e-5;
+
+struct How {
+  const char* name;
+  int servers;          // 0: all-reduce
+  const char* backend;  // of all-reduce
+  bool under_mpi;
+};
+
+struct What {
+  const char* name;
+  Job (*job)();
+  const char* optimizer;
+  const char* learning_rate;
+};
+
+class EquivalenceTest : public IntegrationTest, public ::testing::WithParamInterface<std::tuple<What, How>> {
+ protected:
+  void SetUp() override {
+    const auto& [what, how] = GetParam();
+    if (const std::string why = data_missing(what.job()); !why.empty()) GTEST_SKIP() << why;
+    if (how.under_mpi && mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  }
+  Job job() const {
+    const What& what = std::get<What>(GetParam());
+    return what.job().with({"steps=" + std::to_string(kSteps),
+                            std::string("optimizer.kind=") + what.optimizer,
+                            std::string("optimizer.learning_rate=") + what.learning_rate});
+  }
+};
+
+/// The mean of two workers' losses at each step.
+std::vector<double> shared_losses(const Path& directory, const Job& job, const How& how) {
+  if (how.servers > 0) {
+    Cluster cluster(directory, job.with({"strategy.kind=PS"}), {2, how.servers});
+    cluster.expect_success();
+    return cluster.mean_losses();
+  }
+  const Job reduced = job.with({"strategy.kind=ALLREDUCE", std::string("strategy.backend=") + how.backend});
+  if (!how.under_mpi) {
+    Cluster cluster(directory, reduced, {2, 0});
+    cluster.expect_success();
+    return cluster.mean_losses();
+  }
+  const Job logged = reduced.with({"metrics.steps_file=" + (directory / "%r.steps").string()});
+  Process mpirun(under_mpirun(2, logged.arguments()), {}, directory / "mpirun");
+  EXPECT_EQ(mpirun.exit_code(), 0) << mpirun.err();
+  const auto first = losses_of(directory / "worker-0.steps"),
+             second = losses_of(directory / "worker-1.steps");
+  EXPECT_EQ(first, second) << "every rank reports the mean over all";
+  return {first.begin(), first.end()};
+}
+
+TEST_P(EquivalenceTest, TwoWorkersLoseAsMuchAsOneProcessAtEveryStep) {
+  const std::vector<float> local = train("local", job());
+  const std::vector<double> shared = shared_losses(directory() / "shared", job(), std::get<How>(GetParam()));
+  ASSERT_EQ(local.size(), kSteps);
+  ASSERT_EQ(shared.size(), kSteps);
+  double worst = 0;
+  std::size_t worst_step = 0;
+  for (std::size_t i = 0; i < kSteps; ++i) {
+    const double relative = std::abs(shared[i] - local[i]) / std::abs(local[i]);
+    if (relative > worst) worst = relative, worst_step = i;
+  }
+  std::printf("largest relative difference %.2g\n", worst);
+  EXPECT_LT(worst, kRelative) << "at step " << worst_step << ": " << local[worst_step] << " and "
+                              << shared[worst_step];
+  EXPECT_LT(local.back(), local.front()) << "it learns";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EquivalenceTest,
+    ::testing::Combine(::testing::Values(What{"mlp_adam", mlp, "ADAM", "0.001"},
+                                         What{"mlp_adagrad", mlp, "ADAGRAD", "0.01"},
+                                         What{"wide_deep_adam", wide_deep, "ADAM", "0.001"},
+                                         What{"wide_deep_adagrad", wide_deep, "ADAGRAD", "0.05"}),
+                       ::testing::Values(How{"one_server", 1, "", false}, How{"two_servers", 2, "", false},
+                                         How{"ring", 0, "RING", false}, How{"mpi", 0, "MPI", true})),
+    [](const auto& info) {
+      return std::string(std::get<What>(info.param).name) + "_" + std::get<How>(info.param).name;
+    });
+
+}  // namespace
+}  // namespace braid::integration

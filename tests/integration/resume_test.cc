@@ -1,0 +1,153 @@
+// A run that was killed or asked to stop, and goes on with --resume, ends with the bits of a run that was
+// not.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <random>
+#include <thread>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int kSteps = 300;
+constexpr int kEvery = 20;
+
+/// Waits until a random checkpoint of the first half, and a random while longer.
+void wait_for_random_moment(Process& leader) {
+  static std::mt19937 random(std::random_device{}());
+  const int step = kEvery * std::uniform_int_distribution(1, kSteps / kEvery / 2)(random);
+  ASSERT_TRUE(leader.says("checkpoint of step " + std::to_string(step) + ":")) << leader.err();
+  std::this_thread::sleep_for(microseconds(std::uniform_int_distribution(0, 20000)(random)));
+}
+
+std::vector<float> from(const std::vector<float>& losses, std::uint64_t step) {
+  return {losses.begin() + static_cast<std::ptrdiff_t>(step), losses.end()};
+}
+
+class ResumeTest : public IntegrationTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  }
+  static Job job(const std::string& strategy = "LOCAL") {
+    return wide_deep().with({"steps=" + std::to_string(kSteps), "strategy.kind=" + strategy});
+  }
+  Job job_in(const Path& root, const std::string& strategy = "LOCAL") const {
+    return job(strategy).with(checkpoints_in(root, kEvery));
+  }
+};
+using ResumeFaultTest = ResumeTest;
+
+TEST_F(ResumeFaultTest, KilledAtAnyMomentALocalRunResumesToTheSameBits) {
+  const std::vector<float> base = train("base", job_in(directory() / "base-checkpoints"));
+  const Files expected = files_of_newest(directory() / "base-checkpoints");
+  for (int trial = 0; trial < 5; ++trial) {
+    const Path root = directory() / ("checkpoints-" + std::to_string(trial));
+    Cluster killed(directory() / "killed", job_in(root), {});
+    wait_for_random_moment(killed.worker(0));
+    killed.worker(0).signal(SIGKILL);
+    ASSERT_EQ(killed.worker(0).exit_code(), 128 + SIGKILL);
+    const std::uint64_t step = checkpointed_steps(root).back();
+
+    Cluster resumed(directory() / "resumed", job_in(root), {}, {"--resume"});
+    resumed.expect_success();
+    EXPECT_EQ(losses_of(resumed.steps_file(0), step), from(base, step)) << "killed after step " << step;
+    EXPECT_TRUE(files_of_newest(root) == expected) << "killed after step " << step;
+  }
+}
+
+TEST_F(ResumeTest, TerminatedALocalRunSavesThatStepAndResumesToTheSameBits) {
+  const std::vector<float> base = train("base", job_in(directory() / "base-checkpoints"));
+  const Path root = directory() / "checkpoints";
+  Cluster stopped(directory() / "stopped", job_in(root), {});
+  wait_for_random_moment(stopped.worker(0));
+  stopped.worker(0).signal(SIGTERM);
+  ASSERT_EQ(stopped.worker(0).exit_code(), 143);
+  const Result result = result_of(stopped.worker(0));
+  EXPECT_EQ(result.exit, 143);
+  EXPECT_LT(result.last_step, std::uint64_t{kSteps});
+  EXPECT_EQ(checkpointed_steps(root).back(), result.last_step);
+
+  Cluster resumed(directory() / "resumed", job_in(root), {}, {"--resume"});
+  resumed.expect_success();
+  EXPECT_EQ(losses_of(resumed.steps_file(0), result.last_step), from(base, result.last_step));
+  EXPECT_TRUE(files_of_newest(root) == files_of_newest(directory() / "base-checkpoints"));
+}
+
+/// Stops a job of two workers with SIGTERM to those of `signalled`; starts it again with
+/// `servers_afterwards`.
+struct StopCase {
+  const char* name;
+  const char* strategy;
+  int servers;
+  int servers_afterwards;
+  std::vector<int> signalled;
+};
+
+class StopTest : public ResumeTest, public ::testing::WithParamInterface<StopCase> {};
+
+TEST_P(StopTest, AllStopAfterTheSameStepAndResumeToTheSameBits) {
+  const StopCase& c = GetParam();
+  Cluster base(directory() / "base", job_in(directory() / "base-checkpoints", c.strategy), {2, c.servers});
+  base.expect_success();
+
+  const Path root = directory() / "checkpoints";
+  Cluster stopped(directory() / "stopped", job_in(root, c.strategy), {2, c.servers});
+  wait_for_random_moment(stopped.worker(0));
+  for (int worker : c.signalled) stopped.worker(worker).signal(SIGTERM);
+  ASSERT_EQ(stopped.worker(0).exit_code(), 143) << stopped.worker(0).err();
+  ASSERT_EQ(stopped.worker(1).exit_code(), 143) << stopped.worker(1).err();
+  for (int s = 0; s < c.servers; ++s) EXPECT_EQ(stopped.server(s).exit_code(), 0) << stopped.server(s).err();
+  const std::uint64_t step = result_of(stopped.worker(0)).last_step;
+  EXPECT_EQ(result_of(stopped.worker(1)).last_step, step);
+  EXPECT_LT(step, std::uint64_t{kSteps});
+  EXPECT_EQ(checkpointed_steps(root).back(), step);
+
+  Cluster resumed(directory() / "resumed", job_in(root, c.strategy), {2, c.servers_afterwards}, {"--resume"});
+  resumed.expect_success();
+  for (int worker : {0, 1})
+    EXPECT_EQ(losses_of(resumed.steps_file(worker), step), from(losses_of(base.steps_file(worker)), step))
+        << "worker " << worker << ", stopped after step " << step;
+  EXPECT_EQ(values_of_newest(root), values_of_newest(directory() / "base-checkpoints"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StopTest,
+                         ::testing::Values(StopCase{"one_server_then_two", "PS", 1, 2, {0, 1}},
+                                           StopCase{"two_servers_then_one", "PS", 2, 1, {0, 1}},
+                                           StopCase{"servers_leader_signalled", "PS", 1, 1, {0}},
+                                           StopCase{"servers_other_worker_signalled", "PS", 2, 2, {1}},
+                                           StopCase{"all_reduce_leader_signalled", "ALLREDUCE", 0, 0, {0}},
+                                           StopCase{
+                                               "all_reduce_other_rank_signalled", "ALLREDUCE", 0, 0, {1}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(ResumeFaultTest, AKilledParameterServerJobResumesFromItsLastCheckpoint) {
+  Cluster base(directory() / "base", job("PS"), {2, 1});
+  base.expect_success();
+  const Path root = directory() / "checkpoints";
+  {
+    Cluster killed(directory() / "killed", job_in(root, "PS"), {2, 1});
+    wait_for_random_moment(killed.worker(0));
+    for (Process* task : {&killed.server(0), &killed.worker(0), &killed.worker(1)}) task->signal(SIGKILL);
+  }
+  const std::uint64_t step = checkpointed_steps(root).back();
+  Cluster resumed(directory() / "resumed", job_in(root, "PS"), {2, 2}, {"--resume"});
+  resumed.expect_success();
+  for (int worker : {0, 1})
+    EXPECT_EQ(losses_of(resumed.steps_file(worker), step), from(losses_of(base.steps_file(worker)), step));
+}
+
+TEST_F(ResumeTest, WithoutACheckpointItSaysSoAndBeginsAtStepZero) {
+  Cluster fresh(directory() / "fresh", job_in(directory() / "none").with({"steps=5"}), {}, {"--resume"});
+  fresh.expect_success();
+  EXPECT_EQ(losses_of(fresh.steps_file(0)).size(), 5U);
+  EXPECT_THAT(fresh.worker(0).err(),
+              ::testing::HasSubstr("no checkpoint in '" + (directory() / "none").string()));
+}
+
+}  // namespace
+}  // namespace braid::integration

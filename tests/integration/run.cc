@@ -1,0 +1,199 @@
+#include "tests/integration/run.h"
+
+#include <stdlib.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace braid::integration {
+namespace {
+
+using nlohmann::json;
+
+const Path kFashionMnist = "/usr/share/datasets/fashion-mnist";
+const Path kAdult = Path(BRAID_SOURCE_DIR) / "../shared/data/uci_adult";
+
+Job small(const std::string& file, Path data, std::vector<std::string> set) {
+  set.insert(set.end(), {"runtime.intra_op_threads=1", "evaluation.disabled=true"});
+  return {file, std::move(data), std::move(set)};
+}
+
+/// TF_CONFIG of one task.
+std::string tf_config(const std::vector<std::string>& addresses, Cluster::Shape shape, const char* type,
+                      int index) {
+  const auto first_server = addresses.begin() + shape.workers;
+  json cluster;
+  cluster["worker"] = std::vector<std::string>(addresses.begin(), first_server);
+  if (shape.servers > 0) cluster["ps"] = std::vector<std::string>(first_server, addresses.end());
+  return json{{"cluster", cluster}, {"task", {{"type", type}, {"index", index}}}}.dump();
+}
+
+}  // namespace
+
+Job Job::with(std::vector<std::string> more) const {
+  Job job = *this;
+  job.set.insert(job.set.end(), more.begin(), more.end());
+  return job;
+}
+
+std::vector<std::string> Job::arguments() const {
+  std::vector<std::string> all{"train", "--job", (Path(BRAID_SOURCE_DIR) / "examples/jobs" / file).string()};
+  if (!data.empty()) all.insert(all.end(), {"--data-dir", data.string()});
+  for (const std::string& assignment : set) all.insert(all.end(), {"--set", assignment});
+  return all;
+}
+
+Job linear_regression() { return small("linear_regression.pbtxt", "", {}); }
+Job mlp() {
+  return small("fashion_mnist_mlp.pbtxt", kFashionMnist,
+               {"input.global_batch_size=64", "model.hidden=64,32"});
+}
+Job cnn() {
+  return small("fashion_mnist_cnn.pbtxt", kFashionMnist,
+               {"input.global_batch_size=16", "model.hidden=4,8,16"});
+}
+Job wide_deep() { return small("wide_deep_adult.pbtxt", kAdult, {"input.global_batch_size=64"}); }
+Job dlrm(const Path& data) {
+  return small("dlrm_criteo.pbtxt", data, {"input.global_batch_size=64", "model.hash_buckets=1000"});
+}
+
+std::string data_missing(const Job& job) {
+  const char* file = job.data == kFashionMnist ? "train-images-idx3-ubyte.gz"
+                     : job.data == kAdult      ? "adult.data"
+                                               : "";
+  return std::filesystem::exists(job.data / file) ? "" : "there is no " + (job.data / file).string();
+}
+
+std::vector<std::string> braid(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), BRAID_BINARY);
+  return arguments;
+}
+
+std::vector<std::string> under_mpirun(int ranks, std::vector<std::string> arguments) {
+  std::vector<std::string> all{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
+                               std::to_string(ranks)};
+  for (std::string& word : braid(std::move(arguments))) all.push_back(std::move(word));
+  return all;
+}
+
+bool mpirun_is_missing() { return std::system("command -v mpirun >/dev/null 2>&1") != 0; }
+
+Result result_of(const Process& process) {
+  const std::string out = process.out();
+  const std::string mark = "result: ";
+  const std::size_t at = out.rfind(mark);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << "no result in:\n" << out << process.err();
+    return {};
+  }
+  const std::size_t begin = at + mark.size();
+  const json line = json::parse(out.substr(begin, out.find('\n', begin) - begin));
+  Result result{line["steps"], line["last_step"], line["loss"], std::nullopt, line["exit"]};
+  for (const char* name : {"accuracy", "auc"})
+    if (line.contains(name)) result.quality = line[name].get<double>();
+  return result;
+}
+
+std::vector<LoggedStep> read_steps(const Path& file) {
+  std::ifstream in(file);
+  EXPECT_TRUE(in) << file;
+  std::vector<LoggedStep> steps;
+  for (std::string line; std::getline(in, line);) {
+    const json fields = json::parse(line, nullptr, false);
+    if (fields.is_discarded()) break;  // the line that a kill cut
+    steps.push_back({fields["step"], fields["loss"]});
+  }
+  return steps;
+}
+
+std::vector<float> losses_of(const Path& file, std::uint64_t first) {
+  std::vector<float> losses;
+  for (const LoggedStep& logged : read_steps(file)) {
+    EXPECT_EQ(logged.step, first + losses.size()) << file;
+    losses.push_back(logged.loss);
+  }
+  return losses;
+}
+
+Cluster::Cluster(const Path& directory, const Job& job, Shape shape, std::vector<std::string> arguments)
+    : directory_(directory), ports_(shape.workers + shape.servers), worker_count_(shape.workers) {
+  std::filesystem::create_directories(directory);
+  std::vector<std::string> command = braid(job.arguments());
+  command.insert(command.end(), {"--set", "metrics.steps_file=" + (directory / "%r.steps").string()});
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const bool alone = shape.workers == 1 && shape.servers == 0;
+  for (int s = 0; s < shape.servers; ++s)
+    servers_.push_back(std::make_unique<Process>(
+        command, Variables{{"TF_CONFIG", tf_config(ports_.addresses(), shape, "ps", s)}},
+        directory / ("ps-" + std::to_string(s))));
+  for (int w = 0; w < shape.workers; ++w) {
+    Variables variables;
+    if (!alone) variables["TF_CONFIG"] = tf_config(ports_.addresses(), shape, "worker", w);
+    workers_.push_back(
+        std::make_unique<Process>(command, variables, directory / ("worker-" + std::to_string(w))));
+  }
+}
+
+const std::string& Cluster::server_address(int index) const {
+  return ports_.addresses()[static_cast<std::size_t>(worker_count_ + index)];
+}
+
+std::vector<int> Cluster::exit_codes(std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  std::vector<int> codes;
+  for (auto* tasks : {&workers_, &servers_})
+    for (auto& task : *tasks) {
+      const auto left = end - std::chrono::steady_clock::now();
+      codes.push_back(task->exit_code(std::chrono::duration_cast<std::chrono::milliseconds>(left)));
+    }
+  return codes;
+}
+
+void Cluster::expect_success() {
+  const std::vector<int> codes = exit_codes();
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const Process& task = i < workers_.size() ? *workers_[i] : *servers_[i - workers_.size()];
+    EXPECT_EQ(codes[i], 0) << task.err() << task.out();
+  }
+}
+
+Path Cluster::steps_file(int worker) const {
+  return directory_ / ("worker-" + std::to_string(worker) + ".steps");
+}
+
+std::vector<double> Cluster::mean_losses(std::uint64_t first) const {
+  std::vector<double> means;
+  for (int w = 0; w < worker_count_; ++w) {
+    const std::vector<float> losses = losses_of(steps_file(w), first);
+    means.resize(std::max(means.size(), losses.size()));
+    EXPECT_EQ(losses.size(), means.size()) << "worker " << w;
+    for (std::size_t i = 0; i < losses.size(); ++i) means[i] += double{losses[i]} / worker_count_;
+  }
+  return means;
+}
+
+IntegrationTest::IntegrationTest() {
+  std::string name = ::testing::TempDir() + "braid_integration_XXXXXX";
+  directory_ = ::mkdtemp(name.data());
+}
+
+IntegrationTest::~IntegrationTest() {
+  if (!HasFailure()) std::filesystem::remove_all(directory_);
+}
+
+std::unique_ptr<Process> IntegrationTest::run(const std::string& name, std::vector<std::string> arguments,
+                                              const Variables& variables) {
+  auto process = std::make_unique<Process>(braid(std::move(arguments)), variables, directory_ / name);
+  process->exit_code();
+  return process;
+}
+
+std::vector<float> IntegrationTest::train(const std::string& name, const Job& job) {
+  Cluster alone(directory_ / name, job, {});
+  alone.expect_success();
+  return losses_of(alone.steps_file(0));
+}
+
+}  // namespace braid::integration
