@@ -186,6 +186,8 @@ struct OpDef {
 
   /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel and runs nowhere.
   std::vector<std::pair<int, int>> views = {};
+  /// Input that output 0 equals wherever their types and shapes are equal: such nodes are left out. -1: none.
+  int same_shape_identity = -1;
   /// (output, input): the output may overwrite the input where nobody reads it later.
   std::vector<std::pair<int, int>> in_place = {};
   /// What the op does with input i when that is a handle; inputs beyond the list have `further_handles`.

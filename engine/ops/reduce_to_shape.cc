@@ -52,6 +52,7 @@ void infer(InferContext& c) {
 void register_reduce_to_shape(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.ReduceToShapeOf";
+  def.same_shape_identity = 0;
   def.min_inputs = def.max_inputs = 2;
   def.infer = infer;
   def.no_gradient_reason = "it is part of a gradient; second derivatives are not made";

@@ -48,6 +48,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   resolve_request(plan);
   prune(plan, false);
   infer_shapes(plan);
+  simplify(plan);
   merge_duplicates(plan);
   prune(plan, true);
   place(plan);

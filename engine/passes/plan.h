@@ -68,6 +68,8 @@ void prune(Plan& plan, bool shapes_known);
 /// Shapes and compile-time values for these feeds. Throws: InvalidArgument for a needed placeholder without
 /// feed.
 void infer_shapes(Plan& plan);
+/// Bypasses nodes that are identities for these shapes.
+void simplify(Plan& plan);
 /// Merges pure nodes that compute the same from the same inputs.
 void merge_duplicates(Plan& plan);
 /// CPU only so far: a node that asks for another device runs here, with a note.

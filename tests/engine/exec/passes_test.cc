@@ -329,6 +329,21 @@ TEST(CompileTest, EqualPureNodesMergeUnlessTheUserPutThemApart) {
   }
 }
 
+TEST(CompileTest, ASumThatUndoesNothingIsLeftOut) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 8), z = g.feed("z", 8), small = g.feed("small", 1);
+  const ValueRef same = g.add("braid.ReduceToShapeOf", {x, x}, {}, "same");
+  const ValueRef real = g.add("braid.ReduceToShapeOf", {x, small}, {}, "real");
+  const ValueRef fetched = g.add("braid.ReduceToShapeOf", {z, x}, {}, "fetched");
+  const ValueRef y = g.mix({same, real}, 8, "y");
+  const auto p = compile_test(
+      g, {g.name(y), g.name(fetched)}, {}, 1, StreamPolicy::None, 1,
+      {{"x", DType::Int64, Shape{8}}, {"z", DType::Int64, Shape{8}}, {"small", DType::Int64, Shape{1}}});
+  EXPECT_EQ(op_named(*p, "same"), -1);
+  EXPECT_GE(op_named(*p, "real"), 0);
+  EXPECT_GE(op_named(*p, "fetched"), 0) << "somebody asked for this very value";
+}
+
 TEST(CompileTest, OnlyWhatIsAskedForRuns) {
   TestGraph g;
   const ValueRef x = g.feed("x", 4);
