@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "comm/rendezvous/grpc_credentials.h"
 #include "proto/ps.grpc.pb.h"
 #include "ps/control_status.h"
 
@@ -16,15 +16,6 @@ namespace {
 constexpr int kReconnectMs = 50;
 constexpr int kMaxReconnectMs = 500;
 
-std::shared_ptr<grpc::ChannelCredentials> credentials(const comm::TlsOptions& tls) {
-  if (tls.certificate_file.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = read_file(tls.ca_file);
-  options.pem_private_key = read_file(tls.key_file);
-  options.pem_cert_chain = read_file(tls.certificate_file);
-  return grpc::SslCredentials(options);
-}
-
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const comm::TlsOptions& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
@@ -32,7 +23,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const co
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, credentials(tls), arguments);
+  return grpc::CreateCustomChannel(address, comm::make_channel_credentials(tls), arguments);
 }
 
 std::chrono::system_clock::time_point system_deadline(const WaitContext& wait) {

@@ -7,8 +7,8 @@
 #include <deque>
 #include <thread>
 
-#include "base/files.h"
 #include "base/log.h"
+#include "comm/rendezvous/grpc_credentials.h"
 #include "proto/ps.grpc.pb.h"
 #include "ps/control_status.h"
 #include "ps/server/shard_file.h"
@@ -212,14 +212,6 @@ class Service final : public proto::ParameterServer::CallbackService {
   LongCalls long_calls_;
 };
 
-std::shared_ptr<grpc::ServerCredentials> credentials(const comm::TlsOptions& tls) {
-  if (tls.certificate_file.empty()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = read_file(tls.ca_file);
-  options.pem_key_cert_pairs.push_back({read_file(tls.key_file), read_file(tls.certificate_file)});
-  return grpc::SslServerCredentials(options);
-}
-
 }  // namespace
 
 struct ControlService::Impl {
@@ -237,7 +229,7 @@ ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
   int port = 0;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
                              0);  // a second server on the port is an error, not a rival
-  builder.AddListeningPort(listen, credentials(impl_->options.tls), &port);
+  builder.AddListeningPort(listen, comm::make_server_credentials(impl_->options.tls), &port);
   builder.RegisterService(&impl_->service);
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0)

@@ -165,8 +165,17 @@ void read_sparse(const Shard& shard, ServerTables& tables) {
   }
 }
 
-/// A push counts as taken when every server of the checkpoint has it: only then no part of it is missing.
-std::vector<WorkerMarks> common_marks(const std::vector<std::unique_ptr<Shard>>& shards) {
+/// What the reading server has of the pushes. With as many servers as before it is what its own shard has;
+/// with another number a push counts as taken when every shard has it, so that no part of one is lost when it
+/// is sent again.
+std::vector<WorkerMarks> marks_for(const ServerTables& tables,
+                                   const std::vector<std::unique_ptr<Shard>>& shards) {
+  std::vector<WorkerMarks> own;
+  if (static_cast<int>(shards.size()) == tables.plan().servers()) {
+    for (const auto& marks : shards[static_cast<std::size_t>(tables.server())]->head.marks())
+      own.push_back(marks_of(marks));
+    return own;
+  }
   std::vector<WorkerMarks> common;
   for (const auto& marks : shards[0]->head.marks()) common.push_back(marks_of(marks));
   for (std::size_t i = 1; i < shards.size(); ++i) {
@@ -230,7 +239,7 @@ RestoredState read_shards(const std::filesystem::path& directory, ServerTables& 
   const ShardPlan written(written_set, shards[0]->head.servers());
   read_dense(shards, written_set, written, tables);
   for (const auto& shard : shards) read_sparse(*shard, tables);
-  return {shards[0]->head.step(), common_marks(shards)};
+  return {shards[0]->head.step(), marks_for(tables, shards)};
 }
 
 }  // namespace braid::ps

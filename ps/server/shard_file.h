@@ -20,7 +20,7 @@ ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& 
 
 struct RestoredState {
   std::uint64_t step = 0;
-  std::vector<WorkerMarks> marks;  // of the pushes that are in all shards
+  std::vector<WorkerMarks> marks;  // the pushes that are in the tables
 };
 
 /// Fills `tables`, which nobody else has yet, with its part of the checkpoint. Slots that the checkpoint does

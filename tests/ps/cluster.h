@@ -33,6 +33,7 @@ class Cluster {
     int workers = 1;
     bool unix_socket = false;
     std::chrono::milliseconds deadline{5000};
+    comm::TlsOptions tls{};
   };
 
   explicit Cluster(Shape shape) : shape_(shape) {
@@ -45,6 +46,7 @@ class Cluster {
       options.data_listen = "127.0.0.1:0";
       options.engine_threads = 1 + s % 2;
       options.deadline = shape.deadline;
+      options.tls = shape.tls;
       if (shape.unix_socket) options.unix_socket = scratch_path(".sock");
       servers_.push_back(PsServer::start(options));
     }
@@ -72,6 +74,7 @@ class Cluster {
     options.job = "test";
     options.incarnation = incarnation;
     options.deadline = shape_.deadline;
+    options.tls = shape_.tls;
     return PsClient::connect(options, soon());
   }
 

@@ -9,6 +9,7 @@
 #include "ps/client/server_link.h"
 #include "ps/server/server_core.h"
 #include "ps/wire.h"
+#include "tests/comm/tls_files.h"
 #include "tests/ps/cluster.h"
 
 namespace braid::ps {
@@ -321,6 +322,30 @@ TEST(PsFaultTest, ASecondServerOnAnAddressIsRefused) {
   const ErrorRecord error = error_of([&] { PsServer::start(options); });
   EXPECT_EQ(error.code, ErrorCode::Unavailable);
   EXPECT_THAT(error.message, HasSubstr(cluster.server(0).grpc_address()));
+}
+
+TEST(PsFaultTest, BothPlanesAskForACertificateOfTheJob) {
+  const comm::TlsFiles ours, theirs;
+  Cluster cluster({1, 1, false, seconds(5), ours.options()});
+  auto client = ready_worker(cluster, 0, one_table(Consistency::Asp, 1));
+  client->push(ones(0), soon());
+  EXPECT_EQ(value(*client), -1.0F);
+
+  PsClient::Options options;
+  options.servers = {cluster.server(0).grpc_address()};
+  options.job = "test";
+  for (const comm::TlsOptions& stranger : {theirs.options(), comm::TlsOptions()}) {
+    options.tls = stranger;
+    const ErrorRecord error =
+        error_of([&] { PsClient::connect(options, WaitContext::with_timeout(milliseconds(600))); });
+    EXPECT_EQ(error.code, ErrorCode::Unavailable) << error.message;
+  }
+  auto plain = comm::Channel::create(cluster.server(0).data_address(), {});
+  EXPECT_EQ(error_of([&] {
+              plain->call({4, encode(Sender()), {}, nullptr}, {}, soon());
+            }).code,
+            ErrorCode::Unavailable)
+      << "the data plane too";
 }
 
 TEST(PsFaultTest, AStopRequestEndsParkedPullsAndTheClientsEndEndsTheRest) {
