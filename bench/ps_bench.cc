@@ -59,6 +59,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// CPU seconds that this process and the server process have used.
+class CpuClock {
+ public:
+  explicit CpuClock(pid_t child) { require(clock_getcpuclockid(child, &child_) == 0, "no CPU clock"); }
+  double seconds() const { return read(CLOCK_PROCESS_CPUTIME_ID) + read(child_); }
+
+ private:
+  static double read(clockid_t id) {
+    timespec time{};
+    clock_gettime(id, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+  clockid_t child_ = 0;
+};
+
 /// Operations a second of `start_one(slots)`, which begins one and releases the semaphore at its end.
 double rate(const Settings& settings, const std::function<void(std::counting_semaphore<>&)>& start_one) {
   std::counting_semaphore<> slots(settings.window);
@@ -141,11 +156,14 @@ std::pair<int, int> connected_pair(bool unix_socket) {
 }
 
 void serve_raw(int fd) {
-  std::vector<char> in(64 << 20), out(64 << 20, 1);
+  // As many places as the server has for gradients and tables, so that caches help both alike.
+  std::vector<std::vector<char>> in(4, std::vector<char>(8 << 20)),
+      out(kTables, std::vector<char>(8 << 20, 1));
   RawHeader header;
-  while (read_all(fd, &header, sizeof header) && read_all(fd, in.data(), header.request_bytes)) {
+  for (std::size_t turn = 0; read_all(fd, &header, sizeof header); ++turn) {
+    if (!read_all(fd, in[turn % in.size()].data(), header.request_bytes)) return;
     std::uint64_t reply = header.reply_bytes;
-    write_all(fd, {{&reply, sizeof reply}, {out.data(), reply}});
+    write_all(fd, {{&reply, sizeof reply}, {out[turn % out.size()].data(), reply}});
   }
 }
 
@@ -156,16 +174,17 @@ double raw_rate(int fd, const Settings& settings, const std::vector<iovec>& requ
   for (const iovec& piece : request) header.request_bytes += piece.iov_len;
   std::vector<iovec> pieces{{&header, sizeof header}};
   pieces.insert(pieces.end(), request.begin(), request.end());
-  std::vector<char> reply(reply_bytes);
+  std::vector<std::vector<char>> replies_to(kTables, std::vector<char>(reply_bytes));
   std::atomic<std::counting_semaphore<>*> slots{nullptr};
   std::counting_semaphore<> begun(0);
   std::atomic<bool> ended{false};
   std::jthread replies([&] {
-    for (;;) {
+    for (std::size_t turn = 0;; ++turn) {
       begun.acquire();
       if (ended) return;
       std::uint64_t bytes = 0;
-      if (!read_all(fd, &bytes, sizeof bytes) || !read_all(fd, reply.data(), bytes)) return;
+      if (!read_all(fd, &bytes, sizeof bytes)) return;
+      if (!read_all(fd, replies_to[turn % replies_to.size()].data(), bytes)) return;
       slots.load()->release();
     }
   });
@@ -328,21 +347,44 @@ class Worker {
 
 using Operation = void (Worker::*)(std::counting_semaphore<>&);
 
-void compare(const Settings& settings, Worker& worker, int raw, const char* what, const char* transport,
-             const char* table, Operation operation, double bytes, const std::vector<iovec>& request,
-             std::uint64_t reply_bytes) {
-  std::vector<double> raw_rates, ps_rates;
-  for (int round = 0; round < settings.rounds; ++round) {
-    raw_rates.push_back(raw_rate(raw, settings, request, reply_bytes));
-    ps_rates.push_back(rate(settings, [&](std::counting_semaphore<>& slots) { (worker.*operation)(slots); }));
+/// Rates of rounds, and CPU seconds of both processes for an operation.
+struct Measured {
+  std::vector<double> rates, cpu;
+
+  void round(const Settings& settings, const CpuClock& clock, const std::function<double()>& run) {
+    const double before = clock.seconds();
+    rates.push_back(run());
+    // rate() also runs two windows of warm-up.
+    cpu.push_back((clock.seconds() - before) / (rates.back() * settings.seconds + 2 * settings.window));
   }
-  const double gbps = median(ps_rates) * bytes / 1e9, raw_gbps = median(raw_rates) * bytes / 1e9;
+};
+
+struct Case {
+  const char* what;
+  Operation operation;
+  double bytes;  // counted for an operation
+  std::vector<iovec> request;
+  std::uint64_t reply_bytes;
+};
+
+void compare(const Settings& settings, const Case& c, Worker& worker, const CpuClock& clock, int raw,
+             const char* transport, const char* table) {
+  Measured socket, ps;
+  for (int round = 0; round < settings.rounds; ++round) {
+    socket.round(settings, clock, [&] { return raw_rate(raw, settings, c.request, c.reply_bytes); });
+    ps.round(settings, clock, [&] {
+      return rate(settings, [&](std::counting_semaphore<>& slots) { (worker.*c.operation)(slots); });
+    });
+  }
+  const double gbps = median(ps.rates) * c.bytes / 1e9, raw_gbps = median(socket.rates) * c.bytes / 1e9;
   fmt::print(
       "{{\"bench\":\"ps\",\"case\":\"{}\",\"transport\":\"{}\",\"table\":\"{}\",\"gb_per_s\":{:.3f},"
-      "\"raw_gb_per_s\":{:.3f},\"share\":{:.3f},\"window\":{},\"rounds\":{},\"seconds\":{},\"processors\":{}}"
-      "}\n",
-      what, transport, table, gbps, raw_gbps, gbps / raw_gbps, settings.window, settings.rounds,
-      settings.seconds, std::thread::hardware_concurrency());
+      "\"raw_gb_per_s\":{:.3f},\"share\":{:.3f},\"cpu_s_per_gb\":{:.3f},\"raw_cpu_s_per_gb\":{:.3f},"
+      "\"window\":{},"
+      "\"rounds\":{},\"seconds\":{},\"processors\":{}}}\n",
+      c.what, transport, table, gbps, raw_gbps, gbps / raw_gbps, median(ps.cpu) / c.bytes * 1e9,
+      median(socket.cpu) / c.bytes * 1e9, settings.window, settings.rounds, settings.seconds,
+      std::thread::hardware_concurrency());
   std::fflush(stdout);
 }
 
@@ -350,6 +392,7 @@ void bench_network(const Settings& settings) {
   const auto [raw_tcp, child_tcp] = connected_pair(false);
   const auto [raw_unix, child_unix] = connected_pair(true);
   const Child child = start_child(child_tcp, child_unix);
+  const CpuClock clock(child.pid);
   std::uint64_t incarnation = 0;
   for (bool unix_socket : {false, true}) {
     const int raw = unix_socket ? raw_unix : raw_tcp;
@@ -361,15 +404,16 @@ void bench_network(const Settings& settings) {
       const iovec dense_out{worker.gradient().data(), static_cast<std::size_t>(dense)};
       const iovec keys_out{const_cast<std::int64_t*>(worker.keys().data()), static_cast<std::size_t>(keys)};
       const iovec rows_out{worker.rows().data(), static_cast<std::size_t>(rows)};
-      compare(settings, worker, raw, "push dense 4 MiB", transport, table, &Worker::push_dense, dense,
-              {dense_out}, 0);
-      compare(settings, worker, raw, "push sparse 16384 x 16", transport, table, &Worker::push_sparse,
-              keys + rows, {keys_out, rows_out}, 0);
+      const auto run = [&](const Case& c) { compare(settings, c, worker, clock, raw, transport, table); };
+      run({"push dense 4 MiB", &Worker::push_dense, dense, {dense_out}, 0});
+      run({"push sparse 16384 x 16", &Worker::push_sparse, keys + rows, {keys_out, rows_out}, 0});
       if (!sgd) continue;  // pulls do not depend on what pushes do
-      compare(settings, worker, raw, "pull dense 4 MiB", transport, table, &Worker::pull_dense, dense, {},
-              static_cast<std::uint64_t>(dense));
-      compare(settings, worker, raw, "pull sparse 16384 x 16", transport, table, &Worker::pull_sparse, rows,
-              {keys_out}, static_cast<std::uint64_t>(rows));
+      run({"pull dense 4 MiB", &Worker::pull_dense, dense, {}, static_cast<std::uint64_t>(dense)});
+      run({"pull sparse 16384 x 16",
+           &Worker::pull_sparse,
+           rows,
+           {keys_out},
+           static_cast<std::uint64_t>(rows)});
       worker.verify_sgd();
     }
   }
