@@ -51,7 +51,6 @@ ErrorCode error_code_of(int grpc_code, std::string_view details) {
       number <= static_cast<int>(ErrorCode::OutOfRange))
     return static_cast<ErrorCode>(number);
   if (grpc_code == kDeadlineExceeded) return ErrorCode::DeadlineExceeded;
-  if (grpc_code == kCancelled) return ErrorCode::Cancelled;
   return ErrorCode::Unavailable;
 }
 

@@ -31,6 +31,7 @@ struct PushHead {
   UpdateParams params;
   std::vector<PartHead> dense;
   std::vector<PartHead> sparse;
+  bool votes_to_stop = false;
 };
 
 /// Pull. Payload: keys of all sparse parts. The answer's: values of all dense parts, rows of all sparse
@@ -50,6 +51,7 @@ struct ReplyHead {
   PushResult result = PushResult::Applied;
   std::string reason;
   std::uint64_t version = 0;
+  bool stop = false;  // of a pull: see PullAnswer
 };
 
 using Meta = std::vector<std::byte>;

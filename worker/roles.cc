@@ -3,12 +3,15 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "base/cpu.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "proto/job.pb.h"
 #include "ps/server/ps_server.h"
+#include "ps/server/server_core.h"
 #include "worker/bootstrap.h"
 #include "worker/job.h"
 #include "worker/monitor.h"
@@ -51,16 +54,22 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   log_info("parameter server {} of {}: control {}, data {}", options.index, options.count,
            server->grpc_address(), server->data_address());
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  // A server lives as long as its job: it ends when the leader says so, or by a signal.
+  // A server lives as long as its job: it ends when the leader has said so and nobody is left to serve, or by
+  // a signal.
   int code = kExitSuccess;
-  for (bool ended = false; !ended;) {
+  for (bool told = false; !(told && server->core().all_gone());) {
+    if (stop->requested()) {
+      code = told ? kExitSuccess : kExitTerminated;
+      break;
+    }
+    if (told) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
     try {
       server->wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(200)));
-      ended = true;
+      told = true;
     } catch (const DeadlineExceeded&) {
-      if (!stop->requested()) continue;
-      code = kExitTerminated;
-      ended = true;
     }
   }
   monitor.set_ready(false);

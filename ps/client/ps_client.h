@@ -50,6 +50,8 @@ struct PullRequest {
   std::uint64_t min_version =
       0;               // BSP: the pull waits until this many rounds are applied to the tables it names
   bool insert = true;  // false: keys without a row give their initial values and stay without (evaluation)
+  float* stop_vote =
+      nullptr;  // [1] f32, BSP: 1 when a push of a round below min_version voted to stop, else 0
 };
 
 struct DensePush {
@@ -74,6 +76,7 @@ struct PushRequest {
   std::uint32_t examples = 0;  // behind these gradients; counted
   std::vector<DensePush> dense;
   std::vector<SparsePush> sparse;
+  bool votes_to_stop = false;  // pulls of the same tables learn it, see PullRequest
 };
 
 struct ServerStats {

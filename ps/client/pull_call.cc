@@ -2,6 +2,7 @@
 // keys and none is repeated, else they land in a block of the client and are copied to their places.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "ps/client/fleet.h"
@@ -34,6 +35,7 @@ struct ServerPart {
 struct PullState {
   std::vector<SparseWork> sparse;
   std::vector<ServerPart> servers;
+  std::atomic<bool> stop{false};
 };
 
 void check(const TableSet& set, const PullRequest& request) {
@@ -160,6 +162,11 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
   } catch (...) {
     return done(capture_current_exception());
   }
+  if (request.stop_vote != nullptr)
+    done = [state, vote = request.stop_vote, done = std::move(done)](ErrorPtr error) {
+      *vote = state->stop ? 1.0F : 0.0F;
+      done(std::move(error));
+    };
   std::size_t calls = 0;
   for (const ServerPart& server : state->servers) calls += server.destinations.empty() ? 0 : 1;
   if (calls == 0) return done(nullptr);
@@ -168,8 +175,9 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
     ServerPart& server = state->servers[s];
     if (server.destinations.empty()) continue;
     DataCall call = call_of(*fleet.links[s], state, server, join->wait());
-    call.done = [state, join, &server](ErrorPtr error, const ReplyHead&) {
+    call.done = [state, join, &server](ErrorPtr error, const ReplyHead& reply) {
       if (!error) scatter(server);
+      if (reply.stop) state->stop = true;
       join->ended(std::move(error));
     };
     fleet.links[s]->call(std::move(call));

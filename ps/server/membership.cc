@@ -56,11 +56,6 @@ void Membership::clear_left() {
   for (Member& m : members_) m.left = false;
 }
 
-bool Membership::all_left() const {
-  return !members_.empty() &&
-         std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.left; });
-}
-
 std::optional<Clock::time_point> Membership::lost_since(int worker, Clock::time_point now) const {
   const Member& m = member(worker);
   if (!m.entered || m.left) return std::nullopt;

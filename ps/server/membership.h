@@ -36,7 +36,6 @@ class Membership {
   void clear_left();
 
   bool left(int worker) const { return member(worker).left; }
-  bool all_left() const;
   /// Since when the worker is lost; nothing when it is not.
   std::optional<Clock::time_point> lost_since(int worker, Clock::time_point now) const;
   /// "worker 1 (10.0.0.7:41022) lost: its connection closed 3.1 s ago"

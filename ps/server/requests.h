@@ -61,6 +61,7 @@ struct PushJob {
   std::vector<SparsePart> sparse;
   std::shared_ptr<const void> hold;
   std::function<void(PushAnswer)> done;
+  bool votes_to_stop = false;
 };
 
 struct PullAnswer {
@@ -68,6 +69,7 @@ struct PullAnswer {
   std::uint64_t version = 0;                   // rounds applied (BSP)
   std::vector<std::span<const float>> pieces;  // dense parts in order of the request, then sparse rows
   std::shared_ptr<const void> hold;            // keeps the pieces unchanged
+  bool stop = false;                           // a push of a round below the pull's min_version voted to stop
 };
 
 struct PullJob {

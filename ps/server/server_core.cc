@@ -150,6 +150,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   marks_.take(sender.worker, job->step, job->sequence);
   counters_->add(Count::PushesApplied);
   counters_->add(Count::Examples, job->examples);
+  if (job->votes_to_stop) stop_round_ = std::min(stop_round_, job->step);
   std::uint64_t bytes = bytes_of(job->dense);
   for (const SparsePart& part : job->sparse) {
     counters_->add(Count::RowsPushed, part.keys.size());
@@ -253,13 +254,16 @@ bool ServerCore::satisfied(const PullJob& job) const {
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
   const std::uint64_t version = rounds_->newest();
+  // Whoever pulls this version hears the same, whatever was pushed since.
+  const bool stop = stop_round_ < job->min_version;
   engine_.post(
       [this, tables = tables_, job, work](int thread) {
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
       },
-      [this, job, work, version](ErrorPtr error) {
+      [this, job, work, version, stop](ErrorPtr error) {
         PullAnswer answer;
         answer.version = version;
+        answer.stop = stop;
         if (error) {
           answer.error = std::move(error);
         } else {

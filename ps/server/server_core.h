@@ -88,9 +88,12 @@ class ServerCore {
   /// Rounds applied (BSP), and whether initial values are there.
   std::uint64_t version() const;
   bool started() const;
-  bool all_left() const;
+  /// Every worker has left or is lost.
+  bool all_gone() const;
 
  private:
+  static constexpr std::uint64_t kNoRound = ~std::uint64_t{0};
+
   ErrorPtr admit(const Sender& sender) const;
   void require(const Sender& sender) const;
   bool bsp() const { return tables_->set().consistency == Consistency::Bsp; }
@@ -129,6 +132,7 @@ class ServerCore {
   std::uint64_t started_by_ = 0;  // session
   ErrorPtr broken_;               // an engine task failed half-way: nothing here can be trusted
   std::list<std::shared_ptr<PullJob>> parked_;
+  std::uint64_t stop_round_ = kNoRound;  // the first round in which a worker voted to stop
 
   Engine engine_;  // last: its tasks use the members above until it is gone
 };

@@ -71,7 +71,10 @@ void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
   begin_rounds(0);
 }
 
-void ServerCore::begin_rounds(std::uint64_t version) { rounds_.emplace(tables_->tables(), version); }
+void ServerCore::begin_rounds(std::uint64_t version) {
+  rounds_.emplace(tables_->tables(), version);
+  stop_round_ = kNoRound;
+}
 
 void ServerCore::start(const Sender& sender, std::uint64_t step) {
   std::lock_guard lock(mutex_);
@@ -189,9 +192,11 @@ bool ServerCore::started() const {
   return started_;
 }
 
-bool ServerCore::all_left() const {
+bool ServerCore::all_gone() const {
   std::lock_guard lock(mutex_);
-  return members_.all_left();
+  for (int worker = 0; worker < members_.workers(); ++worker)
+    if (!members_.left(worker) && !members_.lost_since(worker, Clock::now())) return false;
+  return true;
 }
 
 }  // namespace braid::ps

@@ -29,6 +29,21 @@ TEST_F(ServerCoreTest, APullIsParkedUntilItsRoundIsApplied) {
   EXPECT_EQ(count(Count::Rounds), 2U) << "one for each table";
 }
 
+TEST_F(ServerCoreTest, AVoteToStopIsHeardByAllInTheSameVersion) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  PushJob vote = push_job(1, 1, 1.0F);
+  vote.votes_to_stop = true;
+  push(push_job(0, 0, 1.0F));
+  push(push_job(1, 0, 1.0F));
+  push(std::move(vote));
+  EXPECT_FALSE(pull_async(0, 1).get().stop) << "the round of the vote is not over";
+  push(push_job(0, 1, 1.0F));
+  EXPECT_FALSE(pull_async(1, 1).get().stop) << "nor is it for who asks for the version before";
+  EXPECT_TRUE(pull_async(0, 2).get().stop);
+  EXPECT_TRUE(pull_async(1, 2).get().stop);
+}
+
 TEST_F(ServerCoreTest, TablesHaveRoundsOfTheirOwn) {
   start_core(1, Consistency::Bsp);
   start_job();

@@ -167,7 +167,7 @@ TEST_P(BspTrainingTest, EqualsTheSerialReferenceBitwise) {
   for (int s = 0; s < c.servers; ++s) {
     applied += cluster.server(s).core().counters()->value(Count::PushesApplied);
     parked_requests += cluster.server(s).core().counters()->value(Count::RequestsRefused);
-    EXPECT_TRUE(cluster.server(s).core().all_left());
+    EXPECT_TRUE(cluster.server(s).core().all_gone());
   }
   EXPECT_EQ(applied, kSteps * static_cast<std::uint64_t>(c.workers * 2 * c.servers))
       << "steps x workers x pushes of a step x servers";

@@ -16,12 +16,13 @@ void expect_sender(const Sender& s) {
 }
 
 TEST(PsWireTest, PushSurvives) {
-  const PushHead head{kSender, 17, 3, 64, {0.5F, 0.25F, 17}, {{0, 1, 100}, {4, 1, 7}}, {{2, 16, 9}}};
+  const PushHead head{kSender, 17, 3, 64, {0.5F, 0.25F, 17}, {{0, 1, 100}, {4, 1, 7}}, {{2, 16, 9}}, true};
   const PushHead back = decode_push(encode(head));
   expect_sender(back.sender);
   EXPECT_EQ(back.step, 17U);
   EXPECT_EQ(back.sequence, 3U);
   EXPECT_EQ(back.examples, 64U);
+  EXPECT_TRUE(back.votes_to_stop);
   EXPECT_EQ(back.params.learning_rate, 0.5F);
   EXPECT_EQ(back.params.grad_scale, 0.25F);
   EXPECT_EQ(back.params.step, 17U);
@@ -39,11 +40,12 @@ TEST(PsWireTest, PullAndReplySurvive) {
   EXPECT_EQ(back.timeout_ms, 250U);
   EXPECT_FALSE(back.insert);
   expect_sender(decode_heartbeat(encode(kSender)));
-  const ReplyHead good = decode_reply(encode(ReplyHead{nullptr, PushResult::Dropped, "late", 9}));
+  const ReplyHead good = decode_reply(encode(ReplyHead{nullptr, PushResult::Dropped, "late", 9, true}));
   EXPECT_EQ(good.error, nullptr);
   EXPECT_EQ(good.result, PushResult::Dropped);
   EXPECT_EQ(good.reason, "late");
   EXPECT_EQ(good.version, 9U);
+  EXPECT_TRUE(good.stop);
   const ReplyHead bad =
       decode_reply(encode(ReplyHead{make_error(ErrorCode::Unavailable, "gone"), {}, {}, 0}));
   ASSERT_NE(bad.error, nullptr);

@@ -40,14 +40,17 @@ class PsStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     declare_tables(training);
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    const std::size_t voting = voting_bucket(buckets);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
-      const auto& bucket = buckets[buckets.size() - 1 - b];
+      const std::size_t bucket = buckets.size() - 1 - b;
       std::vector<VariableInfo> variables;
-      for (const auto& gradient : bucket) variables.push_back(gradient.variable);
-      add_pull(training.graph, variables, "ps/pull" + std::to_string(b), bsp_, true);
+      for (const auto& gradient : buckets[bucket]) variables.push_back(gradient.variable);
+      const ValueRef votes = add_pull(training.graph, variables, "ps/pull" + std::to_string(b),
+                                      {.versioned = bsp_, .insert = true, .votes = bucket == voting});
+      if (bucket == voting) training.stop_votes = votes;
     }
-    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b);
+    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == voting);
   }
 
   void rewrite_inference(Graph& graph) override {
@@ -55,7 +58,7 @@ class PsStrategy : public Strategy {
     std::vector<VariableInfo> sparse;
     for (const VariableInfo& variable : list_variables(graph))
       if (sparse_.contains(variable.name)) sparse.push_back(variable);
-    if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", false, false);
+    if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", {});
   }
 
   std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext& wait) override {
@@ -90,6 +93,23 @@ class PsStrategy : public Strategy {
   float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
 
  private:
+  struct PullKind {
+    bool versioned = false;
+    bool insert = false;
+    bool votes = false;
+  };
+
+  /// The bucket whose push carries this worker's wish to stop, and whose pull in the next step tells what all
+  /// wished, so that all stop after the same step. Every server that answers such a pull has the round's
+  /// pushes of all workers; a dense table makes sure that one answers. No bucket under ASP: each stops by
+  /// itself.
+  std::size_t voting_bucket(const std::vector<std::vector<VariableGradient>>& buckets) const {
+    for (std::size_t b = 0; bsp_ && b < buckets.size(); ++b)
+      for (const VariableGradient& gradient : buckets[b])
+        if (!gradient.slices) return b;
+    return buckets.size();
+  }
+
   Tensor& value_of(const std::string& variable) const { return *runtime_.variables().find(variable); }
 
   void declare_tables(const TrainingGraph& training) {
@@ -111,8 +131,9 @@ class PsStrategy : public Strategy {
     }
   }
 
-  void add_pull(Graph& graph, const std::vector<VariableInfo>& variables, const std::string& name,
-                bool versioned, bool insert) {
+  /// Result: the votes, when it is asked for them.
+  ValueRef add_pull(Graph& graph, const std::vector<VariableInfo>& variables, const std::string& name,
+                    PullKind kind) {
     Node pull;
     pull.name = graph.unique_name(name);
     pull.op = &OpRegistry::global().require("braid.PsPull");
@@ -133,7 +154,11 @@ class PsStrategy : public Strategy {
         dims.push_back(variable.shape[1]);
       }
     }
-    pull.attrs = {{"tables", tables}, {"dims", dims}, {"versioned", versioned}, {"insert", insert}};
+    pull.attrs = {{"tables", tables},
+                  {"dims", dims},
+                  {"versioned", kind.versioned},
+                  {"insert", kind.insert},
+                  {"votes", kind.votes}};
     const NodeId id = graph.add(std::move(pull));
     for (std::size_t g = 0; g < gathers.size(); ++g)
       graph.replace_uses({gathers[g], 0}, {id, static_cast<int>(g)});
@@ -150,9 +175,11 @@ class PsStrategy : public Strategy {
           }
       }
     }
+    return {id, static_cast<int>(gathers.size())};
   }
 
-  void add_push(TrainingGraph& training, const std::vector<VariableGradient>& bucket, std::size_t sequence) {
+  void add_push(TrainingGraph& training, const std::vector<VariableGradient>& bucket, std::size_t sequence,
+                bool votes) {
     Node push;
     push.name = training.graph.unique_name("ps/push" + std::to_string(sequence));
     push.op = &OpRegistry::global().require("braid.PsPush");
@@ -168,8 +195,15 @@ class PsStrategy : public Strategy {
       push.inputs.push_back(gradient.slices->values);
       sparse.push_back(sparse_.at(gradient.variable.name));
     }
+    if (votes) {
+      Node vote;
+      vote.name = training.graph.unique_name("ps/stop_vote");
+      vote.op = &OpRegistry::global().require("braid.StopVote");
+      push.inputs.push_back({training.graph.add(std::move(vote)), 0});
+    }
     push.attrs = {{"dense_tables", dense},
                   {"sparse_tables", sparse},
+                  {"votes", votes},
                   {"sequence", static_cast<std::int64_t>(sequence)}};
     training.targets.push_back(push.name);
     training.graph.add(std::move(push));

@@ -20,19 +20,21 @@ PreparedKernel prepare_pull(const PrepareContext& context) {
   ps::PsClient& client = service<ps::PsClient>(context, "parameter-server client");
   const auto deadline = service<StepServices>(context, "worker").peer_deadline;
   const Ints tables = context.attr<Ints>("tables", {});
-  const bool versioned = context.attr<bool>("versioned", false), insert = context.attr<bool>("insert", true);
+  const bool versioned = context.attr<bool>("versioned", false), insert = context.attr<bool>("insert", true),
+             votes = context.attr<bool>("votes", false);
   struct Input {
     int table;
     std::int64_t elements;
     bool dense;
   };
   std::vector<Input> inputs;
-  const std::size_t sparse = context.outputs.size();
+  const std::size_t sparse = context.outputs.size() - (votes ? 1 : 0);
   for (std::size_t i = 0; i < context.inputs.size(); ++i)
     inputs.push_back({static_cast<int>(tables[i]), context.inputs[i].shape.elements(),
                       i + sparse < context.inputs.size()});
   PreparedKernel kernel;
-  kernel.run_async = [&client, deadline, inputs, versioned, insert](const KernelArgs& args, Completion done) {
+  kernel.run_async = [&client, deadline, inputs, versioned, insert, votes](const KernelArgs& args,
+                                                                           Completion done) {
     ps::PullRequest request;
     std::size_t output = 0;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -46,6 +48,7 @@ PreparedKernel prepare_pull(const PrepareContext& context) {
     }
     request.min_version = versioned ? args.params->step : 0;
     request.insert = insert;
+    if (votes) request.stop_vote = static_cast<float*>(args.outputs[output]);
     client.pull_async(std::move(request), std::move(done), args.wait->at_most(deadline));
   };
   return kernel;
@@ -56,6 +59,7 @@ PreparedKernel prepare_push(const PrepareContext& context) {
   const auto deadline = service<StepServices>(context, "worker").peer_deadline;
   const Ints dense = context.attr<Ints>("dense_tables", {}), sparse = context.attr<Ints>("sparse_tables", {});
   const auto sequence = static_cast<std::uint32_t>(context.attr<std::int64_t>("sequence", 0));
+  const bool votes = context.attr<bool>("votes", false);
   std::vector<std::size_t> counts;
   for (const OutputInfo& input : context.inputs)
     counts.push_back(static_cast<std::size_t>(input.shape.elements()));
@@ -63,8 +67,8 @@ PreparedKernel prepare_push(const PrepareContext& context) {
     if (context.inputs[dense.size() + 2 * k].dtype != DType::Int64)
       context.fail("keys of sparse tables must be int64");
   PreparedKernel kernel;
-  kernel.run_async = [&client, deadline, dense, sparse, sequence, counts](const KernelArgs& args,
-                                                                          Completion done) {
+  kernel.run_async = [&client, deadline, dense, sparse, sequence, votes, counts](const KernelArgs& args,
+                                                                                 Completion done) {
     ps::PushRequest request;
     request.step = args.params->step;
     request.sequence = sequence;
@@ -78,6 +82,8 @@ PreparedKernel prepare_push(const PrepareContext& context) {
                                 {static_cast<const std::int64_t*>(args.inputs[i]), counts[i]},
                                 static_cast<const float*>(args.inputs[i + 1])});
     }
+    request.votes_to_stop =
+        votes && *static_cast<const float*>(args.inputs[dense.size() + 2 * sparse.size()]) > 0;
     client.push_async(std::move(request), std::move(done), args.wait->at_most(deadline));
   };
   return kernel;
@@ -96,6 +102,7 @@ void infer_pull(InferContext& context) {
     rows.push_back(dims[k]);
     context.output(DType::Float32, Shape(std::move(rows)));
   }
+  if (context.attr<bool>("votes", false)) context.output(DType::Float32, Shape{});
 }
 
 OpDef lane_op(const char* name, Lane lane) {

@@ -48,8 +48,8 @@ class Strategy {
 
   /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
   virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
-  /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes all processes
-  /// start from the leader's values and at the leader's step, which it returns.
+  /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes
+  /// all processes start from the leader's values and at the leader's step, which it returns.
   virtual std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext&) = 0;
   /// Brings the store's variables up to date with the last finished step, for evaluation.
   virtual void refresh_variables(const WaitContext&) {}
