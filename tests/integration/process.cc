@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "launch/file_descriptor.h"
+
 namespace braid::integration {
 namespace {
 
@@ -47,10 +49,11 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-void redirect(const std::string& file, int to) {
-  const int fd = ::open(file.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
-  if (fd < 0 || ::dup2(fd, to) < 0) ::_exit(127);
-  ::close(fd);
+/// An empty file, whatever was there.
+launch::FileDescriptor create(const std::string& file) {
+  launch::FileDescriptor fd(::open(file.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600));
+  EXPECT_TRUE(fd.is_open()) << file;
+  return fd;
 }
 
 }  // namespace
@@ -62,14 +65,13 @@ Process::Process(const std::vector<std::string>& command, const Variables& varia
   std::vector<std::string> words = command;
   std::vector<std::string> environment = environment_with(variables);
   const std::vector<char*> arguments = pointers(words), entries = pointers(environment);
-  const std::string out = log_.string() + ".out", err = log_.string() + ".err";
+  const launch::FileDescriptor out = create(log_.string() + ".out"), err = create(log_.string() + ".err");
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(127);
-    redirect(out, STDOUT_FILENO);
-    redirect(err, STDERR_FILENO);
+    if (::getppid() != parent || ::dup2(out.get(), STDOUT_FILENO) < 0 || ::dup2(err.get(), STDERR_FILENO) < 0)
+      ::_exit(127);
     ::execvpe(arguments[0], arguments.data(), entries.data());
     ::_exit(127);
   }
@@ -118,6 +120,20 @@ bool Process::says(std::string_view text, milliseconds limit) {
     if (err().find(text) != std::string::npos || out().find(text) != std::string::npos) return true;
     if (over) return false;
   }
+}
+
+pid_t child_with(pid_t parent, const std::string& variable) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (text_of(entry.path() / "status").find("\nPPid:\t" + std::to_string(parent) + "\n") ==
+        std::string::npos)
+      continue;
+    const std::string zero(1, '\0');
+    if ((zero + text_of(entry.path() / "environ")).find(zero + variable + zero) != std::string::npos)
+      return std::stoi(name);
+  }
+  return 0;
 }
 
 }  // namespace braid::integration

@@ -1,0 +1,127 @@
+// A task that is killed, or stopped without a word: the others end with 138 before the deadline and 5 seconds
+// are over, and say who is missing; where the mode allows it they go on.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kDeadline = 2s;
+constexpr auto kSlack = 5s;
+constexpr int kPeerLost = 138;
+
+class FaultTest : public IntegrationTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  }
+  /// A job that would take much longer than the test.
+  static Job long_job(const std::string& strategy, const std::string& more = "strategy.consistency=BSP") {
+    return wide_deep().with({"steps=1000000", "strategy.kind=" + strategy, more,
+                             "strategy.deadline_seconds=2", "strategy.start_deadline_seconds=20",
+                             "metrics.progress_seconds=0.05"});
+  }
+  /// Waits until steps are made.
+  static void wait_for_steps(Cluster& cluster) {
+    ASSERT_TRUE(cluster.worker(0).says("step 1/1000000")) << cluster.worker(0).err();
+    std::this_thread::sleep_for(300ms);
+  }
+  /// Expects that `process` ends in time, as one that lost a peer, and names it.
+  template <class Matcher>
+  static void expect_names(Process& process, Clock::time_point since, Matcher who) {
+    const auto limit =
+        std::chrono::duration_cast<std::chrono::milliseconds>(since + kDeadline + kSlack - Clock::now());
+    EXPECT_EQ(process.exit_code(limit), kPeerLost);
+    EXPECT_THAT(process.err(), who);
+  }
+};
+
+/// SIGKILL closes sockets, SIGSTOP leaves them open and silent.
+class LostTaskFaultTest : public FaultTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(LostTaskFaultTest, AWorkerIsMissedByTheOthersOfItsRound) {
+  Cluster cluster(directory() / "job", long_job("PS"), {2, 1});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(GetParam());
+  expect_names(cluster.worker(0), Clock::now(), HasSubstr("worker 1"));
+}
+
+TEST_P(LostTaskFaultTest, TheLeaderIsMissedToo) {
+  Cluster cluster(directory() / "job", long_job("PS"), {2, 1});
+  wait_for_steps(cluster);
+  cluster.worker(0).signal(GetParam());
+  expect_names(cluster.worker(1), Clock::now(), HasSubstr("worker 0"));
+}
+
+TEST_P(LostTaskFaultTest, AServerIsMissedByAllWorkers) {
+  Cluster cluster(directory() / "job", long_job("PS"), {2, 2});
+  wait_for_steps(cluster);
+  cluster.server(1).signal(GetParam());
+  const auto since = Clock::now();
+  for (int worker : {0, 1})
+    expect_names(cluster.worker(worker), since, HasSubstr("server 1 (" + cluster.server_address(1)));
+}
+
+TEST_P(LostTaskFaultTest, AWorkerIsNotMissedByAsynchronousOnes) {
+  const Job job = long_job("PS", "strategy.consistency=ASP").with({"steps=3000"});
+  Cluster cluster(directory() / "job", job, {2, 1});
+  ASSERT_TRUE(cluster.worker(0).says("step 1/3000")) << cluster.worker(0).err();
+  cluster.worker(1).signal(GetParam());
+  EXPECT_EQ(cluster.worker(0).exit_code(), 0) << cluster.worker(0).err();
+  EXPECT_EQ(result_of(cluster.worker(0)).last_step, 3000U);
+  EXPECT_EQ(cluster.server(0).exit_code(kDeadline + kSlack), 0) << "nobody is left to serve";
+}
+
+TEST_P(LostTaskFaultTest, ARankIsMissedInTheRing) {
+  Cluster cluster(directory() / "job", long_job("ALLREDUCE"), {3, 0});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(GetParam());
+  const auto since = Clock::now();
+  for (int worker : {0, 2}) expect_names(cluster.worker(worker), since, HasSubstr("rank 1"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LostTaskFaultTest, ::testing::Values(SIGKILL, SIGSTOP),
+                         [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
+
+TEST_F(FaultTest, AStoppedRankIsMissedUnderMpi) {
+  if (mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  const Job job = long_job("ALLREDUCE", "strategy.backend=MPI");
+  Process mpirun(under_mpirun(2, job.arguments()), {}, directory() / "mpirun");
+  ASSERT_TRUE(mpirun.says("step 1/1000000")) << mpirun.err();
+  const pid_t rank = child_with(mpirun.pid(), "OMPI_COMM_WORLD_RANK=1");
+  ASSERT_GT(rank, 0);
+  ::kill(rank, SIGSTOP);
+  const auto since = Clock::now();
+  EXPECT_TRUE(mpirun.says("rank 1", kDeadline + kSlack)) << mpirun.err();
+  ::kill(rank, SIGKILL);
+  EXPECT_NE(mpirun.exit_code(10s), 0);
+  EXPECT_LT(Clock::now() - since, kDeadline + 2 * kSlack);
+}
+
+TEST_F(FaultTest, TasksThatNeverStartAreNamed) {
+  const Job job = long_job("PS").with({"strategy.start_deadline_seconds=1.5"});
+  Cluster cluster(directory() / "job", job, {2, 2});
+  cluster.server(1).signal(SIGKILL);
+  const auto since = Clock::now();
+  for (int worker : {0, 1})
+    expect_names(cluster.worker(worker), since, HasSubstr("server 1 (" + cluster.server_address(1)));
+}
+
+TEST_F(FaultTest, ARankThatNeverStartsIsNamed) {
+  const Job job = long_job("ALLREDUCE").with({"strategy.start_deadline_seconds=1.5"});
+  Cluster cluster(directory() / "job", job, {3, 0});
+  cluster.worker(2).signal(SIGKILL);
+  const auto since = Clock::now();
+  for (int worker : {0, 1}) expect_names(cluster.worker(worker), since, HasSubstr("rank 2"));
+}
+
+}  // namespace
+}  // namespace braid::integration
