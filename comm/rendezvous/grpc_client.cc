@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kAskTime{
     500};  // to learn who is missing, after the deadline of a barrier
 constexpr int kReconnectMilliseconds = 50;
-constexpr int kConnectMilliseconds = 5000;
+constexpr int kConnectMilliseconds = 20000;
 constexpr int kMaxReconnectMilliseconds = 500;
 
 class GrpcRendezvous final : public Rendezvous {

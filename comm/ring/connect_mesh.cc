@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -57,18 +58,34 @@ class MeshBuilder {
 
   std::vector<PeerSockets> build() {
     auto listener = listen_on(options_.listen);
-    exchange_addresses(advertised(options_, listener.port));
+    std::optional<Fd> local;
+    // What the user wants encrypted stays so; and a local socket's name can be taken by anybody on the host.
+    if (!tls_) local = listen_local(local_name(listener.port, options_.rank));
+    exchange_addresses(advertised(options_, listener.port), local ? listener.port : 0);
     for (int peer = 0; peer < options_.rank; ++peer)
       for (std::uint32_t channel : {0, 1}) connect_to(peer, channel);
+    std::vector<int> listeners{listener.fd.get()};
+    if (local) listeners.push_back(local->get());
     for (int missing = 2 * (options_.size - 1 - options_.rank); missing > 0;)
-      if (accept_from(listener.fd.get())) --missing;
+      if (accept_from(listeners)) --missing;
     return std::move(peers_);
   }
 
  private:
   std::string me() const { return fmt::format("[ring] rank {}", options_.rank); }
 
-  void exchange_addresses(const std::string& own) {
+  /// The port makes it unique on the host.
+  static std::string local_name(int port, int rank) { return fmt::format("braid-ring-{}-{}", port, rank); }
+
+  /// `local_port`: 0 without a local socket.
+  void exchange_addresses(const std::string& own, int local_port) {
+    auto local_key = [&](int rank) { return fmt::format("{}/{}/local", options_.name, rank); };
+    auto scope = local_scope();
+    auto local = local_port == 0 || scope.empty()
+                     ? ""
+                     : fmt::format("{} {}", local_name(local_port, options_.rank), scope);
+    rendezvous_.set_text(local_key(options_.rank), local,
+                         wait_);  // before the address, for which the others wait
     auto key = [&](int rank) { return fmt::format("{}/{}/address", options_.name, rank); };
     auto group_key = options_.name + "/group";
     if (options_.rank == 0) {
@@ -94,6 +111,12 @@ class MeshBuilder {
       throw DeadlineExceeded(fmt::format("{}: {} did not come to the rendezvous at {} before the deadline",
                                          me(), rank_list(missing), rendezvous_.address()));
     group_ = std::stoull(rendezvous_.get_text(group_key, wait_));
+    for (int peer = 0; peer < options_.rank; ++peer) {
+      auto theirs = rendezvous_.get_text(local_key(peer), wait_);
+      auto space = theirs.find(' ');
+      if (!local.empty() && space != std::string::npos && theirs.substr(space + 1) == scope)
+        local_names_[peer] = theirs.substr(0, space);
+    }
   }
 
   Hello hello(std::uint32_t channel) const {
@@ -114,7 +137,11 @@ class MeshBuilder {
     auto what = fmt::format("{}: {} did not accept the connection", me(), peers_[peer].name);
     std::string reason;
     for (;;) {
-      if (auto fd = connect_once(addresses_[peer], wait_, what, reason)) {
+      std::optional<Fd> fd;
+      if (auto local = local_names_.find(peer); local != local_names_.end())
+        fd = connect_local(local->second);
+      if (!fd) fd = connect_once(addresses_[peer], wait_, what, reason);
+      if (fd) {
         auto socket = wrap(std::move(*fd), false);
         handshake(socket, wait_, what);
         auto mine = hello(channel);
@@ -131,8 +158,8 @@ class MeshBuilder {
     }
   }
 
-  bool accept_from(int listener) {
-    auto fd = accept_one(listener, wait_);
+  bool accept_from(std::span<const int> listeners) {
+    auto fd = accept_one(listeners, wait_);
     if (!fd)
       throw DeadlineExceeded(fmt::format("{}: {} did not connect before the deadline", me(), absent()));
     auto socket = wrap(std::move(*fd), true);
@@ -189,6 +216,7 @@ class MeshBuilder {
   const std::shared_ptr<const TlsContext> tls_;
   std::vector<PeerSockets> peers_;
   std::vector<std::string> addresses_;
+  std::map<int, std::string> local_names_;  // of the ranks below this one that are on this host
   std::uint64_t group_ = 0;
 };
 

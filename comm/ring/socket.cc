@@ -6,11 +6,18 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/transport/address.h"
@@ -48,6 +55,15 @@ void set_tcp_options(int fd) {
   int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
+/// The name of a Unix socket without a file begins with a zero byte.
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  auto bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
+  std::memcpy(address.sun_path + 1, name.data(), bytes);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes)};
 }
 
 Address tcp_address(const std::string& text) {
@@ -111,18 +127,46 @@ void wait_ready(int fd, short events, const WaitContext& wait, const std::string
   }
 }
 
-std::optional<Fd> accept_one(int listener, const WaitContext& wait) {
-  try {
-    for (;;) {
-      wait_ready(listener, POLLIN, wait, "[ring] accept");
-      Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+std::optional<Fd> accept_one(std::span<const int> listeners, const WaitContext& wait) {
+  std::vector<pollfd> entries;
+  for (int listener : listeners) entries.push_back({listener, POLLIN, 0});
+  for (;;) {
+    if (wait.stopped()) throw Cancelled("[ring] accept: cancelled");
+    if (wait.expired()) return std::nullopt;
+    if (poll(entries.data(), entries.size(), milliseconds_left(wait)) <= 0) continue;
+    for (auto& entry : entries) {
+      if (!entry.revents) continue;
+      Fd fd(accept4(entry.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (fd.get() < 0) continue;  // whoever it was is gone again
       set_tcp_options(fd.get());
       return fd;
     }
-  } catch (const DeadlineExceeded&) {
-    return std::nullopt;
   }
+}
+
+std::optional<Fd> listen_local(const std::string& name) {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  auto [address, size] = abstract_address(name);
+  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0)
+    return std::nullopt;
+  return fd;
+}
+
+std::optional<Fd> connect_local(const std::string& name) {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  auto [address, size] = abstract_address(name);
+  if (fd.get() < 0 || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    return std::nullopt;
+  return fd;
+}
+
+std::string local_scope() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  auto network = std::filesystem::read_symlink("/proc/self/ns/net", error).string();
+  return boot.empty() || error ? "" : boot + " " + network;
 }
 
 std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,

@@ -43,11 +43,19 @@ ListenSocket listen_on(const std::string& listen);
 /// Waits until poll() reports `events` for the descriptor. Throws: DeadlineExceeded, Cancelled.
 void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what);
 
-/// Nothing when there is no connection to accept before the deadline of `wait`. Throws: Cancelled.
-std::optional<Fd> accept_one(int listener, const WaitContext& wait);
+/// Nothing when none of the listeners has a connection before the deadline of `wait`. Throws: Cancelled.
+std::optional<Fd> accept_one(std::span<const int> listeners, const WaitContext& wait);
 /// The reason in `reason` when it is refused. Throws: DeadlineExceeded, Cancelled.
 std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,
                                std::string& reason);
+
+/// A Unix socket without a file, for ranks of one host: several times the speed of TCP there. Nothing when it
+/// cannot be had.
+std::optional<Fd> listen_local(const std::string& name);
+std::optional<Fd> connect_local(const std::string& name);
+/// Equal on two processes that can reach each other's local sockets: the machine, since its start, and the
+/// network namespace.
+std::string local_scope();
 
 /// Throws: DeadlineExceeded, Cancelled, Unavailable (the peer ended).
 void handshake(StreamSocket& socket, const WaitContext& wait, const std::string& what);

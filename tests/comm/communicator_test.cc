@@ -138,11 +138,14 @@ TEST_P(CommunicatorTest, ARankThatLeavesIsNamed) {
       options.rank = rank;
       options.size = GetParam().size;
       auto comm = make_ring_communicator(options, *rendezvous, soon());
-      comm->barrier(soon());
-      if (rank == 0) return;  // destroyed
+      if (rank == 0) {
+        comm->barrier(soon());
+        return;  // destroyed
+      }
       auto started = std::chrono::steady_clock::now();
       std::vector<double> data(1000000);
       auto text = conformance::text_of<Unavailable>([&] {
+        comm->barrier(soon());  // here too, when a faster rank has met the loss already and says so
         comm->all_reduce(data.data(), data.data(), 1000000, DType::Float64, ReduceOp::Sum, StreamRef::host(),
                          soon());
       });
@@ -199,6 +202,7 @@ TEST(RingCommunicatorTest, ARankThatDoesNotConnectIsNamed) {
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
               HasSubstr("rank 1 (127.0.0.1:1) did not connect before the deadline"));
   options.rank = 1;
+  rendezvous->set_text("ring/0/local", "", soon());
   rendezvous->set_text("ring/0/address", "127.0.0.1:1", soon());
   EXPECT_THAT(conformance::text_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
