@@ -13,7 +13,7 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
   for (const ProgramVariable& variable : program_->variables)
     variables_.push_back(runtime.variables().get_or_create(variable.name, variable.dtype, variable.shape));
   prepare_kernels(runtime);
-  allocate_fetches();
+  allocate_slots();
   bind_arguments(params, waits);
 }
 
@@ -52,11 +52,11 @@ PreparedKernel BoundProgram::prepare(const ProgramOp& op, Runtime& runtime) cons
   return kernel;
 }
 
-void BoundProgram::allocate_fetches() {
-  fetch_memory_.resize(slots_);
+void BoundProgram::allocate_slots() {
+  slot_memory_.resize(slots_);
   for (const ProgramBuffer& buffer : program_->buffers) {
-    if (buffer.kind != BufferKind::Fetch) continue;
-    for (auto& memory : fetch_memory_) {
+    if (buffer.kind != BufferKind::Slot) continue;
+    for (auto& memory : slot_memory_) {
       memory.resize(std::max(memory.size(), static_cast<std::size_t>(buffer.index) + 1));
       memory[static_cast<std::size_t>(buffer.index)] =
           Tensor::zeros(DType::UInt8, Shape{static_cast<std::int64_t>(buffer.bytes)});
@@ -74,8 +74,8 @@ void* BoundProgram::address(int slot, int buffer) const {
       return arena_.at(b.offset);
     case BufferKind::Variable:
       return const_cast<std::byte*>(variables_[index].raw());
-    case BufferKind::Fetch:
-      return const_cast<std::byte*>(fetch_memory_[static_cast<std::size_t>(slot)][index].raw());
+    case BufferKind::Slot:
+      return const_cast<std::byte*>(slot_memory_[static_cast<std::size_t>(slot)][index].raw());
     case BufferKind::Constant:
       return const_cast<std::byte*>(program_->constants[index].raw());
     case BufferKind::Feed:

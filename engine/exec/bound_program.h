@@ -37,7 +37,7 @@ class BoundProgram {
  private:
   void prepare_kernels(Runtime& runtime);
   PreparedKernel prepare(const ProgramOp& op, Runtime& runtime) const;
-  void allocate_fetches();
+  void allocate_slots();
   void bind_arguments(const std::vector<const StepParams*>& params,
                       const std::vector<const WaitContext*>& waits);
   void* address(int slot, int buffer) const;
@@ -47,10 +47,10 @@ class BoundProgram {
   mutable Arena arena_;
   std::vector<Tensor> variables_;  // sharing the store's memory
   std::vector<PreparedKernel> kernels_;
-  std::vector<std::vector<Tensor>> fetch_memory_;  // by slot and fetch buffer
-  std::vector<Arena> scratch_;                     // of each stream, then of each asynchronous op and slot
-  std::vector<std::vector<void*>> pointers_;       // by slot: inputs and outputs of all ops
-  std::vector<std::vector<KernelArgs>> args_;      // by slot and op
+  std::vector<std::vector<Tensor>> slot_memory_;  // by step slot and Slot buffer
+  std::vector<Arena> scratch_;                    // of each stream, then of each asynchronous op and slot
+  std::vector<std::vector<void*>> pointers_;      // by slot: inputs and outputs of all ops
+  std::vector<std::vector<KernelArgs>> args_;     // by slot and op
   std::vector<std::vector<std::size_t>> feed_positions_;  // by feed: places in pointers_
 };
 

@@ -80,7 +80,7 @@ MemoryReport memory_report(const Program& program) {
   report.serial_arena_bytes = serial_arena(program, all);
   report.largest_live_bytes = largest_live(program, all);
   for (const ProgramBuffer& buffer : program.buffers) {
-    if (buffer.kind == BufferKind::Fetch)
+    if (buffer.kind == BufferKind::Slot)
       report.slot_bytes += buffer.bytes * static_cast<std::uint64_t>(program.steps_in_flight);
     if (buffer.kind == BufferKind::Constant) report.constant_bytes += buffer.bytes;
     if (buffer.kind == BufferKind::Variable) report.variable_bytes += buffer.bytes;

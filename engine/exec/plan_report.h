@@ -13,7 +13,7 @@ struct MemoryReport {
   std::uint64_t arena_bytes = 0;
   std::uint64_t serial_arena_bytes = 0;  // the same ops in issue order on one stream
   std::uint64_t largest_live_bytes = 0;  // what is needed at once in that order: no plan can be smaller
-  std::uint64_t slot_bytes = 0;          // fetched values, for all steps in flight
+  std::uint64_t slot_bytes = 0;          // fetched and pulled values, for all steps in flight
   std::uint64_t constant_bytes = 0;
   std::uint64_t variable_bytes = 0;
 };

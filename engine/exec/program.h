@@ -19,21 +19,28 @@
 
 namespace braid {
 
-enum class BufferKind { Arena, Variable, Feed, Fetch, Constant };
+enum class BufferKind {
+  Arena,  // shared by all steps in flight
+  Slot,   // one copy for each step in flight: fetched values, and what Pull and HostToDevice nodes bring, so
+          // that they can be issued while the step before still uses its own
+  Variable,  // the store's
+  Feed,      // the user's, of the step
+  Constant,
+};
 
 /// Memory that ops access. Views are resolved: several values may be one buffer.
 struct ProgramBuffer {
   BufferKind kind = BufferKind::Arena;
   std::uint64_t bytes = 0;
   std::uint64_t offset = 0;  // Arena: from its base, a multiple of 64
-  int index = -1;            // others: position in the program's list of that kind
+  int index = -1;            // others: position among the program's slots, variables, feeds, constants
 };
 
 /// One input or output of an op.
 struct Operand {
   int buffer = -1;               // none where only the shape of an input is used
   Access access = Access::None;  // what the op does with the bytes
-  int producer = -1;             // inputs in Arena and Fetch buffers: the op that wrote the value
+  int producer = -1;             // inputs in Arena and Slot buffers: the op that wrote the value
 };
 
 enum class OpKind {
@@ -97,7 +104,7 @@ struct ProgramFetch {
   std::string name;
   DType dtype = DType::Invalid;
   Shape shape;
-  int buffer = -1;  // Fetch, Feed or Constant
+  int buffer = -1;  // Slot, Feed or Constant
 };
 
 struct ProgramVariable {

@@ -7,7 +7,7 @@
 //   variables  readers and the first writer wait for the last writer, the first writer for all readers
 //   async ops  wait for themselves, so that a kernel is never entered twice
 //
-// Everything further follows through the steps between. Feed and fetch slots and StepParams exist k times.
+// Everything further follows through the steps between. Feeds, slots and StepParams exist k times.
 #include <algorithm>
 #include <map>
 #include <set>

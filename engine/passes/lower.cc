@@ -148,7 +148,10 @@ class Lowering {
         value = value_of(node.inputs[index(view->second)]);
         op.outputs.push_back({value.buffer, Access::None, -1});
       } else {
-        value = {add_buffer(BufferKind::Arena, bytes_of(node, node.outputs[o]), -1), number, kNoNode};
+        // What is brought from elsewhere must not wait for the step before to leave its memory.
+        const bool brought = node.op->lane == Lane::Pull || node.op->lane == Lane::HostToDevice;
+        const BufferKind kind = brought ? BufferKind::Slot : BufferKind::Arena;
+        value = {add_buffer(kind, bytes_of(node, node.outputs[o]), -1), number, kNoNode};
         op.outputs.push_back({value.buffer, Access::Write, -1});
       }
       if (values[o].buffer < 0) values[o] = value;
@@ -230,8 +233,8 @@ class Lowering {
       throw InvalidArgument("fetch '" + name + "' is a variable's handle, not a value");
     const Value value = value_of(ref);
     int buffer = value.buffer;
-    if (plan_.buffer(buffer).kind == BufferKind::Arena) plan_.buffer(buffer).kind = BufferKind::Fetch;
-    if (is_variable(buffer)) buffer = add_copy("fetch/" + name, ref, value, BufferKind::Fetch);
+    if (plan_.buffer(buffer).kind == BufferKind::Arena) plan_.buffer(buffer).kind = BufferKind::Slot;
+    if (is_variable(buffer)) buffer = add_copy("fetch/" + name, ref, value, BufferKind::Slot);
     plan_.program.fetches.push_back({name, info.dtype, info.shape, buffer});
   }
 

@@ -24,7 +24,7 @@ class MemoryPlan {
     for (int op = 0; op < plan_.ops(); ++op) collect_users(op);
     for (int op = 0; op < plan_.ops(); ++op)
       if (plan_.op(op).kind == OpKind::Kernel && !plan_.op(op).async) reuse_inputs(op);
-    number_fetch_slots();
+    number_slots();
     place();
   }
 
@@ -65,8 +65,8 @@ class MemoryPlan {
 
   /// Everything that used `to` uses `from`, which a fetched output makes a slot of the step.
   void take_over(int op, int from, int to) {
-    if (plan_.buffer(to).kind == BufferKind::Fetch) {
-      plan_.buffer(from).kind = BufferKind::Fetch;
+    if (plan_.buffer(to).kind == BufferKind::Slot) {
+      plan_.buffer(from).kind = BufferKind::Slot;
       for (ProgramFetch& fetch : plan_.program.fetches)
         if (fetch.buffer == to) fetch.buffer = from;
     }
@@ -81,10 +81,10 @@ class MemoryPlan {
     plan_.buffer(to).bytes = 0;
   }
 
-  void number_fetch_slots() {
+  void number_slots() {
     int next = 0;
     for (ProgramBuffer& buffer : plan_.program.buffers)
-      if (buffer.kind == BufferKind::Fetch) buffer.index = next++;
+      if (buffer.kind == BufferKind::Slot) buffer.index = next++;
   }
 
   void place() {

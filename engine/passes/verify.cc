@@ -240,7 +240,7 @@ class Verifier {
       } else if (buffer.kind == BufferKind::Variable) {
         ranges_[b] = {cells_.size(), cells_.size() + 1, 0};
         cells_.emplace_back();
-      } else if (buffer.kind == BufferKind::Fetch) {
+      } else if (buffer.kind == BufferKind::Slot) {
         ranges_[b] = {cells_.size(), cells_.size() + 1, 1};
         cells_.resize(cells_.size() + static_cast<std::size_t>(program_.steps_in_flight));
       }
@@ -265,8 +265,8 @@ class Verifier {
         return "variable '" + program_.variables[index].name + "'";
       case BufferKind::Feed:
         return "feed '" + program_.feeds[index].name + "'";
-      case BufferKind::Fetch:
-        return fmt::format("fetch slot {}", b.index);
+      case BufferKind::Slot:
+        return fmt::format("slot {}", b.index);
       case BufferKind::Constant:
         return "a constant";
     }
