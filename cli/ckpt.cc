@@ -45,7 +45,6 @@ int show(const std::string& directory) {
 
 void add_ckpt(CLI::App& app, Action& action) {
   CLI::App* ckpt = app.add_subcommand("ckpt", "Look into checkpoints");
-  ckpt->require_subcommand(1);
   auto directory = std::make_shared<std::string>();
   CLI::App* ls = ckpt->add_subcommand("ls", "List the whole checkpoints of a directory, oldest first");
   ls->add_option("DIR", *directory, "A job's checkpoint.directory")->required();

@@ -39,7 +39,6 @@ int make_criteo(const CriteoOptions& options) {
 
 void add_data(CLI::App& app, Action& action) {
   CLI::App* data = app.add_subcommand("data", "Make training data");
-  data->require_subcommand(1);
   auto options = std::make_shared<CriteoOptions>();
   CLI::App* criteo = data->add_subcommand("criteo",
                                           "Rows in the Criteo layout from a hidden model: train.tsv and "

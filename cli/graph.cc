@@ -121,7 +121,6 @@ void add_graph(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* graph =
       app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt) and at how they are planned");
-  graph->require_subcommand(1);
   const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
     CLI::App* sub = graph->add_subcommand(name, text);
     sub->callback([options, run, sub, &action] {

@@ -24,7 +24,6 @@ int main(int argc, char** argv) {
       "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
       "parameter server or all-reduce.");
   app.name("braid");
-  app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
@@ -41,6 +40,12 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
+  }
+  if (!action) {
+    const CLI::App* asked = &app;
+    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+    std::fprintf(stderr, "a subcommand is required\n%s", asked->help().c_str());
+    return braid::kExitBadInput;
   }
   try {
     return action();

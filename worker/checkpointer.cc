@@ -1,5 +1,9 @@
 #include "worker/checkpointer.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -15,16 +19,31 @@ std::vector<std::int64_t> dims_of(const Tensor& tensor) {
   return {tensor.shape().dims().begin(), tensor.shape().dims().end()};
 }
 
+/// An early word: without it a job would find out at its first checkpoint.
+void make_writable(const std::filesystem::path& directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument("checkpoint.directory '" + directory.string() + "': " + why);
+  };
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) refuse("cannot be made: " + error.message());
+  if (!std::filesystem::is_directory(directory)) refuse("is not a directory");
+  if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
+}
+
 }  // namespace
 
-Checkpointer::Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
-                           std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy)
+Checkpointer::Checkpointer(std::filesystem::path directory, bool writes, std::size_t keep,
+                           std::string job_name, std::uint64_t plan_hash, Runtime& runtime,
+                           Strategy& strategy)
     : store_(std::move(directory)),
       keep_(keep),
       job_name_(std::move(job_name)),
       plan_hash_(plan_hash),
       runtime_(runtime),
-      strategy_(strategy) {}
+      strategy_(strategy) {
+  if (writes) make_writable(store_.root());
+}
 
 void Checkpointer::save(std::uint64_t step, const std::string& cursor,
                         const std::map<std::string, double>& metrics, const WaitContext& wait) {

@@ -18,7 +18,9 @@ namespace braid::worker {
 
 class Checkpointer {
  public:
-  Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
+  /// With `writes` the directory is made. Throws: InvalidArgument when it cannot be, or cannot be written
+  /// into.
+  Checkpointer(std::filesystem::path directory, bool writes, std::size_t keep, std::string job_name,
                std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy);
 
   /// `step` is the number of steps whose updates are in the variables. Throws: Unavailable (disk), Internal

@@ -56,6 +56,8 @@ std::string with_hint(const std::string& message) {
   }
   if (words.size() >= 2 && message.find("nknown enumeration value") != std::string::npos) {
     const std::size_t dot = words[1].rfind('.');
+    // The parser does not say in which message the field is: the one that has a near value is meant.
+    std::vector<std::string> hints;
     for (int i = 0; i < proto::Job::descriptor()->file()->message_type_count(); ++i) {
       const auto* type = proto::Job::descriptor()->file()->message_type(i);
       const auto* field = type->FindFieldByName(words[1].substr(dot == std::string::npos ? 0 : dot + 1));
@@ -64,9 +66,11 @@ std::string with_hint(const std::string& message) {
       for (int v = 0; v < field->enum_type()->value_count(); ++v)
         values.push_back(field->enum_type()->value(v)->name());
       if (std::find(values.begin(), values.end(), words[0]) != values.end()) continue;
-      return "unknown value '" + words[0] + "' of field '" + field->name() + "'" +
-             did_you_mean(words[0], values);
+      hints.push_back("unknown value '" + words[0] + "' of field '" + field->name() + "'" +
+                      did_you_mean(words[0], values));
+      if (!nearest(words[0], values).empty()) return hints.back();
     }
+    if (hints.size() == 1) return hints[0];
   }
   return message;
 }
@@ -187,6 +191,8 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
 proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   std::ifstream in(file);
   if (!in) throw InvalidArgument("cannot open job file '" + file.string() + "': " + std::strerror(errno));
+  if (std::filesystem::is_directory(file))
+    throw InvalidArgument("job file '" + file.string() + "' is a directory");
   std::stringstream text;
   text << in.rdbuf();
   proto::Job job = parse_job(text.str(), file.string());

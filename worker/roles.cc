@@ -74,7 +74,10 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   }
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
-  log_info("parameter server {} ends", options.index);
+  const ps::ServerCounters& counts = *server->core().counters();
+  log_info("parameter server {} ends: pushes applied {}, duplicate {}, dropped {}", options.index,
+           counts.value(ps::Count::PushesApplied), counts.value(ps::Count::PushesDuplicate),
+           counts.value(ps::Count::PushesDropped));
   return code;
 }
 

@@ -46,7 +46,11 @@ class Run {
         runtime_(runtime),
         monitor_(monitor),
         stop_(stop),
-        step_log_(with_role(job.metrics().steps_file(), options.role)) {}
+        step_log_(with_role(job.metrics().steps_file(), options.role)) {
+    // At the end would be late to learn of it.
+    if (runtime_.trace() && !std::ofstream(trace_file(), std::ios::app))
+      throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
+  }
 
   ~Run() { monitor_.watch_streams({}); }
 
@@ -94,8 +98,9 @@ class Run {
     strategy_->agree_on_plan(plan_hash_, wait);
     std::optional<CheckpointInfo> restored;
     if (!job_.checkpoint().directory().empty()) {
-      checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), job_.checkpoint().keep(),
-                                                     job_.name(), plan_hash_, runtime_, *strategy_);
+      checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), peers_.leader(),
+                                                     job_.checkpoint().keep(), job_.name(), plan_hash_,
+                                                     runtime_, *strategy_);
       if (options_.resume) restored = checkpointer_->newest();
       if (options_.resume && !restored)
         log_warning("--resume: no checkpoint in '{}', starting at step 0", job_.checkpoint().directory());
@@ -273,9 +278,11 @@ class Run {
     std::fflush(stdout);
   }
 
+  std::string trace_file() const { return with_role(job_.metrics().trace_file(), options_.role); }
+
   void write_trace() const {
     if (!runtime_.trace()) return;
-    const std::string file = with_role(job_.metrics().trace_file(), options_.role);
+    const std::string file = trace_file();
     std::ofstream out(file);
     runtime_.trace()->write(out, options_.role);
     if (!out.flush()) throw InvalidArgument("metrics.trace_file: cannot write '" + file + "'");

@@ -21,7 +21,7 @@ struct TrainingGraph {
   ValueRef loss;  // scalar; a strategy may replace it by one over all workers
   std::vector<VariableGradient> gradients;
   std::vector<std::string> targets;  // nodes that run for their effect in each step
-  ValueRef stop_votes;               // valid: scalar, positive when a worker wants all to stop after this step
+  ValueRef stop_votes;  // valid: scalar, positive when a worker wants all to stop after this step
 };
 
 /// Imports and differentiates. Throws: InvalidArgument (see import_graph, add_gradients).

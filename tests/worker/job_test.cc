@@ -33,7 +33,7 @@ proto::Job minimal() {
 
 TEST(JobTest, UnknownFieldsNameTheNearestKnownOneAndTheirPlace) {
   EXPECT_EQ(refusal([] { parse_job("seed: 1\noptimizer { learning_rat: 0.1 }", "a.pbtxt"); }),
-            "a.pbtxt:2:26: unknown field 'learning_rat' in Optimizer; did you mean 'learning_rate'?");
+            "a.pbtxt:2:25: unknown field 'learning_rat' in Optimizer; did you mean 'learning_rate'?");
   EXPECT_THAT(
       refusal([] { parse_job("strategy { kind: ALREDUCE }", "a.pbtxt"); }),
       AllOf(HasSubstr("a.pbtxt:1:"), HasSubstr("'ALREDUCE'"), HasSubstr("did you mean 'ALLREDUCE'?")));

@@ -28,6 +28,7 @@ class PsStrategy : public Strategy {
         peers_(peers),
         seed_(job.seed()),
         bucket_bytes_(job.strategy().bucket_bytes()),
+        examples_(job.input().global_batch_size() / peers.world),
         bsp_(job.strategy().consistency() == proto::Strategy::BSP) {
     runtime.services().provide<ps::PsClient>(peers.servers);
     tables_.optimizer = optimizer_spec(job);
@@ -204,6 +205,7 @@ class PsStrategy : public Strategy {
     push.attrs = {{"dense_tables", dense},
                   {"sparse_tables", sparse},
                   {"votes", votes},
+                  {"examples", sequence == 0 ? examples_ : 0},
                   {"sequence", static_cast<std::int64_t>(sequence)}};
     training.targets.push_back(push.name);
     training.graph.add(std::move(push));
@@ -213,6 +215,7 @@ class PsStrategy : public Strategy {
   Peers peers_;
   std::uint64_t seed_;
   std::int64_t bucket_bytes_;
+  std::int64_t examples_;  // of this worker, in a step
   bool bsp_;
   ps::TableSet tables_;
   std::map<std::string, int> dense_, sparse_;  // table numbers by variable

@@ -59,6 +59,7 @@ PreparedKernel prepare_push(const PrepareContext& context) {
   const auto deadline = service<StepServices>(context, "worker").peer_deadline;
   const Ints dense = context.attr<Ints>("dense_tables", {}), sparse = context.attr<Ints>("sparse_tables", {});
   const auto sequence = static_cast<std::uint32_t>(context.attr<std::int64_t>("sequence", 0));
+  const auto examples = static_cast<std::uint32_t>(context.attr<std::int64_t>("examples", 0));
   const bool votes = context.attr<bool>("votes", false);
   std::vector<std::size_t> counts;
   for (const OutputInfo& input : context.inputs)
@@ -67,11 +68,12 @@ PreparedKernel prepare_push(const PrepareContext& context) {
     if (context.inputs[dense.size() + 2 * k].dtype != DType::Int64)
       context.fail("keys of sparse tables must be int64");
   PreparedKernel kernel;
-  kernel.run_async = [&client, deadline, dense, sparse, sequence, votes, counts](const KernelArgs& args,
-                                                                                 Completion done) {
+  kernel.run_async = [&client, deadline, dense, sparse, sequence, examples, votes, counts](
+                         const KernelArgs& args, Completion done) {
     ps::PushRequest request;
     request.step = args.params->step;
     request.sequence = sequence;
+    request.examples = examples;
     request.params = {args.params->learning_rate, args.params->grad_scale, args.params->step};
     for (std::size_t i = 0; i < dense.size(); ++i)
       request.dense.push_back(

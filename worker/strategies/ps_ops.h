@@ -11,7 +11,8 @@
 //       else 0
 //   braid.PsPush(gradients..., (indices, values)..., [vote])
 //       dense_tables, sparse_tables (lists of int), dims (list of int), sequence (int): the bucket's number
-//       in the step; votes (bool): the last input is braid.StopVote's
+//       in the step; votes (bool): the last input is braid.StopVote's; examples (int): behind the gradients,
+//       counted by servers
 #pragma once
 
 namespace braid {
