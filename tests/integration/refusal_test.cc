@@ -1,0 +1,195 @@
+// Broken input of every kind ends a run with 2 before it has trained, and the message says where the fault
+// is.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kBadInput = 2;
+
+class RefusalTest : public IntegrationTest {
+ protected:
+  template <class Matcher>
+  void expect_refused(std::vector<std::string> arguments, Matcher says, const Variables& variables = {}) {
+    const std::string shown = ::testing::PrintToString(arguments) + ::testing::PrintToString(variables);
+    const auto process = run("refused", std::move(arguments), variables);
+    EXPECT_EQ(process->wait({}), kBadInput) << shown;
+    EXPECT_THAT(process->err(), says) << shown;
+    EXPECT_EQ(process->out(), "") << shown;
+  }
+  template <class Matcher>
+  void expect_job_refused(const std::vector<std::string>& set, Matcher says) {
+    expect_refused(linear_regression().with(set).arguments(), says);
+  }
+  template <class Matcher>
+  void expect_cluster_refused(const std::string& tf_config, const char* strategy, Matcher says) {
+    const Job job = linear_regression().with({std::string("strategy.kind=") + strategy});
+    expect_refused(job.arguments(), says, {{"TF_CONFIG", tf_config}});
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory() / name, std::ios::binary) << text;
+    return (directory() / name).string();
+  }
+};
+
+std::string bytes_of(const Path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST_F(RefusalTest, TfConfigWithItsPathInTheDocument) {
+  expect_cluster_refused(R"({"cluster": {"worker": ["a:1")", "LOCAL",
+                         AllOf(HasSubstr("TF_CONFIG"), HasSubstr("byte 29")));
+  expect_cluster_refused("[]", "LOCAL", HasSubstr("TF_CONFIG $: expected an object"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}})",
+                         "LOCAL", HasSubstr("$.cluster.worker[1]: address 'a:1' is also"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}})", "LOCAL",
+                         HasSubstr("$.cluster.worker[0]: address 'a' has no port"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}})",
+                         "LOCAL", HasSubstr("$.task: worker 3: the index is out of range"));
+  expect_cluster_refused(R"({"cluster": {"wroker": ["a:1"]}, "task": {"type": "worker", "index": 0}})",
+                         "LOCAL", HasSubstr("$.cluster: unknown job 'wroker'"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}})", "PS",
+                         HasSubstr("$.task: ps 0: the cluster lists no ps"));
+}
+
+TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
+  const std::string two = R"({"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]},
+                              "task": {"type": "worker", "index": 0}})";
+  expect_cluster_refused(two, "LOCAL", HasSubstr("strategy.kind LOCAL: is for one worker"));
+  expect_cluster_refused(two, "PS", HasSubstr("strategy.kind PS: needs at least one ps task"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]},
+                             "task": {"type": "worker", "index": 0}})",
+                         "ALLREDUCE", HasSubstr("has no use for ps tasks"));
+  expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]},
+                             "task": {"type": "evaluator", "index": 0}})",
+                         "LOCAL", HasSubstr("a separate evaluator is not available"));
+}
+
+TEST_F(RefusalTest, JobFilesWithLineAndColumn) {
+  expect_refused({"train", "--job", (directory() / "none.pbtxt").string()},
+                 AllOf(HasSubstr("none.pbtxt'"), HasSubstr("No such file")));
+  expect_refused({"train", "--job", directory().string()}, HasSubstr("is a directory"));
+  const std::string unknown =
+      write("unknown.pbtxt", "name: 'x'\nsteps: 3\noptimizer { learning_rat: 0.1 }\n");
+  expect_refused(
+      {"train", "--job", unknown},
+      HasSubstr(unknown + ":3:25: unknown field 'learning_rat' in Optimizer; did you mean 'learning_rate'?"));
+  const std::string value = write("enum.pbtxt", "name: 'x'\nstrategy { kind: ALREDUCE }\n");
+  expect_refused({"train", "--job", value},
+                 AllOf(HasSubstr(value + ":2:"), HasSubstr("did you mean 'ALLREDUCE'?")));
+  const std::string type = write("type.pbtxt", "steps: many\n");
+  expect_refused({"train", "--job", type}, HasSubstr(type + ":1:8"));
+}
+
+TEST_F(RefusalTest, OverridesAndValuesThatMakeNoJob) {
+  expect_job_refused({"stpes=3"},
+                     HasSubstr("--set stpes=3: unknown field 'stpes' in Job; did you mean 'steps'?"));
+  expect_job_refused({"strategy.kind=ALREDUCE"}, HasSubstr("did you mean 'ALLREDUCE'?"));
+  expect_job_refused({"strategy.consistency=SSP"}, HasSubstr("BSP and ASP are"));
+  expect_job_refused({"model.name=lenet"}, HasSubstr("there is no model 'lenet'; the models are: cnn,"));
+  expect_job_refused({"input.global_batch_size=18"},
+                     HasSubstr("17 rows are fewer than one global batch of 18"));
+  expect_job_refused({"streams.count=1", "streams.policy=USER"},
+                     HasSubstr("node 'y': stream 1 does not exist; the program has 1 compute stream"));
+}
+
+TEST_F(RefusalTest, PlacesThatCannotBeWritten) {
+  const std::string file = write("file", "");
+  expect_job_refused({"checkpoint.directory=" + file}, HasSubstr("checkpoint.directory '" + file + "'"));
+  expect_job_refused({"checkpoint.directory=/proc/none"}, HasSubstr("checkpoint.directory '/proc/none'"));
+  expect_job_refused({"metrics.steps_file=/proc/none/x"}, HasSubstr("metrics.steps_file: cannot write"));
+  expect_job_refused({"metrics.trace_file=/proc/none/x"}, HasSubstr("metrics.trace_file: cannot write"));
+  expect_job_refused({"metrics.listen=nonsense"}, HasSubstr("'nonsense' is not an address"));
+}
+
+TEST_F(RefusalTest, ResumeWithoutADirectory) {
+  std::vector<std::string> arguments = linear_regression().arguments();
+  arguments.emplace_back("--resume");
+  expect_refused(arguments, HasSubstr("--resume needs checkpoint.directory"));
+}
+
+TEST_F(RefusalTest, CommandLines) {
+  expect_refused({}, HasSubstr("a subcommand is required"));
+  expect_refused({"trian"}, HasSubstr("trian"));
+  expect_refused({"graph"}, AllOf(HasSubstr("a subcommand is required"), HasSubstr("plan")));
+  expect_refused({"train"}, HasSubstr("--job is required"));
+  expect_refused({"train", "--job", "x", "--bogus"}, HasSubstr("--bogus"));
+}
+
+TEST_F(RefusalTest, ImagesAndLabelsThatAreMissingDamagedOrOfAnotherSize) {
+  if (const std::string why = data_missing(mlp()); !why.empty()) GTEST_SKIP() << why;
+  const Path source = mlp().data;
+  const std::string images = "train-images-idx3-ubyte.gz", labels = "train-labels-idx1-ubyte.gz";
+  Job job = mlp().with({"steps=2"});
+  job.data = directory() / "none";
+  expect_refused(job.arguments(), HasSubstr("none/" + images + "': No such file"));
+
+  job.data = directory();
+  std::filesystem::copy(source / labels, directory() / labels);
+  write(images, bytes_of(source / images).substr(0, 100000));
+  expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("gzip data ends early after")));
+  write(images, bytes_of(source / labels));
+  expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("byte 0: wrong magic number")));
+  std::string damaged = bytes_of(source / images);
+  damaged[damaged.size() / 2] ^= 0x10;
+  write(images, damaged);
+  expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("damaged gzip data")));
+  write(images, bytes_of(source / images));
+  write(labels, bytes_of(source / "t10k-labels-idx1-ubyte.gz"));
+  expect_refused(job.arguments(), AllOf(HasSubstr("has 60000 images"), HasSubstr("has 10000 labels")));
+}
+
+TEST_F(RefusalTest, ALabelOutsideOfTheClasses) {
+  if (const std::string why = data_missing(mlp()); !why.empty()) GTEST_SKIP() << why;
+  expect_refused(
+      mlp().with({"steps=20", "model.classes=7"}).arguments(),
+      AllOf(HasSubstr("node 'SparseSoftmaxCrossEntropyWithLogits'"), HasSubstr("is outside [0, 7)")));
+}
+
+TEST_F(RefusalTest, RowsOfTextWithTheirLine) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  Job job = wide_deep().with({"steps=2", "input.test_files=adult.data"});
+  const std::string text = bytes_of(job.data / "adult.data").substr(0, 40000);
+  const std::string whole = text.substr(0, text.rfind('\n') + 1);
+  job.data = directory();
+  const std::size_t third = whole.find('\n', whole.find('\n') + 1) + 1, fourth = whole.find('\n', third) + 1;
+  const std::string head = whole.substr(0, third), row = whole.substr(third, fourth - third),
+                    tail = whole.substr(fourth);
+  write("adult.data", head + row.substr(0, row.rfind(',')) + "\n" + tail);
+  expect_refused(job.arguments(), HasSubstr("adult.data' line 3: expected 15 fields, got 14"));
+  write("adult.data", head + "old" + row.substr(row.find(',')) + tail);
+  expect_refused(job.arguments(), HasSubstr("adult.data' line 3: column 1 (age): 'old' is not a number"));
+  const auto tolerant = run("tolerant", job.with({"input.max_bad_records=1"}).arguments());
+  EXPECT_EQ(tolerant->wait({}), 0) << tolerant->err();
+}
+
+TEST_F(RefusalTest, GraphFiles) {
+  expect_refused({"graph", "check", "/none.pb"}, HasSubstr("/none.pb"));
+  const std::string text = write("bad.pbtxt", "node {\n  nme: 'a'\n}\n");
+  expect_refused({"graph", "check", text}, HasSubstr(text + ":2:"));
+  const std::string binary = write("bad.pb", std::string("\x7f\x45LF\x01\x02\x03", 7));
+  expect_refused({"graph", "check", binary}, HasSubstr("neither a binary nor a text GraphDef"));
+  const std::string ops =
+      write("ops.pbtxt", "node { name: 'a' op: 'Foo' } node { name: 'b' op: 'Relu' input: 'zz' }");
+  expect_refused({"graph", "plan", ops}, AllOf(HasSubstr("[Foo] node 'a': the op is not supported"),
+                                               HasSubstr("input 'zz' does not exist")));
+}
+
+TEST_F(RefusalTest, Checkpoints) {
+  expect_refused({"ckpt", "ls", "/none"}, HasSubstr("'/none' is not a directory"));
+  expect_refused({"ckpt", "show", directory().string()}, HasSubstr("no MANIFEST"));
+}
+
+}  // namespace
+}  // namespace braid::integration
