@@ -40,18 +40,53 @@ std::optional<DType> dtype_from_name(std::string_view name);
 bool is_floating(DType dtype);
 bool is_integer(DType dtype);
 
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::Float32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::Float64; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::Int32; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::Int64; };
-template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::UInt8; };
-template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::Int8; };
-template <> struct DTypeOf<std::int16_t> { static constexpr DType value = DType::Int16; };
-template <> struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::UInt16; };
-template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::UInt32; };
-template <> struct DTypeOf<std::uint64_t> { static constexpr DType value = DType::UInt64; };
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::Bool; };
-template <class T> inline constexpr DType dtype_of = DTypeOf<T>::value;
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::Float32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::Float64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::Int32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::Int64;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::UInt8;
+};
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::Int8;
+};
+template <>
+struct DTypeOf<std::int16_t> {
+  static constexpr DType value = DType::Int16;
+};
+template <>
+struct DTypeOf<std::uint16_t> {
+  static constexpr DType value = DType::UInt16;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr DType value = DType::UInt32;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr DType value = DType::UInt64;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::Bool;
+};
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
 
 }  // namespace braid

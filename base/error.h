@@ -39,9 +39,9 @@ class Error : public std::exception {
   std::string message_;
 };
 
-#define BRAID_DEFINE_ERROR(Name)                                                  \
-  class Name : public Error {                                                     \
-   public:                                                                        \
+#define BRAID_DEFINE_ERROR(Name)                                                       \
+  class Name : public Error {                                                          \
+   public:                                                                             \
     explicit Name(std::string message) : Error(ErrorCode::Name, std::move(message)) {} \
   };
 BRAID_DEFINE_ERROR(InvalidArgument)
@@ -72,8 +72,8 @@ ErrorPtr capture_current_exception(std::string_view context = {});
 [[noreturn]] void throw_error(const ErrorRecord& record);
 [[noreturn]] void throw_error(ErrorCode code, std::string message);
 
-/// Process exit code for an error that ends a job: 2 for InvalidArgument and DataLoss (configuration or input),
-/// 138 for Unavailable, DeadlineExceeded and DeviceError (starting again may help), else 1.
+/// Process exit code for an error that ends a job: 2 for InvalidArgument and DataLoss (configuration or
+/// input), 138 for Unavailable, DeadlineExceeded and DeviceError (starting again may help), else 1.
 int exit_code_for(ErrorCode code);
 
 inline constexpr int kExitSuccess = 0;

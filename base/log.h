@@ -21,10 +21,10 @@ void set_log_role(std::string role);
 void log_line(LogLevel level, std::string_view message);
 bool log_enabled(LogLevel level);
 
-#define BRAID_DEFINE_LOG(name, level)                                     \
-  template <class... Args>                                                \
-  void name(fmt::format_string<Args...> format, Args&&... args) {         \
-    if (log_enabled(LogLevel::level))                                     \
+#define BRAID_DEFINE_LOG(name, level)                                              \
+  template <class... Args>                                                         \
+  void name(fmt::format_string<Args...> format, Args&&... args) {                  \
+    if (log_enabled(LogLevel::level))                                              \
       log_line(LogLevel::level, fmt::format(format, std::forward<Args>(args)...)); \
   }
 BRAID_DEFINE_LOG(log_debug, Debug)

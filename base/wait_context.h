@@ -1,5 +1,5 @@
-// The deadline and the stop request that every blocking call takes. A call that waits without one is a defect.
-// Thread rule: a WaitContext is a value; copies are independent and safe to hand to other threads.
+// The deadline and the stop request that every blocking call takes. A call that waits without one is a
+// defect. Thread rule: a WaitContext is a value; copies are independent and safe to hand to other threads.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,8 @@ struct WaitContext {
   Clock::time_point deadline;
   std::stop_token stop;
 
-  /// A context that ends `timeout` from now. A timeout too large for the clock means "far away", not overflow.
+  /// A context that ends `timeout` from now. A timeout too large for the clock means "far away", not
+  /// overflow.
   static WaitContext with_timeout(std::chrono::nanoseconds timeout, std::stop_token stop = {});
 
   /// The same stop token with the earlier of this deadline and `timeout` from now.
@@ -27,13 +28,14 @@ struct WaitContext {
   /// Time left, never negative.
   std::chrono::nanoseconds remaining() const;
 
-  /// Throws Cancelled("<what>: cancelled") when a stop was requested, DeadlineExceeded("<what>: deadline exceeded")
-  /// when the deadline has passed, else returns.
+  /// Throws Cancelled("<what>: cancelled") when a stop was requested, DeadlineExceeded("<what>: deadline
+  /// exceeded") when the deadline has passed, else returns.
   void check(std::string_view what) const;
 };
 
 /// Waits on `cv` until `predicate()` holds. `what` says what is waited for and is part of the error text.
-/// Throws: Cancelled, DeadlineExceeded (see WaitContext::check). The predicate is evaluated with the lock held.
+/// Throws: Cancelled, DeadlineExceeded (see WaitContext::check). The predicate is evaluated with the lock
+/// held.
 template <class Predicate>
 void wait_on(std::condition_variable_any& cv, std::unique_lock<std::mutex>& lock, const WaitContext& context,
              std::string_view what, Predicate predicate) {

@@ -30,7 +30,8 @@ struct CsvColumn {
   std::string name = {};
   ColumnKind kind = ColumnKind::Skip;
   std::int64_t buckets = 0;  // Categorical: rows of the table that it is hashed into
-  std::string positive = {};      // Label: 1 when the field begins with this, else 0; empty: the field is a number
+  std::string positive =
+      {};  // Label: 1 when the field begins with this, else 0; empty: the field is a number
   double shift = 0, scale = 1;  // Numeric: (x - shift) / scale
   bool log1p = false;           // Numeric: log(1 + max(x, 0)) first
   double missing = 0;           // Numeric: an empty or "?" field

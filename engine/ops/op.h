@@ -1,11 +1,12 @@
-// What an op is: its signature, its rules (shape, gradient, cost) and its kernels. One op (or one family that shares a formula), one stem:
-// engine/ops/softmax.cc holds all of it and ends in `void register_softmax(OpRegistry&)`, which ops.def lists.
-// docs/adding_an_op.md walks through an example.
+// What an op is: its signature, its rules (shape, gradient, cost) and its kernels. One op (or one family that
+// shares a formula), one stem: engine/ops/softmax.cc holds all of it and ends in `void
+// register_softmax(OpRegistry&)`, which ops.def lists. docs/adding_an_op.md walks through an example.
 //
-// Kernels have two phases. `prepare` runs once, when a program is bound: shapes are static there, so it chooses algorithms, makes library
-// primitives and says how much scratch it needs. The prepared `run` only computes (host) or enqueues (device): it does not allocate,
-// synchronise, read globals or look anything up, and it may be called from any one thread at a time.
-// Everything that changes from step to step comes from StepParams.
+// Kernels have two phases. `prepare` runs once, when a program is bound: shapes are static there, so it
+// chooses algorithms, makes library primitives and says how much scratch it needs. The prepared `run` only
+// computes (host) or enqueues (device): it does not allocate, synchronise, read globals or look anything up,
+// and it may be called from any one thread at a time. Everything that changes from step to step comes from
+// StepParams.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +30,14 @@ namespace braid {
 
 /// The block that a program's kernels read for one step.
 struct StepParams {
-  std::uint64_t step = 0;       // counts from 0
+  std::uint64_t step = 0;  // counts from 0
   float learning_rate = 0.0F;
-  float grad_scale = 1.0F;      // multiplies gradients before an update, e.g. 1 / loss scale
-  std::uint64_t seed = 0;       // the job's seed; a random op's key is make_rng_key(seed, node name, step)
+  float grad_scale = 1.0F;  // multiplies gradients before an update, e.g. 1 / loss scale
+  std::uint64_t seed = 0;   // the job's seed; a random op's key is make_rng_key(seed, node name, step)
 };
 
-// ---------------------------------------------------------------------------------------------------- shape rules
+// ---------------------------------------------------------------------------------------------------- shape
+// rules
 
 /// What a shape rule sees and fills. Dimensions may be unknown (-1), ranks too.
 class InferContext {
@@ -47,9 +49,13 @@ class InferContext {
   int inputs() const { return static_cast<int>(inputs_.size()); }
   DType dtype(int input) const { return inputs_[static_cast<std::size_t>(input)].dtype; }
   const Shape& shape(int input) const { return inputs_[static_cast<std::size_t>(input)].shape; }
-  /// The input's value where it is known at compile time (constants and what folds from static shapes), else null.
+  /// The input's value where it is known at compile time (constants and what folds from static shapes), else
+  /// null.
   const Tensor* value(int input) const { return values_[static_cast<std::size_t>(input)]; }
-  template <class T> T attr(std::string_view name, T fallback) const { return node_.attrs.get<T>(name, std::move(fallback)); }
+  template <class T>
+  T attr(std::string_view name, T fallback) const {
+    return node_.attrs.get<T>(name, std::move(fallback));
+  }
 
   void output(DType dtype, Shape shape) { outputs_.push_back({dtype, std::move(shape)}); }
   std::vector<OutputInfo> take_outputs() { return std::move(outputs_); }
@@ -67,9 +73,11 @@ class InferContext {
   std::vector<OutputInfo> outputs_;
 };
 
-// -------------------------------------------------------------------------------------------------------- kernels
+// --------------------------------------------------------------------------------------------------------
+// kernels
 
-/// What a prepared kernel gets for one run. Pointers are to memory of the shapes that prepare saw; handles point at the variable.
+/// What a prepared kernel gets for one run. Pointers are to memory of the shapes that prepare saw; handles
+/// point at the variable.
 struct KernelArgs {
   void* const* inputs;
   void* const* outputs;
@@ -78,10 +86,19 @@ struct KernelArgs {
   const WaitContext* wait;  // of the step
   StreamRef stream;
 
-  template <class T> const T* in(int i) const { return static_cast<const T*>(inputs[i]); }
-  template <class T> T* out(int i) const { return static_cast<T*>(outputs[i]); }
+  template <class T>
+  const T* in(int i) const {
+    return static_cast<const T*>(inputs[i]);
+  }
+  template <class T>
+  T* out(int i) const {
+    return static_cast<T*>(outputs[i]);
+  }
   /// A variable that the op writes.
-  template <class T> T* var(int i) const { return static_cast<T*>(inputs[i]); }
+  template <class T>
+  T* var(int i) const {
+    return static_cast<T*>(inputs[i]);
+  }
 };
 
 /// Fires the node's event; called exactly once, from any thread. A null error means success.
@@ -89,43 +106,56 @@ using Completion = std::function<void(ErrorPtr)>;
 
 struct PreparedKernel {
   std::size_t scratch_bytes = 0;
-  /// Exactly one of the two is set. `run_async` returns at once; the node is done when the completion fires, and its inputs,
-  /// outputs and scratch stay valid until then. What KernelArgs points at is valid during the call only; copy what is needed.
+  /// Exactly one of the two is set. `run_async` returns at once; the node is done when the completion fires,
+  /// and its inputs, outputs and scratch stay valid until then. What KernelArgs points at is valid during the
+  /// call only; copy what is needed.
   std::function<void(const KernelArgs&)> run;
   std::function<void(const KernelArgs&, Completion)> run_async;
 };
 
-/// Services of the process that kernels of other folders need (a parameter-server client, a communicator), by type.
-/// REQUIRES: filled before programs are bound.
+/// Services of the process that kernels of other folders need (a parameter-server client, a communicator), by
+/// type. REQUIRES: filled before programs are bound.
 class Services {
  public:
-  template <class T> void provide(std::shared_ptr<T> service) { items_[key<T>()] = std::move(service); }
-  template <class T> T* find() const {
+  template <class T>
+  void provide(std::shared_ptr<T> service) {
+    items_[key<T>()] = std::move(service);
+  }
+  template <class T>
+  T* find() const {
     auto it = items_.find(key<T>());
     return it == items_.end() ? nullptr : static_cast<T*>(it->second.get());
   }
 
  private:
-  template <class T> static const void* key() { static const char tag = 0; return &tag; }
+  template <class T>
+  static const void* key() {
+    static const char tag = 0;
+    return &tag;
+  }
   std::map<const void*, std::shared_ptr<void>> items_;
 };
 
 struct PrepareContext {
   const Node& node;
-  std::span<const OutputInfo> inputs;        // static shapes; a handle has the variable's dtype and shape here
+  std::span<const OutputInfo> inputs;  // static shapes; a handle has the variable's dtype and shape here
   std::span<const OutputInfo> outputs;
-  std::span<const Tensor* const> values;     // inputs known at compile time, else null
-  ThreadPool& pool;                          // the intra-op pool
+  std::span<const Tensor* const> values;  // inputs known at compile time, else null
+  ThreadPool& pool;                       // the intra-op pool
   const Services& services;
   bool deterministic = true;
 
-  template <class T> T attr(std::string_view name, T fallback) const { return node.attrs.get<T>(name, std::move(fallback)); }
+  template <class T>
+  T attr(std::string_view name, T fallback) const {
+    return node.attrs.get<T>(name, std::move(fallback));
+  }
   [[noreturn]] void fail(const std::string& message) const;
 };
 
 using PrepareFn = std::function<PreparedKernel(const PrepareContext&)>;
 
-// -------------------------------------------------------------------------------------------------------- gradient
+// --------------------------------------------------------------------------------------------------------
+// gradient
 
 /// The rows of a sparse gradient: gradient[indices[k], ...] += values[k, ...]; indices may repeat.
 struct IndexedSlices {
@@ -133,8 +163,8 @@ struct IndexedSlices {
   ValueRef values;   // [n, row...]
 };
 
-/// What a gradient rule sees. Nodes that it makes are named "gradients/<forward name>/<Op>", take the forward node's stream and are
-/// differentiable themselves only as far as their ops are.
+/// What a gradient rule sees. Nodes that it makes are named "gradients/<forward name>/<Op>", take the forward
+/// node's stream and are differentiable themselves only as far as their ops are.
 class GradContext {
  public:
   virtual ~GradContext() = default;
@@ -153,14 +183,18 @@ class GradContext {
   virtual ValueRef op(std::string_view op, std::vector<ValueRef> inputs, AttrMap attrs = {}) = 0;
   virtual ValueRef constant(Tensor value) = 0;
 
-  /// `gradient` summed down to the shape of `like` (undoes broadcasting); no node when the static shapes are equal.
-  ValueRef reduce_to(ValueRef gradient, ValueRef like) { return op("braid.ReduceToShapeOf", {gradient, like}); }
+  /// `gradient` summed down to the shape of `like` (undoes broadcasting); no node when the static shapes are
+  /// equal.
+  ValueRef reduce_to(ValueRef gradient, ValueRef like) {
+    return op("braid.ReduceToShapeOf", {gradient, like});
+  }
   ValueRef reshape_like(ValueRef value, ValueRef like) { return op("braid.ReshapeLike", {value, like}); }
 };
 
 using GradFn = std::function<void(GradContext&)>;
 
-// ------------------------------------------------------------------------------------------------------------- op
+// -------------------------------------------------------------------------------------------------------------
+// op
 
 struct Cost {
   double flops = 0;
@@ -169,7 +203,8 @@ struct Cost {
 
 enum class Access { None, Read, Write, ReadWrite };
 
-/// On which kind of stream nodes of an op are issued. Compute nodes are spread over the compute streams by the policy.
+/// On which kind of stream nodes of an op are issued. Compute nodes are spread over the compute streams by
+/// the policy.
 enum class Lane { Compute, Pull, Push, Comm, HostToDevice, DeviceToHost };
 std::string_view lane_name(Lane lane);
 
@@ -179,12 +214,14 @@ struct OpDef {
   int max_inputs = 0;  // -1: any number
 
   std::function<void(InferContext&)> infer = {};
-  GradFn gradient = {};                  // null: not differentiable,
-  std::string no_gradient_reason = {};   //   and this says why (empty only where `gradient` is set)
-  std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost = {};  // null: no flops, all inputs and outputs once
+  GradFn gradient = {};                 // null: not differentiable,
+  std::string no_gradient_reason = {};  //   and this says why (empty only where `gradient` is set)
+  std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost =
+      {};  // null: no flops, all inputs and outputs once
   PrepareFn cpu = {};
 
-  /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel and runs nowhere.
+  /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel
+  /// and runs nowhere.
   std::vector<std::pair<int, int>> views = {};
   /// Input that output 0 equals wherever their types and shapes are equal: such nodes are left out. -1: none.
   int same_shape_identity = -1;
@@ -197,8 +234,8 @@ struct OpDef {
   std::vector<int> shape_values = {};
   /// Inputs of which only the shape is used: no data dependence remains after shape inference.
   std::vector<int> shape_only = {};
-  bool stateful = false;      // two runs may differ: never folded or merged (random ops)
-  bool side_effect = false;   // kept when it is a target even though nobody reads it (assignments, pushes)
+  bool stateful = false;     // two runs may differ: never folded or merged (random ops)
+  bool side_effect = false;  // kept when it is a target even though nobody reads it (assignments, pushes)
   Lane lane = Lane::Compute;
 };
 
@@ -217,7 +254,8 @@ class OpRegistry {
   const OpDef& require(std::string_view name) const;
   std::vector<const OpDef*> all() const;  // by name
 
-  /// The process's registry with all ops of the engine; other folders add theirs at start-up, before graphs are made.
+  /// The process's registry with all ops of the engine; other folders add theirs at start-up, before graphs
+  /// are made.
   static OpRegistry& global();
 
  private:
