@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerTime{300};  // for those who are in the operation to say for whom they wait
 constexpr milliseconds kLastWords{200};   // between the end of a data socket and that of its control socket
+constexpr int kLooks = 30;                // at the sockets, before it sleeps until they are ready
 constexpr std::size_t kMaxMove =
     256 << 10;  // per call: what was received is reduced while it is in the cache
 
@@ -177,7 +179,14 @@ void Mesh::wait_for_events(const WaitContext& wait) {
   }
   auto left = std::chrono::ceil<milliseconds>(wait.remaining());
   auto timeout = static_cast<int>(std::min<milliseconds>(left, std::chrono::hours(1)).count());
-  if (poll(entries.data(), entries.size(), timeout) <= 0) return;
+  // Peers that run answer sooner than a sleeping thread wakes up.
+  int ready = 0;
+  for (int look = 0; look < kLooks && ready == 0; ++look) {
+    ready = poll(entries.data(), entries.size(), 0);
+    if (ready == 0) sched_yield();
+  }
+  if (ready == 0) ready = poll(entries.data(), entries.size(), timeout);
+  if (ready <= 0) return;
   if (entries[0].revents) clear_event(wake_.get());
   auto first_motion = static_cast<std::size_t>(size()) + 1;
   for (std::size_t i = 0; i < waiting.size(); ++i)

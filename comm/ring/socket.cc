@@ -27,6 +27,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kStopPoll{20};  // a stop request is noticed within this time
 
+// Unix sockets do not grow their buffers by themselves, as TCP's do.
+constexpr int kLocalBufferBytes = 1 << 20;
+
 std::string errno_text(int code) { return std::system_category().message(code); }
 
 struct AddressList {
@@ -51,7 +54,18 @@ int milliseconds_left(const WaitContext& wait) {
   return static_cast<int>(std::min<std::chrono::milliseconds>(left, kStopPoll).count());
 }
 
-void set_tcp_options(int fd) {
+bool is_local(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+/// Refused options cost speed, not correctness, so failures are not errors.
+void set_options(int fd, bool local) {
+  if (local) {
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes, sizeof(kLocalBufferBytes));
+    return;
+  }
   int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
@@ -138,7 +152,7 @@ std::optional<Fd> accept_one(std::span<const int> listeners, const WaitContext& 
       if (!entry.revents) continue;
       Fd fd(accept4(entry.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (fd.get() < 0) continue;  // whoever it was is gone again
-      set_tcp_options(fd.get());
+      set_options(fd.get(), is_local(entry.fd));
       return fd;
     }
   }
@@ -158,6 +172,7 @@ std::optional<Fd> connect_local(const std::string& name) {
   auto [address, size] = abstract_address(name);
   if (fd.get() < 0 || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
     return std::nullopt;
+  set_options(fd.get(), true);
   return fd;
 }
 
@@ -184,7 +199,7 @@ std::optional<Fd> connect_once(const std::string& address, const WaitContext& wa
       getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0) {
-      set_tcp_options(fd.get());
+      set_options(fd.get(), false);
       return fd;
     }
     reason = errno_text(error);
