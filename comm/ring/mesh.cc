@@ -225,6 +225,9 @@ void Mesh::take_notice(int index, const Notice& notice) {
     if (!expiring_) expire();
     return;
   }
+  // A rank that came too late for the others hears who gave it up, and not its own name as somebody else's.
+  if (notice.rank == rank_)
+    fail(notice.code, index, fmt::format("{} gave up: {}", peer.sockets.name, notice.text));
   fail(notice.code, notice.rank, notice.text);
 }
 

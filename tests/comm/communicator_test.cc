@@ -182,6 +182,21 @@ TEST(LocalCommunicatorTest, ReceiverAndSenderMustAgree) {
               HasSubstr("rank 0 sends 2 float32 and rank 1 receives 4 float32"));
 }
 
+TEST(RingCommunicatorTest, ARankThatComesTooLateHearsWhoGaveItUp) {
+  run_group({Kind::Ring, 2}, [](Communicator& comm) {
+    if (comm.rank() == 1) {
+      EXPECT_THAT(
+          conformance::text_of<DeadlineExceeded>([&] { comm.barrier(WaitContext::with_timeout(50ms)); }),
+          HasSubstr("rank 0 (127.0.0.1:"));
+      return;
+    }
+    std::this_thread::sleep_for(1s);
+    auto text = conformance::text_of<DeadlineExceeded>([&] { comm.barrier(soon()); });
+    EXPECT_THAT(text,
+                testing::ContainsRegex("rank 0: barrier #1: rank 1 .* gave up: rank 0 .* did not take part"));
+  });
+}
+
 TEST(RingCommunicatorTest, RanksThatNeverComeAreNamedWhenConnecting) {
   auto rendezvous = make_in_process_rendezvous(std::make_shared<RendezvousStore>(), {"job", 1});
   RingOptions options;
