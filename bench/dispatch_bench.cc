@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/error.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
@@ -123,6 +124,9 @@ void nodes_on_one_stream(int rounds) {
     if (instance.in_flight() == 2) stream_ns.push_back(instance.finish(in_time()).seconds * 1e9 / kNodes);
   }
   instance.finish(in_time());
+  const std::uint64_t launches = runtime.stream_stats().front().launches;
+  if (launches != 2U * static_cast<unsigned>(rounds) * kNodes)
+    throw Internal(fmt::format("{} kernels ran instead of {}", launches, 2 * rounds * kNodes));
   print("node, inline", inline_ns, kNodes);
   print("node, stream", stream_ns, kNodes);
 }
