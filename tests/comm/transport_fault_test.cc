@@ -87,7 +87,7 @@ std::vector<std::byte> frame(FrameKind kind, std::uint64_t id, std::uint64_t pay
                              std::vector<std::byte> meta = {}, std::uint16_t type = kEcho) {
   auto header = encode_frame_header({kind, type, id, payload_bytes, 0, 0}, meta);
   std::vector<std::byte> bytes(header.begin(), header.end());
-  bytes.insert(bytes.end(), meta.begin(), meta.end());
+  for (const std::byte b : meta) bytes.push_back(b);
   return bytes;
 }
 
@@ -189,7 +189,7 @@ TEST(TransportFaultTest, BytesThatArriveOneByOneMakeTheSameFrames) {
   auto raw = RawSocket::connect_to(echo.server->address());
   auto bytes = frame(FrameKind::Request, 1, 3, to_bytes("meta"));
   auto payload = to_bytes("abc");
-  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  for (const std::byte b : payload) bytes.push_back(b);
   for (auto byte : bytes) {
     raw.send({&byte, 1});
     std::this_thread::sleep_for(200us);
