@@ -115,10 +115,10 @@ TEST_P(RendezvousTest, BarriersHoldAllRanksAndMayBeUsedAgain) {
 }
 
 TEST_P(RendezvousTest, ABarrierNamesTheMissingRanks) {
-  std::stop_source enough;
+  const auto enough = std::make_unique<std::stop_source>();
   std::jthread other([&] {
     error_of<Cancelled>(
-        [&] { make()->barrier("start", 3, 6, WaitContext::with_timeout(20s, enough.get_token())); });
+        [&] { make()->barrier("start", 3, 6, WaitContext::with_timeout(20s, enough->get_token())); });
   });
   ASSERT_TRUE(eventually([&] { return store()->waits() == 1; }));
   auto rendezvous = make();
@@ -129,7 +129,7 @@ TEST_P(RendezvousTest, ABarrierNamesTheMissingRanks) {
               HasSubstr("rank 1 says that there are 5 ranks, others say 6"));
   EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->barrier("other", 5, 5, within(10s)); }),
               HasSubstr("rank 5 of 5"));
-  enough.request_stop();
+  enough->request_stop();
 }
 
 TEST_P(RendezvousTest, MembersCarryTheirAddressesAndAge) {
