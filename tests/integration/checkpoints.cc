@@ -49,9 +49,9 @@ std::vector<std::uint64_t> checkpointed_steps(const Path& root) {
   return steps;
 }
 
-Files files_of_newest(const Path& root) {
+Files files_in(const Path& directory) {
   Files files;
-  for (const auto& entry : std::filesystem::directory_iterator(newest(root).directory)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     std::ifstream in(entry.path(), std::ios::binary);
     std::stringstream bytes;
     bytes << in.rdbuf();
@@ -59,6 +59,8 @@ Files files_of_newest(const Path& root) {
   }
   return files;
 }
+
+Files files_of_newest(const Path& root) { return files_in(newest(root).directory); }
 
 Values values_of_newest(const Path& root) {
   const CheckpointInfo info = newest(root);

@@ -9,8 +9,10 @@
 
 namespace braid::integration {
 
-/// Every file of a checkpoint, by name, byte for byte.
+/// Every file of a directory, by name, byte for byte.
 using Files = std::map<std::string, std::string>;
+Files files_in(const Path& directory);
+
 /// Floats by the name of their variable or slot; a row of a servers' sparse table as "table[key]".
 using Values = std::map<std::string, std::vector<float>>;
 

@@ -2,7 +2,9 @@
 // servers, all-reduce.
 #include <gmock/gmock.h>
 
-#include "tests/integration/run.h"
+#include <fstream>
+
+#include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
 namespace {
@@ -89,6 +91,55 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return std::string(std::get<What>(info.param).name) + "_" + std::get<How>(info.param).name;
     });
+
+/// The first `rows` lines of `from`, after `skipped` others, as a file `to`.
+void copy_lines(const Path& from, const Path& to, int skipped, int rows) {
+  std::ifstream in(from);
+  std::ofstream out(to);
+  std::string line;
+  for (int i = 0; i < skipped + rows && std::getline(in, line); ++i)
+    if (i >= skipped) out << line << "\n";
+}
+
+/// One step of gradient descent is linear in the gradient, so what servers hold after it lies half-way
+/// between what each worker would have learned alone from its half of the batch.
+class ServersTest : public IntegrationTest {
+ protected:
+  /// Values after one step on rows [begin, begin + rows) of the data.
+  Values learned(const std::string& name, int begin, int rows, Cluster::Shape shape) {
+    const Path data = directory() / (name + "-data"), root = directory() / (name + "-checkpoints");
+    std::filesystem::create_directories(data);
+    copy_lines(wide_deep().data / "adult.data", data / "adult.data", begin, rows);
+    Job job =
+        wide_deep()
+            .with(checkpoints_in(root, 1))
+            .with({"steps=1", "input.no_shuffle=true", "input.global_batch_size=" + std::to_string(rows),
+                   "optimizer.kind=SGD", "optimizer.learning_rate=0.5",
+                   shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=LOCAL"});
+    job.data = data;
+    Cluster cluster(directory() / name, job, shape);
+    cluster.expect_success();
+    return values_of_newest(root);
+  }
+};
+
+TEST_F(ServersTest, HoldTheMeanOfWhatTheWorkersLearnAndNoSingleWorkersValues) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  const Values first = learned("first", 0, 32, {}), second = learned("second", 32, 32, {});
+  const Values servers = learned("servers", 0, 64, {2, 2});
+  int compared = 0;
+  for (const auto& [name, values] : servers) {
+    if (!first.contains(name)) continue;  // a row of a sparse table
+    ++compared;
+    const std::vector<float>&a = first.at(name), &b = second.at(name);
+    ASSERT_EQ(values.size(), a.size()) << name;
+    EXPECT_NE(values, a) << name;
+    EXPECT_NE(values, b) << name;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], (a[i] + b[i]) / 2, 1e-6) << name << "[" << i << "]";
+  }
+  EXPECT_EQ(compared, 7) << "matrices and biases of three dense layers, and the wide part's weights";
+}
 
 }  // namespace
 }  // namespace braid::integration

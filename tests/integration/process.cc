@@ -122,16 +122,14 @@ bool Process::says(std::string_view text, milliseconds limit) {
   }
 }
 
-pid_t child_with(pid_t parent, const std::string& variable) {
+pid_t child_with(pid_t parent, const std::string& text) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     if (text_of(entry.path() / "status").find("\nPPid:\t" + std::to_string(parent) + "\n") ==
         std::string::npos)
       continue;
-    const std::string zero(1, '\0');
-    if ((zero + text_of(entry.path() / "environ")).find(zero + variable + zero) != std::string::npos)
-      return std::stoi(name);
+    if (text_of(entry.path() / "environ").find(text) != std::string::npos) return std::stoi(name);
   }
   return 0;
 }

@@ -45,7 +45,7 @@ class Process {
   std::optional<int> code_;
 };
 
-/// The child of `parent` whose environment has `variable` ("NAME=value"); 0 when there is none.
-pid_t child_with(pid_t parent, const std::string& variable);
+/// The child of `parent` whose environment contains `text`; 0 when there is none.
+pid_t child_with(pid_t parent, const std::string& text);
 
 }  // namespace braid::integration

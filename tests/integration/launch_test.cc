@@ -1,0 +1,75 @@
+// `braid launch`: a whole cluster from one command, and its end by signal or failure.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+
+class LaunchTest : public IntegrationTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  }
+  std::unique_ptr<Process> launch(int workers, int servers, const Job& job) const {
+    std::vector<std::string> arguments{
+        "launch", "--workers", std::to_string(workers), "--ps", std::to_string(servers), "--"};
+    for (const std::string& word : job.arguments()) arguments.push_back(word);
+    return std::make_unique<Process>(braid(arguments), Variables{}, directory() / "launch");
+  }
+};
+using LaunchFaultTest = LaunchTest;
+
+TEST_F(LaunchTest, AJobWithServersRunsToItsEnd) {
+  const auto launcher =
+      launch(2, 1, wide_deep().with({"steps=30", "strategy.kind=PS", "evaluation.disabled=false"}));
+  EXPECT_EQ(launcher->exit_code(), 0) << launcher->err();
+  const Result result = result_of(*launcher);
+  EXPECT_EQ(result.steps, 30U);
+  EXPECT_GT(result.quality.value_or(0), 0.5) << "AUC";
+  EXPECT_EQ(launcher->out().find("result: "), launcher->out().rfind("result: ")) << "the leader's alone";
+  EXPECT_THAT(launcher->err(), AllOf(HasSubstr("[worker 1] result: "), HasSubstr("[ps 0] ")));
+}
+
+TEST_F(LaunchTest, SigtermStopsEverybodyAfterACheckpoint) {
+  for (const char* strategy : {"PS", "ALLREDUCE"}) {
+    const Path root = directory() / strategy;
+    const int servers = strategy == std::string("PS") ? 1 : 0;
+    const Job job = wide_deep().with({"steps=1000000", std::string("strategy.kind=") + strategy});
+    const auto launcher = launch(2, servers, job.with(checkpoints_in(root, 50)));
+    ASSERT_TRUE(launcher->says("checkpoint of step 50:")) << launcher->err();
+    launcher->signal(SIGTERM);
+    EXPECT_EQ(launcher->exit_code(20s), 143) << launcher->err();
+    const Result result = result_of(*launcher);
+    EXPECT_EQ(result.exit, 143);
+    EXPECT_THAT(checkpointed_steps(root), Contains(result.last_step)) << strategy;
+  }
+}
+
+TEST_F(LaunchFaultTest, AKilledWorkerEndsTheJobWithThePeersCode) {
+  const Job job = wide_deep().with({"steps=1000000", "strategy.kind=PS", "strategy.deadline_seconds=2"});
+  const auto launcher = launch(2, 1, job.with(checkpoints_in(directory() / "checkpoints", 50)));
+  ASSERT_TRUE(launcher->says("checkpoint of step 50:")) << launcher->err();
+  const pid_t worker = child_with(launcher->pid(), R"("type":"worker","index":1)");
+  ASSERT_GT(worker, 0);
+  ::kill(worker, SIGKILL);
+  EXPECT_EQ(launcher->exit_code(20s), 138);
+  EXPECT_THAT(launcher->err(), AllOf(HasSubstr("worker 1"), HasSubstr("lost")));
+}
+
+TEST_F(LaunchTest, ATaskWithBadInputEndsTheJobWithItsCode) {
+  const auto launcher = launch(2, 1, wide_deep().with({"strategy.kind=PS", "input.global_batch_size=63"}));
+  EXPECT_EQ(launcher->exit_code(20s), 2);
+  EXPECT_THAT(launcher->err(),
+              AllOf(HasSubstr("[worker 0]"), HasSubstr("not a positive multiple of the 2 workers")));
+}
+
+}  // namespace
+}  // namespace braid::integration

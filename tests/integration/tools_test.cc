@@ -1,0 +1,83 @@
+// The subcommands that look at graphs and checkpoints, on real files.
+#include <gmock/gmock.h>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class ToolsTest : public IntegrationTest {
+ protected:
+  std::string expect_good(std::vector<std::string> arguments) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
+    return process->out();
+  }
+};
+
+TEST_F(ToolsTest, RealGraphsAreCheckedShownAndPlanned) {
+  const Path cases = Path(BRAID_SOURCE_DIR) / "../shared/data/tf_graphs/cases";
+  if (!std::filesystem::exists(cases)) GTEST_SKIP() << "there is no " << cases;
+  for (const char* name : {"mlp_00", "mnist_00", "ae_00"}) {
+    const std::string binary = (cases / name / "frozen_model.pb").string();
+    EXPECT_THAT(expect_good({"graph", "check", binary}), HasSubstr("all of them can be loaded"));
+    EXPECT_THAT(expect_good({"graph", "show", binary}), HasSubstr("MatMul"));
+    for (const char* policy : {"NONE", "USER", "COST", "FULL", "EMBEDDING"})
+      EXPECT_THAT(expect_good({"graph", "plan", "--streams", "2", "--policy", policy,
+                               (cases / name / "frozen_graph.pbtxt").string()}),
+                  AllOf(HasSubstr(std::string("policy ") + policy), HasSubstr("compute1"),
+                        HasSubstr("memory: arena")));
+  }
+}
+
+TEST_F(ToolsTest, GraphCheckNamesEveryOpThatIsNotSupported) {
+  const Path file =
+      Path(BRAID_SOURCE_DIR) / "../shared/data/tf_training_graphs/dl4j_train_iris/train_iris.pbtxt";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no " << file;
+  const auto process = run("check", {"graph", "check", file.string()});
+  EXPECT_EQ(process->wait({}), 2);
+  EXPECT_THAT(process->out(), AllOf(HasSubstr("of 480 nodes cannot be loaded"), HasSubstr("SaveV2")));
+}
+
+TEST_F(ToolsTest, CheckpointsAreListedAndShown) {
+  const Path root = directory() / "checkpoints";
+  Cluster cluster(directory() / "job", linear_regression().with({"steps=30"}).with(checkpoints_in(root, 10)),
+                  {});
+  cluster.expect_success();
+  const std::string listed = expect_good({"ckpt", "ls", root.string()});
+  EXPECT_THAT(listed, AllOf(ContainsRegex("step +20 +1 shards"), ContainsRegex("step +30 +1 shards")));
+  EXPECT_EQ(listed.find("step         10"), std::string::npos) << "two are kept";
+  EXPECT_THAT(
+      expect_good({"ckpt", "show", (root / "step-000000000030").string()}),
+      AllOf(HasSubstr("job linear_regression  step 30"), HasSubstr("worker-0.shard"), HasSubstr("float32")));
+}
+
+TEST_F(ToolsTest, GeneratedClicksAreTheSameForTheSameSeed) {
+  const auto made = [&](const std::string& name, const std::string& seed) {
+    const Path out = directory() / name;
+    EXPECT_THAT(expect_good({"data", "criteo", "--rows", "300", "--seed", seed, "--out", out.string()}),
+                HasSubstr("AUC of the true probabilities"));
+    return files_in(out);
+  };
+  const Files first = made("a", "1");
+  EXPECT_EQ(first.size(), 2U);
+  EXPECT_TRUE(made("b", "1") == first);
+  EXPECT_FALSE(made("c", "2") == first);
+}
+
+TEST_F(ToolsTest, PrintedJobsCanBeRunAgain) {
+  std::vector<std::string> arguments = linear_regression().with({"steps=7"}).arguments();
+  arguments.emplace_back("--print-job");
+  const auto printed = run("printed", arguments);
+  EXPECT_EQ(printed->wait({}), 0);
+  const auto again = run("again", {"train", "--job", (directory() / "printed.out").string()});
+  EXPECT_EQ(result_of(*again).steps, 7U);
+}
+
+}  // namespace
+}  // namespace braid::integration
