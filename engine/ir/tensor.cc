@@ -10,6 +10,7 @@ namespace braid {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kAddressSpaceBytes = std::size_t{1} << 47;  // what a process can map at all
 
 std::size_t string_header_bytes(std::int64_t count) {
   return (static_cast<std::size_t>(count) + 1) * sizeof(std::int64_t);
@@ -38,8 +39,7 @@ std::vector<std::int64_t> to_int64s(const Tensor& tensor) {
 std::shared_ptr<std::byte[]> allocate_aligned(std::size_t bytes) {
   // At least one block, so that every tensor has an address.
   const std::size_t blocks = bytes / kAlignment + 1;
-  void* memory =
-      blocks > SIZE_MAX / kAlignment ? nullptr : std::aligned_alloc(kAlignment, blocks * kAlignment);
+  void* memory = bytes > kAddressSpaceBytes ? nullptr : std::aligned_alloc(kAlignment, blocks * kAlignment);
   if (!memory) throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
   return {static_cast<std::byte*>(memory), [](std::byte* block) { std::free(block); }};
 }
