@@ -1,7 +1,7 @@
 #include "ps/table/key_index.h"
 
 #include <algorithm>
-#include <new>
+#include <utility>
 
 #include "ps/table_set.h"
 
@@ -19,8 +19,8 @@ KeyIndex::KeyIndex() : current_(make_table(kFirstCapacity)) {}
 
 KeyIndex::Table KeyIndex::make_table(std::size_t capacity) {
   Table table;
-  table.slots.reset(static_cast<Slot*>(std::calloc(capacity, sizeof(Slot))));
-  if (!table.slots) throw std::bad_alloc();
+  table.block = ZeroedBlock(capacity * sizeof(Slot));
+  table.slots = reinterpret_cast<Slot*>(table.block.data());
   table.mask = capacity - 1;
   return table;
 }
@@ -33,7 +33,7 @@ std::uint32_t KeyIndex::look_up(const Table& table, std::int64_t key, std::uint6
   }
 }
 
-void KeyIndex::place(Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one) {
+void KeyIndex::place(const Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one) {
   std::size_t at = hash & table.mask;
   while (table.slots[at].row_plus_one != 0) at = (at + 1) & table.mask;
   table.slots[at] = {key, row_plus_one, 0};

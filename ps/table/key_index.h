@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
+
+#include "ps/table/zeroed_block.h"
 
 namespace braid::ps {
 
@@ -35,18 +35,15 @@ class KeyIndex {
     std::uint32_t row_plus_one;  // 0: empty
     std::uint32_t unused;
   };
-  struct Free {
-    void operator()(Slot* p) const { std::free(p); }
-  };
   struct Table {
-    std::unique_ptr<Slot[], Free>
-        slots;  // zeroed by calloc, so a large one costs nothing until it is touched
+    ZeroedBlock block;
+    Slot* slots = nullptr;
     std::size_t mask = 0;
   };
 
   static Table make_table(std::size_t capacity);
   static std::uint32_t look_up(const Table& table, std::int64_t key, std::uint64_t hash);
-  static void place(Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one);
+  static void place(const Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one);
   void migrate(std::size_t slots);
 
   Table current_;

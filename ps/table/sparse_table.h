@@ -1,19 +1,18 @@
 // One engine thread's part of a sparse table: rows by int64 key, made when first asked for, from key and
-// seed. A row is dim values, then the slots, dim each; beside it key and step of last use. Rows live in slabs
-// that never move, so growth copies none.
+// seed. A row is dim values, then the slots, dim each.
 //
 // Calls take the keys of a whole request and the positions of those that this part holds.
 // Thread rule: one thread, the owner.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/optim.h"
 #include "ps/table/float_run.h"
 #include "ps/table/key_index.h"
+#include "ps/table/row_store.h"
 #include "ps/table_set.h"
 
 namespace braid::ps {
@@ -60,36 +59,31 @@ class SparseTable {
   void restore_row(const SparseRows& source, std::size_t i);
 
  private:
-  struct Meta {
-    std::int64_t key;
-    std::uint64_t last_use;
-    std::uint64_t mark;         // the apply that `sum_row` belongs to
-    std::uint32_t sum_row = 0;  // this row's gradient in sums_
-  };
-  struct Slab {
-    AlignedFloats floats;
-    std::unique_ptr<Meta[]> meta;
+  struct Touched {
+    std::uint32_t row;
+    const float* gradient;  // the caller's row, or a sum in sums_
+    bool summed;
   };
 
-  float* row(std::uint32_t row) const {
-    return slabs_[row >> slab_bits_].floats.data() + (row & slab_mask_) * stride_;
-  }
-  Meta& meta(std::uint32_t row) const { return slabs_[row >> slab_bits_].meta[row & slab_mask_]; }
   void initial_values(std::int64_t key, float* out) const;
   std::uint32_t find_or_make(std::int64_t key, std::uint64_t hash, bool* made);
+  /// Rows of keys[positions] into found_. Result: rows made.
+  std::int64_t find_rows(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                         bool insert);
+  void collect(const SparseGradient& gradient, std::size_t most_sums);
 
   SparseTableSpec spec_;
   std::int64_t dim_;
   std::vector<float> slot_initial_;
-  std::size_t stride_;  // floats of a row, a multiple of 4
-  unsigned slab_bits_;
-  std::uint32_t slab_mask_;
   KeyIndex index_;
-  std::vector<Slab> slabs_;
+  RowStore store_;
 
-  std::uint64_t mark_ = 0;
-  std::vector<std::uint32_t> found_;  // rows of the positions of a pull; rows that an apply touches
-  std::vector<float> sums_;           // [touched, dim]
+  // Of the call under way:
+  std::vector<std::uint32_t> found_;  // by place in `positions`
+  std::vector<Touched> touched_;
+  std::uint32_t update_ = 0;
+  AlignedFloats sums_;  // [sums_used_, dim]: of the keys that occur more than once
+  std::size_t sums_used_ = 0;
 };
 
 }  // namespace braid::ps

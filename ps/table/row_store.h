@@ -1,0 +1,56 @@
+// The rows of a sparse table by number: values and slots, and beside them key, step of last use and a mark
+// for the update under way. Rows never move; new ones are added in slabs, several of which share a block once
+// the table is large. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ps/table/zeroed_block.h"
+
+namespace braid::ps {
+
+/// Which of an update's gradients is this row's; of the update `update` alone.
+struct RowMark {
+  std::uint32_t update = 0;
+  std::uint32_t index = 0;
+};
+
+class RowStore {
+ public:
+  /// Rows of `floats` f32.
+  explicit RowStore(std::size_t floats);
+
+  std::size_t size() const { return size_; }
+  /// Adds a row of unspecified values. Result: its number.
+  std::uint32_t add(std::int64_t key);
+
+  float* row(std::uint32_t row) const { return slab(row).rows + (row & mask_) * stride_; }
+  std::int64_t key(std::uint32_t row) const { return slab(row).keys[row & mask_]; }
+  std::uint64_t& last_use(std::uint32_t row) const { return slab(row).last_use[row & mask_]; }
+  RowMark& mark(std::uint32_t row) const { return slab(row).marks[row & mask_]; }
+
+  void prefetch_row(std::uint32_t row) const { __builtin_prefetch(this->row(row), 1); }
+  void prefetch_last_use(std::uint32_t row) const { __builtin_prefetch(&last_use(row), 1); }
+  void prefetch_mark(std::uint32_t row) const { __builtin_prefetch(&mark(row), 1); }
+  void clear_marks();
+
+ private:
+  struct Slab {
+    float* rows;
+    std::uint64_t* last_use;
+    RowMark* marks;
+    std::int64_t* keys;
+  };
+  const Slab& slab(std::uint32_t row) const { return slabs_[row >> bits_]; }
+  void add_slabs();
+
+  std::size_t stride_;  // floats of a row: whole cache lines, or a divisor of one
+  unsigned bits_;
+  std::uint32_t mask_;
+  std::size_t size_ = 0;
+  std::vector<Slab> slabs_;
+  std::vector<ZeroedBlock> blocks_;
+};
+
+}  // namespace braid::ps
