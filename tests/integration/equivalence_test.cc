@@ -138,7 +138,7 @@ TEST_F(ServersTest, HoldTheMeanOfWhatTheWorkersLearnAndNoSingleWorkersValues) {
     for (std::size_t i = 0; i < values.size(); ++i)
       ASSERT_NEAR(values[i], (a[i] + b[i]) / 2, 1e-6) << name << "[" << i << "]";
   }
-  EXPECT_EQ(compared, 7) << "matrices and biases of three dense layers, and the wide part's weights";
+  EXPECT_EQ(compared, 8) << "a matrix and a bias of each of four dense layers";
 }
 
 }  // namespace
