@@ -20,6 +20,10 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 
 void* operator new(std::size_t bytes) { return counted(bytes, 1); }
 void* operator new[](std::size_t bytes) { return counted(bytes, 1); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  g_count.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes ? bytes : 1);
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
