@@ -85,6 +85,47 @@ BRAID_INLINE void add_to(T* y, const T* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
+/// Windows of 2 by 2 that lie side by side inside the input: the common case, whose loops over channels hold
+/// the whole window in registers.
+bool is_quarter(const Pooling& p) {
+  const auto halves = [](const WindowAxis& a) { return a.kernel == 2 && a.stride == 2 && a.pad_before == 0; };
+  return halves(p.window.h) && halves(p.window.w) && p.in_h == 2 * p.out_h && p.in_w == 2 * p.out_w;
+}
+
+/// One row of one image's output where is_quarter(p). `x` is the image's first row under it.
+template <class T, bool kMax>
+BRAID_VECTOR_CLONES void quarter_row(const Pooling& p, const T* __restrict x, T* __restrict y) {
+  const std::int64_t n = p.channels, below = p.in_w * n;
+  for (std::int64_t column = 0; column < p.out_w; ++column, x += 2 * n, y += n)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T a = x[i], b = x[n + i], c = x[below + i], d = x[below + n + i];
+      if constexpr (kMax) {
+        const T upper = b > a ? b : a, lower = d > c ? d : c;
+        y[i] = lower > upper ? lower : upper;
+      } else {
+        y[i] = (((a + b) + c) + d) / T{4};
+      }
+    }
+}
+
+/// One row of the gradient of maxima where is_quarter(p); writes all of the two rows of dx.
+template <class T>
+BRAID_VECTOR_CLONES void quarter_max_backward(const Pooling& p, const T* __restrict x, const T* __restrict y,
+                                              const T* __restrict dy, T* __restrict dx) {
+  const std::int64_t n = p.channels, below = p.in_w * n;
+  for (std::int64_t column = 0; column < p.out_w; ++column, x += 2 * n, dx += 2 * n, y += n, dy += n)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T top = y[i], a = dy[i];
+      dx[i] = x[i] == top ? a : T{0};
+      const T b = x[i] == top ? T{0} : a;  // what has not found its place yet
+      dx[n + i] = x[n + i] == top ? b : T{0};
+      const T c = x[n + i] == top ? T{0} : b;
+      dx[below + i] = x[below + i] == top ? c : T{0};
+      const T d = x[below + i] == top ? T{0} : c;
+      dx[below + n + i] = x[below + n + i] == top ? d : T{0};
+    }
+}
+
 /// One row of one image's output. `x` is the image, `y` the row.
 template <class T, bool kMax>
 BRAID_VECTOR_CLONES void pool_row(const Pooling& p, std::int64_t row, const T* x, T* y) {
@@ -165,12 +206,16 @@ template <bool kMax>
 PreparedKernel prepare_forward(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.inputs[0].shape);
   const std::int64_t row = p.out_w * p.channels;
+  const bool quarter = is_quarter(p);
   return with_float("MaxPool", c.inputs[0].dtype, [&]<class T>() {
     return parallel_kernel(c, p.images * p.out_h, row_grain(row * p.taps()),
-                           [p, row](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+                           [p, row, quarter](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
                              for (std::int64_t r = begin; r < end; ++r)
-                               pool_row<T, kMax>(p, r % p.out_h, a.in<T>(0) + r / p.out_h * p.in_image(),
-                                                 a.out<T>(0) + r * row);
+                               if (quarter)
+                                 quarter_row<T, kMax>(p, a.in<T>(0) + 4 * r * row, a.out<T>(0) + r * row);
+                               else
+                                 pool_row<T, kMax>(p, r % p.out_h, a.in<T>(0) + r / p.out_h * p.in_image(),
+                                                   a.out<T>(0) + r * row);
                            });
   });
 }
@@ -184,9 +229,21 @@ void infer_max_grad(InferContext& c) {
   infer_same_as_first(c);
 }
 
+template <class T>
+PreparedKernel quarter_max_kernel(const PrepareContext& c, const Pooling& p) {
+  const std::int64_t row = p.out_w * p.channels;
+  return parallel_kernel(c, p.images * p.out_h, row_grain(row * p.taps()),
+                         [p, row](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+                           for (std::int64_t r = begin; r < end; ++r)
+                             quarter_max_backward(p, a.in<T>(0) + 4 * r * row, a.in<T>(1) + r * row,
+                                                  a.in<T>(2) + r * row, a.out<T>(0) + 4 * r * row);
+                         });
+}
+
 PreparedKernel prepare_max_grad(const PrepareContext& c) {
   const Pooling p = prepared_pooling(c, c.inputs[0].shape);
   return with_float("MaxPoolGrad", c.inputs[0].dtype, [&]<class T>() {
+    if (is_quarter(p)) return quarter_max_kernel<T>(c, p);
     return parallel_kernel(
         c, p.images, row_grain(2 * p.out_image() * p.taps()),
         [p](const KernelArgs& a, std::int64_t begin, std::int64_t end) {

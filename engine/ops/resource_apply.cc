@@ -70,20 +70,27 @@ struct Form {
   Formula formula = Formula::Shared;
 };
 
+/// The attributes that decide a form's update.
+struct Settings {
+  bool use_nesterov, update_slots;
+  explicit Settings(const AttrMap& attrs)
+      : use_nesterov(attrs.get("use_nesterov", false)), update_slots(attrs.get("update_slots", true)) {}
+};
+
 float scalar(const KernelArgs& a, int input) { return input < 0 ? 0.0F : a.in<float>(input)[0]; }
 
-Update read_update(const Form& form, const Node& node, const KernelArgs& a) {
+Update read_update(const Form& form, const Settings& settings, const KernelArgs& a) {
   OptimizerSpec spec;
   spec.kind = form.kind;
   spec.momentum = scalar(a, form.momentum);
-  spec.nesterov = node.attrs.get("use_nesterov", false);
+  spec.nesterov = settings.use_nesterov;
   spec.epsilon = scalar(a, form.epsilon);
   if (form.beta1_power >= 0) {
     spec.beta1 = scalar(a, form.learning_rate + 1);
     spec.beta2 = scalar(a, form.learning_rate + 2);
   }
   Update update{form.formula, prepare_update(spec, {.learning_rate = scalar(a, form.learning_rate)}),
-                node.attrs.get("update_slots", true)};
+                settings.update_slots};
   if (form.beta1_power >= 0)  // the powers are variables of the graph, not the step number
     update.shared.adam_learning_rate = update.shared.learning_rate *
                                        std::sqrt(1 - scalar(a, form.beta1_power + 1)) /
@@ -123,14 +130,15 @@ PreparedKernel prepare_apply(const Form& form, const PrepareContext& c) {
   for (int i = 0; i <= form.slots; ++i)
     if (c.inputs[static_cast<std::size_t>(i)].dtype != DType::Float32)
       c.fail(fmt::format("input {} must hold float32", i));
-  if (c.attr("use_nesterov", false) && form.kind == OptimizerKind::Adam)
+  const Settings settings(c.node.attrs);
+  if (settings.use_nesterov && form.kind == OptimizerKind::Adam)
     c.fail("use_nesterov is not supported for Adam");
   const std::int64_t elements = c.inputs[0].shape.elements();
   const auto slots = static_cast<std::size_t>(form.slots);
   if (form.indices < 0)
-    return serial_kernel([=, pool = &c.pool, node = &c.node](const KernelArgs& a) {
+    return serial_kernel([=, pool = &c.pool](const KernelArgs& a) {
       apply_dense(*pool, VariableRun(a, slots), elements, a.in<float>(form.gradient),
-                  read_update(form, *node, a));
+                  read_update(form, settings, a));
     });
   const OutputInfo& index_info = c.inputs[static_cast<std::size_t>(form.indices)];
   const std::int64_t n = index_info.shape[0];
@@ -139,11 +147,11 @@ PreparedKernel prepare_apply(const Form& form, const PrepareContext& c) {
   return with_index(form.name, index_info.dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
-    kernel.run = [=, pool = &c.pool, node = &c.node, place = place_of(c.node)](const KernelArgs& a) {
+    kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
       check_indices(place, a.in<I>(form.indices), n, rows);
       const IndexGroups groups(a.in<I>(form.indices), n, rows, a.scratch);
       apply_each_row(*pool, VariableRun(a, slots), width, groups, a.in<float>(form.gradient),
-                     read_update(form, *node, a));
+                     read_update(form, settings, a));
     };
     return kernel;
   });

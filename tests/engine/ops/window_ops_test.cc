@@ -178,6 +178,8 @@ INSTANTIATE_TEST_SUITE_P(
         Geometry{"Dilated", 1, 9, 9, 3, 4, 3, 3, 1, 1, 2, 3, "SAME"},
         Geometry{"DilatedStrided", 1, 9, 8, 3, 4, 2, 2, 2, 1, 3, 2, "VALID"},
         Geometry{"Explicit", 2, 5, 6, 3, 4, 3, 3, 2, 1, 1, 1, "EXPLICIT", {1, 2, 0, 2}},
+        Geometry{"Quarters", 3, 6, 8, 5, 4, 2, 2, 2, 2, 1, 1, "VALID"},
+        Geometry{"QuartersChannelsFirst", 2, 4, 6, 3, 2, 2, 2, 2, 2, 1, 1, "SAME", {0, 0, 0, 0}, true},
         Geometry{"OneChannel", 5, 12, 12, 1, 16, 3, 3, 1, 1, 1, 1, "SAME"},
         Geometry{"ManyImages", 50, 9, 9, 16, 32, 3, 3, 1, 1, 1, 1, "SAME"},
         Geometry{"ChannelsFirst", 2, 5, 6, 3, 4, 3, 2, 2, 1, 1, 1, "SAME", {0, 0, 0, 0}, true},
