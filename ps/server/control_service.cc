@@ -82,7 +82,10 @@ class Service final : public proto::ParameterServer::CallbackService {
  public:
   Service(ServerCore& core, const ControlServiceOptions& options) : core_(core), options_(options) {}
 
-  void finish() { long_calls_.finish(); }
+  void finish() {
+    long_calls_.finish();
+    cuts_.finish();
+  }
 
   ServerUnaryReactor* Register(CallbackServerContext* context, const proto::PsRegisterRequest* request,
                                proto::PsRegisterReply* reply) override {
@@ -101,7 +104,7 @@ class Service final : public proto::ParameterServer::CallbackService {
 
   ServerUnaryReactor* CreateTables(CallbackServerContext* context,
                                    const proto::PsCreateTablesRequest* request, proto::PsEmpty*) override {
-    return later(context, [this, request](const WaitContext&) {
+    return later(long_calls_, context, [this, request](const WaitContext&) {
       const TableSet set = from_proto(request->tables());
       if (table_set_hash(set) != request->hash())
         throw InvalidArgument(
@@ -124,7 +127,7 @@ class Service final : public proto::ParameterServer::CallbackService {
 
   ServerUnaryReactor* Checkpoint(CallbackServerContext* context, const proto::PsCheckpointRequest* request,
                                  proto::PsCheckpointReply* reply) override {
-    return later(context, [this, request, reply](const WaitContext& wait) {
+    return later(cuts_, context, [this, request, reply](const WaitContext& wait) {
       const auto cut = core_.cut(sender_of(request->sender()), request->step(), wait);
       const ShardInfo shard = write_shard(*cut, options_.count, request->directory());
       reply->set_file(shard.file);
@@ -135,7 +138,7 @@ class Service final : public proto::ParameterServer::CallbackService {
 
   ServerUnaryReactor* Restore(CallbackServerContext* context, const proto::PsRestoreRequest* request,
                               proto::PsRestoreReply* reply) override {
-    return later(context, [this, request, reply](const WaitContext&) {
+    return later(long_calls_, context, [this, request, reply](const WaitContext&) {
       const Sender sender = sender_of(request->sender());
       const auto tables = core_.fresh_tables(sender);
       const RestoredState state = read_shards(request->directory(), *tables);
@@ -176,10 +179,10 @@ class Service final : public proto::ParameterServer::CallbackService {
   }
 
   template <class Body>
-  ServerUnaryReactor* later(CallbackServerContext* context, Body body) {
+  ServerUnaryReactor* later(LongCalls& calls, CallbackServerContext* context, Body body) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
     const auto left = context->deadline() - std::chrono::system_clock::now();
-    long_calls_.post([this, reactor, body, begin = Clock::now(), left](const std::stop_token& stop) {
+    calls.post([this, reactor, body, begin = Clock::now(), left](const std::stop_token& stop) {
       reactor->Finish(run([&] {
         const auto wait = WaitContext::with_timeout(left - (Clock::now() - begin), stop);
         wait.check(fmt::format("[ps] server {}", options_.index));
@@ -210,6 +213,7 @@ class Service final : public proto::ParameterServer::CallbackService {
   ServerCore& core_;
   const ControlServiceOptions& options_;
   LongCalls long_calls_;
+  LongCalls cuts_;  // wait for workers, one of which may still be about to create its tables
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The same job on the same global batches gives the same losses, whoever computes it: one process, parameter
 // servers, all-reduce.
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <fstream>
 
@@ -103,6 +104,19 @@ void copy_lines(const Path& from, const Path& to, int skipped, int rows) {
 
 /// One step of gradient descent is linear in the gradient, so what servers hold after it lies half-way
 /// between what each worker would have learned alone from its half of the batch.
+/// A checkpoint that is due before a slow worker has come waits for that worker, and not the other way round.
+TEST_F(IntegrationTest, AWorkerMayComeAfterTheLeaderWantsItsFirstCheckpoint) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  const Job job =
+      wide_deep().with({"steps=2", "strategy.kind=PS"}).with(checkpoints_in(directory() / "checkpoints", 1));
+  Cluster cluster(directory() / "job", job, {2, 1});
+  cluster.worker(1).signal(SIGSTOP);
+  EXPECT_TRUE(cluster.worker(0).says("step 1/2")) << cluster.worker(0).err();
+  cluster.worker(1).signal(SIGCONT);
+  cluster.expect_success();
+  EXPECT_EQ(checkpointed_steps(directory() / "checkpoints"), (std::vector<std::uint64_t>{1, 2}));
+}
+
 class ServersTest : public IntegrationTest {
  protected:
   /// Values after one step on rows [begin, begin + rows) of the data.
