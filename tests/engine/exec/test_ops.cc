@@ -143,7 +143,9 @@ class Timer {
       if (items_.empty()) {
         changed_.wait(lock);
       } else if (items_.top().at > std::chrono::steady_clock::now()) {
-        changed_.wait_until(lock, items_.top().at);
+        // A copy: the queue may move its items while this waits, and wait_until looks at the time again.
+        const auto next = items_.top().at;
+        changed_.wait_until(lock, next);
       } else {
         const auto function = items_.top().function;
         items_.pop();
