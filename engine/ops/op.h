@@ -76,15 +76,27 @@ class InferContext {
 // --------------------------------------------------------------------------------------------------------
 // kernels
 
+/// Where kernels on a device write the first data error of a step (an index out of range, a failed check), by
+/// a compare-and-swap of `code` from 0. Host kernels throw instead. It is read with the step's results.
+struct StepStatus {
+  std::int32_t code = 0;  // 0, or a StatusCode
+  std::int32_t op = 0;    // position among the program's ops
+  std::int64_t value = 0;
+  std::int64_t limit = 0;
+};
+enum class StatusCode : std::int32_t { Ok = 0, IndexOutOfRange = 1, NotFinite = 2 };
+
 /// What a prepared kernel gets for one run. Pointers are to memory of the shapes that prepare saw; handles
-/// point at the variable.
+/// point at the variable. For a kernel on a device all of them, `params` too, are device memory.
 struct KernelArgs {
   void* const* inputs;
   void* const* outputs;
   void* scratch;  // scratch_bytes, 64-byte aligned
   const StepParams* params;
-  const WaitContext* wait;  // of the step
+  const WaitContext* wait;  // of the step; null on a device
   StreamRef stream;
+  StepStatus* status = nullptr;  // on a device only
+  int op = 0;                    // for `status`
 
   template <class T>
   const T* in(int i) const {
@@ -136,6 +148,8 @@ class Services {
   std::map<const void*, std::shared_ptr<void>> items_;
 };
 
+class Accelerator;  // engine/device/accelerator.h
+
 struct PrepareContext {
   const Node& node;
   std::span<const OutputInfo> inputs;  // static shapes; a handle has the variable's dtype and shape here
@@ -144,6 +158,7 @@ struct PrepareContext {
   ThreadPool& pool;                       // the intra-op pool
   const Services& services;
   bool deterministic = true;
+  Accelerator* accelerator = nullptr;  // of a kernel that runs on a device, else null
 
   template <class T>
   T attr(std::string_view name, T fallback) const {
@@ -219,6 +234,10 @@ struct OpDef {
   std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost =
       {};  // null: no flops, all inputs and outputs once
   PrepareFn cpu = {};
+  /// Enqueues on a CUDA stream; set by the stem's .cu. Null: none, nodes run on the CPU.
+  PrepareFn cuda = {};
+  /// Whether `cuda` does this node; null: all that the shape rule allows.
+  std::function<bool(const Node&, std::span<const OutputInfo> inputs)> cuda_supports = {};
 
   /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel
   /// and runs nowhere.
@@ -250,6 +269,10 @@ class OpRegistry {
  public:
   /// Throws: Internal for a duplicate, or a definition without `infer`, or without both gradient and reason.
   void add(OpDef def);
+  /// Gives an op that is registered its kernel for CUDA. `supports` tells for which nodes; null: for all.
+  /// Throws: Internal for an op that does not exist or has one.
+  void add_cuda(std::string_view name, PrepareFn prepare,
+                std::function<bool(const Node&, std::span<const OutputInfo>)> supports = {});
   const OpDef* find(std::string_view name) const;
   const OpDef& require(std::string_view name) const;
   std::vector<const OpDef*> all() const;  // by name

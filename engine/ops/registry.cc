@@ -10,6 +10,8 @@ namespace braid {
 #include "engine/ops/ops.def"
 #undef BRAID_OPS
 
+void register_cuda_kernels(OpRegistry& registry);  // cuda_kernels.cc, or no_cuda.cc where there is no CUDA
+
 std::string place_of(const Node& node) {
   return fmt::format("[{}] node '{}'", node.op ? node.op->name : "?", node.name);
 }
@@ -64,6 +66,16 @@ void OpRegistry::add(OpDef def) {
     throw Internal(fmt::format("[OpRegistry] op '{}' is registered twice", name));
 }
 
+void OpRegistry::add_cuda(std::string_view name, PrepareFn prepare,
+                          std::function<bool(const Node&, std::span<const OutputInfo>)> supports) {
+  auto it = ops_.find(name);
+  if (it == ops_.end())
+    throw Internal(fmt::format("[OpRegistry] a CUDA kernel for '{}', which is no op", name));
+  if (it->second->cuda) throw Internal(fmt::format("[OpRegistry] op '{}' has two CUDA kernels", name));
+  it->second->cuda = std::move(prepare);
+  it->second->cuda_supports = std::move(supports);
+}
+
 const OpDef* OpRegistry::find(std::string_view name) const {
   auto it = ops_.find(name);
   return it == ops_.end() ? nullptr : it->second.get();
@@ -88,6 +100,7 @@ OpRegistry& OpRegistry::global() {
 #define BRAID_OPS(stem) register_##stem(*r);
 #include "engine/ops/ops.def"
 #undef BRAID_OPS
+    register_cuda_kernels(*r);
     return r;
   }();
   return *registry;
