@@ -1,6 +1,6 @@
-// BatchMatMul, BatchMatMulV2: products of the matrices in the last two axes; attributes adj_x, adj_y
-// transpose them (the types are real). The leading axes must be equal, or, in V2, broadcast. Gradient: as
-// MatMul's, summed over entries that were repeated.
+// BatchMatMul, BatchMatMulV2, BatchMatMulV3: products of the matrices in the last two axes; attributes adj_x,
+// adj_y transpose them (the types are real). The leading axes must be equal, or, from V2 on, broadcast.
+// Gradient: as MatMul's, summed over entries that were repeated.
 #include <fmt/format.h>
 
 #include "engine/ops/common/broadcast.h"
@@ -90,9 +90,10 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 }  // namespace
 
 void register_batch_matmul(OpRegistry& registry) {
-  for (bool broadcasts : {false, true}) {
+  for (const char* name : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}) {
+    const bool broadcasts = std::string_view(name) != "BatchMatMul";
     OpDef def;
-    def.name = broadcasts ? "BatchMatMulV2" : "BatchMatMul";
+    def.name = name;
     def.min_inputs = def.max_inputs = 2;
     def.infer = [broadcasts](InferContext& c) { infer(c, broadcasts); };
     def.gradient = gradient;

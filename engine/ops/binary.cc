@@ -1,13 +1,14 @@
 // Elementwise ops of two inputs that broadcast, a row an op in `kRows`: types, formula, gradient.
 // TensorFlow's names and semantics. Integers wrap; division of an integer by zero is an error; FloorDiv and
-// FloorMod round down, Div of integers towards zero. Maximum and Minimum pass NaN on; of equal operands the
-// first gets the gradient.
+// FloorMod round down; Div of integers, TruncateDiv and TruncateMod (Mod) towards zero. Maximum and Minimum
+// pass NaN on; of equal operands the first gets the gradient.
 #include <cmath>
 #include <type_traits>
 
 #include "engine/ops/common/binary_loop.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/vector_math.h"
 
 namespace braid {
 namespace {
@@ -60,6 +61,17 @@ BRAID_INLINE T floor_remainder(T a, T b) {
   }
 }
 
+/// With the sign of a.
+template <class T>
+BRAID_INLINE T truncated_remainder(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    if (b == 0) throw_zero_division();
+    return b == -1 ? 0 : a % b;
+  } else {
+    return std::fmod(a, b);
+  }
+}
+
 template <class T>
 BRAID_INLINE T power(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -92,6 +104,16 @@ BRAID_BINARY(Minimum, a < b || a != a ? a : b)
 BRAID_BINARY(Pow, power(a, b))
 BRAID_BINARY(SquaredDifference, (W(a) - W(b)) * (W(a) - W(b)))
 BRAID_BINARY(DivNoNan, b == T(0) ? T(0) : a / b)
+BRAID_BINARY(MulNoNan, b == T(0) ? T(0) : a * b)
+BRAID_BINARY(TruncateDiv, integer_quotient(a, b))
+BRAID_BINARY(TruncateMod, truncated_remainder(a, b))
+BRAID_BINARY(Xdivy, a == T(0) ? T(0) : a / b)
+BRAID_BINARY(Xlogy, a == T(0) ? T(0) : a * vec::log(b))
+BRAID_BINARY(Xlog1py, a == T(0) ? T(0) : a * vec::log1p(b))
+BRAID_BINARY(Atan2, std::atan2(a, b))
+BRAID_BINARY(BitwiseAnd, a& b)
+BRAID_BINARY(BitwiseOr, a | b)
+BRAID_BINARY(BitwiseXor, a ^ b)
 #undef BRAID_BINARY
 
 // -------------------------------------------------------------------------------------------------------
@@ -156,6 +178,48 @@ void grad_squared_difference(GradContext& c) {
   set_broadcast_grad(c, 1, neg(c, g));
 }
 
+/// a = q b + r, so dr/db = -q = (r - a) / b.
+void grad_truncate_mod(GradContext& c) {
+  set_broadcast_grad(c, 0, c.grad());
+  const ValueRef slope = div(c, grad::sub(c, c.output(), c.input(0)), c.input(1));
+  set_broadcast_grad(c, 1, mul(c, c.grad(), slope));
+}
+
+void grad_mul_no_nan(GradContext& c) {
+  set_broadcast_grad(c, 0, c.op("MulNoNan", {c.grad(), c.input(1)}));
+  set_broadcast_grad(c, 1, c.op("MulNoNan", {c.input(0), c.grad()}));
+}
+
+/// 1 where a != 0, else 0: what the X ops multiply their slopes by.
+ValueRef is_nonzero(GradContext& c) {
+  return c.op("Cast", {c.op("NotEqual", {c.input(0), scalar(c, 0)})},
+              {{"DstT", c.input_info(0).dtype}, {"SrcT", DType::Bool}});
+}
+
+void grad_xdivy(GradContext& c) {
+  set_broadcast_grad(c, 0, mul(c, c.grad(), c.op("Xdivy", {is_nonzero(c), c.input(1)})));
+  const ValueRef slope = c.op("Xdivy", {neg(c, c.input(0)), c.op("Square", {c.input(1)})});
+  set_broadcast_grad(c, 1, mul(c, c.grad(), slope));
+}
+
+void grad_xlogy(GradContext& c) {
+  set_broadcast_grad(c, 0, mul(c, c.grad(), c.op("Xlogy", {is_nonzero(c), c.input(1)})));
+  set_broadcast_grad(c, 1, mul(c, c.grad(), c.op("Xdivy", {c.input(0), c.input(1)})));
+}
+
+void grad_xlog1py(GradContext& c) {
+  set_broadcast_grad(c, 0, mul(c, c.grad(), c.op("Xlog1py", {is_nonzero(c), c.input(1)})));
+  const ValueRef slope = c.op("Xdivy", {c.input(0), grad::add(c, c.input(1), scalar(c, 1))});
+  set_broadcast_grad(c, 1, mul(c, c.grad(), slope));
+}
+
+void grad_atan2(GradContext& c) {
+  const ValueRef squares = grad::add(c, c.op("Square", {c.input(0)}), c.op("Square", {c.input(1)}));
+  const ValueRef scaled = div(c, c.grad(), squares);
+  set_broadcast_grad(c, 0, mul(c, c.input(1), scaled));
+  set_broadcast_grad(c, 1, mul(c, neg(c, c.input(0)), scaled));
+}
+
 void stops(GradContext&) {}  // a step function: TensorFlow gives no gradient either
 
 // -----------------------------------------------------------------------------------------------------------
@@ -182,6 +246,17 @@ constexpr Row kRows[] = {
     {"Pow", binary_numbers<Pow>(), 60, grad_pow},
     {"SquaredDifference", binary_numbers<SquaredDifference>(), 2, grad_squared_difference},
     {"DivNoNan", binary_floats<DivNoNan>(), 5, grad_div<kDivNoNan>},
+    {"MulNoNan", binary_floats<MulNoNan>(), 2, grad_mul_no_nan},
+    {"TruncateDiv", binary_integers<TruncateDiv>(), 4, stops},
+    {"TruncateMod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
+    {"Mod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
+    {"Xdivy", binary_floats<Xdivy>(), 5, grad_xdivy},
+    {"Xlogy", binary_floats<Xlogy>(), 25, grad_xlogy},
+    {"Xlog1py", binary_floats<Xlog1py>(), 30, grad_xlog1py},
+    {"Atan2", binary_floats<Atan2>(), 60, grad_atan2},
+    {"BitwiseAnd", binary_integers<BitwiseAnd>(), 1, stops},
+    {"BitwiseOr", binary_integers<BitwiseOr>(), 1, stops},
+    {"BitwiseXor", binary_integers<BitwiseXor>(), 1, stops},
 };
 
 void infer(InferContext& c, const Row& row) {

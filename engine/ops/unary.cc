@@ -43,6 +43,16 @@ BRAID_INLINE T squared(T x) {
   return static_cast<T>(w * w);
 }
 
+/// log |gamma(x)|; the function of the C library that keeps no sign in a global variable.
+inline float log_gamma(float x) {
+  int sign;
+  return lgammaf_r(x, &sign);
+}
+inline double log_gamma(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
+
 BRAID_UNARY(Neg, negated(x))
 BRAID_UNARY(Abs, x < T(0) ? negated(x) : x + T(0))  // x + 0: -0 becomes 0
 BRAID_UNARY(Sign, x > T(0) ? T(1) : x < T(0) ? T(-1) : x)
@@ -56,6 +66,15 @@ BRAID_UNARY(Square, squared(x))
 BRAID_UNARY(Reciprocal, T(1) / x)
 BRAID_UNARY(Sin, std::sin(x))
 BRAID_UNARY(Cos, std::cos(x))
+BRAID_UNARY(Tan, std::tan(x))
+BRAID_UNARY(Asin, std::asin(x))
+BRAID_UNARY(Acos, std::acos(x))
+BRAID_UNARY(Atan, std::atan(x))
+BRAID_UNARY(Sinh, std::sinh(x))
+BRAID_UNARY(Cosh, std::cosh(x))
+BRAID_UNARY(Asinh, std::asinh(x))
+BRAID_UNARY(Acosh, std::acosh(x))
+BRAID_UNARY(Atanh, std::atanh(x))
 BRAID_UNARY(Tanh, vec::tanh(x))
 BRAID_UNARY(Sigmoid, vec::sigmoid(x))
 BRAID_UNARY(Relu, x < T(0) ? T(0) : x)
@@ -66,6 +85,8 @@ BRAID_UNARY(LeakyRelu, x < T(0) ? alpha * x : x)
 BRAID_UNARY(Softplus, (x < T(0) ? T(0) : x) + vec::log1p(vec::exp(-std::abs(x))))
 BRAID_UNARY(Softsign, x / (T(1) + std::abs(x)))
 BRAID_UNARY(Erf, vec::erf(x))
+BRAID_UNARY(Erfc, std::erfc(x))
+BRAID_UNARY(Lgamma, log_gamma(x))
 BRAID_UNARY(Floor, std::floor(x))
 BRAID_UNARY(Ceil, std::ceil(x))
 BRAID_UNARY(Rint, std::rint(x))  // to even, the default rounding mode
@@ -73,6 +94,7 @@ BRAID_UNARY(IsNan, x != x)
 BRAID_UNARY(IsInf, std::abs(x) > std::numeric_limits<T>::max())
 BRAID_UNARY(IsFinite, std::abs(x) <= std::numeric_limits<T>::max())
 BRAID_UNARY(LogicalNot, !x)
+BRAID_UNARY(Invert, ~x)
 #undef BRAID_UNARY
 
 // -----------------------------------------------------------------------------------------------------------
@@ -116,6 +138,10 @@ constexpr Loops floats() {
   return {.f32 = loop<Op, float>, .f64 = loop<Op, double>};
 }
 template <class Op>
+constexpr Loops integers() {
+  return {.i32 = loop<Op, std::int32_t>, .i64 = loop<Op, std::int64_t>};
+}
+template <class Op>
 constexpr Loops numbers() {
   return {.f32 = loop<Op, float>,
           .f64 = loop<Op, double>,
@@ -142,6 +168,25 @@ ValueRef output_plus_one(GradContext& c) { return grad::add(c, c.output(), scala
 ValueRef gauss(GradContext& c) {
   const ValueRef e = c.op("Exp", {neg(c, c.op("Square", {c.input(0)}))});
   return mul(c, scalar(c, 1.1283791670955126), e);  // 2 / sqrt(pi)
+}
+
+ValueRef cosh_of(GradContext& c) { return c.op("Cosh", {c.input(0)}); }
+ValueRef sinh_of(GradContext& c) { return c.op("Sinh", {c.input(0)}); }
+ValueRef one_plus_squared_output(GradContext& c) {
+  return grad::add(c, scalar(c, 1), c.op("Square", {c.output()}));
+}
+ValueRef one_plus_square(GradContext& c) { return grad::add(c, scalar(c, 1), c.op("Square", {c.input(0)})); }
+ValueRef one_minus_square(GradContext& c) { return grad::sub(c, scalar(c, 1), c.op("Square", {c.input(0)})); }
+ValueRef root_of_one_minus_square(GradContext& c) { return c.op("Sqrt", {one_minus_square(c)}); }
+ValueRef minus_root_of_one_minus_square(GradContext& c) { return neg(c, root_of_one_minus_square(c)); }
+ValueRef cosh_of_output(GradContext& c) { return c.op("Cosh", {c.output()}); }
+ValueRef sinh_of_output(GradContext& c) { return c.op("Sinh", {c.output()}); }
+ValueRef minus_gauss(GradContext& c) { return neg(c, gauss(c)); }
+
+/// dx = dy / divisor.
+template <ValueRef (*divisor)(GradContext&)>
+void over(GradContext& c) {
+  c.set_grad(0, grad::div(c, c.grad(), divisor(c)));
 }
 
 void negate_grad(GradContext& c) { c.set_grad(0, neg(c, c.grad())); }
@@ -180,6 +225,9 @@ struct Row {
   Loops loops;
   double flops;  // an element, as the cost model counts
   void (*gradient)(GradContext&);
+  const char* no_gradient = nullptr;  // why there is no gradient; null: the output is bool
+
+  constexpr bool gives_bool() const { return !gradient && !no_gradient; }
 };
 
 constexpr Row kRows[] = {
@@ -197,6 +245,15 @@ constexpr Row kRows[] = {
     {"Inv", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>},
     {"Sin", floats<Sin>(), 40, times<cos_of>},
     {"Cos", floats<Cos>(), 40, times<minus_sin_of>},
+    {"Tan", floats<Tan>(), 60, times<one_plus_squared_output>},
+    {"Asin", floats<Asin>(), 40, over<root_of_one_minus_square>},
+    {"Acos", floats<Acos>(), 40, over<minus_root_of_one_minus_square>},
+    {"Atan", floats<Atan>(), 40, over<one_plus_square>},
+    {"Sinh", floats<Sinh>(), 40, times<cosh_of>},
+    {"Cosh", floats<Cosh>(), 40, times<sinh_of>},
+    {"Asinh", floats<Asinh>(), 60, over<cosh_of_output>},
+    {"Acosh", floats<Acosh>(), 60, over<sinh_of_output>},
+    {"Atanh", floats<Atanh>(), 60, over<one_minus_square>},
     {"Tanh", floats<Tanh>(), 25, helper_of_output<kTanhGrad>},
     {"Sigmoid", floats<Sigmoid>(), 25, helper_of_output<kSigmoidGrad>},
     {"Relu", numbers<Relu>(), 1, grad_and_output<kReluGrad>},
@@ -207,6 +264,8 @@ constexpr Row kRows[] = {
     {"Softplus", floats<Softplus>(), 50, grad_and_input<kSoftplusGrad>},
     {"Softsign", floats<Softsign>(), 6, grad_and_input<kSoftsignGrad>},
     {"Erf", floats<Erf>(), 40, times<gauss>},
+    {"Erfc", floats<Erfc>(), 60, times<minus_gauss>},
+    {"Lgamma", floats<Lgamma>(), 80, nullptr, "its derivative, the digamma function, is not supported"},
     {"Floor", floats<Floor>(), 1, stops},
     {"Ceil", floats<Ceil>(), 1, stops},
     {"Round", floats<Rint>(), 1, stops},
@@ -215,6 +274,7 @@ constexpr Row kRows[] = {
     {"IsInf", floats<IsInf>(), 1, nullptr},
     {"IsFinite", floats<IsFinite>(), 1, nullptr},
     {"LogicalNot", {.boolean = loop<LogicalNot, bool>}, 1, nullptr},
+    {"Invert", integers<Invert>(), 1, stops},
 };
 
 PreparedKernel prepare(const PrepareContext& c, const Row& row) {
@@ -234,7 +294,7 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
 
 void infer(InferContext& c, const Row& row) {
   if (!row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
-  c.output(row.gradient ? c.dtype(0) : DType::Bool, c.shape(0));
+  c.output(row.gives_bool() ? DType::Bool : c.dtype(0), c.shape(0));
 }
 
 }  // namespace
@@ -248,10 +308,10 @@ void register_unary(OpRegistry& registry) {
     if (row.gradient)
       def.gradient = row.gradient;
     else
-      def.no_gradient_reason = "the output is bool";
+      def.no_gradient_reason = row.gives_bool() ? "the output is bool" : row.no_gradient;
     def.cost = cost_per_output(row.flops);
     def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
-    if (row.gradient) def.in_place = {{0, 0}};
+    if (!row.gives_bool()) def.in_place = {{0, 0}};
     registry.add(std::move(def));
   }
 }

@@ -70,6 +70,10 @@ constexpr BinaryLoops binary_floats() {
   return {.f32 = binary_loop<Op, float>, .f64 = binary_loop<Op, double>};
 }
 template <class Op>
+constexpr BinaryLoops binary_integers() {
+  return {.i32 = binary_loop<Op, std::int32_t>, .i64 = binary_loop<Op, std::int64_t>};
+}
+template <class Op>
 constexpr BinaryLoops binary_numbers() {
   return {.f32 = binary_loop<Op, float>,
           .f64 = binary_loop<Op, double>,

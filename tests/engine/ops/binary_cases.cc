@@ -3,9 +3,17 @@
 namespace braid::testing {
 namespace {
 
-constexpr const char* kFloat[] = {"Add",      "AddV2",    "Sub",     "Mul",     "Div", "RealDiv",
-                                  "FloorDiv", "FloorMod", "Maximum", "Minimum", "Pow", "SquaredDifference",
-                                  "DivNoNan"};
+constexpr const char* kFloat[] = {"Add",      "AddV2",    "Sub",         "Mul",
+                                  "Div",      "RealDiv",  "FloorDiv",    "FloorMod",
+                                  "Maximum",  "Minimum",  "Pow",         "SquaredDifference",
+                                  "DivNoNan", "MulNoNan", "TruncateMod", "Mod",
+                                  "Xdivy",    "Xlogy",    "Xlog1py",     "Atan2"};
+
+bool takes_floats_only(const std::string& op) {
+  for (const char* name : {"RealDiv", "DivNoNan", "MulNoNan", "Xdivy", "Xlogy", "Xlog1py", "Atan2"})
+    if (op == name) return true;
+  return false;
+}
 
 bool is_step(const std::string& op) { return op == "FloorDiv"; }
 
@@ -34,10 +42,19 @@ void cases_binary(OpCaseTable& table) {
     OpCase big = operands(op, "several blocks", {257, 300}, {300});
     big.numeric_gradient = false;  // 77,100 differences say no more than twelve
     table.add(op, big);
-    if (op == "RealDiv" || op == "DivNoNan") continue;
+    if (takes_floats_only(op)) continue;
     table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});
     table.add(op, {.label = "int64", .inputs = {i64({2, 2}, {-7, 7, 9, 4}), i64({2}, {3, 2})}});
   }
+  for (const char* op : {"TruncateDiv", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}) {
+    table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});
+    table.add(op, {.label = "int64", .inputs = {i64({2, 2}, {-7, 7, 9, 4}), i64({2}, {3, 2})}});
+    table.add(op, {.label = "no elements", .inputs = {i64({0, 2}, {}), i64({2}, {3, 2})}});
+  }
+  for (const char* op : {"Xdivy", "Xlogy", "Xlog1py"})
+    table.add(op, {.label = "a is zero",
+                   .inputs = {f64({3}, {0, 0, 2}), f64({3}, {0.5, 0, 3})},
+                   .numeric_gradient = false});  // 0 by definition where a is 0, whatever b
   for (const char* op : {"Maximum", "Minimum"})
     table.add(op, {.label = "either side", .inputs = {f64({4}, {1, 2, 3, 4}), f64({4}, {4, 3, 2, 1})}});
   table.add("DivNoNan", {.label = "by zero",

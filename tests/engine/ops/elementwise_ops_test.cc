@@ -58,6 +58,17 @@ const Reference kReferences[] = {
     {"Elu", -10, 10, [](double x) { return x < 0 ? std::expm1(x) : x; }},
     {"Selu", -10, 10,
      [](double x) { return 1.0507009873554805 * (x < 0 ? 1.6732632423543772 * std::expm1(x) : x); }},
+    {"Tan", -1.5, 1.5, [](double x) { return std::tan(x); }},
+    {"Asin", -1, 1, [](double x) { return std::asin(x); }},
+    {"Acos", -1, 1, [](double x) { return std::acos(x); }},
+    {"Atan", -50, 50, [](double x) { return std::atan(x); }},
+    {"Sinh", -20, 20, [](double x) { return std::sinh(x); }},
+    {"Cosh", -20, 20, [](double x) { return std::cosh(x); }},
+    {"Asinh", -50, 50, [](double x) { return std::asinh(x); }},
+    {"Acosh", 1, 50, [](double x) { return std::acosh(x); }},
+    {"Atanh", -0.99, 0.99, [](double x) { return std::atanh(x); }},
+    {"Erfc", -3, 3, [](double x) { return std::erfc(x); }},
+    {"Lgamma", 3, 50, [](double x) { return std::lgamma(x); }},
     {"Rint", -10, 10, [](double x) { return std::nearbyint(x); }},
 };
 
@@ -108,6 +119,31 @@ TEST(ElementwiseOps, DivisionsRoundAsTensorFlows) {
   const Tensor x = converted(a, DType::Float32), y = converted(b, DType::Float32);
   EXPECT_THAT(values<float>(run_op("FloorDiv", {x, y})[0]), ElementsAre(3, -4, -4, 3));
   EXPECT_THAT(values<float>(run_op("FloorMod", {x, y})[0]), ElementsAre(1, 1, -1, -1));
+}
+
+TEST(ElementwiseOps, TruncationGoesTowardsZero) {
+  const Tensor a = i32({4}, {7, -7, 7, -7}), b = i32({4}, {2, 2, -2, -2});
+  EXPECT_THAT(values<std::int32_t>(run_op("TruncateDiv", {a, b})[0]), ElementsAre(3, -3, -3, 3));
+  EXPECT_THAT(values<std::int32_t>(run_op("TruncateMod", {a, b})[0]), ElementsAre(1, -1, 1, -1));
+  const Tensor x = f32({2}, {7.5F, -7.5F}), y = f32({}, {2});
+  EXPECT_THAT(values<float>(run_op("Mod", {x, y})[0]), ElementsAre(1.5F, -1.5F));
+}
+
+TEST(ElementwiseOps, ZeroTimesAnythingIsZeroInTheXOps) {
+  const Tensor a = f32({3}, {0, 0, 2}), b = f32({3}, {0, kNan, 1});
+  EXPECT_THAT(values<float>(run_op("Xdivy", {a, b})[0]), ElementsAre(0, 0, 2));
+  EXPECT_THAT(values<float>(run_op("Xlogy", {a, b})[0]), ElementsAre(0, 0, 0));
+  EXPECT_THAT(values<float>(run_op("Xlog1py", {a, b})[0]), ElementsAre(0, 0, ::testing::FloatEq(1.3862944F)));
+  EXPECT_THAT(values<float>(run_op("MulNoNan", {f32({2}, {kInf, 3}), f32({2}, {0, 2})})[0]),
+              ElementsAre(0, 6));
+}
+
+TEST(ElementwiseOps, BitwiseOpsWorkOnTwosComplement) {
+  const Tensor a = i32({2}, {-4, 12}), b = i32({2}, {7, 10});
+  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseAnd", {a, b})[0]), ElementsAre(4, 8));
+  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseOr", {a, b})[0]), ElementsAre(-1, 14));
+  EXPECT_THAT(values<std::int32_t>(run_op("BitwiseXor", {a, b})[0]), ElementsAre(-5, 6));
+  EXPECT_THAT(values<std::int32_t>(run_op("Invert", {a})[0]), ElementsAre(3, -13));
 }
 
 TEST(ElementwiseOps, IntegersWrapAndNeverTrap) {

@@ -50,7 +50,7 @@ void cases_batch_matmul(OpCaseTable& table) {
                    .attrs = {{"adj_x", adj_x}, {"adj_y", adj_y}},
                    .numeric_gradient = gradient});
   };
-  for (const char* op : {"BatchMatMul", "BatchMatMulV2"}) {
+  for (const char* op : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}) {
     add("plain", op, {2, 3, 4}, {2, 4, 2}, false, false);
     add("x transposed", op, {2, 4, 3}, {2, 4, 2}, true, false);
     add("y transposed", op, {2, 3, 4}, {2, 2, 4}, false, true);

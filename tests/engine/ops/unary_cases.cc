@@ -18,7 +18,10 @@ constexpr Domain kSmooth[] = {
     {"Square", -2, 2},   {"Reciprocal", 0.3, 2}, {"Inv", 0.3, 2},    {"Sin", -3, 3},
     {"Cos", -3, 3},      {"Tanh", -2, 2},        {"Sigmoid", -3, 3}, {"Relu", 0.1, 2},
     {"Relu6", 0.1, 5.9}, {"Elu", -2, -0.1},      {"Selu", -2, -0.1}, {"LeakyRelu", -2, -0.1},
-    {"Softplus", -3, 3}, {"Softsign", 0.1, 2},   {"Erf", -1.5, 1.5},
+    {"Softplus", -3, 3}, {"Softsign", 0.1, 2},   {"Erf", -1.5, 1.5}, {"Tan", -1.2, 1.2},
+    {"Asin", -0.9, 0.9}, {"Acos", -0.9, 0.9},    {"Atan", -3, 3},    {"Sinh", -2, 2},
+    {"Cosh", -2, 2},     {"Asinh", -3, 3},       {"Acosh", 1.2, 4},  {"Atanh", -0.9, 0.9},
+    {"Erfc", -1.5, 1.5},
 };
 constexpr Domain kOtherSide[] = {{"Abs", -2, -0.1},     {"Relu", -2, -0.1}, {"Relu6", 6.1, 8},
                                  {"Elu", 0.1, 2},       {"Selu", 0.1, 2},   {"LeakyRelu", 0.1, 2},
@@ -43,7 +46,9 @@ void cases_unary(OpCaseTable& table) {
   for (const Domain& d : kOtherSide) add_smooth(table, d);
   table.add("LeakyRelu",
             {.label = "alpha", .inputs = {random_f64({7}, 3, -2, -0.1)}, .attrs = {{"alpha", 0.5}}});
-  for (const char* op : {"Neg", "Abs", "Sign", "Square", "Relu", "Relu6"}) {
+  table.add("Lgamma", {.label = "positive", .inputs = {random_f64({3, 5}, 7, 0.2, 6)}});
+  table.add("Lgamma", {.label = "several blocks", .inputs = {random_f64({301, 307}, 8, 0.2, 6)}});
+  for (const char* op : {"Neg", "Abs", "Sign", "Square", "Relu", "Relu6", "Invert"}) {
     table.add(op, {.label = "int32", .inputs = {i32({5}, {-7, -1, 0, 3, 9})}});
     table.add(op, {.label = "int64", .inputs = {i64({5}, {-7, -1, 0, 3, 9})}});
   }
