@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,17 +19,25 @@
 namespace braid {
 
 class Program;
+class StreamRules;
 
 /// Names are those of job files and DESIGN. AUTO takes the candidate with the least predicted step time.
 enum class StreamPolicy { None, User, Embedding, Full, Cost, Auto };
 std::optional<StreamPolicy> stream_policy_from_name(std::string_view name);  // "NONE", "USER", ...
 std::string_view stream_policy_name(StreamPolicy policy);
 
+/// Microseconds of ops by the nodes' names.
+using MeasuredCosts = std::map<std::string, double, std::less<>>;
+
 struct StreamOptions {
   int count = 1;  // compute streams
   StreamPolicy policy = StreamPolicy::Auto;
   bool keep_all_events = false;  // no elimination, for comparison and for finding faults
   bool grad_follows_forward = true;
+  std::shared_ptr<const StreamRules> rules = nullptr;  // streams by node name (stream_rules.h)
+  bool forward_propagation = false;  // an op without a stream takes that of most of its inputs
+  /// Measured costs; what they lack is modelled (cost_model.h).
+  std::shared_ptr<const MeasuredCosts> costs = nullptr;
 };
 
 struct FeedSpec {

@@ -36,7 +36,15 @@ double microseconds(const Cost& cost, Lane lane) {
 }  // namespace
 
 void model_costs(Plan& plan) {
+  const MeasuredCosts* measured = plan.options.streams.costs.get();
   for (ProgramOp& op : plan.program.ops) {
+    if (measured) {
+      const auto known = measured->find(op.name);
+      if (known != measured->end()) {
+        op.cost_us = known->second;
+        continue;
+      }
+    }
     if (op.kind == OpKind::Kernel) {
       const Node& node = plan.program.graph.node(op.node);
       op.cost_us = microseconds(cost_of(plan.program.graph, node), node.op->lane);

@@ -15,16 +15,9 @@
 #include <vector>
 
 #include "engine/passes/dag.h"
+#include "engine/passes/stream_pins.h"
 
 namespace braid {
-
-/// By op: the stream that is given, or kNoStream; and the first op of its colocation group (itself without
-/// one).
-struct StreamPins {
-  std::vector<int> stream;
-  std::vector<int> leader;
-  int hand_set = 0;  // nodes with an id
-};
 
 /// Streams of all ops; records the policy and why in the program. `lanes` has the stream of ops on lanes and
 /// kNoStream for compute ops.

@@ -1,0 +1,261 @@
+#include "engine/passes/stream_pins.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "engine/ops/op.h"
+#include "engine/passes/dag.h"
+#include "engine/passes/stream_rules.h"
+
+namespace braid {
+namespace {
+
+/// An id that somebody has written, and where: no rule means on the node itself.
+struct OwnId {
+  int stream = kNoStream;
+  int rule = -1;
+};
+
+class PinFinder {
+ public:
+  PinFinder(Plan& plan, const std::vector<int>& lanes)
+      : plan_(plan),
+        graph_(plan.program.graph),
+        options_(plan.options.streams),
+        lanes_(lanes),
+        own_(static_cast<std::size_t>(graph_.size())),
+        by_node_(own_.size(), kNoStream) {
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (!graph_.node(id).removed) live_.push_back(id);
+  }
+
+  StreamPins find() {
+    if (options_.policy == StreamPolicy::None) {
+      for (const NodeId id : live_) pins_.hand_set += graph_.node(id).stream != kNoStream;
+      if (options_.rules && options_.rules->size() > 0) note("NONE does not use the rules file");
+    } else {
+      find_scopes();
+      if (options_.rules) find_rules();
+      for (const NodeId id : live_) pin(id) = own(id).stream;
+      apply_colocation();
+      if (options_.grad_follows_forward) follow_forward();
+    }
+    collect();
+    if (options_.policy != StreamPolicy::None && options_.forward_propagation) propagate();
+    return std::move(pins_);
+  }
+
+ private:
+  OwnId& own(NodeId id) { return own_[static_cast<std::size_t>(id)]; }
+  int& pin(NodeId id) { return by_node_[static_cast<std::size_t>(id)]; }
+  void note(std::string text) { plan_.program.notes.push_back("streams: " + std::move(text)); }
+  void warn(std::string text) { plan_.program.notes.push_back("warning: streams: " + std::move(text)); }
+
+  std::string streams_there_are() const {
+    return fmt::format("the program has {} compute stream{} (0 to {})", options_.count,
+                       options_.count == 1 ? "" : "s", options_.count - 1);
+  }
+  bool exists(int stream) const { return stream >= 0 && stream < options_.count; }
+
+  /// What autodiff wrote on a backward node is the forward node's id, not one of its own.
+  bool is_inherited(const Node& node) const {
+    return node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
+  }
+
+  void find_scopes() {
+    for (const NodeId id : live_) {
+      const Node& node = graph_.node(id);
+      if (node.stream == kNoStream) continue;
+      if (!exists(node.stream))
+        throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(node), node.stream,
+                                          streams_there_are()));
+      ++pins_.hand_set;
+      if (!is_inherited(node)) own(id).stream = node.stream;
+    }
+  }
+
+  // -------------------------------------------------------------------------------------------------- rules
+
+  void find_rules() {
+    const StreamRules& rules = *options_.rules;
+    std::vector<int> matches(static_cast<std::size_t>(rules.size()), 0);
+    for (const NodeId id : live_) {
+      const Node& node = graph_.node(id);
+      const auto rule = rules.find(node.name);
+      if (!rule) continue;
+      ++matches[static_cast<std::size_t>(*rule)];
+      check_rule(*rule, place_of(node));
+      if (own(id).stream == kNoStream) {
+        own(id) = {rules.rule(*rule).stream, *rule};
+        ++pins_.hand_set;
+      } else if (own(id).stream != rules.rule(*rule).stream) {
+        scoped_.add(node.name);
+      }
+    }
+    rule_of_op_.assign(static_cast<std::size_t>(plan_.ops()), -1);
+    for (int op = 0; op < plan_.ops(); ++op) {
+      const ProgramOp& made = plan_.op(op);
+      const bool is_node = made.kind == OpKind::Kernel;
+      const auto rule = rules.find(made.name);
+      if (!rule) continue;
+      matches[static_cast<std::size_t>(*rule)] += !is_node;
+      check_rule(*rule, plan_.program.place(op));
+      if (lanes_[static_cast<std::size_t>(op)] != kNoStream)
+        fixed_.add(made.name);
+      else if (!is_node)
+        rule_of_op_[static_cast<std::size_t>(op)] = *rule;
+    }
+    for (int rule = 0; rule < rules.size(); ++rule) {
+      check_rule(rule, "");
+      if (matches[static_cast<std::size_t>(rule)] == 0)
+        warn(fmt::format("{}: no node matches '{}'", rules.place(rule), rules.rule(rule).text));
+    }
+    if (scoped_.count > 0)
+      note(fmt::format("rules: {} of the named nodes keep the stream of their scope (first: '{}')",
+                       scoped_.count, scoped_.first));
+    if (fixed_.count > 0)
+      note(fmt::format("rules: {} of the named nodes keep the stream of their lane (first: '{}')",
+                       fixed_.count, fixed_.first));
+  }
+
+  void check_rule(int rule, const std::string& node) const {
+    const StreamRules& rules = *options_.rules;
+    const int stream = rules.rule(rule).stream;
+    if (!exists(stream))
+      throw InvalidArgument(fmt::format("{}{}{}: stream {} does not exist; {}", rules.place(rule),
+                                        node.empty() ? "" : ": ", node, stream, streams_there_are()));
+  }
+
+  // --------------------------------------------------------------------------------------------- colocation
+
+  /// The node at the end of the chain of targets.
+  NodeId root(NodeId id) {
+    for (int steps = 0; graph_.node(id).colocate_with != kNoNode; ++steps) {
+      const NodeId target = graph_.node(id).colocate_with;
+      if (steps > graph_.size()) throw InvalidArgument(place_of(graph_.node(id)) + ": colocated with itself");
+      if (graph_.node(target).removed && graph_.node(target).stream == kNoStream) break;
+      id = target;
+    }
+    return id;
+  }
+
+  /// The id that a group's target gives; one that is removed still has its scope's.
+  OwnId id_of_target(NodeId target) {
+    const Node& node = graph_.node(target);
+    return node.removed ? OwnId{node.stream, -1} : own(target);
+  }
+
+  std::string source(NodeId id) {
+    const int rule = own(id).rule;
+    return rule < 0 ? std::string() : fmt::format(" ({})", options_.rules->place(rule));
+  }
+
+  void apply_colocation() {
+    std::map<NodeId, std::vector<NodeId>> groups;
+    for (const NodeId id : live_)
+      if (graph_.node(id).colocate_with != kNoNode) groups[root(id)].push_back(id);
+    for (const auto& [target, members] : groups) {
+      int id = id_of_target(target).stream;
+      const bool given = id != kNoStream;
+      if (given && !exists(id))
+        throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(graph_.node(target)),
+                                          id, streams_there_are()));
+      NodeId from = target;
+      for (const NodeId member : members) {
+        const int other = own(member).stream;
+        if (given || other == kNoStream || other == id) continue;
+        if (id != kNoStream)
+          throw InvalidArgument(
+              fmt::format("{} is on stream {}{} and {} on stream {}{}, but they are colocated",
+                          place_of(graph_.node(from)), id, source(from), place_of(graph_.node(member)), other,
+                          source(member)));
+        id = other;
+        from = member;
+      }
+      pin(target) = id;
+      for (const NodeId member : members) pin(member) = id;
+      if (id != kNoStream) continue;
+      group_[target] = target;
+      for (const NodeId member : members) group_[member] = target;
+    }
+  }
+
+  void follow_forward() {
+    for (const NodeId id : live_) {
+      const Node& node = graph_.node(id);
+      if (pin(id) != kNoStream || node.forward_of == kNoNode || node.colocate_with != kNoNode) continue;
+      const Node& forward = graph_.node(node.forward_of);
+      if (forward.include_grad) pin(id) = forward.removed ? forward.stream : pin(node.forward_of);
+    }
+  }
+
+  // ---------------------------------------------------------------------------------------------------- ops
+
+  void collect() {
+    std::map<NodeId, int> leaders;  // by a group's target
+    for (int op = 0; op < plan_.ops(); ++op) {
+      const NodeId node = plan_.op(op).node;
+      const int rule = rule_of_op_.empty() ? -1 : rule_of_op_[static_cast<std::size_t>(op)];
+      const int stream = node == kNoNode ? kNoStream : pin(node);
+      pins_.stream.push_back(rule < 0 ? stream : options_.rules->rule(rule).stream);
+      const auto target = group_.find(node);
+      const bool grouped = rule < 0 && target != group_.end();
+      pins_.leader.push_back(grouped ? leaders.try_emplace(target->second, op).first->second : op);
+    }
+  }
+
+  void propagate() {
+    const Dag dag(plan_);
+    int found = 0;
+    std::vector<int> votes(static_cast<std::size_t>(options_.count));
+    for (const int op : dag.rank_order()) {
+      int& stream = pins_.stream[static_cast<std::size_t>(op)];
+      if (stream != kNoStream || lanes_[static_cast<std::size_t>(op)] != kNoStream) continue;
+      int& group = pins_.stream[static_cast<std::size_t>(pins_.leader[static_cast<std::size_t>(op)])];
+      if (group == kNoStream) {
+        std::fill(votes.begin(), votes.end(), 0);
+        for (const int dep : dag.deps(op)) {
+          const int from = pins_.stream[static_cast<std::size_t>(dep)];
+          if (from != kNoStream && lanes_[static_cast<std::size_t>(dep)] == kNoStream)
+            ++votes[static_cast<std::size_t>(from)];
+        }
+        const auto most = std::max_element(votes.begin(), votes.end());
+        if (*most > 0) group = static_cast<int>(most - votes.begin());
+      }
+      stream = group;
+      found += stream != kNoStream;
+    }
+    note(fmt::format("forward propagation gave {} ops the stream of their inputs", found));
+  }
+
+  struct Named {
+    int count = 0;
+    std::string first;
+    void add(const std::string& name) {
+      if (count++ == 0) first = name;
+    }
+  };
+
+  Plan& plan_;
+  const Graph& graph_;
+  const StreamOptions& options_;
+  const std::vector<int>& lanes_;
+  std::vector<NodeId> live_;
+  std::vector<OwnId> own_;
+  std::vector<int> by_node_;
+  std::vector<int> rule_of_op_;     // of copies and joins
+  std::map<NodeId, NodeId> group_;  // of groups without an id: each node's target
+  Named scoped_, fixed_;            // by rules, but decided elsewhere
+  StreamPins pins_;
+};
+
+}  // namespace
+
+StreamPins find_stream_pins(Plan& plan, const std::vector<int>& lanes) {
+  return PinFinder(plan, lanes).find();
+}
+
+}  // namespace braid

@@ -1,0 +1,112 @@
+#include "engine/passes/stream_rules.h"
+
+#include <re2/re2.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+
+struct StreamRules::Impl {
+  std::string source;
+  std::vector<Rule> rules;
+  std::vector<std::vector<std::unique_ptr<RE2>>> patterns;  // by rule
+};
+
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r";
+  const auto begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+/// At commas without a backslash; `\,` becomes a comma. Every other escape stays the regex's.
+std::vector<std::string> split_patterns(std::string_view text) {
+  std::vector<std::string> parts(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      if (text[i + 1] != ',') parts.back() += '\\';
+      parts.back() += text[++i];
+    } else if (text[i] == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += text[i];
+    }
+  }
+  return parts;
+}
+
+int parse_stream(std::string_view text, const std::string& place) {
+  int stream = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), stream);
+  if (error != std::errc{} || end != text.data() + text.size() || stream < 0)
+    throw InvalidArgument(place + ": '" + std::string(text) + "' is not a stream");
+  return stream;
+}
+
+std::unique_ptr<RE2> parse_pattern(const std::string& text, const std::string& place) {
+  if (text.empty()) throw InvalidArgument(place + ": an empty regular expression");
+  auto pattern = std::make_unique<RE2>(text, RE2::Quiet);
+  if (!pattern->ok()) throw InvalidArgument(place + ": '" + text + "': " + pattern->error());
+  return pattern;
+}
+
+}  // namespace
+
+StreamRules StreamRules::parse(std::string_view text, std::string source) {
+  auto impl = std::make_shared<Impl>();
+  impl->source = std::move(source);
+  int number = 0;
+  for (std::size_t at = 0; at <= text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = trimmed(text.substr(at, end - at));
+    at = end + 1;
+    if (line.empty() || line.front() == '#') continue;
+    const std::string place = impl->source + ":" + std::to_string(number + 1);
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos)
+      throw InvalidArgument(place + ": '" + std::string(line) + "' is not of the form id:regex,regex");
+    impl->rules.push_back(
+        {parse_stream(trimmed(line.substr(0, colon)), place), number + 1, std::string(line)});
+    impl->patterns.emplace_back();
+    for (const std::string& part : split_patterns(line.substr(colon + 1)))
+      impl->patterns.back().push_back(parse_pattern(std::string(trimmed(part)), place));
+  }
+  return StreamRules(std::move(impl));
+}
+
+StreamRules StreamRules::read(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad())
+    throw InvalidArgument("cannot read stream rules '" + file.string() + "': " + std::strerror(errno));
+  return parse(text, file.string());
+}
+
+std::optional<int> StreamRules::find(std::string_view name) const {
+  const re2::StringPiece piece(name.data(), name.size());
+  for (std::size_t rule = 0; rule < impl_->patterns.size(); ++rule)
+    for (const auto& pattern : impl_->patterns[rule])
+      if (RE2::FullMatch(piece, *pattern)) return static_cast<int>(rule);
+  return std::nullopt;
+}
+
+int StreamRules::size() const { return static_cast<int>(impl_->rules.size()); }
+
+const StreamRules::Rule& StreamRules::rule(int index) const {
+  return impl_->rules[static_cast<std::size_t>(index)];
+}
+
+std::string StreamRules::place(int index) const {
+  return impl_->source + ":" + std::to_string(rule(index).line);
+}
+
+}  // namespace braid

@@ -1,0 +1,207 @@
+// Streams by name, and what reaches beyond one node: backward nodes, propagation, colocation through rules.
+#include "engine/passes/stream_rules.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "engine/exec/plan_report.h"
+#include "tests/engine/exec/test_ops.h"
+
+namespace braid::testing {
+namespace {
+
+std::string refusal(std::string_view text) {
+  try {
+    StreamRules::parse(text, "r");
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(StreamRulesTest, TheFirstLineThatMatchesTheWholeNameDecides) {
+  const StreamRules rules = StreamRules::parse("# towers\n\n2:tower/a.*, tower/b\n1:tower/.*\r\n", "r");
+  ASSERT_EQ(rules.size(), 2);
+  EXPECT_EQ(rules.find("tower/a/MatMul"), 0);
+  EXPECT_EQ(rules.find("tower/b"), 0);
+  EXPECT_EQ(rules.find("tower/b/MatMul"), 1);
+  EXPECT_EQ(rules.find("my/tower/b"), std::nullopt);
+  EXPECT_EQ(rules.rule(0).stream, 2);
+  EXPECT_EQ(rules.place(1), "r:4");
+}
+
+TEST(StreamRulesTest, ACommaInsideARegexIsEscaped) {
+  const StreamRules rules = StreamRules::parse(R"(0:x{1\,3},\d+)", "r");
+  EXPECT_TRUE(rules.find("xx"));
+  EXPECT_TRUE(rules.find("42"));
+  EXPECT_FALSE(rules.find("xxxx"));
+}
+
+TEST(StreamRulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
+  EXPECT_EQ(refusal("0:a\nb"), "r:2: 'b' is not of the form id:regex,regex");
+  EXPECT_EQ(refusal("-1:a"), "r:1: '-1' is not a stream");
+  EXPECT_EQ(refusal("1x:a"), "r:1: '1x' is not a stream");
+  EXPECT_EQ(refusal("1:a,,b"), "r:1: an empty regular expression");
+  EXPECT_EQ(refusal("1:a("), "r:1: 'a(': missing ): a(");
+  EXPECT_EQ(refusal(""), "no error");
+}
+
+TEST(StreamRulesTest, AFileThatIsNotThereIsNamed) {
+  try {
+    StreamRules::read("/nowhere/rules.txt");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.message(), "cannot read stream rules '/nowhere/rules.txt': No such file or directory");
+  }
+  const std::string file = ::testing::TempDir() + "/rules" + std::to_string(::getpid());
+  std::ofstream(file) << "3:a\n";
+  EXPECT_EQ(StreamRules::read(file).find("a"), 0);
+}
+
+// ---------------------------------------------------------------------------------------------- in a program
+
+int stream_of(const Program& program, const std::string& name) {
+  for (const ProgramOp& op : program.ops)
+    if (op.name == name) return op.stream;
+  ADD_FAILURE() << "no op " << name;
+  return -1;
+}
+
+std::shared_ptr<const Program> compile_with(const TestGraph& g, const std::string& rules, int streams,
+                                            const CompileRequest& request,
+                                            StreamPolicy policy = StreamPolicy::User,
+                                            bool propagation = false) {
+  CompileOptions options;
+  options.streams.count = streams;
+  options.streams.policy = policy;
+  options.streams.rules = std::make_shared<const StreamRules>(StreamRules::parse(rules, "rules.txt"));
+  options.streams.forward_propagation = propagation;
+  return compile(g.graph, request, options);
+}
+
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(StreamRulesTest, S3_RulesNameWhatNoScopeHasAndScopesStayStronger) {
+  TestGraph g;
+  const ValueRef a = g.add("test.Nop", {}, {}, "t/a"), b = g.add("test.Nop", {}, {}, "t/b");
+  const ValueRef c = g.add("test.Nop", {}, {}, "c");
+  g.mix({a, b, c}, 1, "end");
+  g.node(a).stream = 3;
+  const auto p = compile_with(g, "1:t/.*\n", 4, {{}, {"end"}, {}});
+  EXPECT_EQ(stream_of(*p, "t/a"), 3);
+  EXPECT_EQ(stream_of(*p, "t/b"), 1);
+  EXPECT_EQ(stream_of(*p, "c"), 0);
+  EXPECT_NE(plan_report(*p).find("1 of the named nodes keep the stream of their scope (first: 't/a')"),
+            std::string::npos);
+}
+
+TEST(StreamRulesTest, S3_NodesThatPassesMadeCanBeNamed) {
+  // A variable that is read, written and used again is copied; a fetched one too.
+  TestGraph g;
+  const ValueRef w = g.variable("w", 4);
+  const ValueRef read = g.add("ReadVariableOp", {w}, {{"dtype", DType::Int64}}, "old");
+  const ValueRef update = g.add("test.Update", {w, g.mix({read}, 4)}, {}, "update");
+  const ValueRef late = g.mix({read}, 4, "late");
+  g.control(update, late);
+  const auto p = compile_with(g, "1:old/copy\n2:fetch/.*\n", 3, {{}, {"late", "old"}, {"update"}});
+  EXPECT_EQ(stream_of(*p, "old/copy"), 1);
+  EXPECT_EQ(stream_of(*p, "fetch/old"), 2);
+}
+
+TEST(StreamRulesTest, S4_ARuleWithoutItsStreamNamesRuleAndNode) {
+  TestGraph g;
+  g.add("test.Nop", {}, {}, "a");
+  EXPECT_EQ(
+      message_of([&] {
+        compile_with(g, "0:b\n2:a\n", 2, {{}, {"a"}, {}});
+      }),
+      "rules.txt:2: [test.Nop] node 'a': stream 2 does not exist; the program has 2 compute streams (0 to "
+      "1)");
+  EXPECT_EQ(message_of([&] {
+              compile_with(g, "7:nothing\n", 2, {{}, {"a"}, {}});
+            }),
+            "rules.txt:1: stream 7 does not exist; the program has 2 compute streams (0 to 1)");
+}
+
+TEST(StreamRulesTest, S4_ARuleThatMatchesNothingIsSaid) {
+  TestGraph g;
+  g.add("test.Nop", {}, {}, "a");
+  const auto p = compile_with(g, "0:a\n1:tower.*\n", 2, {{}, {"a"}, {}});
+  EXPECT_NE(plan_report(*p).find("warning: streams: rules.txt:2: no node matches '1:tower.*'"),
+            std::string::npos);
+  const auto none = compile_with(g, "1:a\n", 2, {{}, {"a"}, {}}, StreamPolicy::None);
+  EXPECT_NE(plan_report(*none).find("NONE does not use the rules file"), std::string::npos);
+}
+
+TEST(StreamRulesTest, S3_TwoRulesForOneColocationGroupAreRefusedWithTheirLines) {
+  TestGraph g;
+  const ValueRef a = g.add("test.Nop", {}, {}, "a"), b = g.add("test.Nop", {}, {}, "b"),
+                 c = g.add("test.Nop", {}, {}, "c");
+  g.node(b).colocate_with = g.node(c).colocate_with = a.node;
+  g.mix({a, b, c}, 1, "end");
+  EXPECT_EQ(
+      message_of([&] {
+        compile_with(g, "1:b\n2:c\n", 4, {{}, {"end"}, {}});
+      }),
+      "[test.Nop] node 'b' is on stream 1 (rules.txt:1) and [test.Nop] node 'c' on stream 2 (rules.txt:2), "
+      "but they are colocated");
+  const auto p = compile_with(g, "1:b\n", 4, {{}, {"end"}, {}});
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of(*p, name), 1) << name;
+}
+
+TEST(StreamRulesTest, S5_BackwardNodesFollowANamedForwardNodeAndCanBeNamedThemselves) {
+  TestGraph g;
+  const ValueRef f = g.add("test.Nop", {}, {}, "f"), k = g.add("test.Nop", {}, {}, "k");
+  const ValueRef df = g.add("test.Nop", {f}, {}, "gradients/f"),
+                 dk = g.add("test.Nop", {k}, {}, "gradients/k");
+  g.mix({df, dk}, 1, "end");
+  g.node(df).forward_of = f.node;
+  g.node(dk).forward_of = k.node;
+  g.node(k).stream = g.node(dk).stream = 3;  // as autodiff copies it
+  const auto p = compile_with(g, "1:f\n2:gradients/k\n", 4, {{}, {"end"}, {}});
+  EXPECT_EQ(stream_of(*p, "gradients/f"), 1);
+  EXPECT_EQ(stream_of(*p, "k"), 3);
+  EXPECT_EQ(stream_of(*p, "gradients/k"), 2) << "the copied id is the forward node's, not its own";
+}
+
+TEST(StreamRulesTest, S3_PropagationIsOptInAndTakesTheStreamOfMostInputs) {
+  TestGraph g;
+  std::vector<ValueRef> v;
+  for (int i = 0; i < 3; ++i) v.push_back(g.add("test.Nop", {}, {}, "v" + std::to_string(i)));
+  g.node(v[0]).stream = 2;
+  g.node(v[1]).stream = g.node(v[2]).stream = 1;
+  const ValueRef tie = g.add("test.Nop", {v[0], v[1]}, {}, "tie");
+  const ValueRef most = g.add("test.Nop", {v[0], v[1], v[2]}, {}, "most");
+  const ValueRef free = g.add("test.Nop", {}, {}, "free");
+  const ValueRef next = g.add("test.Nop", {most, free}, {}, "next");
+  g.mix({tie, next}, 1, "end");
+  const CompileRequest request{{}, {"end"}, {}};
+  const auto with = compile_with(g, "", 4, request, StreamPolicy::User, true);
+  EXPECT_EQ(stream_of(*with, "tie"), 1) << "ties go to the lowest";
+  EXPECT_EQ(stream_of(*with, "most"), 1);
+  EXPECT_EQ(stream_of(*with, "next"), 1);
+  EXPECT_EQ(stream_of(*with, "free"), 0);
+  const auto without = compile_with(g, "", 4, request);
+  for (const char* name : {"tie", "most", "next"}) EXPECT_EQ(stream_of(*without, name), 0) << name;
+}
+
+TEST(StreamRulesTest, OpsOfLanesKeepTheirStreamAndTheNoteSaysSo) {
+  TestGraph g;
+  g.add("test.Pull", {g.feed("x", 4)}, {}, "pull");
+  const auto p = compile_with(g, "1:pull\n", 2, {{{"x", DType::Int64, Shape{4}}}, {"pull"}, {}});
+  EXPECT_EQ(stream_of(*p, "pull"), 2);
+  EXPECT_NE(plan_report(*p).find("keep the stream of their lane (first: 'pull')"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid::testing
