@@ -1,10 +1,16 @@
+# The project's warnings, as errors, for both languages.
+set(BRAID_WARNINGS
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>
+  $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda> $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+
 # braid_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): a static library with the project's
 # warnings; includes are spelled from the root ("engine/ir/graph.h").
 function(braid_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
   target_link_libraries(${name} PUBLIC ${arg_PUBLIC} Threads::Threads PRIVATE ${arg_PRIVATE})
 endfunction()
 
@@ -50,7 +56,7 @@ function(braid_test name)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE
     BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BRAID_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -63,7 +69,7 @@ endfunction()
 function(braid_bench name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_LIBS})
 endfunction()

@@ -53,7 +53,7 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
   if (strategy_.saves_local_variables()) {
     ShardWriter writer(temporary / kShard);
     for (const auto& name : runtime_.variables().names()) {
-      const Tensor& value = *std::as_const(runtime_.variables()).find(name);
+      const Tensor value = *runtime_.variables().read(name);
       writer.add({name, value.dtype(), dims_of(value), value.bytes()}, value.as_bytes());
     }
     shards.push_back(writer.finish());
@@ -74,7 +74,7 @@ void Checkpointer::restore_local(const CheckpointInfo& info) {
   if (!strategy_.saves_local_variables()) return;
   const ShardReader reader(info.directory / kShard);
   for (const auto& name : runtime_.variables().names()) {
-    Tensor& value = *runtime_.variables().find(name);
+    Tensor value = *runtime_.variables().read(name);
     const CheckpointEntry* entry = reader.find(name);
     if (!entry) {
       log_warning("checkpoint of step {} has no '{}': it keeps its initial value", info.meta.step, name);
@@ -86,6 +86,7 @@ void Checkpointer::restore_local(const CheckpointInfo& info) {
                             ", the model has " + std::string(dtype_name(value.dtype())) +
                             value.shape().to_string());
     reader.read(name, value.as_bytes());
+    runtime_.variables().write(name, value);
   }
   runtime_.variables().clear_poison();
 }

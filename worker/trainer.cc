@@ -81,8 +81,10 @@ class Run {
     steps_in_flight_ = made.program->steps_in_flight;
     instance_ = std::make_unique<Instance>(std::move(made.program), runtime_);
     for (const VariableInfo& variable : list_variables(training_.graph))
-      if (Tensor* value = runtime_.variables().find(variable.name))
+      if (auto value = runtime_.variables().read(variable.name)) {
         initialize_variable(training_.graph.node(variable.handle), job_.seed(), *value);
+        runtime_.variables().write(variable.name, *value);
+      }
     if (data_.test && model_.metric != ModelMetric::None) {
       // An evaluation is one stream of plain forward steps: nothing of it overlaps training.
       CompileOptions forward = training_compile_options(job_);

@@ -2,19 +2,54 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
+#include "engine/ir/tensor.h"
 
 namespace braid {
+namespace {
+
+constexpr std::uint64_t kNoOffset = std::numeric_limits<std::uint64_t>::max();
+/// Of device memory; what vector loads and TMA like.
+constexpr std::uint64_t kDeviceAlignment = 256;
+constexpr std::uint64_t kNumberOffset = 128;  // of the step's number in the inputs; the params are before it
+static_assert(sizeof(StepParams) <= kNumberOffset && sizeof(StepStatus) <= kDeviceAlignment);
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kDeviceAlignment - 1) & ~(kDeviceAlignment - 1);
+}
+
+Accelerator* device_for(const Program& program, Runtime& runtime) {
+  if (program.domain == Domain::Host) return nullptr;
+  if (!runtime.device()) throw InvalidArgument("the program is one of a device, and there is none");
+  return runtime.device();
+}
+
+}  // namespace
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
                            std::vector<const StepParams*> params, std::vector<const WaitContext*> waits)
-    : program_(std::move(program)), slots_(params.size()), arena_(program_->stats.arena_bytes) {
+    : program_(std::move(program)), slots_(params.size()), device_(device_for(*program_, runtime)) {
+  arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
   for (const ProgramVariable& variable : program_->variables)
-    variables_.push_back(runtime.variables().get_or_create(variable.name, variable.dtype, variable.shape));
+    variables_.push_back(runtime.variables().get_or_create(
+        variable.name, variable.dtype, variable.shape,
+        program_->buffers[static_cast<std::size_t>(variable.buffer)].domain));
   prepare_kernels(runtime);
   allocate_slots();
+  if (device_) {
+    device_arena_ = allocate(Domain::Device, program_->stats.device_arena_bytes, "arena");
+    allocate_constants();
+    allocate_device_slots();
+  }
   bind_arguments(params, waits);
+}
+
+BoundProgram::Block BoundProgram::allocate(Domain domain, std::uint64_t bytes, const char* purpose) const {
+  if (domain == Domain::Device) return device_->allocate(bytes, purpose);
+  if (device_) return device_->allocate_pinned(bytes, purpose);
+  return allocate_aligned(std::max<std::uint64_t>(bytes, 1));
 }
 
 void BoundProgram::prepare_kernels(Runtime& runtime) {
@@ -26,7 +61,7 @@ void BoundProgram::prepare_kernels(Runtime& runtime) {
     if (!kernel.run == !kernel.run_async)
       throw Internal(place + ": a prepared kernel needs run or run_async, and not both");
     if (kernel.run_async && !op.async)
-      throw Internal(place + ": only ops of lanes other than Compute may complete asynchronously");
+      throw Internal(place + ": only host ops of lanes other than Compute may complete asynchronously");
   }
 }
 
@@ -34,7 +69,12 @@ PreparedKernel BoundProgram::prepare(const ProgramOp& op, Runtime& runtime) cons
   PreparedKernel kernel;
   if (op.kind == OpKind::Copy) {
     const std::uint64_t bytes = program_->buffers[static_cast<std::size_t>(op.outputs[0].buffer)].bytes;
-    kernel.run = [bytes](const KernelArgs& a) { std::memcpy(a.outputs[0], a.inputs[0], bytes); };
+    if (op.domain == Domain::Host)
+      kernel.run = [bytes](const KernelArgs& a) { std::memcpy(a.outputs[0], a.inputs[0], bytes); };
+    else
+      kernel.run = [bytes, device = device_](const KernelArgs& a) {
+        device->copy(a.outputs[0], a.inputs[0], bytes, a.stream);
+      };
   } else if (op.kind == OpKind::Kernel) {
     const Graph& graph = program_->graph;
     const Node& node = graph.node(op.node);
@@ -46,10 +86,30 @@ PreparedKernel BoundProgram::prepare(const ProgramOp& op, Runtime& runtime) cons
       if (inputs.back().dtype == DType::Resource) inputs.back().dtype = variable_of(graph, input).dtype;
       values.push_back(graph.known_value(input));
     }
-    kernel = node.op->cpu(
-        {node, inputs, node.outputs, values, runtime.pool(), runtime.services(), program_->deterministic});
+    PrepareContext context{
+        node, inputs, node.outputs, values, runtime.pool(), runtime.services(), program_->deterministic};
+    if (op.domain == Domain::Device) {
+      context.accelerator = device_;
+      kernel = node.op->cuda(context);
+    } else {
+      kernel = node.op->cpu(context);
+    }
   }
   return kernel;
+}
+
+void BoundProgram::allocate_constants() {
+  std::uint64_t bytes = 0;
+  for (const Tensor& constant : program_->constants) {
+    constant_offsets_.push_back(bytes);
+    bytes += aligned(constant.bytes());
+  }
+  device_constants_ = allocate(Domain::Device, bytes, "constants");
+  for (std::size_t c = 0; c < constant_offsets_.size(); ++c) {
+    const Tensor& constant = program_->constants[c];
+    if (constant.dtype() == DType::String) continue;  // no device op reads it
+    device_->copy_now(device_constants_.get() + constant_offsets_[c], constant.raw(), constant.bytes());
+  }
 }
 
 void BoundProgram::allocate_slots() {
@@ -58,28 +118,74 @@ void BoundProgram::allocate_slots() {
     if (buffer.kind != BufferKind::Slot) continue;
     for (auto& memory : slot_memory_) {
       memory.resize(std::max(memory.size(), static_cast<std::size_t>(buffer.index) + 1));
-      memory[static_cast<std::size_t>(buffer.index)] =
-          Tensor::zeros(DType::UInt8, Shape{static_cast<std::int64_t>(buffer.bytes)});
+      if (buffer.domain == Domain::Device) continue;
+      Block block = allocate(Domain::Host, buffer.bytes, "slot");
+      std::fill_n(block.get(), buffer.bytes, std::byte{0});
+      memory[static_cast<std::size_t>(buffer.index)] = std::move(block);
     }
   }
 }
 
-void* BoundProgram::address(int slot, int buffer) const {
+bool BoundProgram::is_fetched(int buffer) const {
+  return std::any_of(program_->fetches.begin(), program_->fetches.end(),
+                     [&](const ProgramFetch& fetch) { return fetch.buffer == buffer; });
+}
+
+void BoundProgram::allocate_device_slots() {
+  const auto& buffers = program_->buffers;
+  feed_offsets_.assign(program_->feeds.size(), kNoOffset);
+  input_bytes_ = kDeviceAlignment;
+  for (const ProgramOp& op : program_->ops) {
+    if (op.domain != Domain::Device) continue;
+    for (const Operand& in : op.inputs) {
+      if (in.buffer < 0 || buffers[static_cast<std::size_t>(in.buffer)].kind != BufferKind::Feed) continue;
+      const ProgramBuffer& feed = buffers[static_cast<std::size_t>(in.buffer)];
+      std::uint64_t& offset = feed_offsets_[static_cast<std::size_t>(feed.index)];
+      if (offset != kNoOffset) continue;
+      offset = input_bytes_;
+      input_bytes_ += aligned(feed.bytes);
+    }
+  }
+  std::uint64_t bytes = kDeviceAlignment;
+  for (const bool fetched : {true, false}) {
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      const ProgramBuffer& buffer = buffers[b];
+      if (buffer.kind != BufferKind::Slot) continue;
+      slot_offsets_.resize(std::max(slot_offsets_.size(), static_cast<std::size_t>(buffer.index) + 1));
+      if (buffer.domain != Domain::Device || is_fetched(static_cast<int>(b)) != fetched) continue;
+      slot_offsets_[static_cast<std::size_t>(buffer.index)] = bytes;
+      bytes += aligned(buffer.bytes);
+    }
+    if (fetched) output_bytes_ = bytes;
+  }
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    inputs_.push_back({allocate(Domain::Device, input_bytes_, "staged input"),
+                       allocate(Domain::Host, input_bytes_, "staged input")});
+    outputs_.push_back(
+        {allocate(Domain::Device, bytes, "slots"), allocate(Domain::Host, output_bytes_, "slots")});
+  }
+}
+
+void* BoundProgram::address(int slot, int buffer, Domain user) const {
   if (buffer < 0) return nullptr;
   const ProgramBuffer& b = program_->buffers[static_cast<std::size_t>(buffer)];
-  const auto index = static_cast<std::size_t>(b.index);
+  const auto index = static_cast<std::size_t>(b.index), at = static_cast<std::size_t>(slot);
   // Kernels take inputs as void* for the sake of variables; constants are not written.
   switch (b.kind) {
     case BufferKind::Arena:
-      return arena_.at(b.offset);
+      if (b.domain == Domain::Host) return arena_.get() + b.offset;
+      return device_arena_.get() + (b.offset - program_->stats.arena_bytes);
     case BufferKind::Variable:
       return const_cast<std::byte*>(variables_[index].raw());
     case BufferKind::Slot:
-      return const_cast<std::byte*>(slot_memory_[static_cast<std::size_t>(slot)][index].raw());
+      if (b.domain == Domain::Host) return slot_memory_[at][index].get();
+      return outputs_[at].device.get() + slot_offsets_[index];
     case BufferKind::Constant:
-      return const_cast<std::byte*>(program_->constants[index].raw());
+      if (user == Domain::Host) return const_cast<std::byte*>(program_->constants[index].raw());
+      return device_constants_.get() + constant_offsets_[index];
     case BufferKind::Feed:
-      return nullptr;  // the step's
+      if (user == Domain::Host) return nullptr;  // the step's
+      return inputs_[at].device.get() + feed_offsets_[index];
   }
   return nullptr;
 }
@@ -88,16 +194,22 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
                                   const std::vector<const WaitContext*>& waits) {
   // The synchronous ops of a stream run one after the other, also over steps, and share its scratch memory.
   std::vector<std::size_t> stream_scratch(program_->streams.size(), 0);
-  std::size_t pointers = 0, async_ops = 0;
+  std::size_t pointers = 0;
   for (std::size_t op = 0; op < program_->ops.size(); ++op) {
     const ProgramOp& p = program_->ops[op];
     pointers += p.inputs.size() + p.outputs.size();
-    async_ops += p.async;
     auto& bytes = stream_scratch[static_cast<std::size_t>(p.stream)];
     if (!p.async) bytes = std::max(bytes, kernels_[op].scratch_bytes);
   }
-  scratch_.reserve(stream_scratch.size() + async_ops * slots_);
-  for (const std::size_t bytes : stream_scratch) scratch_.emplace_back(bytes);
+  std::vector<StreamRef> streams;
+  for (std::size_t s = 0; s < program_->streams.size(); ++s) {
+    const ProgramStream& stream = program_->streams[s];
+    const bool on_device = stream.domain == Domain::Device;
+    streams.push_back(on_device ? device_->stream(stream.name) : StreamRef::host());
+    scratch_.push_back(stream_scratch[s] == 0 && on_device
+                           ? nullptr
+                           : allocate(stream.domain, stream_scratch[s], "scratch memory"));
+  }
 
   feed_positions_.resize(program_->feeds.size());
   pointers_.resize(slots_);
@@ -111,24 +223,30 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
         void** first = list.data() + list.size();
         for (const Operand& operand : operands) {
           const bool is_feed =
-              operand.buffer >= 0 &&
+              operand.buffer >= 0 && p.domain == Domain::Host &&
               program_->buffers[static_cast<std::size_t>(operand.buffer)].kind == BufferKind::Feed;
           if (is_feed && slot == 0) {
             const int feed = program_->buffers[static_cast<std::size_t>(operand.buffer)].index;
             feed_positions_[static_cast<std::size_t>(feed)].push_back(list.size());
           }
-          list.push_back(address(static_cast<int>(slot), operand.buffer));
+          list.push_back(address(static_cast<int>(slot), operand.buffer, p.domain));
         }
         return first;
       };
       KernelArgs args{};
       args.inputs = add(p.inputs);
       args.outputs = add(p.outputs);
-      args.params = params[slot];
-      args.wait = waits[slot];
-      args.stream = StreamRef::host();
-      if (p.async) scratch_.emplace_back(kernels_[op].scratch_bytes);
-      args.scratch = p.async ? scratch_.back().at(0) : scratch_[static_cast<std::size_t>(p.stream)].at(0);
+      args.stream = streams[static_cast<std::size_t>(p.stream)];
+      args.op = static_cast<int>(op);
+      if (p.domain == Domain::Device) {
+        args.params = reinterpret_cast<const StepParams*>(inputs_[slot].device.get());
+        args.status = status_on_device(static_cast<int>(slot));
+      } else {
+        args.params = params[slot];
+        args.wait = waits[slot];
+      }
+      if (p.async) scratch_.push_back(allocate(Domain::Host, kernels_[op].scratch_bytes, "scratch memory"));
+      args.scratch = (p.async ? scratch_.back() : scratch_[static_cast<std::size_t>(p.stream)]).get();
       args_[slot].push_back(args);
     }
   }
@@ -142,13 +260,48 @@ void BoundProgram::set_feed(int slot, int feed, const void* memory) {
 Tensor BoundProgram::fetch(int slot, int fetch, const std::vector<Tensor>& feeds) const {
   const ProgramFetch& f = program_->fetches[static_cast<std::size_t>(fetch)];
   const ProgramBuffer& buffer = program_->buffers[static_cast<std::size_t>(f.buffer)];
-  if (buffer.kind == BufferKind::Feed)
-    return feeds[static_cast<std::size_t>(buffer.index)].clone().reshaped(f.shape);
-  if (buffer.kind == BufferKind::Constant)
-    return program_->constants[static_cast<std::size_t>(buffer.index)].clone().reshaped(f.shape);
+  const auto index = static_cast<std::size_t>(buffer.index);
+  if (buffer.kind == BufferKind::Feed) return feeds[index].clone().reshaped(f.shape);
+  if (buffer.kind == BufferKind::Constant) return program_->constants[index].clone().reshaped(f.shape);
   Tensor copy(f.dtype, f.shape);
-  if (copy.bytes() != 0) std::memcpy(copy.raw(), address(slot, f.buffer), copy.bytes());
+  const void* from = buffer.domain == Domain::Host
+                         ? address(slot, f.buffer, Domain::Host)
+                         : outputs_[static_cast<std::size_t>(slot)].image.get() + slot_offsets_[index];
+  if (copy.bytes() != 0) std::memcpy(copy.raw(), from, copy.bytes());
   return copy;
+}
+
+void BoundProgram::stage_inputs(int slot, const StepParams& params, std::uint64_t number,
+                                const std::vector<Tensor>& feeds) {
+  std::byte* image = inputs_[static_cast<std::size_t>(slot)].image.get();
+  std::memcpy(image, &params, sizeof(params));
+  std::memcpy(image + kNumberOffset, &number, sizeof(number));
+  for (std::size_t f = 0; f < feeds.size(); ++f)
+    if (feed_offsets_[f] != kNoOffset && feeds[f].bytes() != 0)
+      std::memcpy(image + feed_offsets_[f], feeds[f].raw(), feeds[f].bytes());
+}
+
+BoundProgram::Copy BoundProgram::copy_of_inputs(int slot) const {
+  const Mirrored& inputs = inputs_[static_cast<std::size_t>(slot)];
+  return {inputs.device.get(), inputs.image.get(), input_bytes_};
+}
+
+BoundProgram::Copy BoundProgram::copy_of_outputs(int slot) const {
+  const Mirrored& outputs = outputs_[static_cast<std::size_t>(slot)];
+  return {outputs.image.get(), outputs.device.get(), output_bytes_};
+}
+
+const std::uint64_t* BoundProgram::number_on_device(int slot) const {
+  return reinterpret_cast<const std::uint64_t*>(inputs_[static_cast<std::size_t>(slot)].device.get() +
+                                                kNumberOffset);
+}
+
+StepStatus* BoundProgram::status_on_device(int slot) const {
+  return reinterpret_cast<StepStatus*>(outputs_[static_cast<std::size_t>(slot)].device.get());
+}
+
+const StepStatus& BoundProgram::status(int slot) const {
+  return *reinterpret_cast<const StepStatus*>(outputs_[static_cast<std::size_t>(slot)].image.get());
 }
 
 }  // namespace braid

@@ -1,7 +1,14 @@
-// A program bound to memory: kernels prepared, arena, slots for up to k steps in flight, and for each slot
-// the arguments of every op, so that a step only writes its feeds' pointers. Everything is allocated here,
-// nothing while steps run. Thread rule: built by one thread; set_feed(slot) by whoever starts the step in
-// that slot.
+// A program bound to memory: kernels prepared, arenas, slots for up to k steps in flight, and for each slot
+// the arguments of every op, so that a step only writes its feeds. Everything is allocated here, nothing
+// while steps run.
+//
+// A program of the device has two blocks a slot in its memory, each with a page-locked image on the host:
+//   inputs    StepParams, the step's number, and the feeds that device ops read: one copy a step
+//   outputs   StepStatus, the fetched values, then slots that stay: the first two are one copy a step
+// What host ops of such a program use is page-locked, so that copies need not wait.
+//
+// Thread rule: built by one thread; set_feed(slot) and stage_inputs(slot) by whoever starts the step in that
+// slot.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +17,6 @@
 
 #include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
-#include "engine/memory/arena.h"
 #include "engine/ops/op.h"
 
 namespace braid {
@@ -19,7 +25,7 @@ class BoundProgram {
  public:
   /// `params` and `waits` are those of each slot; they outlive this.
   /// Throws: what kernels throw when they are prepared; OutOfMemory; InvalidArgument for a variable that
-  /// exists with another type or shape.
+  /// exists with another type or shape, and for a program of the device without one.
   BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
                std::vector<const StepParams*> params, std::vector<const WaitContext*> waits);
   BoundProgram(const BoundProgram&) = delete;
@@ -31,27 +37,61 @@ class BoundProgram {
   }
 
   void set_feed(int slot, int feed, const void* memory);
-  /// A copy of a fetched value. `feeds` are those of the step.
+  /// A copy of a fetched value. `feeds` are those of the step. REQUIRES: the step is done, and its outputs
+  /// copied.
   Tensor fetch(int slot, int fetch, const std::vector<Tensor>& feeds) const;
 
+  // Of a program of the device.
+
+  struct Copy {
+    void* to;
+    const void* from;
+    std::uint64_t bytes;
+  };
+  /// Writes the image of a slot's inputs.
+  void stage_inputs(int slot, const StepParams& params, std::uint64_t number,
+                    const std::vector<Tensor>& feeds);
+  Copy copy_of_inputs(int slot) const;
+  Copy copy_of_outputs(int slot) const;
+  /// Where the device finds the number that stage_inputs() was given.
+  const std::uint64_t* number_on_device(int slot) const;
+  StepStatus* status_on_device(int slot) const;
+  /// From the image. REQUIRES: as fetch().
+  const StepStatus& status(int slot) const;
+
  private:
+  using Block = std::shared_ptr<std::byte[]>;
+  struct Mirrored {
+    Block device, image;
+  };
+
+  Block allocate(Domain domain, std::uint64_t bytes, const char* purpose) const;
   void prepare_kernels(Runtime& runtime);
   PreparedKernel prepare(const ProgramOp& op, Runtime& runtime) const;
+  void allocate_constants();
   void allocate_slots();
+  void allocate_device_slots();
   void bind_arguments(const std::vector<const StepParams*>& params,
                       const std::vector<const WaitContext*>& waits);
-  void* address(int slot, int buffer) const;
+  void* address(int slot, int buffer, Domain user) const;
+  bool is_fetched(int buffer) const;
 
   const std::shared_ptr<const Program> program_;
   const std::size_t slots_;
-  mutable Arena arena_;
-  std::vector<Tensor> variables_;  // sharing the store's memory
+  Accelerator* const device_;
+  Block arena_, device_arena_, device_constants_;
+  std::vector<std::uint64_t> constant_offsets_;  // in device_constants_
+  std::vector<Tensor> variables_;                // sharing the store's memory
   std::vector<PreparedKernel> kernels_;
-  std::vector<std::vector<Tensor>> slot_memory_;  // by step slot and Slot buffer
-  std::vector<Arena> scratch_;                    // of each stream, then of each asynchronous op and slot
-  std::vector<std::vector<void*>> pointers_;      // by slot: inputs and outputs of all ops
-  std::vector<std::vector<KernelArgs>> args_;     // by slot and op
-  std::vector<std::vector<std::size_t>> feed_positions_;  // by feed: places in pointers_
+  std::vector<std::vector<Block>> slot_memory_;  // on the host, by step slot and Slot buffer
+  std::vector<Mirrored> inputs_, outputs_;       // by step slot
+  std::vector<std::uint64_t> feed_offsets_;      // in inputs_; kNoOffset where no device op reads it
+  std::vector<std::uint64_t> slot_offsets_;      // in outputs_, by Slot buffer
+  std::uint64_t input_bytes_ = 0, output_bytes_ = 0;
+  std::vector<Block> scratch_;                 // of each stream, then of each asynchronous op and slot
+  std::vector<std::vector<void*>> pointers_;   // by slot: inputs and outputs of all ops
+  std::vector<std::vector<KernelArgs>> args_;  // by slot and op
+  std::vector<std::vector<std::size_t>> feed_positions_;  // by feed: places in pointers_ of host ops
 };
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/exec/device_runner.h"
 #include "engine/exec/program.h"
 #include "engine/exec/stream_runner.h"
 
@@ -44,7 +45,7 @@ std::vector<const WaitContext*> waits_of(StepBoard& board) {
 std::vector<HostStream*> streams_of(const Program& program, Runtime& runtime) {
   std::vector<HostStream*> all;
   for (const ProgramStream& stream : program.streams)
-    all.push_back(&runtime.stream(stream.name, stream.cause));
+    all.push_back(stream.domain == Domain::Host ? &runtime.stream(stream.name, stream.cause) : nullptr);
   return all;
 }
 
@@ -65,14 +66,21 @@ struct Instance::Impl {
                 next_trace_id()},
         runners(program->streams.size()) {
     for (std::size_t s = 0; s < runners.size(); ++s) {
-      if (program->streams[s].instructions.empty()) continue;
+      const ProgramStream& stream = program->streams[s];
+      if (stream.instructions.empty() || stream.domain == Domain::Device) continue;
       runners[s] = std::make_unique<StreamRunner>(context, static_cast<int>(s));
       ++parts;
       only_stream = static_cast<int>(s);
     }
     active_streams = parts;
+    if (program->domain == Domain::Device) {
+      device = std::make_unique<DeviceRunner>(context, runtime);
+      context.device = device.get();
+      if (device->waits_for_host()) launcher = &runtime.stream("launch", "launch");
+      ++parts;
+    }
     for (const ProgramOp& op : program->ops) parts += op.async;
-    may_run_inline = active_streams == 1 && parts == 1;
+    may_run_inline = active_streams == 1 && parts == 1 && !device;
   }
 
   void check_request(const StepRequest& request) const;
@@ -84,6 +92,13 @@ struct Instance::Impl {
   bool drain(const WaitContext& wait);
   std::string unfinished(std::uint64_t sequence) const;
 
+  WaitStatus wait_done(std::uint64_t sequence, const WaitContext& wait);
+
+  static void issue_task(void* impl, std::uint64_t sequence) noexcept {
+    auto* self = static_cast<Impl*>(impl);
+    self->device->issue(sequence);
+    self->board.leave();
+  }
   static void run_task(void* runner, std::uint64_t sequence) noexcept {
     static_cast<StreamRunner*>(runner)->run(sequence);
   }
@@ -94,7 +109,9 @@ struct Instance::Impl {
   BoundProgram bound;
   RunContext context;
   std::vector<std::unique_ptr<StreamRunner>> runners;  // by stream; null for one without instructions
-  int active_streams = 0;
+  std::unique_ptr<DeviceRunner> device;                // null for a program of the host
+  HostStream* launcher = nullptr;  // the thread that issues to the device, or null: the caller
+  int active_streams = 0;          // of the host
   int only_stream = 0;
   int parts = 0;  // of a step: streams and asynchronous ops
   bool may_run_inline = false;
@@ -133,7 +150,7 @@ void Instance::Impl::issue(StepRequest request, const WaitContext& wait, bool ru
     bound.set_feed(board.index(sequence), static_cast<int>(feed), slot.feeds[feed].raw());
   ++next;
   for (int i = 0; i < active_streams; ++i) board.enter();
-  if (active_streams == 0) {
+  if (active_streams == 0 && !device) {
     slot.done.signal(sequence + 1);
     return;
   }
@@ -143,6 +160,12 @@ void Instance::Impl::issue(StepRequest request, const WaitContext& wait, bool ru
       return;
   }
   std::lock_guard lock(runtime.issue_mutex());
+  if (launcher) {
+    board.enter();
+    launcher->enqueue({&issue_task, this, sequence});
+  } else if (device) {
+    device->issue(sequence);
+  }
   for (std::size_t s = 0; s < runners.size(); ++s)
     if (runners[s]) context.streams[s]->enqueue({&run_task, runners[s].get(), sequence});
 }
@@ -174,10 +197,19 @@ std::string Instance::Impl::unfinished(std::uint64_t sequence) const {
   return text;
 }
 
+/// Waits until the step has ended, on the device too.
+WaitStatus Instance::Impl::wait_done(std::uint64_t sequence, const WaitContext& wait) {
+  if (device) {
+    const WaitStatus status = device->await_step(sequence, wait);
+    if (status != WaitStatus::Reached) return status;
+  }
+  return board.slot(sequence).done.wait_status(sequence + 1, wait);
+}
+
 /// Waits until no step is executing.
 bool Instance::Impl::drain(const WaitContext& wait) {
   for (std::uint64_t s = oldest; s < next; ++s)
-    if (board.slot(s).done.wait_status(s + 1, {wait.deadline, {}}) != WaitStatus::Reached) return false;
+    if (wait_done(s, {wait.deadline, {}}) != WaitStatus::Reached) return false;
   for (std::uint64_t s = oldest; s < next; ++s) board.release(s);
   oldest = next;
   stuck = false;
@@ -210,10 +242,9 @@ std::optional<StepResult> Instance::Impl::take(std::unique_lock<std::mutex>& loc
   const std::uint64_t sequence = oldest;
   StepSlot& slot = board.slot(sequence);
   lock.unlock();
-  WaitStatus status = slot.done.wait_status(sequence + 1, wait);
+  const WaitStatus status = wait_done(sequence, wait);
   // The streams see the same deadline and know better what they wait for: let them say it.
-  if (status != WaitStatus::Reached)
-    slot.done.wait_status(sequence + 1, WaitContext::with_timeout(kLastWords));
+  if (status != WaitStatus::Reached) wait_done(sequence, WaitContext::with_timeout(kLastWords));
   lock.lock();
   if (oldest != sequence) return std::nullopt;
   if (!slot.done.reached(sequence + 1)) {
@@ -258,7 +289,7 @@ Instance::~Instance() {
   const auto patience = std::chrono::steady_clock::now() + kGrace;
   while (!impl.board.empty() && (impl.oldest == impl.next || std::chrono::steady_clock::now() < patience))
     std::this_thread::yield();
-  if (impl.board.empty()) return;
+  if (impl.board.empty() && (!impl.device || impl.device->idle())) return;
   // A kernel still runs in this memory, so it must stay: leaked, and said.
   log_error("an instance ends while a step runs: {}; its memory stays", impl.unfinished(impl.oldest));
   lock.unlock();

@@ -136,8 +136,9 @@ std::string plan_report(const Program& program) {
       bytes_text(memory.largest_live_bytes), bytes_text(memory.slot_bytes), bytes_text(memory.constant_bytes),
       bytes_text(memory.variable_bytes));
   const auto captured = std::count_if(program.segments.begin(), program.segments.end(),
-                                      [](const Segment& s) { return s.capturable; });
-  fmt::format_to(out, "segments: {}, of which {} can be captured\n", program.segments.size(), captured);
+                                      [](const Segment& s) { return s.domain == Domain::Device; });
+  fmt::format_to(out, "segments: {}, of which {} on the device, a graph each\n", program.segments.size(),
+                 captured);
   for (const std::string& note : program.notes) fmt::format_to(out, "{}\n", note);
 
   fmt::format_to(out, "\n{:<12} {:>6} {:>12} {:>7} {:>7} {:>12}\n", "stream", "nodes", "cost us", "share",

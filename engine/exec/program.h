@@ -32,8 +32,9 @@ enum class BufferKind {
 struct ProgramBuffer {
   BufferKind kind = BufferKind::Arena;
   std::uint64_t bytes = 0;
-  std::uint64_t offset = 0;  // Arena: from its base, a multiple of 64
-  int index = -1;            // others: position among the program's slots, variables, feeds, constants
+  std::uint64_t offset = 0;      // Arena: a multiple of 64; the device's arena begins where the host's ends
+  int index = -1;                // others: position among the program's slots, variables, feeds, constants
+  Domain domain = Domain::Host;  // Feed, Constant: both have it, as far as ops of both use it
 };
 
 /// One input or output of an op.
@@ -58,6 +59,7 @@ struct ProgramOp {
   std::vector<Operand> outputs;
   std::vector<int>
       deps;  // ops that complete before this one starts: data, control, order of variables; sorted
+  Domain domain = Domain::Host;
   int stream = 0;
   bool async = false;  // completes through its event only
   bool writes_variable = false;
@@ -76,21 +78,26 @@ struct ProgramStream {
   std::string name;   // "compute0", "pull"
   std::string cause;  // under which others book waiting for it: "compute", "pull"
   Lane lane = Lane::Compute;
-  bool capturable = false;
+  Domain domain = Domain::Host;
   std::vector<Instruction> instructions = {};
 };
 
-/// A part of the program that is issued as a whole: on stream kinds that can be captured, as one graph
-/// launch.
+/// A part of the program that is issued as a whole: the device's as one graph launch. The segments of the
+/// device follow each other; the host's are one, without ranges of the device's streams.
 struct Segment {
   struct Range {
     int stream;
     int begin, end;  // of the stream's instructions
   };
-  bool capturable = false;
+  Domain domain = Domain::Host;
   std::vector<Range> ranges;
-  std::vector<int>
-      head_waits;  // ops on streams of the other kind that complete before the segment is launched
+  /// Device: host ops that complete before the segment is launched; of the step before where `previous`.
+  struct HeadWait {
+    int op = 0;
+    bool previous = false;
+    friend auto operator<=>(const HeadWait&, const HeadWait&) = default;
+  };
+  std::vector<HeadWait> head_waits;
 };
 
 struct ProgramFeed {
@@ -124,7 +131,8 @@ struct ProgramStats {
   double serial_us = 0;            // predicted on one compute stream
   double critical_path_us = 0;     // with unlimited streams
   std::vector<int> critical_path;  // ops, first to last
-  std::uint64_t arena_bytes = 0;
+  std::uint64_t arena_bytes = 0;   // of the host
+  std::uint64_t device_arena_bytes = 0;
 };
 
 class Program {
@@ -138,6 +146,7 @@ class Program {
   std::vector<ProgramVariable> variables;
   std::vector<Tensor> constants;
   std::vector<Segment> segments;
+  Domain domain = Domain::Host;
   int compute_streams = 1;
   int events = 0;
   int steps_in_flight = 1;

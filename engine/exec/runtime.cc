@@ -9,12 +9,19 @@
 namespace braid {
 
 struct Runtime::Impl {
-  explicit Impl(RuntimeOptions options) : pool(options.intra_op_threads) {
+  explicit Impl(const RuntimeOptions& options)
+      : pool(options.intra_op_threads),
+        device(options.device),
+        device_graphs(options.device_graphs),
+        device_check(options.device_check),
+        variables(device.get()) {
     if (options.trace) trace = std::make_unique<Trace>();
   }
 
   ThreadPool pool;
   Services services;
+  const std::shared_ptr<Accelerator> device;
+  const bool device_graphs, device_check;
   VariableStore variables;
   InputClock input;
   std::unique_ptr<Trace> trace;
@@ -35,6 +42,9 @@ Runtime::~Runtime() = default;
 ThreadPool& Runtime::pool() { return impl_->pool; }
 Services& Runtime::services() { return impl_->services; }
 VariableStore& Runtime::variables() { return impl_->variables; }
+Accelerator* Runtime::device() { return impl_->device.get(); }
+bool Runtime::device_graphs() const { return impl_->device_graphs; }
+bool Runtime::device_check() const { return impl_->device_check; }
 Trace* Runtime::trace() { return impl_->trace.get(); }
 std::mutex& Runtime::issue_mutex() { return impl_->issue_mu; }
 

@@ -6,24 +6,38 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/device/accelerator.h"
 #include "engine/ir/tensor.h"
 #include "engine/ops/op.h"
+#include "engine/passes/compile.h"
 
 namespace braid {
 
-/// The memory of variables and optimizer slots, by logical name. Addresses never change once made.
+/// The memory of variables and optimizer slots, by logical name, on the host or on the device. Addresses
+/// never change once made.
 class VariableStore {
  public:
-  /// The existing variable of that name, or new zeroed memory. Throws: InvalidArgument when it exists with
-  /// another type or shape.
-  Tensor& get_or_create(const std::string& name, DType dtype, const Shape& shape);
-  /// Null when there is none.
+  /// `device` holds the variables of its programs; null: there is none.
+  explicit VariableStore(Accelerator* device = nullptr) : device_(device) {}
+
+  /// The existing variable of that name, or new zeroed memory; a tensor in the device's memory must not be
+  /// touched by the host. Throws: InvalidArgument when it exists with another type or shape, or on the other
+  /// side; OutOfMemory.
+  Tensor& get_or_create(const std::string& name, DType dtype, const Shape& shape,
+                        Domain domain = Domain::Host);
+  /// A variable on the host; null when there is none of that name. Throws: Internal for one on the device.
   Tensor* find(const std::string& name);
   const Tensor* find(const std::string& name) const;
+  /// The value, wherever it is: of a variable on the host its own memory, else a copy. Nothing when there is
+  /// none. REQUIRES: no step is running.
+  std::optional<Tensor> read(const std::string& name) const;
+  /// Sets the value. REQUIRES: the variable exists, types and shapes are equal, and no step is running.
+  void write(const std::string& name, const Tensor& value);
   std::vector<std::string> names() const;  // sorted
 
   /// A step failed after its first write of a variable: the values are a mix, so nothing may be trained on or
@@ -34,9 +48,16 @@ class VariableStore {
   void check_not_poisoned() const;
 
  private:
+  struct Variable {
+    Tensor memory;
+    Domain domain = Domain::Host;
+  };
+  const Variable* entry(const std::string& name) const;
+
+  Accelerator* const device_;
   mutable std::mutex mu_;
-  std::map<std::string, Tensor> variables_;  // guarded by mu_; nodes of the map are stable
-  std::string poisoned_;                     // guarded by mu_
+  std::map<std::string, Variable> variables_;  // guarded by mu_; nodes of the map are stable
+  std::string poisoned_;                       // guarded by mu_
 };
 
 class HostStream;  // engine/device/host_stream.h
@@ -55,6 +76,12 @@ class Trace;  // engine/exec/trace.h
 struct RuntimeOptions {
   int intra_op_threads = 1;
   bool trace = false;
+  /// For programs of the device; null: only programs of the host can run.
+  std::shared_ptr<Accelerator> device = nullptr;
+  /// Whether a device's segments are captured and replayed as graphs; else they are launched op by op.
+  bool device_graphs = true;
+  /// Waits for the device behind each op, so that a failing kernel is named. Slow; without graphs.
+  bool device_check = false;
 };
 
 class Runtime {
@@ -65,6 +92,10 @@ class Runtime {
   ThreadPool& pool();
   Services& services();
   VariableStore& variables();
+  /// Null when there is none.
+  Accelerator* device();
+  bool device_graphs() const;
+  bool device_check() const;
   /// The stream of that name, started at first use. `cause` is the name under which others wait for its work
   /// ("compute", "pull").
   HostStream& stream(const std::string& name, const std::string& cause);

@@ -42,7 +42,8 @@ StreamRunner::StreamRunner(RunContext& context, int stream)
     } else {
       step.kind = Kind::Wait;
       step.lag = instruction.kind == Instruction::Kind::WaitPrevious;
-      step.cause = context.streams[static_cast<std::size_t>(op.stream)]->cause_number();
+      step.on_device = op.domain == Domain::Device;
+      step.cause = cause_id(program.streams[static_cast<std::size_t>(op.stream)].cause);
     }
     if (context.trace)
       step.label = context.trace->intern(step.kind == Kind::Wait ? "wait " + op.name : op.name);
@@ -83,7 +84,8 @@ void StreamRunner::walk(std::uint64_t sequence) {
     const Step& step = steps_[at];
     switch (step.kind) {
       case Kind::Wait:
-        if (kTraced || !step.event->reached(sequence + 1 - step.lag)) wait<kTraced>(step, sequence);
+        if (kTraced || step.on_device || !step.event->reached(sequence + 1 - step.lag))
+          wait<kTraced>(step, sequence);
         break;
       case Kind::Run: {
         if (step.writes_variable) board.slot(sequence).wrote.store(true, std::memory_order_relaxed);
@@ -111,7 +113,12 @@ void StreamRunner::wait(const Step& step, std::uint64_t sequence) {
   const std::uint64_t value = sequence + 1 - step.lag;
   TraceTime begin;
   if (kTraced) begin = TraceTime::clock::now();
-  const WaitStatus status = host_.await(*step.event, value, slot.wait, step.cause);
+  WaitStatus status = host_.await(*step.event, value, slot.wait, step.cause);
+  if (status == WaitStatus::Reached && step.on_device && value > 0) {
+    host_.meter().wait(step.cause, MeterTime::clock::now());
+    status = context_.device->await_op(step.op, value - 1, slot.wait);
+    host_.meter().run(MeterTime::clock::now());
+  }
   if (kTraced && value > 0)
     track_->add({step.label, begin, TraceTime::clock::now(), slot.params.step, TraceSlice::Kind::Wait,
                  context_.flow(step.op, sequence - step.lag)});

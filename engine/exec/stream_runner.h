@@ -11,6 +11,7 @@
 
 #include "engine/device/host_stream.h"
 #include "engine/exec/bound_program.h"
+#include "engine/exec/device_runner.h"
 #include "engine/exec/step_board.h"
 #include "engine/exec/trace.h"
 
@@ -21,10 +22,11 @@ struct RunContext {
   const Program& program;
   BoundProgram& bound;
   StepBoard& board;
-  std::vector<HostStream*> streams;  // by program stream; null for one without instructions
+  std::vector<HostStream*> streams;  // by program stream; null for those of the device
   std::unique_ptr<Event[]> events;   // by event number
   Trace* trace = nullptr;
   std::uint64_t trace_id = 0;  // high bits of this instance's flow numbers
+  DeviceRunner* device = nullptr;
 
   Event* event_of(int op) const {
     const int event = program.ops[static_cast<std::size_t>(op)].event;
@@ -57,7 +59,8 @@ class StreamRunner {
   struct Step {
     Kind kind;
     bool writes_variable = false;
-    std::uint8_t lag = 0;  // Wait: 1 for the step before
+    bool on_device = false;  // Wait: the producer's event says only that it is issued
+    std::uint8_t lag = 0;    // Wait: 1 for the step before
     int op;
     int cause = 0;           // Wait: of the producer's stream
     Event* event = nullptr;  // Wait: what is waited for. Run: what is signalled, or null

@@ -1,37 +1,82 @@
+#include <cstring>
+#include <utility>
+
 #include "base/error.h"
 #include "engine/exec/runtime.h"
 
 namespace braid {
 
-Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape) {
+Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape,
+                                     Domain domain) {
   std::lock_guard lock(mu_);
-  const auto [at, is_new] = variables_.try_emplace(name);
-  if (is_new) {
-    at->second = Tensor::zeros(dtype, shape);
-  } else if (at->second.dtype() != dtype || at->second.shape() != shape) {
-    throw InvalidArgument("variable '" + name + "' is " + std::string(dtype_name(at->second.dtype())) + " " +
-                          at->second.shape().to_string() + ", the program needs " +
+  const auto at = variables_.find(name);
+  if (at == variables_.end()) {
+    Variable made;
+    made.domain = domain;
+    if (domain == Domain::Host) {
+      made.memory = Tensor::zeros(dtype, shape);
+    } else {
+      const auto bytes = static_cast<std::uint64_t>(shape.elements()) * dtype_size(dtype);
+      made.memory = Tensor(dtype, shape, device_->allocate(bytes, "variable '" + name + "'"));
+    }
+    return variables_.emplace(name, std::move(made)).first->second.memory;
+  }
+  Variable& known = at->second;
+  if (known.memory.dtype() != dtype || known.memory.shape() != shape) {
+    throw InvalidArgument("variable '" + name + "' is " + std::string(dtype_name(known.memory.dtype())) +
+                          " " + known.memory.shape().to_string() + ", the program needs " +
                           std::string(dtype_name(dtype)) + " " + shape.to_string());
   }
-  return at->second;
+  if (known.domain != domain)
+    throw InvalidArgument("variable '" + name + "' is on the " +
+                          (domain == Domain::Host ? "device, the program needs it on the host"
+                                                  : "host, the program needs it on the device"));
+  return known.memory;
 }
 
-Tensor* VariableStore::find(const std::string& name) {
+const VariableStore::Variable* VariableStore::entry(const std::string& name) const {
   std::lock_guard lock(mu_);
   const auto at = variables_.find(name);
   return at == variables_.end() ? nullptr : &at->second;
 }
 
 const Tensor* VariableStore::find(const std::string& name) const {
-  std::lock_guard lock(mu_);
-  const auto at = variables_.find(name);
-  return at == variables_.end() ? nullptr : &at->second;
+  const Variable* variable = entry(name);
+  if (!variable) return nullptr;
+  if (variable->domain != Domain::Host)
+    throw Internal("variable '" + name + "' is on the device and cannot be touched there");
+  return &variable->memory;
+}
+
+Tensor* VariableStore::find(const std::string& name) {
+  return const_cast<Tensor*>(std::as_const(*this).find(name));
+}
+
+std::optional<Tensor> VariableStore::read(const std::string& name) const {
+  const Variable* variable = entry(name);
+  if (!variable) return std::nullopt;
+  if (variable->domain == Domain::Host) return variable->memory;
+  Tensor copy(variable->memory.dtype(), variable->memory.shape());
+  device_->copy_now(copy.raw(), variable->memory.raw(), copy.bytes());
+  return copy;
+}
+
+void VariableStore::write(const std::string& name, const Tensor& value) {
+  const Variable* variable = entry(name);
+  if (!variable) throw Internal("there is no variable '" + name + "' to be set");
+  Tensor memory = variable->memory;  // shares it
+  if (memory.dtype() != value.dtype() || memory.shape() != value.shape())
+    throw Internal("variable '" + name + "' is set to a value of another type or shape");
+  if (variable->domain == Domain::Device)
+    device_->copy_now(memory.raw(), value.raw(), value.bytes());
+  else if (memory.raw() != value.raw() && value.bytes() != 0)
+    std::memcpy(memory.raw(), value.raw(), value.bytes());
 }
 
 std::vector<std::string> VariableStore::names() const {
   std::lock_guard lock(mu_);
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : variables_) names.push_back(name);
+  for (const auto& [name, variable] : variables_) names.push_back(name);
   return names;
 }
 

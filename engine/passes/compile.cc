@@ -44,6 +44,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   plan.program.graph = graph;
   plan.program.steps_in_flight = options.steps_in_flight;
   plan.program.deterministic = options.deterministic;
+  plan.program.domain = options.domain;
 
   resolve_request(plan);
   prune(plan, false);

@@ -52,8 +52,14 @@ struct CompileRequest {
   std::vector<std::string> targets;  // nodes that run for their effect
 };
 
+/// Where an op runs and where memory is. Host ops run on threads, device ops are enqueued on the streams of
+/// the process's accelerator.
+enum class Domain { Host, Device };
+
 struct CompileOptions {
   StreamOptions streams;
+  /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
+  Domain domain = Domain::Host;
   int steps_in_flight = 2;
   bool verify = true;
   bool deterministic = true;

@@ -41,8 +41,8 @@ class Lowering {
  private:
   static std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 
-  int add_buffer(BufferKind kind, std::uint64_t bytes, int position) {
-    plan_.program.buffers.push_back({kind, bytes, 0, position});
+  int add_buffer(BufferKind kind, std::uint64_t bytes, int position, Domain domain = Domain::Host) {
+    plan_.program.buffers.push_back({kind, bytes, 0, position, domain});
     return static_cast<int>(plan_.program.buffers.size()) - 1;
   }
 
@@ -114,6 +114,7 @@ class Lowering {
       op.node = node.id;
       op.name = node.name;
       op.op = node.op->name;
+      op.domain = plan_.domain_of(node.id);
       op.deps = std::move(deps);
       deps = {add_op(std::move(op))};
     }
@@ -121,12 +122,15 @@ class Lowering {
   }
 
   void lower_kernel(const Node& node) {
-    if (!node.op->cpu) throw InvalidArgument(place_of(node) + ": the op has no CPU kernel");
+    if (!node.op->cpu && plan_.domain_of(node.id) == Domain::Host)
+      throw InvalidArgument(place_of(node) + ": the op has no CPU kernel");
     ProgramOp op;
     op.node = node.id;
     op.name = node.name;
     op.op = node.op->name;
-    op.async = node.op->lane != Lane::Compute;
+    op.domain = plan_.domain_of(node.id);
+    // What a device's stream carries is done in the stream's order.
+    op.async = node.op->lane != Lane::Compute && op.domain == Domain::Host;
     op.deps = dependencies(node);
     const int number = plan_.ops();
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -151,12 +155,17 @@ class Lowering {
         // What is brought from elsewhere must not wait for the step before to leave its memory.
         const bool brought = node.op->lane == Lane::Pull || node.op->lane == Lane::HostToDevice;
         const BufferKind kind = brought ? BufferKind::Slot : BufferKind::Arena;
-        value = {add_buffer(kind, bytes_of(node, node.outputs[o]), -1), number, kNoNode};
+        value = {add_buffer(kind, bytes_of(node, node.outputs[o]), -1, output_domain(node)), number, kNoNode};
         op.outputs.push_back({value.buffer, Access::Write, -1});
       }
       if (values[o].buffer < 0) values[o] = value;
     }
     after_[index(node.id)] = {add_op(std::move(op))};
+  }
+
+  /// The side on which a node's results lie.
+  Domain output_domain(const Node& node) const {
+    return node.op->lane == Lane::DeviceToHost ? Domain::Host : plan_.domain_of(node.id);
   }
 
   int add_op(ProgramOp op) {
@@ -221,7 +230,8 @@ class Lowering {
       return same->buffer;
     }
     const std::uint64_t bytes = static_cast<std::uint64_t>(info.shape.elements()) * dtype_size(info.dtype);
-    const int buffer = add_buffer(BufferKind::Variable, bytes, static_cast<int>(variables.size()));
+    const int buffer =
+        add_buffer(BufferKind::Variable, bytes, static_cast<int>(variables.size()), plan_.domain_of(node.id));
     variables.push_back({info.name, info.dtype, info.shape, buffer});
     return buffer;
   }
@@ -245,8 +255,9 @@ class Lowering {
     op.name = name;
     op.op = "braid.Copy";
     op.deps = after_[index(ref.node)];
+    op.domain = plan_.buffer(value.buffer).domain;
     op.inputs.push_back({value.buffer, Access::Read, -1});
-    const int copy = add_buffer(kind, plan_.buffer(value.buffer).bytes, -1);
+    const int copy = add_buffer(kind, plan_.buffer(value.buffer).bytes, -1, op.domain);
     op.outputs.push_back({copy, Access::Write, -1});
     note_variable_use(op, plan_.ops(), 0, value, Access::Read);
     add_op(std::move(op));

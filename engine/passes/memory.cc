@@ -25,7 +25,9 @@ class MemoryPlan {
     for (int op = 0; op < plan_.ops(); ++op)
       if (plan_.op(op).kind == OpKind::Kernel && !plan_.op(op).async) reuse_inputs(op);
     number_slots();
-    place();
+    ProgramStats& stats = plan_.program.stats;
+    stats.arena_bytes = place(Domain::Host, 0);
+    stats.device_arena_bytes = place(Domain::Device, stats.arena_bytes);
   }
 
  private:
@@ -53,7 +55,8 @@ class MemoryPlan {
 
   bool can_take_over(int op, int from, int to) {
     const ProgramBuffer &a = plan_.buffer(from), &b = plan_.buffer(to);
-    if (a.kind != BufferKind::Arena || a.bytes != b.bytes || a.bytes == 0) return false;
+    if (a.kind != BufferKind::Arena || a.domain != b.domain || a.bytes != b.bytes || a.bytes == 0)
+      return false;
     if (users(to).front() != op) return false;  // another of its inputs was taken over already
     const auto& inputs = plan_.op(op).inputs;
     const auto uses =
@@ -87,10 +90,13 @@ class MemoryPlan {
       if (buffer.kind == BufferKind::Slot) buffer.index = next++;
   }
 
-  void place() {
+  /// Gives the domain's buffers their offsets from `base` on; returns the bytes that they take.
+  std::uint64_t place(Domain domain, std::uint64_t base) {
     std::vector<int> items;
     for (int b = 0; b < static_cast<int>(plan_.program.buffers.size()); ++b)
-      if (plan_.buffer(b).kind == BufferKind::Arena && plan_.buffer(b).bytes != 0) items.push_back(b);
+      if (plan_.buffer(b).kind == BufferKind::Arena && plan_.buffer(b).domain == domain &&
+          plan_.buffer(b).bytes != 0)
+        items.push_back(b);
     std::stable_sort(items.begin(), items.end(),
                      [&](int a, int b) { return plan_.buffer(a).bytes > plan_.buffer(b).bytes; });
     const std::size_t shared = std::min(items.size(), kMostShared);
@@ -100,14 +106,14 @@ class MemoryPlan {
     const ArenaPlan arena = plan_arena(sizes, may_share(sharing));
     std::uint64_t end = arena.bytes;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      plan_.buffer(items[i]).offset = i < shared ? arena.offsets[i] : end;
+      plan_.buffer(items[i]).offset = base + (i < shared ? arena.offsets[i] : end);
       if (i >= shared) end += align_up(plan_.buffer(items[i]).bytes);
     }
-    plan_.program.stats.arena_bytes = end;
     if (items.size() > shared)
       plan_.program.notes.push_back("memory: the smallest " + std::to_string(items.size() - shared) +
                                     " buffers share no bytes; only " + std::to_string(shared) +
                                     " are compared");
+    return align_up(end);
   }
 
   /// Bit (c, b): all users of b are complete when the writer of c starts, or the other way round.

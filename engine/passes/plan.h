@@ -36,6 +36,9 @@ struct Plan {
   /// Whether all outputs of the node are fed, so that it does not run.
   bool is_fed(const Node& node) const;
 
+  std::vector<Domain> domains;  // made by place, by node
+  Domain domain_of(NodeId node) const { return domains[static_cast<std::size_t>(node)]; }
+
   std::vector<VariableRead> reads;  // made by lower; op numbers are those before set_issue_order
 
   // By op, made by place_events and order_steps.
@@ -72,7 +75,7 @@ void infer_shapes(Plan& plan);
 void simplify(Plan& plan);
 /// Merges pure nodes that compute the same from the same inputs.
 void merge_duplicates(Plan& plan);
-/// CPU only so far: a node that asks for another device runs here, with a note.
+/// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.
 void place(Plan& plan);
 /// Nodes to ops, values to buffers: views, constants, handles and feeds are no ops.
 void lower(Plan& plan);

@@ -133,9 +133,10 @@ class VariableOrder {
       op.node = read.read;
       op.name = plan_.program.graph.node(read.read).name + "/copy";
       op.op = "braid.Copy";
+      op.domain = plan_.buffer(used.buffer).domain;
       op.deps = read.after;
       op.inputs.push_back({used.buffer, Access::Read, -1});
-      plan_.program.buffers.push_back({BufferKind::Arena, plan_.buffer(used.buffer).bytes, 0, -1});
+      plan_.program.buffers.push_back({BufferKind::Arena, plan_.buffer(used.buffer).bytes, 0, -1, op.domain});
       op.outputs.push_back({static_cast<int>(plan_.program.buffers.size()) - 1, Access::Write, -1});
       plan_.program.ops.push_back(std::move(op));
       added_.resize(static_cast<std::size_t>(plan_.ops()));

@@ -71,10 +71,11 @@ class AllReduceStrategy : public Strategy {
     auto first = static_cast<std::int64_t>(step);
     peers_.communicator->broadcast(&first, 1, DType::Int64, 0, StreamRef::host(), wait);
     for (const auto& name : runtime_.variables().names()) {
-      Tensor& value = *runtime_.variables().find(name);
+      Tensor value = *runtime_.variables().read(name);
       if (value.dtype() != DType::Float32) continue;
       peers_.communicator->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(),
                                      wait);
+      runtime_.variables().write(name, value);
     }
     return static_cast<std::uint64_t>(first);
   }

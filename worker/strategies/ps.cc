@@ -69,8 +69,10 @@ class PsStrategy : public Strategy {
       if (restored) {
         servers.restore(restored->directory, wait);
       } else {
-        for (const auto& table : tables_.dense)
-          servers.set_dense(table.name, value_of(table.name).data<float>(), wait);
+        for (const auto& table : tables_.dense) {
+          const Tensor value = *runtime_.variables().read(table.name);
+          servers.set_dense(table.name, value.data<float>(), wait);
+        }
       }
     }
     const std::uint64_t rounds = servers.wait_initialized(wait);
@@ -78,8 +80,11 @@ class PsStrategy : public Strategy {
   }
 
   void refresh_variables(const WaitContext& wait) override {
-    for (const auto& table : tables_.dense)
-      peers_.servers->read_dense(table.name, value_of(table.name).data<float>(), wait);
+    for (const auto& table : tables_.dense) {
+      Tensor value = *runtime_.variables().read(table.name);
+      peers_.servers->read_dense(table.name, value.data<float>(), wait);
+      runtime_.variables().write(table.name, value);
+    }
   }
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
@@ -110,8 +115,6 @@ class PsStrategy : public Strategy {
         if (!gradient.slices) return b;
     return buckets.size();
   }
-
-  Tensor& value_of(const std::string& variable) const { return *runtime_.variables().find(variable); }
 
   void declare_tables(const TrainingGraph& training) {
     for (const auto& gradient : training.gradients) {

@@ -128,7 +128,7 @@ TEST(VerifyTest, FindsWaitsInACircle) {
 TEST(SegmentsTest, AHostProgramIsOneSegmentThatIsNotCaptured) {
   const auto program = pair_of_nodes();
   ASSERT_EQ(program->segments.size(), 1U);
-  EXPECT_FALSE(program->segments[0].capturable);
+  EXPECT_EQ(program->segments[0].domain, Domain::Host);
   EXPECT_EQ(program->segments[0].ranges.size(), 2U);
 }
 
@@ -142,7 +142,9 @@ TEST(SegmentsTest, StreamsThatCanBeCapturedAreCutWhereAHostNodeLiesBetween) {
     g.node(v.back()).stream = i == 2 || i == 5 ? 1 : 0;
   }
   Program program = *compile_test(g, {"h5"}, {}, 2, StreamPolicy::User, 2, {{"x", DType::Int64, Shape{4}}});
-  program.streams[0].capturable = true;
+  program.streams[0].domain = Domain::Device;
+  for (ProgramOp& op : program.ops)
+    if (op.stream == 0) op.domain = Domain::Device;
   cut_segments(program);
   ASSERT_EQ(program.segments.size(), 3U);
   const auto names = [&](const Segment& segment) {
@@ -156,14 +158,19 @@ TEST(SegmentsTest, StreamsThatCanBeCapturedAreCutWhereAHostNodeLiesBetween) {
       }
     return text;
   };
-  EXPECT_TRUE(program.segments[0].capturable);
+  EXPECT_EQ(program.segments[0].domain, Domain::Device);
   EXPECT_EQ(names(program.segments[0]), "d0 d1 ");
-  EXPECT_TRUE(program.segments[0].head_waits.empty());
-  EXPECT_TRUE(program.segments[1].capturable);
+  const auto waits_of_this_step = [&](const Segment& segment) {
+    std::vector<std::string> names_waited;
+    for (const Segment::HeadWait& wait : segment.head_waits)
+      if (!wait.previous) names_waited.push_back(program.ops[static_cast<std::size_t>(wait.op)].name);
+    return names_waited;
+  };
+  EXPECT_TRUE(waits_of_this_step(program.segments[0]).empty());
+  EXPECT_EQ(program.segments[1].domain, Domain::Device);
   EXPECT_EQ(names(program.segments[1]), "d3 d4 ");
-  ASSERT_EQ(program.segments[1].head_waits.size(), 1U);
-  EXPECT_EQ(program.ops[static_cast<std::size_t>(program.segments[1].head_waits[0])].name, "h2");
-  EXPECT_FALSE(program.segments[2].capturable);
+  EXPECT_EQ(waits_of_this_step(program.segments[1]), std::vector<std::string>{"h2"});
+  EXPECT_EQ(program.segments[2].domain, Domain::Host);
   EXPECT_EQ(names(program.segments[2]), "h2 h5 ");
 }
 

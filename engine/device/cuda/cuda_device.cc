@@ -1,0 +1,242 @@
+#include "engine/device/cuda/cuda_device.h"
+
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExtCudaRt.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/cuda/check.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid {
+namespace cuda {
+namespace {
+
+constexpr std::size_t kHoldersNamed = 4;
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  CudaEvent() : event_(make_event()) {}
+  void record(StreamRef stream) override { BRAID_CUDA_CHECK(cudaEventRecord(event_.get(), native(stream))); }
+  void wait(StreamRef stream) override {
+    BRAID_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_.get()));
+  }
+  bool reached() override {
+    const cudaError_t status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) return false;
+    BRAID_CUDA_CHECK(status);
+    return true;
+  }
+
+ private:
+  Event event_;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(GraphExec graph) : graph_(std::move(graph)) {}
+  void launch(StreamRef stream) override { BRAID_CUDA_CHECK(cudaGraphLaunch(graph_.get(), native(stream))); }
+
+ private:
+  GraphExec graph_;
+};
+
+}  // namespace
+
+/// What is allocated, by purpose; outlives the device where memory does.
+class CudaDevice::Allocations : public std::enable_shared_from_this<Allocations> {
+ public:
+  Allocations(int device, std::uint64_t limit) : device_(device), limit_(limit) {}
+
+  std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) {
+    const DeviceGuard guard(device_);
+    book(bytes, purpose);
+    void* memory = nullptr;
+    if (const cudaError_t error = cudaMalloc(&memory, std::max<std::uint64_t>(bytes, 256));
+        error != cudaSuccess) {
+      cudaGetLastError();
+      unbook(bytes, purpose);
+      if (error != cudaErrorMemoryAllocation) fail(error, "cudaMalloc", __FILE__, __LINE__);
+      std::size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      refuse(bytes, purpose, fmt::format("{} of {} bytes are free", free, total));
+    }
+    return {static_cast<std::byte*>(memory), [self = shared_from_this(), bytes, purpose](std::byte* p) {
+              log_failure(cudaFree(p), "cudaFree");
+              self->unbook(bytes, purpose);
+            }};
+  }
+
+  std::uint64_t in_use() const {
+    std::lock_guard lock(mu_);
+    return in_use_;
+  }
+
+ private:
+  void book(std::uint64_t bytes, const std::string& purpose) {
+    std::unique_lock lock(mu_);
+    if (limit_ != 0 && in_use_ + bytes > limit_) {
+      lock.unlock();
+      refuse(bytes, purpose, fmt::format("the limit is {} bytes", limit_));
+    }
+    in_use_ += bytes;
+    holders_[purpose] += bytes;
+  }
+  void unbook(std::uint64_t bytes, const std::string& purpose) {
+    std::lock_guard lock(mu_);
+    in_use_ -= bytes;
+    holders_[purpose] -= bytes;
+  }
+  [[noreturn]] void refuse(std::uint64_t bytes, const std::string& purpose, const std::string& why) const {
+    std::lock_guard lock(mu_);
+    std::vector<std::pair<std::uint64_t, std::string>> largest;
+    for (const auto& [name, held] : holders_)
+      if (held != 0) largest.emplace_back(held, name);
+    std::sort(largest.rbegin(), largest.rend());
+    std::string text = fmt::format("cuda:{}: no memory for {} bytes of {}: {}, {} are in use", device_, bytes,
+                                   purpose, why, in_use_);
+    for (std::size_t i = 0; i < largest.size() && i < kHoldersNamed; ++i)
+      text += fmt::format("{}{} {}", i == 0 ? "; largest: " : ", ", largest[i].second, largest[i].first);
+    throw OutOfMemory(text);
+  }
+
+  const int device_;
+  const std::uint64_t limit_;
+  mutable std::mutex mu_;
+  std::uint64_t in_use_ = 0;                      // guarded by mu_
+  std::map<std::string, std::uint64_t> holders_;  // guarded by mu_
+};
+
+CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
+  const int count = cuda_device_count();
+  if (count == 0) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    throw InvalidArgument(
+        driver == 0 ? std::string("no CUDA device: there is no NVIDIA driver on this machine")
+                    : fmt::format("no usable CUDA device: the driver supports CUDA {}.{}, this build "
+                                  "needs {}.{} (CUDA_VISIBLE_DEVICES may also hide all devices)",
+                                  driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                                  CUDART_VERSION % 1000 / 10));
+  }
+  if (options.ordinal < 0 || options.ordinal >= count)
+    throw InvalidArgument(fmt::format("CUDA device {} does not exist: {} {} visible", options.ordinal, count,
+                                      count == 1 ? "device is" : "devices are"));
+  const DeviceGuard guard(options.ordinal);
+  BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.ordinal));
+  allocations_ = std::make_shared<Allocations>(options.ordinal, options.memory_limit);
+  copies_ = make_stream();
+  if (cublasLtCreate(&blas_) != CUBLAS_STATUS_SUCCESS)
+    throw DeviceError(fmt::format("{}: cublasLtCreate failed", description()));
+}
+
+CudaDevice::~CudaDevice() {
+  log_failure(cudaSetDevice(options_.ordinal), "cudaSetDevice");
+  if (blas_) cublasLtDestroy(blas_);
+}
+
+std::string CudaDevice::description() const {
+  return fmt::format("cuda:{} {}", options_.ordinal, properties_.name);
+}
+
+std::shared_ptr<std::byte[]> CudaDevice::allocate(std::uint64_t bytes, const std::string& purpose) {
+  std::shared_ptr<std::byte[]> memory = allocations_->allocate(bytes, purpose);
+  const DeviceGuard guard(ordinal());
+  if (bytes != 0) BRAID_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, bytes, copies_.get()));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+  return memory;
+}
+
+std::shared_ptr<std::byte[]> CudaDevice::allocate_pinned(std::uint64_t bytes, const std::string&) {
+  const DeviceGuard guard(ordinal());
+  auto memory = std::make_shared<PinnedMemory>(bytes);
+  std::fill_n(memory->get(), bytes, std::byte{0});
+  return {memory, memory->get()};
+}
+
+std::uint64_t CudaDevice::bytes_in_use() const { return allocations_->in_use(); }
+
+void CudaDevice::copy_now(void* to, const void* from, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const DeviceGuard guard(ordinal());
+  BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_.get()));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+}
+
+void CudaDevice::copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) {
+  BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
+}
+
+void CudaDevice::fill_zero(void* to, std::uint64_t bytes, StreamRef stream) {
+  BRAID_CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, native(stream)));
+}
+
+StreamRef CudaDevice::stream(const std::string& name) {
+  std::lock_guard lock(mu_);
+  Stream& stream = streams_[name];
+  if (!stream) {
+    const DeviceGuard guard(ordinal());
+    stream = make_stream();
+    nvtxNameCudaStreamA(stream.get(), name.c_str());
+  }
+  return {StreamKind::Cuda, stream.get()};
+}
+
+std::unique_ptr<DeviceEvent> CudaDevice::make_event() {
+  const DeviceGuard guard(ordinal());
+  return std::make_unique<CudaEvent>();
+}
+
+void CudaDevice::begin_capture(StreamRef stream) {
+  // Thread-local: other threads of the process may go on allocating.
+  BRAID_CUDA_CHECK(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal));
+}
+
+std::unique_ptr<DeviceGraph> CudaDevice::end_capture(StreamRef stream) {
+  cudaGraph_t captured = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(native(stream), &captured);
+  const Graph graph(captured);
+  BRAID_CUDA_CHECK(ended);
+  cudaGraphExec_t exec = nullptr;
+  BRAID_CUDA_CHECK(cudaGraphInstantiate(&exec, graph.get(), 0));
+  GraphExec owned(exec);
+  BRAID_CUDA_CHECK(cudaGraphUpload(exec, native(stream)));
+  return std::make_unique<CudaGraph>(std::move(owned));
+}
+
+void CudaDevice::abandon_capture(StreamRef stream) noexcept {
+  cudaStreamCaptureStatus status{};
+  if (cudaStreamIsCapturing(native(stream), &status) != cudaSuccess || status == cudaStreamCaptureStatusNone)
+    return;
+  cudaGraph_t captured = nullptr;
+  static_cast<void>(cudaStreamEndCapture(native(stream), &captured));
+  cudaGetLastError();
+  const Graph graph(captured);
+}
+
+void CudaDevice::push_range(const char* name) { nvtxRangePushA(name); }
+void CudaDevice::pop_range() { nvtxRangePop(); }
+
+void CudaDevice::synchronize() {
+  const DeviceGuard guard(ordinal());
+  BRAID_CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+}  // namespace cuda
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions& options) {
+  return std::make_shared<cuda::CudaDevice>(options);
+}
+
+}  // namespace braid

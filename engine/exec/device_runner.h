@@ -1,0 +1,110 @@
+// Issues the device's part of a program's steps, and knows when it is done. One thread issues, in the order
+// of the steps; nothing waits for the device but who asks for a result.
+//
+// A step on the device:
+//   h2d       copies the slot's inputs (while the step before computes)
+//   launch    waits for them, then for each segment: for the host ops in front of it, and launches it
+//   segment   forks from `launch` onto the program's streams and joins them again: the first run of a slot op
+//             by op, later ones as one captured graph
+//   d2h       copies the status and the fetched values when the last segment is done
+// Segments follow each other on `launch`, so waits for earlier segments and for the step before need no event
+// of their own. A host op that waits for a device op polls a number in page-locked memory that the stream
+// writes behind the op.
+//
+// Errors: what fails while issuing, and what the device reports, becomes the step's error on the board. When
+// a segment cannot be captured, the reason is logged once and the program is launched op by op from then on.
+// Thread rule: issue() from one thread at a time; await_step() and await_op() from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/device/event.h"
+#include "engine/exec/runtime.h"
+
+namespace braid {
+
+struct RunContext;  // engine/exec/stream_runner.h
+
+class DeviceRunner {
+ public:
+  DeviceRunner(RunContext& context, Runtime& runtime);
+  DeviceRunner(const DeviceRunner&) = delete;
+
+  /// Whether issuing has to wait for host ops, and so needs a thread of its own.
+  bool waits_for_host() const { return waits_for_host_; }
+  /// Signals the board's part of the step only through await_step().
+  void issue(std::uint64_t sequence) noexcept;
+
+  /// Waits until the device has done its part of the step, then says so to the board, with the step's data
+  /// error if it has one. Every step that was issued needs one call that returns Reached.
+  WaitStatus await_step(std::uint64_t sequence, const WaitContext& wait) noexcept;
+  /// For host streams. REQUIRES: the op's event says that it is issued.
+  WaitStatus await_op(int op, std::uint64_t sequence, const WaitContext& wait) const noexcept;
+  /// Whether all steps that were issued are done.
+  bool idle() const;
+
+ private:
+  struct Launch {  // one op
+    int op = 0;
+    StreamRef stream;
+    std::vector<DeviceEvent*> waits;
+    DeviceEvent* done = nullptr;  // for other streams of the segment
+    int flag = -1;                // for host streams
+  };
+  struct HeadWait {
+    Event* event = nullptr;
+    int op = 0;
+    std::uint8_t lag = 0;
+  };
+  struct Part {  // one segment
+    std::vector<HeadWait> heads;
+    std::vector<Launch> launches;
+    std::vector<StreamRef> streams;
+    std::vector<DeviceEvent*> tails;                   // by stream
+    std::vector<std::unique_ptr<DeviceGraph>> graphs;  // by slot
+    bool writes_variable = false;
+  };
+
+  void make_parts();
+  void run(std::uint64_t sequence);
+  void await_heads(const Part& part, std::uint64_t sequence);
+  void run_part(Part& part, std::uint64_t sequence);
+  void launch_ops(const Part& part, int slot);
+  bool capture(Part& part, int slot);
+  void signal_issued(std::uint64_t sequence) noexcept;
+  DeviceEvent* make_event();
+  void report_status(std::uint64_t sequence);
+  volatile std::uint64_t* flag_at(int flag, int slot) const;
+
+  RunContext& context_;
+  Accelerator& device_;
+  const bool check_kernels_;
+  bool graphs_;
+  bool waits_for_host_ = false;
+  const StreamRef launch_, h2d_, d2h_;
+  std::vector<std::unique_ptr<DeviceEvent>> events_;
+  std::vector<Part> parts_;
+  DeviceEvent* fork_ = nullptr;
+  DeviceEvent* end_ = nullptr;
+  struct Slot {
+    DeviceEvent* inputs = nullptr;
+    DeviceEvent* done = nullptr;
+    std::uint64_t runs = 0;             // that went onto the device
+    std::atomic<bool> launched{false};  // this step has work on the device
+  };
+  std::vector<Slot> slots_;
+  std::vector<int> signalled_;          // device ops with an event for host streams
+  std::shared_ptr<std::byte[]> flags_;  // by op with a flag and slot: the number of the last step
+  std::vector<int> flag_of_;            // by op, or -1
+  std::atomic<int> launching_{-1};      // the op whose kernel is being enqueued
+  Event issued_;                        // reaches sequence + 1
+  std::mutex mu_;
+  std::atomic<std::uint64_t> completed_{0};  // steps told to the board
+};
+
+}  // namespace braid
