@@ -1,6 +1,8 @@
 #include "engine/builder/graph_builder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -12,8 +14,12 @@ namespace braid {
 
 struct GraphBuilder::Impl {
   struct StreamSetting {
-    int stream;
+    std::shared_ptr<int> stream;
     bool include_grad;
+  };
+  struct AutomaticStream {
+    std::shared_ptr<int> id;
+    std::vector<int> nodes;  // that have it
   };
 
   GraphDef graph;
@@ -21,6 +27,8 @@ struct GraphBuilder::Impl {
   std::unordered_map<std::string, int> next_suffix;
   std::vector<std::string> name_scopes;  // each with its prefix and a slash at the end
   std::vector<StreamSetting> streams;
+  std::vector<AutomaticStream> automatic_streams;
+  std::set<int> user_streams;            // ids that the user has written
   std::vector<std::string> colocations;  // node names
   std::vector<std::string> devices;
 
@@ -55,6 +63,9 @@ struct GraphBuilder::Impl {
     annotate(def, attrs);
     for (const auto& [key, value] : attrs) (*def.mutable_attr())[key] = to_proto(value);
     index_by_name.emplace(name, graph.node_size());
+    if (!streams.empty())
+      if (AutomaticStream* automatic = automatic_stream(streams.back().stream))
+        automatic->nodes.push_back(graph.node_size());
     *graph.add_node() = std::move(def);
     return {std::move(name), 0};
   }
@@ -63,9 +74,38 @@ struct GraphBuilder::Impl {
     if (!devices.empty()) def.set_device(devices.back());
     if (!colocations.empty()) attrs.set("_class", std::vector<std::string>{"loc:@" + colocations.back()});
     if (!streams.empty()) {
-      attrs.set("_stream_id", streams.back().stream);
+      attrs.set("_stream_id", *streams.back().stream);
       if (!streams.back().include_grad) attrs.set("_include_grad", false);
     }
+  }
+
+  AutomaticStream* automatic_stream(const std::shared_ptr<int>& id) {
+    const auto found = std::find_if(automatic_streams.begin(), automatic_streams.end(),
+                                    [&](const AutomaticStream& stream) { return stream.id == id; });
+    return found == automatic_streams.end() ? nullptr : &*found;
+  }
+
+  int free_stream() const {
+    int id = 1;
+    const auto taken = [&] {
+      return user_streams.contains(id) ||
+             std::any_of(automatic_streams.begin(), automatic_streams.end(),
+                         [&](const AutomaticStream& stream) { return *stream.id == id; });
+    };
+    while (taken()) ++id;
+    return id;
+  }
+
+  std::shared_ptr<int> user_stream(int id) {
+    if (id < 0) throw InvalidArgument("stream " + std::to_string(id) + " is not a stream");
+    user_streams.insert(id);
+    for (AutomaticStream& stream : automatic_streams) {
+      if (*stream.id != id) continue;
+      *stream.id = free_stream();
+      for (const int index : stream.nodes)
+        (*graph.mutable_node(index)->mutable_attr())["_stream_id"].set_i(*stream.id);
+    }
+    return std::make_shared<int>(id);
   }
 };
 
@@ -77,6 +117,13 @@ const GraphDef& GraphBuilder::graph() const { return impl_->graph; }
 Output GraphBuilder::op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs,
                         const std::string& name) {
   return impl_->add(op, inputs, std::move(attrs), impl_->unique(impl_->scoped(name.empty() ? op : name)));
+}
+
+StreamHandle GraphBuilder::get_stream(std::optional<int> id) {
+  if (id) return StreamHandle(impl_->user_stream(*id));
+  const auto automatic = std::make_shared<int>(impl_->free_stream());
+  impl_->automatic_streams.push_back({automatic, {}});
+  return StreamHandle(automatic);
 }
 
 void GraphBuilder::control_dependency(const Output& before, const Output& node) {
@@ -195,8 +242,11 @@ NameScope::NameScope(GraphBuilder& builder, const std::string& name) : builder_(
 NameScope::~NameScope() { builder_.impl_->name_scopes.pop_back(); }
 
 StreamScope::StreamScope(GraphBuilder& builder, int stream, bool include_grad) : builder_(builder) {
-  if (stream < 0) throw InvalidArgument("stream " + std::to_string(stream) + " is not a stream");
-  builder_.impl_->streams.push_back({stream, include_grad});
+  builder_.impl_->streams.push_back({builder_.impl_->user_stream(stream), include_grad});
+}
+StreamScope::StreamScope(GraphBuilder& builder, const StreamHandle& stream, bool include_grad)
+    : builder_(builder) {
+  builder_.impl_->streams.push_back({stream.id_, include_grad});
 }
 StreamScope::~StreamScope() { builder_.impl_->streams.pop_back(); }
 

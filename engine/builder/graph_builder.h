@@ -7,10 +7,13 @@
 //   auto x = b.placeholder("x", DType::Float32, {-1, 784});
 //   { StreamScope s(b, 1); h = b.relu(b.add(b.matmul(x, w), bias)); }
 //
+//   StreamHandle side = b.get_stream();  // the next one that nothing else uses
+//
 // Thread rule: one thread. Throws: InvalidArgument (duplicate explicit name, scope misuse, stream id < 0).
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +37,20 @@ struct VariableOptions {
   bool sparse = false;  // an embedding table: rows are read by ResourceGather and updated by rows
 };
 
+/// A stream of the graph that is being built, for StreamScope.
+class StreamHandle {
+ public:
+  /// That of an automatic stream may still change while the graph is built: an id that the user writes is the
+  /// user's, and the automatic stream, with its nodes, moves to the next free one.
+  int id() const { return *id_; }
+
+ private:
+  friend class GraphBuilder;
+  friend class StreamScope;
+  explicit StreamHandle(std::shared_ptr<int> id) : id_(std::move(id)) {}
+  std::shared_ptr<int> id_;
+};
+
 class GraphBuilder {
  public:
   GraphBuilder();
@@ -52,6 +69,10 @@ class GraphBuilder {
   /// name) when the job starts: attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
   Output variable(const std::string& name, Shape shape, const VariableOptions& options);
   Output read(const Output& handle);
+
+  /// The stream of that id; without one, an automatic stream: the lowest id from 1 on that neither a handle
+  /// nor a scope has.
+  StreamHandle get_stream(std::optional<int> id = std::nullopt);
 
   // Short forms of common ops; everything else goes through op().
   Output matmul(const Output& a, const Output& b, bool transpose_a = false, bool transpose_b = false);
@@ -96,6 +117,7 @@ class NameScope {
 class StreamScope {
  public:
   StreamScope(GraphBuilder& builder, int stream, bool include_grad = true);
+  StreamScope(GraphBuilder& builder, const StreamHandle& stream, bool include_grad = true);
   ~StreamScope();
   StreamScope(const StreamScope&) = delete;
 

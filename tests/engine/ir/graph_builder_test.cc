@@ -70,6 +70,61 @@ TEST(GraphBuilderTest, ScopesAnnotateTheNodesMadeInTheirLife) {
   EXPECT_THROW(StreamScope(b, -1), InvalidArgument);
 }
 
+TEST(GraphBuilderTest, S3_ScopesNestAndTheOuterOneIsRestored) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {2});
+  std::vector<Output> made;
+  {
+    StreamScope outer(b, 3, false);
+    made.push_back(b.relu(x));
+    {
+      StreamScope inner(b, b.get_stream(1));
+      made.push_back(b.relu(x));
+      StreamScope again(b, 3);
+      made.push_back(b.relu(x));
+    }
+    made.push_back(b.relu(x));
+  }
+  made.push_back(b.relu(x));
+  const Graph graph = import_graph(b.graph());
+  const int streams[] = {3, 1, 3, 3, kNoStream};
+  const bool include_grad[] = {false, true, true, false, true};
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const Node& node = graph.node(graph.find(made[i].node));
+    EXPECT_EQ(node.stream, streams[i]) << i;
+    EXPECT_EQ(node.include_grad, include_grad[i]) << i;
+  }
+}
+
+TEST(GraphBuilderTest, S3_AutomaticStreamsMoveAwayFromIdsThatTheUserWrites) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {2});
+  const StreamHandle first = b.get_stream(), second = b.get_stream();
+  EXPECT_EQ(first.id(), 1);
+  EXPECT_EQ(second.id(), 2);
+  Output early, user, late;
+  {
+    StreamScope s(b, first);
+    early = b.relu(x);
+    StreamScope t(b, 1);
+    user = b.relu(x);
+  }
+  EXPECT_EQ(first.id(), 3);
+  EXPECT_EQ(second.id(), 2);
+  EXPECT_EQ(b.get_stream().id(), 4);
+  {
+    StreamScope s(b, first);
+    late = b.relu(x);
+  }
+  EXPECT_EQ(b.get_stream(2).id(), 2);
+  EXPECT_EQ(second.id(), 5);
+  const Graph graph = import_graph(b.graph());
+  EXPECT_EQ(graph.node(graph.find(early.node)).stream, 3);
+  EXPECT_EQ(graph.node(graph.find(late.node)).stream, 3);
+  EXPECT_EQ(graph.node(graph.find(user.node)).stream, 1);
+  EXPECT_THROW(b.get_stream(-1), InvalidArgument);
+}
+
 TEST(GraphBuilderTest, VariablesCarryWhatTheJobNeedsToMakeThem) {
   GraphBuilder b;
   NameScope scope(b, "model");
