@@ -27,9 +27,9 @@ CsvOptions csv_options(const proto::Input& input) {
   if (!csv.separator().empty()) options.separator = csv.separator()[0];
   options.header = csv.header();
   options.comment = csv.comment();
-  options.max_bad_records = input.max_bad_records();
+  options.read.max_bad_records = input.max_bad_records();
   for (const auto& column : csv.columns()) {
-    CsvColumn to;
+    ColumnSpec to;
     to.name = column.name();
     switch (column.kind()) {
       case proto::Column::NUMERIC:
@@ -87,7 +87,7 @@ std::shared_ptr<const Table> load_files(const proto::Job& job, const std::vector
     case proto::Input::CRITEO: {
       CriteoOptions options;
       if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
-      options.max_bad_records = input.max_bad_records();
+      options.read.max_bad_records = input.max_bad_records();
       return read_criteo(files, options);
     }
     default:

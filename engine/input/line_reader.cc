@@ -40,7 +40,10 @@ void split_fields(std::string_view line, char separator, std::vector<std::string
 }
 
 void BadRecords::add(const std::filesystem::path& file, std::int64_t line, const std::string& what) {
-  const std::string text = "'" + file.string() + "' line " + std::to_string(line) + ": " + what;
+  add("'" + file.string() + "' line " + std::to_string(line) + ": " + what);
+}
+
+void BadRecords::add(const std::string& text) {
   if (++count_ > limit_)
     throw DataLoss(text + (limit_ > 0 ? " (bad record " + std::to_string(count_) + ", at most " +
                                             std::to_string(limit_) + " are skipped)"

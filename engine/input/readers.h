@@ -1,9 +1,11 @@
-// Files -> Table. Readers load whole files; every error names file and line (or byte). ".gz" files are
-// inflated on the way.
-//   IDX     images and labels of the MNIST family: columns "image" uint8 [rows, height, width, 1] scaled by
-//   1/255, "label" int64 [rows] CSV     columns by a schema: "dense" float [rows, numeric columns], "sparse"
-//   int64 [rows, categorical columns], "label" float [rows] CRITEO  label, 13 integers, 26 hexadecimal
-//   categories: the same three columns; tab separated without a header, or comma separated with one
+// Files -> Table. Readers load whole files, gzip too; every error names file and line (or record and byte).
+//   IDX       images and labels of the MNIST family: "image" uint8 [rows, height, width, 1] scaled by 1/255,
+//             "label" int64 [rows]
+//   CSV       columns by a schema (engine/input/schema.h): "dense", "sparse" and "label" unless it says
+//   otherwise TFRECORD  features of tf.train.Example by the same kind of schema TEXT      lines, each a
+//   record of the one field "line", by the same kind of schema CRITEO    label, 13 integers, 26 hexadecimal
+//   categories: "dense" float [rows, 13], "sparse" int64 [rows, 26],
+//             "label" float [rows]; tab separated without a header, comma separated with one, or TFRecord
 // Throws: InvalidArgument (a missing file), DataLoss (a bad record beyond `max_bad_records`: file, line,
 // column, what was expected).
 #pragma once
@@ -13,44 +15,60 @@
 #include <string>
 #include <vector>
 
+#include "engine/input/schema.h"
 #include "engine/input/table.h"
 
 namespace braid {
-
-/// The whole file, inflated when its name ends in .gz. Throws: InvalidArgument (cannot open: path and
+/// The whole file, inflated when it is gzip. Throws: InvalidArgument (cannot open: path and
 /// reason), DataLoss (damaged gzip).
 std::string read_text_file(const std::filesystem::path& file);
 
 std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels);
 
-enum class ColumnKind { Skip, Numeric, Categorical, Label };
-
-struct CsvColumn {
-  std::string name = {};
-  ColumnKind kind = ColumnKind::Skip;
-  std::int64_t buckets = 0;  // Categorical: rows of the table that it is hashed into
-  std::string positive =
-      {};  // Label: 1 when the field begins with this, else 0; empty: the field is a number
-  double shift = 0, scale = 1;  // Numeric: (x - shift) / scale
-  bool log1p = false;           // Numeric: log(1 + max(x, 0)) first
-  double missing = 0;           // Numeric: an empty or "?" field
+/// What the row-wise readers have in common.
+struct ReadOptions {
+  std::int64_t max_bad_records = 0;
+  int rank = 0, world = 1;  // of all rows of all files, those whose number mod world is rank
 };
 
 struct CsvOptions {
   char separator = ',';
   bool header = false;
   std::string comment = {};  // lines that begin with it are skipped
-  std::vector<CsvColumn> columns = {};
-  std::int64_t max_bad_records = 0;
+  std::vector<ColumnSpec> columns = {};
+  ReadOptions read = {};
 };
 
 std::shared_ptr<const Table> read_csv(const std::vector<std::filesystem::path>& files,
                                       const CsvOptions& options);
 
+/// Lines of text: each column of the schema is named "line" and is made of the whole line. Empty lines count.
+struct TextOptions {
+  std::vector<ColumnSpec> columns = {};
+  ReadOptions read = {};
+};
+
+std::shared_ptr<const Table> read_text_lines(const std::vector<std::filesystem::path>& files,
+                                             const TextOptions& options);
+
+/// TFRecord files of tf.train.Example: columns are named after features; one that a record lacks is missing.
+struct TfRecordOptions {
+  std::vector<ColumnSpec> columns = {};
+  ReadOptions read = {};
+};
+
+std::shared_ptr<const Table> read_tfrecord(const std::vector<std::filesystem::path>& files,
+                                           const TfRecordOptions& options);
+
+/// What becomes of the 13 numbers x of a row. SquaredLog is floor(log(x)^2) where x > 2, as the winners of
+/// the contest had it.
+enum class DenseTransform { Log1p, Raw, SquaredLog };
+
 struct CriteoOptions {
   std::int64_t buckets = 100000;  // of each of the 26 columns
-  std::int64_t max_bad_records = 0;
+  DenseTransform dense = DenseTransform::Log1p;
+  ReadOptions read = {};
 };
 
 std::shared_ptr<const Table> read_criteo(const std::vector<std::filesystem::path>& files,

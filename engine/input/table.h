@@ -23,7 +23,8 @@ struct TableColumn {
 struct Table {
   std::vector<TableColumn> columns;
   std::int64_t rows = 0;
-  std::int64_t skipped = 0;  // bad records that were left out
+  std::int64_t skipped = 0;      // bad records that were left out
+  std::int64_t rows_of_all = 0;  // records of all shards of the rows, bad ones too; 0: not counted
   const TableColumn* find(const std::string& name) const;
 };
 

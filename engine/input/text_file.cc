@@ -1,45 +1,24 @@
-#include <zlib.h>
+#include <algorithm>
 
-#include <cerrno>
-#include <cstring>
-#include <memory>
-
-#include "base/error.h"
+#include "engine/input/byte_source.h"
 #include "engine/input/readers.h"
 
 namespace braid {
 
 std::string read_text_file(const std::filesystem::path& file) {
-  // gzread passes plain files through unchanged.
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> in(gzopen(file.c_str(), "rb"), gzclose);
-  if (!in) throw InvalidArgument("cannot open '" + file.string() + "': " + std::strerror(errno));
-  gzbuffer(in.get(), 1U << 18);
+  const std::unique_ptr<ByteSource> source = open_bytes(file);
+  constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
   std::string text;
-  std::error_code ignored;
-  if (auto size = std::filesystem::file_size(file, ignored); !ignored)
-    text.reserve(static_cast<std::size_t>(size));
-  constexpr std::size_t kChunk = std::size_t{1} << 20;
   for (;;) {
+    // One byte more than a plain file has, so that its end is seen without another round.
+    const std::uint64_t step = source->compression() == Compression::None ? source->bytes_left_at_most() + 1
+                                                                          : std::max(kChunk, text.size() / 2);
     const std::size_t used = text.size();
-    text.resize(used + kChunk);
-    const int got = gzread(in.get(), text.data() + used, kChunk);
-    if (got < 0) {
-      int code = 0;
-      const char* reason = gzerror(in.get(), &code);
-      if (code == Z_ERRNO)
-        throw InvalidArgument("cannot read '" + file.string() + "': " + std::strerror(errno));
-      throw DataLoss("'" + file.string() + "': damaged gzip data after " + std::to_string(used) +
-                     " bytes: " + reason);
-    }
-    text.resize(used + static_cast<std::size_t>(got));
-    if (got == 0) break;
+    text.resize(used + step);
+    const std::size_t got = source->read(std::span(text).subspan(used));
+    text.resize(used + got);
+    if (got < step) return text;
   }
-  int code = Z_OK;
-  const char* reason = gzerror(in.get(), &code);
-  if (code != Z_OK && code != Z_STREAM_END)
-    throw DataLoss("'" + file.string() + "': gzip data ends early after " + std::to_string(text.size()) +
-                   " bytes: " + reason);
-  return text;
 }
 
 }  // namespace braid

@@ -115,10 +115,10 @@ TEST_F(ReadersTest, CsvErrorsNameFileLineAndColumn) {
   EXPECT_THAT(message_of<DataLoss>([&] { read_csv({bad}, schema()); }),
               testing::AllOf(HasSubstr("bad.csv' line 2"), HasSubstr("(age)"), HasSubstr("'oops'")));
   auto options = schema();
-  options.max_bad_records = 1;
+  options.read.max_bad_records = 1;
   EXPECT_THAT(message_of<DataLoss>([&] { read_csv({bad}, options); }),
               testing::AllOf(HasSubstr("line 3"), HasSubstr("expected 4 fields, got 2")));
-  options.max_bad_records = 2;
+  options.read.max_bad_records = 2;
   auto table = read_csv({bad}, options);
   EXPECT_EQ(table->rows, 1);
   EXPECT_EQ(table->skipped, 2);
@@ -129,7 +129,7 @@ TEST_F(ReadersTest, CriteoRowsKeepMissingAndDirtyFields) {
   std::string row = "1\t5\t\t-3";
   for (int i = 3; i < 13; ++i) row += "\t0";
   for (int c = 0; c < 26; ++c) row += c == 1 ? "\t" : c == 2 ? "\t1E+05" : "\t68fd1e64";
-  auto table = read_criteo({write("d.tsv", row + "\r\n" + row)}, {.buckets = 1000, .max_bad_records = 0});
+  auto table = read_criteo({write("d.tsv", row + "\r\n" + row)}, {.buckets = 1000});
   ASSERT_EQ(table->rows, 2);
   auto dense = table->find("dense")->data.data<float>();
   EXPECT_FLOAT_EQ(dense[0], std::log1p(5.0F));

@@ -1,0 +1,140 @@
+#include "engine/input/byte_source.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace braid {
+namespace {
+
+constexpr std::size_t kHead = 12;
+constexpr std::size_t kPackedChunk = std::size_t{1} << 18;
+
+class PlainSource : public ByteSource {
+ public:
+  explicit PlainSource(File file) : file_(std::move(file)), size_(file_.size()) { file_.advise_sequential(); }
+  std::size_t read(std::span<char> out) override {
+    const std::size_t count = std::min<std::uint64_t>(out.size(), size_ - at_);
+    file_.read_at(at_, std::as_writable_bytes(out.first(count)));
+    at_ += count;
+    return count;
+  }
+  Compression compression() const override { return Compression::None; }
+  std::uint64_t bytes_left_at_most() const override { return size_ - at_; }
+
+ private:
+  File file_;
+  std::uint64_t size_;
+  std::uint64_t at_ = 0;
+};
+
+class InflatingSource : public ByteSource {
+ public:
+  InflatingSource(File file, Compression compression)
+      : file_(std::move(file)), compression_(compression), size_(file_.size()), packed_(kPackedChunk) {
+    file_.advise_sequential();
+    constexpr int kWindow = 15, kGzipHeader = 16;
+    const int window = compression == Compression::Gzip ? kWindow + kGzipHeader : kWindow;
+    if (inflateInit2(&stream_, window) != Z_OK) throw OutOfMemory("zlib: no memory for a stream");
+  }
+  ~InflatingSource() override { inflateEnd(&stream_); }
+  InflatingSource(const InflatingSource&) = delete;
+  InflatingSource& operator=(const InflatingSource&) = delete;
+
+  std::size_t read(std::span<char> out) override {
+    std::size_t filled = 0;
+    while (filled < out.size() && !ended_) {
+      if (stream_.avail_in == 0) refill();
+      const std::size_t room = std::min<std::size_t>(out.size() - filled, UINT32_MAX);
+      stream_.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
+      stream_.avail_out = static_cast<uInt>(room);
+      const int result = inflate(&stream_, Z_NO_FLUSH);
+      const std::size_t got = room - stream_.avail_out;
+      filled += got;
+      given_ += got;
+      if (result == Z_STREAM_END)
+        next_member();
+      else if (result == Z_MEM_ERROR)
+        throw OutOfMemory("zlib: no memory to inflate '" + file_.path().string() + "'");
+      else if (result != Z_OK && result != Z_BUF_ERROR)
+        damaged("damaged", stream_.msg ? stream_.msg : "not a deflate stream");
+      else if (got == 0 && stream_.avail_in == 0 && at_ == size_)
+        damaged("the file ends inside of", "truncated");
+    }
+    return filled;
+  }
+  Compression compression() const override { return compression_; }
+  std::uint64_t bytes_left_at_most() const override { return std::numeric_limits<std::uint64_t>::max(); }
+
+ private:
+  void refill() {
+    const std::size_t count = std::min<std::uint64_t>(packed_.size(), size_ - at_);
+    file_.read_at(at_, std::as_writable_bytes(std::span(packed_).first(count)));
+    at_ += count;
+    stream_.next_in = reinterpret_cast<Bytef*>(packed_.data());
+    stream_.avail_in = static_cast<uInt>(count);
+  }
+  /// Another gzip member may follow; zeros after the last one are padding of tapes and blocks.
+  void next_member() {
+    if (stream_.avail_in == 0) refill();
+    while (stream_.avail_in > 0 && *stream_.next_in == 0) {
+      ++stream_.next_in;
+      if (--stream_.avail_in == 0) refill();
+    }
+    ended_ = stream_.avail_in == 0;
+    if (ended_) return;
+    if (compression_ == Compression::Zlib) damaged("there are bytes after", "of another stream or of none");
+    inflateReset(&stream_);
+  }
+  [[noreturn]] void damaged(const char* how, const std::string& why) const {
+    throw DataLoss("'" + file_.path().string() + "': " + how + " " + compression_name(compression_) +
+                   " data after " + std::to_string(given_) + " bytes: " + why);
+  }
+
+  File file_;
+  Compression compression_;
+  std::uint64_t size_;
+  std::uint64_t at_ = 0;     // of the packed bytes
+  std::uint64_t given_ = 0;  // inflated bytes so far
+  std::vector<char> packed_;
+  z_stream stream_{};
+  bool ended_ = false;
+};
+
+}  // namespace
+
+const char* compression_name(Compression compression) {
+  switch (compression) {
+    case Compression::Gzip:
+      return "gzip";
+    case Compression::Zlib:
+      return "zlib";
+    case Compression::None:
+      break;
+  }
+  return "none";
+}
+
+std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& file, IsPlain is_plain) {
+  File opened = File::open(file);
+  std::array<char, kHead> bytes{};
+  const auto head = std::span(bytes).first(std::min<std::uint64_t>(kHead, opened.size()));
+  opened.read_at(0, std::as_writable_bytes(head));
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  if (head.size() >= 2 && !(is_plain && is_plain(head))) {
+    if (byte(0) == 0x1F && byte(1) == 0x8B)
+      return std::make_unique<InflatingSource>(std::move(opened), Compression::Gzip);
+    const bool zlib = (byte(0) & 0x0F) == 8 && byte(0) <= 0x78 && (byte(0) * 256 + byte(1)) % 31 == 0;
+    if (zlib && is_plain) return std::make_unique<InflatingSource>(std::move(opened), Compression::Zlib);
+  }
+  return std::make_unique<PlainSource>(std::move(opened));
+}
+
+}  // namespace braid
