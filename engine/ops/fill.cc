@@ -1,4 +1,5 @@
-// Fill(dims, value), ZerosLike(x), OnesLike(x) and Range(start, limit, delta): tensors made of little.
+// Fill(dims, value), ZerosLike(x), OnesLike(x), Range(start, limit, delta), LinSpace(start, stop, num) and
+// Empty(shape) (zeros, whatever attribute init says): tensors made of little.
 // Of the input of ZerosLike and OnesLike only type and shape are used. Gradient of Fill: the sum.
 #include <fmt/format.h>
 
@@ -94,6 +95,45 @@ PreparedKernel prepare_range(const PrepareContext& c) {
   });
 }
 
+void infer_lin_space(InferContext& c) {
+  require_floating(c, 0);
+  c.require_same_dtype(0, 1);
+  require_index_dtype(c, 2);
+  for (int i = 0; i < 3; ++i) c.require_rank(i, 0);
+  if (!c.value(2)) return c.output(c.dtype(0), Shape{Shape::kUnknown});
+  const std::int64_t count = tensor_to_int64s(*c.value(2))[0];
+  if (count < 1) c.fail(fmt::format("num is {}", count));
+  c.output(c.dtype(0), Shape{count});
+}
+
+/// The last element is `stop` itself, not what rounding makes of it.
+PreparedKernel prepare_lin_space(const PrepareContext& c) {
+  const std::int64_t count = c.outputs[0].shape[0];
+  return with_float("LinSpace", c.outputs[0].dtype, [&]<class T>() {
+    return parallel_kernel(
+        c, count, kElementGrain, [count](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+          const T start = a.in<T>(0)[0], stop = a.in<T>(1)[0];
+          const T step = count > 1 ? (stop - start) / static_cast<T>(count - 1) : T(0);
+          for (std::int64_t i = begin; i < end; ++i)
+            a.out<T>(0)[i] = i > 0 && i == count - 1 ? stop : start + static_cast<T>(i) * step;
+        });
+  });
+}
+
+void infer_empty(InferContext& c) {
+  c.require_rank(0, 1);
+  require_dtype(c, 0, {DType::Int32});
+  Shape shape = Shape::unknown_rank();
+  if (c.value(0))
+    shape = Shape(tensor_to_int64s(*c.value(0)));
+  else if (c.shape(0).is_static())
+    shape = Shape(std::vector<std::int64_t>(static_cast<std::size_t>(c.shape(0)[0]), Shape::kUnknown));
+  if (c.value(0))
+    for (std::int64_t d : shape.dims())
+      if (d < 0) c.fail("the shape has a negative dimension: " + shape.to_string());
+  c.output(c.node().attrs.require<DType>("dtype"), std::move(shape));
+}
+
 OpDef like_op(std::string name, PrepareFn cpu) {
   return {.name = std::move(name),
           .min_inputs = 1,
@@ -123,6 +163,20 @@ void register_fill(OpRegistry& registry) {
                 .no_gradient_reason = "its inputs decide how many elements there are",
                 .cpu = prepare_range,
                 .shape_values = {0, 1, 2}});
+  registry.add({.name = "LinSpace",
+                .min_inputs = 3,
+                .max_inputs = 3,
+                .infer = infer_lin_space,
+                .no_gradient_reason = "TensorFlow gives it none",
+                .cpu = prepare_lin_space,
+                .shape_values = {2}});
+  registry.add({.name = "Empty",
+                .min_inputs = 1,
+                .max_inputs = 1,
+                .infer = infer_empty,
+                .no_gradient_reason = "its input is a shape",
+                .cpu = prepare_like<0>,
+                .shape_values = {0}});
 }
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // Ops that pass values on: Identity, Snapshot, IdentityN, PlaceholderWithDefault, StopGradient (the gradient
-// ends here), PreventGradient (asking for the gradient is an error), NoOp (joins control edges).
-// Those with one output are views: they have no kernel and cost nothing.
+// ends here), PreventGradient (asking for the gradient is an error), EnsureShape (attribute shape), NoOp
+// (joins control edges). Those with one output are views: they have no kernel and cost nothing.
 #include <cstring>
 
 #include "engine/ops/common/kernel_util.h"
@@ -29,6 +29,14 @@ void infer_placeholder_with_default(InferContext& c) {
   if (!merge_shapes(shape, c.shape(0), merged))
     c.fail("the default has shape " + c.shape(0).to_string() + ", attribute shape is " + shape.to_string());
   c.output(c.dtype(0), c.shape(0));
+}
+
+void infer_ensure_shape(InferContext& c) {
+  const Shape& wanted = c.node().attrs.require<Shape>("shape");
+  Shape merged;
+  if (!merge_shapes(wanted, c.shape(0), merged))
+    c.fail("the input has shape " + c.shape(0).to_string() + ", it must have " + wanted.to_string());
+  c.output(c.dtype(0), merged);
 }
 
 void infer_identity_n(InferContext& c) {
@@ -67,6 +75,9 @@ void register_identity(OpRegistry& registry) {
   with_default.infer = infer_placeholder_with_default;
   with_default.stateful = true;  // never folded: its value may be fed
   registry.add(std::move(with_default));
+  OpDef ensure = view_op("EnsureShape", pass_gradient);
+  ensure.infer = infer_ensure_shape;
+  registry.add(std::move(ensure));
   registry.add({.name = "IdentityN",
                 .min_inputs = 1,
                 .max_inputs = -1,

@@ -15,6 +15,11 @@ void cases_fill(OpCaseTable& table) {
   table.add("Range", {.label = "downwards", .inputs = {i64({}, {3}), i64({}, {-1}), i64({}, {-1})}});
   table.add("Range", {.label = "fractions", .inputs = {f64({}, {0}), f64({}, {1}), f64({}, {0.25})}});
   table.add("Range", {.label = "empty", .inputs = {i32({}, {2}), i32({}, {2}), i32({}, {1})}});
+  table.add("LinSpace", {.label = "five", .inputs = {f64({}, {-1}), f64({}, {2}), i32({}, {5})}});
+  table.add("LinSpace", {.label = "one", .inputs = {f64({}, {-1}), f64({}, {2}), i64({}, {1})}});
+  table.add("LinSpace",
+            {.label = "several blocks", .inputs = {f64({}, {0}), f64({}, {1}), i32({}, {70000})}});
+  table.add("Empty", {.label = "zeros", .inputs = {axes({2, 3})}, .attrs = {{"dtype", DType::Float32}}});
 }
 
 }  // namespace braid::testing

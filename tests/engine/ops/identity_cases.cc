@@ -11,6 +11,9 @@ void cases_identity(OpCaseTable& table) {
   table.add("IdentityN", {.label = "two types", .inputs = {random_f64({2, 3}, 1), i32({2}, {1, 2})}});
   table.add("IdentityN", {.label = "empty", .inputs = {random_f64({0, 3}, 1)}});
   table.add("NoOp", {.label = "nothing"});
+  table.add("EnsureShape", {.label = "partly known",
+                            .inputs = {random_f64({2, 3}, 1)},
+                            .attrs = {{"shape", Shape{Shape::kUnknown, 3}}}});
 }
 
 }  // namespace braid::testing

@@ -80,6 +80,8 @@ void cases_sigmoid_cross_entropy(OpCaseTable& table) {
 
 void cases_in_top_k(OpCaseTable& table) {
   const Tensor predictions = f32({3, 4}, {0.1F, 0.4F, 0.3F, 0.2F, 0.7F, 0.1F, 0.1F, 0.1F, 1, 2, 3, 4});
+  table.add("InTopK",
+            {.label = "attribute", .inputs = {predictions, i64({3}, {2, 0, 0})}, .attrs = {{"k", 2}}});
   table.add("InTopKV2", {.label = "int64", .inputs = {predictions, i64({3}, {2, 0, 0}), i64({}, {2})}});
   table.add("InTopKV2", {.label = "int32", .inputs = {predictions, i32({3}, {2, 9, -1}), i32({}, {1})}});
 }
