@@ -5,116 +5,15 @@
 #include <cmath>
 #include <type_traits>
 
+#include "engine/ops/common/binary_formulas.h"
 #include "engine/ops/common/binary_loop.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/shape_rules.h"
-#include "engine/ops/common/vector_math.h"
 
 namespace braid {
 namespace {
 
-// --------------------------------------------------------------------------------------------------------
-// formulas
-
-[[noreturn]] void throw_zero_division() { throw InvalidArgument("integer division by zero"); }
-[[noreturn]] void throw_negative_power() {
-  throw InvalidArgument("integers to negative integer powers are not allowed");
-}
-
-#define BRAID_BINARY(name, expression)          \
-  struct name {                                 \
-    template <class T>                          \
-    BRAID_INLINE static T apply(T a, T b) {     \
-      using W [[maybe_unused]] = wrapping_t<T>; \
-      return static_cast<T>(expression);        \
-    }                                           \
-  };
-
-/// Towards zero.
-template <class T>
-BRAID_INLINE T integer_quotient(T a, T b) {
-  if (b == 0) throw_zero_division();
-  if (b == -1) return static_cast<T>(0 - static_cast<wrapping_t<T>>(a));  // the processor traps on min / -1
-  return a / b;
-}
-
-template <class T>
-BRAID_INLINE T floor_quotient(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    const T q = integer_quotient(a, b);
-    return b != -1 && a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
-  } else {
-    return std::floor(a / b);
-  }
-}
-
-template <class T>
-BRAID_INLINE T floor_remainder(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b == 0) throw_zero_division();
-    if (b == -1) return 0;
-    const T r = a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-  } else {
-    const T r = std::fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-  }
-}
-
-/// With the sign of a.
-template <class T>
-BRAID_INLINE T truncated_remainder(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b == 0) throw_zero_division();
-    return b == -1 ? 0 : a % b;
-  } else {
-    return std::fmod(a, b);
-  }
-}
-
-template <class T>
-BRAID_INLINE T power(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b < 0) throw_negative_power();
-    wrapping_t<T> result = 1, base = static_cast<wrapping_t<T>>(a);
-    for (; b != 0; b >>= 1, base *= base)
-      if (b & 1) result *= base;
-    return static_cast<T>(result);
-  } else {
-    return std::pow(a, b);
-  }
-}
-
-template <class T>
-BRAID_INLINE T quotient(T a, T b) {
-  if constexpr (std::is_integral_v<T>)
-    return integer_quotient(a, b);
-  else
-    return a / b;
-}
-
-BRAID_BINARY(Add, W(a) + W(b))
-BRAID_BINARY(Sub, W(a) - W(b))
-BRAID_BINARY(Mul, W(a) * W(b))
-BRAID_BINARY(Div, quotient(a, b))
-BRAID_BINARY(FloorDiv, floor_quotient(a, b))
-BRAID_BINARY(FloorMod, floor_remainder(a, b))
-BRAID_BINARY(Maximum, a > b || a != a ? a : b)
-BRAID_BINARY(Minimum, a < b || a != a ? a : b)
-BRAID_BINARY(Pow, power(a, b))
-BRAID_BINARY(SquaredDifference, (W(a) - W(b)) * (W(a) - W(b)))
-BRAID_BINARY(DivNoNan, b == T(0) ? T(0) : a / b)
-BRAID_BINARY(MulNoNan, b == T(0) ? T(0) : a * b)
-BRAID_BINARY(TruncateDiv, integer_quotient(a, b))
-BRAID_BINARY(TruncateMod, truncated_remainder(a, b))
-BRAID_BINARY(Xdivy, a == T(0) ? T(0) : a / b)
-BRAID_BINARY(Xlogy, a == T(0) ? T(0) : a * vec::log(b))
-BRAID_BINARY(Xlog1py, a == T(0) ? T(0) : a * vec::log1p(b))
-BRAID_BINARY(Atan2, std::atan2(a, b))
-BRAID_BINARY(BitwiseAnd, a& b)
-BRAID_BINARY(BitwiseOr, a | b)
-BRAID_BINARY(BitwiseXor, a ^ b)
-#undef BRAID_BINARY
+using namespace binary;
 
 // -------------------------------------------------------------------------------------------------------
 // gradients

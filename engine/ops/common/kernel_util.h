@@ -13,12 +13,16 @@
 // loader picks one. What the loop calls must be inlined into it (BRAID_INLINE), or it stays at the baseline.
 // Loops keep their bits on every choice because the kernel files are compiled with -ffp-contract=off. Off
 // under sanitizers, whose runtimes are not up yet when the loader resolves.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(BRAID_SANITIZED)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(BRAID_SANITIZED) && !defined(__CUDACC__)
 #define BRAID_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define BRAID_VECTOR_CLONES
 #endif
+#ifdef __CUDACC__
+#define BRAID_INLINE __host__ __device__ __forceinline__  // formulas are shared with CUDA kernels
+#else
 #define BRAID_INLINE __attribute__((always_inline)) inline
+#endif
 
 namespace braid {
 
