@@ -1,8 +1,11 @@
 // EMBEDDING: the branch of each embedding table has a stream of its own. A branch is found by structure: the
-// ops that gather from one sparse variable, what prepares their indices and nothing else, what follows from
-// them and nothing else, and the backward ops of all these. Branches go round the streams 1 to N - 1 in the
-// order of the variables' handles; the rest of the graph is on stream 0.
+// ops that gather from one variable, or that take the rows which one pull has brought from a table elsewhere;
+// what prepares their indices and nothing else, what follows from them and nothing else, and the backward ops
+// of all these. Branches go round the streams 1 to N - 1 in the order in which the graph was written; the
+// rest of the graph is on stream 0.
+#include <algorithm>
 #include <map>
+#include <string>
 
 #include "engine/ops/op.h"
 #include "engine/passes/stream_policy.h"
@@ -31,17 +34,28 @@ class Branches {
   int& branch(int op) { return branch_[static_cast<std::size_t>(op)]; }
 
   void seed(int op) {
-    if (plan_.op(op).kind != OpKind::Kernel) return;
-    const Node& node = *plan_.node_of(op);
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      const Operand& in = plan_.op(op).inputs[i];
-      if (in.access != Access::Read || in.buffer < 0 || plan_.buffer(in.buffer).kind != BufferKind::Variable)
-        continue;
-      if (plan_.program.graph.info(node.inputs[i]).dtype != DType::Resource) continue;  // all of it, not rows
-      const VariableInfo variable = variable_of(plan_.program.graph, node.inputs[i]);
-      if (variable.sparse)
-        branch(op) = numbers_.try_emplace(variable.name, static_cast<int>(numbers_.size())).first->second;
+    const ProgramOp& made = plan_.op(op);
+    if (made.kind != OpKind::Kernel || made.async) return;
+    int table = -1;
+    for (std::size_t i = 0; i < made.inputs.size(); ++i) {
+      if (!brings_rows(op, i)) continue;
+      if (table >= 0 && table != made.inputs[i].buffer) return;  // where branches meet
+      table = made.inputs[i].buffer;
     }
+    if (table >= 0) branch(op) = numbers_.try_emplace(table, static_cast<int>(numbers_.size())).first->second;
+  }
+
+  /// Whether the input is a table that the op gathers from, or rows that were pulled from one.
+  bool brings_rows(int op, std::size_t input) const {
+    const Operand& in = plan_.op(op).inputs[input];
+    if (in.access != Access::Read || in.buffer < 0) return false;
+    const Node& node = *plan_.node_of(op);
+    if (plan_.buffer(in.buffer).kind == BufferKind::Variable) {
+      if (plan_.program.graph.info(node.inputs[input]).dtype == DType::Resource) return true;
+      return input == 0 && (node.op->name == "GatherV2" || node.op->name == "Gather");
+    }
+    if (in.producer < 0 || plan_.op(in.producer).kind != OpKind::Kernel) return false;
+    return plan_.node_of(in.producer)->op->lane == Lane::Pull;
   }
 
   /// An op whose neighbours on one side are all of one branch belongs to it.
@@ -70,13 +84,17 @@ class Branches {
   const Plan& plan_;
   const Dag& dag_;
   std::vector<int> branch_;
-  std::map<std::string, int> numbers_;  // by variable
+  std::map<int, int> numbers_;  // by the buffer of a table or of pulled rows
 };
 
 }  // namespace
 
-std::vector<int> spread_embeddings(const Plan& plan, const StreamProblem& problem) {
+std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
   const std::vector<int> branches = Branches(plan, problem.dag).find();
+  const int found = branches.empty() ? 0 : 1 + *std::max_element(branches.begin(), branches.end());
+  plan.program.notes.push_back(
+      found == 0 ? "streams: EMBEDDING, but nothing gathers from a table: all are on stream 0"
+                 : "streams: EMBEDDING found " + std::to_string(found) + " branches");
   std::vector<int> streams = problem.fixed;
   const int others = problem.compute_streams - 1;
   for (std::size_t op = 0; op < streams.size(); ++op)

@@ -5,7 +5,8 @@
 //   COST       list scheduling on modelled costs, the critical path on one stream (policy_cost.cc)
 //   FULL       chains of a minimum path cover, folded by load (policy_full.cc)
 //   EMBEDDING  the branch of each embedding table on a stream (policy_embedding.cc)
-//   AUTO       of USER, COST and FULL the one with the least predicted step time
+//   AUTO       of USER, COST and FULL the one with the least predicted step time; what a job runs has been
+//              measured before (engine/exec/tune.h), so this is for plans that are only looked at
 //
 // All are deterministic and keep ids that are given. Under COST and FULL backward nodes follow forward nodes
 // whose stream was given by hand; the others are free, which is where the backward pass of a chain gets its
@@ -41,6 +42,6 @@ std::vector<int> cover_by_chains(const StreamProblem& problem);
 /// Chains of the cover, each first to last, by their first op.
 std::vector<std::vector<int>> minimum_path_cover(const Dag& dag);
 
-std::vector<int> spread_embeddings(const Plan& plan, const StreamProblem& problem);
+std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem);
 
 }  // namespace braid

@@ -1,0 +1,39 @@
+// What AUTO has decided for a program, in a form that outlives the process: the policy, the number of streams
+// and the costs that were measured. A restart, and every other process of the job, compiles with it and gets
+// the same program. Thread rule: a plain record.
+//
+//   braid stream plan 1
+//   made for <16 hexadecimal digits>
+//   policy <name>
+//   streams <number>
+//   why <text>
+//   cost <microseconds> <node>        a line for each measured node, sorted by name
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/passes/compile.h"
+
+namespace braid {
+
+struct StreamPlan {
+  std::uint64_t made_for = 0;  // stream_plan_key
+  StreamPolicy policy = StreamPolicy::None;
+  int streams = 1;
+  std::string why;      // one line, for people
+  MeasuredCosts costs;  // in thousandths of a microsecond, so that the text is exact
+
+  /// `streams` with this decision in place of AUTO.
+  StreamOptions apply(StreamOptions streams) const;
+  std::string to_text() const;
+  /// Throws: InvalidArgument with `source` and line.
+  static StreamPlan from_text(std::string_view text, const std::string& source);
+};
+
+/// Equal where a plan may be used again: the same nodes, feeds and stream options.
+std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
+                              const StreamOptions& streams);
+
+}  // namespace braid

@@ -1,0 +1,42 @@
+// AUTO by measurement: before step 0, compiles the candidates for a program's streams and times them on
+// scratch data, with variables, streams and a pool of their own, so nothing of the job is touched. What needs
+// other processes is replaced by its modelled time (lane_stand_ins.h).
+//
+// First the costs of the ops are measured, in steps on one stream, and every candidate is compiled with them.
+// Then the candidates run in turns, a burst of steps each, with as many steps in flight as the job has, so
+// that what else the machine does hits all of them; each is compared with the serial one of the same turn.
+// Only streams, events and memory differ between candidates, so the choice keeps the bits of every step.
+//
+// Thread rule: one thread, no step of the job in flight.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "engine/exec/runtime.h"
+#include "engine/exec/stream_plan.h"
+
+namespace braid {
+
+class Instance;  // engine/exec/instance.h
+
+struct TuneOptions {
+  std::chrono::milliseconds budget{2000};                      // for timing; compiling comes on top
+  std::uint64_t most_variable_bytes = std::uint64_t{2} << 30;  // they exist twice while this runs
+  double worthwhile_gain = 0.02;  // what another candidate must gain over the serial one
+  std::uint64_t seed = 0;         // of the scratch variables' values
+};
+
+/// The decision for a program that is compiled with `options` (policy AUTO). `feeds` are values for the
+/// request's feeds; none: zeros. `runtime` is how the job's runtime was made, `services` what its kernels may
+/// ask for. Where nothing can be measured the modelled costs decide, and `why` says so.
+/// Throws: what compile() throws.
+StreamPlan tune_streams(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
+                        std::vector<Tensor> feeds, RuntimeOptions runtime, const Services& services,
+                        const TuneOptions& tune = {});
+
+/// Medians of what the ops of a program take, in microseconds by node name, over some steps of an instance
+/// whose runtime traces. REQUIRES: no step in flight, a program of the host.
+MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds);
+
+}  // namespace braid

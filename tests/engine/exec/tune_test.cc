@@ -1,0 +1,143 @@
+// AUTO by measurement: what it finds, what it leaves alone, and that its decision can be kept.
+#include "engine/exec/tune.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "engine/exec/plan_report.h"
+#include "engine/exec/trace.h"
+#include "tests/engine/exec/test_ops.h"
+
+namespace braid::testing {
+namespace {
+
+AttrMap us(std::int64_t us) { return {{"us", us}}; }
+
+CompileOptions auto_on(int streams) {
+  CompileOptions options;
+  options.streams.count = streams;
+  return options;
+}
+
+StreamPlan tune(const TestGraph& g, const CompileRequest& request, int streams, TuneOptions options = {}) {
+  options.budget = std::chrono::milliseconds(300);
+  return tune_streams(g.graph, request, auto_on(streams), {}, {}, {}, options);
+}
+
+/// `branches` chains of five nodes that sleep: they overlap on any number of cores.
+TestGraph sleepers(int branches, std::int64_t node_us) {
+  TestGraph g;
+  std::vector<ValueRef> ends;
+  for (int b = 0; b < branches; ++b) {
+    std::vector<ValueRef> chain;
+    for (int i = 0; i < 5; ++i) chain = {g.add("test.Sleep", chain, us(node_us))};
+    ends.push_back(chain[0]);
+  }
+  g.mix(ends, 1, "end");
+  return g;
+}
+
+TEST(TuneTest, S8_IndependentBranchesGetStreams) {
+  const StreamPlan plan = tune(sleepers(2, 1000), {{}, {"end"}, {}}, 2);
+  EXPECT_TRUE(plan.policy == StreamPolicy::Cost || plan.policy == StreamPolicy::Full) << plan.why;
+  EXPECT_EQ(plan.streams, 2);
+  EXPECT_NE(plan.why.find("medians of a step in"), std::string::npos) << plan.why;
+  EXPECT_GE(plan.costs.at("Sleep"), 1000);
+  EXPECT_EQ(plan.costs.size(), 11U);
+}
+
+TEST(TuneTest, S8_AChainStaysSerial) {
+  const StreamPlan plan = tune(sleepers(1, 500), {{}, {"end"}, {}}, 4);
+  EXPECT_EQ(plan.policy, StreamPolicy::None);
+  EXPECT_EQ(plan.streams, 1);
+  EXPECT_NE(plan.why.find("no other policy gives another program"), std::string::npos) << plan.why;
+}
+
+TEST(TuneTest, S8_MeasuredCostsBeatModelledOnes) {
+  // Ops that claim to take long and do not: by the model streams pay, measured they do not.
+  TestGraph g;
+  std::vector<ValueRef> ends;
+  for (int b = 0; b < 4; ++b) ends.push_back(g.add("test.Nop", {}, us(500)));
+  g.add("test.Nop", ends, us(1), "end");
+  const CompileRequest request{{}, {"end"}, {}};
+  EXPECT_NE(compile(g.graph, request, auto_on(4))->policy, StreamPolicy::None);
+  EXPECT_EQ(tune(g, request, 4).policy, StreamPolicy::None);
+}
+
+TEST(TuneTest, S9_OpsThatNeedOtherProcessesAreNotRun) {
+  TestGraph g;  // test.Never would never complete
+  const ValueRef pulled = g.add("test.Never", {}, us(200), "pull");
+  g.mix({pulled, g.add("test.Sleep", {}, us(2000)), g.add("test.Sleep", {}, us(2000))}, 1, "end");
+  const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 2);
+  EXPECT_NE(plan.policy, StreamPolicy::None) << plan.why;
+  EXPECT_FALSE(plan.costs.contains("pull")) << "its cost stays the modelled one";
+}
+
+TEST(TuneTest, WhatCannotBeMeasuredIsPredictedAndSaid) {
+  TestGraph g = sleepers(2, 500);
+  g.variable("table", 1 << 16);
+  g.add("test.Gather", {{g.graph.find("table"), 0}}, {}, "rows");
+  TuneOptions options;
+  options.most_variable_bytes = 1 << 16;
+  const StreamPlan large = tune(g, {{}, {"end", "rows"}, {}}, 2, options);
+  EXPECT_NE(large.policy, StreamPolicy::None);
+  EXPECT_NE(large.why.find("not measured: the variables take 0 MiB"), std::string::npos) << large.why;
+
+  TestGraph broken = sleepers(2, 500);
+  broken.add("test.Fail", {}, {{"message", std::string("no scratch data")}}, "bad");
+  const StreamPlan failed = tune(broken, {{}, {"end", "bad"}, {}}, 2);
+  EXPECT_NE(failed.why.find("the scratch steps failed: "), std::string::npos) << failed.why;
+  EXPECT_NE(failed.why.find("no scratch data"), std::string::npos) << failed.why;
+}
+
+TEST(TuneTest, IdsOfTheUserAreKept) {
+  TestGraph g = sleepers(3, 500);
+  g.node({g.graph.find("Sleep"), 0}).stream = 3;
+  const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 4);
+  EXPECT_EQ(plan.streams, 4);
+  CompileOptions options = auto_on(4);
+  options.streams = plan.apply(options.streams);
+  const auto program = compile(g.graph, {{}, {"end"}, {}}, options);
+  for (const ProgramOp& op : program->ops) {
+    if (op.name == "Sleep") {
+      EXPECT_EQ(op.stream, 3);
+    }
+  }
+}
+
+TEST(TuneTest, AKeptPlanGivesTheSameProgram) {
+  const TestGraph g = sleepers(3, 300);
+  const CompileRequest request{{}, {"end"}, {}};
+  const StreamPlan plan = tune(g, request, 3);
+  const StreamPlan kept = StreamPlan::from_text(plan.to_text(), "plan");
+  EXPECT_EQ(kept.to_text(), plan.to_text());
+  EXPECT_EQ(kept.made_for, stream_plan_key(g.graph, request, auto_on(3).streams));
+  CompileOptions first = auto_on(3), second = auto_on(3);
+  first.streams = plan.apply(first.streams);
+  second.streams = kept.apply(second.streams);
+  EXPECT_EQ(plan_hash(*compile(g.graph, request, first)), plan_hash(*compile(g.graph, request, second)));
+  EXPECT_NE(kept.made_for, stream_plan_key(g.graph, request, auto_on(2).streams));
+  EXPECT_NE(kept.made_for, stream_plan_key(sleepers(2, 300).graph, request, auto_on(3).streams));
+}
+
+TEST(TuneTest, ABrokenPlanIsRefusedWithItsLine) {
+  const auto refusal = [](std::string_view text) {
+    try {
+      StreamPlan::from_text(text, "p");
+    } catch (const InvalidArgument& error) {
+      return error.message();
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(refusal("x"), "p:1: not a stream plan of this version");
+  EXPECT_EQ(refusal("braid stream plan 1\npolicy AUTO\n"),
+            "p:2: 'AUTO' is not a policy that a plan can have");
+  EXPECT_EQ(refusal("braid stream plan 1\nstreams x\n"), "p:2: 'x' is not a number");
+  EXPECT_EQ(refusal("braid stream plan 1\nwhat\n"), "p:2: 'what' is not a line of a stream plan");
+  EXPECT_EQ(refusal("braid stream plan 1\nstreams 2\n"), "p: the stream plan is not complete");
+}
+
+}  // namespace
+}  // namespace braid::testing
