@@ -2,8 +2,11 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "engine/input/generator.h"
 #include "engine/input/readers.h"
 #include "proto/job.pb.h"
 
@@ -12,48 +15,93 @@ namespace {
 
 using Path = std::filesystem::path;
 
+/// Names relative to `root`; a name that is no file may be a pattern for several.
 std::vector<Path> paths(const google::protobuf::RepeatedPtrField<std::string>& files, const Path& root) {
   std::vector<Path> result;
-  for (const auto& file : files) result.push_back(root / file);
+  for (const auto& file : files) {
+    const Path path = root / file;
+    if (file.find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) {
+      result.push_back(path);
+      continue;
+    }
+    const std::vector<Path> found = glob(path.string());
+    if (found.empty()) throw InvalidArgument("no file matches '" + path.string() + "'");
+    result.insert(result.end(), found.begin(), found.end());
+  }
   return result;
 }
 
-CsvOptions csv_options(const proto::Input& input) {
+char one_character(const std::string& text, const std::string& field, char fallback) {
+  if (text.size() > 1) throw InvalidArgument(field + " must be one character, got '" + text + "'");
+  return text.empty() ? fallback : text[0];
+}
+
+ColumnKind kind_of(proto::Column::Kind kind) {
+  switch (kind) {
+    case proto::Column::NUMERIC:
+      return ColumnKind::Numeric;
+    case proto::Column::CATEGORICAL:
+      return ColumnKind::Categorical;
+    case proto::Column::LABEL:
+      return ColumnKind::Label;
+    case proto::Column::CLASS:
+      return ColumnKind::Class;
+    default:
+      return ColumnKind::Skip;
+  }
+}
+
+ColumnSpec column_spec(const proto::Column& column, const Path& root) {
+  ColumnSpec to;
+  to.name = column.name();
+  to.kind = kind_of(column.kind());
+  to.buckets = column.buckets();
+  to.positive = column.positive();
+  to.shift = column.shift();
+  to.scale = column.scale() == 0 ? 1.0 : column.scale();
+  to.log1p = column.log1p();
+  to.missing = column.missing();
+  to.vocabulary.assign(column.vocabulary().begin(), column.vocabulary().end());
+  if (!column.vocabulary_file().empty())
+    for (std::string& word : read_words(root / column.vocabulary_file()))
+      to.vocabulary.push_back(std::move(word));
+  to.length = column.length() == 0 ? 1 : column.length();
+  to.list_separator =
+      one_character(column.list_separator(), "column '" + column.name() + "': list_separator", '|');
+  to.output = column.output();
+  return to;
+}
+
+std::vector<ColumnSpec> schema(const proto::Input& input, const Path& root) {
+  const auto& columns = input.columns().empty() ? input.csv().columns() : input.columns();
+  if (columns.empty())
+    throw InvalidArgument("input.columns is missing: " + proto::Input::Format_Name(input.format()) +
+                          " needs its schema");
+  std::vector<ColumnSpec> result;
+  for (const auto& column : columns) result.push_back(column_spec(column, root));
+  return result;
+}
+
+CsvOptions csv_options(const proto::Input& input, const Path& root, const ReadOptions& read) {
   const proto::Csv& csv = input.csv();
-  if (csv.columns().empty()) throw InvalidArgument("input.csv.columns is missing: a CSV needs its schema");
-  if (csv.separator().size() > 1)
-    throw InvalidArgument("input.csv.separator must be one character, got '" + csv.separator() + "'");
   CsvOptions options;
-  if (!csv.separator().empty()) options.separator = csv.separator()[0];
+  options.columns = schema(input, root);
+  options.separator = one_character(csv.separator(), "input.csv.separator", ',');
   options.header = csv.header();
   options.comment = csv.comment();
-  options.read.max_bad_records = input.max_bad_records();
-  for (const auto& column : csv.columns()) {
-    ColumnSpec to;
-    to.name = column.name();
-    switch (column.kind()) {
-      case proto::Column::NUMERIC:
-        to.kind = ColumnKind::Numeric;
-        break;
-      case proto::Column::CATEGORICAL:
-        to.kind = ColumnKind::Categorical;
-        break;
-      case proto::Column::LABEL:
-        to.kind = ColumnKind::Label;
-        break;
-      default:
-        to.kind = ColumnKind::Skip;
-        break;
-    }
-    to.buckets = column.buckets();
-    to.positive = column.positive();
-    to.shift = column.shift();
-    to.scale = column.scale() == 0 ? 1.0 : column.scale();
-    to.log1p = column.log1p();
-    to.missing = column.missing();
-    options.columns.push_back(std::move(to));
-  }
+  options.read = read;
   return options;
+}
+
+DenseTransform dense_transform(const proto::Input& input) {
+  switch (input.criteo().dense()) {
+    case proto::Criteo::RAW:
+      return DenseTransform::Raw;
+    case proto::Criteo::SQUARED_LOG:
+      return DenseTransform::SquaredLog;
+    default:
+      return DenseTransform::Log1p;
+  }
 }
 
 /// The 17 points of the two-branch linear regression: both inputs are the same series.
@@ -72,8 +120,20 @@ std::shared_ptr<const Table> regression_points() {
   return table;
 }
 
-std::shared_ptr<const Table> load_files(const proto::Job& job, const std::vector<Path>& files,
-                                        const char* field) {
+/// Of several workers' files, those of `rank`.
+std::vector<Path> own_files(const std::vector<Path>& files, const DataShard& shard) {
+  std::vector<Path> own;
+  for (std::size_t i = static_cast<std::size_t>(shard.rank); i < files.size();
+       i += static_cast<std::size_t>(shard.world))
+    own.push_back(files[i]);
+  if (own.empty())
+    throw InvalidArgument("input.shard FILES: " + std::to_string(files.size()) + " files are fewer than " +
+                          std::to_string(shard.world) + " workers");
+  return own;
+}
+
+std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root, const char* field,
+                                        const std::vector<Path>& files, const ReadOptions& read) {
   const proto::Input& input = job.input();
   if (files.empty()) throw InvalidArgument("job '" + job.name() + "': input." + field + " is missing");
   switch (input.format()) {
@@ -83,30 +143,53 @@ std::shared_ptr<const Table> load_files(const proto::Job& job, const std::vector
                               " takes two IDX files, images and labels; got " + std::to_string(files.size()));
       return read_idx(files[0], files[1]);
     case proto::Input::CSV:
-      return read_csv(files, csv_options(input));
-    case proto::Input::CRITEO: {
+      return read_csv(files, csv_options(input, root, read));
+    case proto::Input::TFRECORD:
+      return read_tfrecord(files, {.columns = schema(input, root), .read = read});
+    case proto::Input::TEXT:
+      return read_text_lines(files, {.columns = schema(input, root), .read = read});
+    default: {
       CriteoOptions options;
       if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
-      options.read.max_bad_records = input.max_bad_records();
+      options.dense = dense_transform(input);
+      options.read = read;
       return read_criteo(files, options);
     }
-    default:
-      return regression_points();
   }
+}
+
+JobData generate(const proto::Job& job, const Path& root, bool with_test) {
+  const proto::Generator& generator = job.input().generator();
+  GeneratorOptions options{
+      .columns = schema(job.input(), root), .rows = generator.rows(), .seed = job.seed()};
+  JobData data;
+  data.train = generate_rows(options);
+  options.first_row = std::exchange(options.rows, generator.test_rows());
+  if (with_test && options.rows > 0) data.test = generate_rows(options);
+  return data;
 }
 
 }  // namespace
 
-JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test) {
+JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard) {
   const proto::Input& input = job.input();
   JobData data;
   if (input.format() == proto::Input::SYNTHETIC) {
     data.train = data.test = regression_points();
     return data;
   }
-  data.train = load_files(job, paths(input.train_files(), data_dir), "train_files");
+  if (input.format() == proto::Input::GENERATOR) return generate(job, data_dir, with_test);
+  std::vector<Path> files = paths(input.train_files(), data_dir);
+  ReadOptions read{.max_bad_records = input.max_bad_records()};
+  if (input.shard() == proto::Input::FILES) files = own_files(files, shard);
+  if (input.shard() == proto::Input::ROWS) {
+    read.rank = shard.rank;
+    read.world = shard.world;
+  }
+  data.train = load_files(job, data_dir, "train_files", files, read);
   if (with_test && !input.test_files().empty())
-    data.test = load_files(job, paths(input.test_files(), data_dir), "test_files");
+    data.test = load_files(job, data_dir, "test_files", paths(input.test_files(), data_dir),
+                           {.max_bad_records = input.max_bad_records()});
   return data;
 }
 
@@ -126,7 +209,11 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {
   if (job.steps() > 0) return job.steps();
-  const double per_epoch = static_cast<double>(table.rows / job.input().global_batch_size());
+  const std::int64_t rows = job.input().shard() == proto::Input::ROWS ? table.rows_of_all : table.rows;
+  const std::int64_t batch = job.input().global_batch_size();
+  const double per_epoch = job.input().carry_remainder()
+                               ? static_cast<double>(rows) / static_cast<double>(batch)
+                               : static_cast<double>(rows / batch);
   return static_cast<std::uint64_t>(std::llround(std::max(1.0, job.epochs() * per_epoch)));
 }
 

@@ -19,8 +19,16 @@ struct JobData {
   std::shared_ptr<const Table> test;  // null: no test files
 };
 
-/// Reads the files under `data_dir`. Throws: InvalidArgument, DataLoss (file, line, reason).
-JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test);
+/// Which worker of how many reads.
+struct DataShard {
+  int rank = 0;
+  int world = 1;
+};
+
+/// Reads the files under `data_dir`: of the training files what input.shard gives this worker. Throws:
+/// InvalidArgument, DataLoss (file, line, reason).
+JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test,
+                  const DataShard& shard = {});
 
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);

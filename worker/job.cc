@@ -237,8 +237,18 @@ void check_job(const proto::Job& job) {
   require(!job.model().name().empty(), "model.name is missing");
   require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   require(job.input().format() != proto::Input::FORMAT_UNSPECIFIED,
-          "input.format is missing (IDX, CSV, CRITEO or SYNTHETIC)");
+          "input.format is missing (IDX, CSV, CRITEO, TFRECORD, TEXT, GENERATOR or SYNTHETIC)");
   require(job.input().global_batch_size() > 0, "input.global_batch_size must be positive");
+  require(job.input().shuffle_buffer() >= 0, "input.shuffle_buffer must not be negative");
+  require(job.input().shard() != proto::Input::FILES || job.steps() > 0,
+          "input.shard FILES needs steps: the workers' files may differ in length");
+  require(job.input().shard() == proto::Input::ALL ||
+              (job.input().format() != proto::Input::IDX && job.input().format() != proto::Input::SYNTHETIC &&
+               job.input().format() != proto::Input::GENERATOR),
+          "input.shard is for CSV, CRITEO, TFRECORD and TEXT");
+  require(job.input().format() != proto::Input::GENERATOR || job.input().generator().rows() > 0,
+          "input.format GENERATOR needs input.generator.rows");
+  require(job.checkpoint().every_seconds() >= 0, "checkpoint.every_seconds must not be negative");
   require(job.optimizer().learning_rate() > 0, "optimizer.learning_rate must be positive");
   require(job.streams().count() <= 64, "streams.count must be at most 64");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");

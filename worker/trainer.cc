@@ -65,7 +65,7 @@ class Run {
  private:
   void load() {
     const bool evaluates = peers_.leader() && !job_.evaluation().disabled();
-    data_ = load_data(job_, options_.data_dir, evaluates);
+    data_ = load_data(job_, options_.data_dir, evaluates, {peers_.rank, peers_.world});
     model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
     total_ = total_steps(job_, *data_.train);
     batcher_ = std::make_unique<Batcher>(data_.train, model_.columns,

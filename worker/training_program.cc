@@ -1,5 +1,6 @@
 #include "worker/training_program.h"
 
+#include "base/error.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
 
@@ -8,10 +9,19 @@ namespace braid::worker {
 BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   BatchOptions batches;
   batches.global_batch = job.input().global_batch_size();
-  batches.rank = rank;
-  batches.world = world;
+  if (job.input().shard() == proto::Input::ALL) {
+    batches.rank = rank;
+    batches.world = world;
+  } else {  // the table is this worker's own, and so are its batches
+    if (batches.global_batch % world != 0)
+      throw InvalidArgument("input: global_batch_size " + std::to_string(batches.global_batch) +
+                            " is not a multiple of the " + std::to_string(world) + " workers");
+    batches.global_batch /= world;
+  }
   batches.shuffle = !job.input().no_shuffle();
   batches.seed = job.seed();
+  batches.shuffle_buffer = job.input().shuffle_buffer();
+  batches.carry_remainder = job.input().carry_remainder();
   return batches;
 }
 

@@ -23,6 +23,9 @@ namespace braid {
 /// reason), DataLoss (damaged gzip).
 std::string read_text_file(const std::filesystem::path& file);
 
+/// The lines of a vocabulary file, without empty ones.
+std::vector<std::string> read_words(const std::filesystem::path& file);
+
 std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels);
 

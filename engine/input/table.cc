@@ -1,5 +1,8 @@
 #include "engine/input/table.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <numeric>
@@ -18,6 +21,58 @@ std::int64_t row_elements(const TableColumn& column) {
   std::int64_t n = 1;
   for (int axis = 1; axis < column.data.shape().rank(); ++axis) n *= column.data.shape()[axis];
   return n;
+}
+
+/// Random numbers in order, made by the thousand.
+class Draws {
+ public:
+  explicit Draws(RngKey key) : key_(key) {}
+  /// Below `bound`.
+  std::size_t next(std::size_t bound) {
+    if (at_ == bits_.size()) {
+      fill_bits(key_, first_, bits_);
+      first_ += bits_.size();
+      at_ = 0;
+    }
+    const std::uint64_t r = (std::uint64_t{bits_[at_]} << 32) | bits_[at_ + 1];
+    at_ += 2;
+    return static_cast<std::size_t>(r % bound);
+  }
+
+ private:
+  RngKey key_;
+  std::uint64_t first_ = 0;
+  std::array<std::uint32_t, 4096> bits_;
+  std::size_t at_ = bits_.size();
+};
+
+/// Fisher-Yates with counter-based bits.
+void permute(std::vector<std::int64_t>& order, RngKey key) {
+  std::vector<std::uint32_t> bits(order.size() * 2);
+  fill_bits(key, 0, bits);
+  for (std::size_t i = order.size(); i > 1; --i) {
+    const std::uint64_t r = (std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1];
+    std::swap(order[i - 1], order[r % i]);
+  }
+}
+
+/// What a buffer of `capacity` rows gives, from which a random one is taken and replaced by the next of the
+/// file.
+void draw_from_buffer(std::vector<std::int64_t>& order, std::size_t capacity, RngKey key) {
+  Draws draws(key);
+  std::vector<std::int64_t> buffer(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(capacity));
+  std::size_t next = capacity;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t taken = draws.next(buffer.size());
+    const std::int64_t row = buffer[taken];
+    if (next < order.size()) {
+      buffer[taken] = order[next++];  // not overwritten yet: next is ahead of i by the buffer
+    } else {
+      buffer[taken] = buffer.back();
+      buffer.pop_back();
+    }
+    order[i] = row;
+  }
 }
 
 }  // namespace
@@ -70,7 +125,8 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
                           " workers");
   batches_per_epoch_ = table_->rows / options_.global_batch;
   if (options_.keep_remainder && table_->rows % options_.global_batch != 0) ++batches_per_epoch_;
-  if (batches_per_epoch_ == 0)
+  if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");
+  if (batches_per_epoch_ == 0 && !options_.carry_remainder)
     throw InvalidArgument("input: " + std::to_string(table_->rows) +
                           " rows are fewer than one global batch of " +
                           std::to_string(options_.global_batch));
@@ -93,6 +149,7 @@ Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
 }
 
 std::int64_t Batcher::rows_of(std::uint64_t ticket) const {
+  if (options_.carry_remainder) return options_.global_batch / options_.world;
   const auto in_epoch = static_cast<std::int64_t>(ticket % static_cast<std::uint64_t>(batches_per_epoch_));
   const std::int64_t left = table_->rows - in_epoch * options_.global_batch;
   return std::min(left, options_.global_batch) / options_.world;
@@ -104,31 +161,69 @@ std::shared_ptr<const std::vector<std::int64_t>> Batcher::permutation(std::uint6
     if (e == epoch) return order;
   auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(table_->rows));
   std::iota(order->begin(), order->end(), 0);
-  if (options_.shuffle) {  // Fisher-Yates with counter-based bits
+  if (options_.shuffle) {
     const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
-    std::vector<std::uint32_t> bits(order->size() * 2);
-    fill_bits(key, 0, bits);
-    for (std::size_t i = order->size(); i > 1; --i) {
-      const std::uint64_t r = (std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1];
-      std::swap((*order)[i - 1], (*order)[r % i]);
-    }
+    if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < table_->rows)
+      draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
+    else
+      permute(*order, key);
   }
   if (permutations_.size() >= 2) permutations_.erase(permutations_.begin());
   permutations_.emplace_back(epoch, order);
   return order;
 }
 
-Batch Batcher::make(std::uint64_t ticket) {
+/// The table's rows that make up this worker's part of batch `ticket`.
+void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
+  const auto count = static_cast<std::uint64_t>(rows_of(ticket));
+  const auto part = static_cast<std::uint64_t>(options_.rank) * count;
+  const auto batch = static_cast<std::uint64_t>(options_.global_batch);
+  rows.clear();
+  if (options_.carry_remainder) {
+    const auto of_epoch = static_cast<std::uint64_t>(table_->rows);
+    for (std::uint64_t at = ticket * batch + part; rows.size() < count;) {
+      const auto order = permutation(at / of_epoch);
+      for (; rows.size() < count; ++at) {
+        rows.push_back((*order)[at % of_epoch]);
+        if ((at + 1) % of_epoch == 0) {
+          ++at;
+          break;
+        }
+      }
+    }
+    return;
+  }
   const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch_);
-  const std::uint64_t epoch = ticket / per_epoch;
-  if (options_.keep_remainder && epoch > 0) throw OutOfRange("input: end of the data set");
-  const auto order = permutation(epoch);
+  const auto order = permutation(ticket / per_epoch);
+  const auto first = order->begin() + static_cast<std::ptrdiff_t>(ticket % per_epoch * batch + part);
+  rows.assign(first, first + static_cast<std::ptrdiff_t>(count));
+}
+
+std::string Batcher::cursor(std::uint64_t ticket) const {
+  const auto rows = static_cast<std::uint64_t>(table_->rows);
+  const auto batch = static_cast<std::uint64_t>(options_.global_batch);
+  std::uint64_t epoch = 0, position = 0;
+  if (options_.carry_remainder) {
+    epoch = ticket * batch / rows;
+    position = ticket * batch % rows;
+  } else {
+    const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch_);
+    epoch = ticket / per_epoch;
+    position = ticket % per_epoch * batch;
+  }
+  return fmt::format("ticket={} epoch={} position={} rows={} batch={} seed={}", ticket, epoch, position, rows,
+                     batch, options_.seed);
+}
+
+Batch Batcher::make(std::uint64_t ticket) {
+  if (options_.keep_remainder && ticket >= static_cast<std::uint64_t>(batches_per_epoch_))
+    throw OutOfRange("input: end of the data set");
+  thread_local std::vector<std::int64_t> picked;
+  pick_rows(ticket, picked);
   Batch batch;
   batch.ticket = ticket;
-  batch.rows = rows_of(ticket);
-  batch.cursor = "ticket=" + std::to_string(ticket + 1);
-  const std::int64_t first =
-      static_cast<std::int64_t>(ticket % per_epoch) * options_.global_batch + options_.rank * batch.rows;
+  batch.rows = std::ssize(picked);
+  batch.cursor = cursor(ticket + 1);
   auto block = pool_->take();
   batch.block = block;
   std::size_t offset = 0;
@@ -140,16 +235,16 @@ Batch Batcher::make(std::uint64_t ticket) {
       auto* to = reinterpret_cast<float*>(out);
       const auto* from = reinterpret_cast<const std::uint8_t*>(column.data.raw());
       for (std::int64_t r = 0; r < batch.rows; ++r) {
-        const std::uint8_t* row = from + (*order)[static_cast<std::size_t>(first + r)] * n;
+        const std::uint8_t* row = from + picked[static_cast<std::size_t>(r)] * n;
         for (std::int64_t i = 0; i < n; ++i) to[r * n + i] = static_cast<float>(row[i]) * column.scale;
       }
     } else {
       const std::size_t row_bytes = static_cast<std::size_t>(n) * dtype_size(column.data.dtype());
       for (std::int64_t r = 0; r < batch.rows; ++r)
-        std::memcpy(out + static_cast<std::size_t>(r) * row_bytes,
-                    column.data.raw() +
-                        static_cast<std::size_t>((*order)[static_cast<std::size_t>(first + r)]) * row_bytes,
-                    row_bytes);
+        std::memcpy(
+            out + static_cast<std::size_t>(r) * row_bytes,
+            column.data.raw() + static_cast<std::size_t>(picked[static_cast<std::size_t>(r)]) * row_bytes,
+            row_bytes);
     }
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
     offset += align_up(batch.tensors.back().bytes());
@@ -161,9 +256,11 @@ std::uint64_t Batcher::ticket_of(const std::string& cursor) {
   constexpr std::string_view prefix = "ticket=";
   std::uint64_t ticket = 0;
   const char* end = cursor.data() + cursor.size();
-  if (!cursor.starts_with(prefix) || std::from_chars(cursor.data() + prefix.size(), end, ticket).ptr != end)
-    throw DataLoss("input cursor '" + cursor + "' in the checkpoint is not of the form ticket=<number>");
-  return ticket;
+  if (cursor.starts_with(prefix))
+    if (const auto read = std::from_chars(cursor.data() + prefix.size(), end, ticket);
+        read.ec == std::errc() && (read.ptr == end || *read.ptr == ' '))
+      return ticket;
+  throw DataLoss("input cursor '" + cursor + "' in the checkpoint does not begin with ticket=<number>");
 }
 
 }  // namespace braid

@@ -33,9 +33,14 @@ struct BatchOptions {
   int rank = 0;                   // this worker takes the rank-th contiguous part of every global batch
   int world = 1;
   bool shuffle = true;
-  bool keep_remainder =
-      false;  // evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch
+  /// Evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch.
+  bool keep_remainder = false;
   std::uint64_t seed = 0;
+  /// Rows among which the next one of a shuffled epoch is drawn; 0: any order of the epoch is as likely.
+  std::int64_t shuffle_buffer = 0;
+  /// Rows that fill no batch begin the next epoch's first one; else they are left out. A table may then be
+  /// smaller than a batch.
+  bool carry_remainder = false;
 };
 
 /// Cuts a table into batches. Thread rule: make() from any number of threads.
@@ -50,17 +55,21 @@ class Batcher {
   DType dtype(std::size_t column) const;
   Shape shape(std::size_t column, std::int64_t rows) const;
 
-  /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
-  /// + 1>".
+  /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange), with the cursor that follows
+  /// it.
   Batch make(std::uint64_t ticket);
   std::int64_t rows_of(std::uint64_t ticket) const;
 
+  /// Where batch `ticket` begins: "ticket=<n> epoch=<n> position=<row of the epoch> rows=<n> batch=<n>
+  /// seed=<n>".
+  std::string cursor(std::uint64_t ticket) const;
   /// The ticket that a cursor points at. Throws: DataLoss when it is not one of ours.
   static std::uint64_t ticket_of(const std::string& cursor);
 
  private:
   struct BlockPool;
   std::shared_ptr<const std::vector<std::int64_t>> permutation(std::uint64_t epoch);
+  void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
 
   // Set once.
   std::shared_ptr<const Table> table_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/input/byte_source.h"
+#include "engine/input/line_reader.h"
 #include "engine/input/readers.h"
 
 namespace braid {
@@ -19,6 +20,15 @@ std::string read_text_file(const std::filesystem::path& file) {
     text.resize(used + got);
     if (got < step) return text;
   }
+}
+
+std::vector<std::string> read_words(const std::filesystem::path& file) {
+  std::vector<std::string> words;
+  const std::string text = read_text_file(file);
+  for_each_line(text, [&](std::string_view line, std::int64_t) {
+    if (!line.empty()) words.emplace_back(line);
+  });
+  return words;
 }
 
 }  // namespace braid

@@ -97,6 +97,50 @@ TEST(BatcherTest, CursorsRoundTrip) {
   EXPECT_THROW(Batcher::ticket_of(""), DataLoss);
 }
 
+TEST(BatcherTest, CursorsSayEpochPositionAndWhatTheyCountIn) {
+  Batcher batcher(counting_table(10), {"id"}, {.global_batch = 4, .seed = 7});
+  EXPECT_EQ(batcher.make(2).cursor, "ticket=3 epoch=1 position=4 rows=10 batch=4 seed=7");
+  Batcher carried(counting_table(10), {"id"}, {.global_batch = 4, .seed = 7, .carry_remainder = true});
+  EXPECT_EQ(carried.make(2).cursor, "ticket=3 epoch=1 position=2 rows=10 batch=4 seed=7");
+}
+
+TEST(BatcherTest, CarriedRemaindersLeaveNoRowOut) {
+  for (const int world : {1, 2}) {
+    std::vector<std::int64_t> seen;
+    for (std::uint64_t t = 0; t < 5; ++t)
+      for (int rank = 0; rank < world; ++rank) {
+        Batcher part(counting_table(10), {"id"},
+                     {.global_batch = 4, .rank = rank, .world = world, .seed = 7, .carry_remainder = true});
+        const auto ids = ids_of(part.make(t));
+        seen.insert(seen.end(), ids.begin(), ids.end());
+      }
+    ASSERT_EQ(seen.size(), 20U);
+    EXPECT_EQ(std::set(seen.begin(), seen.begin() + 10).size(), 10U);
+    EXPECT_EQ(std::set(seen.begin() + 10, seen.end()).size(), 10U);
+  }
+  Batcher small(counting_table(3), {"id"}, {.global_batch = 7, .shuffle = false, .carry_remainder = true});
+  EXPECT_EQ(ids_of(small.make(1)), (std::vector<std::int64_t>{1, 2, 0, 1, 2, 0, 1}));
+}
+
+TEST(BatcherTest, ABufferedShuffleIsAPermutationThatNoRowLeavesEarly) {
+  constexpr std::int64_t kRows = 1000, kBuffer = 50;
+  Batcher batcher(counting_table(kRows), {"id"}, {.global_batch = 100, .seed = 3, .shuffle_buffer = kBuffer});
+  std::vector<std::int64_t> order, second;
+  for (std::uint64_t t = 0; t < 20; ++t) {
+    const auto ids = ids_of(batcher.make(t));
+    (t < 10 ? order : second).insert((t < 10 ? order : second).end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(std::set(order.begin(), order.end()).size(), static_cast<std::size_t>(kRows));
+  EXPECT_NE(order, second);
+  std::int64_t moved = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    EXPECT_LT(order[i], static_cast<std::int64_t>(i) + kBuffer)
+        << "a row is drawn only once it is in the buffer";
+    moved += order[i] != static_cast<std::int64_t>(i);
+  }
+  EXPECT_GT(moved, 900);
+}
+
 TEST(BatcherTest, RefusesWhatCannotBeBatched) {
   auto table = counting_table(10);
   EXPECT_THROW(Batcher(table, {"nope"}, {.global_batch = 2}), InvalidArgument);
