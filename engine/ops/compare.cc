@@ -1,28 +1,13 @@
 // Comparisons and logical ops of two inputs that broadcast, a row an op. The output is bool, so nothing is
 // differentiable.
 #include "engine/ops/common/binary_loop.h"
+#include "engine/ops/common/compare_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
 
-#define BRAID_COMPARE(name, expression)        \
-  struct name {                                \
-    template <class T>                         \
-    BRAID_INLINE static bool apply(T a, T b) { \
-      return expression;                       \
-    }                                          \
-  };
-
-BRAID_COMPARE(Equal, a == b)
-BRAID_COMPARE(NotEqual, a != b)
-BRAID_COMPARE(Less, a < b)
-BRAID_COMPARE(LessEqual, a <= b)
-BRAID_COMPARE(Greater, a > b)
-BRAID_COMPARE(GreaterEqual, a >= b)
-BRAID_COMPARE(LogicalAnd, (a & b) != 0)
-BRAID_COMPARE(LogicalOr, (a | b) != 0)
-#undef BRAID_COMPARE
+using namespace compare;
 
 struct Row {
   const char* name;

@@ -16,7 +16,7 @@ namespace braid {
 
 /// A variable and its slots, float32, at most kMaxSlots of them.
 struct VariableRun {
-  static constexpr std::size_t kMaxSlots = 2;
+  static constexpr std::size_t kMaxSlots = 3;
   float* weights;
   std::array<float*, kMaxSlots> slots;
   std::size_t slot_count;

@@ -24,6 +24,13 @@ class BroadcastPlan {
   /// axes.
   BroadcastPlan(std::initializer_list<const Shape*> operands, const Shape& out);
 
+  struct Axis {
+    std::int64_t size;
+    Positions strides;
+  };
+  /// Outermost first; at least one.
+  const std::vector<Axis>& axes() const { return axes_; }
+
   std::int64_t elements() const { return elements_; }
   /// 1 or 0: what operand k does along a run.
   std::int64_t inner_stride(int k) const { return axes_.back().strides[static_cast<std::size_t>(k)]; }
@@ -49,10 +56,6 @@ class BroadcastPlan {
   }
 
  private:
-  struct Axis {
-    std::int64_t size;
-    Positions strides;
-  };
   /// Where a walk over the outer axes is: an odometer, because divisions cost more than a short run.
   struct Walk {
     std::array<std::int64_t, kMaxAxes> index;
@@ -65,7 +68,7 @@ class BroadcastPlan {
     return axes_.size() < 2 ? 1 : axes_[axes_.size() - 2].size - walk.index[axes_.size() - 2];
   }
 
-  std::vector<Axis> axes_;  // outermost first; at least one
+  std::vector<Axis> axes_;
   std::int64_t elements_ = 0;
 };
 

@@ -1,0 +1,53 @@
+// Matrix products by cuBLASLt with fused epilogues. Row-major as everywhere in the engine:
+//   y[m, n] = act(op(a) op(b) + bias), for `batch` products whose operands lie a stride apart.
+// The algorithm is cuBLASLt's first choice for the shape, made once in `prepare`, so a program's bits do not
+// change from run to run. Float32 products use TF32 inputs where the device's options allow it.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/ops/op.h"
+
+namespace braid::cuda {
+
+enum class Epilogue {
+  None,
+  Bias,      // + bias[n]
+  Relu,      // max(x, 0)
+  BiasRelu,  // max(x + bias, 0)
+  BiasGrad,  // also bias_grad[n] = sum over k of op(b)'s columns: the gradient of a bias beside that of a
+             // weight
+};
+
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_y = 0;  // in elements
+  DType dtype = DType::Float32;
+  Epilogue epilogue = Epilogue::None;
+};
+
+/// What one run needs; pointers to device memory. `vector` is the bias, or where the bias' gradient goes.
+struct GemmArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  void* vector = nullptr;
+  void* scratch = nullptr;
+  StreamRef stream;
+};
+
+/// A prepared product: copyable, cheap to run.
+struct PreparedGemm {
+  std::size_t scratch_bytes = 0;
+  std::function<void(const GemmArgs&)> run;
+};
+
+/// Throws: InvalidArgument when cuBLASLt has no algorithm for this.
+PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& gemm);
+
+/// The kernel of an op with inputs a, b (and bias, for epilogues that read one) and output y. No elements in
+/// y: it does nothing; none to sum over: y is zero (plus what the epilogue adds).
+PreparedKernel gemm_kernel(const PrepareContext& c, const Gemm& gemm);
+
+}  // namespace braid::cuda

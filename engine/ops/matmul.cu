@@ -1,0 +1,27 @@
+// CUDA kernel of MatMul: cuBLASLt. Integers stay on the CPU.
+#include "engine/ops/common/cuda/gemm.h"
+#include "engine/ops/common/cuda/launch.cuh"
+
+namespace braid {
+namespace {
+
+PreparedKernel prepare(const PrepareContext& c) {
+  cuda::Gemm g;
+  g.transpose_a = c.attr<bool>("transpose_a", false);
+  g.transpose_b = c.attr<bool>("transpose_b", false);
+  g.m = c.outputs[0].shape[0];
+  g.n = c.outputs[0].shape[1];
+  g.k = c.inputs[0].shape[g.transpose_a ? 0 : 1];
+  g.dtype = c.outputs[0].dtype;
+  return cuda::gemm_kernel(c, g);
+}
+
+}  // namespace
+
+void register_matmul_cuda(OpRegistry& registry) {
+  registry.add_cuda("MatMul", prepare, [](const Node&, std::span<const OutputInfo> inputs) {
+    return inputs[0].dtype == DType::Float32 || inputs[0].dtype == DType::Float64;
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,121 @@
+// CUDA kernels of the elementwise ops of one input: the formulas of common/unary_formulas.h.
+#include "engine/ops/common/cuda/elementwise.cuh"
+#include "engine/ops/common/unary_formulas.h"
+
+namespace braid {
+namespace {
+
+using namespace unary;
+
+template <class Op, class T>
+struct Apply {
+  T alpha;
+  __device__ auto operator()(T x) const { return Op::apply(x, alpha); }
+};
+
+template <class Op, class T>
+PreparedKernel prepare(const PrepareContext& c) {
+  using R = decltype(Op::apply(T(), T()));
+  const std::int64_t n = c.outputs[0].shape.elements();
+  const Apply<Op, T> f{static_cast<T>(c.attr<double>("alpha", 0.2))};  // LeakyRelu's default, as TensorFlow's
+  PreparedKernel kernel;
+  kernel.run = [n, f](const KernelArgs& a) { cuda::map<1, T, R>(a.stream, {a.in<T>(0)}, a.out<R>(0), n, f); };
+  return kernel;
+}
+
+using Prepare = PreparedKernel (*)(const PrepareContext&);
+
+struct Row {
+  const char* name;
+  Prepare f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr, boolean = nullptr;
+
+  Prepare of(DType dtype) const {
+    switch (dtype) {
+      case DType::Float32:
+        return f32;
+      case DType::Float64:
+        return f64;
+      case DType::Int32:
+        return i32;
+      case DType::Int64:
+        return i64;
+      case DType::Bool:
+        return boolean;
+      default:
+        return nullptr;
+    }
+  }
+};
+template <class Op>
+constexpr Row floats(const char* name) {
+  return {name, prepare<Op, float>, prepare<Op, double>};
+}
+template <class Op>
+constexpr Row numbers(const char* name) {
+  return {name, prepare<Op, float>, prepare<Op, double>, prepare<Op, std::int32_t>,
+          prepare<Op, std::int64_t>};
+}
+template <class Op>
+constexpr Row integers(const char* name) {
+  return {name, nullptr, nullptr, prepare<Op, std::int32_t>, prepare<Op, std::int64_t>};
+}
+
+constexpr Row kRows[] = {
+    numbers<Neg>("Neg"),
+    numbers<Abs>("Abs"),
+    numbers<Sign>("Sign"),
+    floats<Exp>("Exp"),
+    floats<Expm1>("Expm1"),
+    floats<Log>("Log"),
+    floats<Log1p>("Log1p"),
+    floats<Sqrt>("Sqrt"),
+    floats<Rsqrt>("Rsqrt"),
+    numbers<Square>("Square"),
+    floats<Reciprocal>("Reciprocal"),
+    floats<Reciprocal>("Inv"),
+    floats<Sin>("Sin"),
+    floats<Cos>("Cos"),
+    floats<Tan>("Tan"),
+    floats<Asin>("Asin"),
+    floats<Acos>("Acos"),
+    floats<Atan>("Atan"),
+    floats<Sinh>("Sinh"),
+    floats<Cosh>("Cosh"),
+    floats<Asinh>("Asinh"),
+    floats<Acosh>("Acosh"),
+    floats<Atanh>("Atanh"),
+    floats<Tanh>("Tanh"),
+    floats<Sigmoid>("Sigmoid"),
+    numbers<Relu>("Relu"),
+    numbers<Relu6>("Relu6"),
+    floats<Elu>("Elu"),
+    floats<Selu>("Selu"),
+    floats<LeakyRelu>("LeakyRelu"),
+    floats<Softplus>("Softplus"),
+    floats<Softsign>("Softsign"),
+    floats<Erf>("Erf"),
+    floats<Erfc>("Erfc"),
+    floats<Lgamma>("Lgamma"),
+    floats<Floor>("Floor"),
+    floats<Ceil>("Ceil"),
+    floats<Rint>("Round"),
+    floats<Rint>("Rint"),
+    floats<IsNan>("IsNan"),
+    floats<IsInf>("IsInf"),
+    floats<IsFinite>("IsFinite"),
+    {"LogicalNot", nullptr, nullptr, nullptr, nullptr, prepare<LogicalNot, bool>},
+    integers<Invert>("Invert"),
+};
+
+}  // namespace
+
+void register_unary_cuda(OpRegistry& registry) {
+  for (const Row& row : kRows)
+    registry.add_cuda(
+        row.name, [&row](const PrepareContext& c) { return row.of(c.inputs[0].dtype)(c); },
+        [&row](const Node&, std::span<const OutputInfo> inputs) {
+          return row.of(inputs[0].dtype) != nullptr;
+        });
+}
+
+}  // namespace braid
