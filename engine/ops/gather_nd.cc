@@ -7,64 +7,20 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/nd_addressing.h"
 #include "engine/ops/common/row_sums.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
 
-/// The leading axes that a vector of indices addresses, as strides of rows.
-struct Addressing {
-  std::vector<std::int64_t> dims;
-  std::vector<std::int64_t> strides;
-  std::int64_t rows = 1;   // product of dims
-  std::int64_t width = 1;  // elements of a slice
-  std::int64_t count = 1;  // vectors of indices
-
-  Addressing(const Shape& whole, const Shape& indices) {
-    const int depth = static_cast<int>(indices[indices.rank() - 1]);
-    for (int i = 0; i < indices.rank() - 1; ++i) count *= indices[i];
-    for (int i = 0; i < depth; ++i) dims.push_back(whole[i]);
-    for (int i = depth; i < whole.rank(); ++i) width *= whole[i];
-    strides.resize(dims.size());
-    for (std::size_t i = dims.size(); i-- > 0; rows *= dims[i]) strides[i] = rows;
-  }
-
-  /// The row that vector k addresses.
-  template <class I>
-  std::int64_t row(const std::string& place, const I* indices, std::int64_t k) const {
-    const I* at = indices + k * static_cast<std::int64_t>(dims.size());
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < dims.size(); ++i) {
-      if (at[i] < 0 || at[i] >= dims[i])
-        throw InvalidArgument(
-            fmt::format("{}: indices[{}, {}] = {} is not in [0, {})", place, k, i, at[i], dims[i]));
-      sum += at[i] * strides[i];
-    }
-    return sum;
-  }
-};
-
-/// indices.shape[:-1] + whole.shape[k:], as far as it is known.
-Shape slices_shape(const InferContext& c, const Shape& whole, const Shape& indices) {
-  if (!whole.has_rank() || !indices.has_rank()) return Shape::unknown_rank();
-  if (indices.rank() == 0) c.fail("indices must have rank >= 1, got []");
-  const std::int64_t depth = indices[indices.rank() - 1];
-  if (depth == Shape::kUnknown) return Shape::unknown_rank();
-  if (depth > whole.rank())
-    c.fail(fmt::format("indices of {} numbers do not address shape {}", depth, whole.to_string()));
-  std::vector<std::int64_t> dims(indices.dims().begin(), indices.dims().end() - 1);
-  dims.insert(dims.end(), whole.dims().begin() + depth, whole.dims().end());
-  return Shape(std::move(dims));
-}
-
 void infer_gather_nd(InferContext& c) {
   require_index_dtype(c, 1);
-  c.output(c.dtype(0), slices_shape(c, c.shape(0), c.shape(1)));
+  c.output(c.dtype(0), nd_slices_shape(c, c.shape(0), c.shape(1)));
 }
 
 PreparedKernel prepare_gather_nd(const PrepareContext& c) {
-  const Addressing to(c.inputs[0].shape, c.inputs[1].shape);
+  const NdAddressing to(c.inputs[0].shape, c.inputs[1].shape);
   const std::size_t bytes = static_cast<std::size_t>(to.width) * dtype_size(c.inputs[0].dtype);
   return with_index("GatherNd", c.inputs[1].dtype, [&]<class I>() {
     return parallel_kernel(
@@ -93,7 +49,7 @@ void infer_scatter_nd(InferContext& c) {
     whole = Shape(tensor_to_int64s(*c.value(2)));
     for (std::int64_t d : whole.dims())
       if (d < 0) c.fail("the shape has a negative dimension: " + whole.to_string());
-    const Shape expected = slices_shape(c, whole, c.shape(0));
+    const Shape expected = nd_slices_shape(c, whole, c.shape(0));
     Shape merged;
     if (!merge_shapes(expected, c.shape(1), merged))
       c.fail(fmt::format("updates must have shape {}, got {}", expected.to_string(), c.shape(1).to_string()));
@@ -104,7 +60,7 @@ void infer_scatter_nd(InferContext& c) {
 }
 
 PreparedKernel prepare_scatter_nd(const PrepareContext& c) {
-  const Addressing to(c.outputs[0].shape, c.inputs[0].shape);
+  const NdAddressing to(c.outputs[0].shape, c.inputs[0].shape);
   const std::size_t row_bytes = (static_cast<std::size_t>(to.count) * sizeof(std::int64_t) + 63) / 64 * 64;
   return with_number("ScatterNd", c.inputs[1].dtype, [&]<class T>() {
     return with_index("ScatterNd", c.inputs[0].dtype, [&]<class I>() {

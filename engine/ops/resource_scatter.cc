@@ -1,10 +1,9 @@
-// ResourceScatterAdd and ResourceScatterSub(handle, indices, updates): var[indices[k], ...] += or -=
-// updates[k], one after the other in the order of k, so duplicates all count.
+// ResourceScatterAdd, Sub, Mul, Div, Min, Max, Update(handle, indices, updates): var[indices[k], ...] op=
+// updates[k], one after the other in the order of k, so duplicates all count. Updates may also be one scalar.
 #include <fmt/format.h>
 
 #include "engine/ops/common/dispatch.h"
-#include "engine/ops/common/index_groups.h"
-#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/scatter_rows.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -18,7 +17,7 @@ void infer(InferContext& c) {
   require_min_rank(c, 0, 1);
   const Shape& variable = c.shape(0);
   const Shape& indices = c.shape(1);
-  if (!variable.has_rank() || !indices.has_rank()) return;
+  if (!variable.has_rank() || !indices.has_rank() || c.shape(2) == Shape{}) return;
   std::vector<std::int64_t> dims(indices.dims().begin(), indices.dims().end());
   dims.insert(dims.end(), variable.dims().begin() + 1, variable.dims().end());
   const Shape expected(std::move(dims));
@@ -27,19 +26,7 @@ void infer(InferContext& c) {
     c.fail(fmt::format("updates must have shape {}, got {}", expected.to_string(), c.shape(2).to_string()));
 }
 
-template <class T, bool kSubtract>
-void add_rows(const IndexGroups& groups, std::int64_t first, std::int64_t last, std::int64_t width,
-              const T* updates, T* variable) {
-  for (std::int64_t g = first; g < last; ++g) {
-    T* row = variable + groups.index(g) * width;
-    for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e) {
-      const T* update = updates + groups.position(e) * width;
-      for (std::int64_t i = 0; i < width; ++i) row[i] = kSubtract ? row[i] - update[i] : row[i] + update[i];
-    }
-  }
-}
-
-template <bool kSubtract>
+template <class Op>
 PreparedKernel prepare(const PrepareContext& c) {
   if (c.inputs[0].dtype != c.inputs[2].dtype)
     c.fail(fmt::format("the variable holds {}, the updates are {}", dtype_name(c.inputs[0].dtype),
@@ -47,6 +34,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t n = c.inputs[1].shape.elements();
   const std::int64_t rows = c.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : c.inputs[0].shape.elements() / rows;
+  const std::int64_t stride = c.inputs[2].shape.rank() == 0 ? 0 : 1;
   return with_number("ResourceScatterAdd", c.inputs[0].dtype, [&]<class T>() {
     return with_index("ResourceScatterAdd", c.inputs[1].dtype, [&]<class I>() {
       PreparedKernel kernel;
@@ -54,31 +42,45 @@ PreparedKernel prepare(const PrepareContext& c) {
       kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
         check_indices(place, a.in<I>(1), n, rows);
         const IndexGroups groups(a.in<I>(1), n, rows, a.scratch);
-        pool->parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
-          add_rows<T, kSubtract>(groups, first, last, width, a.in<T>(2), a.var<T>(0));
-        });
+        scatter::rows<Op>(*pool, groups, width, a.in<T>(2), stride, a.var<T>(0));
       };
       return kernel;
     });
   });
 }
 
-OpDef scatter_op(std::string name, PrepareFn cpu) {
-  return {.name = std::move(name),
-          .min_inputs = 3,
-          .max_inputs = 3,
-          .infer = infer,
-          .no_gradient_reason = "it writes a variable",
-          .cpu = std::move(cpu),
-          .handles = {Access::ReadWrite},
-          .side_effect = true};
+/// Of integers, where a zero divisor is an error.
+PreparedKernel prepare_div(const PrepareContext& c) {
+  PreparedKernel kernel = prepare<scatter::Div>(c);
+  if (is_floating(c.inputs[0].dtype)) return kernel;
+  return with_index("ResourceScatterDiv", c.inputs[2].dtype, [&]<class T>() {
+    const std::int64_t updates = c.inputs[2].shape.elements();
+    kernel.run = [divide = std::move(kernel.run), updates, place = place_of(c.node)](const KernelArgs& a) {
+      for (std::int64_t i = 0; i < updates; ++i)
+        if (a.in<T>(2)[i] == 0) throw InvalidArgument(place + ": integer division by zero");
+      divide(a);
+    };
+    return std::move(kernel);
+  });
 }
 
 }  // namespace
 
 void register_resource_scatter(OpRegistry& registry) {
-  registry.add(scatter_op("ResourceScatterAdd", prepare<false>));
-  registry.add(scatter_op("ResourceScatterSub", prepare<true>));
+  const std::pair<const char*, PrepareFn> forms[] = {
+      {"ResourceScatterAdd", prepare<scatter::Add>},      {"ResourceScatterSub", prepare<scatter::Sub>},
+      {"ResourceScatterMul", prepare<scatter::Mul>},      {"ResourceScatterDiv", prepare_div},
+      {"ResourceScatterMin", prepare<scatter::Min>},      {"ResourceScatterMax", prepare<scatter::Max>},
+      {"ResourceScatterUpdate", prepare<scatter::Update>}};
+  for (const auto& [name, cpu] : forms)
+    registry.add({.name = name,
+                  .min_inputs = 3,
+                  .max_inputs = 3,
+                  .infer = infer,
+                  .no_gradient_reason = "it writes a variable",
+                  .cpu = cpu,
+                  .handles = {Access::ReadWrite},
+                  .side_effect = true});
 }
 
 }  // namespace braid

@@ -23,6 +23,9 @@ struct OpCase {
   AttrMap attrs = {};
   /// Inputs that are handles: `inputs[i]` is the variable's initial value.
   std::vector<int> variables = {};
+  /// Inputs that become known at compile time beside those of the op's shape_values, which cannot name the
+  /// first half of a list.
+  std::vector<int> known_inputs = {};
   /// Floating inputs that get no gradient by definition.
   std::vector<int> no_gradient_inputs = {};
   /// Outputs that carry no gradient (indices, masks, saved intermediates): the loss does not depend on them.

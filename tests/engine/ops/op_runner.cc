@@ -202,7 +202,8 @@ CaseGraph make_case_graph(const OpDef& def, const OpCase& op_case) {
       node.attrs = {{"dtype", tensor.dtype()}, {"shape", tensor.shape()}, {"shared_name", name}};
       result.inputs.push_back({result.graph.add(std::move(node)), 0});
       result.execution.variables[result.inputs.back().node] = tensor.clone();
-    } else if (contains(def.shape_values, i) || contains(def.shape_values, i - op_case.inputs.size())) {
+    } else if (contains(def.shape_values, i) || contains(def.shape_values, i - op_case.inputs.size()) ||
+               contains(op_case.known_inputs, i)) {
       result.inputs.push_back(add_known(result.graph, name, tensor));
     } else {
       result.inputs.push_back(add_input(result.graph, name, tensor.dtype(), tensor.shape()));

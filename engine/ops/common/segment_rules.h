@@ -1,0 +1,21 @@
+// Shape rules of the segment ops. An unsorted one takes (data, segment_ids, num_segments), where the ids have
+// a prefix of data's shape and negative ones are left out; a sorted one (data, segment_ids), with ids that
+// never fall and as many segments as the last id says, so that the ids' values decide the shape.
+#pragma once
+
+#include "engine/ops/op.h"
+
+namespace braid {
+
+void infer_unsorted_segments(InferContext& c);
+void infer_sorted_segments(InferContext& c);
+
+/// `data` without its first `dropped` axes, in `segments` rows.
+Shape segments_shape(const Shape& data, int dropped, std::int64_t segments);
+/// The number of segments that known sorted ids make. Fails for ids that fall or are negative.
+std::int64_t sorted_segment_count(const InferContext& c, const Tensor& ids);
+/// The value of a scalar input that says how many segments or rows there are; unknown when it is not known
+/// yet. Fails for a negative one.
+std::int64_t count_input(const InferContext& c, int input, const char* what);
+
+}  // namespace braid
