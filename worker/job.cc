@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "engine/passes/stream_rules.h"
 #include "proto/job.pb.h"
 
 namespace braid::worker {
@@ -212,6 +213,7 @@ void fill_job_defaults(proto::Job& job) {
   set(staging.num_threads(), 1U, [&](auto v) { staging.set_num_threads(v); });
   set(staging.timeout_millis(), 300000U, [&](auto v) { staging.set_timeout_millis(v); });
   set(job.streams().count(), 1U, [&](auto v) { job.mutable_streams()->set_count(v); });
+  set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
   auto& strategy = *job.mutable_strategy();
   set(strategy.bucket_bytes(), std::int64_t{1} << 20, [&](auto v) { strategy.set_bucket_bytes(v); });
   set(strategy.deadline_seconds(), 60.0, [&](auto v) { strategy.set_deadline_seconds(v); });
@@ -251,6 +253,7 @@ void check_job(const proto::Job& job) {
   require(job.checkpoint().every_seconds() >= 0, "checkpoint.every_seconds must not be negative");
   require(job.optimizer().learning_rate() > 0, "optimizer.learning_rate must be positive");
   require(job.streams().count() <= 64, "streams.count must be at most 64");
+  require(job.streams().measure_seconds() > 0, "streams.measure_seconds must be positive");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
   require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
   const proto::Tls& tls = job.strategy().tls();
@@ -299,6 +302,9 @@ StreamOptions stream_options(const proto::Job& job) {
   options.count = static_cast<int>(job.streams().count());
   options.policy = *stream_policy_from_name(proto::Streams::Policy_Name(job.streams().policy()));
   options.keep_all_events = job.streams().keep_all_events();
+  options.forward_propagation = job.streams().forward_propagation();
+  if (!job.streams().rules_file().empty())
+    options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));
   return options;
 }
 

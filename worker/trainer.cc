@@ -20,6 +20,7 @@
 #include "worker/progress.h"
 #include "worker/schedule.h"
 #include "worker/step_log.h"
+#include "worker/stream_tuning.h"
 #include "worker/training_program.h"
 
 namespace braid::worker {
@@ -75,7 +76,14 @@ class Run {
   void build() {
     strategy_ = make_strategy(job_, runtime_, peers_);
     const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
-    TrainingProgram made = make_training_program(job_, model_, *batcher_, rows, *strategy_);
+    const StreamTuning tuning{job_, peers_, runtime_, *batcher_, options_.resume, start_wait()};
+    TrainingProgram made = make_training_program(
+        job_, model_, *batcher_, rows, *strategy_,
+        [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
+          return tuned_streams(tuning, graph, request, options);
+        });
+    for (const std::string& note : made.program->notes)
+      if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
     training_ = std::move(made.training);
     plan_hash_ = braid::plan_hash(*made.program);
     steps_in_flight_ = made.program->steps_in_flight;

@@ -33,7 +33,8 @@ CompileOptions training_compile_options(const proto::Job& job) {
 }
 
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
-                                      std::int64_t rows, Strategy& strategy) {
+                                      std::int64_t rows, Strategy& strategy,
+                                      const ChooseStreams& choose_streams) {
   TrainingProgram made;
   made.training = make_training_graph(*model.graph, model.loss);
   TrainingGraph& training = made.training;
@@ -44,7 +45,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
   request.targets = training.targets;
-  made.program = compile(training.graph, request, training_compile_options(job));
+  CompileOptions options = training_compile_options(job);
+  if (choose_streams) options.streams = choose_streams(training.graph, request, options);
+  made.program = compile(training.graph, request, options);
   return made;
 }
 

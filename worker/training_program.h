@@ -2,6 +2,7 @@
 // binds and `braid graph plan --job` shows.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/input/table.h"
@@ -23,8 +24,13 @@ struct TrainingProgram {
       program;  // fetches: the loss, then the stop votes where the strategy has them
 };
 
+/// Decides the streams of a graph before it is compiled.
+using ChooseStreams =
+    std::function<StreamOptions(const Graph&, const CompileRequest&, const CompileOptions&)>;
+
 /// Differentiates the model, lets the strategy rewrite it, compiles it for this worker's batches.
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
-                                      std::int64_t rows, Strategy& strategy);
+                                      std::int64_t rows, Strategy& strategy,
+                                      const ChooseStreams& choose_streams = {});
 
 }  // namespace braid::worker

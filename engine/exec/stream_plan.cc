@@ -34,6 +34,7 @@ StreamOptions StreamPlan::apply(StreamOptions options) const {
   options.policy = policy;
   options.count = streams;
   options.costs = std::make_shared<const MeasuredCosts>(costs);
+  options.why = why;
   return options;
 }
 

@@ -69,13 +69,12 @@ struct Candidate {
 class Tuner {
  public:
   Tuner(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
-        std::vector<Tensor> feeds, RuntimeOptions runtime, const Services& services, const TuneOptions& tune)
+        std::vector<Tensor> feeds, Runtime& job, const TuneOptions& tune)
       : graph_(graph),
         request_(request),
         options_(options),
         feeds_(std::move(feeds)),
-        runtime_(std::move(runtime)),
-        services_(services),
+        job_(job),
         tune_(tune) {
     plan_.made_for = stream_plan_key(graph, request, options.streams);
   }
@@ -158,10 +157,13 @@ class Tuner {
   }
 
   std::unique_ptr<Runtime> make_runtime(bool trace) const {
-    RuntimeOptions options = runtime_;
+    RuntimeOptions options;
+    options.intra_op_threads = job_.pool().width();
     options.trace = trace;
+    options.device = std::shared_ptr<Accelerator>(std::shared_ptr<void>(), job_.device());  // the job's
+    options.device_graphs = job_.device_graphs();
     auto runtime = std::make_unique<Runtime>(options);
-    runtime->services() = services_;
+    runtime->services() = job_.services();
     return runtime;
   }
 
@@ -259,8 +261,7 @@ class Tuner {
   const CompileRequest& request_;
   const CompileOptions& options_;
   std::vector<Tensor> feeds_;
-  const RuntimeOptions runtime_;
-  const Services& services_;
+  Runtime& job_;
   const TuneOptions& tune_;
   const WaitContext wait_ = WaitContext::with_timeout(kDeadline);
   StreamPlan plan_;
@@ -288,9 +289,8 @@ MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vec
 }
 
 StreamPlan tune_streams(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
-                        std::vector<Tensor> feeds, RuntimeOptions runtime, const Services& services,
-                        const TuneOptions& tune) {
-  return Tuner(graph, request, options, std::move(feeds), std::move(runtime), services, tune).run();
+                        std::vector<Tensor> feeds, Runtime& job, const TuneOptions& tune) {
+  return Tuner(graph, request, options, std::move(feeds), job, tune).run();
 }
 
 }  // namespace braid

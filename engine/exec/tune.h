@@ -28,12 +28,11 @@ struct TuneOptions {
 };
 
 /// The decision for a program that is compiled with `options` (policy AUTO). `feeds` are values for the
-/// request's feeds; none: zeros. `runtime` is how the job's runtime was made, `services` what its kernels may
-/// ask for. Where nothing can be measured the modelled costs decide, and `why` says so.
-/// Throws: what compile() throws.
+/// request's feeds; none: zeros. `job` is the runtime that the program is for: its device, its services and
+/// the width of its pool are used, its streams and variables are not. Where nothing can be measured the
+/// modelled costs decide, and `why` says so. Throws: what compile() throws.
 StreamPlan tune_streams(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
-                        std::vector<Tensor> feeds, RuntimeOptions runtime, const Services& services,
-                        const TuneOptions& tune = {});
+                        std::vector<Tensor> feeds, Runtime& job, const TuneOptions& tune = {});
 
 /// Medians of what the ops of a program take, in microseconds by node name, over some steps of an instance
 /// whose runtime traces. REQUIRES: no step in flight, a program of the host.

@@ -38,6 +38,7 @@ struct StreamOptions {
   bool forward_propagation = false;  // an op without a stream takes that of most of its inputs
   /// Measured costs; what they lack is modelled (cost_model.h).
   std::shared_ptr<const MeasuredCosts> costs = nullptr;
+  std::string why = {};  // of a decision that was made before, for the program's notes
 };
 
 struct FeedSpec {

@@ -60,6 +60,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
   const StreamProblem problem{dag, fixed, pins.leader, plan.program.compute_streams,
                               static_cast<int>(plan.program.streams.size())};
   StreamPolicy policy = plan.options.streams.policy;
+  if (!plan.options.streams.why.empty()) note(plan, plan.options.streams.why);
   if (policy == StreamPolicy::None && pins.hand_set > 0)
     note(plan, fmt::format("NONE does not use the ids that {} nodes were given", pins.hand_set));
   if (policy == StreamPolicy::User && pins.hand_set == 0)

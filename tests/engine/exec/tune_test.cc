@@ -23,7 +23,11 @@ CompileOptions auto_on(int streams) {
 
 StreamPlan tune(const TestGraph& g, const CompileRequest& request, int streams, TuneOptions options = {}) {
   options.budget = std::chrono::milliseconds(300);
-  return tune_streams(g.graph, request, auto_on(streams), {}, {}, {}, options);
+  Runtime job({});
+  const StreamPlan plan = tune_streams(g.graph, request, auto_on(streams), {}, job, options);
+  EXPECT_TRUE(job.variables().names().empty()) << "the job's variables are not touched";
+  EXPECT_TRUE(job.stream_stats().empty()) << "nor are its streams";
+  return plan;
 }
 
 /// `branches` chains of five nodes that sleep: they overlap on any number of cores.

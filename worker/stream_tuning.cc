@@ -1,0 +1,90 @@
+#include "worker/stream_tuning.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "engine/exec/tune.h"
+#include "proto/job.pb.h"
+
+namespace braid::worker {
+namespace {
+
+constexpr const char* kFile = "streams.plan";
+
+/// The leader's text everywhere.
+void share(std::string& text, comm::Communicator& communicator, const WaitContext& wait) {
+  auto bytes = static_cast<std::int64_t>(text.size());
+  communicator.broadcast(&bytes, 1, DType::Int64, 0, StreamRef::host(), wait);
+  std::vector<std::int64_t> words(static_cast<std::size_t>(bytes + 7) / 8);
+  if (!text.empty()) std::memcpy(words.data(), text.data(), text.size());
+  communicator.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::Int64, 0,
+                         StreamRef::host(), wait);
+  text.assign(reinterpret_cast<const char*>(words.data()), static_cast<std::size_t>(bytes));
+}
+
+class Decision {
+ public:
+  Decision(const StreamTuning& tuning, const Graph& graph, const CompileRequest& request,
+           const CompileOptions& options)
+      : tuning_(tuning), graph_(graph), request_(request), options_(options) {
+    if (!tuning.job.checkpoint().directory().empty())
+      file_ = std::filesystem::path(tuning.job.checkpoint().directory()) / kFile;
+  }
+
+  StreamPlan make() const {
+    if (tuning_.resume && !file_.empty() && std::filesystem::exists(file_)) {
+      StreamPlan kept = StreamPlan::from_text(read_file(file_), file_.string());
+      if (kept.made_for == stream_plan_key(graph_, request_, options_.streams)) return kept;
+      log_warning("{} was made for another graph, batch or stream options: measuring again", file_.string());
+    }
+    TuneOptions tune;
+    tune.seed = tuning_.job.seed();
+    tune.budget =
+        std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * tuning_.job.streams().measure_seconds()));
+    const Batch batch = tuning_.batcher.make(0);
+    StreamPlan plan = tune_streams(graph_, request_, options_, batch.tensors, tuning_.runtime, tune);
+    keep(plan);
+    return plan;
+  }
+
+ private:
+  void keep(const StreamPlan& plan) const {
+    if (file_.empty()) return;
+    std::filesystem::create_directories(file_.parent_path());
+    write_file_atomically(file_, plan.to_text());
+  }
+
+  const StreamTuning& tuning_;
+  const Graph& graph_;
+  const CompileRequest& request_;
+  const CompileOptions& options_;
+  std::filesystem::path file_;  // empty: no checkpoints, nothing is kept
+};
+
+}  // namespace
+
+StreamOptions tuned_streams(const StreamTuning& tuning, const Graph& graph, const CompileRequest& request,
+                            const CompileOptions& options) {
+  const StreamOptions& streams = options.streams;
+  if (streams.policy != StreamPolicy::Auto || streams.count < 2 || tuning.job.streams().no_measuring())
+    return streams;
+  const Decision decision(tuning, graph, request, options);
+  comm::Communicator* const communicator = tuning.peers.communicator.get();
+  // Parameter servers do not mind if workers differ in their streams: each measures its own machine.
+  if (!communicator || communicator->size() == 1) {
+    const StreamPlan plan = decision.make();
+    log_info("streams: {}", plan.why);
+    return plan.apply(streams);
+  }
+  std::string text = tuning.peers.leader() ? decision.make().to_text() : std::string();
+  share(text, *communicator, tuning.wait);
+  const StreamPlan plan = StreamPlan::from_text(text, "the leader's stream plan");
+  if (tuning.peers.leader()) log_info("streams: {}", plan.why);
+  return plan.apply(streams);
+}
+
+}  // namespace braid::worker
