@@ -1,178 +1,197 @@
 #include "engine/staging/stage.h"
 
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <thread>
+#include <algorithm>
 
+#include "base/cpu.h"
 #include "base/error.h"
+#include "engine/staging/stage_impl.h"
 
 namespace braid {
-
-using Clock = std::chrono::steady_clock;
-
-struct Stage::Impl {
-  enum class State { Idle, Running, Closed, Cancelled };
-  struct Slot {
-    Batch batch;
-    ErrorPtr error;
-  };
-
-  // Set once.
-  StageOptions options;
-  Producer producer;
-  Observer observer;
-
-  mutable std::mutex mu;
-  std::condition_variable_any space;  // producers wait here
-  std::condition_variable_any ready;  // takers wait here
-  // Guarded by mu.
-  State state = State::Idle;
-  std::uint64_t next_ticket = 0;  // to be made
-  std::uint64_t next_taken = 0;   // to be moved out
-  std::uint64_t end_ticket = UINT64_MAX;
-  std::map<std::uint64_t, Slot> slots;
-  std::vector<StageThreadStats> stats;
-  double take_wait_seconds = 0;
-  std::uint64_t taken = 0;
-
-  std::vector<std::jthread> threads;  // touched by start/join only
-
-  void run(int thread);
-  void join() {
-    for (auto& t : threads) t.request_stop();
-    threads.clear();
-  }
-};
-
 namespace {
-double seconds_between(Clock::time_point a, Clock::time_point b) {
-  return std::chrono::duration<double>(b - a).count();
+
+int most_threads(const StageOptions& options, const StageSession& session) {
+  if (options.use_stage_subgraph_thread_pool)
+    return session.pools->at(options.stage_subgraph_thread_pool_id).options().inter_op_threads_num;
+  return std::max(2, usable_cores());
 }
+
+StageOptions checked(StageOptions options, const StageSession& session, std::size_t producers) {
+  check_stage_options(options, session);
+  if (producers == 0) throw InvalidArgument("stage '" + options.name + "': it has no producer");
+  if (producers == 1) return options;
+  if (options.num_threads != 1 && options.num_threads != static_cast<int>(producers))
+    throw InvalidArgument("stage '" + options.name + "': " + std::to_string(producers) +
+                          " producers have a thread each, but num_threads is " +
+                          std::to_string(options.num_threads));
+  options.num_threads = static_cast<int>(producers);
+  return options;
+}
+
+std::vector<StageProducer> only(StageProducer producer) {
+  std::vector<StageProducer> producers;
+  producers.push_back(std::move(producer));
+  return producers;
+}
+
 }  // namespace
 
-void Stage::Impl::run(int thread) {
-  auto& mine = stats[static_cast<std::size_t>(thread)];
-  std::unique_lock lock(mu);
-  for (;;) {
-    auto wait_begin = Clock::now();
-    // Every exit notifies: close() and cancel() change the state, take() makes space.
-    space.wait(lock, [&] {
-      return state != State::Running || next_ticket >= end_ticket ||
-             next_ticket < next_taken + static_cast<std::uint64_t>(options.capacity);
-    });
-    mine.wait_seconds += seconds_between(wait_begin, Clock::now());
-    if (state != State::Running || next_ticket >= end_ticket) return;
-    const std::uint64_t ticket = next_ticket++;
-    lock.unlock();
-
-    Slot slot;
-    bool ended = false;
-    auto begin = Clock::now();
-    try {
-      slot.batch = producer(ticket);
-    } catch (const OutOfRange&) {
-      ended = true;
-    } catch (...) {
-      slot.error = capture_current_exception();
-    }
-    auto end = Clock::now();
-    if (observer) observer(thread, {ticket, begin, end});
-
-    lock.lock();
-    mine.busy_seconds += seconds_between(begin, end);
-    ++mine.batches;
-    if (state == State::Cancelled) return;
-    if (ended || slot.error) {
-      // Nothing behind the end or an error is delivered, so nothing more is begun.
-      end_ticket = std::min(end_ticket, slot.error ? ticket + 1 : ticket);
-      space.notify_all();
-    }
-    if (!ended) slots.emplace(ticket, std::move(slot));
-    ready.notify_all();
+Stage::Impl::Impl(StageOptions o, std::vector<StageProducer> producers, const StageSession& s, Observer obs)
+    : options(checked(std::move(o), s, producers.size())),
+      session(s),
+      observer(std::move(obs)),
+      joined(producers.size() > 1),
+      takes_turns(joined && options.ordered),
+      buffer(options, std::max(options.capacity, 1)),
+      tuner({std::max(options.capacity, 1), std::max(options.num_threads, 1)},
+            options.capacity == StageOptions::kAuto, options.num_threads == StageOptions::kAuto,
+            {.max_threads = most_threads(options, s)}) {
+  for (StageProducer& producer : producers) {
+    sources.push_back(std::make_unique<Source>());
+    sources.back()->producer = std::move(producer);
   }
+  if (options.use_stage_subgraph_thread_pool)
+    pool = &session.pools->at(options.stage_subgraph_thread_pool_id);
 }
 
-Stage::Stage(StageOptions options, Producer producer, Observer observer) : impl_(std::make_unique<Impl>()) {
-  if (options.capacity < 1 || options.num_threads < 1)
-    throw InvalidArgument("stage '" + options.name + "': capacity and num_threads must be at least 1, got " +
-                          std::to_string(options.capacity) + " and " + std::to_string(options.num_threads));
-  impl_->options = std::move(options);
-  impl_->producer = std::move(producer);
-  impl_->observer = std::move(observer);
-  impl_->stats.resize(static_cast<std::size_t>(impl_->options.num_threads));
+// ------------------------------------------------------------------------------------------------ life
+
+void Stage::Impl::wake_turns() {
+  std::lock_guard lock(mu);  // whoever has looked and not yet slept has it
+  turn_changed.notify_all();
 }
+
+void Stage::Impl::cancel() {
+  std::stop_source source;
+  {
+    std::lock_guard lock(mu);
+    source = stop;
+  }
+  buffer.cancel();
+  source.request_stop();
+  wake_turns();
+}
+
+void Stage::Impl::open(std::uint64_t first_ticket) {
+  if (buffer.running()) throw InvalidArgument("stage '" + options.name + "' is running already");
+  cancel();
+  std::lock_guard threads_lock(threads_mu);
+  threads.clear();  // joins
+  StageSizes sizes;
+  {
+    std::lock_guard lock(tune_mu);
+    sizes = tuner.sizes();
+    tuned_takes = 0;
+    tuning = !tuner.settled() &&
+             (options.capacity == StageOptions::kAuto || options.num_threads == StageOptions::kAuto);
+  }
+  {
+    std::lock_guard lock(mu);
+    stop = {};
+    stats.clear();
+    ignored.clear();
+    in_a_row.clear();
+    alive.clear();
+    turn = 0;
+  }
+  for (auto& source : sources) {
+    std::lock_guard lock(source->reading);
+    source->ended = false;
+  }
+  buffer.open(first_ticket, sizes.threads);
+  spawn(sizes.threads);
+}
+
+/// REQUIRES: threads_mu is held.
+void Stage::Impl::spawn(int count) {
+  const int before = static_cast<int>(threads.size());
+  {
+    std::lock_guard lock(mu);
+    target_threads = count;
+    const auto size = static_cast<std::size_t>(std::max(count, before));
+    stats.resize(size);
+    in_a_row.resize(size);
+    alive.resize(size, true);
+  }
+  for (int i = before; i < count; ++i) threads.emplace_back([this, i] { run(i); });
+}
+
+/// While it runs. One thread is never taken away.
+void Stage::Impl::change_threads(int count) {
+  std::lock_guard threads_lock(threads_mu);
+  if (!buffer.running()) return;
+  for (int i = static_cast<int>(threads.size()); i < count; ++i) buffer.producer_added();
+  spawn(count);
+}
+
+// -------------------------------------------------------------------------------------------- interface
+
+Stage::Stage(StageOptions options, Producer producer, Observer observer)
+    : Stage(std::move(options),
+            StageProducer{{},
+                          [producer = std::move(producer)](const StageCall& call, std::vector<Tensor>) {
+                            return producer(call.ticket);
+                          }},
+            {}, std::move(observer)) {}
+
+Stage::Stage(StageOptions options, StageProducer producer, const StageSession& session, Observer observer)
+    : Stage(std::move(options), only(std::move(producer)), session, std::move(observer)) {}
+
+Stage::Stage(StageOptions options, std::vector<StageProducer> producers, const StageSession& session,
+             Observer observer)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(producers), session, std::move(observer))) {}
 
 Stage::~Stage() {
-  cancel();
-  impl_->join();
+  impl_->cancel();
+  std::lock_guard lock(impl_->threads_mu);
+  impl_->threads.clear();
 }
 
-void Stage::start(std::uint64_t first_ticket) {
-  {
-    std::lock_guard lock(impl_->mu);
-    if (impl_->state == Impl::State::Running)
-      throw InvalidArgument("stage '" + impl_->options.name + "' is running already");
-  }
-  impl_->join();  // the threads of an earlier life have ended or are about to
-  std::lock_guard lock(impl_->mu);
-  impl_->slots.clear();
-  impl_->next_ticket = impl_->next_taken = first_ticket;
-  impl_->end_ticket = UINT64_MAX;
-  impl_->state = Impl::State::Running;
-  for (int i = 0; i < impl_->options.num_threads; ++i)
-    impl_->threads.emplace_back([impl = impl_.get(), i] { impl->run(i); });
-}
+void Stage::start(std::uint64_t first_ticket) { impl_->open(first_ticket); }
+
+void Stage::resume() { impl_->open(impl_->buffer.next_untaken()); }
 
 Batch Stage::take(const WaitContext& wait) {
-  Impl& s = *impl_;
-  const WaitContext bounded = wait.at_most(s.options.timeout);
-  std::unique_lock lock(s.mu);
-  if (s.state == Impl::State::Idle) throw InvalidArgument("stage '" + s.options.name + "' was not started");
-  auto begin = Clock::now();
-  auto drained = [&] {  // closed, and nothing that was begun is still to come
-    return s.state == Impl::State::Closed && s.next_taken >= s.next_ticket;
-  };
-  wait_on(s.ready, lock, bounded,
-          "stage '" + s.options.name + "': waiting for batch " + std::to_string(s.next_taken), [&] {
-            return s.slots.contains(s.next_taken) || s.state == Impl::State::Cancelled ||
-                   s.next_taken >= s.end_ticket || drained();
-          });
-  s.take_wait_seconds += seconds_between(begin, Clock::now());
-  if (s.state == Impl::State::Cancelled) throw Cancelled("stage '" + s.options.name + "' was cancelled");
-  auto it = s.slots.find(s.next_taken);
-  if (it == s.slots.end()) throw OutOfRange("stage '" + s.options.name + "': end of input");
-  // An error stays in its slot: every later taker sees it too.
-  if (it->second.error) throw_error(*it->second.error);
-  Batch batch = std::move(it->second.batch);
-  s.slots.erase(it);
-  ++s.next_taken;
-  ++s.taken;
-  s.space.notify_one();
-  if (s.state == Impl::State::Closed) s.ready.notify_all();
-  return batch;
+  StageBuffer::Taken taken = impl_->buffer.take(wait);
+  if (impl_->tuning.load(std::memory_order_relaxed)) impl_->tune(taken.waited_seconds);
+  return std::move(taken.batch);
 }
 
 void Stage::close() {
-  std::lock_guard lock(impl_->mu);
-  if (impl_->state == Impl::State::Running) impl_->state = Impl::State::Closed;
-  impl_->space.notify_all();
-  impl_->ready.notify_all();
+  impl_->buffer.close();
+  impl_->wake_turns();
 }
 
-void Stage::cancel() {
-  std::lock_guard lock(impl_->mu);
-  if (impl_->state != Impl::State::Idle) impl_->state = Impl::State::Cancelled;
-  impl_->slots.clear();
-  impl_->space.notify_all();
-  impl_->ready.notify_all();
-}
+void Stage::cancel() { impl_->cancel(); }
+
+Stage::Pause::Pause(Stage& stage) : stage_(stage) { stage_.impl_->buffer.pause(); }
+Stage::Pause::~Pause() { stage_.impl_->buffer.resume(); }
 
 StageStats Stage::stats() const {
+  StageStats result;
+  {
+    std::lock_guard lock(impl_->tune_mu);
+    result.capacity = impl_->tuner.sizes().capacity;
+    result.num_threads = impl_->tuner.sizes().threads;
+  }
+  const StageBufferStats buffer = impl_->buffer.stats();
+  result.take_wait_seconds = buffer.take_wait_seconds;
+  result.taken = buffer.taken;
+  result.ready = buffer.ready;
+  result.most_ready = buffer.most_ready;
+  result.occupancy = buffer.open_seconds > 0 ? buffer.ready_seconds / buffer.open_seconds : 0;
+  result.late_takes = buffer.late_takes;
+  result.dropped = buffer.dropped;
   std::lock_guard lock(impl_->mu);
-  return {impl_->stats, impl_->take_wait_seconds, impl_->taken, static_cast<int>(impl_->slots.size())};
+  result.threads = impl_->stats;
+  result.ignored = impl_->ignored;
+  return result;
 }
 
 const StageOptions& Stage::options() const { return impl_->options; }
+
+std::string Stage::tuning_report() const {
+  std::lock_guard lock(impl_->tune_mu);
+  return impl_->report;
+}
 
 }  // namespace braid

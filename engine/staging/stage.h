@@ -1,42 +1,45 @@
-// A Stage runs input work ahead of the step: threads of its own call a producer for ticket 0, 1, 2, ... and
-// at most `capacity` batches wait (or are being made) at any time. Batches come out in the order of their
-// tickets whatever the number of threads, so a run does not depend on their timing, and each is moved out,
-// never copied.
+// A Stage runs input work ahead of the step: threads of its own make the batches of tickets 0, 1, 2, ... and
+// at most `capacity` finished ones wait. Batches come out in the order of their tickets whatever the number
+// of threads (unless `ordered` is off), so a run does not depend on their timing; each is moved out, never
+// copied.
 //
-// Ends: a producer that throws OutOfRange ends the sequence at its ticket; any other error is delivered, with
-// its own text, to the taker who reaches that ticket. close() lets what is ready drain and then ends;
-// cancel() ends at once; both can be reopened. Thread rule: take() from any number of threads;
-// start/close/cancel/reopen from one.
+// Ends. A producer that throws one of closed_exception_types (OutOfRange) ends its thread, and the last
+// thread ends the sequence. One of ignored_exception_types is counted, skips the ticket, and waits a little.
+// Any other error reaches the taker, with its own text, at its ticket. close() lets what was begun drain and
+// then ends; cancel() ends at once; after both, and after an end, start() or resume() begins again.
+//
+// Thread rule: take() and cancel() from any thread; start, resume and close from one.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/wait_context.h"
-#include "engine/ir/tensor.h"
+#include "engine/staging/batch.h"
+#include "engine/staging/stage_options.h"
 
 namespace braid {
 
-/// One batch of input: tensors that point into one block of memory, which goes back to its pool when the last
-/// of them is dropped.
-struct Batch {
-  std::vector<Tensor> tensors;  // in the order of the producer's layout
-  std::shared_ptr<void> block;  // what keeps the memory
+/// One record on its way: `stop` says that the stage was cancelled and the work is in vain.
+struct StageCall {
   std::uint64_t ticket = 0;
-  std::int64_t rows = 0;
-  std::string
-      cursor;  // the input position after this batch: a checkpoint of the step that consumed it stores this
+  int thread = 0;
+  std::stop_token stop;
 };
 
-struct StageOptions {
-  std::string name = "stage";
-  int capacity = 2;
-  int num_threads = 1;
-  std::chrono::milliseconds timeout{300000};  // longest wait of one take()
+/// Where batches come from.
+struct StageProducer {
+  /// Reads the next record from a source that has an order of its own: called by one thread at a time, in the
+  /// order of tickets; not again after it has thrown a closed type. Null: `make` needs the ticket only.
+  std::function<std::vector<Tensor>(const StageCall&)> read;
+  /// Makes the batch from the record; called by several threads at a time.
+  std::function<Batch(const StageCall&, std::vector<Tensor> record)> make;
 };
 
 /// One interval in which a stage thread was making a batch, for the trace.
@@ -47,15 +50,23 @@ struct StageInterval {
 
 struct StageThreadStats {
   double busy_seconds = 0;  // inside the producer
-  double wait_seconds = 0;  // for space in the buffer
+  double wait_seconds = 0;  // for room in the buffer
   std::uint64_t batches = 0;
+  std::uint64_t errors = 0;  // ignored ones too
 };
 
 struct StageStats {
   std::vector<StageThreadStats> threads;
   double take_wait_seconds = 0;  // takers waiting for a batch
   std::uint64_t taken = 0;
-  int ready = 0;  // batches that wait now
+  int ready = 0;                 // batches that wait now
+  int most_ready = 0;            // since the start
+  double occupancy = 0;          // mean of `ready` since the start
+  std::uint64_t late_takes = 0;  // takes that had to wait
+  std::uint64_t dropped = 0;
+  std::map<ErrorCode, std::uint64_t> ignored;
+  int capacity = 0;     // what AUTO has chosen so far, or the options'
+  int num_threads = 0;  // the same
 };
 
 class Stage {
@@ -64,27 +75,53 @@ class Stage {
   /// Called on the stage's thread after each batch, e.g. to draw it in a trace. May be null.
   using Observer = std::function<void(int thread, const StageInterval&)>;
 
-  /// Throws: InvalidArgument when capacity or num_threads is below 1.
+  /// Throws: InvalidArgument (check_stage_options).
   Stage(StageOptions options, Producer producer, Observer observer = {});
+  Stage(StageOptions options, StageProducer producer, const StageSession& session = {},
+        Observer observer = {});
+  /// Producers of their own for each thread, into one buffer; num_threads is their number. Ordered: they take
+  /// turns, and one that has ended is left out. Throws also: InvalidArgument without producers, or for
+  /// another num_threads than 1 or their number.
+  Stage(StageOptions options, std::vector<StageProducer> producers, const StageSession& session = {},
+        Observer observer = {});
   ~Stage();  // cancels and joins
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  /// Begins with `first_ticket`. REQUIRES: not running. After an end, start() again is the way to reopen.
+  /// Begins with `first_ticket`. Throws: InvalidArgument when it is running. Waits for producers that are
+  /// still at work on what was cancelled.
   void start(std::uint64_t first_ticket = 0);
+  /// start() at the first ticket that nobody has taken. After cancel() batches that waited are made again.
+  void resume();
 
   /// The next batch. Throws: OutOfRange at the end, the producer's own error, DeadlineExceeded after the
   /// stage's timeout or `wait`'s deadline, Cancelled, InvalidArgument when the stage was never started.
   Batch take(const WaitContext& wait);
 
-  /// No new batches are begun; those that are ready can still be taken, then take() throws OutOfRange.
+  /// No new batches are begun; those that are ready or being made can still be taken, then take() throws
+  /// OutOfRange.
   void close();
-  /// Ends at once: take() throws Cancelled. A producer that is running is not interrupted; its batch is
+  /// Ends at once: take() throws Cancelled. A producer that is running is asked to stop; its batch is
   /// dropped.
   void cancel();
 
+  /// While one lives nobody is expected to take (an evaluation, a checkpoint): batches that wait for room do
+  /// not time out.
+  class Pause {
+   public:
+    explicit Pause(Stage& stage);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Stage& stage_;
+  };
+
   StageStats stats() const;
   const StageOptions& options() const;
+  /// What AUTO has chosen and why; empty while it measures, and when nothing is AUTO.
+  std::string tuning_report() const;
 
  private:
   struct Impl;

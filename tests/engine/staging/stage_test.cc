@@ -38,7 +38,7 @@ TEST(StageTest, KeepsOrderWithManyThreadsAndRandomDelays) {
     Stage stage({.name = "s", .capacity = 3, .num_threads = threads}, [](std::uint64_t ticket) {
       std::minstd_rand random(static_cast<unsigned>(ticket + 1));
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-      if (ticket == 200) throw OutOfRange("done");
+      if (ticket >= 200) throw OutOfRange("done");
       return numbered(ticket);
     });
     stage.start();
@@ -67,8 +67,9 @@ TEST(StageTest, NeverHoldsMoreThanItsCapacity) {
     if (i % 50 == 0) std::this_thread::sleep_for(5ms);
     stage.take(soon());
   }
-  EXPECT_LE(most, 3 + 1) << "the capacity, and the one in the taker's hands";
+  EXPECT_LE(most, 3 + 4 + 1) << "the capacity, one a thread, and the one in the taker's hands";
   EXPECT_GE(most, 2);
+  EXPECT_LE(stage.stats().most_ready, 3);
 }
 
 TEST(StageTest, DeliversTheProducersOwnErrorAtItsTicket) {

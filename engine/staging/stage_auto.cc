@@ -1,0 +1,68 @@
+// AUTO: windows of takes are measured and handed to the tuner, whose sizes are applied while the stage runs.
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/staging/stage_impl.h"
+
+namespace braid {
+
+using Clock = std::chrono::steady_clock;
+
+/// REQUIRES: mu is held.
+StageThreadStats Stage::Impl::sum_threads() const {
+  StageThreadStats sum;
+  for (const StageThreadStats& t : stats) {
+    sum.busy_seconds += t.busy_seconds;
+    sum.wait_seconds += t.wait_seconds;
+    sum.batches += t.batches;
+  }
+  return sum;
+}
+
+/// REQUIRES: tune_mu is held.
+StageWindow Stage::Impl::measure(const StageThreadStats& now, Clock::time_point time) const {
+  const double busy = now.busy_seconds - window_threads.busy_seconds;
+  const double waited = now.wait_seconds - window_threads.wait_seconds;
+  const auto batches = static_cast<double>(std::max<std::uint64_t>(now.batches - window_threads.batches, 1));
+  StageWindow window;
+  window.make_seconds = busy / batches;
+  window.take_wait_seconds = window_wait_seconds / StageTuner::kWindowTakes;
+  window.step_seconds =
+      std::chrono::duration<double>(time - window_begin).count() / StageTuner::kWindowTakes -
+      window.take_wait_seconds;
+  window.room_share = waited / std::max(busy + waited, 1e-9);
+  return window;
+}
+
+void Stage::Impl::tune(double waited_seconds) {
+  StageSizes sizes;
+  {
+    std::lock_guard lock(tune_mu);
+    if (tuner.settled()) return;
+    ++tuned_takes;
+    if (tuned_takes > StageTuner::kSkippedTakes) window_wait_seconds += waited_seconds;
+    if (tuned_takes < StageTuner::kSkippedTakes ||
+        (tuned_takes - StageTuner::kSkippedTakes) % StageTuner::kWindowTakes != 0)
+      return;
+    const auto now = Clock::now();
+    StageThreadStats sum;
+    {
+      std::lock_guard inner(mu);
+      sum = sum_threads();
+    }
+    if (tuned_takes > StageTuner::kSkippedTakes) tuner.update(measure(sum, now));
+    sizes = tuner.sizes();
+    window_begin = now;
+    window_wait_seconds = 0;
+    window_threads = sum;
+    if (tuner.settled()) {
+      tuning = false;
+      report = tuner.report();
+      log_info("stage '{}': {}", options.name, report);
+    }
+  }
+  buffer.set_capacity(sizes.capacity);
+  change_threads(sizes.threads);
+}
+
+}  // namespace braid

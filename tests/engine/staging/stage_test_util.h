@@ -1,0 +1,53 @@
+// What the tests of stages share: short waits, numbered batches, the text of an error.
+#pragma once
+
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/wait_context.h"
+#include "engine/staging/stage.h"
+
+namespace braid::testing {
+
+inline WaitContext soon(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+  return WaitContext::with_timeout(timeout);
+}
+
+inline Batch numbered(std::uint64_t ticket) {
+  Batch batch;
+  batch.ticket = ticket;
+  batch.cursor = std::to_string(ticket + 1);
+  return batch;
+}
+
+/// The message of the E that f throws.
+template <class E, class F>
+std::string message_of(F f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.message();
+  }
+  return "nothing was thrown";
+}
+
+inline void random_delay(std::uint64_t seed, int most_us) {
+  std::minstd_rand random(static_cast<unsigned>(seed * 2654435761U + 1));
+  random.discard(3);
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(most_us)));
+}
+
+/// Waits until `condition` holds, for ten seconds at most.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 10000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace braid::testing

@@ -1,0 +1,70 @@
+// The rules by which AUTO sizes a stage, against made-up measurements.
+#include "engine/staging/stage_tuner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+const StageTuner::Limits kLimits{.max_capacity = 32, .max_threads = 4};
+
+TEST(StageTunerTest, TakesAsManyThreadsAsABatchTakesSteps) {
+  StageTuner tuner({1, 1}, true, true, kLimits);
+  EXPECT_EQ(tuner.update({.make_seconds = 0.025, .step_seconds = 0.010}), (StageSizes{3, 3}));
+  EXPECT_EQ(
+      StageTuner({1, 1}, true, true, kLimits).update({.make_seconds = 1, .step_seconds = 0.001}).threads, 4)
+      << "no more than there may be";
+  EXPECT_EQ(
+      StageTuner({1, 1}, true, true, kLimits).update({.make_seconds = 0.0101, .step_seconds = 0.010}).threads,
+      1)
+      << "a per cent is noise";
+}
+
+TEST(StageTunerTest, TakesRoomForAsManyBatchesAsFitIntoAStep) {
+  EXPECT_EQ(StageTuner({1, 1}, true, true, kLimits).update({.make_seconds = 0.003, .step_seconds = 0.010}),
+            (StageSizes{4, 1}));
+  EXPECT_EQ(
+      StageTuner({1, 1}, true, true, kLimits).update({.make_seconds = 1e-6, .step_seconds = 0.010}).capacity,
+      8)
+      << "room that nobody needs is memory";
+}
+
+TEST(StageTunerTest, GivesRoomWhenThreadsHaveTimeLeftAndThreadsWhenNot) {
+  StageTuner bursty({2, 2}, true, true, kLimits);
+  bursty.update({.make_seconds = 0.015, .step_seconds = 0.010});
+  EXPECT_EQ(bursty.update({0.015, 0.010, 0.002, 0.4}), (StageSizes{4, 2}));
+
+  StageTuner late({2, 2}, true, true, kLimits);
+  late.update({.make_seconds = 0.015, .step_seconds = 0.010});
+  EXPECT_EQ(late.update({0.019, 0.010, 0.002, 0.0}), (StageSizes{3, 3}));
+}
+
+TEST(StageTunerTest, TakesBackAThreadThatBroughtNothingAndIsDone) {
+  StageTuner tuner({1, 1}, true, true, kLimits);
+  tuner.update({.make_seconds = 0.010, .step_seconds = 0.010});
+  EXPECT_EQ(tuner.update({0.012, 0.010, 0.004, 0}).threads, 2);
+  EXPECT_EQ(tuner.update({0.024, 0.010, 0.004, 0}).threads, 1);
+  EXPECT_TRUE(tuner.settled());
+  EXPECT_EQ(tuner.update({0.024, 0.010, 0.004, 0}).threads, 1);
+}
+
+TEST(StageTunerTest, LeavesAloneWhatServesAndWhatIsNotAuto) {
+  StageTuner served({1, 1}, true, true, kLimits);
+  const StageSizes by_rule = served.update({.make_seconds = 0.005, .step_seconds = 0.010});
+  for (int i = 1; i < StageTuner::kWindows; ++i) {
+    EXPECT_FALSE(served.settled());
+    EXPECT_EQ(served.update({0.005, 0.010, 0.0001, 0.5}), by_rule);
+  }
+  EXPECT_TRUE(served.settled());
+  EXPECT_LE(StageTuner::kSkippedTakes + StageTuner::kWindows * StageTuner::kWindowTakes, 50);
+
+  StageTuner fixed({3, 1}, false, true, kLimits);
+  EXPECT_EQ(fixed.update({.make_seconds = 0.025, .step_seconds = 0.010}), (StageSizes{3, 3}));
+  StageTuner only_room({1, 2}, true, false, kLimits);
+  EXPECT_EQ(only_room.update({.make_seconds = 0.1, .step_seconds = 0.010}), (StageSizes{2, 2}));
+  EXPECT_THAT(only_room.report(), testing::HasSubstr("capacity 2, 2 threads: making a batch takes 100 ms"));
+}
+
+}  // namespace
+}  // namespace braid
