@@ -2,6 +2,7 @@
 // of them is dropped. Batches are moved, never copied. Thread rule: a value.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@ namespace braid {
 struct Batch {
   std::vector<Tensor> tensors;  // in the order of the producer's layout
   std::shared_ptr<void> block;  // what keeps the memory
+  std::size_t block_bytes = 0;  // of a packed batch: all tensors lie in that many bytes of one block
   std::uint64_t ticket = 0;
   std::int64_t rows = 0;
   std::string
