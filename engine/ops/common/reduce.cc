@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/kernel_util.h"
 
 namespace braid {
@@ -12,17 +13,9 @@ constexpr std::int64_t kPartElements = 65536;    // input elements of one part, 
 constexpr std::int64_t kLongestPartRows = 1024;  // rows added one after the other at most
 constexpr std::int64_t kEnoughTasks = 16;
 
-struct Axis {
-  std::int64_t size, stride;
-};
+using Axis = JoinedAxes::Axis;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-std::int64_t product(const std::vector<Axis>& axes) {
-  std::int64_t n = 1;
-  for (const Axis& a : axes) n *= a.size;
-  return n;
-}
 
 /// Offset of the index-th combination of `axes` (outermost first).
 std::int64_t offset_of(const std::vector<Axis>& axes, std::int64_t index) {
@@ -32,11 +25,8 @@ std::int64_t offset_of(const std::vector<Axis>& axes, std::int64_t index) {
   return offset;
 }
 
-/// The input's axes after joining, without the innermost one, and how the work is cut.
-struct Plan {
-  std::vector<Axis> kept, reduced;  // outermost first
-  std::int64_t inner = 1;           // size of the innermost axis
-  bool inner_reduced = true;
+/// The input's axes and how the work is cut.
+struct Plan : JoinedAxes {
   std::int64_t outputs = 1, outer_reduced = 1;
   // The reduced extent is counted in units: chunks of runs, or rows. A part is `part_units` of them.
   std::int64_t chunks = 1, units = 1, part_units = 1, parts = 1;
@@ -45,27 +35,7 @@ struct Plan {
   Plan(const Shape& shape, const std::vector<int>& axes);
 };
 
-Plan::Plan(const Shape& shape, const std::vector<int>& axes) {
-  bool first = true, last_reduced = false;
-  std::int64_t stride = 1;
-  std::vector<Axis> all;
-  std::vector<bool> is_reduced;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    if (shape[d] == 1) continue;
-    const bool reduces = std::find(axes.begin(), axes.end(), d) != axes.end();
-    if (!first && reduces == last_reduced)
-      all.back().size *= shape[d];
-    else
-      all.push_back({shape[d], stride}), is_reduced.push_back(reduces);
-    stride *= shape[d];
-    last_reduced = reduces;
-    first = false;
-  }
-  if (!all.empty()) {
-    inner = all[0].size;
-    inner_reduced = is_reduced[0];
-  }
-  for (std::size_t a = all.size(); a-- > 1;) (is_reduced[a] ? reduced : kept).push_back(all[a]);
+Plan::Plan(const Shape& shape, const std::vector<int>& axes) : JoinedAxes(shape, axes) {
   outer_reduced = product(reduced);
   outputs = product(kept) * (inner_reduced ? 1 : inner);
   if (inner_reduced) {

@@ -1,119 +1,15 @@
-// The operations that reductions know, and their vector loops. Included by the files that register
-// reductions. Accumulators are arrays of 256 bytes, four registers of AVX-512 or eight of AVX2, with the same
-// lanes and so the same bits on each.
+// The vector loops of the operations that reductions know. Included by the files that register reductions.
+// Accumulators are arrays of 256 bytes, four registers of AVX-512 or eight of AVX2, with the same lanes and
+// so the same bits on each.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/reduce.h"
+#include "engine/ops/common/reduce_formulas.h"
 
 namespace braid::reduce {
-
-// `apply` puts b into a; `map` is what happens to an element on its way in.
-struct Sum {
-  template <class T>
-  using Compute = wrapping_t<T>;
-  template <class T>
-  static constexpr T identity() {
-    return T(0);
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a + b;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = Sum;
-};
-struct Prod {
-  template <class T>
-  using Compute = wrapping_t<T>;
-  template <class T>
-  static constexpr T identity() {
-    return T(1);
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a * b;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = Prod;
-};
-struct SumOfSquares : Sum {
-  template <class V>
-  BRAID_INLINE static void map(V& a) {
-    a = a * a;
-  }
-};
-// NaN wins, as in TensorFlow.
-struct Max {
-  template <class T>
-  using Compute = T;
-  template <class T>
-  static constexpr T identity() {
-    return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
-                                                : std::numeric_limits<T>::lowest();
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    const V larger = a > b ? a : b;
-    a = a == a ? larger : a;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = Max;
-};
-struct Min {
-  template <class T>
-  using Compute = T;
-  template <class T>
-  static constexpr T identity() {
-    return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
-                                                : std::numeric_limits<T>::max();
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    const V smaller = a < b ? a : b;
-    a = a == a ? smaller : a;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = Min;
-};
-// On bytes that are 0 or 1.
-struct And {
-  template <class T>
-  using Compute = T;
-  template <class T>
-  static constexpr T identity() {
-    return T(1);
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a & b;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = And;
-};
-struct Or {
-  template <class T>
-  using Compute = T;
-  template <class T>
-  static constexpr T identity() {
-    return T(0);
-  }
-  template <class V>
-  BRAID_INLINE static void apply(V& a, const V& b) {
-    a = a | b;
-  }
-  template <class V>
-  BRAID_INLINE static void map(V&) {}
-  using Combine = Or;
-};
 
 /// Reduces the longest prefix of x that is a multiple of kLanes into `result`, kLanes elements side by side;
 /// returns its length.
