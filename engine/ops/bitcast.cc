@@ -2,9 +2,7 @@
 // a larger one takes it away.
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -30,15 +28,11 @@ void infer(InferContext& c) {
   c.output(to, Shape(std::move(dims)));
 }
 
-PreparedKernel prepare(const PrepareContext& c) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-  return serial_kernel([bytes](const KernelArgs& a) {
-    if (bytes != 0) std::memcpy(a.outputs[0], a.inputs[0], bytes);
-  });
-}
-
 }  // namespace
+
+BoxPlan plans::bitcast(const PrepareContext& c) {
+  return {{{BoxCopy({{c.inputs[0].shape.elements(), 1, 1}}, 0, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
+}
 
 void register_bitcast(OpRegistry& registry) {
   registry.add({.name = "Bitcast",
@@ -46,7 +40,7 @@ void register_bitcast(OpRegistry& registry) {
                 .max_inputs = 1,
                 .infer = infer,
                 .no_gradient_reason = "bits are not differentiable",
-                .cpu = prepare});
+                .cpu = prepare_boxes<plans::bitcast>});
 }
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -27,22 +27,6 @@ void infer_broadcast_to(InferContext& c) {
   c.output(c.dtype(0), c.shape(1).is_static()
                            ? Shape(std::vector<std::int64_t>(static_cast<std::size_t>(c.shape(1)[0]), -1))
                            : Shape::unknown_rank());
-}
-
-PreparedKernel prepare_broadcast_to(const PrepareContext& c) {
-  const Shape& in = c.inputs[0].shape;
-  const Shape& out = c.outputs[0].shape;
-  const std::vector<std::int64_t> src = row_major_strides(in);
-  const std::vector<std::int64_t> dst = row_major_strides(out);
-  std::vector<BoxAxis> axes;
-  for (int i = 0; i < out.rank(); ++i) {
-    const int from = i - (out.rank() - in.rank());
-    const bool repeats = from < 0 || in[from] == 1;
-    axes.push_back(
-        {out[i], repeats ? 0 : src[static_cast<std::size_t>(from)], dst[static_cast<std::size_t>(i)]});
-  }
-  return serial_kernel([copy = BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
 }
 
 void require_shape_vectors(const InferContext& c) {
@@ -118,13 +102,28 @@ PreparedKernel prepare_gradient_args(const PrepareContext& c) {
 
 }  // namespace
 
+BoxPlan plans::broadcast_to(const PrepareContext& c) {
+  const Shape& in = c.inputs[0].shape;
+  const Shape& out = c.outputs[0].shape;
+  const std::vector<std::int64_t> src = row_major_strides(in);
+  const std::vector<std::int64_t> dst = row_major_strides(out);
+  std::vector<BoxAxis> axes;
+  for (int i = 0; i < out.rank(); ++i) {
+    const int from = i - (out.rank() - in.rank());
+    const bool repeats = from < 0 || in[from] == 1;
+    axes.push_back(
+        {out[i], repeats ? 0 : src[static_cast<std::size_t>(from)], dst[static_cast<std::size_t>(i)]});
+  }
+  return {{{BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
+}
+
 void register_broadcast(OpRegistry& registry) {
   registry.add({.name = "BroadcastTo",
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_broadcast_to,
                 .gradient = [](GradContext& c) { c.set_grad(0, c.reduce_to(c.grad(), c.input(0))); },
-                .cpu = prepare_broadcast_to,
+                .cpu = prepare_boxes<plans::broadcast_to>,
                 .shape_values = {1}});
   const std::string reason = "its outputs are integers";
   registry.add({.name = "BroadcastArgs",

@@ -3,7 +3,7 @@
 // the shape is used. ConcatOffset(axis, shapes...) gives where each part starts.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/common/variadic.h"
@@ -69,13 +69,12 @@ void infer_concat(InferContext& c) {
   c.output(c.dtype(first), out);
 }
 
-/// One copy a part; `into_whole` for concatenation, else out of it.
-std::vector<BoxCopy> part_copies(const PrepareContext& c, const Shape& whole,
-                                 std::span<const OutputInfo> parts, std::int64_t axis_value,
-                                 bool into_whole) {
+/// One copy a part; `into_whole` for concatenation of the inputs from `first` on, else into the outputs.
+BoxPlan part_copies(const PrepareContext& c, const Shape& whole, std::span<const OutputInfo> parts,
+                    std::int64_t axis_value, bool into_whole, int first) {
   const int axis = static_cast<int>(axis_value < 0 ? axis_value + whole.rank() : axis_value);
   const std::vector<std::int64_t> whole_strides = row_major_strides(whole);
-  std::vector<BoxCopy> copies;
+  BoxPlan plan;
   std::int64_t offset = 0;
   for (const OutputInfo& part : parts) {
     const std::vector<std::int64_t> part_strides = row_major_strides(part.shape);
@@ -85,21 +84,14 @@ std::vector<BoxCopy> part_copies(const PrepareContext& c, const Shape& whole,
       if (!into_whole) std::swap(a.src_stride, a.dst_stride);
       axes.push_back(a);
     }
-    copies.emplace_back(axes, into_whole ? 0 : offset, into_whole ? offset : 0, dtype_size(part.dtype));
+    const int position = static_cast<int>(plan.parts.size());
+    plan.parts.push_back(
+        {BoxCopy(axes, into_whole ? 0 : offset, into_whole ? offset : 0, dtype_size(part.dtype)),
+         into_whole ? first + position : first, into_whole ? 0 : position});
     offset += part.shape[axis] * whole_strides[static_cast<std::size_t>(axis)];
   }
   if (whole.rank() == 0) c.fail("scalars cannot be concatenated");
-  return copies;
-}
-
-PreparedKernel prepare_concat(const PrepareContext& c) {
-  const auto [axis_input, first, count] = layout_of(c.node);
-  const auto parts = c.inputs.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-  auto copies = part_copies(c, c.outputs[0].shape, parts, tensor_to_int64s(*c.values[axis_input])[0], true);
-  return serial_kernel([copies = std::move(copies), pool = &c.pool, first](const KernelArgs& a) {
-    for (std::size_t i = 0; i < copies.size(); ++i)
-      copies[i].run(*pool, a.inputs[static_cast<std::size_t>(first) + i], a.outputs[0]);
-  });
+  return plan;
 }
 
 void concat_gradient(GradContext& c) {
@@ -114,13 +106,6 @@ void infer_split_like(InferContext& c) {
   const std::optional<std::int64_t> axis = axis_value(c, 0);
   if (axis && c.shape(1).has_rank()) normalized_axis(c, *axis, c.shape(1).rank());
   for (int i = 2; i < c.inputs(); ++i) c.output(c.dtype(1), c.shape(i));
-}
-
-PreparedKernel prepare_split_like(const PrepareContext& c) {
-  auto copies = part_copies(c, c.inputs[1].shape, c.outputs, tensor_to_int64s(*c.values[0])[0], false);
-  return serial_kernel([copies = std::move(copies), pool = &c.pool](const KernelArgs& a) {
-    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].run(*pool, a.inputs[1], a.outputs[i]);
-  });
 }
 
 void split_like_gradient(GradContext& c) {
@@ -159,27 +144,38 @@ PreparedKernel prepare_concat_offset(const PrepareContext& c) {
 
 }  // namespace
 
+BoxPlan plans::concat(const PrepareContext& c) {
+  const auto [axis_input, first, count] = layout_of(c.node);
+  const auto parts = c.inputs.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  const std::int64_t axis = tensor_to_int64s(*c.values[static_cast<std::size_t>(axis_input)])[0];
+  return part_copies(c, c.outputs[0].shape, parts, axis, true, first);
+}
+
+BoxPlan plans::split_like(const PrepareContext& c) {
+  return part_copies(c, c.inputs[1].shape, c.outputs, tensor_to_int64s(*c.values[0])[0], false, 1);
+}
+
 void register_concat(OpRegistry& registry) {
   registry.add({.name = "Concat",
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer_concat,
                 .gradient = concat_gradient,
-                .cpu = prepare_concat,
+                .cpu = prepare_boxes<plans::concat>,
                 .shape_values = {0}});
   registry.add({.name = "ConcatV2",
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer_concat,
                 .gradient = concat_gradient,
-                .cpu = prepare_concat,
+                .cpu = prepare_boxes<plans::concat>,
                 .shape_values = {-1}});
   registry.add({.name = "braid.SplitLike",
                 .min_inputs = 3,
                 .max_inputs = -1,
                 .infer = infer_split_like,
                 .gradient = split_like_gradient,
-                .cpu = prepare_split_like,
+                .cpu = prepare_boxes<plans::split_like>,
                 .shape_values = {0},
                 .shape_only = inputs_from(2)});
   registry.add({.name = "ConcatOffset",

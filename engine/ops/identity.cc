@@ -1,8 +1,7 @@
 // Ops that pass values on: Identity, Snapshot, IdentityN, PlaceholderWithDefault, StopGradient (the gradient
 // ends here), PreventGradient (asking for the gradient is an error), EnsureShape (attribute shape), NoOp
 // (joins control edges). Those with one output are views: they have no kernel and cost nothing.
-#include <cstring>
-
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -48,23 +47,21 @@ void identity_n_gradient(GradContext& c) {
     if (c.grad(i).valid()) c.set_grad(i, c.grad(i));
 }
 
-PreparedKernel prepare_identity_n(const PrepareContext& c) {
-  std::vector<std::size_t> bytes;
-  for (const OutputInfo& info : c.inputs) {
-    if (dtype_size(info.dtype) == 0) c.fail("no CPU kernel for " + std::string(dtype_name(info.dtype)));
-    bytes.push_back(static_cast<std::size_t>(info.shape.elements()) * dtype_size(info.dtype));
-  }
-  return serial_kernel([bytes](const KernelArgs& a) {
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      if (bytes[i] != 0) std::memcpy(a.outputs[i], a.inputs[i], bytes[i]);
-  });
-}
-
 PreparedKernel prepare_no_op(const PrepareContext&) {
   return serial_kernel([](const KernelArgs&) {});
 }
 
 }  // namespace
+
+BoxPlan plans::identity_n(const PrepareContext& c) {
+  BoxPlan plan;
+  for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {
+    const OutputInfo& info = c.inputs[static_cast<std::size_t>(i)];
+    if (dtype_size(info.dtype) == 0) c.fail("no kernel for " + std::string(dtype_name(info.dtype)));
+    plan.parts.push_back({BoxCopy({{info.shape.elements(), 1, 1}}, 0, 0, dtype_size(info.dtype)), i, i});
+  }
+  return plan;
+}
 
 void register_identity(OpRegistry& registry) {
   registry.add(view_op("Identity", pass_gradient));
@@ -83,7 +80,7 @@ void register_identity(OpRegistry& registry) {
                 .max_inputs = -1,
                 .infer = infer_identity_n,
                 .gradient = identity_n_gradient,
-                .cpu = prepare_identity_n});
+                .cpu = prepare_boxes<plans::identity_n>});
   registry.add({.name = "NoOp",
                 .infer = [](InferContext&) {},
                 .no_gradient_reason = "it has no outputs",

@@ -2,7 +2,7 @@
 // again (attributes num, axis). Each is the gradient of the other.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -47,7 +47,7 @@ void infer_unpack(InferContext& c) {
 }
 
 /// A copy a part, between the part and its place in `whole`; `pack` says in which direction.
-std::vector<BoxCopy> part_copies(const PrepareContext& c, const Shape& whole, std::size_t parts, bool pack) {
+BoxPlan part_copies(const PrepareContext& c, const Shape& whole, std::size_t parts, bool pack) {
   std::int64_t axis = axis_attr(c.node);
   if (axis < 0) axis += whole.rank();
   std::vector<std::int64_t> strides = row_major_strides(whole);
@@ -61,26 +61,13 @@ std::vector<BoxCopy> part_copies(const PrepareContext& c, const Shape& whole, st
     if (!pack) std::swap(a.src_stride, a.dst_stride);
     axes.push_back(a);
   }
-  std::vector<BoxCopy> copies;
-  for (std::size_t i = 0; i < parts; ++i) {
-    const std::int64_t offset = static_cast<std::int64_t>(i) * step;
-    copies.emplace_back(axes, pack ? 0 : offset, pack ? offset : 0, dtype_size(c.inputs[0].dtype));
+  BoxPlan plan;
+  for (int i = 0; i < static_cast<int>(parts); ++i) {
+    const std::int64_t offset = i * step;
+    plan.parts.push_back({BoxCopy(axes, pack ? 0 : offset, pack ? offset : 0, dtype_size(c.inputs[0].dtype)),
+                          pack ? i : 0, pack ? 0 : i});
   }
-  return copies;
-}
-
-PreparedKernel prepare_pack(const PrepareContext& c) {
-  auto copies = part_copies(c, c.outputs[0].shape, c.inputs.size(), true);
-  return serial_kernel([copies = std::move(copies), pool = &c.pool](const KernelArgs& a) {
-    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].run(*pool, a.inputs[i], a.outputs[0]);
-  });
-}
-
-PreparedKernel prepare_unpack(const PrepareContext& c) {
-  auto copies = part_copies(c, c.inputs[0].shape, c.outputs.size(), false);
-  return serial_kernel([copies = std::move(copies), pool = &c.pool](const KernelArgs& a) {
-    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].run(*pool, a.inputs[0], a.outputs[i]);
-  });
+  return plan;
 }
 
 void pack_gradient(GradContext& c) {
@@ -98,19 +85,27 @@ void unpack_gradient(GradContext& c) {
 
 }  // namespace
 
+BoxPlan plans::pack(const PrepareContext& c) {
+  return part_copies(c, c.outputs[0].shape, c.inputs.size(), true);
+}
+
+BoxPlan plans::unpack(const PrepareContext& c) {
+  return part_copies(c, c.inputs[0].shape, c.outputs.size(), false);
+}
+
 void register_pack(OpRegistry& registry) {
   registry.add({.name = "Pack",
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_pack,
                 .gradient = pack_gradient,
-                .cpu = prepare_pack});
+                .cpu = prepare_boxes<plans::pack>});
   registry.add({.name = "Unpack",
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_unpack,
                 .gradient = unpack_gradient,
-                .cpu = prepare_unpack});
+                .cpu = prepare_boxes<plans::unpack>});
 }
 
 }  // namespace braid

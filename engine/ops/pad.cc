@@ -2,7 +2,7 @@
 // like): the inner part of dy, in the shape of `like`.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -54,13 +54,13 @@ BoxCopy inner_copy(const PrepareContext& c, const Shape& outer, const Shape& inn
   return BoxCopy(axes, into_outer ? 0 : offset, into_outer ? offset : 0, dtype_size(c.inputs[0].dtype));
 }
 
-PreparedKernel prepare_pad(const PrepareContext& c) {
-  const bool has_value = c.inputs.size() > 2;
+/// PadV2: a value all around, then the inner part.
+PreparedKernel prepare_pad_value(const PrepareContext& c) {
   const std::int64_t elements = c.outputs[0].shape.elements();
-  return with_number_or_bool("Pad", c.inputs[0].dtype, [&]<class T>() {
+  return with_number_or_bool("PadV2", c.inputs[0].dtype, [&]<class T>() {
     return serial_kernel([copy = inner_copy(c, c.outputs[0].shape, c.inputs[0].shape, true), elements,
-                          has_value, pool = &c.pool](const KernelArgs& a) {
-      const T value = has_value ? a.in<T>(2)[0] : T{};
+                          pool = &c.pool](const KernelArgs& a) {
+      const T value = a.in<T>(2)[0];
       pool->parallel_range(elements, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
         std::fill(a.out<T>(0) + begin, a.out<T>(0) + end, value);
       });
@@ -81,12 +81,15 @@ void pad_gradient(GradContext& c) {
 
 void infer_pad_grad(InferContext& c) { c.output(c.dtype(0), c.shape(2)); }
 
-PreparedKernel prepare_pad_grad(const PrepareContext& c) {
-  return serial_kernel([copy = inner_copy(c, c.inputs[0].shape, c.outputs[0].shape, false),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
+}  // namespace
+
+BoxPlan plans::pad(const PrepareContext& c) {
+  return {{{inner_copy(c, c.outputs[0].shape, c.inputs[0].shape, true), 0, 0}}, true};
 }
 
-}  // namespace
+BoxPlan plans::pad_grad(const PrepareContext& c) {
+  return {{{inner_copy(c, c.inputs[0].shape, c.outputs[0].shape, false), 0, 0}}};
+}
 
 void register_pad(OpRegistry& registry) {
   OpDef pad{.name = "Pad",
@@ -94,11 +97,12 @@ void register_pad(OpRegistry& registry) {
             .max_inputs = 2,
             .infer = infer_pad,
             .gradient = pad_gradient,
-            .cpu = prepare_pad,
+            .cpu = prepare_boxes<plans::pad>,
             .shape_values = {1}};
   registry.add(pad);
   pad.name = "PadV2";
   pad.min_inputs = pad.max_inputs = 3;
+  pad.cpu = prepare_pad_value;
   registry.add(std::move(pad));
   registry.add({.name = "braid.PadGrad",
                 .min_inputs = 3,
@@ -108,7 +112,7 @@ void register_pad(OpRegistry& registry) {
                     [](GradContext& c) {
                       c.set_grad(0, c.op("Pad", {c.grad(), c.input(1)}));
                     },
-                .cpu = prepare_pad_grad,
+                .cpu = prepare_boxes<plans::pad_grad>,
                 .shape_values = {1},
                 .shape_only = {2}});
 }

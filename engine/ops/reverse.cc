@@ -2,7 +2,7 @@
 // gradient.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -23,7 +23,9 @@ void infer(InferContext& c) {
   infer_same_as_first(c);
 }
 
-PreparedKernel prepare(const PrepareContext& c) {
+}  // namespace
+
+BoxPlan plans::reverse(const PrepareContext& c) {
   const Shape& shape = c.inputs[0].shape;
   const std::vector<std::int64_t> strides = row_major_strides(shape);
   std::vector<BoxAxis> axes;
@@ -35,11 +37,8 @@ PreparedKernel prepare(const PrepareContext& c) {
     offset += (a.size - 1) * a.src_stride;
     a.src_stride = -a.src_stride;
   }
-  return serial_kernel([copy = BoxCopy(axes, offset, 0, dtype_size(c.inputs[0].dtype)),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
+  return {{{BoxCopy(axes, offset, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
 }
-
-}  // namespace
 
 void register_reverse(OpRegistry& registry) {
   registry.add({.name = "ReverseV2",
@@ -50,7 +49,7 @@ void register_reverse(OpRegistry& registry) {
                     [](GradContext& c) {
                       c.set_grad(0, c.op("ReverseV2", {c.grad(), c.input(1)}));
                     },
-                .cpu = prepare,
+                .cpu = prepare_boxes<plans::reverse>,
                 .shape_values = {1}});
 }
 

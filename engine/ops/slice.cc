@@ -2,9 +2,7 @@
 // begin, like): zeros in the shape of `like` with dy at `begin`, its gradient.
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -60,30 +58,11 @@ BoxCopy box_copy(const Shape& whole, const Shape& part, const std::vector<std::i
   return BoxCopy(axes, into_whole ? 0 : offset, into_whole ? offset : 0, element_bytes);
 }
 
-PreparedKernel prepare_slice(const PrepareContext& c) {
-  BoxCopy copy = box_copy(c.inputs[0].shape, c.outputs[0].shape, tensor_to_int64s(*c.values[1]),
-                          dtype_size(c.inputs[0].dtype), false);
-  return serial_kernel([copy = std::move(copy), pool = &c.pool](const KernelArgs& a) {
-    copy.run(*pool, a.inputs[0], a.outputs[0]);
-  });
-}
-
 void slice_gradient(GradContext& c) {
   c.set_grad(0, c.op("braid.SliceGrad", {c.grad(), c.input(1), c.input(0)}));
 }
 
 void infer_slice_grad(InferContext& c) { c.output(c.dtype(0), c.shape(2)); }
-
-PreparedKernel prepare_slice_grad(const PrepareContext& c) {
-  BoxCopy copy = box_copy(c.outputs[0].shape, c.inputs[0].shape, tensor_to_int64s(*c.values[1]),
-                          dtype_size(c.inputs[0].dtype), true);
-  const std::size_t bytes =
-      static_cast<std::size_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-  return serial_kernel([copy = std::move(copy), bytes, pool = &c.pool](const KernelArgs& a) {
-    std::memset(a.outputs[0], 0, bytes);
-    copy.run(*pool, a.inputs[0], a.outputs[0]);
-  });
-}
 
 void slice_grad_gradient(GradContext& c) {
   const ValueRef size = c.op("Shape", {c.input(0)}, {{"out_type", c.input_info(1).dtype}});
@@ -92,20 +71,33 @@ void slice_grad_gradient(GradContext& c) {
 
 }  // namespace
 
+BoxPlan plans::slice(const PrepareContext& c) {
+  return {{{box_copy(c.inputs[0].shape, c.outputs[0].shape, tensor_to_int64s(*c.values[1]),
+                     dtype_size(c.inputs[0].dtype), false),
+            0, 0}}};
+}
+
+BoxPlan plans::slice_grad(const PrepareContext& c) {
+  return {{{box_copy(c.outputs[0].shape, c.inputs[0].shape, tensor_to_int64s(*c.values[1]),
+                     dtype_size(c.inputs[0].dtype), true),
+            0, 0}},
+          true};
+}
+
 void register_slice(OpRegistry& registry) {
   registry.add({.name = "Slice",
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_slice,
                 .gradient = slice_gradient,
-                .cpu = prepare_slice,
+                .cpu = prepare_boxes<plans::slice>,
                 .shape_values = {1, 2}});
   registry.add({.name = "braid.SliceGrad",
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_slice_grad,
                 .gradient = slice_grad_gradient,
-                .cpu = prepare_slice_grad,
+                .cpu = prepare_boxes<plans::slice_grad>,
                 .shape_values = {1},
                 .shape_only = {2}});
 }

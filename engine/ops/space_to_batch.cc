@@ -4,9 +4,7 @@
 // block_size. Dilated convolutions are exported in this form.
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -76,7 +74,7 @@ void infer(InferContext& c, bool to_batch) {
 
 /// One copy for each place inside a block: between every block-th element of the space and a part of the
 /// batch.
-std::vector<BoxCopy> copies(const PrepareContext& c, bool to_batch) {
+BoxPlan copies(const PrepareContext& c, bool to_batch) {
   const Operands o(c.node.attrs, static_cast<int>(c.inputs.size()),
                    [&](int i) { return c.values[static_cast<std::size_t>(i)]; });
   const Shape& space = to_batch ? c.inputs[0].shape : c.outputs[0].shape;
@@ -84,7 +82,7 @@ std::vector<BoxCopy> copies(const PrepareContext& c, bool to_batch) {
   const auto space_strides = row_major_strides(space), batch_strides = row_major_strides(batch);
   std::int64_t places = 1;
   for (const std::int64_t block : o.block) places *= block;
-  std::vector<BoxCopy> result;
+  BoxPlan plan{{}, to_batch};
   for (std::int64_t place = 0; place < places; ++place) {
     std::vector<BoxAxis> axes{{space[0], space_strides[0], batch_strides[0]}};
     std::int64_t space_offset = 0, batch_offset = place * space[0] * batch_strides[0];
@@ -106,23 +104,17 @@ std::vector<BoxCopy> copies(const PrepareContext& c, bool to_batch) {
                       batch_strides[static_cast<std::size_t>(axis)]});
     if (!to_batch)
       for (BoxAxis& axis : axes) std::swap(axis.src_stride, axis.dst_stride);
-    result.emplace_back(axes, to_batch ? space_offset : batch_offset, to_batch ? batch_offset : space_offset,
-                        dtype_size(c.inputs[0].dtype));
+    plan.parts.push_back({BoxCopy(axes, to_batch ? space_offset : batch_offset,
+                                  to_batch ? batch_offset : space_offset, dtype_size(c.inputs[0].dtype)),
+                          0, 0});
   }
-  return result;
-}
-
-template <bool kToBatch>
-PreparedKernel prepare(const PrepareContext& c) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-  return serial_kernel([copies = copies(c, kToBatch), bytes, pool = &c.pool](const KernelArgs& a) {
-    if (kToBatch) std::memset(a.outputs[0], 0, bytes);
-    for (const BoxCopy& copy : copies) copy.run(*pool, a.inputs[0], a.outputs[0]);
-  });
+  return plan;
 }
 
 }  // namespace
+
+BoxPlan plans::space_to_batch(const PrepareContext& c) { return copies(c, true); }
+BoxPlan plans::batch_to_space(const PrepareContext& c) { return copies(c, false); }
 
 void register_space_to_batch(OpRegistry& registry) {
   for (const bool nd : {false, true})
@@ -140,7 +132,7 @@ void register_space_to_batch(OpRegistry& registry) {
         if (const Attr* size = c.node().attrs.find("block_size")) attrs.set("block_size", *size);
         c.set_grad(0, c.op(undo, std::move(inputs), std::move(attrs)));
       };
-      def.cpu = to_batch ? prepare<true> : prepare<false>;
+      def.cpu = to_batch ? prepare_boxes<plans::space_to_batch> : prepare_boxes<plans::batch_to_space>;
       def.shape_values = nd ? std::vector<int>{1, 2} : std::vector<int>{1};
       registry.add(std::move(def));
     }

@@ -3,7 +3,7 @@
 // (NHWC, NCHW). Each is the other's gradient.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -43,7 +43,7 @@ void infer(InferContext& c, bool to_depth) {
 }
 
 template <bool kToDepth>
-PreparedKernel prepare(const PrepareContext& c) {
+BoxPlan plan(const PrepareContext& c) {
   const Axes at = image_axes(c);
   const auto block = c.attr("block_size", std::int64_t{1});
   const Shape& image = kToDepth ? c.inputs[0].shape : c.outputs[0].shape;
@@ -62,8 +62,7 @@ PreparedKernel prepare(const PrepareContext& c) {
                                {channels, stride(i, at.channel), stride(d, at.channel)}};
   if (!kToDepth)
     for (BoxAxis& axis : axes) std::swap(axis.src_stride, axis.dst_stride);
-  return serial_kernel([copy = BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
+  return {{{BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
 }
 
 template <const char* undo>
@@ -76,19 +75,22 @@ constexpr char kToDepthName[] = "SpaceToDepth", kToSpaceName[] = "DepthToSpace";
 
 }  // namespace
 
+BoxPlan plans::space_to_depth(const PrepareContext& c) { return plan<true>(c); }
+BoxPlan plans::depth_to_space(const PrepareContext& c) { return plan<false>(c); }
+
 void register_space_to_depth(OpRegistry& registry) {
   registry.add({.name = kToDepthName,
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = [](InferContext& c) { infer(c, true); },
                 .gradient = gradient<kToSpaceName>,
-                .cpu = prepare<true>});
+                .cpu = prepare_boxes<plans::space_to_depth>});
   registry.add({.name = kToSpaceName,
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = [](InferContext& c) { infer(c, false); },
                 .gradient = gradient<kToDepthName>,
-                .cpu = prepare<false>});
+                .cpu = prepare_boxes<plans::depth_to_space>});
 }
 
 }  // namespace braid

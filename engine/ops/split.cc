@@ -2,7 +2,7 @@
 // left). Gradient: the parts' gradients joined; a part without one counts as zeros.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -73,28 +73,6 @@ void infer_split(InferContext& c) {
   for (int i = 0; i < parts; ++i) c.output(c.dtype(value_input), shape);
 }
 
-PreparedKernel prepare_split(const PrepareContext& c) {
-  const auto [value_input, axis_input] = layout_of(c.node);
-  const Shape& whole = c.inputs[static_cast<std::size_t>(value_input)].shape;
-  const std::vector<std::int64_t> src = row_major_strides(whole);
-  std::int64_t axis = tensor_to_int64s(*c.values[static_cast<std::size_t>(axis_input)])[0];
-  if (axis < 0) axis += whole.rank();
-  std::vector<BoxCopy> copies;
-  std::int64_t offset = 0;
-  for (const OutputInfo& part : c.outputs) {
-    const std::vector<std::int64_t> dst = row_major_strides(part.shape);
-    std::vector<BoxAxis> axes;
-    for (std::size_t i = 0; i < src.size(); ++i)
-      axes.push_back({part.shape[static_cast<int>(i)], src[i], dst[i]});
-    copies.emplace_back(axes, offset, 0, dtype_size(part.dtype));
-    offset += part.shape[static_cast<int>(axis)] * src[static_cast<std::size_t>(axis)];
-  }
-  return serial_kernel(
-      [copies = std::move(copies), pool = &c.pool, input = value_input](const KernelArgs& a) {
-        for (std::size_t i = 0; i < copies.size(); ++i) copies[i].run(*pool, a.inputs[input], a.outputs[i]);
-      });
-}
-
 void split_gradient(GradContext& c) {
   const auto [value_input, axis_input] = layout_of(c.node());
   std::vector<ValueRef> parts;
@@ -107,20 +85,40 @@ void split_gradient(GradContext& c) {
 
 }  // namespace
 
+BoxPlan plans::split(const PrepareContext& c) {
+  const auto [value_input, axis_input] = layout_of(c.node);
+  const Shape& whole = c.inputs[static_cast<std::size_t>(value_input)].shape;
+  const std::vector<std::int64_t> src = row_major_strides(whole);
+  std::int64_t axis = tensor_to_int64s(*c.values[static_cast<std::size_t>(axis_input)])[0];
+  if (axis < 0) axis += whole.rank();
+  BoxPlan plan;
+  std::int64_t offset = 0;
+  for (const OutputInfo& part : c.outputs) {
+    const std::vector<std::int64_t> dst = row_major_strides(part.shape);
+    std::vector<BoxAxis> axes;
+    for (std::size_t i = 0; i < src.size(); ++i)
+      axes.push_back({part.shape[static_cast<int>(i)], src[i], dst[i]});
+    plan.parts.push_back(
+        {BoxCopy(axes, offset, 0, dtype_size(part.dtype)), value_input, static_cast<int>(plan.parts.size())});
+    offset += part.shape[static_cast<int>(axis)] * src[static_cast<std::size_t>(axis)];
+  }
+  return plan;
+}
+
 void register_split(OpRegistry& registry) {
   registry.add({.name = "Split",
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_split,
                 .gradient = split_gradient,
-                .cpu = prepare_split,
+                .cpu = prepare_boxes<plans::split>,
                 .shape_values = {0}});
   registry.add({.name = "SplitV",
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_split,
                 .gradient = split_gradient,
-                .cpu = prepare_split,
+                .cpu = prepare_boxes<plans::split>,
                 .shape_values = {1, 2}});
 }
 

@@ -3,9 +3,7 @@
 // the other's gradient.
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/common/strided_range.h"
@@ -70,23 +68,6 @@ BoxCopy range_copy(const PrepareContext& c, const Shape& whole, std::size_t elem
   return BoxCopy(axes, into_whole ? 0 : offset, into_whole ? offset : 0, element_bytes);
 }
 
-PreparedKernel prepare_slice(const PrepareContext& c) {
-  BoxCopy copy = range_copy(c, c.inputs[0].shape, dtype_size(c.inputs[0].dtype), false);
-  return serial_kernel([copy = std::move(copy), pool = &c.pool](const KernelArgs& a) {
-    copy.run(*pool, a.inputs[0], a.outputs[0]);
-  });
-}
-
-PreparedKernel prepare_slice_grad(const PrepareContext& c) {
-  const std::size_t element_bytes = dtype_size(c.outputs[0].dtype);
-  BoxCopy copy = range_copy(c, c.outputs[0].shape, element_bytes, true);
-  const std::size_t bytes = static_cast<std::size_t>(c.outputs[0].shape.elements()) * element_bytes;
-  return serial_kernel([copy = std::move(copy), bytes, pool = &c.pool](const KernelArgs& a) {
-    std::memset(a.outputs[0], 0, bytes);
-    copy.run(*pool, a.inputs[4], a.outputs[0]);
-  });
-}
-
 AttrMap masks_of(const Node& node) {
   AttrMap masks;
   for (const char* name : {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"})
@@ -106,20 +87,28 @@ void slice_grad_gradient(GradContext& c) {
 
 }  // namespace
 
+BoxPlan plans::strided_slice(const PrepareContext& c) {
+  return {{{range_copy(c, c.inputs[0].shape, dtype_size(c.inputs[0].dtype), false), 0, 0}}};
+}
+
+BoxPlan plans::strided_slice_grad(const PrepareContext& c) {
+  return {{{range_copy(c, c.outputs[0].shape, dtype_size(c.outputs[0].dtype), true), 4, 0}}, true};
+}
+
 void register_strided_slice(OpRegistry& registry) {
   registry.add({.name = "StridedSlice",
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer_slice,
                 .gradient = slice_gradient,
-                .cpu = prepare_slice,
+                .cpu = prepare_boxes<plans::strided_slice>,
                 .shape_values = {1, 2, 3}});
   registry.add({.name = "StridedSliceGrad",
                 .min_inputs = 5,
                 .max_inputs = 5,
                 .infer = infer_slice_grad,
                 .gradient = slice_grad_gradient,
-                .cpu = prepare_slice_grad,
+                .cpu = prepare_boxes<plans::strided_slice_grad>,
                 .shape_values = {0, 1, 2, 3}});
 }
 

@@ -2,7 +2,7 @@
 // sum of the repetitions, in the shape of `like`, added in row-major order of the repetitions.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
@@ -33,21 +33,6 @@ void infer_tile(InferContext& c) {
     }
   }
   c.output(c.dtype(0), Shape(std::move(dims)));
-}
-
-PreparedKernel prepare_tile(const PrepareContext& c) {
-  const Shape& in = c.inputs[0].shape;
-  const std::vector<std::int64_t> multiples = tensor_to_int64s(*c.values[1]);
-  const std::vector<std::int64_t> src = row_major_strides(in);
-  const std::vector<std::int64_t> dst = row_major_strides(c.outputs[0].shape);
-  std::vector<BoxAxis> axes;
-  for (std::size_t i = 0; i < multiples.size(); ++i) {
-    const std::int64_t dim = in[static_cast<int>(i)];
-    axes.push_back({multiples[i], 0, dim * dst[i]});
-    axes.push_back({dim, src[i], dst[i]});
-  }
-  return serial_kernel([copy = BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
 }
 
 void tile_gradient(GradContext& c) {
@@ -103,13 +88,27 @@ PreparedKernel prepare_tile_grad(const PrepareContext& c) {
 
 }  // namespace
 
+BoxPlan plans::tile(const PrepareContext& c) {
+  const Shape& in = c.inputs[0].shape;
+  const std::vector<std::int64_t> multiples = tensor_to_int64s(*c.values[1]);
+  const std::vector<std::int64_t> src = row_major_strides(in);
+  const std::vector<std::int64_t> dst = row_major_strides(c.outputs[0].shape);
+  std::vector<BoxAxis> axes;
+  for (std::size_t i = 0; i < multiples.size(); ++i) {
+    const std::int64_t dim = in[static_cast<int>(i)];
+    axes.push_back({multiples[i], 0, dim * dst[i]});
+    axes.push_back({dim, src[i], dst[i]});
+  }
+  return {{{BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
+}
+
 void register_tile(OpRegistry& registry) {
   registry.add({.name = "Tile",
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_tile,
                 .gradient = tile_gradient,
-                .cpu = prepare_tile,
+                .cpu = prepare_boxes<plans::tile>,
                 .shape_values = {1}});
   registry.add({.name = "braid.TileGrad",
                 .min_inputs = 3,

@@ -2,7 +2,7 @@
 // Gradient of Transpose: the transposition by the inverse permutation.
 #include <fmt/format.h>
 
-#include "engine/ops/common/box_copy.h"
+#include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -40,17 +40,6 @@ void infer_transpose(InferContext& c) {
   c.output(c.dtype(0), Shape(std::move(dims)));
 }
 
-PreparedKernel prepare_transpose(const PrepareContext& c) {
-  const std::vector<std::int64_t> perm = tensor_to_int64s(*c.values[1]);
-  const std::vector<std::int64_t> src = row_major_strides(c.inputs[0].shape);
-  const std::vector<std::int64_t> dst = row_major_strides(c.outputs[0].shape);
-  std::vector<BoxAxis> axes;
-  for (std::size_t i = 0; i < perm.size(); ++i)
-    axes.push_back({c.outputs[0].shape[static_cast<int>(i)], src[static_cast<std::size_t>(perm[i])], dst[i]});
-  return serial_kernel([copy = BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)),
-                        pool = &c.pool](const KernelArgs& a) { copy.run(*pool, a.inputs[0], a.outputs[0]); });
-}
-
 void transpose_gradient(GradContext& c) {
   c.set_grad(0, c.op("Transpose", {c.grad(), c.op("InvertPermutation", {c.input(1)})}));
 }
@@ -80,13 +69,23 @@ PreparedKernel prepare_invert_permutation(const PrepareContext& c) {
 
 }  // namespace
 
+BoxPlan plans::transpose(const PrepareContext& c) {
+  const std::vector<std::int64_t> perm = tensor_to_int64s(*c.values[1]);
+  const std::vector<std::int64_t> src = row_major_strides(c.inputs[0].shape);
+  const std::vector<std::int64_t> dst = row_major_strides(c.outputs[0].shape);
+  std::vector<BoxAxis> axes;
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    axes.push_back({c.outputs[0].shape[static_cast<int>(i)], src[static_cast<std::size_t>(perm[i])], dst[i]});
+  return {{{BoxCopy(axes, 0, 0, dtype_size(c.inputs[0].dtype)), 0, 0}}};
+}
+
 void register_transpose(OpRegistry& registry) {
   registry.add({.name = "Transpose",
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_transpose,
                 .gradient = transpose_gradient,
-                .cpu = prepare_transpose,
+                .cpu = prepare_boxes<plans::transpose>,
                 .shape_values = {1}});
   registry.add({.name = "InvertPermutation",
                 .min_inputs = 1,

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -31,6 +32,15 @@ class BoxCopy {
 
   /// `src` and `dst` are the bases that the offsets count from.
   void run(ThreadPool& pool, const void* src, void* dst) const;
+
+  /// The walk itself, for kernels of other devices: axes outermost first, none when there is nothing to copy.
+  std::span<const BoxAxis> axes() const { return {axes_.data(), static_cast<std::size_t>(rank_)}; }
+  /// Whether the last two axes are contiguous in src and in dst, respectively.
+  bool transposed() const { return transposed_; }
+  std::int64_t elements() const { return elements_; }
+  std::int64_t src_offset() const { return src_offset_; }
+  std::int64_t dst_offset() const { return dst_offset_; }
+  std::size_t element_bytes() const { return element_bytes_; }
 
  private:
   template <class T>
