@@ -21,9 +21,10 @@ struct VariableRun {
   std::array<float*, kMaxSlots> slots;
   std::size_t slot_count;
 
-  /// From a kernel's inputs: the variable first, then its slots.
-  VariableRun(const KernelArgs& a, std::size_t count) : weights(a.var<float>(0)), slots{}, slot_count(count) {
-    for (std::size_t s = 0; s < count; ++s) slots[s] = a.var<float>(static_cast<int>(s) + 1);
+  /// From a kernel's inputs: the variable at `first`, then its slots.
+  VariableRun(const KernelArgs& a, std::size_t count, int first = 0)
+      : weights(a.var<float>(first)), slots{}, slot_count(count) {
+    for (std::size_t s = 0; s < count; ++s) slots[s] = a.var<float>(first + static_cast<int>(s) + 1);
   }
 
   /// apply(weights, gradient, slots) on elements [first, first + n).
