@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -15,7 +16,8 @@
 namespace braid {
 
 [[noreturn]] inline void throw_no_kernel(std::string_view who, DType dtype) {
-  throw InvalidArgument(fmt::format("[{}] no CPU kernel for {}", who, dtype_name(dtype)));
+  // Not by fmt, whose compile-time checks nvcc does not take.
+  throw InvalidArgument("[" + std::string(who) + "] no kernel for " + std::string(dtype_name(dtype)));
 }
 
 /// float32, float64.
