@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -17,5 +18,8 @@ void add_launch(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
+
+/// `--device`: CUDA, CPU or AUTO, as in job files; left empty when it is not given. In train.cc.
+void add_device_option(CLI::App& command, std::string& device);
 
 }  // namespace braid::cli

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdlib>
+#include <map>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -18,13 +19,16 @@ struct Options {
   std::string job;
   std::vector<std::string> set;
   std::string data_dir;
+  std::string device;
   bool resume = false;
   bool print_job = false;
   launch::LaunchFlags cluster;
 };
 
 int run(const Options& options) {
-  const proto::Job job = worker::load_job(options.job, options.set);
+  std::vector<std::string> overrides = options.set;
+  if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
+  const proto::Job job = worker::load_job(options.job, overrides);
   if (options.print_job) {
     fmt::print("{}", job.DebugString());
     return kExitSuccess;
@@ -41,6 +45,14 @@ int run(const Options& options) {
 
 }  // namespace
 
+void add_device_option(CLI::App& command, std::string& device) {
+  static const std::map<std::string, std::string> names{{"auto", "AUTO"}, {"cpu", "CPU"}, {"cuda", "CUDA"}};
+  command
+      .add_option("--device", device,
+                  "cuda, cpu, or auto: CUDA where this build has it and a device is visible")
+      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case).description("cuda|cpu|auto"));
+}
+
 void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* train = app.add_subcommand("train",
@@ -55,6 +67,7 @@ void add_train(CLI::App& app, Action& action) {
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
                     "Where input files are; default: the variable BRAID_DATA, else the current directory");
+  add_device_option(*train, options->device);
   train->add_flag("--resume", options->resume,
                   "Go on from the newest whole checkpoint of checkpoint.directory");
   train->add_flag("--print-job", options->print_job,

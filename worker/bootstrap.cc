@@ -10,6 +10,8 @@
 #include "comm/make_communicator.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
+#include "comm/rendezvous/in_process.h"
+#include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
 #include "worker/job.h"
@@ -83,7 +85,8 @@ struct Bootstrap::Impl {
   std::unique_ptr<comm::Rendezvous> rendezvous;
 };
 
-Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitContext& wait)
+Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerator* device,
+                     const WaitContext& wait)
     : impl_(std::make_unique<Impl>()) {
   peers_.rank = cluster.rank.value_or(0);
   peers_.world = cluster.world;
@@ -110,7 +113,12 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const WaitConte
                     : job.strategy().backend() == proto::Strategy::NCCL ? comm::Backend::Nccl
                     : peers_.world == 1                                 ? comm::Backend::Local
                                                                         : comm::Backend::Ring;
-  if (options.backend == comm::Backend::Ring) {
+  if (device) options.device = device->options().ordinal;
+  if (options.backend == comm::Backend::Nccl && peers_.world == 1) {
+    impl_->rendezvous = comm::make_in_process_rendezvous(std::make_shared<comm::RendezvousStore>(),
+                                                         {job.name(), incarnation()});
+    options.rendezvous = impl_->rendezvous.get();
+  } else if (options.backend == comm::Backend::Ring || options.backend == comm::Backend::Nccl) {
     // The leader hosts the rendezvous at its address of the cluster spec.
     std::string own;
     if (peers_.leader()) {

@@ -15,6 +15,10 @@ namespace braid::proto {
 class Job;
 }
 
+namespace braid {
+class Accelerator;
+}
+
 namespace braid::worker {
 
 /// Refuses clusters that the strategy cannot use, e.g. PS without a server, or LOCAL with two workers.
@@ -36,7 +40,9 @@ std::string own_host(const launch::ClusterSpec& cluster);
 /// What a worker talks through; `peers` and what they need are alive together.
 class Bootstrap {
  public:
-  Bootstrap(const proto::Job& job, launch::ClusterSpec cluster, const WaitContext& wait);
+  /// `device`: this worker's, or null.
+  Bootstrap(const proto::Job& job, launch::ClusterSpec cluster, const Accelerator* device,
+            const WaitContext& wait);
   ~Bootstrap();
   const Peers& peers() const { return peers_; }
 

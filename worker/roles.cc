@@ -13,6 +13,7 @@
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
 #include "worker/bootstrap.h"
+#include "worker/device.h"
 #include "worker/job.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
@@ -85,9 +86,12 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   const launch::ClusterSpec& cluster = options.cluster;
   Monitor monitor(task_name(cluster.task), http_address(job));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  const Bootstrap bootstrap(job, cluster,
-                            WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
   RuntimeOptions runtime_options;
+  runtime_options.device = open_device(job, cluster);
+  runtime_options.device_graphs = !job.runtime().no_graphs();
+  runtime_options.device_check = job.runtime().check_kernels();
+  const Bootstrap bootstrap(job, cluster, runtime_options.device.get(),
+                            WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
   runtime_options.intra_op_threads = intra_op_threads(job, cluster);
   runtime_options.trace = !job.metrics().trace_file().empty();
   Runtime runtime(runtime_options);
@@ -117,8 +121,10 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   }
   check_cluster(job, cluster);
   register_strategy_ops();
-  return cluster.task.type == launch::TaskType::Ps ? run_server(job, cluster, stop.flag())
-                                                   : run_worker(job, options, stop.flag());
+  if (cluster.task.type == launch::TaskType::Ps) return run_server(job, cluster, stop.flag());
+  proto::Job mine = job;
+  resolve_device(mine);
+  return run_worker(mine, options, stop.flag());
 }
 
 }  // namespace braid::worker

@@ -29,6 +29,7 @@ CompileOptions training_compile_options(const proto::Job& job) {
   CompileOptions options;
   options.streams = stream_options(job);
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
+  options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
   return options;
 }
 

@@ -16,6 +16,7 @@ namespace braid::worker {
 /// This worker's part of the job's batches.
 BatchOptions training_batches(const proto::Job& job, int rank, int world);
 
+/// REQUIRES: resolve_device() was called (worker/device.h).
 CompileOptions training_compile_options(const proto::Job& job);
 
 struct TrainingProgram {

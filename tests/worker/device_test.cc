@@ -1,0 +1,68 @@
+// Which device a job gets, as far as a machine without GPUs can show it; tests/gpu runs jobs on real ones.
+#include "worker/device.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "proto/job.pb.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
+  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  proto::Job job;
+  resolve_device(job);
+  EXPECT_EQ(job.runtime().device(), proto::Runtime::CPU);
+  EXPECT_EQ(open_device(job, {}), nullptr);
+}
+
+TEST(DeviceTest, AutoIsTheDeviceThatIsThere) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "this machine has no CUDA device";
+  proto::Job job;
+  resolve_device(job);
+  EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA);
+}
+
+TEST(DeviceTest, CudaWithoutADeviceIsRefused) {
+  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  proto::Job job;
+  job.mutable_runtime()->set_device(proto::Runtime::CUDA);
+  resolve_device(job);
+  EXPECT_THAT(refusal([&] { open_device(job, {}); }), HasSubstr("CUDA"));
+}
+
+TEST(DeviceTest, AProcessForWhichNoDeviceIsLeftIsRefused) {
+  const int count = cuda_device_count();
+  if (count == 0) GTEST_SKIP() << "this machine has no CUDA device";
+  proto::Job job;
+  job.mutable_runtime()->set_device(proto::Runtime::CUDA);
+  launch::ClusterSpec cluster;
+  cluster.local_rank = count;
+  cluster.local_world = count + 1;
+  EXPECT_THAT(refusal([&] { open_device(job, cluster); }), HasSubstr("needs a GPU of its own"));
+}
+
+TEST(DeviceTest, NcclIsForGpus) {
+  proto::Job job;
+  job.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
+  job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
+  resolve_device(job);
+  EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA) << "whatever is visible";
+  job.mutable_runtime()->set_device(proto::Runtime::CPU);
+  EXPECT_THAT(refusal([&] { resolve_device(job); }), HasSubstr("NCCL is for GPUs"));
+}
+
+}  // namespace
+}  // namespace braid::worker

@@ -1,0 +1,24 @@
+// Which device a worker computes on: what the job says, and one visible GPU for each process of a host, by
+// the process's number among them. Servers open none. Thread rule: called by one thread at start-up.
+#pragma once
+
+#include <memory>
+
+#include "engine/device/accelerator.h"
+#include "launch/cluster_spec.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// AUTO becomes CUDA where this build has it and a device is visible, and for strategy.backend NCCL, else
+/// CPU. Throws: InvalidArgument for NCCL with device CPU.
+void resolve_device(proto::Job& job);
+
+/// This process's device; null for CPU. REQUIRES: resolve_device() was called. Throws: InvalidArgument when
+/// there is no usable one, or the host has fewer than processes.
+std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster);
+
+}  // namespace braid::worker
