@@ -1,7 +1,7 @@
 // From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this
 // folder) in order.
-//   prune -> shapes for the feeds, known values -> simplify -> merge -> place -> order variable accesses
-//   -> streams -> events -> memory -> cross-step waits -> segments -> verify
+//   prune -> shapes for the feeds, known values -> simplify -> merge -> place -> group updates
+//   -> order variable accesses -> streams -> events -> memory -> cross-step waits -> segments -> verify
 // Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options
 // give the same Program.
 #pragma once
