@@ -1,5 +1,7 @@
 // Shape, ShapeN, Size and Rank: facts about a tensor's shape, of type int32 or int64 (attribute out_type).
 // They depend on no data, so they fold away as soon as shapes are known.
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "engine/ops/common/dispatch.h"

@@ -1,10 +1,8 @@
 // From a DType to a C++ type: `with_float(dtype, f)` calls `f.template operator()<T>()` for the T that the
 // dtype names and returns its result. Each function covers a set of types; another type gives InvalidArgument
 // with `who` in front, so shape rules that name the allowed types refuse first and kernels need no second
-// text.
+// text. CUDA sources include this, so it is without fmt, which nvcc does not take.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
@@ -16,7 +14,6 @@
 namespace braid {
 
 [[noreturn]] inline void throw_no_kernel(std::string_view who, DType dtype) {
-  // Not by fmt, whose compile-time checks nvcc does not take.
   throw InvalidArgument("[" + std::string(who) + "] no kernel for " + std::string(dtype_name(dtype)));
 }
 

@@ -2,8 +2,6 @@
 // What GatherNd, ScatterNd and the scatters into variables share.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,8 +34,8 @@ struct NdAddressing {
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < dims.size(); ++i) {
       if (at[i] < 0 || at[i] >= dims[i])
-        throw InvalidArgument(
-            fmt::format("{}: indices[{}, {}] = {} is not in [0, {})", place, k, i, at[i], dims[i]));
+        throw InvalidArgument(place + ": indices[" + std::to_string(k) + ", " + std::to_string(i) + "] = " +
+                              std::to_string(at[i]) + " is not in [0, " + std::to_string(dims[i]) + ")");
       sum += at[i] * strides[i];
     }
     return sum;
@@ -51,7 +49,7 @@ inline Shape nd_slices_shape(const InferContext& c, const Shape& whole, const Sh
   const std::int64_t depth = indices[indices.rank() - 1];
   if (depth == Shape::kUnknown) return Shape::unknown_rank();
   if (depth > whole.rank())
-    c.fail(fmt::format("indices of {} numbers do not address shape {}", depth, whole.to_string()));
+    c.fail("indices of " + std::to_string(depth) + " numbers do not address shape " + whole.to_string());
   std::vector<std::int64_t> dims(indices.dims().begin(), indices.dims().end() - 1);
   dims.insert(dims.end(), whole.dims().begin() + depth, whole.dims().end());
   return Shape(std::move(dims));
