@@ -13,7 +13,7 @@ endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in `"text" + std::string` once it is inlined (GCC bug 105651).
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  add_compile_options($<$<CONFIG:Release>:-Wno-restrict>)
 endif()
 
 if(BRAID_SANITIZE)
