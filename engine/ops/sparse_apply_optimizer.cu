@@ -1,0 +1,309 @@
+// CUDA kernels of braid.SparseApplyOptimizer and braid.SparseApplyOptimizerMany. The entries of all tables
+// are sorted as one list (common/cuda/sorted_rows.cuh). A few lanes then take each row that is named: they
+// sum its gradients in the order of their positions and update the row; nothing else of a table is touched. A
+// row that is named often would keep its lanes busy for long, so the gradients of a run of more than kShort
+// entries are first summed by warps, in chunks counted from the run's first entry: the sum depends on the
+// run's gradients alone, not on what else is updated.
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <vector>
+
+#include "engine/ops/common/cuda/sorted_rows.cuh"
+#include "engine/ops/common/update_inputs.h"
+#include "engine/ops/optimizer_attrs.h"
+
+namespace braid {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kShort = kWarp;  // entries; windows of so many hold at most two chunks' begins
+constexpr int kAhead = 4;      // loads in flight
+constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
+
+struct Walk {
+  const std::uint64_t* entries;  // [n] sorted
+  float* partials;               // [windows, 2, width]
+  std::int64_t n;
+  std::int64_t chunk;  // entries, at least kShort
+  int lanes;           // that share a row: a power of two
+
+  __device__ std::uint64_t entry(std::int64_t e) const { return e < n ? entries[e] : kNoEntry; }
+  __device__ bool is_row(std::int64_t e, std::int64_t row) const {
+    return e < n && cuda::row_of(entries[e]) == row;
+  }
+  __device__ bool begins(std::int64_t e, std::int64_t row) const { return e == 0 || !is_row(e - 1, row); }
+  /// Where the chunk that begins at e has its sum. A window of kShort entries holds at most one begin of a
+  /// long run and one that is not its run's first.
+  __device__ float* partial(std::int64_t e, bool is_first, std::int64_t width) const {
+    return partials + (e / kShort * 2 + (is_first ? 1 : 0)) * width;
+  }
+  /// The first entry of the row's run, which is not behind `high`.
+  __device__ std::int64_t first_of(std::int64_t row, std::int64_t high) const {
+    std::int64_t low = 0;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (cuda::row_of(entries[middle]) < row)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+};
+
+template <int kPack>
+__device__ void add(cuda::Pack<float, kPack>& sum, const cuda::Pack<float, kPack>& x) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) sum.at[i] += x.at[i];
+}
+
+/// sum += load(e) for e = begin, begin + step, ... below `end`, while the entries are of the row.
+template <int kPack, class Load>
+__device__ void add_run(const Walk& walk, std::int64_t row, std::int64_t begin, std::int64_t end,
+                        std::int64_t step, const Load& load, cuda::Pack<float, kPack>& sum) {
+  for (std::int64_t e = begin; e < end; e += kAhead * step) {
+    std::uint64_t entries[kAhead];
+    cuda::Pack<float, kPack> values[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const std::int64_t at = e + k * step;
+      entries[k] = at < end ? walk.entry(at) : kNoEntry;
+    }
+    if (cuda::row_of(entries[0]) != row) return;
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (cuda::row_of(entries[k]) == row) values[k] = load(entries[k], e + k * step);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (cuda::row_of(entries[k]) != row) return;
+      add(sum, values[k]);
+    }
+  }
+}
+
+/// The gradients' elements from `column` on.
+template <int kPack>
+struct LoadValues {
+  const float* values;  // of entry 0
+  std::int64_t width, column;
+  __device__ cuda::Pack<float, kPack> operator()(std::uint64_t entry, std::int64_t) const {
+    return *reinterpret_cast<const cuda::Pack<float, kPack>*>(values + cuda::position_of(entry) * width +
+                                                              column);
+  }
+};
+
+/// A warp looks at a window of kShort entries and sums the chunks of long runs that begin there.
+template <int kPack>
+__global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables,
+                                  const __grid_constant__ Walk walk) {
+  using Elements = cuda::Pack<float, kPack>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column_lane = lane & (walk.lanes - 1), group = lane / walk.lanes, groups = kWarp / walk.lanes;
+  const std::int64_t windows = (walk.n + kShort - 1) / kShort;
+  for (std::int64_t w = cuda::grid_index() / kWarp; w < windows; w += cuda::grid_size() / kWarp) {
+    const std::int64_t e = w * kShort + lane;
+    const std::int64_t own = e < walk.n ? cuda::row_of(walk.entries[e]) : tables.rows;
+    bool is_first = false, is_later = false;
+    if (own < tables.rows) {
+      is_first = walk.is_row(e + kShort, own) && walk.begins(e, own);
+      if (e >= walk.chunk && walk.is_row(e - walk.chunk, own))
+        is_later = (e - walk.first_of(own, e - walk.chunk)) % walk.chunk == 0;
+    }
+    const unsigned firsts = __ballot_sync(0xffffffffU, is_first);
+    for (unsigned begins = __ballot_sync(0xffffffffU, is_first || is_later); begins != 0;
+         begins &= begins - 1) {
+      const int at = __ffs(static_cast<int>(begins)) - 1;
+      const std::int64_t begin = w * kShort + at;
+      const std::int64_t row = cuda::row_of(walk.entries[begin]);
+      const cuda::RowTable& t = tables.of_row(row);
+      const float* values = t.values - t.first_entry * tables.width;
+      float* partial = walk.partial(begin, (firsts >> at & 1U) != 0, tables.width);
+      for (std::int64_t piece = 0; piece < tables.width; piece += walk.lanes * kPack) {
+        const std::int64_t column = piece + column_lane * kPack;
+        Elements sum{};
+        if (column < tables.width)
+          add_run<kPack>(walk, row, begin + group, begin + walk.chunk, groups,
+                         LoadValues<kPack>{values, tables.width, column}, sum);
+        for (int other = walk.lanes; other < kWarp; other *= 2) {
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) sum.at[i] += __shfl_xor_sync(0xffffffffU, sum.at[i], other);
+        }
+        if (group == 0 && column < tables.width) *reinterpret_cast<Elements*>(partial + column) = sum;
+      }
+    }
+  }
+}
+
+/// The lanes of an entry that is the first of its row's run update the row.
+template <int kPack>
+__global__ void __launch_bounds__(cuda::kThreads)
+    update_rows_kernel(const __grid_constant__ cuda::RowTables tables, const __grid_constant__ Walk walk,
+                       const __grid_constant__ OptimizerSpec spec, const StepParams* params) {
+  using Elements = cuda::Pack<float, kPack>;
+  __shared__ PreparedUpdate shared;
+  cuda::load_update(shared, spec, params);
+  const PreparedUpdate u = shared;
+  const int column_lane = static_cast<int>(threadIdx.x) & (walk.lanes - 1);
+  const std::int64_t step = cuda::grid_size() / walk.lanes;
+  for (std::int64_t e = cuda::grid_index() / walk.lanes; e < walk.n; e += step) {
+    const std::uint64_t entry = walk.entries[e];
+    const std::int64_t row = cuda::row_of(entry);
+    if (row >= tables.rows || !walk.begins(e, row)) continue;
+    const cuda::RowTable& t = tables.of_row(row);
+    float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1]};
+    const bool is_long = walk.is_row(e + kShort, row);
+    for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
+      Elements sum;
+      if (is_long) {
+        const auto load = [&](std::uint64_t, std::int64_t begin) {
+          return *reinterpret_cast<const Elements*>(walk.partial(begin, false, tables.width) + column);
+        };
+        sum = *reinterpret_cast<const Elements*>(walk.partial(e, true, tables.width) + column);
+        add_run<kPack>(walk, row, e + walk.chunk, walk.n, walk.chunk, load, sum);
+      } else {
+        const LoadValues<kPack> load{t.values - t.first_entry * tables.width, tables.width, column};
+        sum = load(entry, e);
+        add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
+      }
+      const std::int64_t at = (row - t.first_row) * tables.width + column;
+      optim::with_formula(
+          u, [&]<class Formula>() { cuda::update_pack<Formula, kPack>(u, sum, t.weights, slots, at); });
+    }
+  }
+}
+
+/// Up to kMostTables tables of one width, updated together.
+class Batch {
+ public:
+  Batch(const PrepareContext& c, const UpdateInputs& in, int first, int count)
+      : in_(in), first_(first), count_(count) {
+    std::int64_t rows = 0, entries = 0;
+    for (int v = first; v < first + count; ++v) {
+      const Shape& shape = info(c, in.handle(v)).shape;
+      const OutputInfo& indices = info(c, in.gradient(v));
+      sizes_.push_back({shape[0], indices.shape[0], indices.dtype == DType::Int64});
+      if (shape[0] != 0) width_ = shape.elements() / shape[0];
+      rows += shape[0];
+      entries += indices.shape[0];
+    }
+    sort_ = std::make_unique<cuda::IndexSort>(entries, rows);
+    partial_bytes_ = static_cast<std::size_t>((entries + kShort - 1) / kShort * 2 * width_) * sizeof(float);
+  }
+
+  std::size_t scratch_bytes() const { return rounded(sort_->scratch_bytes()) + partial_bytes_; }
+
+  void run(const KernelArgs& a) const {
+    if (sort_->n() == 0) return;
+    cuda::RowTables tables;
+    bool packed = width_ % 4 == 0;
+    for (int i = 0; i < count_; ++i) packed = add(tables, a, i) && packed;
+    tables.width = width_;
+    cuda::launch(cuda::row_entries_kernel, cuda::blocks_for(tables.entries), cuda::kThreads, 0, a.stream,
+                 tables, sort_->unsorted(a.scratch), a.status, a.op);
+    if (width_ == 0) return;
+    const std::uint64_t* sorted = sort_->sort(a.scratch, a.stream);
+    if (packed)
+      update<4>(a, tables, sorted);
+    else
+      update<1>(a, tables, sorted);
+  }
+
+ private:
+  struct Size {
+    std::int64_t rows, indices;
+    bool is_index64;
+  };
+  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+  static const OutputInfo& info(const PrepareContext& c, int input) {
+    return c.inputs[static_cast<std::size_t>(input)];
+  }
+
+  /// Whether all of the table is aligned to packs of 16 bytes.
+  bool add(cuda::RowTables& tables, const KernelArgs& a, int i) const {
+    const int v = first_ + i;
+    const Size& size = sizes_[static_cast<std::size_t>(i)];
+    cuda::RowTable& t = tables.at[tables.count++];
+    t = {.weights = a.var<float>(in_.handle(v)),
+         .slots = {},
+         .values = a.in<float>(in_.gradient(v) + 1),
+         .indices = a.inputs[in_.gradient(v)],
+         .rows = size.rows,
+         .first_row = tables.rows,
+         .first_entry = tables.entries,
+         .is_index64 = size.is_index64};
+    for (int s = 0; s < in_.slots; ++s) t.slots[s] = a.var<float>(in_.slot(v, s));
+    tables.rows += size.rows;
+    tables.entries += size.indices;
+    return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) && cuda::is_aligned16(t.slots[0]) &&
+           cuda::is_aligned16(t.slots[1]);
+  }
+
+  template <int kPack>
+  void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* sorted) const {
+    const auto packs = static_cast<std::uint64_t>((width_ + kPack - 1) / kPack);
+    Walk walk{
+        .entries = sorted,
+        .partials = reinterpret_cast<float*>(static_cast<char*>(a.scratch) + rounded(sort_->scratch_bytes())),
+        .n = tables.entries,
+        .chunk = 0,
+        .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp))};
+    walk.chunk = std::max(2 * kShort, kWarp * (kWarp / walk.lanes));
+    if (walk.n > kShort)
+      cuda::launch(sum_chunks_kernel<kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
+                   walk);
+    cuda::launch(update_rows_kernel<kPack>, cuda::blocks_for(walk.n * walk.lanes), cuda::kThreads, 0,
+                 a.stream, tables, walk, in_.spec, a.params);
+  }
+
+  UpdateInputs in_;
+  int first_, count_;
+  std::int64_t width_ = 0;
+  std::vector<Size> sizes_;
+  std::unique_ptr<cuda::IndexSort> sort_;
+  std::size_t partial_bytes_ = 0;
+};
+
+PreparedKernel prepare(const PrepareContext& c) {
+  const UpdateInputs in = prepared_update_inputs(c, 2);
+  auto batches = std::make_shared<std::vector<Batch>>();
+  PreparedKernel kernel;
+  const auto width = [&](int v) {
+    const Shape& shape = c.inputs[static_cast<std::size_t>(in.handle(v))].shape;
+    return shape[0] == 0 ? 0 : shape.elements() / shape[0];
+  };
+  for (int v = 0; v < in.variables;) {
+    int count = 1;
+    while (count < cuda::kMostTables && v + count < in.variables && width(v + count) == width(v)) ++count;
+    batches->emplace_back(c, in, v, count);
+    kernel.scratch_bytes = std::max(kernel.scratch_bytes, batches->back().scratch_bytes());
+    v += count;
+  }
+  kernel.run = [batches](const KernelArgs& a) {
+    for (const Batch& batch : *batches) batch.run(a);
+  };
+  return kernel;
+}
+
+bool supports(const Node& node, std::span<const OutputInfo> inputs) {
+  constexpr std::int64_t kMost = (1LL << 31) - 2;  // of the sort's keys and positions
+  std::int64_t rows = 0, entries = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].shape.rank() == 0) return false;
+    if (inputs[i].dtype == DType::Float32)
+      rows += inputs[i].shape[0];
+    else
+      entries += inputs[i].shape[0];
+  }
+  rows /= 1 + static_cast<std::int64_t>(optimizer_slots(optimizer_spec(node.attrs)).size());
+  return rows <= kMost && entries <= kMost && updates_float32(node, inputs, 2);
+}
+
+}  // namespace
+
+void register_sparse_apply_optimizer_cuda(OpRegistry& registry) {
+  for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
+    registry.add_cuda(op, prepare, supports);
+}
+
+}  // namespace braid
