@@ -6,12 +6,16 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/commands.h"
+#include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
+#include "engine/exec/tune.h"
 #include "engine/import/check.h"
 #include "engine/import/import.h"
 #include "engine/ops/op.h"
 #include "engine/passes/compile.h"
+#include "engine/passes/stream_rules.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
@@ -32,6 +36,10 @@ struct Options {
   std::vector<std::string> set;
   std::string data_dir = ".";
   bool streams_given = false, policy_given = false;
+  std::string rules;
+  bool forward_propagation = false, keep_all_events = false, measure = false;
+  int steps_in_flight = 2;
+  std::string dot;
 };
 
 int show(const Options& options) {
@@ -72,21 +80,38 @@ std::vector<std::string> loose_ends(const Graph& graph) {
   return ends;
 }
 
+/// What AUTO finds on scratch data; other policies stay.
+StreamOptions measured(const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
+  if (options.streams.policy != StreamPolicy::Auto) return options.streams;
+  Runtime runtime({});
+  return tune_streams(graph, request, options, {}, runtime).apply(options.streams);
+}
+
+int report(const Options& options, const Program& program) {
+  if (!options.dot.empty()) write_file_atomically(options.dot, plan_dot(program));
+  fmt::print("{}", plan_report(program));
+  return kExitSuccess;
+}
+
 /// The program of one training step of a job, as a worker alone would run it.
 int plan_job(const Options& options) {
   std::vector<std::string> overrides = options.set;
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
+  if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
+  if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
+  if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
   overrides.push_back("strategy.kind=LOCAL");
   const proto::Job job = worker::load_job(options.job, overrides);
   const worker::JobData data = worker::load_data(job, options.data_dir, false);
   const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
-  fmt::print("{}", plan_report(*worker::make_training_program(job, model, batcher,
-                                                              job.input().global_batch_size(), *strategy)
-                                    .program));
-  return kExitSuccess;
+  worker::ChooseStreams choose;
+  if (options.measure && !job.streams().no_measuring()) choose = measured;
+  return report(options, *worker::make_training_program(job, model, batcher, job.input().global_batch_size(),
+                                                        *strategy, choose)
+                              .program);
 }
 
 int plan(const Options& options) {
@@ -100,6 +125,11 @@ int plan(const Options& options) {
   CompileOptions compile_options;
   compile_options.streams.count = options.streams;
   compile_options.streams.policy = *policy;
+  compile_options.streams.forward_propagation = options.forward_propagation;
+  compile_options.streams.keep_all_events = options.keep_all_events;
+  if (!options.rules.empty())
+    compile_options.streams.rules = std::make_shared<const StreamRules>(StreamRules::read(options.rules));
+  compile_options.steps_in_flight = options.steps_in_flight;
   CompileRequest request;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
@@ -111,8 +141,8 @@ int plan(const Options& options) {
     request.feeds.push_back({node.name, node.outputs[0].dtype, shape});
   }
   request.fetches = options.fetches.empty() ? loose_ends(graph) : options.fetches;
-  fmt::print("{}", plan_report(*compile(graph, request, compile_options)));
-  return kExitSuccess;
+  if (options.measure) compile_options.streams = measured(graph, request, compile_options);
+  return report(options, *compile(graph, request, compile_options));
 }
 
 }  // namespace
@@ -155,6 +185,15 @@ void add_graph(CLI::App& app, Action& action) {
       ->capture_default_str();
   sub->add_option("--policy", options->policy, "NONE, USER, EMBEDDING, FULL, COST or AUTO")
       ->capture_default_str();
+  sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
+  sub->add_flag("--forward-propagation", options->forward_propagation,
+                "A node without a stream takes that of most of its inputs");
+  sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
+  sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
+  sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
+      ->check(CLI::Range(1, 8))
+      ->capture_default_str();
+  sub->add_option("--dot", options->dot, "Also write a drawing for Graphviz, coloured by stream");
   sub->add_option("--batch", options->batch, "Stands for unknown dimensions of placeholders")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

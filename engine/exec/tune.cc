@@ -42,7 +42,7 @@ double us_since(Clock::time_point begin) {
 
 std::vector<Tensor> zero_feeds(const Program& program) {
   std::vector<Tensor> feeds;
-  for (const ProgramFeed& feed : program.feeds) feeds.emplace_back(feed.dtype, feed.shape);
+  for (const ProgramFeed& feed : program.feeds) feeds.push_back(Tensor::zeros(feed.dtype, feed.shape));
   return feeds;
 }
 
