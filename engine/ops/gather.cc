@@ -8,34 +8,13 @@
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/gather_slices.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
-
-/// params seen as [outer, rows, width].
-struct Slices {
-  std::int64_t outer = 1;
-  std::int64_t rows = 1;
-  std::int64_t width = 1;
-};
-
-Slices slices_of(const Shape& params, int axis) {
-  Slices s;
-  for (int i = 0; i < axis; ++i) s.outer *= params[i];
-  s.rows = params[axis];
-  for (int i = axis + 1; i < params.rank(); ++i) s.width *= params[i];
-  return s;
-}
-
-/// The axis of a node whose input `input` holds it; 0 for ops without one.
-int prepared_axis(const PrepareContext& c, int input, int rank) {
-  if (static_cast<int>(c.inputs.size()) <= input) return 0;
-  const std::int64_t axis = tensor_to_int64s(*c.values[static_cast<std::size_t>(input)])[0];
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
 
 void infer_gather(InferContext& c) {
   const Shape& params = c.shape(0);
@@ -56,7 +35,7 @@ void infer_gather(InferContext& c) {
 }
 
 PreparedKernel prepare_gather(const PrepareContext& c) {
-  const Slices s = slices_of(c.inputs[0].shape, prepared_axis(c, 2, c.inputs[0].shape.rank()));
+  const GatherSlices s(c.inputs[0].shape, prepared_gather_axis(c, 2, c.inputs[0].shape.rank()));
   const std::int64_t n = c.inputs[1].shape.elements();
   const std::size_t row_bytes = static_cast<std::size_t>(s.width) * dtype_size(c.inputs[0].dtype);
   const bool zero_for_negative = c.node.op->name == "braid.GatherOrZero";
@@ -126,7 +105,7 @@ void infer_gather_grad(InferContext& c) {
 }
 
 PreparedKernel prepare_gather_grad(const PrepareContext& c) {
-  const Slices s = slices_of(c.outputs[0].shape, prepared_axis(c, 3, c.outputs[0].shape.rank()));
+  const GatherSlices s(c.outputs[0].shape, prepared_gather_axis(c, 3, c.outputs[0].shape.rank()));
   const std::int64_t n = c.inputs[1].shape.elements();
   return with_number("braid.GatherGrad", c.inputs[0].dtype, [&]<class T>() {
     return with_index("braid.GatherGrad", c.inputs[1].dtype, [&]<class I>() {

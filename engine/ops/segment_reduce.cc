@@ -3,8 +3,6 @@
 // (the lowest or largest number, 1), of a sorted Mean, Max or Min 0. Gradients: Mean spreads dy / count; Max
 // and Min give it in equal shares to the elements that equal the result; Prod gives dy times the product of
 // the others, by division where no element is 0.
-#include <limits>
-
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/index_groups.h"
@@ -14,7 +12,7 @@
 namespace braid {
 namespace {
 
-enum class Kind { Mean, Max, Min, Prod };
+using Kind = SegmentKind;
 
 template <Kind kKind, class T>
 BRAID_VECTOR_CLONES void add_row(T* result, const T* row, std::int64_t width) {
@@ -29,13 +27,6 @@ BRAID_VECTOR_CLONES void add_row(T* result, const T* row, std::int64_t width) {
     else
       reduce::Min::apply(result[i], row[i]);
   }
-}
-
-template <Kind kKind, class T>
-T value_of_nothing(bool sorted) {
-  if (kKind == Kind::Prod) return T(1);
-  if (kKind == Kind::Mean || sorted) return T(0);
-  return kKind == Kind::Max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
 }
 
 template <Kind kKind>
@@ -53,7 +44,7 @@ PreparedKernel prepare(const PrepareContext& c) {
         const IndexGroups groups(a.in<I>(1), n, segments, a.scratch);
         T* out = a.out<T>(0);
         pool->parallel_range(segments * width, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-          std::fill(out + begin, out + end, value_of_nothing<kKind, T>(sorted));
+          std::fill(out + begin, out + end, value_of_empty_segment<T>(kKind, sorted));
         });
         pool->parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
           for (std::int64_t g = first; g < last; ++g) {

@@ -3,6 +3,8 @@
 // never fall and as many segments as the last id says, so that the ids' values decide the shape.
 #pragma once
 
+#include <limits>
+
 #include "engine/ops/op.h"
 
 namespace braid {
@@ -17,5 +19,15 @@ std::int64_t sorted_segment_count(const InferContext& c, const Tensor& ids);
 /// The value of a scalar input that says how many segments or rows there are; unknown when it is not known
 /// yet. Fails for a negative one.
 std::int64_t count_input(const InferContext& c, int input, const char* what);
+
+enum class SegmentKind { Mean, Max, Min, Prod };
+
+/// What a segment without rows has: the operation's neutral element, but 0 for a sorted Mean, Max or Min.
+template <class T>
+T value_of_empty_segment(SegmentKind kind, bool sorted) {
+  if (kind == SegmentKind::Prod) return T(1);
+  if (kind == SegmentKind::Mean || sorted) return T(0);
+  return kind == SegmentKind::Max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+}
 
 }  // namespace braid

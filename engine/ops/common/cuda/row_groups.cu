@@ -1,0 +1,271 @@
+// Entries are sorted by row. A thread takes one column of a chunk of them and joins each run of equal rows. A
+// run inside the chunk is written at once; the pieces of one that crosses borders are kept as the chunk's
+// head (what began before it) and tail (what goes on after it), and a second kernel joins tail, heads, and
+// writes.
+#include "engine/ops/common/cuda/row_groups.h"
+
+#include "engine/ops/common/cuda/divide.cuh"
+#include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/scatter_rows.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr int kBatch = 8;  // entries whose loads are in flight together
+
+template <class T>
+__device__ T reduced(RowReduce reduce, T a, T b) {
+  switch (reduce) {
+    case RowReduce::Sum:
+      return scatter::Add::apply(a, b);
+    case RowReduce::Prod:
+      return scatter::Mul::apply(a, b);
+    case RowReduce::Min:
+      return scatter::Min::apply(a, b);
+    case RowReduce::Max:
+      return scatter::Max::apply(a, b);
+    case RowReduce::Last:
+      break;
+  }
+  return b;
+}
+
+template <class T>
+__device__ void write(RowWrite write, T& row, T x, std::int64_t count) {
+  switch (write) {
+    case RowWrite::Set:
+      row = x;
+      return;
+    case RowWrite::Mean:
+      row = x / static_cast<T>(count);
+      return;
+    case RowWrite::RootMean:
+      row = static_cast<T>(x * static_cast<T>(1 / sqrt(static_cast<double>(count))));
+      return;
+    case RowWrite::Add:
+      row = scatter::Add::apply(row, x);
+      return;
+    case RowWrite::Sub:
+      row = scatter::Sub::apply(row, x);
+      return;
+    case RowWrite::Mul:
+      row = scatter::Mul::apply(row, x);
+      return;
+    case RowWrite::Div:
+      row = row / x;
+      return;
+    case RowWrite::Min:
+      row = scatter::Min::apply(row, x);
+      return;
+    case RowWrite::Max:
+      row = scatter::Max::apply(row, x);
+      return;
+  }
+}
+
+/// One launch's arguments.
+template <class T>
+struct Runs {
+  const std::uint64_t* keys;
+  std::int64_t n, rows, width, chunk, chunks;
+  Divider by_width;
+  RowReduce reduce;
+  RowWrite write;
+  T* heads;  // [chunks, width]
+  T* tails;  // [chunks, width]
+  T* target;
+  const T* data;
+  const T* scale;
+  std::int64_t row_stride, column_stride;
+  const std::int32_t* row_of32;
+  const std::int64_t* row_of64;
+
+  __device__ std::int64_t row(std::int64_t entry) const {
+    return static_cast<std::int64_t>(keys[entry] >> 32);
+  }
+  __device__ T load(std::uint64_t key, std::int64_t column) const {
+    auto at = static_cast<std::int64_t>(key & 0xffffffffU);
+    if (row_of32) at = row_of32[at];
+    if (row_of64) at = row_of64[at];
+    const T value = data[at * row_stride + column * column_stride];
+    return scale ? static_cast<T>(value * scale[at]) : value;
+  }
+  /// The chunk and the column that item i is.
+  __device__ void locate(std::int64_t i, std::int64_t& chunk_index, std::int64_t& column) const {
+    if (chunks * width < kDividerLimit)
+      chunk_index = by_width.quotient(static_cast<std::uint32_t>(i));
+    else
+      chunk_index = i / width;
+    column = i - chunk_index * width;
+  }
+};
+
+template <class T>
+__global__ void join_chunks_kernel(const __grid_constant__ Runs<T> r) {
+  for (std::int64_t i = grid_index(); i < r.chunks * r.width; i += grid_size()) {
+    std::int64_t c, column;
+    r.locate(i, c, column);
+    const std::int64_t begin = c * r.chunk, end = min(begin + r.chunk, r.n);
+    std::int64_t row = r.row(begin), first = begin;
+    bool began_before = begin > 0 && r.row(begin - 1) == row;
+    T sum{};
+    for (std::int64_t batch = begin; batch < end; batch += kBatch) {
+      std::uint64_t keys[kBatch];
+      T values[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) keys[k] = batch + k < end ? r.keys[batch + k] : 0;
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k)
+        values[k] = batch + k < end && static_cast<std::int64_t>(keys[k] >> 32) < r.rows
+                        ? r.load(keys[k], column)
+                        : T{};
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const std::int64_t entry = batch + k;
+        if (entry >= end) break;
+        const auto next = static_cast<std::int64_t>(keys[k] >> 32);
+        if (entry > begin && next == row) {
+          sum = reduced(r.reduce, sum, values[k]);
+          continue;
+        }
+        if (entry > begin) {  // the run before ends here
+          if (began_before)
+            r.heads[i] = sum;
+          else if (row < r.rows)
+            write(r.write, r.target[row * r.width + column], sum, entry - first);
+          began_before = false;
+          row = next;
+          first = entry;
+        }
+        sum = values[k];
+      }
+    }
+    const bool goes_on = end < r.n && r.row(end) == row;
+    if (began_before)
+      r.heads[i] = sum;
+    else if (goes_on)
+      r.tails[i] = sum;
+    else if (row < r.rows)
+      write(r.write, r.target[row * r.width + column], sum, end - first);
+  }
+}
+
+/// The first entry from `low` on whose row is above `row`, or, with `equal`, not below it.
+template <class T>
+__device__ std::int64_t bound_of(const Runs<T>& r, std::int64_t low, std::int64_t row, bool equal) {
+  std::int64_t high = r.n;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    const std::int64_t at = r.row(middle);
+    if (at < row || (!equal && at == row))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+template <class T>
+__global__ void join_borders_kernel(const __grid_constant__ Runs<T> r) {
+  for (std::int64_t i = grid_index(); i < r.chunks * r.width; i += grid_size()) {
+    std::int64_t c, column;
+    r.locate(i, c, column);
+    const std::int64_t begin = c * r.chunk, end = begin + r.chunk;
+    if (end >= r.n) continue;
+    const std::int64_t row = r.row(end - 1);
+    const bool goes_on = r.row(end) == row && row < r.rows;
+    const bool began_before = begin > 0 && r.row(begin - 1) == row;
+    if (!goes_on || began_before) continue;
+    const std::int64_t run_end = bound_of(r, end, row, false);
+    const std::int64_t last = (run_end - 1) / r.chunk;
+    T sum = r.tails[i];
+#pragma unroll 16
+    for (std::int64_t k = c + 1; k <= last; ++k) sum = reduced(r.reduce, sum, r.heads[k * r.width + column]);
+    write(r.write, r.target[row * r.width + column], sum, run_end - bound_of(r, begin, row, true));
+  }
+}
+
+template <class I>
+__global__ void index_kernel(const I* indices, std::uint64_t* entries, std::int64_t n, std::int64_t rows,
+                             bool allow_negative, StepStatus* status, int op) {
+  for (std::int64_t k = grid_index(); k < n; k += grid_size()) {
+    auto row = static_cast<std::int64_t>(indices[k]);
+    if (row < 0 || row >= rows) {
+      if (row >= 0 || !allow_negative) report(status, op, StatusCode::IndexOutOfRange, row, rows);
+      row = rows;
+    }
+    entries[k] = static_cast<std::uint64_t>(row) << 32 | static_cast<std::uint64_t>(k);
+  }
+}
+
+std::int64_t chunk_for(std::int64_t updates) {
+  if (updates <= 8192) return kBatch;
+  if (updates <= 32768) return 2 * kBatch;
+  return updates <= 131072 ? 4 * kBatch : 8 * kBatch;
+}
+
+const RowUpdateSpec& checked(const RowUpdateSpec& spec) {
+  if (spec.updates >= kDividerLimit || spec.rows >= kDividerLimit)
+    throw InvalidArgument(std::to_string(spec.updates) + " updates of " + std::to_string(spec.rows) +
+                          " rows are too many");
+  return spec;
+}
+
+}  // namespace
+
+RowUpdate::RowUpdate(const RowUpdateSpec& spec)
+    : spec_(checked(spec)),
+      sort_(spec.updates, spec.rows),
+      chunk_(chunk_for(spec.updates)),
+      chunks_((spec.updates + chunk_ - 1) / chunk_),
+      partial_bytes_((static_cast<std::size_t>(chunks_ * spec.width) * dtype_size(spec.dtype) + 255) / 256 *
+                     256) {}
+
+void RowUpdate::index(const KernelArgs& args, void* scratch, const void* indices, DType index_type,
+                      bool allow_negative) const {
+  if (spec_.updates == 0) return;
+  with_index("RowUpdate", index_type, [&]<class I>() {
+    launch(index_kernel<I>, blocks_for(spec_.updates), kThreads, 0, args.stream,
+           static_cast<const I*>(indices), entries(scratch), spec_.updates, spec_.rows, allow_negative,
+           args.status, args.op);
+  });
+}
+
+void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, void* target) const {
+  if (spec_.updates == 0 || spec_.rows == 0 || spec_.width == 0) return;
+  const std::uint64_t* keys = spec_.sorted ? entries(scratch) : sort_.sort(scratch, stream);
+  auto* partials = static_cast<char*>(scratch) + sort_.scratch_bytes();
+  with_number("RowUpdate", spec_.dtype, [&]<class T>() {
+    const bool wide = values.row_type == DType::Int64;
+    const Runs<T> runs{
+        .keys = keys,
+        .n = spec_.updates,
+        .rows = spec_.rows,
+        .width = spec_.width,
+        .chunk = chunk_,
+        .chunks = chunks_,
+        .by_width = spec_.width < kDividerLimit ? Divider(spec_.width) : Divider(),
+        .reduce = spec_.reduce,
+        .write = spec_.write,
+        .heads = reinterpret_cast<T*>(partials),
+        .tails = reinterpret_cast<T*>(partials + partial_bytes_),
+        .target = static_cast<T*>(target),
+        .data = static_cast<const T*>(values.data),
+        .scale = static_cast<const T*>(values.scale),
+        .row_stride = values.row_stride,
+        .column_stride = values.column_stride,
+        .row_of32 = wide ? nullptr : static_cast<const std::int32_t*>(values.row_of),
+        .row_of64 = wide ? static_cast<const std::int64_t*>(values.row_of) : nullptr,
+    };
+    const unsigned blocks = blocks_for(chunks_ * spec_.width);
+    launch(join_chunks_kernel<T>, blocks, kThreads, 0, stream, runs);
+    if (chunks_ > 1) launch(join_borders_kernel<T>, blocks, kThreads, 0, stream, runs);
+  });
+}
+
+bool is_row_type(DType dtype) {
+  return dtype == DType::Float32 || dtype == DType::Float64 || dtype == DType::Int32 || dtype == DType::Int64;
+}
+
+}  // namespace braid::cuda
