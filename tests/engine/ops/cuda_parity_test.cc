@@ -1,0 +1,173 @@
+// CUDA kernels against CPU kernels: every case of every op that has both, compiled into a program of the
+// device and one of the host. float64 cases also as float32. What `supports` leaves to the CPU is counted and
+// named.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/program.h"
+#include "engine/passes/compile.h"
+#include "tests/engine/ops/op_runner.h"
+
+namespace braid::testing {
+namespace {
+
+std::shared_ptr<Accelerator> device() {
+  static const std::shared_ptr<Accelerator> opened = [] {
+    AcceleratorOptions options;
+    options.tf32 = false;
+    return cuda_device_count() > 0 ? open_cuda(options) : nullptr;
+  }();
+  return opened;
+}
+
+struct Results {
+  std::vector<Tensor> outputs, variables;
+  bool on_device = false;
+};
+
+Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps) {
+  CaseGraph made = make_case_graph(def, op_case);
+  CompileRequest request;
+  StepRequest step;
+  for (const auto& [id, tensor] : made.execution.feeds) {
+    request.feeds.push_back({made.graph.node(id).name, tensor.dtype(), tensor.shape()});
+    step.feeds.push_back(tensor);
+  }
+  for (const ValueRef output : made.outputs()) request.fetches.push_back(made.graph.value_name(output));
+  request.targets = {made.graph.node(made.node).name};
+  CompileOptions options;
+  options.domain = domain;
+  const auto program = compile(made.graph, request, options);
+  RuntimeOptions runtime_options;
+  runtime_options.device = device();
+  Runtime runtime(runtime_options);
+  Instance instance(program, runtime);
+  Results results;
+  for (const ProgramOp& op : program->ops)
+    results.on_device = results.on_device || (op.node == made.node && op.domain == Domain::Device);
+  for (const auto& [id, tensor] : made.execution.variables)
+    if (const std::string& name = made.graph.node(id).name; runtime.variables().read(name))
+      runtime.variables().write(name, tensor);
+  step.params = made.execution.params;
+  step.params.learning_rate = 0.1F;
+  step.params.seed = 7;
+  // Launched once, then captured, then replayed: all give the same.
+  for (int s = 0; s < steps; ++s) {
+    step.params.step = static_cast<std::uint64_t>(s);
+    StepRequest request_of_step = step;
+    results.outputs =
+        instance.run(std::move(request_of_step), WaitContext::with_timeout(std::chrono::seconds(60))).fetches;
+  }
+  for (const auto& [id, tensor] : made.execution.variables)
+    if (auto value = runtime.variables().read(made.graph.node(id).name)) results.variables.push_back(*value);
+  return results;
+}
+
+void expect_close(const Tensor& expected, const Tensor& actual, double tolerance) {
+  ASSERT_EQ(expected.dtype(), actual.dtype());
+  ASSERT_EQ(expected.shape(), actual.shape());
+  if (expected.dtype() != DType::Float32 && expected.dtype() != DType::Float64) {
+    EXPECT_EQ(std::memcmp(expected.raw(), actual.raw(), expected.bytes()), 0);
+    return;
+  }
+  const std::vector<double> a = to_doubles(expected), b = to_doubles(actual);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (a[i] == b[i]) continue;
+    ASSERT_LE(std::abs(a[i] - b[i]), tolerance * (1 + std::abs(a[i])))
+        << "element " << i << ": " << a[i] << ", CUDA " << b[i];
+  }
+}
+
+enum class Outcome { Compared, OnCpu };
+
+Outcome compare(const OpDef& def, const OpCase& op_case, double tolerance) {
+  constexpr int kSteps = 6;
+  const Results cuda = run_program(def, op_case, Domain::Device, kSteps);
+  if (!cuda.on_device) return Outcome::OnCpu;
+  const Results cpu = run_program(def, op_case, Domain::Host, kSteps);
+  EXPECT_EQ(cpu.outputs.size(), cuda.outputs.size());
+  for (std::size_t o = 0; o < cpu.outputs.size(); ++o) {
+    SCOPED_TRACE(fmt::format("output {}", o));
+    expect_close(cpu.outputs[o], cuda.outputs[o], tolerance);
+  }
+  for (std::size_t v = 0; v < cpu.variables.size(); ++v) {
+    SCOPED_TRACE(fmt::format("variable {}", v));
+    expect_close(cpu.variables[v], cuda.variables[v], tolerance);
+  }
+  return Outcome::Compared;
+}
+
+OpCase narrowed(OpCase op_case) {
+  for (Tensor& t : op_case.inputs)
+    if (t.dtype() == DType::Float64) t = converted(t, DType::Float32);
+  return op_case;
+}
+
+bool has_doubles(const OpCase& op_case) {
+  return std::any_of(op_case.inputs.begin(), op_case.inputs.end(),
+                     [](const Tensor& t) { return t.dtype() == DType::Float64; });
+}
+
+std::vector<std::string> ops_with_cuda() {
+  std::vector<std::string> names;
+  for (const OpDef* def : OpRegistry::global().all())
+    if (def->cuda && !all_op_cases().of(def->name).empty()) names.push_back(def->name);
+  if (names.empty()) names.push_back("none");  // a build without CUDA
+  return names;
+}
+
+class CudaParity : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CudaParity, AgreesWithTheCpu) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  const OpDef& def = OpRegistry::global().require(GetParam());
+  int compared = 0;
+  std::vector<std::string> on_cpu;
+  const auto check = [&](const OpCase& c, const std::string& label, double tolerance) {
+    SCOPED_TRACE(fmt::format("[{}] case '{}'", def.name, label));
+    try {
+      if (compare(def, c, tolerance) == Outcome::Compared)
+        ++compared;
+      else
+        on_cpu.push_back(label);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  };
+  for (const OpCase& c : all_op_cases().of(def.name)) {
+    check(c, c.label, has_doubles(c) ? 1e-9 : 2e-5);
+    if (has_doubles(c) && c.float32_tolerance != 0)
+      check(narrowed(c), c.label + ", float32", 2 * c.float32_tolerance);
+  }
+  RecordProperty("compared", compared);
+  if (!on_cpu.empty())
+    fmt::print("{}: {} cases compared, {} on the CPU: {}\n", def.name, compared, on_cpu.size(),
+               fmt::join(on_cpu, "; "));
+  EXPECT_GT(compared, 0) << "no case reached the CUDA kernel";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, CudaParity, ::testing::ValuesIn(ops_with_cuda()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+TEST(CudaCoverage, EveryOpRunsOnTheDeviceOrSaysWhyNot) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  std::vector<std::string> missing;
+  for (const OpDef* def : OpRegistry::global().all())
+    if (def->cpu && !def->cuda) missing.push_back(def->name);
+  fmt::print("{} ops run on the CPU only: {}\n", missing.size(), fmt::join(missing, " "));
+  RecordProperty("cpu_only", static_cast<int>(missing.size()));
+}
+
+}  // namespace
+}  // namespace braid::testing
