@@ -3,10 +3,11 @@
 // of them.
 //
 // All ranks call the same operations in the same order with the same counts and types; `stream` orders the
-// work (host streams: the call returns when it is done). Sums are made in an order that depends on (size,
-// count) only, so a repeated call gives the same bits. A peer that does not answer before the deadline is
-// named: "rank 2 (10.0.0.7:4001)". After any throw the communicator is broken: every later call throws
-// Unavailable; make a new one. Thread rule: one thread at a time, except abort(), which any thread may call.
+// work (host streams: the call returns when it is done; CUDA streams, NCCL alone: when it is enqueued). Sums
+// are made in an order that depends on (size, count) only, so a repeated call gives the same bits. A peer
+// that does not answer before the deadline is named: "rank 2 (10.0.0.7:4001)". After any throw the
+// communicator is broken: every later call throws Unavailable; make a new one. Thread rule: one thread at a
+// time, except abort(), which any thread may call.
 //
 // Throws (all operations): DeadlineExceeded, Cancelled, Unavailable (a peer is gone), InvalidArgument (bad
 // count or type).
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -23,6 +25,13 @@
 namespace braid::comm {
 
 enum class ReduceOp { Sum, Max, Min };
+
+/// One array of a reduction of several.
+struct ReducePiece {
+  const void* input = nullptr;
+  void* output = nullptr;  // may be `input`
+  std::int64_t count = 0;
+};
 
 class Communicator {
  public:
@@ -37,6 +46,12 @@ class Communicator {
   /// int64.
   virtual void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
                           StreamRef stream, const WaitContext& wait) = 0;
+  /// The same for several arrays, which a backend may send together.
+  virtual void all_reduce(std::span<const ReducePiece> pieces, DType dtype, ReduceOp op, StreamRef stream,
+                          const WaitContext& wait) {
+    for (const ReducePiece& piece : pieces)
+      all_reduce(piece.input, piece.output, piece.count, dtype, op, stream, wait);
+  }
   /// output[i] = op over ranks of input[rank * count_per_rank + i]; input has size() * count_per_rank
   /// elements.
   virtual void reduce_scatter(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
@@ -55,6 +70,13 @@ class Communicator {
   virtual void recv(void* data, std::int64_t count, DType dtype, int source, StreamRef stream,
                     const WaitContext& wait) = 0;
   virtual void barrier(const WaitContext& wait) = 0;
+
+  /// Around what runs operations without calling them: a step whose captured graph contains them. A step
+  /// that does not end before its deadline breaks the communicator, and its operations end. Steps end in the
+  /// order in which they began; several may be under way. Host streams need neither.
+  virtual void begin_step(std::uint64_t /*step*/, const WaitContext&) {}
+  /// Throws: what broke the communicator meanwhile; the step's results are not to be used then.
+  virtual void end_step(std::uint64_t /*step*/) {}
 
   /// Makes pending and later operations of this rank fail with Unavailable soon. Safe from any thread;
   /// idempotent.

@@ -8,4 +8,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(const NcclOptions&, Rendezv
   throw InvalidArgument("[nccl] this build has no NCCL: use the ring or MPI");
 }
 
+void log_nccl_algorithms() {}
+
 }  // namespace braid::comm

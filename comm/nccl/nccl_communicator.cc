@@ -1,0 +1,435 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/cuda/check.h"
+#include "base/cuda/handles.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/nccl/device_staging.h"
+#include "comm/nccl/nccl_handle.h"
+#include "comm/nccl/nccl_watch.h"
+#include "comm/nccl/peer_progress.h"
+#include "comm/reduce.h"
+
+namespace braid::comm {
+namespace {
+
+using Clock = WaitContext::Clock;
+
+constexpr std::chrono::microseconds kSpin{100};
+constexpr std::chrono::milliseconds kYield{2};
+constexpr std::chrono::microseconds kNap{50};
+
+/// Between two looks at something that somebody else finishes: without pause at first, then less and less.
+void pause_since(Clock::time_point begin) {
+  const auto waited = Clock::now() - begin;
+  if (waited < kSpin) return;
+  if (waited < kYield)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(kNap);
+}
+
+ncclDataType_t reduction_type(DType dtype) {
+  switch (dtype) {
+    case DType::Float64:
+      return ncclFloat64;
+    case DType::Int32:
+      return ncclInt32;
+    case DType::Int64:
+      return ncclInt64;
+    default:
+      return ncclFloat32;
+  }
+}
+
+ncclRedOp_t reduction(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Max:
+      return ncclMax;
+    case ReduceOp::Min:
+      return ncclMin;
+    case ReduceOp::Sum:
+      break;
+  }
+  return ncclSum;
+}
+
+std::string own_name(const NcclOptions& options) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("rank {} ({}, cuda:{})", options.rank, host.data(), options.device);
+}
+
+/// Tells the others who this is, and waits until all have. Throws: DeadlineExceeded naming who did not come.
+std::vector<std::string> meet(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait) {
+  const auto key = [&](int rank) { return fmt::format("{}/{}/name", options.name, rank); };
+  rendezvous.set_text(key(options.rank), own_name(options), wait);
+  std::vector<std::string> names(static_cast<std::size_t>(options.size));
+  std::vector<int> missing;
+  for (int rank = 0; rank < options.size; ++rank) {
+    try {
+      // After the deadline those who did come are still told from those who did not.
+      const WaitContext look =
+          missing.empty() ? wait : WaitContext::with_timeout(std::chrono::milliseconds(100), wait.stop);
+      names[static_cast<std::size_t>(rank)] = rendezvous.get_text(key(rank), look);
+    } catch (const DeadlineExceeded&) {
+      missing.push_back(rank);
+    }
+  }
+  if (!missing.empty())
+    throw DeadlineExceeded(fmt::format("[nccl] rank {}: {} did not come to the rendezvous at {}",
+                                       options.rank, rank_list(missing), rendezvous.address()));
+  return names;
+}
+
+/// Rank 0 draws the number by which NCCL's own bootstrap finds the ranks.
+ncclUniqueId share_id(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait) {
+  const std::string key = options.name + "/id";
+  ncclUniqueId id{};
+  if (options.rank == 0) {
+    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", options.rank);
+    rendezvous.set(key, std::as_bytes(std::span(&id, 1)), wait);
+    return id;
+  }
+  const std::vector<std::byte> bytes = rendezvous.get(key, wait);
+  if (bytes.size() != sizeof(id)) throw DataLoss("[nccl] rank 0 has another version of NCCL");
+  std::memcpy(&id, bytes.data(), sizeof(id));
+  return id;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait)
+      : rank_(options.rank),
+        size_(options.size),
+        device_(options.device),
+        peers_(rendezvous, options.name, options.rank, meet(options, rendezvous, wait)),
+        staging_(options.device),
+        handle_(options.rank, options.size, options.device, share_id(options, rendezvous, wait)),
+        watch_(options.device, fmt::format("[nccl] rank {}", options.rank), handle_, peers_) {
+    try {
+      finish_call("connect", ncclInProgress, wait);
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+    int version = 0;
+    check_nccl(ncclGetVersion(&version), "ncclGetVersion", rank_);
+    log_info("[nccl] {} of {}, NCCL {}.{}.{}", peers_.name_of(rank_), size_, version / 10000,
+             version / 100 % 100, version % 100);
+  }
+
+  ~NcclCommunicator() override {
+    // Where another rank is beyond reach, the orderly end would wait for it.
+    if (!watch_.broken() && peers_.who_gave_up()) handle_.abort();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "nccl"; }
+
+  void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
+                  StreamRef stream, const WaitContext& wait) override {
+    check("all_reduce", [&] {
+      check_buffers("all_reduce", input, output, count, dtype, stream);
+      check_reduction(backend(), "all_reduce", dtype);
+    });
+    run("all_reduce", {input, count}, {output, count}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclAllReduce(from, to, static_cast<std::size_t>(count), reduction_type(dtype),
+                                 reduction(op), comm, on);
+          });
+        });
+  }
+
+  void all_reduce(std::span<const ReducePiece> pieces, DType dtype, ReduceOp op, StreamRef stream,
+                  const WaitContext& wait) override {
+    if (stream.kind == StreamKind::Host) return Communicator::all_reduce(pieces, dtype, op, stream, wait);
+    check("all_reduce", [&] {
+      for (const ReducePiece& piece : pieces)
+        check_buffers("all_reduce", piece.input, piece.output, piece.count, dtype, stream);
+      check_reduction(backend(), "all_reduce", dtype);
+    });
+    const auto on = static_cast<cudaStream_t>(stream.native);
+    enqueue("all_reduce", stream, wait, [&] {
+      return handle_.call([&](ncclComm_t comm) {
+        return grouped([&](auto&& each) {
+          for (const ReducePiece& piece : pieces)
+            if (piece.count > 0)
+              each(ncclAllReduce(piece.input, piece.output, static_cast<std::size_t>(piece.count),
+                                 reduction_type(dtype), reduction(op), comm, on));
+        });
+      });
+    });
+  }
+
+  void reduce_scatter(const void* input, void* output, std::int64_t count_per_rank, DType dtype, ReduceOp op,
+                      StreamRef stream, const WaitContext& wait) override {
+    check("reduce_scatter", [&] {
+      check_buffers("reduce_scatter", input, output, count_per_rank, dtype, stream);
+      check_reduction(backend(), "reduce_scatter", dtype);
+    });
+    run("reduce_scatter", {input, count_per_rank * size_}, {output, count_per_rank}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclReduceScatter(from, to, static_cast<std::size_t>(count_per_rank),
+                                     reduction_type(dtype), reduction(op), comm, on);
+          });
+        });
+  }
+
+  void all_gather(const void* input, void* output, std::int64_t count_per_rank, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    check("all_gather", [&] { check_buffers("all_gather", input, output, count_per_rank, dtype, stream); });
+    run("all_gather", {input, count_per_rank}, {output, count_per_rank * size_}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclAllGather(from, to, bytes_of(count_per_rank, dtype), ncclUint8, comm, on);
+          });
+        });
+  }
+
+  void broadcast(void* data, std::int64_t count, DType dtype, int root, StreamRef stream,
+                 const WaitContext& wait) override {
+    check("broadcast", [&] {
+      check_buffers("broadcast", data, data, count, dtype, stream);
+      check_rank(backend(), "broadcast", "root", root, size_);
+    });
+    run("broadcast", {data, count}, {data, count}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclBroadcast(from, to, bytes_of(count, dtype), ncclUint8, root, comm, on);
+          });
+        });
+  }
+
+  void all_to_all(const void* input, void* output, std::int64_t count_per_rank, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    check("all_to_all", [&] { check_buffers("all_to_all", input, output, count_per_rank, dtype, stream); });
+    const std::size_t block = count_per_rank > 0 ? bytes_of(count_per_rank, dtype) : 0;
+    run("all_to_all", {input, count_per_rank * size_}, {output, count_per_rank * size_}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return grouped([&](auto&& each) {
+              for (int peer = 0; peer < size_; ++peer) {
+                const std::size_t at = block * static_cast<std::size_t>(peer);
+                each(ncclSend(static_cast<const std::byte*>(from) + at, block, ncclUint8, peer, comm, on));
+                each(ncclRecv(static_cast<std::byte*>(to) + at, block, ncclUint8, peer, comm, on));
+              }
+            });
+          });
+        });
+  }
+
+  void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
+            const WaitContext& wait) override {
+    check("send", [&] {
+      check_buffers("send", data, data, count, dtype, stream);
+      check_peer("send", "destination", destination);
+    });
+    run("send", {data, count}, {nullptr, 0}, dtype, stream, wait,
+        [=, this](const void* from, void*, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclSend(from, bytes_of(count, dtype), ncclUint8, destination, comm, on);
+          });
+        });
+  }
+
+  void recv(void* data, std::int64_t count, DType dtype, int source, StreamRef stream,
+            const WaitContext& wait) override {
+    check("recv", [&] {
+      check_buffers("recv", data, data, count, dtype, stream);
+      check_peer("recv", "source", source);
+    });
+    run("recv", {nullptr, 0}, {data, count}, dtype, stream, wait,
+        [=, this](const void*, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return ncclRecv(to, bytes_of(count, dtype), ncclUint8, source, comm, on);
+          });
+        });
+  }
+
+  void barrier(const WaitContext& wait) override {
+    check("barrier", [] {});
+    std::int32_t one = 1, all = 0;
+    run("barrier", {&one, 1}, {&all, 1}, DType::Int32, StreamRef::host(), wait,
+        [this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call(
+              [&](ncclComm_t comm) { return ncclAllReduce(from, to, 1, ncclInt32, ncclSum, comm, on); });
+        });
+  }
+
+  void begin_step(std::uint64_t step, const WaitContext& wait) override {
+    throw_if_broken();
+    peers_.begin_step(step);
+    watch_.begin_step(step, wait);
+  }
+
+  void end_step(std::uint64_t step) override {
+    watch_.end_step(step);
+    if (const ErrorPtr error = watch_.broken()) throw_error(*error);
+  }
+
+  void abort() override {
+    watch_.break_off(make_error(ErrorCode::Unavailable, fmt::format("[nccl] rank {}: aborted", rank_)));
+  }
+
+ private:
+  struct Input {
+    const void* data;
+    std::int64_t count;
+  };
+  struct Output {
+    void* data;
+    std::int64_t count;
+  };
+  using Enqueue = std::optional<ncclResult_t>;
+
+  static std::size_t bytes_of(std::int64_t count, DType dtype) {
+    return static_cast<std::size_t>(count) * dtype_size(dtype);
+  }
+
+  /// One launch for what `calls` calls; the first failure, or how the launch went.
+  template <class Calls>
+  static ncclResult_t grouped(Calls calls) {
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    calls([&](ncclResult_t one) {
+      if (result == ncclSuccess && one != ncclInProgress) result = one;
+    });
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+  }
+
+  std::string what(std::string_view operation) const {
+    return fmt::format("[nccl] rank {}: {}", rank_, operation);
+  }
+
+  void throw_if_broken() const {
+    if (const ErrorPtr error = watch_.broken())
+      throw Unavailable(fmt::format("[nccl] rank {}: the communicator is broken: {}", rank_, error->message));
+  }
+
+  /// Checks arguments. What they throw breaks the communicator, since the others would wait.
+  template <class Checks>
+  void check(std::string_view operation, Checks checks) {
+    throw_if_broken();
+    try {
+      checks();
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+    peers_.begin_collective(operation);
+  }
+
+  void check_buffers(std::string_view operation, const void* input, const void* output, std::int64_t count,
+                     DType dtype, StreamRef stream) const {
+    if (stream.kind == StreamKind::Cuda && !stream.native)
+      throw InvalidArgument(fmt::format("[nccl] {}: not on the default stream", operation));
+    check_buffer(backend(), operation, input, count, dtype);
+    check_buffer(backend(), operation, output, count, dtype);
+  }
+
+  void check_peer(std::string_view operation, std::string_view role, int peer) const {
+    check_rank(backend(), operation, role, peer, size_);
+    if (peer == rank_)
+      throw InvalidArgument(fmt::format("[nccl] {}: {} is this rank itself", operation, role));
+  }
+
+  /// Enqueues on the caller's stream, or takes the host's arrays through device memory.
+  template <class Call>
+  void run(std::string_view operation, Input input, Output output, DType dtype, StreamRef stream,
+           const WaitContext& wait, Call call) {
+    if (input.count == 0 && output.count == 0) return;
+    if (stream.kind == StreamKind::Cuda) {
+      enqueue(operation, stream, wait,
+              [&] { return call(input.data, output.data, static_cast<cudaStream_t>(stream.native)); });
+      return;
+    }
+    try {
+      const cuda::DeviceGuard guard(device_);
+      const void* from = staging_.bring(input.data, bytes_of(input.count, dtype));
+      void* to = staging_.room(bytes_of(output.count, dtype));
+      launch(operation, wait, [&] { return call(from, to, staging_.stream()); });
+      staging_.mark();
+      const NcclWatch::Waiting waiting(watch_, wait);
+      for (const auto begin = Clock::now(); !staging_.reached(); pause_since(begin))
+        give_up_when_late(operation, wait);
+      if (const ErrorPtr error = watch_.broken()) throw_error(*error);  // kernels that were ended
+      staging_.take(output.data, bytes_of(output.count, dtype));
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+  }
+
+  template <class Call>
+  void enqueue(std::string_view operation, StreamRef stream, const WaitContext& wait, Call call) {
+    try {
+      const cuda::DeviceGuard guard(device_);
+      launch(operation, wait, call);
+      watch_.after(static_cast<cudaStream_t>(stream.native), operation, wait);
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+  }
+
+  template <class Call>
+  void launch(std::string_view operation, const WaitContext& wait, Call call) {
+    const Enqueue begun = call();
+    finish_call(operation, begun.value_or(ncclInProgress), wait);
+  }
+
+  /// NCCL enqueues on a thread of its own: what follows on the stream must not overtake it.
+  void finish_call(std::string_view operation, ncclResult_t state, const WaitContext& wait) {
+    for (const auto begin = Clock::now(); state == ncclInProgress; pause_since(begin)) {
+      give_up_when_late(operation, wait);
+      state = handle_.status().value_or(ncclInProgress);
+    }
+    if (state == ncclSuccess) return;
+    throw_error(error_code_of(state),
+                fmt::format("{}: {}: {}", what(operation), ncclGetErrorString(state), handle_.last_error()));
+  }
+
+  /// Throws when the wait is over, or the communicator is broken.
+  void give_up_when_late(std::string_view operation, const WaitContext& wait) {
+    if (const ErrorPtr error = watch_.broken()) throw_error(*error);
+    if (!wait.stopped() && !wait.expired()) return;
+    const std::string place = fmt::format("{} #{}", what(operation), peers_.collectives());
+    if (!wait.stopped())
+      throw DeadlineExceeded(fmt::format("{}: deadline exceeded: {}", place, peers_.who_is_missing()));
+    wait.check(place);
+  }
+
+  const int rank_;
+  const int size_;
+  const int device_;
+  PeerProgress peers_;
+  DeviceStaging staging_;
+  NcclHandle handle_;
+  NcclWatch watch_;  // last: its thread uses the rest
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(const NcclOptions& options, Rendezvous& rendezvous,
+                                                     const WaitContext& wait) {
+  const cuda::DeviceGuard guard(options.device);
+  return std::make_unique<NcclCommunicator>(options, rendezvous, wait);
+}
+
+}  // namespace braid::comm
