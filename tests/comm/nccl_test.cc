@@ -1,0 +1,234 @@
+// The conformance suite on NCCL, whose ranks are threads with a GPU each, and what is particular to it: work
+// on CUDA streams, in captured graphs, and ranks that are missed there. Skips aloud where there are too few
+// GPUs.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "base/cuda/check.h"
+#include "base/cuda/handles.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/rendezvous/in_process.h"
+#include "tests/comm/communicator_conformance.h"
+
+namespace braid::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using conformance::soon;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr int kMostRanks = 4;
+
+int gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();
+  return count;
+}
+
+#define REQUIRE_GPUS(n) \
+  if (gpus() < (n)) GTEST_SKIP() << "SKIPPED: needs " << (n) << " GPUs, there are " << gpus()
+
+std::unique_ptr<Communicator> make_rank(const std::shared_ptr<RendezvousStore>& store,
+                                        std::vector<std::unique_ptr<Rendezvous>>& kept, int rank, int size) {
+  auto& rendezvous = kept[static_cast<std::size_t>(rank)];
+  rendezvous = make_in_process_rendezvous(store, {"job", 1});
+  return make_nccl_communicator({rank, size, rank, "test"}, *rendezvous, WaitContext::with_timeout(60s));
+}
+
+/// Runs `body` on every rank of a new group, a thread and a GPU a rank. Communicators live until all bodies
+/// have ended.
+void run_group(int size, const std::function<void(Communicator&)>& body) {
+  auto store = std::make_shared<RendezvousStore>();
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous(static_cast<std::size_t>(size));
+  std::vector<std::unique_ptr<Communicator>> ranks(static_cast<std::size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        BRAID_CUDA_CHECK(cudaSetDevice(rank));
+        ranks[static_cast<std::size_t>(rank)] = make_rank(store, rendezvous, rank, size);
+        body(*ranks[static_cast<std::size_t>(rank)]);
+      });
+  }
+  // All at once, as the processes of a job end.
+  std::vector<std::jthread> threads;
+  for (auto& rank : ranks) threads.emplace_back([&rank] { rank.reset(); });
+}
+
+/// An array in the memory of the current device.
+class DeviceArray {
+ public:
+  DeviceArray(std::size_t count, float value) : count_(count) {
+    BRAID_CUDA_CHECK(cudaMalloc(&memory_, count * sizeof(float)));
+    write(std::vector<float>(count, value));
+  }
+  ~DeviceArray() { cudaFree(memory_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  float* get() const { return static_cast<float*>(memory_); }
+  void write(const std::vector<float>& values) {
+    BRAID_CUDA_CHECK(cudaMemcpy(memory_, values.data(), count_ * sizeof(float), cudaMemcpyHostToDevice));
+  }
+  std::vector<float> read() const {
+    std::vector<float> values(count_);
+    BRAID_CUDA_CHECK(cudaMemcpy(values.data(), memory_, count_ * sizeof(float), cudaMemcpyDeviceToHost));
+    return values;
+  }
+
+ private:
+  const std::size_t count_;
+  void* memory_ = nullptr;
+};
+
+StreamRef ref(const cuda::Stream& stream) { return {StreamKind::Cuda, stream.get()}; }
+
+class NcclTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { REQUIRE_GPUS(GetParam()); }
+  int size() const { return GetParam(); }
+};
+
+TEST_P(NcclTest, OperationsGiveTheClosedFormValues) {
+  run_group(size(), [](Communicator& comm) { conformance::check_operations(comm); });
+}
+
+TEST_P(NcclTest, WrongUseIsRefusedAndBreaksTheCommunicator) {
+  for (const auto& use : conformance::wrong_uses()) {
+    SCOPED_TRACE(use.name);
+    if (std::string_view(use.name) == "CudaStream") continue;
+    run_group(size(), [&](Communicator& comm) { conformance::check_wrong_use(comm, use); });
+  }
+  run_group(size(), [](Communicator& comm) {
+    conformance::check_wrong_use(
+        comm, {"DefaultStream",
+               [](Communicator& c) {
+                 float x = 0;
+                 c.all_reduce(&x, &x, 1, DType::Float32, ReduceOp::Sum, {StreamKind::Cuda, nullptr}, soon());
+               },
+               "not on the default stream"});
+  });
+}
+
+TEST_P(NcclTest, ARankThatDoesNotComeIsNamed) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) { conformance::check_absence(comm); });
+}
+
+TEST_P(NcclTest, AbortEndsAPendingOperation) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    if (comm.rank() == 0) return;  // never comes
+    std::jthread aborter([&] {
+      std::this_thread::sleep_for(50ms);
+      if (comm.rank() == 1) comm.abort();
+    });
+    const auto text = conformance::text_of<Unavailable>([&] { comm.barrier(soon()); });
+    EXPECT_THAT(text, AnyOf(HasSubstr("abort"), HasSubstr("gave up")));
+    conformance::check_broken(comm);
+  });
+}
+
+TEST_P(NcclTest, OperationsOnAStreamAreOrderedByIt) {
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    const auto n = static_cast<std::size_t>(comm.size());
+    DeviceArray data(1000, 1), other(7, 2), gathered(1000 * n, 0);
+    comm.all_reduce(data.get(), data.get(), 1000, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    const ReducePiece pieces[] = {{data.get(), data.get(), 1000}, {other.get(), other.get(), 7}, {}};
+    comm.all_reduce(pieces, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    comm.all_gather(data.get(), gathered.get(), 1000, DType::Float32, ref(stream), soon());
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+    const auto size = static_cast<float>(comm.size());
+    EXPECT_EQ(data.read(), std::vector<float>(1000, size * size));
+    EXPECT_EQ(other.read(), std::vector<float>(7, 2 * size));
+    EXPECT_EQ(gathered.read(), std::vector<float>(1000 * n, size * size));
+  });
+}
+
+TEST_P(NcclTest, OperationsAreCapturedAndReplayed) {
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    DeviceArray data(4096, 1);
+    // As a program does: the first run is launched.
+    comm.all_reduce(data.get(), data.get(), 4096, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+    BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+    comm.all_reduce(data.get(), data.get(), 4096, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    comm.all_reduce(data.get(), data.get(), 4096, DType::Float32, ReduceOp::Max, ref(stream), soon());
+    cudaGraph_t captured = nullptr;
+    BRAID_CUDA_CHECK(cudaStreamEndCapture(stream.get(), &captured));
+    const cuda::Graph graph(captured);
+    cudaGraphExec_t made = nullptr;
+    BRAID_CUDA_CHECK(cudaGraphInstantiate(&made, graph.get(), 0));
+    const cuda::GraphExec exec(made);
+    data.write(std::vector<float>(4096, 1));
+    for (int replay = 0; replay < 3; ++replay) {
+      comm.begin_step(static_cast<std::uint64_t>(replay), soon());
+      BRAID_CUDA_CHECK(cudaGraphLaunch(exec.get(), stream.get()));
+      BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+      comm.end_step(static_cast<std::uint64_t>(replay));
+    }
+    const auto size = static_cast<float>(comm.size());
+    EXPECT_EQ(data.read(), std::vector<float>(4096, size * size * size));
+  });
+}
+
+TEST_P(NcclTest, ARankThatIsMissingInAStepIsNamedAndTheKernelsEnd) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    DeviceArray data(4096, 1);
+    comm.all_reduce(data.get(), data.get(), 4096, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+    comm.barrier(soon());
+    if (comm.rank() == 0) return;  // does not come
+    comm.begin_step(0, WaitContext::with_timeout(300ms));
+    comm.all_reduce(data.get(), data.get(), 4096, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    const auto begin = std::chrono::steady_clock::now();
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    const auto text = conformance::text_of<DeadlineExceeded>([&] { comm.end_step(0); });
+    EXPECT_THAT(text, HasSubstr("rank 0 ("));
+    EXPECT_THAT(text, HasSubstr("did not take part"));
+    conformance::check_broken(comm);
+  });
+}
+
+TEST_P(NcclTest, AnOperationOnAStreamHasItsOwnDeadline) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    DeviceArray data(64, 1);
+    comm.barrier(soon());
+    if (comm.rank() == 0) return;
+    comm.all_reduce(data.get(), data.get(), 64, DType::Float32, ReduceOp::Sum, ref(stream),
+                    WaitContext::with_timeout(300ms));
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
+    const auto text = conformance::text_of<Unavailable>([&] { comm.barrier(soon()); });
+    EXPECT_THAT(text, HasSubstr("rank 0 ("));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclTest, testing::Range(1, kMostRanks + 1));
+
+TEST(NcclBootstrapTest, RanksThatNeverComeAreNamed) {
+  REQUIRE_GPUS(1);
+  auto rendezvous = make_in_process_rendezvous(std::make_shared<RendezvousStore>(), {"job", 1});
+  rendezvous->set_text("test/3/name", "rank 3 (elsewhere, cuda:0)", soon());
+  EXPECT_THAT(conformance::text_of<DeadlineExceeded>([&] {
+                make_nccl_communicator({1, 5, 0, "test"}, *rendezvous, WaitContext::with_timeout(100ms));
+              }),
+              HasSubstr("ranks 0, 2 and 4 did not come to the rendezvous at this process"));
+}
+
+}  // namespace
+}  // namespace braid::comm
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  braid::comm::log_nccl_algorithms();
+  return RUN_ALL_TESTS();
+}
