@@ -1,10 +1,11 @@
 // RandomUniform ([0, 1)), RandomStandardNormal, TruncatedNormal (within two standard deviations), float32,
-// and RandomUniformInt(shape, minval, maxval) in [minval, maxval): counter-based numbers of base/init.h,
-// another set each step (engine/ops/common/random_key.h).
+// RandomUniformInt(shape, minval, maxval) in [minval, maxval), and RandomShuffle(x): x with its rows in a
+// random order. Counter-based numbers of base/init.h, another set each step (engine/ops/common/random_key.h).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
@@ -53,7 +54,15 @@ void infer_int(InferContext& c) {
   c.output(c.dtype(1), shape_input(c));
 }
 
-/// Elements [begin, end): low + floor(r * range / 2^64) with r of 64 random bits.
+/// low + floor(r * range / 2^64) with r of 64 random bits.
+template <class T>
+T scaled(std::uint32_t high_bits, std::uint32_t low_bits, T low, std::uint64_t range) {
+  const std::uint64_t r = std::uint64_t{high_bits} << 32 | low_bits;
+  const auto offset = static_cast<std::uint64_t>(static_cast<unsigned __int128>(r) * range >> 64);
+  return static_cast<T>(static_cast<std::uint64_t>(low) + offset);
+}
+
+/// Elements [begin, end).
 template <class T>
 void fill_integers(RngKey key, std::int64_t begin, std::int64_t end, T low, std::uint64_t range, T* out) {
   constexpr std::int64_t kPiece = 512;
@@ -64,11 +73,17 @@ void fill_integers(RngKey key, std::int64_t begin, std::int64_t end, T low, std:
               std::span(bits.data(), static_cast<std::size_t>(2 * n)));
     for (std::int64_t k = 0; k < n; ++k) {
       const auto at = static_cast<std::size_t>(2 * k);
-      const std::uint64_t r = std::uint64_t{bits[at]} << 32 | bits[at + 1];
-      const auto offset = static_cast<std::uint64_t>(static_cast<unsigned __int128>(r) * range >> 64);
-      out[i + k] = static_cast<T>(static_cast<std::uint64_t>(low) + offset);
+      out[i + k] = scaled(bits[at], bits[at + 1], low, range);
     }
   }
+}
+
+/// Element i alone.
+template <class T>
+T integer_at(RngKey key, std::int64_t i, T low, std::uint64_t range) {
+  std::array<std::uint32_t, 2> bits;
+  fill_bits(key, static_cast<std::uint64_t>(2 * i), bits);
+  return scaled(bits[0], bits[1], low, range);
 }
 
 PreparedKernel prepare_int(const PrepareContext& c) {
@@ -84,6 +99,33 @@ PreparedKernel prepare_int(const PrepareContext& c) {
       });
     });
   });
+}
+
+/// A permutation from the last row down: row i changes places with one of the rows [0, i].
+PreparedKernel prepare_shuffle(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  const std::size_t element = dtype_size(c.inputs[0].dtype);
+  if (element == 0) c.fail("does not take " + std::string(dtype_name(c.inputs[0].dtype)));
+  const std::size_t row_bytes = rows == 0 ? 0 : static_cast<std::size_t>(shape.elements() / rows) * element;
+  PreparedKernel kernel;
+  kernel.scratch_bytes = static_cast<std::size_t>(rows) * sizeof(std::int64_t);
+  kernel.run = [=, key = RandomKey(c.node.attrs, c.node.name), pool = &c.pool](const KernelArgs& a) {
+    auto* from = static_cast<std::int64_t*>(a.scratch);
+    for (std::int64_t i = 0; i < rows; ++i) from[i] = i;
+    for (std::int64_t i = rows - 1; i > 0; --i) {
+      const std::int64_t other =
+          integer_at<std::int64_t>(key.at(*a.params), i, 0, static_cast<std::uint64_t>(i) + 1);
+      std::swap(from[i], from[other]);
+    }
+    pool->parallel_range(
+        rows, row_grain(static_cast<std::int64_t>(row_bytes)), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i)
+            std::memcpy(a.out<char>(0) + static_cast<std::size_t>(i) * row_bytes,
+                        a.in<char>(0) + static_cast<std::size_t>(from[i]) * row_bytes, row_bytes);
+        });
+  };
+  return kernel;
 }
 
 OpDef random_op(std::string name, int inputs, std::function<void(InferContext&)> infer, PrepareFn cpu) {
@@ -108,6 +150,13 @@ void register_random(OpRegistry& registry) {
   add("RandomStandardNormal", fill_normal01);
   add("TruncatedNormal", fill_truncated_normal01);
   registry.add(random_op("RandomUniformInt", 3, infer_int, prepare_int));
+  registry.add({.name = "RandomShuffle",
+                .min_inputs = 1,
+                .max_inputs = 1,
+                .infer = infer_same_as_first,
+                .no_gradient_reason = "TensorFlow gives it none",
+                .cpu = prepare_shuffle,
+                .stateful = true});
 }
 
 }  // namespace braid

@@ -96,5 +96,52 @@ TEST(MatMulOps, InnerSizesThatDifferAreRefused) {
   }
 }
 
+std::string einsum_refusal(const char* equation, std::vector<Tensor> inputs) {
+  try {
+    run_op("Einsum", std::move(inputs), {{"equation", equation}});
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(EinsumTest, AttentionEqualsItsDefinition) {
+  constexpr std::int64_t kB = 2, kH = 3, kQ = 4, kK = 5, kD = 6;
+  const Tensor q = random_f64({kB, kQ, kH, kD}, 1), k = random_f64({kB, kK, kH, kD}, 2);
+  const Tensor y = run_op("Einsum", {q, k}, {{"equation", "bqhd,bkhd->bhqk"}})[0];
+  ASSERT_EQ(y.shape(), (Shape{kB, kH, kQ, kK}));
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < kB; ++b)
+    for (std::int64_t h = 0; h < kH; ++h)
+      for (std::int64_t i = 0; i < kQ; ++i)
+        for (std::int64_t j = 0; j < kK; ++j) {
+          double sum = 0;
+          for (std::int64_t d = 0; d < kD; ++d)
+            sum += q.data<double>()[static_cast<std::size_t>(((b * kQ + i) * kH + h) * kD + d)] *
+                   k.data<double>()[static_cast<std::size_t>(((b * kK + j) * kH + h) * kD + d)];
+          ASSERT_NEAR(y.data<double>()[at++], sum, 1e-12);
+        }
+}
+
+TEST(EinsumTest, ImplicitOutputsAndSumsOfOneOperand) {
+  const Tensor x = i32({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(to_doubles(run_op("Einsum", {x}, {{"equation", "ba"}})[0]),
+            (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(to_doubles(run_op("Einsum", {x}, {{"equation", "ij->i"}})[0]), (std::vector<double>{6, 15}));
+  EXPECT_EQ(to_doubles(run_op("Einsum", {x, x}, {{"equation", "ij,ij"}})[0]), (std::vector<double>{91}));
+}
+
+TEST(EinsumTest, WhatIsNoProductIsRefused) {
+  const Tensor x = random_f64({2, 2}, 1);
+  EXPECT_EQ(einsum_refusal("ii->i", {x}),
+            "[Einsum] node 'op': label 'i' is twice in 'ii', which is not supported");
+  EXPECT_EQ(einsum_refusal("ij,kl->ik", {x, x}),
+            "[Einsum] node 'op': 'j' is summed over one operand alone, which is not supported");
+  EXPECT_EQ(einsum_refusal("ijk,jk->i", {x, x}),
+            "[Einsum] node 'op': 'ijk' does not fit an operand of rank 2");
+  EXPECT_EQ(einsum_refusal("ij->i", {x, x}),
+            "[Einsum] node 'op': equation 'ij->i' has 1 operands, the node 2");
+}
+
 }  // namespace
 }  // namespace braid::testing

@@ -116,6 +116,66 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
                                            OptimizerSpec{.kind = OptimizerKind::Adam}),
                          [](const auto& info) { return std::string(optimizer_name(info.param.kind)); });
 
+/// One variable of one element and its slots before and after an update of TensorFlow's ops.
+std::vector<float> one_update(const std::string& op, std::vector<float> state, std::vector<float> rest) {
+  std::vector<Tensor> inputs;
+  for (const float value : state) inputs.push_back(f32({1}, {value}));
+  const auto variables = static_cast<int>(inputs.size());
+  const bool gradient_first = op.find("Ftrl") != std::string::npos;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    const bool is_gradient = i == (gradient_first ? 0 : rest.size() - 1);
+    inputs.push_back(is_gradient ? f32({1}, {rest[i]}) : f32({}, {rest[i]}));
+  }
+  std::vector<float> after;
+  for (const Tensor& t : update(op, std::move(inputs), variables, {}, {}))
+    after.push_back(t.data<float>()[0]);
+  return after;
+}
+
+void expect_near(const std::vector<float>& actual, const std::vector<double>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-6) << "value " << i;
+}
+
+TEST(AdaptiveOptimizers, FollowTheDocumentedFormulas) {
+  const double w = 0.5, g = 0.3, lr = 0.1, rho = 0.9, mu = 0.8, eps = 1e-3;
+  const double ms = 0.4 * rho + 0.1 * g * g, mom = mu * 0.2 + lr * g / std::sqrt(ms + eps);
+  expect_near(one_update("ResourceApplyRMSProp", {0.5F, 0.4F, 0.2F}, {0.1F, 0.9F, 0.8F, 1e-3F, 0.3F}),
+              {w - mom, ms, mom});
+  const double mg = 0.1 * rho + 0.1 * g, centred = mu * 0.2 + lr * g / std::sqrt(ms - mg * mg + eps);
+  expect_near(
+      one_update("ResourceApplyCenteredRMSProp", {0.5F, 0.1F, 0.4F, 0.2F}, {0.1F, 0.9F, 0.8F, 1e-3F, 0.3F}),
+      {w - centred, mg, ms, centred});
+  const double a = rho * 0.4 + 0.1 * g * g, step = std::sqrt(0.2 + eps) / std::sqrt(a + eps) * g;
+  expect_near(one_update("ResourceApplyAdadelta", {0.5F, 0.4F, 0.2F}, {0.1F, 0.9F, 1e-3F, 0.3F}),
+              {w - lr * step, a, rho * 0.2 + 0.1 * step * step});
+}
+
+TEST(AdaptiveOptimizers, FtrlShrinksSmallWeightsToZero) {
+  const double w = 0.5, g = 0.3, lr = 0.1, l1 = 0.01, l2 = 0.02, shrinkage = 0.05;
+  const double n = 0.4 + g * g, sigma = (std::sqrt(n) - std::sqrt(0.4)) / lr;
+  const double z = 0.2 + g - sigma * w;
+  expect_near(one_update("ResourceApplyFtrl", {0.5F, 0.4F, 0.2F}, {0.3F, 0.1F, 0.01F, 0.02F, -0.5F}),
+              {(std::copysign(l1, z) - z) / (std::sqrt(n) / lr + 2 * l2), n, z});
+  expect_near(one_update("ResourceApplyFtrl", {0.5F, 0.4F, 0.2F}, {0.3F, 0.1F, 9.0F, 0.02F, -0.5F}),
+              {0, n, z});
+  const double z2 = z + 2 * shrinkage * w;
+  expect_near(one_update("ResourceApplyFtrlV2", {0.5F, 0.4F, 0.2F}, {0.3F, 0.1F, 0.01F, 0.02F, 0.05F, -0.5F}),
+              {(std::copysign(l1, z2) - z2) / (std::sqrt(n) / lr + 2 * l2), n, z2});
+}
+
+TEST(AdaptiveOptimizers, SparseFormsUpdateARowForEachOccurrence) {
+  const Tensor w = f32({3, 1}, {1, 2, 3}), a = f32({3, 1}, {1, 1, 1}), z = f32({3, 1}, {0, 0, 0});
+  const auto row = [](float value) { return f32({}, {value}); };
+  const auto after = update(
+      "ResourceSparseApplyFtrl",
+      {w, a, z, f32({2, 1}, {0.5F, 0.25F}), axes({2, 2}), row(0.1F), row(0), row(0), row(-0.5F)}, 3, {}, {});
+  const auto once = one_update("ResourceApplyFtrl", {3, 1, 0}, {0.5F, 0.1F, 0, 0, -0.5F});
+  const auto twice = one_update("ResourceApplyFtrl", once, {0.25F, 0.1F, 0, 0, -0.5F});
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(after[i].data<float>()[2], twice[i]);
+  EXPECT_EQ(after[0].data<float>()[0], 1);
+}
+
 TEST(OptimizerAttrsTest, AreReadBackAsTheyWereWritten) {
   const OptimizerSpec spec{OptimizerKind::Adam, 0.8F, true, 0.85F, 0.995F, 1e-3F, 0.2F, 0.01F};
   const OptimizerSpec back = optimizer_spec(optimizer_attrs(spec));

@@ -12,6 +12,8 @@ void cases_random(OpCaseTable& table) {
   table.add("RandomUniformInt", {.label = "int32", .inputs = {axes({100}), i32({}, {-3}), i32({}, {4})}});
   table.add("RandomUniformInt",
             {.label = "int64, many blocks", .inputs = {axes({70000}), i64({}, {0}), i64({}, {1LL << 40})}});
+  table.add("RandomShuffle", {.label = "rows", .inputs = {random_f64({9, 3}, 1)}});
+  table.add("RandomShuffle", {.label = "no rows", .inputs = {random_f64({0, 3}, 1)}});
 }
 
 }  // namespace braid::testing

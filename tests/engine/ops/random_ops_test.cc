@@ -62,6 +62,25 @@ TEST(RandomOpsTest, HaveTheirDistributions) {
     EXPECT_NEAR(static_cast<double>(std::ranges::count(dice, face)), 10000, 400) << face;
 }
 
+TEST(RandomShuffleTest, IsAPermutationOfRowsThatTheSeedDecides) {
+  Tensor x(DType::Int32, {50, 2});
+  for (std::size_t i = 0; i < 100; ++i) x.data<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+  const auto shuffled = [&](std::int64_t seed) {
+    return to_doubles(run_op("RandomShuffle", {x}, {{"seed", seed}})[0]);
+  };
+  const std::vector<double> y = shuffled(1);
+  EXPECT_EQ(y, shuffled(1));
+  EXPECT_NE(y, shuffled(2));
+  EXPECT_NE(y, to_doubles(x));
+  std::vector<double> firsts;
+  for (std::size_t row = 0; row < 50; ++row) {
+    EXPECT_EQ(y[2 * row + 1], y[2 * row] + 1);
+    firsts.push_back(y[2 * row]);
+  }
+  std::sort(firsts.begin(), firsts.end());
+  for (std::size_t row = 0; row < 50; ++row) EXPECT_EQ(firsts[row], 2.0 * static_cast<double>(row));
+}
+
 TEST(DropoutTest, KeepsTheMeanAndDropsTheRate) {
   const Tensor ones = run_op("OnesLike", {random_f64({300, 300}, 1)})[0];
   const auto y = to_doubles(run_op("braid.Dropout", {ones}, {{"rate", 0.25}})[0]);

@@ -145,5 +145,32 @@ TEST(WhereTest, IndicesInRowMajorOrder) {
   EXPECT_EQ(run_op("Where", {f32({3}, {0, 0, 0})})[0].shape(), (Shape{0, 1}));
 }
 
+TEST(SparseToDenseTest, ValuesAtTheirPlaces) {
+  EXPECT_EQ(values("SparseToDense", {i32({2, 2}, {0, 1, 1, 0}), axes({2, 2}), axes({5, 6}), i32({}, {-1})}),
+            (Doubles{-1, 5, 6, -1}));
+  EXPECT_EQ(error_of([] {
+              run_op("SparseToDense", {axes({1, 0}), axes({2}), i32({}, {1}), i32({}, {0})});
+            }),
+            "[SparseToDense] node 'op': indices[1] is out of order");
+  EXPECT_EQ(values("SparseToDense", {axes({1, 0}), axes({2}), i32({}, {1}), i32({}, {0})},
+                   {{"validate_indices", false}}),
+            (Doubles{1, 1}));
+}
+
+TEST(SparseMatMulTest, EqualsTheDenseProduct) {
+  const Tensor pairs = i64({3, 2}, {0, 1, 2, 0, 0, 3}), entries = f64({3}, {2, 3, 5}),
+               shape = i64({2}, {3, 4});
+  const Tensor dense =
+      run_op("SparseToDense", {pairs, shape, entries, f64({}, {0})}, {{"validate_indices", false}})[0];
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      const std::int64_t inner = ta ? 3 : 4;
+      const Tensor b = random_f64(tb ? Shape{2, inner} : Shape{inner, 2}, 1);
+      EXPECT_EQ(values("SparseTensorDenseMatMul", {pairs, entries, shape, b},
+                       {{"adjoint_a", ta}, {"adjoint_b", tb}}),
+                values("MatMul", {dense, b}, {{"transpose_a", ta}, {"transpose_b", tb}}));
+    }
+}
+
 }  // namespace
 }  // namespace braid::testing

@@ -1,0 +1,22 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+void cases_print(OpCaseTable& table) {
+  const std::string words[] = {"all", "well"}, nothing[] = {""};
+  table.add("Assert",
+            {.label = "holds", .inputs = {bools({}, {true}), Tensor::strings({2}, words), f64({1}, {1})}});
+  table.add("Print",
+            {.label = "silent", .inputs = {random_f64({2, 3}, 1), axes({1, 2})}, .attrs = {{"first_n", 0}}});
+  table.add("PrintV2",
+            {.label = "nothing", .inputs = {Tensor::strings({}, nothing)}, .attrs = {{"end", ""}}});
+}
+
+void cases_check_numerics(OpCaseTable& table) {
+  for (const char* op : {"CheckNumerics", "CheckNumericsV2"}) {
+    table.add(op, {.label = "finite", .inputs = {random_f64({2, 3}, 1)}, .attrs = {{"message", "x"}}});
+    table.add(op, {.label = "several blocks", .inputs = {random_f64({70000}, 1)}, .numeric_gradient = false});
+  }
+}
+
+}  // namespace braid::testing
