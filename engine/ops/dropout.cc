@@ -8,14 +8,13 @@
 #include <array>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/dropout_mask.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/random_key.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
-
-std::string mask_name(const Node& node) { return node.attrs.get("mask_name", node.name); }
 
 void infer(InferContext& c) {
   require_floating(c, 0);
@@ -29,7 +28,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   return with_float("braid.Dropout", c.inputs[0].dtype, [&]<class T>() {
     return parallel_kernel(
         c, c.inputs[0].shape.elements(), kElementGrain,
-        [key = RandomKey(c.node.attrs, mask_name(c.node)), threshold = static_cast<float>(rate),
+        [key = RandomKey(c.node.attrs, dropout_mask_name(c.node)), threshold = static_cast<float>(rate),
          scale = static_cast<T>(1 / (1 - rate))](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
           constexpr std::int64_t kPiece = 1024;
           std::array<float, kPiece> uniform;
@@ -49,7 +48,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void gradient(GradContext& c) {
   AttrMap attrs = c.node().attrs;
-  attrs.set("mask_name", mask_name(c.node()));
+  attrs.set("mask_name", dropout_mask_name(c.node()));
   c.set_grad(0, c.op("braid.Dropout", {c.grad()}, std::move(attrs)));
 }
 

@@ -19,6 +19,9 @@ class RandomKey {
 
   RngKey at(const StepParams& params) const { return make_rng_key(params.seed ^ salt_, name_, params.step); }
 
+  const std::string& name() const { return name_; }
+  std::uint64_t salt() const { return salt_; }
+
  private:
   /// 0 for (0, 0); else the finaliser of SplitMix64 over both.
   static std::uint64_t mix(std::int64_t seed, std::int64_t seed2) {
