@@ -1,4 +1,4 @@
-// `braid data`: makes data.
+// `braid data`: makes data; the tools for files of any format have files of their own.
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/data_tools.h"
 #include "engine/input/criteo_generator.h"
 
 namespace braid::cli {
@@ -16,6 +17,8 @@ struct CriteoOptions {
   std::int64_t test_rows = 0;
   std::uint64_t seed = 1;
   std::string out = ".";
+  std::string format = "tsv";
+  bool gzip = false;
 };
 
 int make_criteo(const CriteoOptions& options) {
@@ -24,10 +27,16 @@ int make_criteo(const CriteoOptions& options) {
   if (error) throw InvalidArgument("cannot make directory '" + options.out + "': " + error.message());
   const std::int64_t test_rows =
       options.test_rows > 0 ? options.test_rows : std::max<std::int64_t>(options.rows / 10, 1000);
-  for (const auto& [name, rows, first] : {std::tuple{"train.tsv", options.rows, std::int64_t{0}},
-                                          std::tuple{"test.tsv", test_rows, options.rows}}) {
-    const auto file = std::filesystem::path(options.out) / name;
-    const CriteoGeneratorResult made = generate_criteo(file, {rows, first, options.seed});
+  CriteoGeneratorOptions generator{.seed = options.seed};
+  if (options.format == "tfrecord") generator.format = FileFormat::TfRecord;
+  if (options.gzip) generator.compression = Compression::Gzip;
+  for (const auto& [name, rows, first] :
+       {std::tuple{"train.", options.rows, std::int64_t{0}}, std::tuple{"test.", test_rows, options.rows}}) {
+    const auto file =
+        std::filesystem::path(options.out) / (name + options.format + (options.gzip ? ".gz" : ""));
+    generator.rows = rows;
+    generator.first_row = first;
+    const CriteoGeneratorResult made = generate_criteo(file, generator);
     fmt::print("{}: {} rows, {:.1f} % positive, AUC of the true probabilities {:.4f}\n", file.string(),
                made.rows, 100.0 * static_cast<double>(made.positives) / static_cast<double>(made.rows),
                made.auc_ceiling);
@@ -38,11 +47,14 @@ int make_criteo(const CriteoOptions& options) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  CLI::App* data = app.add_subcommand("data", "Make training data");
+  CLI::App* data = app.add_subcommand("data", "Make, show and convert training data");
+  add_data_show(*data, action);
+  add_data_convert(*data, action);
   auto options = std::make_shared<CriteoOptions>();
-  CLI::App* criteo = data->add_subcommand("criteo",
-                                          "Rows in the Criteo layout from a hidden model: train.tsv and "
-                                          "test.tsv, with the best AUC that is possible on each");
+  CLI::App* criteo =
+      data->add_subcommand("criteo",
+                           "Rows in the Criteo layout from a hidden model: train.tsv and "
+                           "test.tsv (or .tfrecord), with the best AUC that is possible on each");
   criteo->add_option("--rows", options->rows, "Training rows")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -50,6 +62,10 @@ void add_data(CLI::App& app, Action& action) {
                      "Test rows; default a tenth of --rows, at least 1000");
   criteo->add_option("--seed", options->seed, "Of the hidden model and the rows")->capture_default_str();
   criteo->add_option("--out", options->out, "Directory for the two files")->capture_default_str();
+  criteo->add_option("--format", options->format, "tsv, or tfrecord: tf.train.Example")
+      ->check(CLI::IsMember({"tsv", "tfrecord"}))
+      ->capture_default_str();
+  criteo->add_flag("--gzip", options->gzip, "Write .gz files");
   criteo->callback([options, &action] { action = [options] { return make_criteo(*options); }; });
 }
 

@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <vector>
 
-#include "base/error.h"
 #include "base/init.h"
+#include "engine/input/criteo_fields.h"
+#include "engine/input/record_sink.h"
 
 namespace braid {
 namespace {
 
-constexpr int kIntegers = 13, kCategories = 26;
+constexpr int kIntegers = kCriteoIntegers, kCategories = kCriteoCategories;
 constexpr std::array<std::int64_t, kCategories> kCardinality{
     8,    12,   20,   30,   50,   80,   100,  150,  200,   300,   400,   500,   800,
     1000, 1500, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 12000, 15000, 18000, 20000};
@@ -46,6 +44,17 @@ HiddenModel make_model(std::uint64_t seed) {
   return model;
 }
 
+using Uniforms = std::array<float, kCategories + kIntegers + 1>;
+
+bool is_missing(const Uniforms& uniform, std::size_t integer) {
+  return uniform[kCategories + integer] < 0.1F;
+}
+
+std::size_t draw(const std::vector<double>& cumulative, float uniform) {
+  const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * cumulative.back());
+  return static_cast<std::size_t>(std::min(at - cumulative.begin(), std::ssize(cumulative) - 1));
+}
+
 double auc(std::vector<std::pair<float, bool>>& scored) {
   std::sort(scored.begin(), scored.end());
   double positives = 0, rank_sum = 0;
@@ -64,52 +73,48 @@ double auc(std::vector<std::pair<float, bool>>& scored) {
 
 CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
                                       const CriteoGeneratorOptions& options) {
-  std::ofstream out(file, std::ios::binary);
-  if (!out) throw InvalidArgument("cannot write '" + file.string() + "': " + std::strerror(errno));
+  const auto out = RecordSink::create(file, {.format = options.format, .compression = options.compression});
   const HiddenModel model = make_model(options.seed);
   const RngKey uniform_key = make_rng_key(options.seed, "criteo/uniform");
   const RngKey normal_key = make_rng_key(options.seed, "criteo/normal");
+  const std::vector<std::string> names = criteo_names();
   CriteoGeneratorResult result;
   std::vector<std::pair<float, bool>> scored;
   scored.reserve(static_cast<std::size_t>(options.rows));
-  std::array<float, kCategories + kIntegers + 1> uniform{};
+  Uniforms uniform{};
   std::array<float, kIntegers> normal{};
-  fmt::memory_buffer categories, line;
+  std::array<std::int64_t, kIntegers> integer{};
+  std::array<std::array<char, 9>, kCategories> hash{};
+  FeatureSet record;
   for (std::int64_t r = 0; r < options.rows; ++r) {
     const auto row = static_cast<std::uint64_t>(options.first_row + r);
     fill_uniform01(uniform_key, row * uniform.size(), uniform);
     fill_normal01(normal_key, row * normal.size(), normal);
     double logit = -1.3;
-    categories.clear();
-    line.clear();
     for (std::size_t i = 0; i < kIntegers; ++i) {
-      fmt::format_to(std::back_inserter(categories), "\t");
-      if (uniform[kCategories + i] < 0.1F) continue;  // missing
-      const auto value = static_cast<std::int64_t>(std::exp(1.0F + normal[i]));
-      logit += 0.15 * model.slope[i] * (std::log1p(static_cast<double>(value)) - 1.3);
-      fmt::format_to(std::back_inserter(categories), "{}", value);
+      if (is_missing(uniform, i)) continue;
+      integer[i] = static_cast<std::int64_t>(std::exp(1.0F + normal[i]));
+      logit += 0.15 * model.slope[i] * (std::log1p(static_cast<double>(integer[i])) - 1.3);
     }
     for (std::size_t c = 0; c < kCategories; ++c) {
-      const auto& cumulative = model.cumulative[c];
-      const double target = uniform[c] * cumulative.back();
-      const auto v = static_cast<std::size_t>(std::min<std::ptrdiff_t>(
-          std::upper_bound(cumulative.begin(), cumulative.end(), target) - cumulative.begin(),
-          std::ssize(cumulative) - 1));
+      const std::size_t v = draw(model.cumulative[c], uniform[c]);
       logit += model.weight[c][v];
-      const std::uint64_t hash = stable_hash(std::to_string(c) + ":" + std::to_string(v));
-      fmt::format_to(std::back_inserter(categories), "\t{:08x}", static_cast<std::uint32_t>(hash));
+      const std::uint64_t value = stable_hash(std::to_string(c) + ":" + std::to_string(v));
+      fmt::format_to_n(hash[c].data(), hash[c].size(), "{:08x}", static_cast<std::uint32_t>(value));
     }
     const double probability = 1.0 / (1.0 + std::exp(-logit));
     const bool positive = uniform.back() < probability;
     result.positives += positive;
     scored.emplace_back(static_cast<float>(probability), positive);
-    fmt::format_to(std::back_inserter(line), "{}", positive ? 1 : 0);
-    line.append(categories);
-    line.push_back('\n');
-    out.write(line.data(), static_cast<std::streamsize>(line.size()));
+    record.clear();
+    record.add(names[0], std::int64_t{positive});
+    for (std::size_t i = 0; i < kIntegers; ++i)
+      if (!is_missing(uniform, i)) record.add(names[1 + i], integer[i]);
+    for (std::size_t c = 0; c < kCategories; ++c)
+      record.add(names[1 + kIntegers + c], std::string_view(hash[c].data(), 8));
+    out->write(record);
   }
-  out.flush();
-  if (!out) throw InvalidArgument("cannot write '" + file.string() + "': " + std::strerror(errno));
+  out->finish();
   result.rows = options.rows;
   result.auc_ceiling = auc(scored);
   return result;

@@ -8,12 +8,16 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "engine/input/record_file.h"
+
 namespace braid {
 
 struct CriteoGeneratorOptions {
   std::int64_t rows = 0;
   std::int64_t first_row = 0;  // rows are numbered: other numbers are other rows of the same hidden model
   std::uint64_t seed = 1;
+  FileFormat format = FileFormat::Criteo;  // or TfRecord
+  Compression compression = Compression::None;
 };
 
 struct CriteoGeneratorResult {
@@ -22,7 +26,9 @@ struct CriteoGeneratorResult {
   double auc_ceiling = 0;  // AUC of the true probabilities on these rows
 };
 
-/// Writes tab separated rows to `file`. Throws: InvalidArgument when it cannot be written.
+/// Writes the rows to `file`: tab separated, or as TFRecord of tf.train.Example with label and I1..I13 as
+/// int64, C1..C26 as bytes, and no feature for a missing field. Throws: InvalidArgument when it cannot be
+/// written there, Unavailable (disk).
 CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
                                       const CriteoGeneratorOptions& options);
 

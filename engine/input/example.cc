@@ -46,12 +46,37 @@ std::string_view feature_kind_name(FeatureKind kind) {
   return "none";
 }
 
-void ExampleReader::parse(std::string_view record) {
-  record_ = record;
+void FeatureSet::clear() {
   features_.clear();
   floats_.clear();
   ints_.clear();
   bytes_.clear();
+}
+
+void FeatureSet::add(std::string_view name, float value) { add(name, std::span<const float>(&value, 1)); }
+
+void FeatureSet::add(std::string_view name, std::int64_t value) {
+  add(name, std::span<const std::int64_t>(&value, 1));
+}
+
+void FeatureSet::add(std::string_view name, std::span<const float> values) {
+  features_.push_back({name, FeatureKind::Float, floats_.size(), values.size(), {}});
+  floats_.insert(floats_.end(), values.begin(), values.end());
+}
+
+void FeatureSet::add(std::string_view name, std::span<const std::int64_t> values) {
+  features_.push_back({name, FeatureKind::Int64, ints_.size(), values.size(), {}});
+  ints_.insert(ints_.end(), values.begin(), values.end());
+}
+
+void FeatureSet::add(std::string_view name, std::string_view value) {
+  features_.push_back({name, FeatureKind::Bytes, bytes_.size(), 1, {}});
+  bytes_.push_back(value);
+}
+
+void ExampleReader::parse(std::string_view record) {
+  record_ = record;
+  clear();
   try {
     for (WireReader message(record); message.next();) {
       if (message.type() != WireType::Bytes) continue;
@@ -164,7 +189,7 @@ void ExampleReader::settle_names() {
   ++layout_;
 }
 
-const Feature* ExampleReader::find(std::string_view name) const {
+const Feature* FeatureSet::find(std::string_view name) const {
   for (const Feature& f : features_)
     if (f.name == name) return &f;
   return nullptr;

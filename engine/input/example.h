@@ -25,12 +25,9 @@ struct Feature {
   std::optional<std::int64_t> steps;
 };
 
-class ExampleReader {
+/// The features of one record, whatever file it is from.
+class FeatureSet {
  public:
-  /// Reads one record. Views stay valid while `record` does, and until the next call. Throws: DataLoss("byte
-  /// <n> of the record: ...") for what is not such a message, lists of two kinds in one list of features too.
-  void parse(std::string_view record);
-
   std::span<const Feature> features() const { return features_; }
   std::span<const float> floats(const Feature& f) const {
     return std::span(floats_).subspan(f.begin, f.count);
@@ -43,6 +40,27 @@ class ExampleReader {
   }
   const Feature* find(std::string_view name) const;
 
+  void clear();
+  /// The views stay valid as long as what they point at.
+  void add(std::string_view name, float value);
+  void add(std::string_view name, std::int64_t value);
+  void add(std::string_view name, std::string_view value);
+  void add(std::string_view name, std::span<const float> values);
+  void add(std::string_view name, std::span<const std::int64_t> values);
+
+ protected:
+  std::vector<Feature> features_;
+  std::vector<float> floats_;
+  std::vector<std::int64_t> ints_;
+  std::vector<std::string_view> bytes_;
+};
+
+class ExampleReader : public FeatureSet {
+ public:
+  /// Reads one record. Views stay valid while `record` does, and until the next call. Throws: DataLoss("byte
+  /// <n> of the record: ...") for what is not such a message, lists of two kinds in one list of features too.
+  void parse(std::string_view record);
+
   /// Changes when the names, or their order, are not those of the record before: places found by name hold as
   /// long as it stays.
   std::uint64_t layout() const { return layout_; }
@@ -54,10 +72,6 @@ class ExampleReader {
   void settle_names();
 
   std::string_view record_;
-  std::vector<Feature> features_;
-  std::vector<float> floats_;
-  std::vector<std::int64_t> ints_;
-  std::vector<std::string_view> bytes_;
   std::vector<std::string> names_;  // of the record before
   std::uint64_t layout_ = 0;
 };

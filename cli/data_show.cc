@@ -1,0 +1,218 @@
+// `braid data show`: reads a whole data file, so that damage anywhere in it is found, and says what is in it.
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/data_tools.h"
+#include "engine/input/record_file.h"
+#include "engine/input/record_summary.h"
+#include "engine/input/tfrecord.h"
+
+namespace braid::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string file, format, separator;
+  RecordFileOptions open;
+  bool header = false, no_header = false, json = false, raw = false;
+  std::int64_t rows = 5;
+};
+
+/// Texts as they are; what is not printable as \xNN.
+std::string printable(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7F || c == '"' || c == '\\')
+      text += c == '"' || c == '\\' ? fmt::format("\\{}", c) : fmt::format("\\x{:02x}", byte);
+    else
+      text.push_back(c);
+  }
+  return text;
+}
+
+constexpr std::size_t kShownValues = 8, kShownBytes = 48;
+
+std::string short_text(std::string_view bytes) {
+  if (bytes.size() <= kShownBytes) return "\"" + printable(bytes) + "\"";
+  return fmt::format("\"{}\"... ({} bytes)", printable(bytes.substr(0, kShownBytes)), bytes.size());
+}
+
+template <class T, class Show>
+std::string short_list(std::span<const T> values, Show show) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(values.size(), kShownValues); ++i)
+    text += (i > 0 ? ", " : "") + show(values[i]);
+  if (values.size() > kShownValues) text += fmt::format(", ... ({} values)", values.size());
+  return values.size() == 1 ? text : "[" + text + "]";
+}
+
+std::string shown(const FeatureSet& record, const Feature& f) {
+  switch (f.kind) {
+    case FeatureKind::Bytes:
+      return short_list(record.bytes(f), [](std::string_view v) { return short_text(v); });
+    case FeatureKind::Float:
+      return short_list(record.floats(f), [](float v) { return fmt::format("{}", v); });
+    case FeatureKind::Int64:
+      return short_list(record.ints(f), [](std::int64_t v) { return fmt::format("{}", v); });
+    case FeatureKind::None:
+      break;
+  }
+  return "-";
+}
+
+void print_record(std::int64_t number, const FeatureSet& record) {
+  fmt::print("record {}\n", number);
+  for (const Feature& f : record.features()) {
+    const std::string steps = f.steps ? fmt::format(" in {} steps", *f.steps) : "";
+    fmt::print("  {}: {}{} {}\n", printable(f.name), feature_kind_name(f.kind), steps, shown(record, f));
+  }
+}
+
+std::string per_record(const FeatureSummary& f) {
+  return f.fewest == f.most ? std::to_string(f.most) : fmt::format("{}..{}", f.fewest, f.most);
+}
+
+void print_summary(const RecordSummary& summary) {
+  fmt::print("\n{:<28} {:<7} {:>9} {:>10} {:>11} {:>14} {:>14} {:>16}\n", "feature", "type", "present",
+             "values", "per record", "min", "max", "sum");
+  for (const auto& [name, f] : summary.features()) {
+    fmt::print("{:<28} {:<7} {:>9} {:>10} {:>11} ", printable(name),
+               f.mixed ? "mixed" : std::string(feature_kind_name(f.kind)), f.present, f.values,
+               per_record(f));
+    if (f.kind == FeatureKind::Int64)
+      fmt::print("{:>14} {:>14} {:>16}\n", f.int_min, f.int_max, to_text(f.int_sum));
+    else if (f.kind == FeatureKind::Float)
+      fmt::print("{:>14.6g} {:>14.6g} {:>16.8g}\n", f.min, f.max, f.sum);
+    else
+      fmt::print("{:>8} bytes {:>8} bytes {:>10} bytes\n", f.min, f.max, f.sum);
+  }
+}
+
+Json json_of(const FeatureSet& record) {
+  Json features = Json::object();
+  for (const Feature& f : record.features()) {
+    Json values = Json::array();
+    if (f.kind == FeatureKind::Bytes)
+      for (const std::string_view v : record.bytes(f)) values.push_back(printable(v));
+    if (f.kind == FeatureKind::Float)
+      for (const float v : record.floats(f)) values.push_back(static_cast<double>(v));
+    if (f.kind == FeatureKind::Int64)
+      for (const std::int64_t v : record.ints(f)) values.push_back(v);
+    features[printable(f.name)] = {std::string(feature_kind_name(f.kind)), std::move(values)};
+  }
+  return features;
+}
+
+Json json_of(const RecordSummary& summary) {
+  Json features = Json::object();
+  for (const auto& [name, f] : summary.features()) {
+    Json one;
+    one["type"] = f.mixed ? "mixed" : std::string(feature_kind_name(f.kind));
+    one["present"] = f.present;
+    one["values"] = f.values;
+    if (f.kind == FeatureKind::Int64) {
+      one["sum"] = Json::parse(to_text(f.int_sum));
+      one["min"] = f.int_min;
+      one["max"] = f.int_max;
+    } else if (f.kind == FeatureKind::Float) {
+      one["sum"] = f.sum;
+      one["min"] = f.min;
+      one["max"] = f.max;
+    } else if (f.kind == FeatureKind::Bytes) {
+      one["bytes"] = static_cast<std::int64_t>(f.sum);
+    }
+    features[printable(name)] = std::move(one);
+  }
+  return features;
+}
+
+/// Records of a TFRecord file that are not Examples: their number, place and size.
+int show_raw(const Options& options) {
+  TfRecordReader reader(options.file);
+  std::uint64_t bytes = 0;
+  std::int64_t records = 0;
+  while (const auto record = reader.next()) {
+    ++records;
+    bytes += record->size();
+    if (records <= options.rows)
+      fmt::print("record {} at byte {}: {}\n", records, reader.offset(), short_text(*record));
+  }
+  fmt::print("{}: tfrecord, compression {}, {} records, {} bytes of data, every CRC right\n", options.file,
+             compression_name(reader.compression()), records, bytes);
+  return kExitSuccess;
+}
+
+int show(const Options& options) {
+  if (options.raw) return show_raw(options);
+  const auto file = RecordFile::open(options.file, options.open);
+  RecordSummary summary;
+  Json first = nullptr, records = Json::array();
+  while (file->next()) {
+    if (options.json && summary.records() < options.rows) records.push_back(json_of(file->record()));
+    if (!options.json && summary.records() < options.rows)
+      print_record(summary.records() + 1, file->record());
+    summary.add(file->record());
+  }
+  const bool checked = file->format() == FileFormat::TfRecord;
+  if (options.json) {
+    Json all;
+    all["file"] = options.file;
+    all["format"] = file_format_name(file->format());
+    all["compression"] = compression_name(file->compression());
+    all["records"] = summary.records();
+    all["bad_records"] = file->bad_records();
+    if (checked) all["crc_ok"] = summary.records();
+    all["features"] = json_of(summary);
+    if (!records.empty()) all["first_record"] = records[0];
+    all["first_records"] = std::move(records);
+    fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
+    return kExitSuccess;
+  }
+  if (!summary.features().empty()) print_summary(summary);
+  fmt::print("\n{}: {}, compression {}, {} records{}{}\n", options.file, file_format_name(file->format()),
+             compression_name(file->compression()), summary.records(), checked ? ", every CRC right" : "",
+             file->bad_records() > 0 ? fmt::format("; {} bad ones left out", file->bad_records()) : "");
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_data_show(CLI::App& data, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = data.add_subcommand(
+      "show",
+      "Print the first records of a data file of any format, and name, type and range of everything in it");
+  sub->add_option("FILE", options->file, "TFRecord, CSV, TSV, Criteo, IDX or text; plain or gzip")
+      ->required();
+  sub->add_option("--rows", options->rows, "Records to print")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  sub->add_option("--format", options->format,
+                  "tfrecord, criteo, csv, tsv, text or idx; default: what the content looks like");
+  sub->add_option("--separator", options->separator, "Of CSV fields, one character");
+  sub->add_flag("--header", options->header, "The first line of the CSV has names");
+  sub->add_flag("--no-header", options->no_header, "The first line of the CSV is a record");
+  sub->add_option("--comment", options->open.comment, "Lines of the CSV that begin with this are skipped");
+  sub->add_option("--max-bad", options->open.max_bad_records, "Bad records that may be skipped")
+      ->capture_default_str();
+  sub->add_flag("--raw", options->raw, "Records of a TFRecord file as bytes, whatever they are");
+  sub->add_flag("--json", options->json, "One JSON object");
+  sub->callback([options, &action] {
+    action = [options] {
+      if (!options->format.empty()) options->open.format = file_format_from_name(options->format);
+      if (options->format == "tsv") options->open.separator = '\t';
+      if (options->separator.size() > 1)
+        throw InvalidArgument("--separator must be one character, got '" + options->separator + "'");
+      if (!options->separator.empty()) options->open.separator = options->separator[0];
+      if (options->header || options->no_header) options->open.header = options->header;
+      return show(*options);
+    };
+  });
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,277 @@
+#include "engine/input/record_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/input/criteo_fields.h"
+#include "engine/input/idx_array.h"
+#include "engine/input/line_reader.h"
+#include "engine/input/sniff.h"
+#include "engine/input/tfrecord.h"
+
+namespace braid {
+namespace {
+
+class TfRecordFile : public RecordFile {
+ public:
+  TfRecordFile(const std::filesystem::path& file, std::int64_t max_bad)
+      : file_(file), reader_(file), bad_(max_bad) {}
+  bool next() override {
+    for (;;) {
+      std::string problem;
+      try {
+        const auto record = reader_.next();
+        if (!record) return false;
+        problem = "'" + file_.string() + "' record " + std::to_string(reader_.number()) + " at byte " +
+                  std::to_string(reader_.offset()) + ": ";
+        example_.parse(*record);
+        return true;
+      } catch (const DataLoss& e) {
+        bad_.add(problem + e.message());
+      }
+    }
+  }
+  const FeatureSet& record() const override { return example_; }
+  FileFormat format() const override { return FileFormat::TfRecord; }
+  Compression compression() const override { return reader_.compression(); }
+  std::int64_t bad_records() const override { return bad_.count(); }
+
+ private:
+  std::filesystem::path file_;
+  TfRecordReader reader_;
+  BadRecords bad_;
+  ExampleReader example_;
+};
+
+FeatureKind kind_of_text(std::string_view text) {
+  const char* end = text.data() + text.size();
+  std::int64_t integer = 0;
+  if (const auto read = std::from_chars(text.data(), end, integer); read.ec == std::errc() && read.ptr == end)
+    return FeatureKind::Int64;
+  float number = 0;
+  if (const auto read = std::from_chars(text.data(), end, number); read.ec == std::errc() && read.ptr == end)
+    return FeatureKind::Float;
+  return FeatureKind::Bytes;
+}
+
+/// What holds values of both kinds. None is what has no values yet.
+FeatureKind common_kind(FeatureKind a, FeatureKind b) {
+  if (a == FeatureKind::None || a == b) return b;
+  const bool numbers = a != FeatureKind::Bytes && b != FeatureKind::Bytes;
+  return numbers ? FeatureKind::Float : FeatureKind::Bytes;
+}
+
+template <class T>
+T number_of(std::string_view text) {
+  T value{};
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+/// Lines of one number of fields. The whole text is in memory: types need a look at all of it before the
+/// first record.
+class FieldsFile : public RecordFile {
+ public:
+  FieldsFile(const std::filesystem::path& file, const RecordFileOptions& options, FileFormat format)
+      : file_(file), format_(format), comment_(options.comment), bad_(options.max_bad_records) {
+    text_ = read_all(file, compression_);
+    const TextShape shape = text_shape(text_, options.comment, options.separator);
+    separator_ = shape.separator != 0 ? shape.separator : ',';
+    const bool header =
+        format == FileFormat::Criteo ? text_.starts_with("label") : options.header.value_or(shape.has_header);
+    if (format == FileFormat::Criteo) names_ = criteo_names();
+    take_names(header, shape.fields);
+    find_kinds();
+    at_ = first_;
+  }
+
+  bool next() override {
+    for (std::string_view line; next_line(line);) {
+      split_fields(line, separator_, fields_, unquoted_);
+      if (fields_.size() != names_.size()) {
+        bad_.add(
+            file_, number_,
+            "expected " + std::to_string(names_.size()) + " fields, got " + std::to_string(fields_.size()));
+        continue;
+      }
+      record_.clear();
+      for (std::size_t f = 0; f < fields_.size(); ++f) {
+        if (fields_[f].empty()) continue;
+        if (kinds_[f] == FeatureKind::Int64)
+          record_.add(names_[f], number_of<std::int64_t>(fields_[f]));
+        else if (kinds_[f] == FeatureKind::Float)
+          record_.add(names_[f], number_of<float>(fields_[f]));
+        else
+          record_.add(names_[f], fields_[f]);
+      }
+      return true;
+    }
+    return false;
+  }
+  const FeatureSet& record() const override { return record_; }
+  FileFormat format() const override { return format_; }
+  Compression compression() const override { return compression_; }
+  std::int64_t bad_records() const override { return bad_.count(); }
+  std::vector<std::string> column_names() const override { return names_; }
+
+ private:
+  /// The next line that may be a record; false at the end.
+  bool next_line(std::string_view& line) {
+    while (at_ < text_.size()) {
+      const std::size_t end = std::min(text_.find('\n', at_), text_.size());
+      line = std::string_view(text_).substr(at_, end - at_);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      at_ = end + 1;
+      ++number_;
+      if (!line.empty() && (comment_.empty() || !line.starts_with(comment_))) return true;
+    }
+    return false;
+  }
+
+  void take_names(bool header, std::size_t usual_fields) {
+    std::string_view line;
+    if (header && next_line(line)) {
+      first_ = at_;
+      split_fields(line, separator_, fields_, unquoted_);
+    } else {
+      fields_.assign(usual_fields, {});
+    }
+    if (names_.empty())
+      for (std::size_t f = 0; f < fields_.size(); ++f)
+        names_.push_back(fields_[f].empty() ? std::to_string(f + 1) : std::string(fields_[f]));
+  }
+
+  void find_kinds() {
+    kinds_.assign(names_.size(), FeatureKind::None);
+    const std::int64_t number = number_;
+    at_ = first_;
+    for (std::string_view line; next_line(line);) {
+      split_fields(line, separator_, fields_, unquoted_);
+      if (fields_.size() != names_.size()) continue;
+      for (std::size_t f = 0; f < fields_.size(); ++f)
+        if (!fields_[f].empty() && kinds_[f] != FeatureKind::Bytes)
+          kinds_[f] = common_kind(kinds_[f], kind_of_text(fields_[f]));
+    }
+    number_ = number;
+    if (format_ != FileFormat::Criteo) return;
+    // A hash of digits only is still a text.
+    for (std::size_t f = 1 + kCriteoIntegers; f < kinds_.size(); ++f) kinds_[f] = FeatureKind::Bytes;
+  }
+
+  std::filesystem::path file_;
+  FileFormat format_;
+  std::string comment_;
+  BadRecords bad_;
+  Compression compression_ = Compression::None;
+  std::string text_;
+  char separator_ = ',';
+  std::vector<std::string> names_;
+  std::vector<FeatureKind> kinds_;
+  std::size_t first_ = 0, at_ = 0;
+  std::int64_t number_ = 0;  // of the line
+  std::vector<std::string_view> fields_;
+  std::string unquoted_;
+  FeatureSet record_;
+};
+
+class LinesFile : public RecordFile {
+ public:
+  explicit LinesFile(const std::filesystem::path& file) { text_ = read_all(file, compression_); }
+  bool next() override {
+    if (at_ >= text_.size()) return false;
+    const std::size_t end = std::min(text_.find('\n', at_), text_.size());
+    std::string_view line = std::string_view(text_).substr(at_, end - at_);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    at_ = end + 1;
+    record_.clear();
+    record_.add("line", line);
+    return true;
+  }
+  const FeatureSet& record() const override { return record_; }
+  FileFormat format() const override { return FileFormat::Text; }
+  Compression compression() const override { return compression_; }
+  std::vector<std::string> column_names() const override { return {"line"}; }
+
+ private:
+  Compression compression_ = Compression::None;
+  std::string text_;
+  std::size_t at_ = 0;
+  FeatureSet record_;
+};
+
+class IdxFile : public RecordFile {
+ public:
+  explicit IdxFile(const std::filesystem::path& file)
+      : array_(read_idx_array(file)), compression_(open_bytes(file)->compression()) {}
+  bool next() override {
+    if (at_ == array_.dims[0]) return false;
+    record_.clear();
+    const bool list = array_.dims.size() == 1;
+    const char* name = list ? "label" : "image";
+    if (array_.dtype == DType::UInt8 && !list) {
+      const auto item = static_cast<std::size_t>(array_.elements() / array_.dims[0]);
+      record_.add(
+          name,
+          std::string_view(array_.bytes).substr(array_.offset + static_cast<std::size_t>(at_) * item, item));
+    } else {
+      array_.add_item(at_, name, record_);
+    }
+    ++at_;
+    return true;
+  }
+  const FeatureSet& record() const override { return record_; }
+  FileFormat format() const override { return FileFormat::Idx; }
+  Compression compression() const override { return compression_; }
+
+ private:
+  IdxArray array_;
+  Compression compression_;
+  std::int64_t at_ = 0;
+  FeatureSet record_;
+};
+
+}  // namespace
+
+const char* file_format_name(FileFormat format) {
+  switch (format) {
+    case FileFormat::TfRecord:
+      return "tfrecord";
+    case FileFormat::Criteo:
+      return "criteo";
+    case FileFormat::Csv:
+      return "csv";
+    case FileFormat::Text:
+      return "text";
+    case FileFormat::Idx:
+      break;
+  }
+  return "idx";
+}
+
+FileFormat file_format_from_name(const std::string& name) {
+  for (const FileFormat format :
+       {FileFormat::TfRecord, FileFormat::Criteo, FileFormat::Csv, FileFormat::Text, FileFormat::Idx})
+    if (name == file_format_name(format)) return format;
+  if (name == "tsv") return FileFormat::Csv;
+  throw InvalidArgument("there is no data format '" + name +
+                        "'; tfrecord, criteo, csv, tsv, text and idx are");
+}
+
+std::unique_ptr<RecordFile> RecordFile::open(const std::filesystem::path& file,
+                                             const RecordFileOptions& options) {
+  const FileFormat format = options.format ? *options.format : sniff_format(file);
+  switch (format) {
+    case FileFormat::TfRecord:
+      return std::make_unique<TfRecordFile>(file, options.max_bad_records);
+    case FileFormat::Text:
+      return std::make_unique<LinesFile>(file);
+    case FileFormat::Idx:
+      return std::make_unique<IdxFile>(file);
+    default:
+      return std::make_unique<FieldsFile>(file, options, format);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,182 @@
+// Files of any format as records, what they look like, and conversions that lose nothing.
+#include "engine/input/record_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "engine/input/criteo_generator.h"
+#include "engine/input/readers.h"
+#include "engine/input/record_sink.h"
+#include "engine/input/record_summary.h"
+#include "engine/input/sniff.h"
+#include "engine/input/tfrecord.h"
+#include "tests/base/expect_error.h"
+#include "tests/base/temp_dir.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class RecordFileTest : public testing::Test {
+ protected:
+  fs::path write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_.path() / name, std::ios::binary) << text;
+    return dir_.path() / name;
+  }
+  fs::path convert(const fs::path& from, const std::string& name, RecordSinkOptions options) {
+    const auto in = RecordFile::open(from, {});
+    if (options.format == FileFormat::Csv && options.columns.empty()) options.columns = in->column_names();
+    const auto out = RecordSink::create(dir_.path() / name, options);
+    while (in->next()) out->write(in->record());
+    out->finish();
+    return dir_.path() / name;
+  }
+  TempDir dir_;
+};
+
+RecordSummary summary_of(const fs::path& file, const RecordFileOptions& options = {}) {
+  RecordSummary summary;
+  const auto in = RecordFile::open(file, options);
+  while (in->next()) summary.add(in->record());
+  return summary;
+}
+
+TEST_F(RecordFileTest, FormatsAreToldByTheirContent) {
+  EXPECT_EQ(sniff_format(write("a", "1,2\n3,4\n")), FileFormat::Csv);
+  EXPECT_EQ(sniff_format(write("a", "x\ty\n3\t4\n")), FileFormat::Csv);
+  EXPECT_EQ(sniff_format(write("a", "the cat\nthe dog, and the cow\nthe hen\n")), FileFormat::Text);
+  EXPECT_EQ(sniff_format(write("a", std::string("\0\0\x08\x01\0\0\0\x01\x07", 9))), FileFormat::Idx);
+  EXPECT_EQ(sniff_format(write("a", std::string("\x03\0\0\0\0\0\0\0damaged", 15))), FileFormat::TfRecord);
+  EXPECT_EQ(sniff_format(write("a.tfrecord", "")), FileFormat::TfRecord);
+  EXPECT_ERROR(sniff_format(write("a", "")), InvalidArgument, HasSubstr("is empty"));
+  EXPECT_ERROR(sniff_format(dir_.path() / "none"), InvalidArgument, HasSubstr("No such file"));
+  generate_criteo(dir_.path() / "rows", {.rows = 3});
+  EXPECT_EQ(sniff_format(dir_.path() / "rows"), FileFormat::Criteo);
+}
+
+TEST_F(RecordFileTest, CsvColumnsHaveNamesAndTypes) {
+  const auto file = write("a.csv", "id,score,name,mixed\n1,0.5,\"a, b\",2\n-7,3,,2.5\r\n");
+  const auto in = RecordFile::open(file, {});
+  ASSERT_TRUE(in->next());
+  const FeatureSet& record = in->record();
+  EXPECT_THAT(record.ints(*record.find("id")), ElementsAre(1));
+  EXPECT_THAT(record.floats(*record.find("score")), ElementsAre(0.5F));
+  EXPECT_THAT(record.bytes(*record.find("name")), ElementsAre("a, b"));
+  EXPECT_THAT(record.floats(*record.find("mixed")), ElementsAre(2.0F));
+  ASSERT_TRUE(in->next());
+  EXPECT_THAT(record.ints(*record.find("id")), ElementsAre(-7));
+  EXPECT_EQ(record.find("name"), nullptr) << "an empty field is missing";
+  EXPECT_FALSE(in->next());
+  EXPECT_EQ(summary_of(file, {.header = false}).records(), 3);
+}
+
+TEST_F(RecordFileTest, ALineOfAnotherNumberOfFieldsIsNamed) {
+  const auto file = write("a.csv", "|comment\n1,2,3\n4,5\n7,8,9\n1,2,3\n");
+  EXPECT_ERROR(summary_of(file), DataLoss, HasSubstr("a.csv' line 1: expected 3 fields, got 1"));
+  EXPECT_ERROR(summary_of(file, {.comment = "|"}), DataLoss, HasSubstr("line 3: expected 3 fields, got 2"));
+  EXPECT_EQ(summary_of(file, {.comment = "|", .max_bad_records = 1}).records(), 3);
+}
+
+TEST_F(RecordFileTest, SummariesCountRangesAndExactSums) {
+  const auto file = dir_.path() / "a.tfrecord";
+  TfRecordWriter out(file);
+  ExampleWriter example;
+  const std::int64_t huge = std::int64_t{9'000'000'000'000'000'000};
+  for (std::int64_t i = 0; i < 3; ++i) {
+    example.add("big", std::vector<std::int64_t>{huge, huge});
+    if (i > 0) example.add("f10", std::vector<float>(static_cast<std::size_t>(i), 0.5F));
+    example.add("f9", std::vector<std::string_view>{"abc"});
+    if (i == 2) example.add("x", std::vector<float>{1});
+    if (i == 1) example.add("x", std::vector<std::int64_t>{1});
+    out.write(example.finish());
+  }
+  out.finish();
+  const RecordSummary summary = summary_of(file);
+  std::vector<std::string> names;
+  for (const auto& [name, f] : summary.features()) names.push_back(name);
+  EXPECT_THAT(names, ElementsAre("big", "f9", "f10", "x"));
+  EXPECT_EQ(to_text(summary.features().find("big")->second.int_sum), "54000000000000000000");
+  EXPECT_EQ(to_text(-static_cast<__int128>(huge) * 3), "-27000000000000000000");
+  EXPECT_EQ(to_text(0), "0");
+  const FeatureSummary& f10 = summary.features().find("f10")->second;
+  EXPECT_EQ(f10.present, 2);
+  EXPECT_EQ(f10.values, 3);
+  EXPECT_EQ(f10.fewest, 1);
+  EXPECT_EQ(f10.most, 2);
+  EXPECT_EQ(f10.sum, 1.5);
+  EXPECT_TRUE(summary.features().find("x")->second.mixed);
+}
+
+TEST_F(RecordFileTest, CriteoRowsAreTheSameInEveryFormatTheyAreWrittenIn) {
+  const auto tsv = dir_.path() / "a.tsv";
+  generate_criteo(tsv, {.rows = 500, .seed = 2});
+  generate_criteo(dir_.path() / "a.tfrecord.gz",
+                  {.rows = 500, .seed = 2, .format = FileFormat::TfRecord, .compression = Compression::Gzip});
+  const auto records = convert(tsv, "b.tfrecord", {.format = FileFormat::TfRecord});
+  const auto csv = convert(records, "c.csv", {.format = FileFormat::Csv, .columns = [] {
+                                                std::vector<std::string> names{"label"};
+                                                for (int i = 1; i <= 13; ++i)
+                                                  names.push_back("I" + std::to_string(i));
+                                                for (int c = 1; c <= 26; ++c)
+                                                  names.push_back("C" + std::to_string(c));
+                                                return names;
+                                              }()});
+  const auto back = convert(dir_.path() / "a.tfrecord.gz", "d.tsv", {.format = FileFormat::Criteo});
+  EXPECT_EQ(read_text_file(back), read_text_file(tsv));
+  const auto expected = read_criteo({tsv}, {.buckets = 5000});
+  for (const auto& file : {records, csv, back, dir_.path() / "a.tfrecord.gz"}) {
+    const auto table = read_criteo({file}, {.buckets = 5000});
+    for (const char* column : {"dense", "sparse", "label"}) {
+      const Tensor &got = table->find(column)->data, &want = expected->find(column)->data;
+      ASSERT_EQ(got.shape(), want.shape());
+      EXPECT_TRUE(std::equal(got.as_bytes().begin(), got.as_bytes().end(), want.as_bytes().begin()))
+          << file << " " << column;
+    }
+  }
+}
+
+TEST_F(RecordFileTest, RealCriteoRecordsOfIntegersTrainToo) {
+  const fs::path file =
+      fs::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord/deepctr_criteo/criteo_sample.tr.tfrecords";
+  if (!fs::exists(file)) GTEST_SKIP() << "no " << file;
+  const auto table = read_criteo({file}, {.buckets = 1000});
+  ASSERT_EQ(table->rows, 160);
+  for (const std::int64_t bucket : table->find("sparse")->data.data<std::int64_t>())
+    EXPECT_TRUE(bucket > 0 && bucket < 1000);
+}
+
+TEST_F(RecordFileTest, TextAndQuotedFieldsSurviveTheRoundTrip) {
+  const std::string text = "first line\n\n\"quoted\", and more\nlast\n";
+  const auto lines = write("a.txt", text);
+  const auto packed = convert(lines, "a.tfrecord", {.format = FileFormat::TfRecord});
+  EXPECT_EQ(read_text_file(convert(packed, "b.txt", {.format = FileFormat::Text})), text);
+  const std::string csv = "name,value\n\"a, \"\"b\"\"\",1\n\" blanks \",2\n";
+  EXPECT_EQ(read_text_file(convert(write("a.csv", csv), "b.csv", {.format = FileFormat::Csv})), csv);
+}
+
+TEST_F(RecordFileTest, WhatAFormatCannotHoldIsRefused) {
+  const auto file = dir_.path() / "a.tfrecord";
+  TfRecordWriter out(file);
+  ExampleWriter example;
+  example.add("a", std::vector<std::string_view>{"two\nlines"});
+  out.write(example.finish());
+  out.finish();
+  EXPECT_ERROR(convert(file, "b.csv", {.format = FileFormat::Csv, .columns = {"a"}}), InvalidArgument,
+               AllOf(HasSubstr("feature 'a'"), HasSubstr("line end")));
+  EXPECT_ERROR(convert(file, "b.csv", {.format = FileFormat::Csv, .columns = {"b"}}), InvalidArgument,
+               HasSubstr("'a' has no column"));
+  EXPECT_ERROR(convert(file, "b.txt", {.format = FileFormat::Text}), InvalidArgument, HasSubstr("line end"));
+  EXPECT_ERROR(convert(file, "b.idx", {.format = FileFormat::Idx}), InvalidArgument,
+               HasSubstr("not written"));
+  EXPECT_FALSE(fs::exists(dir_.path() / "b.csv")) << "nothing is left of a file that failed";
+}
+
+}  // namespace
+}  // namespace braid

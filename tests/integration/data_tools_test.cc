@@ -1,0 +1,167 @@
+// `braid data`: files of every format shown and converted as users do, real files against their published
+// summaries, and damage of every kind refused with its place.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class DataToolsTest : public IntegrationTest {
+ protected:
+  std::string expect_good(std::vector<std::string> arguments) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
+    return process->out();
+  }
+  template <class Matcher>
+  void expect_refused(std::vector<std::string> arguments, Matcher says) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), 2) << shown;
+    EXPECT_THAT(process->err(), says) << shown;
+  }
+  std::string path(const std::string& name) const { return (directory() / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(directory() / name, std::ios::binary) << bytes;
+    return path(name);
+  }
+  Json shown(const std::string& file) { return Json::parse(expect_good({"data", "show", "--json", file})); }
+  std::string make_criteo(const std::string& name, const std::string& rows,
+                          std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"data", "criteo", "--rows", rows, "--out", path(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    expect_good(arguments);
+    return path(name);
+  }
+};
+
+std::string bytes_of(const Path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Doubles may differ by the order in which they were added.
+void expect_same(const Json& got, const Json& expected, const std::string& where) {
+  if (expected.is_object()) {
+    for (const auto& [key, value] : expected.items()) {
+      ASSERT_TRUE(got.contains(key)) << where << "." << key;
+      expect_same(got[key], value, where + "." + key);
+    }
+  } else if (expected.is_number_float()) {
+    EXPECT_NEAR(got.get<double>(), expected.get<double>(), 1e-9 * (1 + std::abs(expected.get<double>())))
+        << where;
+  } else {
+    EXPECT_EQ(got, expected) << where;
+  }
+}
+
+TEST_F(DataToolsTest, RealTfRecordsHaveTheirPublishedSummaries) {
+  const Path root = Path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord";
+  if (!std::filesystem::exists(root)) GTEST_SKIP() << "there is no " << root;
+  int files = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(root)) {
+    if (!folder.is_directory()) continue;
+    for (const auto& [name, expected] :
+         Json::parse(bytes_of(folder.path() / "expected_summary.json")).items()) {
+      const Json got = shown((folder.path() / name).string());
+      expect_same(got, expected, name);
+      EXPECT_EQ(got["features"].size(), expected["features"].size());
+      ++files;
+    }
+  }
+  EXPECT_EQ(files, 6);
+}
+
+TEST_F(DataToolsTest, RowsAndSchemaArePrinted) {
+  const std::string csv = write("a.csv", "id,name\n1,one\n2,two\n3,three\n");
+  const std::string out = expect_good({"data", "show", "--rows", "2", csv});
+  EXPECT_THAT(out,
+              AllOf(HasSubstr("record 2\n  id: int64 2\n  name: bytes \"two\""), HasSubstr("3 records")));
+  EXPECT_EQ(out.find("record 3"), std::string::npos);
+}
+
+TEST_F(DataToolsTest, CriteoRowsConvertThereAndBack) {
+  const std::string tsv = make_criteo("tsv", "400"),
+                    packed = make_criteo("packed", "400", {"--format", "tfrecord", "--gzip"});
+  expect_good(
+      {"data", "convert", packed + "/train.tfrecord.gz", "--out", path("back.tsv"), "--to", "criteo"});
+  EXPECT_TRUE(bytes_of(path("back.tsv")) == bytes_of(tsv + "/train.tsv"));
+  expect_good({"data", "convert", tsv + "/train.tsv", "--out", path("again.tfrecord")});
+  const Json one = shown(path("again.tfrecord")), other = shown(packed + "/train.tfrecord.gz");
+  EXPECT_EQ(one["features"], other["features"]);
+  EXPECT_EQ(one["first_records"], other["first_records"]);
+}
+
+TEST_F(DataToolsTest, TrainingFromTfRecordsHasTheBitsOfTrainingFromText) {
+  const Job text = dlrm(make_criteo("tsv", "2000")).with({"steps=20"});
+  Job packed = dlrm(make_criteo("packed", "2000", {"--format", "tfrecord", "--gzip"})).with({"steps=20"});
+  packed.set.emplace_back("input.train_files=train.tf*");
+  EXPECT_EQ(train("text-run", text), train("packed-run", packed));
+}
+
+TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
+  const std::string images =
+      write("images", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04", 20));
+  const std::string labels = write("labels", std::string("\0\0\x08\x01\0\0\0\x02\x07\x09", 10));
+  expect_good({"data", "convert", images, labels, "--out", path("a.tfrecord")});
+  const Json got = shown(path("a.tfrecord"));
+  EXPECT_EQ(got["records"], 2);
+  EXPECT_EQ(got["features"]["label"]["sum"], 16);
+  EXPECT_EQ(got["first_record"]["image"][1][0], "\\x01\\x02");
+  expect_refused({"data", "convert", images, write("three", std::string("\0\0\x08\x01\0\0\0\x01\x07", 9)),
+                  "--out", path("b.tfrecord")},
+                 HasSubstr("has fewer items than"));
+}
+
+TEST_F(DataToolsTest, DamagedTfRecordsAreRefusedWithRecordAndByte) {
+  const std::string file = make_criteo("packed", "50", {"--format", "tfrecord"}) + "/train.tfrecord";
+  const std::string whole = bytes_of(file);
+  std::string damaged = whole;
+  damaged[whole.size() - 10] ^= 0x01;
+  expect_refused({"data", "show", write("bit.tfrecord", damaged)},
+                 AllOf(HasSubstr("bit.tfrecord' record 50 at byte"), HasSubstr("the CRC of its")));
+  expect_refused({"data", "show", write("cut", whole.substr(0, whole.size() - 7))},
+                 AllOf(HasSubstr("cut' record 50 at byte"), HasSubstr("truncated")));
+  damaged = whole;
+  damaged[1] ^= 0x40;
+  expect_refused({"data", "show", write("length", damaged)},
+                 HasSubstr("length' record 1 at byte 0: the CRC of its length"));
+  expect_refused({"data", "show",
+                  write("gz", bytes_of(make_criteo("gz-files", "50", {"--format", "tfrecord", "--gzip"}) +
+                                       "/train.tfrecord.gz")
+                                  .substr(0, 3000))},
+                 HasSubstr("ends inside of gzip data"));
+  damaged = whole;
+  damaged[whole.size() - 10] ^= 0x01;
+  const std::string tolerant =
+      expect_good({"data", "show", "--max-bad", "1", write("bit.tfrecord", damaged)});
+  EXPECT_THAT(tolerant, HasSubstr("49 records, every CRC right; 1 bad ones left out"));
+}
+
+TEST_F(DataToolsTest, WhatCannotBeShownOrWrittenIsRefused) {
+  expect_refused({"data", "show", path("none")}, AllOf(HasSubstr("none'"), HasSubstr("No such file")));
+  expect_refused({"data", "show", directory().string()}, HasSubstr("directory"));
+  expect_refused({"data", "show", write("empty", "")}, HasSubstr("is empty"));
+  expect_refused({"data", "show", "--format", "parquet", path("empty")},
+                 HasSubstr("there is no data format 'parquet'"));
+  const std::string csv = write("a.csv", "1,2\n3,4\n");
+  expect_refused({"data", "convert", csv, "--out", path("a.unknown")}, HasSubstr("does not say a format"));
+  expect_refused({"data", "convert", csv, "--out", csv}, HasSubstr("is one of the inputs"));
+  expect_refused({"data", "convert", csv, "--out", path("none/a.tfrecord")}, HasSubstr("cannot write"));
+  expect_refused({"data", "convert", csv, "--out", path("b.tsv"), "--to", "criteo"},
+                 HasSubstr("record 1: feature '1' has no column"));
+  EXPECT_FALSE(std::filesystem::exists(path("b.tsv")));
+}
+
+}  // namespace
+}  // namespace braid::integration
