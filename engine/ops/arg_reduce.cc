@@ -2,6 +2,7 @@
 // ones the first; a NaN wins. Attribute output_type: int64 (default) or int32.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/reduce_loops.h"
+#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -9,13 +10,6 @@ namespace {
 
 constexpr std::int64_t kLongRun = 64;  // from here on a vector reduction and a search beat one scan
 constexpr std::int64_t kTile = 256;    // neighbouring columns that are searched together
-
-/// Does `candidate` beat `best`, which comes before it?
-template <bool kMax, class T>
-BRAID_INLINE bool beats(T candidate, T best) {
-  const bool beyond = kMax ? candidate > best : candidate < best;
-  return (beyond | (candidate != candidate)) & (best == best);
-}
 
 /// The index of the extreme of n contiguous elements.
 template <bool kMax, class T>
@@ -31,7 +25,7 @@ std::int64_t extreme_of_run(const T* x, std::int64_t n) {
   std::int64_t at = 0;
   T best = x[0];
   for (std::int64_t i = 1; i < n; ++i) {  // selections, not branches: nobody can predict these
-    const bool better = beats<kMax>(x[i], best);
+    const bool better = formula::beats<kMax>(x[i], best);
     best = better ? x[i] : best;
     at = better ? i : at;
   }
@@ -47,7 +41,7 @@ BRAID_VECTOR_CLONES void extreme_of_columns(const T* x, std::int64_t stride, std
   for (std::int64_t k = 1; k < size; ++k) {
     const T* row = x + k * stride;
     for (std::int64_t j = 0; j < n; ++j) {
-      const bool better = beats<kMax>(row[j], best[j]);
+      const bool better = formula::beats<kMax>(row[j], best[j]);
       best[j] = better ? row[j] : best[j];
       y[j] = better ? static_cast<I>(k) : y[j];
     }

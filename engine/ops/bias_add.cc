@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/ops/common/binary_loop.h"
+#include "engine/ops/common/channel_axis.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -16,15 +17,6 @@ struct Plus {
   }
 };
 constexpr BinaryLoops kPlus = binary_numbers<Plus>();
-
-/// The channel axis of a value of rank `rank`.
-template <class Context>
-int channel_axis(const Context& c, int rank) {
-  const auto format = c.template attr<std::string>("data_format", "NHWC");
-  if (format != "NHWC" && format != "NCHW") c.fail("data_format must be NHWC or NCHW, got " + format);
-  if (format == "NCHW" && rank < 2) c.fail("data_format NCHW needs rank >= 2");
-  return format == "NCHW" ? 1 : rank - 1;
-}
 
 void infer(InferContext& c) {
   require_number(c, 0);
@@ -66,9 +58,7 @@ void infer_grad(InferContext& c) {
 
 PreparedKernel prepare_grad(const PrepareContext& c) {
   const Shape& value = c.inputs[0].shape;
-  std::vector<int> axes;
-  for (int axis = 0; axis < value.rank(); ++axis)
-    if (axis != channel_axis(c, value.rank())) axes.push_back(axis);
+  const std::vector<int> axes = axes_beside_channels(c, value.rank());
   return with_number("BiasAddGrad", c.inputs[0].dtype, [&]<class T>() {
     return prepare_reduce<T>(c, value, axes, reduce::loops_of<reduce::Sum, T>());
   });

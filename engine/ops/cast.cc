@@ -1,36 +1,19 @@
 // Cast: each element converted to the type of attribute DstT as C++ converts it; a float outside an integer's
 // range, or NaN, becomes the nearest value of the range, or 0, so that the result does not depend on the
 // processor. To bool: not equal to zero. Gradient: dy cast back, between floats only.
-#include <limits>
-#include <type_traits>
-
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
 
-template <class To, class From>
-BRAID_INLINE To convert(From x) {
-  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && !std::is_same_v<To, bool>) {
-    // The upper bound is a power of two, so it is exact in From; the largest To itself may not be.
-    constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
-    constexpr From kBeyond = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * static_cast<From>(2);
-    if (x != x) return 0;
-    if (x < kLow) return std::numeric_limits<To>::min();
-    if (x >= kBeyond) return std::numeric_limits<To>::max();
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
 template <class From, class To>
 BRAID_VECTOR_CLONES void cast_loop(const void* input, void* output, std::int64_t n) {
   const From* x = static_cast<const From*>(input);
   To* y = static_cast<To*>(output);
-  for (std::int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = formula::convert<To>(x[i]);
 }
 
 using Loop = void (*)(const void* x, void* y, std::int64_t n);

@@ -3,16 +3,11 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
-
-template <class T>
-BRAID_INLINE T clipped(T x, T low, T high) {
-  const T raised = x < low ? low : x;  // NaN goes through
-  return raised > high ? high : raised;
-}
 
 template <class T>
 BRAID_VECTOR_CLONES void clip_run(const T* x, const T* low, std::int64_t ls, const T* high, std::int64_t hs,
@@ -20,9 +15,9 @@ BRAID_VECTOR_CLONES void clip_run(const T* x, const T* low, std::int64_t ls, con
   if (ls == 0 && hs == 0) {
     const T l = *low, h = *high;
 #pragma GCC ivdep  // y is x or does not overlap it
-    for (std::int64_t i = 0; i < n; ++i) y[i] = clipped(x[i], l, h);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = formula::clipped(x[i], l, h);
   } else {
-    for (std::int64_t i = 0; i < n; ++i) y[i] = clipped(x[i], low[i * ls], high[i * hs]);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = formula::clipped(x[i], low[i * ls], high[i * hs]);
   }
 }
 

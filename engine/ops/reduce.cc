@@ -4,6 +4,7 @@
 // shares (TensorFlow's rule); Prod gives dy times the product of the others.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -31,12 +32,6 @@ void infer_bool(InferContext& c) {
   infer(c);
 }
 
-std::int64_t reduced_count(const Shape& shape, const std::vector<int>& axes) {
-  std::int64_t n = 1;
-  for (int axis : axes) n *= shape[axis];
-  return n;
-}
-
 template <class Op>
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape& shape = c.inputs[0].shape;
@@ -50,8 +45,7 @@ PreparedKernel prepare_mean(const PrepareContext& c) {
   const std::vector<int> axes = known_axes(c, 1, shape.rank());
   const std::int64_t count = reduced_count(shape, axes);
   return with_number("Mean", c.inputs[0].dtype, [&]<class T>() {
-    const T divisor = std::is_integral_v<T> && count == 0 ? T(1) : static_cast<T>(count);
-    return prepare_reduce<T>(c, shape, axes, reduce::loops_of<reduce::Sum, T>(), divisor);
+    return prepare_reduce<T>(c, shape, axes, reduce::loops_of<reduce::Sum, T>(), mean_divisor<T>(count));
   });
 }
 

@@ -5,6 +5,7 @@
 // elements of the group; exact with any number of zeros.
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -25,8 +26,7 @@ PreparedKernel prepare_broadcast(const PrepareContext& c) {
   const Shape& like = c.inputs[1].shape;
   const std::vector<int> axes = known_axes(c, 2, like.rank());
   const Shape kept = reduced_shape(like, axes, true);
-  std::int64_t count = 1;
-  for (int axis : axes) count *= like[axis];
+  const std::int64_t count = reduced_count(like, axes);
   const bool divide = c.attr<bool>("divide", false);
   return with_float("braid.BroadcastReduced", c.inputs[0].dtype, [&]<class T>() {
     const T factor = divide && count > 0 ? T(1) / static_cast<T>(count) : T(1);

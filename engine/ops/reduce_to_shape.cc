@@ -5,20 +5,12 @@
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
-
-/// The axes of `from` along which an operand of shape `to` was repeated.
-std::vector<int> repeated_axes(const Shape& from, const Shape& to) {
-  std::vector<int> axes;
-  const int missing = from.rank() - to.rank();
-  for (int axis = 0; axis < from.rank(); ++axis)
-    if (axis < missing || (to[axis - missing] == 1 && from[axis] != 1)) axes.push_back(axis);
-  return axes;
-}
 
 PreparedKernel copy_kernel(const PrepareContext& c, std::size_t element_bytes) {
   return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,

@@ -7,6 +7,7 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/select_shape.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -41,14 +42,6 @@ PreparedKernel select_kernel(const PrepareContext& c, BroadcastPlan plan) {
                                    args.out<T>(0) + at, count);
                       });
       });
-}
-
-/// Select's condition as a shape that broadcasts: a vector becomes [n, 1, ...].
-Shape row_condition(const Shape& condition, const Shape& out) {
-  if (condition.rank() != 1 || out.rank() <= 1) return condition;
-  std::vector<std::int64_t> dims(static_cast<std::size_t>(out.rank()), 1);
-  dims[0] = condition[0];
-  return Shape(std::move(dims));
 }
 
 PreparedKernel prepare(const PrepareContext& c, bool v2) {

@@ -5,8 +5,8 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
-#include "engine/ops/common/vector_math.h"
 
 namespace braid {
 namespace {
@@ -14,10 +14,7 @@ namespace {
 template <class T>
 BRAID_VECTOR_CLONES void losses(const T* x, const T* z, T* y, std::int64_t n) {
 #pragma GCC ivdep  // y is x, or z, or overlaps neither
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T positive = x[i] < T(0) ? T(0) : x[i];
-    y[i] = positive - x[i] * z[i] + vec::log1p(vec::exp(-std::abs(x[i])));
-  }
+  for (std::int64_t i = 0; i < n; ++i) y[i] = formula::sigmoid_cross_entropy(x[i], z[i]);
 }
 
 PreparedKernel prepare(const PrepareContext& c) {

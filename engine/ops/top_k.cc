@@ -8,6 +8,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -35,17 +36,10 @@ void infer(InferContext& c) {
   c.output(index, out);
 }
 
-/// A total order: larger first, NaN before all, ties by index.
 template <class T, class I>
 struct Before {
   const T* x;
-  bool operator()(I a, I b) const {
-    const T u = x[a], v = x[b];
-    if (u > v) return true;
-    if (u < v) return false;
-    const bool nan_u = u != u, nan_v = v != v;
-    return nan_u != nan_v ? nan_u : a < b;
-  }
+  bool operator()(I a, I b) const { return formula::before(x[a], a, x[b], b); }
 };
 
 /// The indices are a heap with the weakest of the best k in front, in the output itself.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "engine/ir/shape.h"
@@ -49,5 +50,27 @@ struct JoinedAxes {
     return n;
   }
 };
+
+/// Elements that flow into one result.
+inline std::int64_t reduced_count(const Shape& shape, const std::vector<int>& axes) {
+  std::int64_t n = 1;
+  for (int axis : axes) n *= shape[axis];
+  return n;
+}
+
+/// What Mean divides by: no elements make NaN of floats, 0 of integers.
+template <class T>
+T mean_divisor(std::int64_t count) {
+  return std::is_integral_v<T> && count == 0 ? T(1) : static_cast<T>(count);
+}
+
+/// The axes of `from` along which an operand of shape `to` was repeated.
+inline std::vector<int> repeated_axes(const Shape& from, const Shape& to) {
+  std::vector<int> axes;
+  const int missing = from.rank() - to.rank();
+  for (int axis = 0; axis < from.rank(); ++axis)
+    if (axis < missing || (to[axis - missing] == 1 && from[axis] != 1)) axes.push_back(axis);
+  return axes;
+}
 
 }  // namespace braid
