@@ -53,6 +53,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   merge_duplicates(plan);
   prune(plan, true);
   place(plan);
+  group_gathers(plan);
   group_updates(plan);
   lower(plan);
   order_variables(plan);

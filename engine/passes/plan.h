@@ -77,7 +77,8 @@ void simplify(Plan& plan);
 void merge_duplicates(Plan& plan);
 /// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.
 void place(Plan& plan);
-/// One node for the many small updates of a device's program.
+/// One node for many gathers, and one for many small updates, of a device's program.
+void group_gathers(Plan& plan);
 void group_updates(Plan& plan);
 /// Nodes to ops, values to buffers: views, constants, handles and feeds are no ops.
 void lower(Plan& plan);
