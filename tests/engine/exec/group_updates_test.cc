@@ -1,4 +1,5 @@
-// Which updates of a device's program become one node. Compiling needs no device, only the CUDA kernels.
+// Which updates and gathers of a device's program become one node. Compiling needs no device, only the CUDA
+// kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@ namespace {
 
 class GroupUpdatesTest : public ::testing::Test {
  protected:
+  using Ops = std::vector<std::string>;
+
   void SetUp() override {
     if (!OpRegistry::global().require("braid.ApplyOptimizerMany").cuda)
       GTEST_SKIP() << "this build has no CUDA kernels";
@@ -62,7 +65,27 @@ class GroupUpdatesTest : public ::testing::Test {
     std::sort(ops.begin(), ops.end());
     return ops;
   }
-  using Ops = std::vector<std::string>;
+  ValueRef gather(const std::string& name, ValueRef indices, int stream = kNoStream) {
+    const ValueRef rows =
+        add(name, "ResourceGather", {variable(name + "/w", {9, 4}), indices}, {{"dtype", DType::Float32}});
+    graph_.mutable_node(rows.node).stream = stream;
+    request_.fetches.push_back(name);
+    return rows;
+  }
+  /// Gathers of the program, sorted.
+  Ops gathers(StreamPolicy policy = StreamPolicy::User) {
+    CompileOptions options;
+    options.domain = Domain::Device;
+    options.streams.count = 2;
+    options.streams.policy = policy;
+    const auto program = compile(graph_, request_, options);
+    Ops ops;
+    for (const ProgramOp& op : program->ops)
+      if (op.op.find("Gather") != std::string::npos)
+        ops.push_back(op.op + " " + std::to_string(op.inputs.size()));
+    std::sort(ops.begin(), ops.end());
+    return ops;
+  }
 
   Graph graph_;
   CompileRequest request_;
@@ -104,6 +127,35 @@ TEST_F(GroupUpdatesTest, LargeVariablesAndThoseOfTheHostAreLeftAlone) {
   dense("b", {3});
   EXPECT_EQ(compiled(),
             (Ops{"braid.ApplyOptimizer 2", "braid.ApplyOptimizer 2", "braid.ApplyOptimizerMany 4"}));
+}
+
+TEST_F(GroupUpdatesTest, GathersOfManyTablesBecomeOneNode) {
+  const ValueRef indices = feed("i", DType::Int64, {3});
+  gather("a", indices);
+  gather("b", indices);
+  gather("c", feed("j", DType::Int32, {2, 2}));
+  EXPECT_EQ(gathers(), (Ops{"braid.GatherMany 6"}));
+  EXPECT_EQ(gathers(StreamPolicy::Embedding),
+            (Ops{"ResourceGather 2", "ResourceGather 2", "ResourceGather 2"}));
+}
+
+TEST_F(GroupUpdatesTest, GathersOnStreamsOfTheirOwnStayApart) {
+  const ValueRef indices = feed("i", DType::Int64, {3});
+  gather("a", indices, 0);
+  gather("b", indices, 1);
+  gather("c", indices, 1);
+  EXPECT_EQ(gathers(), (Ops{"ResourceGather 2", "braid.GatherMany 4"}));
+}
+
+TEST_F(GroupUpdatesTest, AGatherThatFollowsAnotherOrAWriteIsNotGroupedWithIt) {
+  const ValueRef rows = gather("a", feed("i", DType::Int64, {3}));
+  const ValueRef next = add("next", "Cast", {rows}, {{"SrcT", DType::Float32}, {"DstT", DType::Int32}});
+  gather("b", next);
+  gather("c", next);
+  const NodeId update = dense("w", {3});
+  const ValueRef late = gather("late", next);
+  graph_.mutable_node(late.node).control_inputs.push_back(update);
+  EXPECT_EQ(gathers(), (Ops{"ResourceGather 2", "ResourceGather 2", "braid.GatherMany 4"}));
 }
 
 }  // namespace
