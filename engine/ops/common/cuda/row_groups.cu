@@ -12,7 +12,8 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int kBatch = 8;  // entries whose loads are in flight together
+constexpr int kBatch = 8;         // entries whose loads are in flight together
+constexpr int kBorderBatch = 16;  // the same of partial results
 
 template <class T>
 __device__ T reduced(RowReduce reduce, T a, T b) {
@@ -177,12 +178,24 @@ __global__ void join_borders_kernel(const __grid_constant__ Runs<T> r) {
     const bool goes_on = r.row(end) == row && row < r.rows;
     const bool began_before = begin > 0 && r.row(begin - 1) == row;
     if (!goes_on || began_before) continue;
-    const std::int64_t run_end = bound_of(r, end, row, false);
-    const std::int64_t last = (run_end - 1) / r.chunk;
+    // Most runs end in the next chunk; the end of a longer one is searched for.
+    const std::int64_t after_next = end + r.chunk;
+    std::int64_t last = c + 1;
+    if (after_next < r.n && r.row(after_next) == row)
+      last = (bound_of(r, after_next, row, false) - 1) / r.chunk;
     T sum = r.tails[i];
-#pragma unroll 16
-    for (std::int64_t k = c + 1; k <= last; ++k) sum = reduced(r.reduce, sum, r.heads[k * r.width + column]);
-    write(r.write, r.target[row * r.width + column], sum, run_end - bound_of(r, begin, row, true));
+    for (std::int64_t batch = c + 1; batch <= last; batch += kBorderBatch) {
+      T heads[kBorderBatch];
+#pragma unroll
+      for (int k = 0; k < kBorderBatch; ++k)
+        heads[k] = batch + k <= last ? r.heads[(batch + k) * r.width + column] : T{};
+#pragma unroll
+      for (int k = 0; k < kBorderBatch; ++k)
+        if (batch + k <= last) sum = reduced(r.reduce, sum, heads[k]);
+    }
+    const bool counts = r.write == RowWrite::Mean || r.write == RowWrite::RootMean;
+    write(r.write, r.target[row * r.width + column], sum,
+          counts ? bound_of(r, end, row, false) - bound_of(r, begin, row, true) : 0);
   }
 }
 
