@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/import/inline_functions.h"
 #include "engine/import/pending_graph.h"
 #include "engine/ops/op.h"
 #include "proto/graph.pb.h"
@@ -25,6 +27,29 @@ void report_cycle(PendingGraph& graph, const std::vector<std::int32_t>& cycle) {
     names += "'" + graph.nodes[static_cast<std::size_t>(index)].name + "' -> ";
   PendingNode& first = graph.nodes[static_cast<std::size_t>(cycle.front())];
   first.add_problem("is on a cycle: " + names + "'" + first.name + "'");
+}
+
+bool is_control_flow(std::string_view op) {
+  static constexpr std::string_view kOps[] = {"Switch",
+                                              "RefSwitch",
+                                              "Merge",
+                                              "RefMerge",
+                                              "Enter",
+                                              "RefEnter",
+                                              "Exit",
+                                              "RefExit",
+                                              "LoopCond",
+                                              "NextIteration",
+                                              "RefNextIteration",
+                                              "If",
+                                              "StatelessIf",
+                                              "While",
+                                              "StatelessWhile",
+                                              "Case",
+                                              "StatelessCase",
+                                              "For",
+                                              "ControlTrigger"};
+  return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
 // Adds what can be added; `graph` holds the problems of the rest.
@@ -94,7 +119,13 @@ class Builder {
 }  // namespace
 
 ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& options) {
-  PendingGraph pending = parse_nodes(graph, options);
+  const std::optional<InlinedGraph> inlined = inline_functions(graph);
+  PendingGraph pending = parse_nodes(inlined ? inlined->graph : graph, options);
+  for (PendingNode& node : pending.nodes) {
+    if (!inlined) break;
+    if (const auto at = inlined->problems.find(node.name); at != inlined->problems.end())
+      node.add_problem(at->second);
+  }
   std::vector<std::string> original_ops;
   for (PendingNode& node : pending.nodes) original_ops.push_back(node.op);
   report_cycle(pending, pending.order().cycle);
@@ -107,8 +138,9 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
     const std::string& op = i < original_ops.size() ? original_ops[i] : node.op;
     std::string reason = node.problem;
     if (!OpRegistry::global().find(node.op) && reason.empty()) {
-      reason =
-          op == node.op ? "the op is not supported" : "the op needs " + node.op + ", which is not supported";
+      reason = is_control_flow(op) ? "control flow is not supported"
+               : op == node.op     ? "the op is not supported"
+                                   : "the op needs " + node.op + ", which is not supported";
     }
     if (!reason.empty()) result.problems.push_back({node.name, op, std::move(reason)});
   }

@@ -36,6 +36,8 @@ constexpr RefOp kRefOps[] = {
     {"ScatterNdAdd", "ResourceScatterNdAdd", 1, true},
     {"ScatterNdSub", "ResourceScatterNdSub", 1, true},
     {"ScatterNdUpdate", "ResourceScatterNdUpdate", 1, true},
+    {"ScatterNdMin", "ResourceScatterNdMin", 1, true},
+    {"ScatterNdMax", "ResourceScatterNdMax", 1, true},
     {"ApplyGradientDescent", "ResourceApplyGradientDescent", 1, false},
     {"ApplyMomentum", "ResourceApplyMomentum", 2, false},
     {"ApplyAdagrad", "ResourceApplyAdagrad", 2, false},
@@ -43,13 +45,17 @@ constexpr RefOp kRefOps[] = {
     {"ApplyAdadelta", "ResourceApplyAdadelta", 3, false},
     {"ApplyAdam", "ResourceApplyAdam", 3, false},
     {"ApplyRMSProp", "ResourceApplyRMSProp", 3, false},
+    {"ApplyCenteredRMSProp", "ResourceApplyCenteredRMSProp", 4, false},
     {"ApplyFtrl", "ResourceApplyFtrl", 3, false},
     {"ApplyFtrlV2", "ResourceApplyFtrlV2", 3, false},
     {"SparseApplyMomentum", "ResourceSparseApplyMomentum", 2, false},
     {"SparseApplyAdagrad", "ResourceSparseApplyAdagrad", 2, false},
     {"SparseApplyAdagradV2", "ResourceSparseApplyAdagradV2", 2, false},
     {"SparseApplyRMSProp", "ResourceSparseApplyRMSProp", 3, false},
+    {"SparseApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp", 4, false},
+    {"SparseApplyAdadelta", "ResourceSparseApplyAdadelta", 3, false},
     {"SparseApplyFtrl", "ResourceSparseApplyFtrl", 3, false},
+    {"SparseApplyFtrlV2", "ResourceSparseApplyFtrlV2", 3, false},
 };
 
 const RefOp* find_ref_op(std::string_view op) {

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include <set>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -58,8 +57,6 @@ class Parser {
  public:
   explicit Parser(const GraphDef& graph) : def_(graph) {
     for (int i = 0; i < def_.node_size(); ++i) index_.try_emplace(def_.node(i).name(), i);
-    for (const FunctionDef& function : def_.library().function())
-      functions_.insert(function.signature().name());
   }
 
   PendingGraph parse(const ImportOptions& options) {
@@ -127,9 +124,6 @@ class Parser {
     node.device = def.device();
     if (def.name().empty()) node.add_problem("has no name");
     if (find(def.name()) != index) node.add_problem("another node has this name");
-    if (functions_.contains(def.op())) {
-      node.add_problem("calls the function '" + def.op() + "'; functions must be inlined before export");
-    }
     for (const auto& [name, value] : attrs_by_name(def)) {
       try {
         if (std::optional<Attr> attr = from_proto(*value)) node.attrs.set(name, *std::move(attr));
@@ -189,7 +183,6 @@ class Parser {
 
   const GraphDef& def_;
   std::unordered_map<std::string_view, int> index_;
-  std::set<std::string_view> functions_;
 };
 
 }  // namespace

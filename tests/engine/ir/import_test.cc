@@ -88,13 +88,9 @@ TEST(ImportTest, ACycleIsNamed) {
               HasSubstr("[Relu] node 'b': is on a cycle: 'b' -> 'a' -> 'b'"));
 }
 
-TEST(ImportTest, FunctionsAreRefusedWithTheirName) {
-  const std::string message = error_of(
-      "library { function { signature { name: 'my_function' } } }" + constant("a", 1) +
-      node("call", "my_function", "a") +
-      node("indirect", "PartitionedCall", "a", "attr { key: 'f' value { func { name: 'my_function' } } }"));
-  EXPECT_THAT(message, HasSubstr("node 'call': calls the function 'my_function'"));
-  EXPECT_THAT(message, HasSubstr("node 'indirect': attribute 'f': function 'my_function' is not supported"));
+TEST(ImportTest, ControlFlowIsRefusedAsSuch) {
+  EXPECT_THAT(error_of(constant("a", 1) + node("m", "Merge", "a a")),
+              HasSubstr("[Merge] node 'm': control flow is not supported"));
 }
 
 TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {

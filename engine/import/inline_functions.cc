@@ -1,0 +1,290 @@
+// Inside a function a value is "argument", "node:output:k" (output by its name in the op's signature, k-th of
+// a list) or
+// "^node". Only names of outputs of ops with several differently named ones must be known: of all others k is
+// the output's number.
+#include "engine/import/inline_functions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+
+namespace braid {
+namespace {
+
+struct NamedOutputs {
+  std::string_view op;
+  std::vector<std::string_view> names;
+};
+
+const std::vector<NamedOutputs>& named_outputs() {
+  static const std::vector<NamedOutputs> table = {
+      {"TopK", {"values", "indices"}},
+      {"TopKV2", {"values", "indices"}},
+      {"Unique", {"y", "idx"}},
+      {"UniqueV2", {"y", "idx"}},
+      {"UniqueWithCounts", {"y", "idx", "count"}},
+      {"UniqueWithCountsV2", {"y", "idx", "count"}},
+      {"BroadcastGradientArgs", {"r0", "r1"}},
+      {"SoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
+      {"SparseSoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
+      {"FusedBatchNorm", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
+      {"FusedBatchNormV2", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
+      {"FusedBatchNormV3",
+       {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2", "reserve_space_3"}},
+      {"FusedBatchNormGrad",
+       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4"}},
+      {"FusedBatchNormGradV2",
+       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4"}},
+      {"FusedBatchNormGradV3",
+       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_4", "reserve_space_5"}},
+  };
+  return table;
+}
+
+std::vector<std::string> split_at_colons(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t at = 0;
+  for (std::size_t colon; (colon = text.find(':', at)) != std::string::npos; at = colon + 1)
+    parts.push_back(text.substr(at, colon - at));
+  parts.push_back(text.substr(at));
+  return parts;
+}
+
+/// -1 when it is none.
+int number_of(std::string_view text) {
+  int number = -1;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && stop == text.data() + text.size() ? number : -1;
+}
+
+std::string value_name(const std::string& node, int output) {
+  return output == 0 ? node : node + ":" + std::to_string(output);
+}
+
+using Attrs = google::protobuf::Map<std::string, AttrValue>;
+
+/// A call: the function and the attributes that its placeholders stand for.
+struct Call {
+  const FunctionDef* function = nullptr;
+  const Attrs* attrs = nullptr;
+};
+
+class Inliner {
+ public:
+  explicit Inliner(const GraphDef& graph) : source_(graph) {
+    for (const FunctionDef& function : graph.library().function())
+      functions_.emplace(function.signature().name(), &function);
+  }
+
+  InlinedGraph run() {
+    *result_.graph.mutable_versions() = source_.versions();
+    for (const NodeDef& node : source_.node()) expand(node);
+    for (NodeDef& node : *result_.graph.mutable_node())
+      for (std::string& input : *node.mutable_input()) input = resolved(input);
+    return std::move(result_);
+  }
+
+ private:
+  Call call_of(const NodeDef& node) const {
+    if (const auto at = functions_.find(node.op()); at != functions_.end()) return {at->second, &node.attr()};
+    if (node.op() != "PartitionedCall" && node.op() != "StatefulPartitionedCall") return {};
+    const auto f = node.attr().find("f");
+    if (f == node.attr().end()) return {};
+    const auto at = functions_.find(f->second.func().name());
+    return at == functions_.end() ? Call{} : Call{at->second, &f->second.func().attr()};
+  }
+
+  void expand(const NodeDef& node) {
+    const Call call = call_of(node);
+    if (!call.function) {
+      *result_.graph.add_node() = node;
+      return;
+    }
+    const int nodes_before = result_.graph.node_size();
+    const std::set<std::string> open_before = open_;
+    try {
+      expand_call(node, call);
+    } catch (const InvalidArgument& error) {
+      // Nothing of it stays but the call, which is reported.
+      open_ = open_before;
+      result_.graph.mutable_node()->DeleteSubrange(nodes_before, result_.graph.node_size() - nodes_before);
+      NodeDef* left = result_.graph.add_node();
+      *left = node;
+      left->clear_attr();
+      result_.problems.emplace(node.name(), error.message());
+    }
+  }
+
+  void expand_call(const NodeDef& node, const Call& call) {
+    const FunctionDef& function = *call.function;
+    const std::string& name = function.signature().name();
+    if (open_.contains(name)) throw InvalidArgument("function '" + name + "' calls itself");
+    Scope scope{node, function, {}, {}, {}, {}};
+    for (const std::string& input : node.input())
+      (input.starts_with('^') ? scope.controls : scope.inputs).push_back(input);
+    if (scope.inputs.size() != static_cast<std::size_t>(function.signature().input_arg_size()))
+      throw InvalidArgument(fmt::format("function '{}' takes {} arguments, the call has {}", name,
+                                        function.signature().input_arg_size(), scope.inputs.size()));
+    for (int i = 0; i < function.signature().input_arg_size(); ++i) {
+      const auto& arg = function.signature().input_arg(i);
+      if (!arg.number_attr().empty() || !arg.type_list_attr().empty())
+        throw InvalidArgument("function '" + name + "' has the list '" + arg.name() + "' as an argument");
+      scope.arguments.emplace(arg.name(), scope.inputs[static_cast<std::size_t>(i)]);
+    }
+    for (const NodeDef& inner : function.node_def()) scope.body.emplace(inner.name(), &inner);
+    open_.insert(name);
+    for (const NodeDef& inner : function.node_def()) expand(placed(inner, scope, call));
+    open_.erase(name);
+    add_results(scope);
+  }
+
+  struct Scope {
+    const NodeDef& call;
+    const FunctionDef& function;
+    std::vector<std::string> inputs, controls;
+    std::map<std::string, std::string> arguments;  // -> the caller's value
+    std::map<std::string, const NodeDef*> body;
+  };
+
+  /// A node of a function's body as a node of the graph.
+  NodeDef placed(const NodeDef& inner, const Scope& scope, const Call& call) const {
+    NodeDef node = inner;
+    node.set_name(scope.call.name() + "/" + inner.name());
+    if (node.device().empty()) node.set_device(scope.call.device());
+    for (auto& [name, value] : *node.mutable_attr()) substitute(value, scope.function, *call.attrs);
+    bool follows_inside = false;
+    for (std::string& input : *node.mutable_input()) {
+      follows_inside = follows_inside || !scope.arguments.contains(input);
+      input = outside(input, scope);
+    }
+    // What waits for the call's control inputs is whatever starts without waiting for another node of the
+    // body.
+    if (!follows_inside)
+      for (const std::string& control : scope.controls) node.add_input(control);
+    // Control inputs come last.
+    std::stable_partition(node.mutable_input()->begin(), node.mutable_input()->end(),
+                          [](const std::string& input) { return !input.starts_with('^'); });
+    return node;
+  }
+
+  static void substitute(AttrValue& value, const FunctionDef& function, const Attrs& attrs) {
+    if (value.value_case() == AttrValue::kFunc) {
+      for (auto& [name, inner] : *value.mutable_func()->mutable_attr()) substitute(inner, function, attrs);
+      return;
+    }
+    if (value.value_case() != AttrValue::kPlaceholder) return;
+    const std::string name = value.placeholder();
+    if (const auto at = attrs.find(name); at != attrs.end()) {
+      value = at->second;
+      return;
+    }
+    for (const auto& attr : function.signature().attr())
+      if (attr.name() == name && attr.has_default_value()) {
+        value = attr.default_value();
+        return;
+      }
+    throw InvalidArgument("function '" + function.signature().name() + "' needs attribute '" + name + "'");
+  }
+
+  /// A value's name inside the function as one outside.
+  std::string outside(const std::string& input, const Scope& scope) const {
+    if (const auto at = scope.arguments.find(input); at != scope.arguments.end()) return at->second;
+    const bool control = input.starts_with('^');
+    const std::vector<std::string> parts = split_at_colons(control ? input.substr(1) : input);
+    const auto at = scope.body.find(parts[0]);
+    if (at == scope.body.end())
+      throw InvalidArgument("function '" + scope.function.signature().name() + "' has no value '" + input +
+                            "'");
+    const std::string node = scope.call.name() + "/" + parts[0];
+    return control ? "^" + node : value_name(node, output_number(*at->second, parts));
+  }
+
+  /// Of {node, output name, k}, or {node, k}.
+  int output_number(const NodeDef& node, const std::vector<std::string>& parts) const {
+    if (parts.size() == 2 && number_of(parts[1]) >= 0) return number_of(parts[1]);
+    const int k = parts.size() > 2 ? std::max(number_of(parts[2]), 0) : 0;
+    if (parts.size() < 2) return k;
+    if (const Call call = call_of(node); call.function) {
+      const auto& outputs = call.function->signature().output_arg();
+      const auto at =
+          std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.name() == parts[1]; });
+      return static_cast<int>(at - outputs.begin()) + k;
+    }
+    for (const NamedOutputs& row : named_outputs())
+      if (row.op == node.op()) {
+        const auto at = std::find(row.names.begin(), row.names.end(), parts[1]);
+        return at == row.names.end() ? k : static_cast<int>(at - row.names.begin());
+      }
+    return k;
+  }
+
+  /// The node that stands for the call, and what its outputs are.
+  void add_results(const Scope& scope) {
+    NodeDef node;
+    node.set_name(scope.call.name());
+    node.set_device(scope.call.device());
+    std::vector<std::string>& values = results_[scope.call.name()];
+    for (const auto& output : scope.function.signature().output_arg()) {
+      const auto value = scope.function.ret().find(output.name());
+      if (value == scope.function.ret().end())
+        throw InvalidArgument("function '" + scope.function.signature().name() + "' does not say what '" +
+                              output.name() + "' is");
+      values.push_back(outside(value->second, scope));
+      node.add_input(values.back());
+    }
+    node.set_op(values.empty() ? "NoOp" : values.size() == 1 ? "Identity" : "IdentityN");
+    for (const std::string& control : scope.controls) node.add_input(control);
+    std::set<std::string> effects;
+    for (const auto& [name, inner] : scope.function.control_ret()) effects.insert(inner);
+    if (effects.empty()) effects = unused(scope.function);
+    for (const std::string& effect : effects) node.add_input("^" + scope.call.name() + "/" + effect);
+    *result_.graph.add_node() = node;
+  }
+
+  /// Nodes that nobody in the function reads: in older files those that run for their effect.
+  static std::set<std::string> unused(const FunctionDef& function) {
+    std::set<std::string> names;
+    for (const NodeDef& node : function.node_def()) names.insert(node.name());
+    const auto use = [&](const std::string& input) {
+      names.erase(split_at_colons(input.starts_with('^') ? input.substr(1) : input)[0]);
+    };
+    for (const NodeDef& node : function.node_def())
+      for (const std::string& input : node.input()) use(input);
+    for (const auto& [name, value] : function.ret()) use(value);
+    return names;
+  }
+
+  /// A call's output is the value inside it, which may be another call's.
+  std::string resolved(std::string input) const {
+    while (!input.starts_with('^')) {
+      const std::size_t colon = input.rfind(':');
+      const auto at = results_.find(input.substr(0, colon));
+      const int output =
+          colon == std::string::npos ? 0 : number_of(std::string_view(input).substr(colon + 1));
+      if (at == results_.end() || output < 0 || output >= static_cast<int>(at->second.size())) break;
+      input = at->second[static_cast<std::size_t>(output)];
+    }
+    return input;
+  }
+
+  const GraphDef& source_;
+  std::unordered_map<std::string, const FunctionDef*> functions_;
+  std::set<std::string> open_;  // the functions that are being expanded
+  std::map<std::string, std::vector<std::string>> results_;
+  InlinedGraph result_;
+};
+
+}  // namespace
+
+std::optional<InlinedGraph> inline_functions(const GraphDef& graph) {
+  if (graph.library().function_size() == 0) return std::nullopt;
+  return Inliner(graph).run();
+}
+
+}  // namespace braid

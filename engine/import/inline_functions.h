@@ -1,0 +1,24 @@
+// Calls of functions in a GraphDef's library -> the functions' nodes. A call is a node whose op is a
+// function's name, or a (Stateful)PartitionedCall with attribute `f`. The nodes of call `c` are named
+// "c/<node>"; `c` itself stays, as an Identity of its results or, without any, a NoOp, so that it can be
+// fetched and waited for. Calls inside functions are expanded as well. Thread rule: pure function.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "proto/graph.pb.h"
+
+namespace braid {
+
+struct InlinedGraph {
+  GraphDef graph;  // without its library
+  std::map<std::string, std::string>
+      problems;  // calls that cannot be expanded, and why; they stay as they were
+};
+
+/// Nothing when the graph has no functions.
+std::optional<InlinedGraph> inline_functions(const GraphDef& graph);
+
+}  // namespace braid

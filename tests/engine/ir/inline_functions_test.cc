@@ -1,0 +1,168 @@
+// Graphs with a FunctionDefLibrary, as TensorFlow 2 exports them: calls become the functions' nodes.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Interpreter;
+
+std::string library(const std::string& functions) { return "library { " + functions + " }\n"; }
+
+GraphDef parse(const std::string& text) {
+  GraphDef graph;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &graph)) << text;
+  return graph;
+}
+
+std::string constant(const std::string& name, const std::string& values, int count) {
+  return "node { name: '" + name +
+         "' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' value { tensor { "
+         "dtype: "
+         "DT_FLOAT tensor_shape { dim { size: " +
+         std::to_string(count) + " } } " + values + " } } } }\n";
+}
+
+std::string node(const std::string& name, const std::string& op, const std::string& inputs,
+                 const std::string& rest = "") {
+  std::string text = "node { name: '" + name + "' op: '" + op + "' ";
+  std::istringstream stream(inputs);
+  for (std::string input; stream >> input;) text += "input: '" + input + "' ";
+  return text + rest + " }\n";
+}
+
+/// The same inside a function.
+std::string inner(const std::string& name, const std::string& op, const std::string& inputs,
+                  const std::string& rest = "") {
+  std::string text = node(name, op, inputs, rest);
+  return "node_def" + text.substr(4);
+}
+
+std::string arguments(const std::string& kind, const std::string& names) {
+  std::string text;
+  std::istringstream stream(names);
+  for (std::string name; stream >> name;) text += kind + " { name: '" + name + "' type: DT_FLOAT } ";
+  return text;
+}
+
+/// `results` are pairs "name=value".
+std::string function(const std::string& name, const std::string& inputs, const std::string& results,
+                     const std::string& nodes, const std::string& rest = "") {
+  std::string outputs, rets;
+  std::istringstream stream(results);
+  for (std::string pair; stream >> pair;) {
+    const std::string key = pair.substr(0, pair.find('='));
+    outputs += key + " ";
+    rets += "ret { key: '" + key + "' value: '" + pair.substr(key.size() + 1) + "' } ";
+  }
+  return "function { signature { name: '" + name + "' " + arguments("input_arg", inputs) +
+         arguments("output_arg", outputs) + " } " + nodes + rets + rest + " }\n";
+}
+
+const std::string kCallTwice = "attr { key: 'f' value { func { name: 'twice' } } }";
+const std::string kTwice = function("twice", "x", "y=sum:z:0", inner("sum", "AddV2", "x x"));
+
+std::vector<double> run(const GraphDef& graph, const std::string& fetch) {
+  const Graph loaded = import_graph(graph);
+  Interpreter interpreter(loaded);
+  const Tensor value = interpreter.run({}, {fetch})[0];
+  const auto data = value.data<float>();
+  return {data.begin(), data.end()};
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    import_graph(parse(text));
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(InlineFunctionsTest, BothFormsOfCalls) {
+  const GraphDef graph =
+      parse(library(kTwice) + constant("a", "float_val: 3", 1) + node("b", "twice", "a") +
+            node("c", "StatefulPartitionedCall", "b:0", kCallTwice) + node("d", "Neg", "c"));
+  EXPECT_EQ(run(graph, "d"), (std::vector<double>{-12}));
+  EXPECT_EQ(run(graph, "c"), (std::vector<double>{12}));
+  EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
+}
+
+TEST(InlineFunctionsTest, CallsInsideFunctions) {
+  const std::string four =
+      function("four", "x", "y=again:y:0",
+               inner("once", "twice", "x") + inner("again", "PartitionedCall", "once:y:0", kCallTwice));
+  const GraphDef graph =
+      parse(library(kTwice + four) + constant("a", "float_val: 3", 1) + node("b", "four", "a"));
+  EXPECT_EQ(run(graph, "b"), (std::vector<double>{12}));
+}
+
+TEST(InlineFunctionsTest, SeveralOutputsByName) {
+  const std::string best =
+      function("best", "x k_unused", "largest=top:values:0 rest=parts:output:1",
+               inner("k", "Const", "",
+                     "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { "
+                     "dtype: DT_INT32 "
+                     "tensor_shape { } int_val: 1 } } }") +
+                   inner("axis", "Const", "",
+                         "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor "
+                         "{ dtype: DT_INT32 "
+                         "tensor_shape { } int_val: 0 } } }") +
+                   inner("top", "TopKV2", "x k:output:0") +
+                   inner("parts", "Split", "axis:output:0 x", "attr { key: 'num_split' value { i: 2 } }"));
+  const GraphDef graph = parse(library(best) + constant("a", "float_val: [1, 4, 2, 3]", 4) +
+                               node("b", "best", "a a") + node("c", "Mul", "b:0 b:1"));
+  EXPECT_EQ(run(graph, "b"), (std::vector<double>{4}));
+  EXPECT_EQ(run(graph, "b:1"), (std::vector<double>{2, 3}));
+  EXPECT_EQ(run(graph, "c"), (std::vector<double>{8, 12}));
+}
+
+TEST(InlineFunctionsTest, PlaceholdersAreTheCallsAttributes) {
+  const std::string leaky =
+      function("leaky", "x", "y=relu:activations:0",
+               inner("relu", "LeakyRelu", "x", "attr { key: 'alpha' value { placeholder: 'slope' } }"));
+  const GraphDef graph = parse(library(leaky) + constant("a", "float_val: -2", 1) +
+                               node("b", "leaky", "a", "attr { key: 'slope' value { f: 0.5 } }"));
+  EXPECT_EQ(run(graph, "b"), (std::vector<double>{-1}));
+  EXPECT_THAT(error_of(library(leaky) + constant("a", "float_val: -2", 1) + node("b", "leaky", "a")),
+              HasSubstr("[leaky] node 'b': function 'leaky' needs attribute 'slope'"));
+}
+
+TEST(InlineFunctionsTest, EffectsComeBeforeWhoWaitsForTheCall) {
+  const std::string handle =
+      "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'shape' value { shape { dim { "
+      "size: 1 } } } } attr { key: 'shared_name' value { s: 'v' } }";
+  const std::string add = function("add", "v x", "", inner("write", "AssignAddVariableOp", "v x"),
+                                   "control_ret { key: 'write' value: 'write' }");
+  const GraphDef graph =
+      parse(library(add) + node("v", "VarHandleOp", "", handle) + constant("a", "float_val: 3", 1) +
+            node("b", "add", "v a") +
+            node("read", "ReadVariableOp", "v ^b", "attr { key: 'dtype' value { type: DT_FLOAT } }"));
+  EXPECT_EQ(run(graph, "read"), (std::vector<double>{3}));
+}
+
+TEST(InlineFunctionsTest, WhatCannotBeExpandedIsNamed) {
+  const std::string loop = function("loop", "x", "y=again:y:0", inner("again", "loop", "x"));
+  const std::string a = constant("a", "float_val: 3", 1);
+  EXPECT_THAT(error_of(library(loop) + a + node("b", "loop", "a")),
+              HasSubstr("function 'loop' calls itself"));
+  EXPECT_THAT(error_of(library(kTwice) + a + node("b", "twice", "a a")),
+              HasSubstr("[twice] node 'b': function 'twice' takes 1 arguments, the call has 2"));
+  EXPECT_THAT(
+      error_of(library(kTwice) + a +
+               node("b", "PartitionedCall", "a", "attr { key: 'f' value { func { name: 'lost' } } }")),
+      HasSubstr("[PartitionedCall] node 'b': attribute 'f': function 'lost' is not supported"));
+  const std::string odd = function("odd", "x", "y=f:y:0", inner("f", "NoSuchOp", "x"));
+  EXPECT_THAT(error_of(library(odd) + a + node("b", "odd", "a")),
+              HasSubstr("[NoSuchOp] node 'b/f': the op is not supported"));
+}
+
+}  // namespace
+}  // namespace braid
