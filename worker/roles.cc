@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/nccl/nccl_communicator.h"
 #include "proto/job.pb.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
@@ -124,6 +125,9 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   if (cluster.task.type == launch::TaskType::Ps) return run_server(job, cluster, stop.flag());
   proto::Job mine = job;
   resolve_device(mine);
+  if (mine.strategy().kind() == proto::Strategy::ALLREDUCE &&
+      mine.strategy().backend() == proto::Strategy::NCCL)
+    comm::log_nccl_algorithms();
   return run_worker(mine, options, stop.flag());
 }
 

@@ -192,6 +192,7 @@ class Run {
     request.params.seed = job_.seed();
     request.feeds = std::move(batch.tensors);
     request.keep_alive = std::move(batch.block);
+    strategy_->begin_step(next_, peer_wait());
     instance_->start(std::move(request), step_wait());
     cursors_.push_back(std::move(batch.cursor));
     ++next_;
@@ -203,7 +204,7 @@ class Run {
   }
 
   void finish_step(Progress& progress) {
-    const StepResult result = instance_->finish(step_wait());
+    const StepResult result = step_result();
     cursor_ = std::move(cursors_.front());
     cursors_.pop_front();
     loss_ = result.fetches[0].data<float>()[0];
@@ -217,6 +218,18 @@ class Run {
     const bool voted =
         training_.stop_votes.valid() ? result.fetches[1].data<float>()[0] > 0 : stop_.requested();
     stopping_ = stopping_ || voted;
+  }
+
+  StepResult step_result() {
+    StepResult result;
+    try {
+      result = instance_->finish(step_wait());
+    } catch (...) {
+      strategy_->fail_step(done_);
+      throw;
+    }
+    strategy_->end_step(result.step);
+    return result;
   }
 
   void at_border(Progress& progress) {
@@ -314,6 +327,12 @@ class Run {
   WaitContext step_wait() const {
     if (peers_.world == 1 && !peers_.servers) return WaitContext::with_timeout(std::chrono::hours(1));
     return WaitContext::with_timeout(to_ns(job_.strategy().deadline_seconds() + 2.0));
+  }
+
+  /// How long peers may keep a step waiting.
+  WaitContext peer_wait() const {
+    return peers_.world == 1 ? step_wait()
+                             : WaitContext::with_timeout(to_ns(job_.strategy().deadline_seconds()));
   }
 
   // Set once.

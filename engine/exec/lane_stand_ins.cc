@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/device/accelerator.h"
+
 namespace braid {
 
 /// Completes nodes at their times, on a thread of its own.
@@ -68,7 +70,8 @@ LaneStandIns::~LaneStandIns() = default;
 std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& program) {
   auto alone = std::make_shared<Program>(program);
   for (const ProgramOp& op : program.ops) {
-    if (op.kind != OpKind::Kernel || !op.async) continue;
+    const bool on_device = op.domain == Domain::Device;
+    if (op.kind != OpKind::Kernel || (!op.async && !on_device)) continue;
     Node& node = alone->graph.mutable_node(op.node);
     const Lane lane = node.op->lane;
     if (lane != Lane::Pull && lane != Lane::Push && lane != Lane::Comm) continue;
@@ -82,6 +85,18 @@ std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& progra
       kernel.run_async = [timer, delay, bytes](const KernelArgs& args, Completion done) {
         for (std::size_t i = 0; i < bytes.size(); ++i) std::memset(args.outputs[i], 0, bytes[i]);
         timer->complete_after(delay, std::move(done));
+      };
+      return kernel;
+    };
+    // On a device there is no clock to wait by: the time that such nodes take there is left out.
+    stand_in->cuda = [](const PrepareContext& c) {
+      std::vector<std::uint64_t> bytes;
+      for (const OutputInfo& info : c.outputs)
+        bytes.push_back(static_cast<std::uint64_t>(info.shape.elements()) * dtype_size(info.dtype));
+      PreparedKernel kernel;
+      kernel.run = [bytes, device = c.accelerator](const KernelArgs& args) {
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+          if (bytes[i] != 0) device->fill_zero(args.outputs[i], bytes[i], args.stream);
       };
       return kernel;
     };

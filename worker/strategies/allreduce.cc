@@ -1,10 +1,17 @@
 // ALLREDUCE: every worker holds all variables; gradients are summed over the workers in buckets, on the comm
 // stream, while backward goes on. Rows of embedding tables are gathered instead, so nothing of a table's size
 // is sent. The loss rides in the first bucket, so every worker reports the mean over the global batch.
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
 #include "comm/communicator.h"
+#include "engine/device/accelerator.h"
 #include "engine/ops/op.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
+#include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -16,8 +23,12 @@ class AllReduceStrategy : public Strategy {
       : runtime_(runtime),
         peers_(peers),
         optimizer_(optimizer_spec(job)),
-        bucket_bytes_(job.strategy().bucket_bytes()) {
+        bucket_bytes_(job.strategy().bucket_bytes()),
+        on_device_(peers.communicator->backend() == "nccl"),
+        services_(runtime.services().find<StepServices>()) {
     runtime.services().provide<comm::Communicator>(peers.communicator);
+    if (on_device_ && services_)
+      services_->vote = runtime.device()->allocate_pinned(sizeof(float), "stop vote");
   }
 
   std::string_view name() const override { return "ALLREDUCE"; }
@@ -80,7 +91,30 @@ class AllReduceStrategy : public Strategy {
     return static_cast<std::uint64_t>(first);
   }
 
+  void begin_step(std::uint64_t step, const WaitContext& wait) override {
+    if (services_ && services_->vote) {
+      const float vote = services_->stop->requested() ? 1.0F : 0.0F;
+      std::memcpy(services_->vote.get(), &vote, sizeof(vote));
+    }
+    peers_.communicator->begin_step(step, wait);
+  }
+  void end_step(std::uint64_t step) override { peers_.communicator->end_step(step); }
+  void fail_step(std::uint64_t step) override {
+    peers_.communicator->end_step(step);
+    // The device's kernels would wait for this rank until their deadline; sockets tell of its end themselves.
+    if (on_device_) peers_.communicator->abort();
+  }
+
   void finish_steps(const WaitContext& wait) override { peers_.communicator->barrier(wait); }
+  void shut_down(const WaitContext& wait) override {
+    if (!on_device_) return;
+    // NCCL's ranks end together; the leader may still have been evaluating.
+    try {
+      peers_.communicator->barrier(wait);
+    } catch (const Error& error) {
+      log_warning("the workers do not end together: {}", error.message());
+    }
+  }
   void abort() override { peers_.communicator->abort(); }
   float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
 
@@ -88,6 +122,7 @@ class AllReduceStrategy : public Strategy {
   NodeId add_collective(Graph& graph, Node node, const char* op, NodeId& previous) {
     node.op = &OpRegistry::global().require(op);
     node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
+    node.attrs.set(kOnDevice, on_device_);
     if (previous != kNoNode) node.control_inputs.push_back(previous);
     return previous = graph.add(std::move(node));
   }
@@ -101,8 +136,9 @@ class AllReduceStrategy : public Strategy {
     return gradient;
   }
 
-  static ValueRef stop_vote(Graph& graph) {
+  ValueRef stop_vote(Graph& graph) const {
     Node vote;
+    vote.attrs.set(kOnDevice, on_device_);
     vote.name = graph.unique_name("all_reduce/stop_vote");
     vote.op = &OpRegistry::global().require("braid.StopVote");
     return {graph.add(std::move(vote)), 0};
@@ -127,6 +163,8 @@ class AllReduceStrategy : public Strategy {
   Peers peers_;
   OptimizerSpec optimizer_;
   std::int64_t bucket_bytes_;
+  const bool on_device_;          // the communicator takes the memory of GPUs
+  StepServices* const services_;  // null in tests without steps
 };
 
 }  // namespace

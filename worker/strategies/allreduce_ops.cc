@@ -120,6 +120,7 @@ void register_allreduce_ops(OpRegistry& registry) {
   vote.cpu = prepare_stop_vote;
   vote.stateful = true;
   registry.add(std::move(vote));
+  register_allreduce_device_kernels(registry);
 }
 
 }  // namespace braid::worker

@@ -3,8 +3,9 @@
 //   braid.AllReduce(x...)             -> the same shapes: sums over ranks, as one bucket
 //   braid.AllGatherRows(indices, values) -> [world * n], [world * n, row...]: every rank's rows, by rank
 //   braid.StopVote()                  -> 1 when this process was asked to stop, else 0
-// Attribute `world` (int) is the number of ranks. Order among collectives is fixed by control edges that the
-// strategy adds.
+// Attribute `world` (int) is the number of ranks; `on_device` (bool) says that the communicator works on the
+// memory of GPUs, so the ops run there too, on the device's comm stream. Order among collectives is fixed by
+// control edges that the strategy adds.
 #pragma once
 
 namespace braid {
@@ -12,5 +13,9 @@ class OpRegistry;
 }
 
 namespace braid::worker {
+inline constexpr const char* kOnDevice = "on_device";
+
 void register_allreduce_ops(OpRegistry& registry);
-}
+/// Their kernels on the device. REQUIRES: register_allreduce_ops() was called.
+void register_allreduce_device_kernels(OpRegistry& registry);
+}  // namespace braid::worker

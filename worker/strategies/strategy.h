@@ -51,6 +51,12 @@ class Strategy {
   /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes
   /// all processes start from the leader's values and at the leader's step, which it returns.
   virtual std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext&) = 0;
+  /// Around every step, from its start to its result; `wait` is how long peers may keep it waiting.
+  virtual void begin_step(std::uint64_t /*step*/, const WaitContext& /*wait*/) {}
+  /// Throws: what peers did to the step, whose results are not to be used then.
+  virtual void end_step(std::uint64_t /*step*/) {}
+  /// The step failed here. Throws what peers did to it, when that is why; else tells them.
+  virtual void fail_step(std::uint64_t /*step*/) {}
   /// Brings the store's variables up to date with the last finished step, for evaluation.
   virtual void refresh_variables(const WaitContext&) {}
   /// Writes what only other processes hold (servers' tables) into `directory`; called on the leader at a step

@@ -1,0 +1,75 @@
+// The collective ops where the communicator takes the memory of GPUs: enqueued on the comm stream, and so
+// captured with the rest of a step. The communicator watches the steps, since nothing here waits.
+#include "comm/communicator.h"
+#include "engine/device/accelerator.h"
+#include "engine/ops/op.h"
+#include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/step_services.h"
+
+namespace braid::worker {
+namespace {
+
+template <class Service>
+Service& service(const PrepareContext& context, const char* what) {
+  auto* found = context.services.find<Service>();
+  if (!found) context.fail(std::string("this process has no ") + what);
+  return *found;
+}
+
+PreparedKernel prepare_all_reduce(const PrepareContext& context) {
+  auto& communicator = service<comm::Communicator>(context, "communicator");
+  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  std::vector<comm::ReducePiece> shapes;
+  for (const OutputInfo& input : context.inputs) {
+    if (input.dtype != DType::Float32) context.fail("gradients must be float32");
+    shapes.push_back({nullptr, nullptr, input.shape.elements()});
+  }
+  PreparedKernel kernel;
+  kernel.run = [&communicator, deadline, pieces = std::move(shapes)](const KernelArgs& args) mutable {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i].input = args.inputs[i];
+      pieces[i].output = args.outputs[i];
+    }
+    communicator.all_reduce(pieces, DType::Float32, comm::ReduceOp::Sum, args.stream,
+                            WaitContext::with_timeout(deadline));
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
+  auto& communicator = service<comm::Communicator>(context, "communicator");
+  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  PreparedKernel kernel;
+  kernel.run = [&communicator, deadline, index_type = context.inputs[0].dtype,
+                indices = context.inputs[0].shape.elements(),
+                values = context.inputs[1].shape.elements()](const KernelArgs& args) {
+    const WaitContext wait = WaitContext::with_timeout(deadline);
+    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, wait);
+    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, wait);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_stop_vote(const PrepareContext& context) {
+  const std::shared_ptr<std::byte[]> vote = service<StepServices>(context, "worker").vote;
+  if (!vote) context.fail("this process has no stop vote for the device");
+  PreparedKernel kernel;
+  kernel.run = [vote, device = context.accelerator](const KernelArgs& args) {
+    device->copy(args.outputs[0], vote.get(), sizeof(float), args.stream);
+  };
+  return kernel;
+}
+
+bool on_device(const Node& node, std::span<const OutputInfo>) {
+  return node.attrs.get<bool>(kOnDevice, false);
+}
+
+}  // namespace
+
+void register_allreduce_device_kernels(OpRegistry& registry) {
+  registry.add_cuda("braid.AllReduce", prepare_all_reduce, on_device);
+  registry.add_cuda("braid.AllGatherRows", prepare_all_gather_rows, on_device);
+  registry.add_cuda("braid.StopVote", prepare_stop_vote, on_device);
+}
+
+}  // namespace braid::worker
