@@ -25,6 +25,10 @@ struct Convolution {
   }
 };
 
+/// The convolution of a node of the Conv2D or DepthwiseConv2dNative family that maps images `in` under
+/// `filter`; sizes may be unknown. Calls `fail` when the attributes and shapes make none.
+Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail);
+
 /// Inputs: images, filter. Output: images.
 PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& conv);
 /// Inputs: (sizes), filter, gradient of the output. Output: gradient of the input.
