@@ -15,6 +15,16 @@ void cases_concat(OpCaseTable& table) {
                                 .no_gradient_inputs = {2, 3}});
   table.add("ConcatOffset", {.label = "middle axis",
                              .inputs = {i32({}, {1}), axes({2, 3, 5}), axes({2, 4, 5}), axes({2, 1, 5})}});
+  // More parts than a device copies in one launch, of widths that share no unit.
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 40; ++i)
+    parts.push_back(random_f64({3, 1 + i % 5}, static_cast<std::uint64_t>(10 + i)));
+  parts.push_back(i32({}, {1}));
+  table.add("ConcatV2", {.label = "forty parts", .inputs = parts, .numeric_gradient = false});
+  table.add("ConcatV2", {.label = "many rows of 16 and 13",
+                         .inputs = {random_f64({700, 16}, 60), random_f64({700, 13}, 61),
+                                    random_f64({700, 1}, 62), i32({}, {1})},
+                         .numeric_gradient = false});  // too many elements; the rule is the same
 }
 
 }  // namespace braid::testing

@@ -32,6 +32,9 @@ void cases_gather(OpCaseTable& table) {
                                  .inputs = {random_f64({9000, 12}, 4), random_i64({9000}, 5, 0, 3000),
                                             random_f64({3000, 12}, 6), i32({}, {0})},
                                  .numeric_gradient = false});  // too many elements; the rule is the same
+  table.add("GatherV2", {.label = "many rows of 16",
+                         .inputs = {random_f64({500, 16}, 7), random_i64({2, 700}, 8, 0, 500), i32({}, {0})},
+                         .numeric_gradient = false});  // too many elements; the rule is the same
 }
 
 }  // namespace braid::testing

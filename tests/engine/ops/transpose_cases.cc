@@ -12,6 +12,11 @@ void cases_transpose(OpCaseTable& table) {
                           .numeric_gradient = false});  // too many elements; the rule is the same
   table.add("InvertPermutation", {.label = "four", .inputs = {i32({4}, {2, 0, 3, 1})}});
   table.add("InvertPermutation", {.label = "int64", .inputs = {i64({2}, {1, 0})}});
+  table.add("Transpose", {.label = "odd tiles",
+                          .inputs = {random_f64({2, 33, 3, 47}, 1), axes({0, 3, 2, 1})},
+                          .numeric_gradient = false});  // too many elements; the rule is the same
+  table.add("Transpose",
+            {.label = "rows stay whole", .inputs = {random_f64({2, 5, 7, 6}, 1), axes({0, 2, 1, 3})}});
 }
 
 }  // namespace braid::testing
