@@ -1,4 +1,5 @@
 // CUDA kernels of GatherNd (a thread a unit of up to 16 bytes) and ScatterNd (common/cuda/row_groups.h).
+#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/nd_rows.cuh"
 #include "engine/ops/common/cuda/row_groups.h"
 
@@ -8,9 +9,11 @@ namespace {
 /// `width` in units.
 template <class Unit, class I>
 __global__ void gather_nd_kernel(const Unit* params, const I* indices, Unit* out, cuda::NdRows from,
-                                 std::int64_t width, StepStatus* status, int op) {
-  for (std::int64_t i = cuda::grid_index(); i < from.count * width; i += cuda::grid_size()) {
-    const std::int64_t k = i / width;
+                                 std::int64_t width, cuda::Divider by_width, StepStatus* status, int op) {
+  const std::int64_t units = from.count * width;
+  for (std::int64_t i = cuda::grid_index(); i < units; i += cuda::grid_size()) {
+    const std::int64_t k =
+        units < cuda::kDividerLimit ? by_width.quotient(static_cast<std::uint32_t>(i)) : i / width;
     const std::int64_t row = from.row(indices, k, status, op);
     out[i] = row < from.rows ? params[row * width + (i - k * width)] : Unit{};
   }
@@ -29,7 +32,8 @@ PreparedKernel prepare_gather(const PrepareContext& c) {
       const auto launch_units = [&]<class Unit>() {
         const std::int64_t width = row_bytes / static_cast<std::int64_t>(sizeof(Unit));
         cuda::launch(gather_nd_kernel<Unit, I>, cuda::blocks_for(from.count * width), cuda::kThreads, 0,
-                     a.stream, a.in<Unit>(0), a.in<I>(1), a.out<Unit>(0), from, width, a.status, a.op);
+                     a.stream, a.in<Unit>(0), a.in<I>(1), a.out<Unit>(0), from, width,
+                     cuda::Divider(width < cuda::kDividerLimit ? width : 1), a.status, a.op);
       };
       if (alignment % 16 == 0)
         launch_units.template operator()<uint4>();
