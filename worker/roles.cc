@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "base/cpu.h"
@@ -15,6 +16,7 @@
 #include "ps/server/server_core.h"
 #include "worker/bootstrap.h"
 #include "worker/device.h"
+#include "worker/device_watch.h"
 #include "worker/job.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
@@ -89,6 +91,8 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   RuntimeOptions runtime_options;
   runtime_options.device = open_device(job, cluster);
+  std::optional<DeviceWatch> device_watch;
+  if (runtime_options.device) device_watch.emplace(runtime_options.device, monitor.registry());
   runtime_options.device_graphs = !job.runtime().no_graphs();
   runtime_options.device_check = job.runtime().check_kernels();
   const Bootstrap bootstrap(job, cluster, runtime_options.device.get(),

@@ -1,6 +1,7 @@
 // Stands in for engine/device/cuda where the CUDA Toolkit was not found.
 #include "base/error.h"
 #include "engine/device/accelerator.h"
+#include "engine/device/device_health.h"
 
 namespace braid {
 
@@ -9,5 +10,7 @@ int cuda_device_count() { return 0; }
 std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions&) {
   throw InvalidArgument("this build has no CUDA: configure with -DBRAID_CUDA=ON where the CUDA Toolkit is");
 }
+
+std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator&) { return nullptr; }
 
 }  // namespace braid

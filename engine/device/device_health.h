@@ -1,0 +1,30 @@
+// What the driver tells about a device: memory of all processes, utilization, power. Read through NVML, which
+// is loaded when a reader is made and needs nothing at build time but CUDA. Thread rule: one thread at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace braid {
+
+class Accelerator;
+
+/// Absent: the device does not tell.
+struct DeviceHealth {
+  std::optional<std::uint64_t> memory_used_bytes, memory_total_bytes;  // of all processes
+  std::optional<double> utilization;  // share of the last sampling period in which a kernel ran, 0 to 1
+  std::optional<double> power_watts;
+};
+
+class DeviceHealthReader {
+ public:
+  virtual ~DeviceHealthReader() = default;
+  virtual DeviceHealth read() = 0;
+};
+
+/// Null where NVML is missing or does not know the device; the reason is logged.
+std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator& device);
+
+}  // namespace braid
