@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/commands.h"
+#include "cli/graph_tools.h"
 #include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/tune.h"
@@ -19,6 +20,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
+#include "worker/device.h"
 #include "worker/job.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
@@ -40,6 +42,7 @@ struct Options {
   bool forward_propagation = false, keep_all_events = false, measure = false;
   int steps_in_flight = 2;
   std::string dot;
+  std::string device;
 };
 
 int show(const Options& options) {
@@ -83,7 +86,9 @@ std::vector<std::string> loose_ends(const Graph& graph) {
 /// What AUTO finds on scratch data; other policies stay.
 StreamOptions measured(const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
   if (options.streams.policy != StreamPolicy::Auto) return options.streams;
-  Runtime runtime({});
+  RuntimeOptions runtime_options;
+  if (options.domain == Domain::Device) runtime_options.device = open_cuda({});
+  Runtime runtime(runtime_options);
   return tune_streams(graph, request, options, {}, runtime).apply(options.streams);
 }
 
@@ -101,8 +106,10 @@ int plan_job(const Options& options) {
   if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
   if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
+  if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   overrides.push_back("strategy.kind=LOCAL");
-  const proto::Job job = worker::load_job(options.job, overrides);
+  proto::Job job = worker::load_job(options.job, overrides);
+  worker::resolve_device(job);
   const worker::JobData data = worker::load_data(job, options.data_dir, false);
   const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
@@ -130,6 +137,10 @@ int plan(const Options& options) {
   if (!options.rules.empty())
     compile_options.streams.rules = std::make_shared<const StreamRules>(StreamRules::read(options.rules));
   compile_options.steps_in_flight = options.steps_in_flight;
+  proto::Job device;
+  if (!options.device.empty()) worker::set_job_field(device, "runtime.device=" + options.device);
+  worker::resolve_device(device);
+  compile_options.domain = worker::training_compile_options(device).domain;
   CompileRequest request;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
@@ -150,7 +161,7 @@ int plan(const Options& options) {
 void add_graph(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* graph =
-      app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt) and at how they are planned");
+      app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt), plan them and run them");
   const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
     CLI::App* sub = graph->add_subcommand(name, text);
     sub->callback([options, run, sub, &action] {
@@ -171,6 +182,9 @@ void add_graph(CLI::App& app, Action& action) {
                "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
                check))
       ->required();
+  add_graph_run(*graph, action);
+  add_graph_stats(*graph, action);
+  add_graph_export(*graph, action);
   CLI::App* sub =
       add("plan",
           "Compile and show the assignment a stream, waits issued and removed, predicted time, memory", plan);
@@ -189,6 +203,7 @@ void add_graph(CLI::App& app, Action& action) {
   sub->add_flag("--forward-propagation", options->forward_propagation,
                 "A node without a stream takes that of most of its inputs");
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
+  add_device_option(*sub, options->device);
   sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
   sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
       ->check(CLI::Range(1, 8))
