@@ -10,70 +10,11 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/pooling.h"
 #include "engine/ops/common/shape_rules.h"
-#include "engine/ops/common/window.h"
 
 namespace braid {
 namespace {
-
-struct Pooling {
-  std::int64_t images = 0, channels = 0;
-  std::int64_t in_h = 0, in_w = 0, out_h = 0, out_w = 0;
-  Window window;
-
-  std::int64_t in_image() const { return in_h * in_w * channels; }
-  std::int64_t out_image() const { return out_h * out_w * channels; }
-  std::int64_t taps() const { return window.h.kernel * window.w.kernel; }
-};
-
-/// Pooling of images of shape `in`; sizes may be unknown. `images` and `channels` are the tensor's own axes.
-Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail) {
-  Pooling p;
-  p.window = read_window(node.attrs, fail);
-  const ImageAxes& axes = p.window.axes;
-  const auto ksize = node.attrs.require<std::vector<std::int64_t>>("ksize");
-  if (ksize.size() != 4 || ksize[static_cast<std::size_t>(axes.n)] != 1 ||
-      ksize[static_cast<std::size_t>(axes.c)] != 1)
-    fail("attribute ksize must have 4 numbers, 1 for batch and channels");
-  p.window.h.kernel = ksize[static_cast<std::size_t>(axes.h)];
-  p.window.w.kernel = ksize[static_cast<std::size_t>(axes.w)];
-  if (p.window.h.kernel < 1 || p.window.w.kernel < 1) fail("attribute ksize must be at least 1");
-  for (WindowAxis* axis : {&p.window.h, &p.window.w})
-    if (axis->pad_before >= axis->kernel || axis->pad_after >= axis->kernel)
-      fail(fmt::format("a padding of {} hides a whole window of {}",
-                       std::max(axis->pad_before, axis->pad_after), axis->kernel));
-  p.images = in[axes.n];
-  p.channels = in[axes.c];
-  p.in_h = in[axes.h];
-  p.in_w = in[axes.w];
-  p.out_h = resolve_axis(p.window.h, p.window.padding, p.in_h, fail);
-  p.out_w = resolve_axis(p.window.w, p.window.padding, p.in_w, fail);
-  return p;
-}
-
-Shape output_shape(const Pooling& p) {
-  return image_shape(p.window.axes, p.images, p.out_h, p.out_w, p.channels);
-}
-
-Pooling prepared_pooling(const PrepareContext& c, const Shape& in) {
-  Pooling p = make_pooling(c.node, in, [&c](const std::string& message) { c.fail(message); });
-  if (p.window.axes.nchw()) {
-    p.images *= p.channels;
-    p.channels = 1;
-  }
-  return p;
-}
-
-/// The part of a window that lies inside the input.
-struct Span {
-  std::int64_t first, end;
-  Span(const WindowAxis& axis, std::int64_t out, std::int64_t in) {
-    const std::int64_t start = out * axis.stride - axis.pad_before;
-    first = std::max<std::int64_t>(start, 0);
-    end = std::min(start + axis.kernel, in);
-  }
-  std::int64_t size() const { return end - first; }
-};
 
 template <class T>
 BRAID_INLINE void raise_to(T* y, const T* x, std::int64_t n) {
@@ -130,9 +71,9 @@ BRAID_VECTOR_CLONES void quarter_max_backward(const Pooling& p, const T* __restr
 template <class T, bool kMax>
 BRAID_VECTOR_CLONES void pool_row(const Pooling& p, std::int64_t row, const T* x, T* y) {
   const std::int64_t n = p.channels;
-  const Span h(p.window.h, row, p.in_h);
+  const PoolSpan h(p.window.h, row, p.in_h);
   for (std::int64_t column = 0; column < p.out_w; ++column, y += n) {
-    const Span w(p.window.w, column, p.in_w);
+    const PoolSpan w(p.window.w, column, p.in_w);
     const T* first = x + (h.first * p.in_w + w.first) * n;
     for (std::int64_t i = 0; i < n; ++i) y[i] = first[i];
     for (std::int64_t r = h.first; r < h.end; ++r)
@@ -158,9 +99,9 @@ BRAID_VECTOR_CLONES void max_backward(const Pooling& p, std::int64_t n, const T*
                                       T* dx) {
   std::array<T, kChannels> left;  // the gradient that has not found its place
   for (std::int64_t row = 0; row < p.out_h; ++row) {
-    const Span h(p.window.h, row, p.in_h);
+    const PoolSpan h(p.window.h, row, p.in_h);
     for (std::int64_t column = 0; column < p.out_w; ++column) {
-      const Span w(p.window.w, column, p.in_w);
+      const PoolSpan w(p.window.w, column, p.in_w);
       const std::int64_t out = (row * p.out_w + column) * p.channels;
       for (std::int64_t i = 0; i < n; ++i) left[static_cast<std::size_t>(i)] = dy[out + i];
       for (std::int64_t r = h.first; r < h.end; ++r)
@@ -182,9 +123,9 @@ template <class T>
 BRAID_VECTOR_CLONES void average_backward(const Pooling& p, const T* dy, T* dx) {
   const std::int64_t n = p.channels;
   for (std::int64_t row = 0; row < p.out_h; ++row) {
-    const Span h(p.window.h, row, p.in_h);
+    const PoolSpan h(p.window.h, row, p.in_h);
     for (std::int64_t column = 0; column < p.out_w; ++column, dy += n) {
-      const Span w(p.window.w, column, p.in_w);
+      const PoolSpan w(p.window.w, column, p.in_w);
       const T count = static_cast<T>(h.size() * w.size());
       for (std::int64_t r = h.first; r < h.end; ++r)
         for (std::int64_t s = w.first; s < w.end; ++s) {
@@ -199,7 +140,7 @@ void infer_forward(InferContext& c) {
   require_floating(c, 0);
   c.require_rank(0, 4);
   const Shape in = c.shape(0).has_rank() ? c.shape(0) : Shape{-1, -1, -1, -1};
-  c.output(c.dtype(0), output_shape(make_pooling(c.node(), in, [&c](const std::string& m) { c.fail(m); })));
+  c.output(c.dtype(0), pooled_shape(make_pooling(c.node(), in, [&c](const std::string& m) { c.fail(m); })));
 }
 
 template <bool kMax>
