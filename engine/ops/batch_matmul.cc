@@ -3,22 +3,13 @@
 // Gradient: as MatMul's, summed over entries that were repeated.
 #include <fmt/format.h>
 
+#include "engine/ops/common/batch_shape.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/gemm.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
 namespace {
-
-Shape batch_of(const Shape& shape) {
-  const auto dims = shape.dims();
-  return Shape(std::vector<std::int64_t>(dims.begin(), dims.end() - 2));
-}
-
-/// The size of an axis counted from the end, 1 or 2.
-std::int64_t size_at(const Shape& shape, int from_end) {
-  return shape.has_rank() ? shape[shape.rank() - from_end] : Shape::kUnknown;
-}
 
 void infer(InferContext& c, bool broadcasts) {
   require_number(c, 0);

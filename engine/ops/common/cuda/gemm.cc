@@ -101,13 +101,11 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
   const std::size_t workspace = kWorkspaceBytes;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                        sizeof(workspace));
-  // Operands are values of a program's arena, inputs of a slot, or variables: all of them 64-byte aligned,
-  // but a view may begin at any element.
-  const std::uint32_t alignment = 16;
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof(alignment));
+    cublasLtMatmulPreferenceSetAttribute(preference, attribute, &g.alignment_bytes,
+                                         sizeof(g.alignment_bytes));
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(device.blas(), d->product, d->b, d->a, d->y,

@@ -25,6 +25,9 @@ struct Gemm {
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_y = 0;  // in elements
   DType dtype = DType::Float32;
   Epilogue epilogue = Epilogue::None;
+  /// Of the addresses of a, b and y. Values, slots and variables are 64-byte aligned, but a view, or a matrix
+  /// of a batch, may begin at any element.
+  std::uint32_t alignment_bytes = 16;
 };
 
 /// What one run needs; pointers to device memory. `vector` is the bias, or where the bias' gradient goes.

@@ -1,0 +1,61 @@
+// CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
+// product for each combination of the others (most shapes have none). Integers stay on the CPU.
+#include "engine/ops/common/batch_shape.h"
+#include "engine/ops/common/broadcast.h"
+#include "engine/ops/common/cuda/gemm.h"
+#include "engine/ops/common/cuda/launch.cuh"
+
+namespace braid {
+namespace {
+
+/// Where one strided batch begins, in bytes.
+struct Offsets {
+  std::int64_t a, b, y;
+};
+
+PreparedKernel prepare(const PrepareContext& c) {
+  const Shape &x = c.inputs[0].shape, &y = c.inputs[1].shape, &out = c.outputs[0].shape;
+  cuda::Gemm g;
+  g.transpose_a = c.attr<bool>("adj_x", false);
+  g.transpose_b = c.attr<bool>("adj_y", false);
+  g.m = size_at(out, 2);
+  g.n = size_at(out, 1);
+  g.k = size_at(x, g.transpose_a ? 2 : 1);
+  g.dtype = c.outputs[0].dtype;
+  const Shape x_batch = batch_of(x), y_batch = batch_of(y), out_batch = batch_of(out);
+  g.batch = out_batch.elements();
+  if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return cuda::gemm_kernel(c, g);
+
+  const BroadcastPlan plan({&x_batch, &y_batch}, out_batch);
+  g.batch = plan.axes().back().size;
+  g.stride_a = plan.inner_stride(0) * g.m * g.k;
+  g.stride_b = plan.inner_stride(1) * g.k * g.n;
+  g.stride_y = g.m * g.n;
+  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
+  std::vector<Offsets> batches;
+  plan.for_runs(0, plan.elements(), [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t) {
+    const Offsets o{from[0] * g.m * g.k * bytes, from[1] * g.k * g.n * bytes, at * g.m * g.n * bytes};
+    if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
+    batches.push_back(o);
+  });
+  const cuda::PreparedGemm gemm = cuda::prepare_gemm(c, g);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = gemm.scratch_bytes;
+  kernel.run = [gemm, batches](const KernelArgs& args) {
+    for (const Offsets& o : batches)
+      gemm.run({args.in<char>(0) + o.a, args.in<char>(1) + o.b, args.out<char>(0) + o.y, nullptr,
+                args.scratch, args.stream});
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_batch_matmul_cuda(OpRegistry& registry) {
+  for (const char* name : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+    registry.add_cuda(name, prepare, [](const Node&, std::span<const OutputInfo> inputs) {
+      return inputs[0].dtype == DType::Float32 || inputs[0].dtype == DType::Float64;
+    });
+}
+
+}  // namespace braid
