@@ -20,6 +20,32 @@ struct Finish {
   }
 };
 
+/// Elements that lie `stride` apart, as Op takes them in.
+template <class Op, class C>
+struct MappedElements {
+  const C* first;
+  std::int64_t stride;
+  __device__ C operator()(std::int64_t i) const {
+    C element = first[i * stride];
+    Op::map(element);
+    return element;
+  }
+};
+
+/// Puts base[reduced(r)] into sum for r = begin, begin + step, ... below end.
+template <class Op, class C>
+__device__ void add_elements(const C* base, const DeviceAxes& reduced, std::int64_t begin, std::int64_t end,
+                             std::int64_t step, C& sum) {
+  if (reduced.count == 1)
+    return add_strided<typename Op::Combine>(MappedElements<Op, C>{base, reduced.stride[0]}, begin, end, step,
+                                             sum);
+  for (std::int64_t r = begin; r < end; r += step) {
+    C element = base[reduced.offset(r)];
+    Op::map(element);
+    Op::apply(sum, element);
+  }
+}
+
 /// y[o] = the reduction of x[kept(o) + reduced(r)] over r < count.
 template <class Op, class C, class Store>
 __global__ void each_kernel(const C* x, DeviceAxes kept, DeviceAxes reduced, std::int64_t outputs,
@@ -27,12 +53,7 @@ __global__ void each_kernel(const C* x, DeviceAxes kept, DeviceAxes reduced, std
   for (std::int64_t o = grid_index(); o < outputs; o += grid_size()) {
     const C* base = x + kept.offset(o);
     C sum = Op::template identity<C>();
-#pragma unroll 4
-    for (std::int64_t r = 0; r < count; ++r) {
-      C element = base[reduced.offset(r)];
-      Op::map(element);
-      Op::apply(sum, element);
-    }
+    add_elements<Op>(base, reduced, 0, count, 1, sum);
     store(o, sum);
   }
 }
@@ -54,24 +75,25 @@ __global__ void __launch_bounds__(1024)
     const C* base = x + kept.offset(o);
     C sum = Op::template identity<C>();
     if (packs) {
-      constexpr int kCount = kPackOf<C>;
+      constexpr int kCount = kPackOf<C>, kTogether = 4;
       const auto* from = reinterpret_cast<const Pack<C, kCount>*>(base);
-#pragma unroll 4
-      for (std::int64_t i = begin / kCount + lane; i < end / kCount; i += group) {
-        Pack<C, kCount> pack = from[i];
+      for (std::int64_t i = begin / kCount + lane; i < end / kCount; i += kTogether * group) {
+        Pack<C, kCount> pack[kTogether];
 #pragma unroll
-        for (int e = 0; e < kCount; ++e) {
-          Op::map(pack.at[e]);
-          Op::apply(sum, pack.at[e]);
+        for (int k = 0; k < kTogether; ++k)
+          if (i + k * group < end / kCount) pack[k] = from[i + k * group];
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          if (i + k * group >= end / kCount) break;
+#pragma unroll
+          for (int e = 0; e < kCount; ++e) {
+            Op::map(pack[k].at[e]);
+            Op::apply(sum, pack[k].at[e]);
+          }
         }
       }
     } else {
-#pragma unroll 4
-      for (std::int64_t i = begin + lane; i < end; i += group) {
-        C element = base[reduced.offset(i)];
-        Op::map(element);
-        Op::apply(sum, element);
-      }
+      add_elements<Op>(base, reduced, begin + lane, end, group, sum);
     }
     using Combine = typename Op::Combine;
     sum = kBlock ? block_reduce<Combine>(sum) : warp_reduce<Combine>(sum);
@@ -79,14 +101,14 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
+/// The columns of a tensor of which one axis is reduced.
 template <class Op, class C>
 struct AxisLoad {
   const C* x;
-  DeviceAxes kept, reduced;
-  __device__ C operator()(std::int64_t outer, std::int64_t row, std::int64_t column) const {
-    C element = x[kept.offset(outer) + reduced.offset(row) + column];
-    Op::map(element);
-    return element;
+  DeviceAxes kept;
+  std::int64_t stride;
+  __device__ MappedElements<Op, C> operator()(std::int64_t outer, std::int64_t column) const {
+    return {x + kept.offset(outer) + column, stride};
   }
 };
 
@@ -155,6 +177,8 @@ Way way_of(const JoinedAxes& axes) {
   const std::int64_t count = JoinedAxes::product(axes.reduced) * (axes.inner_reduced ? axes.inner : 1);
   if (count <= 8 || outputs == 0) return Way::Each;
   if (axes.inner_reduced) return Way::Rows;
+  // Columns of several axes are rare: they are read like rows, across memory.
+  if (axes.reduced.size() > 1) return outputs >= 16384 ? Way::Each : Way::Rows;
   const bool small_slices = outer > 1 && count * axes.inner <= 512;
   return small_slices || (outputs >= 65536 && count <= 256) ? Way::Each : Way::Columns;
 }
@@ -180,12 +204,12 @@ PreparedKernel prepare_reduce(const PrepareContext& c, const Shape& shape, const
     const ColumnReduction<Combine, C> columns(g.outer, g.count, joined.inner);
     kernel.scratch_bytes = columns.scratch_bytes();
     kernel.run = [g, columns, divisor](const KernelArgs& a) {
-      columns.run(a.stream, AxisLoad<Op, C>{a.in<C>(0), g.kept, g.reduced},
+      columns.run(a.stream, AxisLoad<Op, C>{a.in<C>(0), g.kept, g.reduced.stride[0]},
                   Finish<C, T>{a.out<T>(0), divisor}, a.scratch);
     };
   } else {
     const RowCut cut(g.outputs, g.count, true);
-    const bool contiguous = joined.reduced.empty();
+    const bool contiguous = joined.inner_reduced && joined.reduced.empty();
     if (cut.parts == 1) {
       kernel.run = [g, cut, contiguous, divisor](const KernelArgs& a) {
         launch_rows<Op>(a.stream, a.in<C>(0), g.kept, g.reduced, g.outputs, g.count, cut, contiguous,

@@ -36,6 +36,30 @@ __device__ C block_reduce(C value) {
   return warp_reduce<Op>(value);
 }
 
+/// Puts element_of(i) into sum for i = begin, begin + step, ... below end. Some elements are under way
+/// together, however few there are: an addition would wait for each.
+template <class Op, class C, class ElementOf>
+__device__ void add_strided(const ElementOf& element_of, std::int64_t begin, std::int64_t end,
+                            std::int64_t step, C& sum) {
+  constexpr int kTogether = 8;
+  for (std::int64_t i = begin; i < end; i += kTogether * step) {
+    C element[kTogether];
+#pragma unroll
+    for (int e = 0; e < kTogether; ++e)
+      element[e] = i + e * step < end ? element_of(i + e * step) : Op::template identity<C>();
+#pragma unroll
+    for (int e = 0; e < kTogether; ++e) Op::apply(sum, element[e]);
+  }
+}
+
+/// Elements that lie `stride` apart.
+template <class C>
+struct StridedElements {
+  const C* first;
+  std::int64_t stride;
+  __device__ C operator()(std::int64_t i) const { return first[i * stride]; }
+};
+
 /// How column reductions are cut. Depends on the shape only.
 struct ColumnCut {
   std::int64_t outer = 1, rows = 0, columns = 0;
@@ -71,8 +95,8 @@ inline ColumnCut cut_columns(std::int64_t outer, std::int64_t rows, std::int64_t
   return cut;
 }
 
-/// load(outer, row, column) gives an element; store(output, value) gets output = (part * outer + o) * columns
-/// + column.
+/// load(outer, column) gives a functor from row to element; store(output, value) gets output = (part * outer
+/// + o) * columns + column.
 template <class Op, class C, class Load, class Store>
 __global__ void __launch_bounds__(1024) columns_kernel(ColumnCut cut, Load load, Store store) {
   __shared__ C sums[32 * 33];  // [warps][tile + 1]
@@ -89,11 +113,7 @@ __global__ void __launch_bounds__(1024) columns_kernel(ColumnCut cut, Load load,
     const std::int64_t end = begin + cut.part_rows < cut.rows ? begin + cut.part_rows : cut.rows;
     C sum = Op::template identity<C>();
     if (column < cut.columns) {
-#pragma unroll 8
-      for (std::int64_t row = begin + row_lane; row < end; row += lanes) {
-        const C element = load(o, row, column);
-        Op::apply(sum, element);
-      }
+      add_strided<Op>(load(o, column), begin + row_lane, end, lanes, sum);
     }
     // Lanes of a warp with the same column, then warps.
     for (int distance = 16; distance >= tile; distance /= 2) {
@@ -115,8 +135,8 @@ template <class C>
 struct PartLoad {
   const C* parts;  // [parts, outputs]
   std::int64_t outputs;
-  __device__ C operator()(std::int64_t, std::int64_t part, std::int64_t column) const {
-    return parts[part * outputs + column];
+  __device__ StridedElements<C> operator()(std::int64_t, std::int64_t column) const {
+    return {parts + column, outputs};
   }
 };
 template <class C>
@@ -138,7 +158,8 @@ class ColumnReduction {
     return cut_.parts > 1 ? static_cast<std::size_t>(cut_.parts * cut_.outputs()) * sizeof(C) : 0;
   }
 
-  /// load(outer, row, column) -> C; store(output, C) with output in [0, outer * columns), once each.
+  /// load(outer, column) gives a functor from row to C; store(output, C) is called once for each output in
+  /// [0, outer * columns).
   template <class Load, class Store>
   void run(StreamRef stream, Load load, Store store, void* scratch) const {
     if (cut_.outputs() == 0) return;
