@@ -78,7 +78,6 @@ void DeviceRunner::make_parts() {
       int& flag = flag_of_[static_cast<std::size_t>(instruction.op)];
       if (flag >= 0) continue;
       flag = flags++;
-      signalled_.push_back(instruction.op);
     }
   }
   flags_ =
@@ -111,6 +110,7 @@ void DeviceRunner::make_parts() {
           launch.op = instruction.op;
           launch.stream = device_.stream(stream.name);
           launch.flag = flag_of_[op];
+          if (launch.flag >= 0) part.signalled.push_back(instruction.op);
           part.writes_variable = part.writes_variable || op_of(instruction.op).writes_variable;
           part.launches.push_back(std::move(launch));
           launch = {};
@@ -160,7 +160,8 @@ void DeviceRunner::issue(std::uint64_t sequence) noexcept {
 }
 
 void DeviceRunner::signal_issued(std::uint64_t sequence) noexcept {
-  for (const int op : signalled_) context_.event_of(op)->signal(sequence + 1);
+  for (const Part& part : parts_)
+    for (const int op : part.signalled) context_.event_of(op)->signal(sequence + 1);
 }
 
 void DeviceRunner::run(std::uint64_t sequence) {
@@ -179,6 +180,8 @@ void DeviceRunner::run(std::uint64_t sequence) {
     await_heads(part, sequence);
     if (part.writes_variable) step.wrote.store(true, std::memory_order_relaxed);
     run_part(part, sequence);
+    // At once: the host ops that a later segment waits for may wait for ops of this one.
+    for (const int op : part.signalled) context_.event_of(op)->signal(sequence + 1);
   }
   end_->record(launch_);
   end_->wait(d2h_);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/passes/batch_siblings.h"
 #include "engine/passes/plan.h"
 #include "engine/passes/segments.h"
 #include "engine/passes/verify.h"
@@ -52,6 +53,8 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   simplify(plan);
   merge_duplicates(plan);
   prune(plan, true);
+  batch_siblings(plan);
+  fuse(plan);
   place(plan);
   group_gathers(plan);
   group_updates(plan);

@@ -1,0 +1,29 @@
+// CUDA kernel of braid.FusedMatMul: one cuBLASLt product with bias and ReLU in its epilogue. Without elements
+// to sum over it stays on the CPU.
+#include "engine/ops/common/cuda/gemm.h"
+#include "engine/ops/common/cuda/launch.cuh"
+
+namespace braid {
+namespace {
+
+PreparedKernel prepare(const PrepareContext& c) {
+  cuda::Gemm g;
+  g.transpose_a = c.attr<bool>("transpose_a", false);
+  g.transpose_b = c.attr<bool>("transpose_b", false);
+  g.m = c.outputs[0].shape[0];
+  g.n = c.outputs[0].shape[1];
+  g.k = c.inputs[0].shape[g.transpose_a ? 0 : 1];
+  g.dtype = c.outputs[0].dtype;
+  g.epilogue = c.attr<bool>("relu", false) ? cuda::Epilogue::BiasRelu : cuda::Epilogue::Bias;
+  return cuda::gemm_kernel(c, g);
+}
+
+}  // namespace
+
+void register_fused_matmul_cuda(OpRegistry& registry) {
+  registry.add_cuda("braid.FusedMatMul", prepare, [](const Node& node, std::span<const OutputInfo> inputs) {
+    return inputs[0].shape[node.attrs.get<bool>("transpose_a", false) ? 0 : 1] > 0;
+  });
+}
+
+}  // namespace braid

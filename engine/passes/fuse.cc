@@ -1,0 +1,166 @@
+// On a device, short kernels cost more by their number than by their work: puts chains of nodes into one.
+//   MatMul, BiasAdd(, Relu)        -> braid.FusedMatMul, where nobody else uses what is between
+//   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad
+// Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
+// or fed values between. A fused node has the name of the chain's last node.
+#include <algorithm>
+#include <set>
+
+#include "engine/ops/op.h"
+#include "engine/passes/plan.h"
+
+namespace braid {
+namespace {
+
+class Fusion {
+ public:
+  explicit Fusion(Plan& plan) : plan_(plan), graph_(plan.program.graph) {}
+
+  void run() {
+    find_users();
+    for (const NodeId id : graph_.topological_order()) {
+      const std::string& op = graph_.node(id).op->name;
+      if (op == "BiasAdd") fuse_layer(id);
+      if (op == "BiasAddGrad") fuse_gradient(id);
+    }
+    if (layers_ + gradients_ == 0) return;
+    plan_.program.notes.push_back("fusion: " + std::to_string(layers_) + " layers, " +
+                                  std::to_string(gradients_) + " gradients of their biases");
+  }
+
+ private:
+  void find_users() {
+    users_.resize(static_cast<std::size_t>(graph_.size()));
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Node& node = graph_.node(id);
+      if (node.removed) continue;
+      for (const ValueRef input : node.inputs) users_[static_cast<std::size_t>(input.node)].push_back(id);
+      for (const NodeId control : node.control_inputs) kept_.insert(control);
+    }
+    for (const ValueRef fetch : plan_.fetches) kept_.insert(fetch.node);
+    for (const NodeId target : plan_.targets) kept_.insert(target);
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (graph_.node(id).colocate_with != kNoNode) kept_.insert(graph_.node(id).colocate_with);
+  }
+
+  const std::vector<NodeId>& users(NodeId id) const { return users_[static_cast<std::size_t>(id)]; }
+
+  bool is_plain(const Node& node) const {
+    return !node.removed && node.control_inputs.empty() && !plan_.is_fed(node) && node.outputs.size() == 1 &&
+           plan_.feed_of({node.id, 0}) < 0;
+  }
+  /// Whether the node may vanish into the one that uses it.
+  bool is_inner(const Node& node) const {
+    return is_plain(node) && users(node.id).size() == 1 && !kept_.contains(node.id);
+  }
+  static bool together(const Node& a, const Node& b) {
+    return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with &&
+           a.forward_of == b.forward_of;
+  }
+  static bool forward_together(const Node& a, const Node& b) {
+    return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with &&
+           a.include_grad == b.include_grad;
+  }
+  bool is_float(ValueRef value) const {
+    const DType dtype = graph_.info(value).dtype;
+    return dtype == DType::Float32 || dtype == DType::Float64;
+  }
+  static bool channels_last(const Node& node) {
+    return node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
+  }
+
+  void fuse_layer(NodeId id) {
+    const Node bias_add = graph_.node(id);
+    if (!is_plain(bias_add) || !channels_last(bias_add) || !is_float(bias_add.inputs[0])) return;
+    const Node product = graph_.node(bias_add.inputs[0].node);
+    if (product.op->name != "MatMul" || !is_inner(product) || !forward_together(product, bias_add)) return;
+    Node last = bias_add;
+    bool relu = false;
+    if (is_inner(bias_add)) {
+      const Node& next = graph_.node(users(id)[0]);
+      if (next.op->name == "Relu" && is_plain(next) && forward_together(next, bias_add)) {
+        last = next;
+        relu = true;
+      }
+    }
+    Node fused = last;
+    fused.op = &OpRegistry::global().require("braid.FusedMatMul");
+    fused.attrs = {{"transpose_a", product.attrs.get<bool>("transpose_a", false)},
+                   {"transpose_b", product.attrs.get<bool>("transpose_b", false)},
+                   {"relu", relu}};
+    fused.inputs = {product.inputs[0], product.inputs[1], bias_add.inputs[1]};
+    const NodeId made = replace(last, std::move(fused), 0);
+    move_references(bias_add.id, made, 0);
+    move_references(product.id, made, 0);
+    if (relu) graph_.remove(bias_add.id);
+    graph_.remove(product.id);
+    ++layers_;
+  }
+
+  /// `id` is a BiasAddGrad.
+  void fuse_gradient(NodeId id) {
+    const Node sums = graph_.node(id);
+    if (!is_plain(sums) || !channels_last(sums)) return;
+    const Node relu = graph_.node(sums.inputs[0].node);
+    if (relu.op->name != "ReluGrad" || !is_plain(relu) || relu.outputs[0].shape.rank() != 2 ||
+        !is_float(relu.inputs[0]) || !forward_pair(relu, sums))
+      return;
+    Node fused = relu;
+    fused.op = &OpRegistry::global().require("braid.ReluBiasGrad");
+    fused.attrs = {};
+    const NodeId made = replace(relu, std::move(fused), 0);
+    graph_.replace_uses(ValueRef{sums.id, 0}, ValueRef{made, 1});
+    move_references(sums.id, made, 1);
+    graph_.remove(sums.id);
+    ++gradients_;
+  }
+
+  /// Backward nodes of a layer: of the ReLU and of the BiasAdd in front of it, on one stream.
+  static bool forward_pair(const Node& relu, const Node& sums) {
+    return relu.stream == sums.stream && relu.device == sums.device &&
+           relu.colocate_with == sums.colocate_with;
+  }
+
+  /// Puts `fused` in the place of `old`, under its name; output `output` of it is what old's output 0 was.
+  NodeId replace(const Node& old, Node fused, int output) {
+    const std::string name = old.name;
+    fused.id = kNoNode;
+    fused.outputs.clear();
+    fused.known_values.clear();
+    fused.name = graph_.unique_name(name + "/fused");
+    const NodeId made = graph_.add(std::move(fused));
+    graph_.replace_uses(ValueRef{old.id, 0}, ValueRef{made, output});
+    users_.resize(static_cast<std::size_t>(graph_.size()));
+    users_[static_cast<std::size_t>(made)] = users(old.id);
+    move_references(old.id, made, output);
+    graph_.remove(old.id);
+    return made;
+  }
+
+  void move_references(NodeId from, NodeId to, int output) {
+    for (ValueRef& fetch : plan_.fetches)
+      if (fetch.node == from) fetch = {to, output};
+    for (NodeId& target : plan_.targets)
+      if (target == from) target = to;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      Node& node = graph_.mutable_node(id);
+      if (node.colocate_with == from) node.colocate_with = to;
+      if (node.forward_of == from) node.forward_of = to;
+      std::replace(node.control_inputs.begin(), node.control_inputs.end(), from, to);
+    }
+  }
+
+  Plan& plan_;
+  Graph& graph_;
+  std::vector<std::vector<NodeId>> users_;
+  std::set<NodeId> kept_;  // referred to by more than the use of a value
+  int layers_ = 0, gradients_ = 0;
+};
+
+}  // namespace
+
+void fuse(Plan& plan) {
+  if (plan.options.domain == Domain::Device) Fusion(plan).run();
+}
+
+}  // namespace braid
