@@ -64,7 +64,7 @@ std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const Outpu
     if (values[i]->dtype() == DType::String) return {};
     total += values[i]->bytes();
   }
-  if (total > kMaxBytes) return {};
+  if (total > max_bytes_) return {};
   return run_kernel(node, inputs, values);
 }
 

@@ -1,0 +1,113 @@
+// `braid graph export`: writes a model of the zoo as a GraphDef, with its loss, or what prediction needs
+// alone.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "cli/graph_tools.h"
+#include "engine/import/import.h"
+#include "examples/models/model.h"
+#include "proto/graph.pb.h"
+
+namespace braid::cli {
+namespace {
+
+struct Options {
+  std::string model, out;
+  std::vector<std::string> columns;
+  ModelConfig config;
+  bool inference = false;
+};
+
+/// Columns as the shipped jobs have them; --column replaces them.
+std::map<std::string, Shape> usual_columns() {
+  return {{"image", {28, 28, 1}},
+          {"dense", {13}},
+          {"sparse", {26}},
+          {"label", {}},
+          {"x", {}},
+          {"y", {}},
+          {"z", {}}};
+}
+
+/// "name=28,28,1"; nothing behind '=' is one number a row.
+std::pair<std::string, Shape> parse_column(const std::string& text) {
+  const std::size_t at = text.find('=');
+  std::vector<std::int64_t> dims;
+  bool good = at != 0 && at != std::string::npos;
+  const char* end = text.data() + text.size();
+  for (const char* p = good ? text.data() + at + 1 : end; good && p != end;) {
+    std::int64_t dim = 0;
+    const auto [stop, error] = std::from_chars(p, end, dim);
+    good = error == std::errc() && dim > 0 && (stop == end || *stop == ',');
+    dims.push_back(dim);
+    p = stop == end ? end : stop + 1;
+  }
+  if (!good) throw InvalidArgument("--column " + text + ": expected name=size,size,...");
+  return {text.substr(0, at), Shape(std::move(dims))};
+}
+
+/// The nodes that `value` needs.
+GraphDef needed_by(const GraphDef& graph, const std::string& value) {
+  const auto node_of = [](std::string_view input) {
+    if (input.starts_with('^')) input.remove_prefix(1);
+    return std::string(input.substr(0, input.rfind(':')));
+  };
+  std::map<std::string, const NodeDef*> by_name;
+  for (const NodeDef& node : graph.node()) by_name.emplace(node.name(), &node);
+  std::set<std::string> needed{node_of(value)};
+  std::vector<std::string> open(needed.begin(), needed.end());
+  while (!open.empty()) {
+    const NodeDef& node = *by_name.at(open.back());
+    open.pop_back();
+    for (const std::string& input : node.input())
+      if (needed.insert(node_of(input)).second) open.push_back(node_of(input));
+  }
+  GraphDef result;
+  *result.mutable_versions() = graph.versions();
+  for (const NodeDef& node : graph.node())
+    if (needed.contains(node.name())) *result.add_node() = node;
+  return result;
+}
+
+int run(Options& options) {
+  options.config.columns = usual_columns();
+  for (const std::string& text : options.columns) {
+    auto [name, shape] = parse_column(text);
+    options.config.columns.insert_or_assign(std::move(name), std::move(shape));
+  }
+  const ModelGraph model = build_model(options.model, options.config);
+  const GraphDef graph = options.inference ? needed_by(*model.graph, model.prediction) : *model.graph;
+  write_graph_file(graph, options.out);
+  fmt::print("{}: {} nodes, prediction '{}'", options.out, graph.node_size(), model.prediction);
+  if (!options.inference) fmt::print(", loss '{}', label '{}'", model.loss, model.label);
+  fmt::print("\n");
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_graph_export(CLI::App& graph, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = graph.add_subcommand("export", "Write a model of the zoo as a GraphDef");
+  std::string names;
+  for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
+  sub->add_option("--model", options->model, names)->required();
+  sub->add_option("--out", options->out, "Text when it ends in .pbtxt, else binary")->required();
+  sub->add_flag("--inference", options->inference, "Only what the prediction needs: no label, no loss");
+  sub->add_option(
+         "--column", options->columns,
+         "Shape of one row of an input column, name=28,28,1; default: image=28,28,1, dense=13, sparse=26")
+      ->allow_extra_args(false);
+  sub->add_option("--hidden", options->config.hidden, "Widths of hidden layers, a,b,c")->delimiter(',');
+  sub->add_option("--embedding-dim", options->config.embedding_dim, "Width of embeddings");
+  sub->add_option("--hash-buckets", options->config.hash_buckets, "Rows of each embedding table");
+  sub->add_option("--classes", options->config.classes, "Classes of a classifier");
+  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace braid::cli

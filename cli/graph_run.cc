@@ -1,0 +1,219 @@
+// `braid graph run`: runs any GraphDef once on .npy arrays. Shapes that depend on the feeds' values are
+// computed first (engine/passes/specialize.h). Variables begin with the values of the builder's attributes,
+// else with zeros; `--init` names the nodes that assign them, which run before.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "base/log.h"
+#include "cli/graph_tools.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/program.h"
+#include "engine/import/import.h"
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/format_tensor.h"
+#include "engine/ops/variable_init.h"
+#include "engine/passes/compile.h"
+#include "engine/passes/specialize.h"
+#include "proto/graph.pb.h"
+
+namespace braid::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> feeds;
+  std::vector<std::string> fetches, outs;
+  std::vector<std::pair<std::string, std::string>> outputs;  // fetch and the file behind it, or none
+  std::vector<std::string> inits;
+  int streams = 1;
+  int threads = 0;
+  std::uint64_t seed = 1;
+  double timeout_seconds = 3600;
+};
+
+using Feeds = std::map<std::string, Tensor>;
+
+Tensor read_tensor(const std::string& file) {
+  const std::string bytes = read_file(file);
+  NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), file);
+  auto memory = allocate_aligned(array.data.size());
+  std::memcpy(memory.get(), array.data.data(), array.data.size());
+  return {array.dtype, Shape(array.shape), std::move(memory)};
+}
+
+/// Numbers of another type than the graph's become the graph's, where that loses nothing but precision; NumPy
+/// makes float64 and int64 where others make float32 and int32.
+Tensor converted(const Tensor& tensor, DType dtype, const std::string& name) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("--feed {}: the array holds {}, the graph expects {}{}", name,
+                                      dtype_name(tensor.dtype()), dtype_name(dtype), why));
+  };
+  const auto is_plain = [](DType t) { return is_integer(t) || t == DType::Float32 || t == DType::Float64; };
+  if (!is_plain(tensor.dtype()) || !is_plain(dtype) || (is_floating(tensor.dtype()) && is_integer(dtype)))
+    refuse("");
+  Tensor result(dtype, tensor.shape());
+  with_number_or_bool("feed", tensor.dtype(), [&]<class From>() {
+    with_number_or_bool("feed", dtype, [&]<class To>() {
+      const From* from = reinterpret_cast<const From*>(tensor.raw());
+      To* to = reinterpret_cast<To*>(result.raw());
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+        to[i] = static_cast<To>(from[i]);
+        if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
+          if (static_cast<From>(to[i]) != from[i]) refuse(fmt::format("; element {} does not fit", i));
+      }
+    });
+  });
+  return result;
+}
+
+/// "name=file"; names have no '='.
+std::pair<std::string, std::string> split_feed(const std::string& text) {
+  const std::size_t at = text.find('=');
+  if (at == 0 || at == std::string::npos || at + 1 == text.size())
+    throw InvalidArgument("--feed " + text + ": expected name=file.npy");
+  std::string name = text.substr(0, at);
+  if (name.ends_with(":0")) name.resize(name.size() - 2);
+  return {std::move(name), text.substr(at + 1)};
+}
+
+Graph load(const Options& options, const Feeds& feeds) {
+  ImportOptions import;
+  for (const auto& [fetch, out] : options.outputs) import.roots.push_back(fetch);
+  for (const std::string& init : options.inits) import.roots.push_back(init);
+  for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
+  return import_graph(read_graph_file(options.file), options.file, import);
+}
+
+/// Gives the variables that the program has made their first values, each once.
+void initialize(const Program& program, std::uint64_t seed, Runtime& runtime, std::set<std::string>& done) {
+  for (NodeId id = 0; id < program.graph.size(); ++id) {
+    const Node& node = program.graph.node(id);
+    if (node.removed || node.op->name != "VarHandleOp") continue;
+    const VariableInfo info = variable_of(program.graph, {id, 0});
+    if (done.insert(info.name).second) initialize_variable(node, seed, *runtime.variables().find(info.name));
+  }
+}
+
+std::vector<Tensor> run_once(const Graph& graph, const Options& options, const Feeds& feeds,
+                             const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
+                             Runtime& runtime, std::set<std::string>& initialized) {
+  const Graph fitted = specialize(graph, feeds, fetches, targets);
+  CompileOptions compile_options;
+  compile_options.streams.count = options.streams;
+  compile_options.steps_in_flight = 1;
+  CompileRequest request{{}, fetches, targets};
+  StepRequest step;
+  step.params.seed = options.seed;
+  for (const auto& [name, tensor] : feeds) {
+    request.feeds.push_back({name, tensor.dtype(), tensor.shape()});
+    step.feeds.push_back(tensor);
+  }
+  Instance instance(compile(fitted, request, compile_options), runtime);
+  initialize(instance.program(), options.seed, runtime, initialized);
+  const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1000));
+  return instance.run(std::move(step), WaitContext::with_timeout(timeout)).fetches;
+}
+
+void give(const std::string& name, const std::string& file, const Tensor& value) {
+  fmt::print("{}: {} {}", name, dtype_name(value.dtype()), value.shape().to_string());
+  if (!file.empty()) {
+    write_file_atomically(file, format_npy(value.dtype(), value.shape().dims(), value.as_bytes()));
+    fmt::print(" -> {}\n", file);
+    return;
+  }
+  constexpr std::int64_t kShown = 8;
+  const bool half = value.dtype() == DType::Float16 || value.dtype() == DType::BFloat16;
+  fmt::print(" [{}]\n", half ? "..." : format_elements(value.dtype(), value.raw(), value.elements(), kShown));
+}
+
+int run(const Options& options) {
+  if (options.outputs.empty()) throw InvalidArgument("braid graph run needs --fetch NAME");
+  Feeds feeds;
+  for (const std::string& text : options.feeds) {
+    auto [name, file] = split_feed(text);
+    if (!feeds.emplace(name, read_tensor(file)).second)
+      throw InvalidArgument("--feed " + name + " is given twice");
+  }
+  const Graph graph = load(options, feeds);
+  for (auto& [name, tensor] : feeds) {
+    const DType dtype = graph.info(graph.parse_value(name)).dtype;
+    if (tensor.dtype() != dtype) tensor = converted(tensor, dtype, name);
+  }
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  RuntimeOptions runtime_options;
+  runtime_options.intra_op_threads = std::max(threads, 1);
+  Runtime runtime(runtime_options);
+  std::set<std::string> initialized;
+  for (const std::string& init : options.inits)
+    run_once(graph, options, {}, {}, {init}, runtime, initialized);
+  std::vector<std::string> fetches;
+  for (const auto& [fetch, out] : options.outputs) fetches.push_back(fetch);
+  const std::vector<Tensor> values = run_once(graph, options, feeds, fetches, {}, runtime, initialized);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    give(options.outputs[i].first, options.outputs[i].second, values[i]);
+  return kExitSuccess;
+}
+
+/// Each --out belongs to the --fetch before it.
+void pair_outputs(const CLI::App& command, Options& options) {
+  std::size_t fetch = 0, out = 0;
+  for (const CLI::Option* option : command.parse_order()) {
+    const std::string name = option->get_name();
+    if (name == "--fetch") options.outputs.emplace_back(options.fetches.at(fetch++), std::string());
+    if (name != "--out") continue;
+    const std::string& file = options.outs.at(out++);
+    if (options.outputs.empty() || !options.outputs.back().second.empty())
+      throw InvalidArgument("--out " + file + ": there is no --fetch before it that has no --out yet");
+    options.outputs.back().second = file;
+  }
+}
+
+}  // namespace
+
+void add_graph_run(CLI::App& graph, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* sub = graph.add_subcommand(
+      "run",
+      "Run a graph once on .npy arrays, e.g. braid graph run model.pb --feed x=x.npy --fetch y --out y.npy");
+  sub->add_option("FILE", options->file, "GraphDef, binary or text")->check(CLI::ExistingFile)->required();
+  const auto one_at_a_time = [](CLI::Option* option) {
+    option->expected(1)->take_all()->trigger_on_parse(false);
+    return option;
+  };
+  one_at_a_time(sub->add_option("--feed", options->feeds, "name=file.npy; may be repeated"));
+  one_at_a_time(
+      sub->add_option("--fetch", options->fetches, "A value to compute, name or name:1; may be repeated"));
+  one_at_a_time(sub->add_option("--out", options->outs,
+                                "Where the value of the --fetch before it goes; without "
+                                "one its first elements are printed"));
+  one_at_a_time(sub->add_option("--init", options->inits,
+                                "A node that runs before, e.g. one that assigns the "
+                                "variables; may be repeated"));
+  sub->add_option("--streams", options->streams, "Compute streams")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--threads", options->threads, "Threads inside ops; default: the machine's");
+  sub->add_option("--seed", options->seed, "Of random ops and initial values")->capture_default_str();
+  sub->add_option("--timeout", options->timeout_seconds, "Seconds that the run may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->callback([options, sub, &action] {
+    action = [options, sub] {
+      pair_outputs(*sub, *options);
+      return run(*options);
+    };
+  });
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,15 @@
+// The subcommands of `braid graph` beside those of graph.cc, a file each.
+#pragma once
+
+#include "cli/commands.h"
+
+namespace braid::cli {
+
+/// `braid graph run FILE --feed name=x.npy --fetch name --out y.npy`: a graph once, on arrays.
+void add_graph_run(CLI::App& graph, Action& action);
+/// `braid graph stats FILE` and `braid graph dot FILE`: what a graph has in it, and a drawing of it.
+void add_graph_stats(CLI::App& graph, Action& action);
+/// `braid graph export --model NAME --out FILE`: a model of the zoo as a GraphDef.
+void add_graph_export(CLI::App& graph, Action& action);
+
+}  // namespace braid::cli
