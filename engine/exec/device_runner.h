@@ -67,6 +67,7 @@ class DeviceRunner {
     std::vector<StreamRef> streams;
     std::vector<DeviceEvent*> tails;                   // by stream
     std::vector<std::unique_ptr<DeviceGraph>> graphs;  // by slot
+    std::vector<int> signalled;  // ops with an event for host streams: it says that they are issued
     bool writes_variable = false;
   };
 
@@ -98,7 +99,6 @@ class DeviceRunner {
     std::atomic<bool> launched{false};  // this step has work on the device
   };
   std::vector<Slot> slots_;
-  std::vector<int> signalled_;          // device ops with an event for host streams
   std::shared_ptr<std::byte[]> flags_;  // by op with a flag and slot: the number of the last step
   std::vector<int> flag_of_;            // by op, or -1
   std::atomic<int> launching_{-1};      // the op whose kernel is being enqueued
