@@ -32,10 +32,14 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
                            std::vector<const StepParams*> params, std::vector<const WaitContext*> waits)
     : program_(std::move(program)), slots_(params.size()), device_(device_for(*program_, runtime)) {
   arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
-  for (const ProgramVariable& variable : program_->variables)
-    variables_.push_back(runtime.variables().get_or_create(
-        variable.name, variable.dtype, variable.shape,
-        program_->buffers[static_cast<std::size_t>(variable.buffer)].domain));
+  for (const ProgramVariable& variable : program_->variables) {
+    VariableStore& store = runtime.variables();
+    const Domain domain = program_->buffers[static_cast<std::size_t>(variable.buffer)].domain;
+    variables_.push_back(variable.members.empty()
+                             ? store.get_or_create(variable.name, variable.dtype, variable.shape, domain)
+                             : store.get_or_create_slab(variable.name, variable.dtype, variable.shape,
+                                                        variable.members, domain));
+  }
   prepare_kernels(runtime);
   allocate_slots();
   if (device_) {

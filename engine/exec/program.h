@@ -119,6 +119,8 @@ struct ProgramVariable {
   DType dtype = DType::Invalid;
   Shape shape;
   int buffer = -1;
+  /// A slab: the variables that it consists of, one after another along its first axis.
+  std::vector<std::string> members = {};
 };
 
 /// What the passes found out, for reports.

@@ -9,6 +9,11 @@ namespace braid {
 Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape,
                                      Domain domain) {
   std::lock_guard lock(mu_);
+  return get_or_create_locked(name, dtype, shape, domain);
+}
+
+Tensor& VariableStore::get_or_create_locked(const std::string& name, DType dtype, const Shape& shape,
+                                            Domain domain) {
   const auto at = variables_.find(name);
   if (at == variables_.end()) {
     Variable made;
@@ -32,6 +37,29 @@ Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const
                           (domain == Domain::Host ? "device, the program needs it on the host"
                                                   : "host, the program needs it on the device"));
   return known.memory;
+}
+
+Tensor& VariableStore::get_or_create_slab(const std::string& name, DType dtype, const Shape& shape,
+                                          const std::vector<std::string>& members, Domain domain) {
+  std::lock_guard lock(mu_);
+  const bool exists = variables_.contains(name);
+  const auto refuse = [&](const std::string& member) {
+    throw InvalidArgument("variable '" + member + "' has memory of its own, the program needs it in '" +
+                          name + "': programs that share variables must batch siblings alike");
+  };
+  for (const std::string& member : members)
+    if (variables_.contains(member) != exists) refuse(member);
+  Tensor& slab = get_or_create_locked(name, dtype, shape, domain);
+  variables_.at(name).is_slab = true;
+  const Shape part(std::vector<std::int64_t>(shape.dims().begin() + 1, shape.dims().end()));
+  std::byte* at = slab.raw();
+  for (const std::string& member : members) {
+    Variable made{Tensor(dtype, part, std::shared_ptr<std::byte[]>(slab.memory(), at)), domain};
+    at += made.memory.bytes();
+    const auto [known, is_new] = variables_.emplace(member, std::move(made));
+    if (!is_new && known->second.memory.raw() + known->second.memory.bytes() != at) refuse(member);
+  }
+  return slab;
 }
 
 const VariableStore::Variable* VariableStore::entry(const std::string& name) const {
@@ -76,7 +104,8 @@ void VariableStore::write(const std::string& name, const Tensor& value) {
 std::vector<std::string> VariableStore::names() const {
   std::lock_guard lock(mu_);
   std::vector<std::string> names;
-  for (const auto& [name, variable] : variables_) names.push_back(name);
+  for (const auto& [name, variable] : variables_)
+    if (!variable.is_slab) names.push_back(name);
   return names;
 }
 

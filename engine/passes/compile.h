@@ -1,6 +1,6 @@
 // From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this
 // folder) in order.
-//   prune -> shapes for the feeds, known values -> simplify -> merge -> place -> group updates
+//   prune -> shapes for the feeds, known values -> simplify -> merge -> place -> group gathers, updates
 //   -> order variable accesses -> streams -> events -> memory -> cross-step waits -> segments -> verify
 // Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options
 // give the same Program.
@@ -57,8 +57,16 @@ struct CompileRequest {
 /// the process's accelerator.
 enum class Domain { Host, Device };
 
+/// Independent nodes of one kind and shape as one (engine/passes/batch_siblings.h).
+enum class BatchSiblings {
+  Off,
+  WithinScopes,  // nodes that the user has put on different streams stay apart
+  AcrossScopes,
+};
+
 struct CompileOptions {
   StreamOptions streams;
+  BatchSiblings batch_siblings = BatchSiblings::Off;
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;
   int steps_in_flight = 2;

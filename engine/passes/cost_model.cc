@@ -12,7 +12,9 @@ double bytes_of(const OutputInfo& info) {
   return static_cast<double>(info.shape.elements()) * static_cast<double>(dtype_size(info.dtype));
 }
 
-Cost cost_of(const Graph& graph, const Node& node) {
+}  // namespace
+
+Cost modelled_cost(const Graph& graph, const Node& node) {
   std::vector<OutputInfo> inputs;
   std::vector<const Tensor*> values;
   for (const ValueRef input : node.inputs) {
@@ -26,14 +28,12 @@ Cost cost_of(const Graph& graph, const Node& node) {
   return cost;
 }
 
-double microseconds(const Cost& cost, Lane lane) {
-  const CostModel& m = kHostCosts;
+double modelled_us(const Cost& cost, Lane lane, Domain domain) {
+  const CostModel& m = cost_model(domain);
   if (lane == Lane::Pull || lane == Lane::Push || lane == Lane::Comm)
     return m.network_us + cost.bytes / m.network_bytes_per_us;
   return m.kernel_us + std::max(cost.flops / m.flops_per_us, cost.bytes / m.bytes_per_us);
 }
-
-}  // namespace
 
 void model_costs(Plan& plan) {
   const MeasuredCosts* measured = plan.options.streams.costs.get();
@@ -47,10 +47,10 @@ void model_costs(Plan& plan) {
     }
     if (op.kind == OpKind::Kernel) {
       const Node& node = plan.program.graph.node(op.node);
-      op.cost_us = microseconds(cost_of(plan.program.graph, node), node.op->lane);
+      op.cost_us = modelled_us(modelled_cost(plan.program.graph, node), node.op->lane, op.domain);
     } else if (op.kind == OpKind::Copy) {
       const double bytes = static_cast<double>(plan.buffer(op.outputs[0].buffer).bytes);
-      op.cost_us = microseconds({0, 2 * bytes}, Lane::Compute);
+      op.cost_us = modelled_us({0, 2 * bytes}, Lane::Compute, op.domain);
     }
   }
 }

@@ -4,6 +4,10 @@
 // machine, so that a plan does not depend on where it is made.
 #pragma once
 
+#include "engine/ir/graph.h"
+#include "engine/ops/op.h"
+#include "engine/passes/compile.h"
+
 namespace braid {
 
 struct CostModel {
@@ -19,5 +23,24 @@ struct CostModel {
 };
 
 inline constexpr CostModel kHostCosts{};
+
+/// One datacentre GPU whose kernels are launched as a captured graph: a kernel takes at least what the next
+/// one waits for it, and a wait on another stream is an edge of the graph.
+inline constexpr CostModel kDeviceCosts{.flops_per_us = 60e6,
+                                        .bytes_per_us = 2.5e6,
+                                        .network_bytes_per_us = 100e3,
+                                        .kernel_us = 2.5,
+                                        .network_us = 25,
+                                        .cross_stream_us = 1.0,
+                                        .contention = 0.1};
+
+constexpr const CostModel& cost_model(Domain domain) {
+  return domain == Domain::Device ? kDeviceCosts : kHostCosts;
+}
+
+/// What the op declares, or all its inputs and outputs once. REQUIRES: inferred shapes.
+Cost modelled_cost(const Graph& graph, const Node& node);
+/// The roofline.
+double modelled_us(const Cost& cost, Lane lane, Domain domain);
 
 }  // namespace braid

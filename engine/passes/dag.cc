@@ -8,7 +8,7 @@
 
 namespace braid {
 
-Dag::Dag(const Plan& plan) {
+Dag::Dag(const Plan& plan) : model_(&cost_model(plan.program.domain)) {
   const auto n = static_cast<std::size_t>(plan.ops());
   deps_.resize(n);
   users_.resize(n);
@@ -95,7 +95,7 @@ std::vector<int> Dag::critical_path() const {
 
 double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
                        int stream_count) {
-  const CostModel& m = kHostCosts;
+  const CostModel& m = dag.model();
   std::vector<double> free_at(static_cast<std::size_t>(stream_count), 0);
   std::vector<double> done(static_cast<std::size_t>(dag.size()), 0);
   double end = 0;

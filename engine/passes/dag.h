@@ -10,6 +10,8 @@
 
 namespace braid {
 
+struct CostModel;  // cost_model.h
+
 class Dag {
  public:
   explicit Dag(const Plan& plan);
@@ -19,6 +21,8 @@ class Dag {
   const std::vector<int>& users(int op) const { return users_[static_cast<std::size_t>(op)]; }
   double cost(int op) const { return costs_[static_cast<std::size_t>(op)]; }
   double priority(int op) const { return priorities_[static_cast<std::size_t>(op)]; }
+  /// Of the side on which the program's streams are.
+  const CostModel& model() const { return *model_; }
   bool is_async(int op) const { return async_[static_cast<std::size_t>(op)]; }
 
   /// A topological order in which, of what is ready, the largest priority comes first; ties as in
@@ -37,6 +41,7 @@ class Dag {
   template <class Before>
   std::vector<int> sort(Before before) const;
 
+  const CostModel* model_;
   std::vector<std::vector<int>> deps_, users_;
   std::vector<double> costs_, priorities_;
   std::vector<NodeId> ranks_;  // the place in the graph as it was written

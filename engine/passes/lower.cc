@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/ops/op.h"
+#include "engine/passes/batch_siblings.h"
 #include "engine/passes/plan.h"
 
 namespace braid {
@@ -232,7 +233,8 @@ class Lowering {
     const std::uint64_t bytes = static_cast<std::uint64_t>(info.shape.elements()) * dtype_size(info.dtype);
     const int buffer =
         add_buffer(BufferKind::Variable, bytes, static_cast<int>(variables.size()), plan_.domain_of(node.id));
-    variables.push_back({info.name, info.dtype, info.shape, buffer});
+    variables.push_back({info.name, info.dtype, info.shape, buffer,
+                         node.attrs.get<std::vector<std::string>>(kSlabMembers, {})});
     return buffer;
   }
 

@@ -29,7 +29,7 @@ class ListScheduler {
       const double start = start_on(op, streams_[i]);
       done_[i] = start + duration(op, streams_[i], start);
       free_at_[static_cast<std::size_t>(streams_[i])] =
-          dag_.is_async(op) ? start + kHostCosts.kernel_us : done_[i];
+          dag_.is_async(op) ? start + dag_.model().kernel_us : done_[i];
     }
     return streams_;
   }
@@ -70,7 +70,7 @@ class ListScheduler {
     for (const int dep : dag_.deps(op)) {
       const double at = done_[static_cast<std::size_t>(dep)];
       const bool same = streams_[static_cast<std::size_t>(dep)] == stream && !dag_.is_async(dep);
-      start = std::max(start, same || at <= free_at ? at : at + kHostCosts.cross_stream_us);
+      start = std::max(start, same || at <= free_at ? at : at + dag_.model().cross_stream_us);
     }
     return start;
   }
@@ -80,7 +80,7 @@ class ListScheduler {
     int others = 0;
     for (int s = 0; s < problem_.compute_streams; ++s)
       others += s != stream && free_at_[static_cast<std::size_t>(s)] > start;
-    return dag_.cost(op) * (1 + kHostCosts.contention * others);
+    return dag_.cost(op) * (1 + dag_.model().contention * others);
   }
 
   double end_on(int op, int stream) const {

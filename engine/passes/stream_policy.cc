@@ -37,7 +37,7 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const StreamProblem&
   std::size_t best = 0;
   std::string times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const double share = best == 0 ? 1 - kHostCosts.worthwhile_gain : 1;
+    const double share = best == 0 ? 1 - problem.dag.model().worthwhile_gain : 1;
     if (candidates[i].step_us < candidates[best].step_us * share) best = i;
     times += fmt::format("{}{} {:.1f} us", i ? ", " : "", stream_policy_name(candidates[i].policy),
                          candidates[i].step_us);
