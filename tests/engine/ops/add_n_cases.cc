@@ -3,7 +3,7 @@
 namespace braid::testing {
 
 void cases_add_n(OpCaseTable& table) {
-  for (int inputs : {1, 2, 3, 4, 5, 8}) {
+  for (int inputs : {1, 2, 3, 4, 5, 8, 16, 17, 33}) {
     OpCase c{.label = std::to_string(inputs) + " inputs"};
     for (int i = 0; i < inputs; ++i) c.inputs.push_back(random_f64({2, 3}, static_cast<std::uint64_t>(i)));
     table.add("AddN", c);

@@ -15,6 +15,10 @@ void cases_cumulative(OpCaseTable& table) {
     table.add(op, {.label = "several blocks",
                    .inputs = {random_f64({70, 3, 700}, 2, 0.9, 1.1), i64({}, {1})},
                    .numeric_gradient = false});  // 147,000 differences say no more than 24
+    table.add(op, {.label = "long lines",
+                   .inputs = {random_f64({3, 1001}, 2, 0.99, 1.01), i32({}, {1})},
+                   .attrs = {{"exclusive", true}},
+                   .numeric_gradient = false});  // size
     table.add(op, {.label = "no elements", .inputs = {random_f64({3, 0, 2}, 2), i32({}, {1})}});
     table.add(op, {.label = "int64", .inputs = {i64({4}, {1, -2, 3, 4}), i32({}, {0})}});
   }

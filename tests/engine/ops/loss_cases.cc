@@ -19,6 +19,8 @@ void cases_bias_add(OpCaseTable& table) {
   add("several blocks", {40, 30, 30, 7}, 7, "NHWC", false);  // one block has the same formula
   add("several blocks, channels first", {40, 7, 30, 30}, 7, "NCHW", false);
   add("no images", {0, 4}, 4, "NHWC");
+  add("many rows", {9001, 64}, 64, "NHWC", false);
+  add("odd rows and columns", {257, 1031}, 1031, "NHWC", false);
   table.add("BiasAdd", {.label = "int32", .inputs = {i32({1, 2}, {1, 2}), i32({2}, {3, 4})}});
 }
 
@@ -35,11 +37,14 @@ void cases_softmax(OpCaseTable& table) {
     table.add(
         op,
         {.label = "many rows", .inputs = {random_f64({9000, 10}, 1)}, .numeric_gradient = false});  // size
+    table.add(
+        op, {.label = "wide rows", .inputs = {random_f64({7, 1025}, 1)}, .numeric_gradient = false});  // size
     table.add(op, {.label = "no rows", .inputs = {random_f64({0, 3}, 1)}});
   }
   for (const char* op : {"braid.SoftmaxGrad", "braid.LogSoftmaxGrad"}) {
     table.add(op, {.label = "matrix", .inputs = {random_f64({3, 5}, 1), random_f64({3, 5}, 2)}});
     table.add(op, {.label = "many rows", .inputs = {random_f64({9000, 10}, 1), random_f64({9000, 10}, 2)}});
+    table.add(op, {.label = "wide rows", .inputs = {random_f64({7, 1025}, 1), random_f64({7, 1025}, 2)}});
   }
 }
 
@@ -56,6 +61,9 @@ void cases_cross_entropy(OpCaseTable& table) {
   add(dense, {.label = "many rows",
               .inputs = {random_f64({5000, 10}, 1, -2, 2), random_f64({5000, 10}, 2, 0, 0.2)},
               .numeric_gradient = false});  // size
+  add(dense, {.label = "wide rows",
+              .inputs = {random_f64({3, 1500}, 1, -2, 2), random_f64({3, 1500}, 2, 0, 0.001)},
+              .numeric_gradient = false});  // size
   add(dense, {.label = "no rows", .inputs = {random_f64({0, 4}, 1), random_f64({0, 4}, 2)}});
   add(sparse, {.label = "int64", .inputs = {random_f64({3, 4}, 1, -2, 2), i64({3}, {0, 3, 1})}});
   add(sparse, {.label = "int32", .inputs = {random_f64({2, 3}, 1, -2, 2), i32({2}, {2, 2})}});
@@ -63,6 +71,9 @@ void cases_cross_entropy(OpCaseTable& table) {
       {.label = "large logits", .inputs = {f64({2, 3}, {1000, 0, -1000, 50, 60, 70}), i32({2}, {0, 1})}});
   add(sparse, {.label = "many rows",
                .inputs = {random_f64({5000, 10}, 1, -2, 2), random_i64({5000}, 2, 0, 10)},
+               .numeric_gradient = false});  // size
+  add(sparse, {.label = "wide rows",
+               .inputs = {random_f64({3, 1500}, 1, -2, 2), i32({3}, {0, 1499, 700})},
                .numeric_gradient = false});  // size
   add(sparse, {.label = "no rows", .inputs = {random_f64({0, 4}, 1), i64({0}, {})}});
 }
@@ -83,6 +94,9 @@ void cases_in_top_k(OpCaseTable& table) {
   table.add("InTopK",
             {.label = "attribute", .inputs = {predictions, i64({3}, {2, 0, 0})}, .attrs = {{"k", 2}}});
   table.add("InTopKV2", {.label = "int64", .inputs = {predictions, i64({3}, {2, 0, 0}), i64({}, {2})}});
+  table.add("InTopKV2", {.label = "wide rows",
+                         .inputs = {converted(random_f64({20, 1500}, 1), DType::Float32),
+                                    random_i64({20}, 2, 0, 1500), i64({}, {700})}});
   table.add("InTopKV2", {.label = "int32", .inputs = {predictions, i32({3}, {2, 9, -1}), i32({}, {1})}});
 }
 

@@ -32,7 +32,14 @@ std::vector<Reduced> large_layouts() {
           {"tall columns", {40000, 5}, axes({0})},
           {"wide columns", {33, 9000}, axes({0})},
           {"image bias", {8, 6, 1500}, axes({0, 2})},
-          {"blocks of columns", {3, 7, 5000}, axes({1})}};
+          {"blocks of columns", {3, 7, 5000}, axes({1})},
+          {"tall blocks of columns", {2, 3000, 70}, axes({1})},
+          {"columns of two axes", {40, 3, 50, 6}, axes({0, 2})},
+          {"many small slices", {3000, 20, 3}, axes({1})},
+          {"short rows", {3001, 6}, axes({1})},
+          {"rows of whole packs", {100, 256}, axes({1})},
+          {"long rows", {20, 6002}, axes({1})},
+          {"rows in pieces", {9, 40, 11, 50}, axes({1, 3})}};
 }
 
 }  // namespace
@@ -123,6 +130,11 @@ void cases_arg_reduce(OpCaseTable& table) {
                    .inputs = {i64({2, 3}, {1, 5, 1, 0, 2, 2}), i32({}, {1})},
                    .attrs = {{"output_type", DType::Int32}}});
     table.add(op, {.label = "several blocks", .inputs = {random_f64({900, 100}, 1), i32({}, {1})}});
+    table.add(op, {.label = "long rows", .inputs = {random_f64({3, 9001}, 1), i32({}, {1})}});
+    table.add(op, {.label = "long columns", .inputs = {random_f64({3000, 5}, 1), i32({}, {0})}});
+    table.add(op, {.label = "many columns", .inputs = {random_f64({2, 20, 4500}, 1), i32({}, {1})}});
+    table.add(op, {.label = "equal far apart",
+                   .inputs = {converted(random_i64({4, 3000}, 1, 0, 3), DType::Int32), i32({}, {1})}});
   }
 }
 

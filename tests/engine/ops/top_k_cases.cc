@@ -12,6 +12,9 @@ void cases_top_k(OpCaseTable& table) {
   table.add("TopKV2", {.label = "several blocks",
                        .inputs = {random_f64({900, 120}, 2), i32({}, {5})},
                        .numeric_gradient = false});  // 108,000 differences say no more than 42
+  table.add("TopKV2", {.label = "wide rows",
+                       .inputs = {random_f64({3, 5000}, 2), i32({}, {4})},
+                       .numeric_gradient = false});  // size
   table.add("TopKV2", {.label = "int64 ties", .inputs = {i64({6}, {3, 1, 3, 2, 3, 0}), i32({}, {4})}});
   table.add("TopK", {.label = "attribute", .inputs = {x}, .attrs = {{"k", 2}}});
   table.add("braid.TopKGrad",
