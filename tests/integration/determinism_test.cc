@@ -24,9 +24,12 @@ class DeterminismTest : public IntegrationTest {
   }
 };
 
-/// Every policy with 2, 4 and 8 streams. (One stream is NONE: the models' scopes name stream 1.)
+/// Every policy with 2, 4 and 8 streams. (One stream is NONE: the models' scopes name stream 1.) AUTO may
+/// take another of them in every run.
 std::vector<std::vector<std::string>> all_streams() {
-  std::vector<std::vector<std::string>> variants{{"streams.policy=NONE", "streams.count=4"}};
+  std::vector<std::vector<std::string>> variants{
+      {"streams.policy=NONE", "streams.count=4"},
+      {"streams.policy=AUTO", "streams.count=4", "streams.measure_seconds=0.1"}};
   for (const char* policy : {"USER", "COST", "FULL", "EMBEDDING"})
     for (const char* count : {"2", "4", "8"})
       variants.push_back({std::string("streams.policy=") + policy, std::string("streams.count=") + count});
@@ -49,6 +52,26 @@ TEST_F(DeterminismTest, NumberAndPolicyOfStreamsKeepBitsOfDlrm) {
                  ->wait({}),
             0);
   expect_same_bits(dlrm(data).with(kOneStream).with({"steps=30"}), all_streams());
+}
+
+TEST_F(DeterminismTest, S9_StreamsKeepTheBitsOfParameterServersAndOfAllReduce) {
+  for (const auto& shape : {Cluster::Shape{2, 1}, Cluster::Shape{2, 0}}) {
+    const Job job =
+        wide_deep().with({"steps=30", shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=ALLREDUCE"});
+    std::vector<float> base;
+    int number = 0;
+    for (const std::vector<std::string>& streams :
+         {kOneStream,
+          {"streams.policy=COST", "streams.count=4"},
+          {"streams.policy=AUTO", "streams.count=4", "streams.measure_seconds=0.1"}}) {
+      Cluster cluster(directory() / (std::to_string(shape.servers) + "-" + std::to_string(number++)),
+                      job.with(streams), shape);
+      cluster.expect_success();
+      const std::vector<float> losses = losses_of(cluster.steps_file(1));
+      if (base.empty()) base = losses;
+      EXPECT_EQ(losses, base) << ::testing::PrintToString(streams) << ", " << shape.servers << " servers";
+    }
+  }
 }
 
 TEST_F(DeterminismTest, IntraOpThreadsKeepBits) {

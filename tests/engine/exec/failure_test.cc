@@ -47,7 +47,7 @@ TestGraph failing(std::int64_t step) {
   return g;
 }
 
-TEST(FailureTest, TheErrorHasOpNodeStreamAndStep) {
+TEST(FailureTest, S10_TheErrorHasOpNodeStreamAndStep) {
   Runtime runtime({});
   Instance instance(compile_test(failing(12), {"end"}, {}, 2, StreamPolicy::User), runtime);
   const Failure f = failure_of([&] { instance.run(request(12), soon()); });

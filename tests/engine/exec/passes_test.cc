@@ -66,6 +66,23 @@ TEST(EventsTest, S6_OrderThroughAThirdStreamCounts) {
   EXPECT_EQ(p->stats.waits_removed, 1);
 }
 
+TEST(EventsTest, S6_AnEdgeBetweenStreamsCopiesNothing) {
+  TestGraph g;
+  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
+  const ValueRef b = on(g, 1, {a}, "b");
+  on(g, 2, {b, a}, "c");
+  const auto p = compile_test(g, {"c"}, {}, 3, StreamPolicy::User, 2, kX);
+  ASSERT_EQ(p->ops.size(), 3U) << "no node for the edge";
+  for (const ProgramOp& op : p->ops) {
+    EXPECT_EQ(op.kind, OpKind::Kernel);
+    for (const Operand& in : op.inputs) {
+      if (in.producer >= 0) {
+        EXPECT_EQ(in.buffer, p->ops[static_cast<std::size_t>(in.producer)].outputs[0].buffer);
+      }
+    }
+  }
+}
+
 TEST(EventsTest, S6_AllWaitsStayWhenAskedFor) {
   TestGraph g;
   const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");

@@ -1,9 +1,11 @@
 // verify() finds every planted fault: a wait taken away, memory reused too early, a wait on the step before
-// taken away. Each kind is planted a thousand times, in programs of random graphs.
+// taken away, a slot that the next step overwrites. Each kind is planted in BRAID_PLANTED_FAULTS programs of
+// random graphs.
 #include "engine/passes/verify.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "base/error.h"
@@ -13,16 +15,20 @@
 namespace braid::testing {
 namespace {
 
-constexpr int kFaults = 1000;
+int faults_to_plant() {
+  const char* wanted = std::getenv("BRAID_PLANTED_FAULTS");
+  return wanted ? std::atoi(wanted) : 1000;
+}
 
 /// Plants a fault in a program; false when it has no place for one.
 using Plant = std::function<bool(Program&, std::mt19937&)>;
 
 void expect_found(const Plant& plant) {
   std::mt19937 random(5);
+  const int wanted = faults_to_plant();
   int found = 0;
-  for (std::uint64_t seed = 0; found < kFaults; ++seed) {
-    ASSERT_LT(seed, 40000U) << "only " << found << " faults could be planted";
+  for (std::uint64_t seed = 0; found < wanted; ++seed) {
+    ASSERT_LT(seed, 80U * static_cast<unsigned>(wanted)) << "only " << found << " faults could be planted";
     RandomGraph r = make_random_graph(seed);
     r.options.streams.count = 2 + static_cast<int>(seed % 6);
     r.options.streams.policy = seed % 3 ? StreamPolicy::User : StreamPolicy::Full;
@@ -87,6 +93,34 @@ TEST(VerifyTest, FindsMemoryReusedTooEarly) {
     const Place place = places[random() % places.size()];
     p.buffers[static_cast<std::size_t>(place.buffer)].offset =
         p.buffers[static_cast<std::size_t>(place.onto)].offset;
+    return true;
+  });
+}
+
+TEST(VerifyTest, FindsASlotThatTheNextStepOverwrites) {
+  expect_found([](Program& p, std::mt19937& random) {
+    // What a pull brings gets one place for all steps, where its stream never waits for another one: so
+    // nothing orders the pull of the next step behind this step's readers.
+    const auto on_its_own = [&](int stream) {
+      const auto& list = p.streams[static_cast<std::size_t>(stream)].instructions;
+      return std::none_of(list.begin(), list.end(), [&](const Instruction& i) {
+        return i.kind != Instruction::Kind::Run && p.ops[static_cast<std::size_t>(i.op)].stream != stream;
+      });
+    };
+    std::vector<int> slots;
+    for (const ProgramOp& reader : p.ops)
+      for (const Operand& in : reader.inputs)
+        if (in.producer >= 0 && in.access == Access::Read &&
+            p.buffers[static_cast<std::size_t>(in.buffer)].kind == BufferKind::Slot &&
+            p.buffers[static_cast<std::size_t>(in.buffer)].bytes > 0 &&
+            reader.stream != p.ops[static_cast<std::size_t>(in.producer)].stream &&
+            p.ops[static_cast<std::size_t>(in.producer)].async &&
+            on_its_own(p.ops[static_cast<std::size_t>(in.producer)].stream))
+          slots.push_back(in.buffer);
+    if (slots.empty()) return false;
+    ProgramBuffer& slot = p.buffers[static_cast<std::size_t>(slots[random() % slots.size()])];
+    slot.kind = BufferKind::Arena;
+    slot.offset = p.stats.arena_bytes;
     return true;
   });
 }
