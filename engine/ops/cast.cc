@@ -1,7 +1,11 @@
 // Cast: each element converted to the type of attribute DstT as C++ converts it; a float outside an integer's
 // range, or NaN, becomes the nearest value of the range, or 0, so that the result does not depend on the
-// processor. To bool: not equal to zero. Gradient: dy cast back, between floats only.
+// processor. To bool: not equal to zero. float16 and bfloat16 go through float32. Gradient: dy cast back,
+// between floats only.
+#include <type_traits>
+
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/half.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
@@ -18,7 +22,33 @@ BRAID_VECTOR_CLONES void cast_loop(const void* input, void* output, std::int64_t
 
 using Loop = void (*)(const void* x, void* y, std::int64_t n);
 
+/// Of which at least one is a half: the other way of each conversion is float32.
+template <class From, class To>
+void half_loop(const void* input, void* output, std::int64_t n) {
+  const From* x = static_cast<const From*>(input);
+  To* y = static_cast<To*>(output);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_arithmetic_v<To>)
+      y[i] = formula::convert<To>(static_cast<float>(x[i]));
+    else
+      y[i] = To(static_cast<float>(x[i]));
+  }
+}
+
+bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
+
+template <class F>
+Loop with_castable(DType dtype, F f) {
+  if (dtype == DType::Float16) return f.template operator()<Float16>();
+  if (dtype == DType::BFloat16) return f.template operator()<BFloat16>();
+  return with_number_or_bool("Cast", dtype, f);
+}
+
 Loop loop_of(DType from, DType to) {
+  if (is_half(from) || is_half(to))
+    return with_castable(from, [&]<class From>() -> Loop {
+      return with_castable(to, []<class To>() -> Loop { return half_loop<From, To>; });
+    });
   return with_number_or_bool("Cast", from, [&]<class From>() -> Loop {
     return with_number_or_bool("Cast", to, []<class To>() -> Loop { return cast_loop<From, To>; });
   });
@@ -38,8 +68,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 void infer(InferContext& c) {
   const auto to = c.node().attrs.require<DType>("DstT");
   for (DType dtype : {c.dtype(0), to})
-    if (dtype_size(dtype) == 0 || dtype == DType::BFloat16 || dtype == DType::Float16)
-      c.fail("does not convert " + std::string(dtype_name(dtype)));
+    if (dtype_size(dtype) == 0) c.fail("does not convert " + std::string(dtype_name(dtype)));
   c.output(to, c.shape(0));
 }
 

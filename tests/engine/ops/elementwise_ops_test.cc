@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -232,8 +233,59 @@ TEST(ElementwiseOps, CastSaturatesWhatDoesNotFit) {
               ElementsAre(0, 1, 255, 0, 0, 255));
   EXPECT_THAT(values<bool>(run_op("Cast", {f32({3}, {0, -0.5F, 2})}, {{"DstT", DType::Bool}})[0]),
               ElementsAre(false, true, true));
-  EXPECT_THAT(error_of("Cast", {x}, {{"DstT", DType::BFloat16}}),
-              "[Cast] node 'op': does not convert bfloat16");
+  EXPECT_THAT(error_of("Cast", {x}, {{"DstT", DType::String}}), "[Cast] node 'op': does not convert string");
+}
+
+/// The nearest of all values that a half has, and of two equally near ones the one whose last bit is 0.
+std::uint16_t nearest_half(float x, float (*value)(std::uint16_t)) {
+  std::uint16_t best = 0;
+  double distance = kInf;
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float candidate = value(static_cast<std::uint16_t>(bits));
+    if (!std::isfinite(candidate) || std::signbit(candidate) != std::signbit(x)) continue;
+    const double d = std::abs(static_cast<double>(candidate) - static_cast<double>(x));
+    if (d > distance || (d == distance && (bits & 1U) != 0)) continue;
+    distance = d;
+    best = static_cast<std::uint16_t>(bits);
+  }
+  return best;
+}
+
+float value_of_float16(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  if (exponent == 31) return kNan;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
+}
+
+float value_of_bfloat16(std::uint16_t bits) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+TEST(ElementwiseOps, CastToHalvesRoundsToTheNearest) {
+  const Tensor x = f32({12}, {0.1F, -3.14159F, 65504, 6.1e-5F, 6e-8F, -2.9e-8F, 1.00048828125F, 2049, 2051, 0,
+                              1e-3F, -40000.5F});
+  for (const auto& [dtype, value] :
+       {std::pair{DType::Float16, &value_of_float16}, {DType::BFloat16, &value_of_bfloat16}}) {
+    const Tensor y = run_op("Cast", {x}, {{"DstT", dtype}})[0];
+    const Tensor back = run_op("Cast", {y}, {{"DstT", DType::Float32}})[0];
+    for (std::size_t i = 0; i < 12; ++i) {
+      const auto bits = reinterpret_cast<const std::uint16_t*>(y.raw())[i];
+      EXPECT_EQ(bits, nearest_half(x.data<float>()[i], value))
+          << dtype_name(dtype) << " of " << x.data<float>()[i];
+      EXPECT_EQ(back.data<float>()[i], value(bits));
+    }
+  }
+  const Tensor specials = f32({4}, {kInf, -kInf, 65520, kNan});
+  const Tensor half = run_op("Cast", {specials}, {{"DstT", DType::Float16}})[0];
+  EXPECT_THAT(values<float>(run_op("Cast", {half}, {{"DstT", DType::Float32}})[0]),
+              ElementsAre(kInf, -kInf, kInf, ::testing::IsNan()));
+  EXPECT_THAT(values<std::int32_t>(run_op("Cast", {half}, {{"DstT", DType::Int32}})[0]),
+              ElementsAre(2147483647, -2147483648LL, 2147483647, 0));
 }
 
 TEST(ElementwiseOps, SelectTakesRowsByAVector) {
