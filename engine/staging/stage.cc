@@ -128,7 +128,7 @@ void Stage::Impl::change_threads(int count) {
 Stage::Stage(StageOptions options, Producer producer, Observer observer)
     : Stage(std::move(options),
             StageProducer{{},
-                          [producer = std::move(producer)](const StageCall& call, std::vector<Tensor>) {
+                          [producer = std::move(producer)](const StageCall& call, Batch) {
                             return producer(call.ticket);
                           }},
             {}, std::move(observer)) {}

@@ -37,9 +37,9 @@ struct StageCall {
 struct StageProducer {
   /// Reads the next record from a source that has an order of its own: called by one thread at a time, in the
   /// order of tickets; not again after it has thrown a closed type. Null: `make` needs the ticket only.
-  std::function<std::vector<Tensor>(const StageCall&)> read;
-  /// Makes the batch from the record; called by several threads at a time.
-  std::function<Batch(const StageCall&, std::vector<Tensor> record)> make;
+  std::function<Batch(const StageCall&)> read;
+  /// Makes the batch from the record (an empty one without `read`); called by several threads at a time.
+  std::function<Batch(const StageCall&, Batch record)> make;
 };
 
 /// One interval in which a stage thread was making a batch, for the trace.

@@ -45,6 +45,8 @@ struct StageOptions {
   bool use_stage_subgraph_thread_pool = false;
   int stage_subgraph_thread_pool_id = 0;
   int stage_subgraph_stream_id = 0;  // 0: the main graph's stream
+
+  friend bool operator==(const StageOptions&, const StageOptions&) = default;
 };
 
 /// What the session of a stage declares.

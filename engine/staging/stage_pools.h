@@ -19,7 +19,7 @@ namespace braid {
 struct StagePoolOptions {
   int inter_op_threads_num = 1;  // records of all its stages that are made at the same time
   int intra_op_threads_num = 1;  // of the kernels of one record
-  std::string global_name;       // of its threads; empty: "stage_pool<index>"
+  std::string global_name = {};  // of its threads; empty: "stage_pool<index>"
 };
 
 class StagePool {

@@ -92,7 +92,7 @@ Stage::Impl::Outcome Stage::Impl::handle_error(int thread, std::uint64_t ticket)
 }
 
 /// False: there is no record, and `outcome` says why.
-bool Stage::Impl::read(int thread, StageCall& call, std::vector<Tensor>& record, Outcome& outcome) {
+bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outcome) {
   Source& source = source_of(thread);
   outcome = Outcome::Ended;
   std::unique_lock<std::mutex> reading(source.reading, std::defer_lock);
@@ -120,7 +120,7 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
     if (thread >= target_threads) return Outcome::Ended;
     call.stop = stop.get_token();
   }
-  std::vector<Tensor> record;
+  Batch record;
   Outcome outcome = Outcome::Done;
   if (!read(thread, call, record, outcome)) return outcome;
   Batch batch;

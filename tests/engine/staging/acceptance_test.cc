@@ -23,24 +23,24 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
+Batch batch_of(Tensor value) {
+  Batch batch;
+  batch.tensors.push_back(std::move(value));
+  return batch;
+}
+
 /// A source with an order of its own, as a file or a queue has: each record is handed out once.
 struct Records {
   explicit Records(std::int64_t count) : left(count) {}
-  std::vector<Tensor> next() {
+  Batch next() {
     if (given == left) throw OutOfRange("no more records");
-    return {Tensor::scalar<std::int64_t>(given++)};
+    return batch_of(Tensor::scalar<std::int64_t>(given++));
   }
   const std::int64_t left;
   std::int64_t given = 0;
 };
 
 std::int64_t value_of(const Batch& batch) { return batch.tensors.at(0).data<std::int64_t>()[0]; }
-
-Batch batch_of(std::vector<Tensor> record) {
-  Batch batch;
-  batch.tensors = std::move(record);
-  return batch;
-}
 
 // ---------------------------------------------------------------------------------------------- T2
 
@@ -123,9 +123,9 @@ TEST(StageAcceptance, T3_OrderedKeepsTheOrderOfTheInputWithManyThreads) {
     Records records(300);
     StageProducer producer;
     producer.read = [&](const StageCall&) { return records.next(); };
-    producer.make = [](const StageCall& call, std::vector<Tensor> record) {
+    producer.make = [](const StageCall& call, Batch record) {
       random_delay(call.ticket, 300);
-      return batch_of(std::move(record));
+      return record;
     };
     Stage stage({.name = "s", .capacity = 3, .num_threads = threads}, producer);
     stage.start();
@@ -143,13 +143,13 @@ TEST(StageAcceptance, T3_UnorderedLosesAndDoublesNothing) {
     std::mutex mu;
     // The source is inside the work, as in a subgraph with a reader: order is that of completion.
     Stage stage({.name = "s", .capacity = 4, .num_threads = 4, .ordered = false}, [&](std::uint64_t ticket) {
-      std::vector<Tensor> record;
+      Batch record;
       {
         std::lock_guard lock(mu);
         record = records.next();
       }
       random_delay(ticket + 77, 200);
-      return batch_of(std::move(record));
+      return record;
     });
     stage.start();
     std::multiset<std::int64_t> seen;
@@ -187,10 +187,10 @@ TEST(StageAcceptance, T3_JoinedProducersTakeTurnsAndTheShorterOneIsLeftOut) {
       producer.read = [records = std::make_shared<Records>(count)](const StageCall&) {
         return records->next();
       };
-      producer.make = [](const StageCall& call, std::vector<Tensor> record) {
+      producer.make = [](const StageCall& call, Batch record) {
         random_delay(call.ticket, 500);
-        record[0].data<std::int64_t>()[0] += 100 * call.thread;
-        return batch_of(std::move(record));
+        record.tensors[0].data<std::int64_t>()[0] += 100 * call.thread;
+        return record;
       };
       producers.push_back(std::move(producer));
     }
@@ -206,9 +206,9 @@ TEST(StageAcceptance, T3_JoinedProducersThatRunFreelyLoseNothing) {
   std::vector<StageProducer> producers;
   for (int p = 0; p < 3; ++p) {
     StageProducer producer;
-    producer.make = [p, n = std::make_shared<int>(0)](const StageCall&, std::vector<Tensor>) {
+    producer.make = [p, n = std::make_shared<int>(0)](const StageCall&, Batch) {
       if (*n == 50) throw OutOfRange("done");
-      return batch_of({Tensor::scalar<std::int64_t>(1000 * p + (*n)++)});
+      return batch_of(Tensor::scalar<std::int64_t>(1000 * p + (*n)++));
     };
     producers.push_back(std::move(producer));
   }
@@ -292,7 +292,7 @@ TEST(StageAcceptance, T5_CloseDrainsWhatWasBegunThenEndsAHundredTimes) {
 TEST(StageAcceptance, T5_CancelStopsBothSidesPromptlyAHundredTimes) {
   std::atomic<int> working{0};
   StageProducer producer;
-  producer.make = [&](const StageCall& call, std::vector<Tensor>) {
+  producer.make = [&](const StageCall& call, Batch) {
     ++working;
     // Work that would take long looks at the stop request, as programs do.
     for (int i = 0; i < 10000 && !call.stop.stop_requested() && call.ticket % 3 == 2; ++i)
@@ -461,7 +461,7 @@ TEST(StageAcceptance, T6_AnErrorOfTheSourceIsTreatedLikeOneOfTheWork) {
     if (call.ticket == 4) throw DataLoss("line 5: unreadable");
     return record;
   };
-  producer.make = [](const StageCall&, std::vector<Tensor> record) { return batch_of(std::move(record)); };
+  producer.make = [](const StageCall&, Batch record) { return record; };
   Stage stage({.name = "s", .num_threads = 2, .ignored_exception_types = {ErrorCode::DataLoss}}, producer);
   stage.start();
   std::vector<std::int64_t> seen;
@@ -536,9 +536,9 @@ TEST(StageAcceptance, T9_AStageWithAPoolWorksOnThePoolsThreadsOnly) {
   };
   producer.read = [&](const StageCall&) {
     work();
-    return std::vector<Tensor>{};
+    return Batch();
   };
-  producer.make = [&](const StageCall& call, std::vector<Tensor>) {
+  producer.make = [&](const StageCall& call, Batch) {
     work();
     return numbered(call.ticket);
   };

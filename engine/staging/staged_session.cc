@@ -1,0 +1,283 @@
+#include "engine/staging/staged_session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/staging/stage_pools.h"
+
+namespace braid {
+namespace {
+
+std::vector<std::string> names_of(const Graph& graph, const std::vector<ValueRef>& values) {
+  std::vector<std::string> names;
+  for (const ValueRef value : values) names.push_back(graph.value_name(value));
+  return names;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+WaitContext record_wait(const StageOptions& options, std::stop_token stop) {
+  const bool forever = options.on_timeout == TimeoutPolicy::Wait;
+  return WaitContext::with_timeout(forever ? std::chrono::hours(24 * 365) : options.timeout, std::move(stop));
+}
+
+}  // namespace
+
+struct StagedSession::Impl {
+  /// How one stage makes its batches.
+  struct Maker {
+    std::vector<int> upstream;  // taken from, in this order
+    const RecordSource* source = nullptr;
+    std::vector<std::string>
+        record;                    // names of what `read` brings: of upstream stages, the source, fed values
+    std::vector<std::string> fed;  // placeholders that the feed values go to
+    std::unique_ptr<SubgraphRunner> feeding;  // null: no feeds
+    std::unique_ptr<SubgraphRunner> body;
+    std::shared_ptr<BlockPool> blocks;
+    bool hands_through = false;  // nothing is computed: the record's memory goes on as it is
+  };
+
+  Impl(Graph g, std::vector<GraphStage> stages, std::vector<std::string> fetches,
+       std::vector<std::string> targets, std::vector<RecordSource> s, StagedSessionOptions o, Runtime& r)
+      : graph(std::move(g)),
+        cut(cut_graph(graph, std::move(stages), fetches, targets)),
+        sources(std::move(s)),
+        options(std::move(o)),
+        runtime(r),
+        steps(graph, std::move(fetches), std::move(targets), options.compile, r) {
+    for (std::size_t i = 0; i < cut.stages.size(); ++i) makers.push_back(make_maker(i));
+    check_sources();
+    for (std::size_t i = 0; i < cut.stages.size(); ++i)
+      this->stages.push_back(std::make_unique<Stage>(cut.stages[i].options, producer(i), options.stages));
+  }
+
+  std::unique_ptr<Maker> make_maker(std::size_t index) const;
+  std::unique_ptr<SubgraphRunner> make_runner(std::size_t index, const std::vector<ValueRef>& values) const;
+  const RecordSource* source_of(std::size_t index, const std::vector<std::string>& placeholders) const;
+  void check_sources() const;
+  StageProducer producer(std::size_t index);
+  Batch read(std::size_t index, const StageCall& call);
+  Batch make(std::size_t index, const StageCall& call, Batch record) const;
+
+  // Set once.
+  const Graph graph;
+  const StagedGraph cut;
+  const std::vector<RecordSource> sources;
+  const StagedSessionOptions options;
+  Runtime& runtime;
+  std::vector<std::unique_ptr<Maker>> makers;  // of each stage
+
+  ProgramCache steps;
+  std::string cursor;
+  std::vector<std::unique_ptr<Stage>> stages;  // last: their threads use the rest
+};
+
+// ----------------------------------------------------------------------------------------------- set-up
+
+std::unique_ptr<SubgraphRunner> StagedSession::Impl::make_runner(std::size_t index,
+                                                                 const std::vector<ValueRef>& values) const {
+  SubgraphSettings settings;
+  settings.variables = cut.parts[index].variables;
+  settings.seed = options.seed;
+  const StageOptions& stage = cut.stages[index].options;
+  if (stage.use_stage_subgraph_thread_pool)
+    settings.intra_op_threads =
+        options.stages.pools->at(stage.stage_subgraph_thread_pool_id).options().intra_op_threads_num;
+  return std::make_unique<SubgraphRunner>(graph, names_of(graph, values), std::move(settings),
+                                          runtime.variables());
+}
+
+/// The source of a stage's placeholders.
+const RecordSource* StagedSession::Impl::source_of(std::size_t index,
+                                                   const std::vector<std::string>& placeholders) const {
+  const RecordSource* found = nullptr;
+  const std::string stage = "stage '" + cut.stages[index].options.name + "'";
+  for (const std::string& name : placeholders) {
+    const auto at = std::find_if(sources.begin(), sources.end(),
+                                 [&](const RecordSource& s) { return contains(s.placeholders, name); });
+    if (at == sources.end())
+      throw InvalidArgument(stage + " needs placeholder '" + name +
+                            "', which neither a source nor its feed_dict feeds");
+    if (found && found != &*at)
+      throw InvalidArgument(stage + " needs records of two sources ('" + found->placeholders[0] + "' and '" +
+                            name + "'): put a stage around one of them first");
+    found = &*at;
+  }
+  return found;
+}
+
+std::unique_ptr<StagedSession::Impl::Maker> StagedSession::Impl::make_maker(std::size_t index) const {
+  const GraphStage& stage = cut.stages[index];
+  const StagePart& part = cut.parts[index];
+  check_stage_options(stage.options, options.stages);
+  auto maker = std::make_unique<Maker>();
+  maker->upstream = part.upstream;
+  std::vector<ValueRef> fed, evaluated, taken;
+  for (const auto& [placeholder, value] : stage.feeds) {
+    fed.push_back(placeholder);
+    evaluated.push_back(value);
+  }
+  maker->fed = names_of(graph, fed);
+  std::vector<std::string> placeholders;
+  for (const GraphPart* p : {&part.feeding, &part.body})
+    for (const std::string& name : names_of(graph, p->placeholders))
+      if (!contains(placeholders, name) && !contains(maker->fed, name)) placeholders.push_back(name);
+  maker->source = source_of(index, placeholders);
+
+  for (const int from : maker->upstream)
+    for (const std::string& name : names_of(graph, cut.stages[static_cast<std::size_t>(from)].outputs))
+      maker->record.push_back(name);
+  if (maker->source)
+    maker->record.insert(maker->record.end(), maker->source->placeholders.begin(),
+                         maker->source->placeholders.end());
+  if (!stage.feeds.empty()) maker->feeding = make_runner(index, evaluated);
+  maker->body = make_runner(index, stage.outputs);
+  maker->blocks = BlockPool::make(options.allocate_block);
+  const auto outputs = names_of(graph, stage.outputs);
+  maker->hands_through = std::all_of(outputs.begin(), outputs.end(), [&](const std::string& name) {
+    return contains(maker->record, name) || contains(maker->fed, name);
+  });
+  return maker;
+}
+
+void StagedSession::Impl::check_sources() const {
+  const auto of_step = names_of(graph, cut.step.placeholders);
+  for (const RecordSource& source : sources) {
+    std::string reader;
+    for (std::size_t i = 0; i < makers.size(); ++i) {
+      if (makers[i]->source != &source) continue;
+      if (!reader.empty())
+        throw InvalidArgument("the records of '" + source.placeholders[0] + "' are read by stage '" + reader +
+                              "' and by stage '" + cut.stages[i].options.name +
+                              "': a record goes to one stage, which hands values on");
+      reader = cut.stages[i].options.name;
+    }
+    for (const std::string& name : source.placeholders)
+      if (contains(of_step, name))
+        throw InvalidArgument(
+            "placeholder '" + name +
+            "' comes with records, but the step uses it directly: hand it on through stage '" + reader + "'");
+    if (reader.empty())
+      throw InvalidArgument("no stage reads the records of '" + source.placeholders[0] + "'");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- records
+
+StageProducer StagedSession::Impl::producer(std::size_t index) {
+  StageProducer producer;
+  producer.read = [this, index](const StageCall& call) { return read(index, call); };
+  producer.make = [this, index](const StageCall& call, Batch record) {
+    return make(index, call, std::move(record));
+  };
+  return producer;
+}
+
+/// What the record of a ticket consists of: taken, read and evaluated here, so in the order of tickets. An
+/// error on the way leaves no record at all.
+Batch StagedSession::Impl::read(std::size_t index, const StageCall& call) {
+  Maker& maker = *makers[index];
+  const WaitContext wait = record_wait(cut.stages[index].options, call.stop);
+  Batch record;
+  const auto append = [&](Batch part, std::size_t expected, const char* what) {
+    if (part.tensors.size() != expected)
+      throw InvalidArgument("stage '" + cut.stages[index].options.name + "': " + what + " brings " +
+                            std::to_string(part.tensors.size()) + " tensors, not " +
+                            std::to_string(expected));
+    for (Tensor& tensor : part.tensors) record.tensors.push_back(std::move(tensor));
+    record.rows = std::max(record.rows, part.rows);
+    if (!part.cursor.empty()) record.cursor = std::move(part.cursor);
+  };
+  for (const int from : maker.upstream)
+    append(stages[static_cast<std::size_t>(from)]->take(wait),
+           cut.stages[static_cast<std::size_t>(from)].outputs.size(), "a stage above");
+  if (maker.source) append(maker.source->read(call.ticket), maker.source->placeholders.size(), "its source");
+  if (maker.feeding) {
+    SubgraphRunner::Values values;
+    for (std::size_t i = 0; i < record.tensors.size(); ++i)
+      values.emplace_back(maker.record[i], record.tensors[i]);
+    for (Tensor& tensor : maker.feeding->run(call.thread, call.ticket, values, wait))
+      record.tensors.push_back(std::move(tensor));
+  }
+  return record;
+}
+
+Batch StagedSession::Impl::make(std::size_t index, const StageCall& call, Batch record) const {
+  const Maker& maker = *makers[index];
+  SubgraphRunner::Values values;
+  for (std::size_t i = 0; i < record.tensors.size(); ++i)
+    values.emplace_back(i < maker.record.size() ? maker.record[i] : maker.fed[i - maker.record.size()],
+                        record.tensors[i]);
+  const WaitContext wait = record_wait(cut.stages[index].options, call.stop);
+  auto tensors = maker.body->run(call.thread, call.ticket, values, wait);
+  Batch batch;
+  if (maker.hands_through)
+    batch.tensors = std::move(tensors);
+  else
+    batch = pack_batch(tensors, *maker.blocks);
+  batch.rows = record.rows;
+  batch.cursor = std::move(record.cursor);
+  return batch;
+}
+
+// -------------------------------------------------------------------------------------------- interface
+
+StagedSession::StagedSession(Graph graph, std::vector<GraphStage> stages, std::vector<std::string> fetches,
+                             std::vector<std::string> targets, std::vector<RecordSource> sources,
+                             StagedSessionOptions options, Runtime& runtime)
+    : impl_(std::make_unique<Impl>(std::move(graph), std::move(stages), std::move(fetches),
+                                   std::move(targets), std::move(sources), std::move(options), runtime)) {}
+
+StagedSession::~StagedSession() { cancel(); }
+
+void StagedSession::start(std::uint64_t first_ticket) {
+  for (const int stage : impl_->cut.order)
+    impl_->stages[static_cast<std::size_t>(stage)]->start(first_ticket);
+}
+
+void StagedSession::cancel() {
+  for (const auto& stage : impl_->stages) stage->cancel();
+}
+
+void StagedSession::close() {
+  for (const int stage : impl_->cut.order) impl_->stages[static_cast<std::size_t>(stage)]->close();
+}
+
+StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
+                              const WaitContext& wait) {
+  StepRequest request;
+  request.params = params;
+  std::vector<FeedSpec> specs;
+  const auto feed = [&](const std::string& name, Tensor value) {
+    specs.push_back({name, value.dtype(), value.shape()});
+    request.feeds.push_back(std::move(value));
+  };
+  std::string cursor;
+  for (const int index : impl_->cut.step_stages) {
+    const auto s = static_cast<std::size_t>(index);
+    Batch batch = impl_->stages[s]->take(wait);
+    const auto names = names_of(impl_->graph, impl_->cut.stages[s].outputs);
+    for (std::size_t i = 0; i < names.size(); ++i) feed(names[i], std::move(batch.tensors[i]));
+    if (!batch.cursor.empty()) cursor = std::move(batch.cursor);
+  }
+  for (const auto& [name, value] : feeds) feed(name, value);
+  StepResult result = impl_->steps.instance(specs)->run(std::move(request), wait);
+  impl_->cursor = std::move(cursor);
+  return result;
+}
+
+Stage& StagedSession::stage(std::size_t index) { return *impl_->stages.at(index); }
+const StagedGraph& StagedSession::cut() const { return impl_->cut; }
+const std::string& StagedSession::cursor() const { return impl_->cursor; }
+
+PrefetchHook::PrefetchHook(StagedSession& session, std::uint64_t first_ticket, std::stop_token stop)
+    : session_(session), on_stop_(stop, [&session] { session.cancel(); }) {
+  session_.start(first_ticket);
+  if (stop.stop_requested()) session_.cancel();  // before it had begun
+}
+
+PrefetchHook::~PrefetchHook() { session_.cancel(); }
+
+}  // namespace braid
