@@ -58,6 +58,10 @@ if(BRAID_CUDA STREQUAL ON OR (BRAID_CUDA STREQUAL AUTO AND EXISTS /dev/nvidiactl
     find_library(BRAID_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib REQUIRED)
     find_path(BRAID_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(BRAID_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
+    find_path(BRAID_CUPTI_INCLUDE cupti.h
+      HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include)
+    find_library(BRAID_CUPTI_LIBRARY cupti
+      HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/lib64)
     set(BRAID_HAVE_CUDA ON)
   elseif(BRAID_CUDA STREQUAL ON)
     message(FATAL_ERROR "BRAID_CUDA=ON, but there is no nvcc: set CUDA_HOME, or leave BRAID_CUDA at AUTO")

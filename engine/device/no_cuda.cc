@@ -1,6 +1,7 @@
 // Stands in for engine/device/cuda where the CUDA Toolkit was not found.
 #include "base/error.h"
 #include "engine/device/accelerator.h"
+#include "engine/device/activity.h"
 #include "engine/device/device_health.h"
 
 namespace braid {
@@ -12,5 +13,12 @@ std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions&) {
 }
 
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator&) { return nullptr; }
+
+std::unique_ptr<ActivitySampler> make_activity_sampler(Accelerator&) {
+  throw Unavailable("this build has no CUDA");
+}
+
+void begin_device_work(const char*, const char*) noexcept {}
+void end_device_work() noexcept {}
 
 }  // namespace braid

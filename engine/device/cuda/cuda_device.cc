@@ -9,6 +9,7 @@
 #include "base/cuda/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/device/cuda/labels.h"
 
 namespace braid {
 namespace cuda {
@@ -134,6 +135,7 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
 
 CudaDevice::~CudaDevice() {
   log_failure(cudaSetDevice(options_.ordinal), "cudaSetDevice");
+  for (const auto& [name, stream] : streams_) forget_stream(stream.get());
   if (blas_) cublasLtDestroy(blas_);
 }
 
@@ -180,6 +182,7 @@ StreamRef CudaDevice::stream(const std::string& name) {
     const DeviceGuard guard(ordinal());
     stream = make_stream();
     nvtxNameCudaStreamA(stream.get(), name.c_str());
+    remember_stream(stream.get(), name);
   }
   return {StreamKind::Cuda, stream.get()};
 }
