@@ -73,4 +73,12 @@ std::unique_ptr<ActivitySampler> make_activity_sampler(Accelerator& device);
 void begin_device_work(const char* node, const char* stream) noexcept;
 void end_device_work() noexcept;
 
+class DeviceWork {
+ public:
+  DeviceWork(const char* node, const char* stream) noexcept { begin_device_work(node, stream); }
+  ~DeviceWork() { end_device_work(); }
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+};
+
 }  // namespace braid

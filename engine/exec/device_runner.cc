@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "engine/device/activity.h"
 #include "engine/exec/stream_runner.h"
 
 namespace braid {
@@ -237,6 +238,9 @@ void DeviceRunner::launch_ops(const Part& part, int slot) {
     launching_.store(launch.op, std::memory_order_relaxed);
     for (DeviceEvent* event : launch.waits) event->wait(launch.stream);
     const PreparedKernel& kernel = context_.bound.kernel(launch.op);
+    const ProgramOp& op = context_.program.ops[static_cast<std::size_t>(launch.op)];
+    const DeviceWork named(op.name.c_str(),
+                           context_.program.streams[static_cast<std::size_t>(op.stream)].name.c_str());
     if (kernel.run) kernel.run(context_.bound.args(slot, launch.op));
     if (check_kernels_) device_.synchronize();
     if (launch.done) launch.done->record(launch.stream);
