@@ -229,6 +229,9 @@ void fill_job_defaults(proto::Job& job) {
   set(job.evaluation().batch_size(), job.input().global_batch_size(),
       [&](auto v) { job.mutable_evaluation()->set_batch_size(v); });
   set(job.checkpoint().keep(), 3U, [&](auto v) { job.mutable_checkpoint()->set_keep(v); });
+  auto& metrics = *job.mutable_metrics();
+  set(metrics.sample_every_seconds(), 5.0, [&](auto v) { metrics.set_sample_every_seconds(v); });
+  set(metrics.sample_window_seconds(), 0.05, [&](auto v) { metrics.set_sample_window_seconds(v); });
   set(job.runtime().steps_in_flight(), 2U, [&](auto v) { job.mutable_runtime()->set_steps_in_flight(v); });
 }
 
@@ -255,6 +258,9 @@ void check_job(const proto::Job& job) {
   require(job.streams().count() <= 64, "streams.count must be at most 64");
   require(job.streams().measure_seconds() > 0, "streams.measure_seconds must be positive");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
+  require(job.metrics().sample_every_seconds() > 0, "metrics.sample_every_seconds must be positive");
+  require(job.metrics().sample_window_seconds() > 0 && job.metrics().sample_window_seconds() <= 1,
+          "metrics.sample_window_seconds must be positive and at most 1");
   require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
   const proto::Tls& tls = job.strategy().tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();

@@ -52,6 +52,13 @@ void Monitor::watch_streams(std::function<std::vector<StreamStats>()> source) {
   source_ = std::move(source);
 }
 
+void Monitor::watch_device(std::function<DeviceActivity()> source) {
+  std::lock_guard lock(mu_);
+  device_source_ = std::move(source);
+}
+
+std::uint64_t Monitor::steps_finished() const { return static_cast<std::uint64_t>(steps_.value()); }
+
 std::vector<StreamStats> Monitor::streams() const {
   std::lock_guard lock(mu_);
   return source_ ? source_() : std::vector<StreamStats>{};
@@ -93,7 +100,23 @@ std::string Monitor::streams_json() const {
                     {"wait_seconds", s.wait_seconds},
                     {"launches", s.launches},
                     {"waits", s.waits}});
-  return nlohmann::json{{"role", role_}, {"streams", rows}}.dump() + "\n";
+  nlohmann::json all{{"role", role_}, {"streams", rows}};
+  DeviceActivity device;
+  {
+    std::lock_guard lock(mu_);
+    if (device_source_) device = device_source_();
+  }
+  if (device.window_seconds > 0) {
+    nlohmann::json sampled = nlohmann::json::array();
+    for (const StreamActivity& s : device.streams)
+      sampled.push_back(
+          {{"stream", s.stream}, {"sampled_busy_seconds", s.busy_seconds}, {"pieces", s.pieces}});
+    all["device"] = {{"sampled_window_seconds", device.window_seconds},
+                     {"sampled_busy_seconds", device.busy_seconds},
+                     {"overlap_factor", device.overlap_factor()},
+                     {"streams", sampled}};
+  }
+  return all.dump() + "\n";
 }
 
 std::string Monitor::stream_table(const std::vector<StreamStats>& streams, double seconds) {

@@ -12,6 +12,7 @@
 
 #include "base/http.h"
 #include "base/metrics.h"
+#include "engine/device/activity.h"
 #include "engine/exec/runtime.h"
 
 namespace braid::worker {
@@ -29,6 +30,10 @@ class Monitor {
   /// Where the rows of the stream table come from; called on the HTTP thread. Pass {} before what it captures
   /// is gone.
   void watch_streams(std::function<std::vector<StreamStats>()> source);
+  /// The same for the sampled streams of a device, for /streams; may be called as long as the monitor lives.
+  void watch_device(std::function<DeviceActivity()> source);
+  /// Of this process, so far.
+  std::uint64_t steps_finished() const;
   void record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds);
   /// False makes /readyz answer 503, e.g. while shutting down.
   void set_ready(bool ready) { ready_ = ready; }
@@ -46,6 +51,7 @@ class Monitor {
   std::atomic<bool> ready_{true};
   mutable std::mutex mu_;
   std::function<std::vector<StreamStats>()> source_;  // guarded by mu_
+  std::function<DeviceActivity()> device_source_;     // guarded by mu_
   Counter& steps_;
   Counter& examples_;
   Gauge& loss_;

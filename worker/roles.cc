@@ -91,8 +91,6 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   RuntimeOptions runtime_options;
   runtime_options.device = open_device(job, cluster);
-  std::optional<DeviceWatch> device_watch;
-  if (runtime_options.device) device_watch.emplace(runtime_options.device, monitor.registry());
   runtime_options.device_graphs = !job.runtime().no_graphs();
   runtime_options.device_check = job.runtime().check_kernels();
   const Bootstrap bootstrap(job, cluster, runtime_options.device.get(),
@@ -100,6 +98,9 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   runtime_options.intra_op_threads = intra_op_threads(job, cluster);
   runtime_options.trace = !job.metrics().trace_file().empty();
   Runtime runtime(runtime_options);
+  std::optional<DeviceWatch> device_watch;
+  if (runtime_options.device)
+    device_watch.emplace(job.metrics(), runtime_options.device, monitor, runtime.trace());
   auto services = std::make_shared<StepServices>();
   services->peer_deadline = to_ms(job.strategy().deadline_seconds());
   services->stop = stop;
@@ -110,6 +111,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
   const TrainResult result = train(job, train_options, bootstrap.peers(), runtime, monitor, *stop);
   monitor.set_ready(false);
+  if (device_watch) fmt::print("{}", device_watch->table());
   fmt::print("result: {}\n", result.to_json());
   std::fflush(stdout);
   return result.exit;
