@@ -1,0 +1,85 @@
+// Names in TensorFlow's checkpoints. Those of a Saver are names of variables. Those of tf.train.Checkpoint
+// are paths through Python objects ("model/kernel/.ATTRIBUTES/VARIABLE_VALUE"), and one entry tells the
+// variables' own names.
+#include <map>
+
+#include "base/formats/proto_wire.h"
+#include "cli/ckpt_tools.h"
+
+namespace braid::cli {
+namespace {
+
+constexpr const char* kObjectGraph = "_CHECKPOINTABLE_OBJECT_GRAPH";
+constexpr std::string_view kAttribute = "/.ATTRIBUTES/VARIABLE_VALUE";
+constexpr std::string_view kSlot = "/.OPTIMIZER_SLOT/";
+
+// Field numbers of TrackableObjectGraph (tensorflow/core/protobuf/trackable_object_graph.proto).
+constexpr int kNodes = 1, kAttributes = 2, kFullName = 2, kCheckpointKey = 3;
+
+/// Checkpoint key -> the variable's own name, where the graph knows it.
+std::map<std::string, std::string> full_names(const ValueSource& source) {
+  std::map<std::string, std::string> names;
+  const auto at = source.values().find(kObjectGraph);
+  if (at == source.values().end() || at->second.dtype != DType::String) return names;
+  const std::vector<std::byte> bytes = source.read(kObjectGraph);
+  constexpr std::size_t kOffsets = 2 * sizeof(std::int64_t);  // of one string
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kOffsets,
+                              bytes.size() - kOffsets);
+  for (WireReader graph(text); graph.next();) {
+    if (!graph.is(kNodes, WireType::Bytes)) continue;
+    for (WireReader node = graph.message(); node.next();) {
+      if (!node.is(kAttributes, WireType::Bytes)) continue;
+      std::string name, key;
+      for (WireReader attribute = node.message(); attribute.next();) {
+        if (attribute.is(kFullName, WireType::Bytes)) name = attribute.bytes();
+        if (attribute.is(kCheckpointKey, WireType::Bytes)) key = attribute.bytes();
+      }
+      if (!name.empty() && !key.empty()) names[key] = name;
+    }
+  }
+  return names;
+}
+
+std::string without_attribute(const std::string& key) {
+  return key.ends_with(kAttribute) ? key.substr(0, key.size() - kAttribute.size()) : key;
+}
+
+/// "<variable>/.OPTIMIZER_SLOT/<optimizer>/<slot>/.ATTRIBUTES/VARIABLE_VALUE" -> "<name of variable>/<slot>".
+std::string object_name(const std::string& key, const std::map<std::string, std::string>& names) {
+  if (const std::size_t slot = key.find(kSlot); slot != std::string::npos) {
+    const std::string owner = key.substr(0, slot) + std::string(kAttribute), path = without_attribute(key);
+    const auto name = names.find(owner);
+    return (name == names.end() ? key.substr(0, slot) : name->second) + path.substr(path.rfind('/'));
+  }
+  const auto name = names.find(key);
+  return name == names.end() ? without_attribute(key) : name->second;
+}
+
+/// TensorFlow 1's names of slots.
+std::string saver_name(const std::string& key, const std::map<std::string, ValueInfo>& values) {
+  static const std::map<std::string, std::string> kSlots{
+      {"Adam", "m"}, {"Adam_1", "v"}, {"Adagrad", "accumulator"}, {"Momentum", "momentum"}};
+  const std::size_t slash = key.rfind('/');
+  if (slash == std::string::npos || !values.contains(key.substr(0, slash))) return key;
+  const auto slot = kSlots.find(key.substr(slash + 1));
+  return slot == kSlots.end() ? key : key.substr(0, slash + 1) + slot->second;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> tensorflow_names(const ValueSource& source) {
+  const auto names = full_names(source);
+  std::map<std::string, int> uses;  // two objects may have variables of one name
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [key, info] : source.values()) {
+    if (key == kObjectGraph || key.starts_with("save_counter")) continue;
+    const std::string name = names.empty() ? saver_name(key, source.values()) : object_name(key, names);
+    ++uses[name];
+    result.emplace_back(key, name);
+  }
+  for (auto& [key, name] : result)
+    if (uses[name] > 1) name = without_attribute(key);
+  return result;
+}
+
+}  // namespace braid::cli

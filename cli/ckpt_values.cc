@@ -1,0 +1,81 @@
+#include "cli/ckpt_values.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/formats/npy.h"
+#include "base/formats/tensor_bundle.h"
+#include "base/formats/zip.h"
+#include "base/optim.h"
+
+namespace braid::cli {
+namespace {
+
+class NpzValues : public ValueSource {
+ public:
+  explicit NpzValues(const std::filesystem::path& file) : file_(file), zip_(file) {
+    constexpr std::string_view kEnding = ".npy";
+    for (const ZipEntry& entry : zip_.entries()) {
+      if (!entry.name.ends_with(kEnding)) continue;
+      const std::string name = entry.name.substr(0, entry.name.size() - kEnding.size());
+      entries_[name] = &entry;
+      const NpyArray array = parse(name);
+      values_[name] = {array.dtype, array.shape};
+    }
+    if (entries_.empty()) throw InvalidArgument("'" + file.string() + "' has no arrays");
+  }
+  const std::map<std::string, ValueInfo>& values() const override { return values_; }
+  std::vector<std::byte> read(const std::string& name) const override { return parse(name).data; }
+  const char* kind() const override { return "npz"; }
+
+ private:
+  NpyArray parse(const std::string& name) const {
+    return parse_npy(zip_.read(*entries_.at(name)), "'" + file_.string() + "' array '" + name + "'");
+  }
+
+  std::filesystem::path file_;
+  ZipReader zip_;
+  std::map<std::string, const ZipEntry*> entries_;
+  std::map<std::string, ValueInfo> values_;
+};
+
+class BundleValues : public ValueSource {
+ public:
+  explicit BundleValues(const std::filesystem::path& prefix) : bundle_(prefix) {
+    for (const auto& [name, entry] : bundle_.entries()) values_[name] = {entry.dtype, entry.shape};
+  }
+  const std::map<std::string, ValueInfo>& values() const override { return values_; }
+  std::vector<std::byte> read(const std::string& name) const override { return bundle_.read(name); }
+  const char* kind() const override { return "tensorflow"; }
+
+ private:
+  TensorBundleReader bundle_;
+  std::map<std::string, ValueInfo> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<ValueSource> ValueSource::open(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return open_checkpoint_values(path);
+  if (path.extension() == ".npz") return std::make_unique<NpzValues>(path);
+  if (path.extension() == ".index" || std::filesystem::exists(path.string() + ".index"))
+    return std::make_unique<BundleValues>(path);
+  throw InvalidArgument(
+      "'" + path.string() +
+      "' is neither a checkpoint's directory, nor an .npz file, nor the prefix of a TensorFlow checkpoint");
+}
+
+std::optional<std::string> slot_owner(const std::string& name,
+                                      const std::map<std::string, ValueInfo>& values) {
+  const std::string plain = name.substr(0, name.find('@'));
+  const std::size_t slash = plain.rfind('/');
+  if (slash == std::string::npos) return std::nullopt;
+  const std::string owner = plain.substr(0, slash), slot = plain.substr(slash + 1);
+  if (!values.contains(owner) && !values.contains(owner + "@rows")) return std::nullopt;
+  for (const OptimizerKind kind : {OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam})
+    for (const SlotSpec& spec : optimizer_slots({.kind = kind}))
+      if (spec.name == slot) return owner;
+  return std::nullopt;
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,148 @@
+// `braid ckpt` on checkpoints of real runs: compared, exported to NumPy and TensorFlow, imported, and resumed
+// from.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "base/formats/npy.h"
+#include "base/formats/tensor_bundle.h"
+#include "base/formats/zip.h"
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CkptToolsTest : public IntegrationTest {
+ protected:
+  std::string tool(std::vector<std::string> arguments, int expected = 0) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), expected) << shown << process->err();
+    return process->out() + process->err();
+  }
+  std::string path(const std::string& name) const { return (directory() / name).string(); }
+  /// The regression, whose model has momentum slots, up to `steps`.
+  Job job(const std::string& root, int steps, int every = 10) const {
+    return linear_regression()
+        .with({"steps=" + std::to_string(steps), "optimizer.kind=MOMENTUM"})
+        .with(checkpoints_in(directory() / root, every));
+  }
+  static std::string step(const std::string& root, int step) {
+    char name[32];
+    std::snprintf(name, sizeof(name), "/step-%012d", step);
+    return root + name;
+  }
+};
+
+std::map<std::string, std::vector<float>> floats_in(const Path& npz) {
+  std::map<std::string, std::vector<float>> values;
+  const ZipReader zip(npz);
+  for (const ZipEntry& entry : zip.entries()) {
+    const NpyArray array = parse_npy(zip.read(entry), entry.name);
+    auto& floats = values[entry.name.substr(0, entry.name.size() - 4)];
+    floats.resize(array.data.size() / sizeof(float));
+    std::memcpy(floats.data(), array.data.data(), array.data.size());
+  }
+  return values;
+}
+
+TEST_F(CkptToolsTest, DifferencesAreToldAndMeasured) {
+  train("run", job("run-ckpt", 20));
+  const std::string root = path("run-ckpt");
+  EXPECT_THAT(tool({"ckpt", "diff", step(root, 20), root}), HasSubstr("0 different"));
+  EXPECT_THAT(tool({"ckpt", "diff", step(root, 10), step(root, 20)}, 1),
+              AllOf(HasSubstr("elements differ, by at most"), HasSubstr("0 the same to the bit")));
+  EXPECT_THAT(tool({"ckpt", "diff", "--tolerance", "1e6", step(root, 10), step(root, 20)}),
+              HasSubstr("0 different"));
+  EXPECT_THAT(tool({"ckpt", "show", "--verify", step(root, 20)}), HasSubstr("every block matches its CRC"));
+}
+
+TEST_F(CkptToolsTest, WhatIsExportedIsTheCheckpointAndComesBack) {
+  train("run", job("run-ckpt", 20));
+  const std::string root = path("run-ckpt");
+  tool({"ckpt", "export", root, "--out", path("vars.npz")});
+  tool({"ckpt", "export", root, "--slots", "--out", path("all.npz")});
+  tool({"ckpt", "export", root, "--slots", "--out", path("model"), "--format", "tensorflow"});
+  const Values values = values_of_newest(directory() / "run-ckpt");
+  EXPECT_EQ(floats_in(path("all.npz")), values);
+  for (const auto& [name, floats] : floats_in(path("vars.npz"))) {
+    EXPECT_THAT(name, Not(::testing::EndsWith("/momentum")));
+    EXPECT_EQ(floats, values.at(name));
+  }
+  EXPECT_EQ(TensorBundleReader(path("model")).entries().size(), values.size());
+  for (const char* source : {"all.npz", "model"}) {
+    const std::string back = path(std::string(source) + "-back");
+    tool({"ckpt", "import", path(source), "--step", "20", "--out", back});
+    EXPECT_THAT(tool({"ckpt", "diff", root, back}), HasSubstr("0 different"));
+  }
+}
+
+TEST_F(CkptToolsTest, AnImportedCheckpointIsResumedWithTheSameBits) {
+  const std::vector<float> base = train("base", job("base-ckpt", 30));
+  tool({"ckpt", "export", step(path("base-ckpt"), 20), "--slots", "--out", path("model"), "--format",
+        "tensorflow"});
+  tool({"ckpt", "import", path("model"), "--step", "20", "--out", path("imported")});
+  Cluster resumed(directory() / "resumed", job("imported", 30), {}, {"--resume"});
+  resumed.expect_success();
+  EXPECT_EQ(losses_of(resumed.steps_file(0), 20), std::vector<float>(base.begin() + 20, base.end()));
+  EXPECT_EQ(values_of_newest(directory() / "imported"), values_of_newest(directory() / "base-ckpt"));
+}
+
+TEST_F(CkptToolsTest, CheckpointsOfServersAreExportedWithShapesWhicheverTheirNumber) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  std::string exported[2];
+  for (const int servers : {1, 2}) {
+    const std::string root = "ckpt-" + std::to_string(servers);
+    const Job ps =
+        wide_deep().with({"steps=10", "strategy.kind=PS"}).with(checkpoints_in(directory() / root, 10));
+    Cluster cluster(directory() / ("job-" + std::to_string(servers)), ps, {1, servers});
+    cluster.expect_success();
+    exported[servers - 1] = path(root);
+    tool({"ckpt", "export", path(root), "--out", path(root + ".npz")});
+  }
+  EXPECT_THAT(tool({"ckpt", "diff", exported[0], exported[1]}), HasSubstr("0 different"));
+  const std::string shown = tool({"ckpt", "show", exported[1] + ".npz"});
+  EXPECT_THAT(shown, AllOf(HasSubstr("@keys"), HasSubstr("@rows"),
+                           ::testing::ContainsRegex("kernel +float32 +\\[[0-9]+, [0-9]+\\]")));
+}
+
+TEST_F(CkptToolsTest, TensorFlowNamesAndStepsAreTaken) {
+  const Path golden = Path(BRAID_SOURCE_DIR) / "tests/base/formats/golden";
+  const std::string objects =
+      tool({"ckpt", "import", (golden / "object.ckpt.index").string(), "--out", path("objects")});
+  EXPECT_THAT(objects,
+              AllOf(HasSubstr("layer/kernel  "), HasSubstr("layer/kernel/m "), HasSubstr("layer/kernel/v "),
+                    HasSubstr("step 1"), Not(HasSubstr("_CHECKPOINTABLE"))));
+  const std::string some =
+      tool({"ckpt", "import", (golden / "graph.ckpt").string(), "--out", path("some"), "--only", "net/",
+            "--rename", "^dense/=net/dense/", "--rename", "^many/variable_1$=net/one", "--step", "7"});
+  EXPECT_THAT(some,
+              AllOf(HasSubstr("net/dense/kernel"), HasSubstr("net/one"), HasSubstr("2 arrays, step 7")));
+}
+
+TEST_F(CkptToolsTest, WhatCannotBeReadOrWrittenIsRefused) {
+  const Path golden = Path(BRAID_SOURCE_DIR) / "tests/base/formats/golden";
+  const std::string npz = (golden / "stored.npz").string();
+  EXPECT_THAT(tool({"ckpt", "export", path("none"), "--out", path("a.npz")}, 2),
+              HasSubstr("none' is neither"));
+  EXPECT_THAT(tool({"ckpt", "export", npz, "--out", path("a")}, 2), HasSubstr("does not end in .npz"));
+  EXPECT_THAT(tool({"ckpt", "export", npz, "--out", path("none/a.npz")}, 2), HasSubstr("--out '"));
+  EXPECT_THAT(tool({"ckpt", "import", npz, "--out", path("a"), "--rename", "(=x"}, 2),
+              HasSubstr("--rename (=x"));
+  EXPECT_THAT(tool({"ckpt", "import", npz, "--out", path("a"), "--rename", ".*=x"}, 2),
+              HasSubstr("would both become 'x'"));
+  EXPECT_THAT(tool({"ckpt", "import", npz, "--out", path("a"), "--only", "zz"}, 2),
+              HasSubstr("nothing to import"));
+  tool({"ckpt", "import", npz, "--out", path("a")});
+  EXPECT_THAT(tool({"ckpt", "import", npz, "--out", path("a")}, 2), HasSubstr("is there already; --step"));
+  std::filesystem::create_directory(path("empty"));
+  EXPECT_THAT(tool({"ckpt", "diff", path("empty"), npz}, 2),
+              HasSubstr("is no checkpoint and has none below it"));
+}
+
+}  // namespace
+}  // namespace braid::integration
