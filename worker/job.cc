@@ -209,8 +209,8 @@ void fill_job_defaults(proto::Job& job) {
   };
   if (job.name().empty()) job.set_name(job.model().name());
   auto& staging = *job.mutable_staging();
-  set(staging.capacity(), 2U, [&](auto v) { staging.set_capacity(v); });
-  set(staging.num_threads(), 1U, [&](auto v) { staging.set_num_threads(v); });
+  set(staging.capacity(), 1, [&](auto v) { staging.set_capacity(v); });
+  set(staging.num_threads(), 1, [&](auto v) { staging.set_num_threads(v); });
   set(staging.timeout_millis(), 300000U, [&](auto v) { staging.set_timeout_millis(v); });
   set(job.streams().count(), 1U, [&](auto v) { job.mutable_streams()->set_count(v); });
   set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
@@ -234,6 +234,36 @@ void fill_job_defaults(proto::Job& job) {
   set(metrics.sample_window_seconds(), 0.05, [&](auto v) { metrics.set_sample_window_seconds(v); });
   set(job.runtime().steps_in_flight(), 2U, [&](auto v) { job.mutable_runtime()->set_steps_in_flight(v); });
 }
+
+namespace {
+
+/// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.
+void check_staging(const proto::Job& job) {
+  const proto::Staging& staging = job.staging();
+  const auto require = [&](bool good, const std::string& what) {
+    if (!good) throw InvalidArgument("job '" + job.name() + "': staging." + what);
+  };
+  require(staging.capacity() == proto::Staging::AUTO || staging.capacity() >= 1,
+          "capacity must be at least 1 or AUTO, got " + std::to_string(staging.capacity()));
+  require(staging.num_threads() == proto::Staging::AUTO || staging.num_threads() >= 1,
+          "num_threads must be at least 1 or AUTO, got " + std::to_string(staging.num_threads()));
+  const int pools = staging.session_stage_subgraph_thread_pool_size();
+  const int pool = staging.stage_subgraph_thread_pool_id();
+  if (staging.use_stage_subgraph_thread_pool()) {
+    require(pools > 0,
+            "use_stage_subgraph_thread_pool is set, but no session_stage_subgraph_thread_pool is declared");
+    require(pool >= 0 && pool < pools, "stage_subgraph_thread_pool_id must be in [0, " +
+                                           std::to_string(pools - 1) + "], got " + std::to_string(pool));
+  }
+  const int stream = staging.stage_subgraph_stream_id();
+  require(stream == 0 || staging.stage_multi_stream(),
+          "stage_subgraph_stream_id is " + std::to_string(stream) + ", but stage_multi_stream is not set");
+  require(stream >= 0 && (stream == 0 || static_cast<std::uint32_t>(stream) < job.streams().count()),
+          "stage_subgraph_stream_id must be in [0, " + std::to_string(job.streams().count() - 1) + "], got " +
+              std::to_string(stream));
+}
+
+}  // namespace
 
 void check_job(const proto::Job& job) {
   auto require = [&](bool good, const std::string& what) {

@@ -45,8 +45,8 @@ class Decision {
     tune.seed = tuning_.job.seed();
     tune.budget =
         std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * tuning_.job.streams().measure_seconds()));
-    const Batch batch = tuning_.batcher.make(0);
-    StreamPlan plan = tune_streams(graph_, request_, options_, batch.tensors, tuning_.runtime, tune);
+    const std::vector<Tensor> feeds = tuning_.first_feeds(graph_, request_);
+    StreamPlan plan = tune_streams(graph_, request_, options_, feeds, tuning_.runtime, tune);
     keep(plan);
     return plan;
   }

@@ -6,7 +6,8 @@
 #include "base/wait_context.h"
 #include "engine/exec/runtime.h"
 #include "engine/exec/stream_plan.h"
-#include "engine/input/table.h"
+
+#include "engine/exec/runtime.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -15,7 +16,8 @@ struct StreamTuning {
   const proto::Job& job;
   const Peers& peers;
   Runtime& runtime;
-  Batcher& batcher;
+  /// What a step of this graph is fed with: values for the request's feeds.
+  std::function<std::vector<Tensor>(const Graph&, const CompileRequest&)> first_feeds;
   bool resume = false;
   WaitContext wait;  // for the leader's decision
 };

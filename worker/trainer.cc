@@ -16,9 +16,11 @@
 #include "worker/checkpointer.h"
 #include "worker/data.h"
 #include "worker/evaluator.h"
+#include "worker/input_staging.h"
 #include "worker/job.h"
 #include "worker/progress.h"
 #include "worker/schedule.h"
+#include "worker/stage_metrics.h"
 #include "worker/step_log.h"
 #include "worker/stream_tuning.h"
 #include "worker/training_program.h"
@@ -76,7 +78,14 @@ class Run {
   void build() {
     strategy_ = make_strategy(job_, runtime_, peers_);
     const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
-    const StreamTuning tuning{job_, peers_, runtime_, *batcher_, options_.resume, start_wait()};
+    const auto first_feeds = [this](const Graph& graph, const CompileRequest& request) {
+      std::vector<std::string> names;
+      for (const FeedSpec& feed : request.feeds) names.push_back(feed.name);
+      return InputStaging(job_, graph, *batcher_, model_.columns, names, runtime_.variables())
+          .make({})
+          .tensors;
+    };
+    const StreamTuning tuning{job_, peers_, runtime_, first_feeds, options_.resume, start_wait()};
     TrainingProgram made = make_training_program(
         job_, model_, *batcher_, rows, *strategy_,
         [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
@@ -87,6 +96,10 @@ class Run {
     training_ = std::move(made.training);
     plan_hash_ = braid::plan_hash(*made.program);
     steps_in_flight_ = made.program->steps_in_flight;
+    std::vector<std::string> feeds;
+    for (const ProgramFeed& feed : made.program->feeds) feeds.push_back(feed.name);
+    input_ = std::make_unique<InputStaging>(job_, training_.graph, *batcher_, model_.columns, feeds,
+                                            runtime_.variables());
     instance_ = std::make_unique<Instance>(std::move(made.program), runtime_);
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (auto value = runtime_.variables().read(variable.name)) {
@@ -133,21 +146,16 @@ class Run {
     first_ = strategy_->start(restored ? &*restored : nullptr, first_, wait);
     next_ = done_ = first_;
 
-    StageOptions stage;
-    stage.capacity = static_cast<int>(job_.staging().capacity());
-    stage.num_threads = static_cast<int>(job_.staging().num_threads());
-    stage.timeout = std::chrono::milliseconds(job_.staging().timeout_millis());
     if (!job_.staging().disabled()) {
-      std::vector<TraceTrack*> tracks;
-      for (int t = 0; runtime_.trace() && t < stage.num_threads; ++t)
-        tracks.push_back(&runtime_.trace()->track("stage" + std::to_string(t)));
-      stage_ = std::make_unique<Stage>(
-          stage, [this](std::uint64_t ticket) { return batcher_->make(ticket); },
-          [tracks](int thread, const StageInterval& interval) {
-            if (tracks.empty()) return;
-            tracks[static_cast<std::size_t>(thread)]->add(
-                {"make batch", interval.begin, interval.end, interval.ticket});
-          });
+      Trace* const trace = runtime_.trace();
+      for (int t = 0; trace && t < stage_options(job_).num_threads; ++t)
+        trace->track("stage" + std::to_string(t));
+      stage_ = input_->make_stage(stage_session(job_), [trace](int thread, const StageInterval& interval) {
+        if (trace)
+          trace->track("stage" + std::to_string(thread))
+              .add({"make batch", interval.begin, interval.end, interval.ticket});
+      });
+      stage_metrics_ = std::make_unique<StageMetrics>(monitor_.registry(), *stage_);
       stage_->start(first_);
     }
     monitor_.watch_streams([this] { return all_streams(); });
@@ -200,7 +208,7 @@ class Run {
 
   Batch next_batch() {
     const Runtime::InputWait waiting(runtime_);
-    return stage_ ? stage_->take(step_wait()) : batcher_->make(next_);
+    return stage_ ? stage_->take(step_wait()) : input_->make({.ticket = next_, .thread = 0, .stop = {}});
   }
 
   void finish_step(Progress& progress) {
@@ -248,6 +256,8 @@ class Run {
     saved_ = done_;
   }
 
+    std::optional<Stage::Pause> pause;
+    if (stage_) pause.emplace(*stage_);
   void evaluate() {
     if (!evaluator_) return;
     strategy_->refresh_variables(start_wait());
@@ -366,6 +376,7 @@ class Run {
   bool stopping_ = false;
   std::optional<double> quality_;
   Clock::time_point begin_;
+  std::unique_ptr<InputStaging> input_;
   double seconds_ = 0, input_wait_ = 0;
   std::vector<StreamStats> streams_;  // at the end of the loop
 };
@@ -373,6 +384,7 @@ class Run {
 }  // namespace
 
 TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
+  std::unique_ptr<StageMetrics> stage_metrics_;
                   Monitor& monitor, const StopFlag& stop) {
   return Run(job, options, peers, runtime, monitor, stop).run();
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
+#include "worker/input_staging.h"
 #include "worker/job.h"
 
 namespace braid::worker {
@@ -53,3 +54,4 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
 }
 
 }  // namespace braid::worker
+  stage_ahead(job, training.graph, model.columns, request);

@@ -22,7 +22,8 @@ CompileOptions training_compile_options(const proto::Job& job);
 struct TrainingProgram {
   TrainingGraph training;
   std::shared_ptr<const Program>
-      program;  // fetches: the loss, then the stop votes where the strategy has them
+      program;  // feeds: the model's columns, or what staging.auto_stage hands over in their place;
+                // fetches: the loss, then the stop votes where the strategy has them
 };
 
 /// Decides the streams of a graph before it is compiled.

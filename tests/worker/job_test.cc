@@ -83,6 +83,7 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
   auto broken = [](auto change) {
     proto::Job job = minimal();
     change(job);
+    fill_job_defaults(job);
     return refusal([&] { check_job(job); });
   };
   fill_job_defaults(*std::make_unique<proto::Job>(minimal()));

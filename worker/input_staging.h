@@ -1,0 +1,53 @@
+// How a job's batches become what the step is fed with: the section `staging` of a job -> options, the part
+// of the model that runs ahead of the step (staging.auto_stage), and the stage itself. Thread rule: make()
+// from several threads at once; everything else from one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/input/table.h"
+#include "engine/passes/compile.h"
+#include "engine/staging/block_pool.h"
+#include "engine/staging/stage.h"
+#include "engine/staging/subgraph_runner.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+StageOptions stage_options(const proto::Job& job);
+/// The pools that the job declares, and its streams.
+StageSession stage_session(const proto::Job& job);
+
+/// Replaces the feeds `columns` of the request by the values that cross staging's automatic cut, and says in
+/// the log what was cut. Does nothing when the job does not ask for it, or there is nothing to stage.
+/// Throws: InvalidArgument for names in staging.mark_target_nodes that the graph does not have.
+void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
+                 CompileRequest& request);
+
+class InputStaging {
+ public:
+  /// Makes batches of the values `feeds` of `graph`, in their order, from those of `batcher`, whose columns
+  /// are `columns`. All of them outlive it.
+  InputStaging(const proto::Job& job, const Graph& graph, Batcher& batcher, std::vector<std::string> columns,
+               const std::vector<std::string>& feeds, const VariableStore& variables);
+
+  /// The batch of a ticket, on the calling thread.
+  Batch make(const StageCall& call);
+  /// A stage over make(), not started.
+  std::unique_ptr<Stage> make_stage(const StageSession& session, Stage::Observer observer);
+
+ private:
+  // Set once.
+  const StageOptions options_;
+  Batcher& batcher_;
+  const std::vector<std::string> columns_;
+  std::unique_ptr<SubgraphRunner> ahead_;  // null: the columns are the feeds
+  const std::shared_ptr<BlockPool> blocks_;
+};
+
+}  // namespace braid::worker
