@@ -38,7 +38,7 @@ struct Options {
   std::vector<std::string> set;
   std::string data_dir = ".";
   bool streams_given = false, policy_given = false;
-  std::string rules;
+  std::string rules, batch_siblings = "OFF";
   bool forward_propagation = false, keep_all_events = false, measure = false;
   int steps_in_flight = 2;
   std::string dot;
@@ -104,6 +104,8 @@ int plan_job(const Options& options) {
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
   if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
+  if (options.batch_siblings != "OFF")
+    overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
   if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
@@ -133,6 +135,9 @@ int plan(const Options& options) {
   compile_options.streams.count = options.streams;
   compile_options.streams.policy = *policy;
   compile_options.streams.forward_propagation = options.forward_propagation;
+  if (options.batch_siblings != "OFF")
+    compile_options.batch_siblings =
+        options.batch_siblings == "ACROSS_SCOPES" ? BatchSiblings::AcrossScopes : BatchSiblings::WithinScopes;
   compile_options.streams.keep_all_events = options.keep_all_events;
   if (!options.rules.empty())
     compile_options.streams.rules = std::make_shared<const StreamRules>(StreamRules::read(options.rules));
@@ -200,6 +205,10 @@ void add_graph(CLI::App& app, Action& action) {
   sub->add_option("--policy", options->policy, "NONE, USER, EMBEDDING, FULL, COST or AUTO")
       ->capture_default_str();
   sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
+  sub->add_option("--batch-siblings", options->batch_siblings,
+                  "Independent nodes of one kind and shape as one: OFF, WITHIN_SCOPES or ACROSS_SCOPES")
+      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}))
+      ->capture_default_str();
   sub->add_flag("--forward-propagation", options->forward_propagation,
                 "A node without a stream takes that of most of its inputs");
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");

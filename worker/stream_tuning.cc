@@ -38,7 +38,7 @@ class Decision {
   StreamPlan make() const {
     if (tuning_.resume && !file_.empty() && std::filesystem::exists(file_)) {
       StreamPlan kept = StreamPlan::from_text(read_file(file_), file_.string());
-      if (kept.made_for == stream_plan_key(graph_, request_, options_.streams)) return kept;
+      if (kept.made_for == stream_plan_key(graph_, request_, options_)) return kept;
       log_warning("{} was made for another graph, batch or stream options: measuring again", file_.string());
     }
     TuneOptions tune;

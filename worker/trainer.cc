@@ -110,6 +110,7 @@ class Run {
       // An evaluation is one stream of plain forward steps: nothing of it overlaps training.
       CompileOptions forward = training_compile_options(job_);
       forward.steps_in_flight = 1;
+      forward.batch_siblings = BatchSiblings::Off;  // it takes the variables as training has laid them out
       const std::int64_t rows_at_once = job_.evaluation().batch_size();
       evaluator_ =
           std::make_unique<Evaluator>(model_, *strategy_, runtime_, forward, data_.test, rows_at_once);

@@ -88,7 +88,8 @@ StreamPlan StreamPlan::from_text(std::string_view text, const std::string& sourc
 }
 
 std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
-                              const StreamOptions& streams) {
+                              const CompileOptions& options) {
+  const StreamOptions& streams = options.streams;
   std::string text;
   const auto out = std::back_inserter(text);
   for (NodeId id = 0; id < graph.size(); ++id) {
@@ -103,6 +104,8 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
     fmt::format_to(out, "feed {} {}\n", feed.name, feed.shape.to_string());
   fmt::format_to(out, "streams {} {} {} {}\n", streams.count, streams.keep_all_events,
                  streams.grad_follows_forward, streams.forward_propagation);
+  fmt::format_to(out, "batching {} domain {} in flight {}\n", static_cast<int>(options.batch_siblings),
+                 static_cast<int>(options.domain), options.steps_in_flight);
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)
     text += streams.rules->rule(rule).text + "\n";
   return stable_hash(text);

@@ -32,8 +32,8 @@ struct StreamPlan {
   static StreamPlan from_text(std::string_view text, const std::string& source);
 };
 
-/// Equal where a plan may be used again: the same nodes, feeds and stream options.
+/// Equal where a plan may be used again: the same nodes, feeds, stream options, batching and device.
 std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
-                              const StreamOptions& streams);
+                              const CompileOptions& options);
 
 }  // namespace braid

@@ -76,7 +76,7 @@ class Tuner {
         feeds_(std::move(feeds)),
         job_(job),
         tune_(tune) {
-    plan_.made_for = stream_plan_key(graph, request, options.streams);
+    plan_.made_for = stream_plan_key(graph, request, options);
   }
 
   StreamPlan run() {

@@ -185,6 +185,17 @@ class Rewriter {
       case SiblingForm::Update:
         made = add(group, first.op->name, name, std::move(inputs), without_annotations(first.attrs));
         break;
+      case SiblingForm::BatchMatMul:
+        made = add(group, "BatchMatMulV2", name, std::move(inputs),
+                   {{"adj_x", first.attrs.get<bool>("adj_x", false)},
+                    {"adj_y", first.attrs.get<bool>("adj_y", false)}});
+        break;
+      case SiblingForm::Reshape:
+        made = reshape(group, name, inputs[0], with_lanes(first.outputs[0].shape, lanes_of(group)));
+        break;
+      case SiblingForm::Reduce:
+        made = reduce(group, first, name, inputs[0]);
+        break;
       case SiblingForm::MatMul:
         made = add(group, "BatchMatMulV2", name, std::move(inputs),
                    {{"adj_x", first.attrs.get<bool>("transpose_a", false)},
@@ -215,12 +226,24 @@ class Rewriter {
   ValueRef bias(const SiblingGroup& group, const Node& first, ValueRef bias) {
     if (group.operands[1].kind == Kind::Shared) return bias;
     const Shape& out = first.outputs[0].shape;
-    std::vector<std::int32_t> dims(index(out.rank()) + 1, 1);
-    dims.front() = static_cast<std::int32_t>(group.lanes.size());
-    dims.back() = static_cast<std::int32_t>(out[out.rank() - 1]);
-    const std::string name = "batch/" + first.name;
-    return add(group, "Reshape", name + "/bias",
-               {bias, constant(group, name + "/bias/shape", int32_vector(dims))}, {});
+    std::vector<std::int64_t> dims(index(out.rank()) + 1, 1);
+    dims.front() = lanes_of(group);
+    dims.back() = out[out.rank() - 1];
+    return reshape(group, "batch/" + first.name + "/bias", bias, Shape(std::move(dims)));
+  }
+
+  ValueRef reshape(const SiblingGroup& group, const std::string& name, ValueRef value, const Shape& shape) {
+    const std::vector<std::int32_t> dims(shape.dims().begin(), shape.dims().end());
+    return add(group, "Reshape", name, {value, constant(group, name + "/shape", int32_vector(dims))}, {});
+  }
+
+  ValueRef reduce(const SiblingGroup& group, const Node& first, const std::string& name, ValueRef input) {
+    const int rank = graph_.info(first.inputs[0]).shape.rank();
+    std::vector<std::int32_t> axes;
+    for (const std::int64_t axis : tensor_to_int64s(*graph_.known_value(first.inputs[1])))
+      axes.push_back(static_cast<std::int32_t>(axis < 0 ? axis + rank + 1 : axis + 1));
+    return add(group, first.op->name, name, {input, constant(group, name + "/axes", int32_vector(axes))},
+               {{"keep_dims", first.attrs.get<bool>("keep_dims", false)}});
   }
 
   ValueRef sum_of_rows(const SiblingGroup& group, const Node& first, const std::string& name,

@@ -3,8 +3,8 @@
 // axis, the lanes. Runs on the graph, once shapes are known, before placement and before streams: what is
 // batched does not depend on their number.
 //
-//   MatMul -> BatchMatMulV2       BiasAdd -> AddV2        BiasAddGrad -> Sum        ApplyOptimizer,
-//   elementwise ops and their gradients, AddN: the same op
+//   MatMul, BatchMatMul -> BatchMatMulV2     BiasAdd -> AddV2     BiasAddGrad -> Sum     reshapes -> Reshape
+//   elementwise ops and their gradients, AddN, Softmax, Sum, Mean, ApplyOptimizer: the same op
 //
 // An operand of a batched node is the result of another one with the same lanes; or one value that all lanes
 // share, which is broadcast; or variables, which then lie one after another in memory (a slab; the store

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "engine/ops/op.h"
-#include "engine/passes/cost_model.h"
 #include "engine/passes/stream_rules.h"
 
 namespace braid {
@@ -18,13 +18,51 @@ std::optional<SiblingForm> form_of(const Node& node) {
     std::map<std::string_view, SiblingForm> forms{{"MatMul", SiblingForm::MatMul},
                                                   {"BiasAdd", SiblingForm::BiasAdd},
                                                   {"BiasAddGrad", SiblingForm::BiasAddGrad},
+                                                  {"BatchMatMul", SiblingForm::BatchMatMul},
+                                                  {"BatchMatMulV2", SiblingForm::BatchMatMul},
+                                                  {"BatchMatMulV3", SiblingForm::BatchMatMul},
+                                                  {"Reshape", SiblingForm::Reshape},
+                                                  {"braid.ReshapeLike", SiblingForm::Reshape},
+                                                  {"Squeeze", SiblingForm::Reshape},
+                                                  {"ExpandDims", SiblingForm::Reshape},
+                                                  {"Sum", SiblingForm::Reduce},
+                                                  {"Mean", SiblingForm::Reduce},
                                                   {"braid.ApplyOptimizer", SiblingForm::Update}};
-    for (const char* name : {"Relu",         "Relu6",    "Elu",           "Selu",           "LeakyRelu",
-                             "Sigmoid",      "Tanh",     "Softplus",      "Softsign",       "Exp",
-                             "Log",          "Sqrt",     "Rsqrt",         "Square",         "Neg",
-                             "Abs",          "Erf",      "Reciprocal",    "ReluGrad",       "Relu6Grad",
-                             "EluGrad",      "SeluGrad", "LeakyReluGrad", "SigmoidGrad",    "TanhGrad",
-                             "SoftplusGrad", "SqrtGrad", "RsqrtGrad",     "ReciprocalGrad", "AddN"})
+    for (const char* name : {"Relu",
+                             "Relu6",
+                             "Elu",
+                             "Selu",
+                             "LeakyRelu",
+                             "Sigmoid",
+                             "Tanh",
+                             "Softplus",
+                             "Softsign",
+                             "Exp",
+                             "Log",
+                             "Sqrt",
+                             "Rsqrt",
+                             "Square",
+                             "Neg",
+                             "Abs",
+                             "Erf",
+                             "Reciprocal",
+                             "ReluGrad",
+                             "Relu6Grad",
+                             "EluGrad",
+                             "SeluGrad",
+                             "LeakyReluGrad",
+                             "SigmoidGrad",
+                             "TanhGrad",
+                             "SoftplusGrad",
+                             "SqrtGrad",
+                             "RsqrtGrad",
+                             "ReciprocalGrad",
+                             "AddN",
+                             "Softmax",
+                             "LogSoftmax",
+                             "braid.SoftmaxGrad",
+                             "braid.LogSoftmaxGrad",
+                             "braid.SigmoidCrossEntropy"})
       forms[name] = SiblingForm::Elementwise;
     for (const char* name :
          {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "SquaredDifference"})
@@ -58,7 +96,6 @@ class Finder {
   SiblingGroups find() {
     collect();
     for (const auto& [level, nodes] : levels_) group_level(nodes);
-    decide();
     return std::move(result_);
   }
 
@@ -75,17 +112,12 @@ class Finder {
     for (const NodeId id : order) {
       const Node& node = graph_.node(id);
       int& at = level[index(id)];
-      if (node.op->name == "VarHandleOp") handles_[variable_of(graph_, {id, 0}).name].push_back({id, 0});
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        at = std::max(at, level[index(node.inputs[i].node)] + 1);
-        if (!uses_shape_only(node, i)) uses_[node.inputs[i]].push_back({id, static_cast<int>(i)});
-      }
+      for (const ValueRef input : node.inputs) at = std::max(at, level[index(input.node)] + 1);
       for (const NodeId control : node.control_inputs) {
         at = std::max(at, level[index(control)] + 1);
         awaited_.insert(control);
       }
     }
-    fetched_.insert(plan_.fetches.begin(), plan_.fetches.end());
     for (const NodeId id : order)
       if (may_join(graph_.node(id))) levels_[level[index(id)]].push_back(id);
     for (auto& [at, nodes] : levels_) std::sort(nodes.begin(), nodes.end());
@@ -98,18 +130,20 @@ class Finder {
     const auto is_float = [](const OutputInfo& info) {
       return info.dtype == DType::Float32 && info.shape.is_static() && info.shape.elements() > 0;
     };
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      const OutputInfo& in = graph_.info(node.inputs[i]);
-      if (*form == SiblingForm::Update && i + 1 < node.inputs.size()) {
-        if (graph_.node(node.inputs[i].node).op->name != "VarHandleOp") return false;
-      } else if (!is_float(in) || in.dtype == DType::Resource) {
-        return false;
+    for (int i = 0; i < batched_inputs(*form, node); ++i) {
+      const OutputInfo& in = graph_.info(node.inputs[index(i)]);
+      if (*form == SiblingForm::Update && index(i) + 1 < node.inputs.size()) {
+        if (graph_.node(node.inputs[index(i)].node).op->name != "VarHandleOp") return false;
+        continue;
       }
+      if (!is_float(in)) return false;
       if (*form == SiblingForm::Elementwise && in.shape != node.outputs[0].shape) return false;
+      if (*form == SiblingForm::BatchMatMul && in.shape.rank() != node.outputs[0].shape.rank()) return false;
     }
     if (*form == SiblingForm::Update) return node.outputs.empty();
     if (node.outputs.size() != 1 || !is_float(node.outputs[0]) || graph_.known_value({node.id, 0}))
       return false;
+    if (*form == SiblingForm::Reduce) return graph_.known_value(node.inputs[1]) != nullptr;
     const bool bias = *form == SiblingForm::BiasAdd || *form == SiblingForm::BiasAddGrad;
     return !bias || node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
   }
@@ -140,8 +174,15 @@ class Finder {
   std::string key_of(NodeId id) const {
     const Node& node = graph_.node(id);
     std::string key = node.op->name + "|" + node.device + "|" + std::to_string(pinned_stream(node));
-    for (const ValueRef input : node.inputs)
+    const SiblingForm form = *form_of(node);
+    for (int i = 0; i < batched_inputs(form, node); ++i) {
+      const ValueRef input = node.inputs[index(i)];
       key += "|" + operand_class(input) + graph_.info(input).shape.to_string();
+    }
+    for (const OutputInfo& info : node.outputs) key += "|" + info.shape.to_string();
+    if (form == SiblingForm::Reduce)
+      for (const std::int64_t axis : tensor_to_int64s(*graph_.known_value(node.inputs[1])))
+        key += "," + std::to_string(axis);
     return key;
   }
 
@@ -187,7 +228,8 @@ class Finder {
   /// Siblings of which some share an operand and others share another one are two groups.
   void split_by_values(const std::vector<NodeId>& nodes, std::size_t input) {
     if (nodes.size() < 2) return;
-    if (input == graph_.node(nodes.front()).inputs.size()) return split_by_lanes(nodes);
+    const Node& first = graph_.node(nodes.front());
+    if (static_cast<int>(input) == batched_inputs(*form_of(first), first)) return split_by_lanes(nodes);
     std::map<ValueRef, std::vector<NodeId>> by_value;
     for (const NodeId id : nodes) by_value[graph_.node(id).inputs[input]].push_back(id);
     if (by_value.size() == 1 || by_value.size() == nodes.size() ||
@@ -200,9 +242,10 @@ class Finder {
   /// node whose gradient it computes.
   int lane_hint(NodeId id) const {
     const Node& node = graph_.node(id);
-    for (const ValueRef input : node.inputs)
+    const std::span inputs(node.inputs.data(), index(batched_inputs(*form_of(node), node)));
+    for (const ValueRef input : inputs)
       if (group_of(input.node) >= 0) return lane_of_[index(input.node)];
-    for (const ValueRef input : node.inputs) {
+    for (const ValueRef input : inputs) {
       const NodeId handle = handle_behind(graph_, input);
       if (handle == kNoNode) continue;
       const auto known = slab_lanes_.find(variable_of(graph_, {handle, 0}).name);
@@ -230,9 +273,8 @@ class Finder {
     SiblingGroup group;
     group.form = *form_of(graph_.node(lanes.front()));
     group.lanes = std::move(lanes);
-    const std::size_t inputs = graph_.node(group.lanes.front()).inputs.size();
-    for (std::size_t i = 0; i < inputs; ++i) {
-      const auto operand = make_operand(group, i);
+    for (int i = 0; i < batched_inputs(group.form, graph_.node(group.lanes.front())); ++i) {
+      const auto operand = make_operand(group, index(i));
       if (!operand) return;
       group.operands.push_back(*operand);
     }
@@ -256,8 +298,8 @@ class Finder {
   std::optional<SiblingOperand> make_operand(const SiblingGroup& group, std::size_t input) {
     const std::vector<ValueRef> values = values_of(group, input);
     const bool same = std::all_of(values.begin(), values.end(), [&](ValueRef v) { return v == values[0]; });
-    const bool may_share = group.form == SiblingForm::MatMul || group.form == SiblingForm::Broadcasting ||
-                           group.form == SiblingForm::BiasAdd;
+    const bool may_share = group.form == SiblingForm::MatMul || group.form == SiblingForm::BatchMatMul ||
+                           group.form == SiblingForm::Broadcasting || group.form == SiblingForm::BiasAdd;
     if (same) {
       if (group.form == SiblingForm::Update) return std::nullopt;
       return SiblingOperand{may_share ? Kind::Shared : Kind::Packed};
@@ -308,160 +350,26 @@ class Finder {
     return static_cast<int>(result_.slabs.size()) - 1;
   }
 
-  // ---------------------------------------------------------------------------------------------- decision
-
-  /// Gives up the groups that lose most, until none loses.
-  void decide() {
-    std::vector<double> gains(result_.groups.size());
-    for (;;) {
-      settle();
-      double least = 0;
-      result_.separate_us = result_.batched_us = 0;
-      for (std::size_t g = 0; g < result_.groups.size(); ++g) {
-        const SiblingGroup& group = result_.groups[g];
-        gains[g] = 0;
-        if (!group.accepted) continue;
-        const double separate = separate_us(group), batched = batched_us(group);
-        result_.separate_us += separate;
-        result_.batched_us += batched;
-        gains[g] = separate - batched;
-        least = std::min(least, gains[g]);
-      }
-      if (least >= 0) return;
-      for (std::size_t g = 0; g < result_.groups.size(); ++g)
-        if (gains[g] <= least / 2) result_.groups[g].accepted = false;
-    }
-  }
-
-  /// What follows from the groups that are accepted: aligned operands, possible slabs, results that are
-  /// unpacked. An update without its slabs cannot be batched, which may take slabs from others.
-  void settle() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (SiblingGroup& group : result_.groups)
-        for (SiblingOperand& operand : group.operands)
-          if (operand.kind == Kind::Aligned &&
-              !result_.groups[static_cast<std::size_t>(operand.group)].accepted)
-            operand = {};
-      for (std::size_t s = 0; s < result_.slabs.size(); ++s) {
-        VariableSlab& slab = result_.slabs[s];
-        slab.possible = slab.possible && all_uses_batched(static_cast<int>(s));
-      }
-      for (SiblingGroup& group : result_.groups) {
-        for (SiblingOperand& operand : group.operands) {
-          if (operand.kind != Kind::Slab || result_.slabs[static_cast<std::size_t>(operand.slab)].possible)
-            continue;
-          if (group.form == SiblingForm::Update) {
-            changed = changed || group.accepted;
-            group.accepted = false;
-          } else {
-            operand = {};
-          }
-        }
-      }
-    }
-    for (SiblingGroup& group : result_.groups)
-      group.unpacked = group.form != SiblingForm::Update &&
-                       std::any_of(group.lanes.begin(), group.lanes.end(), [&](NodeId lane) {
-                         return is_used_alone({lane, 0});
-                       });
-  }
-
-  struct Use {
-    NodeId node;
-    int input;
-  };
-
-  const SiblingOperand* operand_at(const Use& use) const {
-    const int group = group_of(use.node);
-    if (group < 0 || !result_.groups[static_cast<std::size_t>(group)].accepted) return nullptr;
-    return &result_.groups[static_cast<std::size_t>(group)].operands[static_cast<std::size_t>(use.input)];
-  }
-
-  bool is_used_alone(ValueRef value) const {
-    if (fetched_.contains(value)) return true;
-    const auto uses = uses_.find(value);
-    return uses != uses_.end() && std::any_of(uses->second.begin(), uses->second.end(), [&](const Use& use) {
-             const SiblingOperand* operand = operand_at(use);
-             return !operand || operand->kind != Kind::Aligned;
-           });
-  }
-
-  bool all_uses_batched(int slab) const {
-    const auto in_slab = [&](const Use& use) {
-      const SiblingOperand* operand = operand_at(use);
-      return operand && operand->kind == Kind::Slab && operand->slab == slab;
-    };
-    for (const NodeId handle : result_.slabs[static_cast<std::size_t>(slab)].handles) {
-      for (const ValueRef value : handles_.at(variable_of(graph_, {handle, 0}).name)) {
-        if (fetched_.contains(value)) return false;
-        const auto uses = uses_.find(value);
-        if (uses == uses_.end()) continue;
-        for (const Use& use : uses->second) {
-          const Node& reader = graph_.node(use.node);
-          if (reader.op->name != "ReadVariableOp") {
-            if (!in_slab(use)) return false;
-            continue;
-          }
-          const auto reads = uses_.find({reader.id, 0});
-          if (!reader.control_inputs.empty() || awaited_.contains(reader.id) ||
-              fetched_.contains({reader.id, 0}))
-            return false;
-          if (reads != uses_.end() && !std::all_of(reads->second.begin(), reads->second.end(), in_slab))
-            return false;
-        }
-      }
-    }
-    return true;
-  }
-
-  double us(const Cost& cost) const { return modelled_us(cost, Lane::Compute, plan_.options.domain); }
-
-  bool all_known(const std::vector<ValueRef>& values) const {
-    return std::all_of(values.begin(), values.end(),
-                       [&](ValueRef value) { return graph_.known_value(value) != nullptr; });
-  }
-
-  double separate_us(const SiblingGroup& group) const {
-    double sum = 0;
-    for (const NodeId lane : group.lanes) sum += us(modelled_cost(graph_, graph_.node(lane)));
-    return sum;
-  }
-
-  double batched_us(const SiblingGroup& group) const {
-    Cost all;
-    for (const NodeId lane : group.lanes) {
-      const Cost cost = modelled_cost(graph_, graph_.node(lane));
-      all.flops += cost.flops;
-      all.bytes += cost.bytes;
-    }
-    double sum = us(all);
-    const auto copy = [&](const OutputInfo& info) {
-      const double bytes = static_cast<double>(info.shape.elements()) * sizeof(float);
-      sum += us({0, 2 * bytes * static_cast<double>(group.lanes.size())});
-    };
-    const Node& first = graph_.node(group.lanes.front());
-    for (std::size_t i = 0; i < group.operands.size(); ++i)
-      if (group.operands[i].kind == Kind::Packed && !all_known(values_of(group, i)))
-        copy(graph_.info(first.inputs[i]));
-    if (group.unpacked) copy(first.outputs[0]);
-    return sum;
-  }
-
   const Plan& plan_;
   const Graph& graph_;
-  std::map<int, std::vector<NodeId>> levels_;             // candidates
-  std::map<ValueRef, std::vector<Use>> uses_;             // by live nodes
-  std::map<std::string, std::vector<ValueRef>> handles_;  // by variable
-  std::set<NodeId> awaited_;                              // by control edges
-  std::set<ValueRef> fetched_;
-  std::vector<int> group_of_, lane_of_;    // by node
-  std::map<std::string, int> slab_lanes_;  // by variable
+  std::map<int, std::vector<NodeId>> levels_;  // candidates
+  std::set<NodeId> awaited_;                   // by control edges
+  std::vector<int> group_of_, lane_of_;        // by node
+  std::map<std::string, int> slab_lanes_;      // by variable
   SiblingGroups result_;
 };
 
 }  // namespace
 
-SiblingGroups find_sibling_groups(const Plan& plan) { return Finder(plan).find(); }
+int batched_inputs(SiblingForm form, const Node& node) {
+  const bool first_only = form == SiblingForm::Reshape || form == SiblingForm::Reduce;
+  return first_only ? 1 : static_cast<int>(node.inputs.size());
+}
+
+SiblingGroups find_sibling_groups(const Plan& plan) {
+  SiblingGroups found = Finder(plan).find();
+  choose_sibling_groups(plan, found);
+  return found;
+}
 
 }  // namespace braid

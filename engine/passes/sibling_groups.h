@@ -16,6 +16,9 @@ enum class SiblingForm {
   Elementwise,   // the same op; all operands have the output's shape
   Broadcasting,  // the same op; an operand that all lanes share may have a smaller shape
   MatMul,        // BatchMatMulV2
+  BatchMatMul,   // BatchMatMulV2, of one rank more
+  Reshape,       // Reshape; all inputs but the first only say the shape
+  Reduce,        // the same op, its axes shifted by one
   BiasAdd,       // AddV2
   BiasAddGrad,   // Sum over all axes but the first and the last
   Update,        // the same op; all inputs but the last are handles
@@ -31,6 +34,9 @@ struct SiblingOperand {
   Kind kind = Kind::Packed;
   int group = -1, slab = -1;
 };
+
+/// Inputs that are batched, the first ones; the others only say how.
+int batched_inputs(SiblingForm form, const Node& node);
 
 struct SiblingGroup {
   SiblingForm form = SiblingForm::Elementwise;
@@ -53,5 +59,8 @@ struct SiblingGroups {
 };
 
 SiblingGroups find_sibling_groups(const Plan& plan);
+
+/// Sets `accepted`, `unpacked` and what follows from them.
+void choose_sibling_groups(const Plan& plan, SiblingGroups& found);
 
 }  // namespace braid

@@ -13,6 +13,7 @@
 #include "engine/import/import.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "engine/ops/variable_init.h"
+#include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/test_ops.h"
 
@@ -29,13 +30,38 @@ struct TowersOptions {
   OptimizerKind optimizer = OptimizerKind::Adam;
 };
 
-/// Towers of dense layers on one input (or one each), side by side into a mean of squares.
 struct Towers {
   Graph graph;
   CompileRequest request;
   std::vector<std::string> tops;
 };
 
+/// Adds gradients and updates of all variables.
+void add_training(Towers& made, OptimizerKind optimizer) {
+  OptimizerSpec spec;
+  spec.kind = optimizer;
+  const ValueRef loss = made.graph.parse_value(made.request.fetches[0]);
+  for (const VariableGradient& gradient : add_gradients(made.graph, loss)) {
+    Node update;
+    update.name = "update/" + gradient.variable.name;
+    update.op = &OpRegistry::global().require("braid.ApplyOptimizer");
+    update.attrs = optimizer_attrs(spec);
+    update.inputs.push_back({gradient.variable.handle, 0});
+    for (const SlotSpec& slot : optimizer_slots(spec)) {
+      Node handle;
+      handle.name = gradient.variable.name + "/" + std::string(slot.name);
+      handle.op = &OpRegistry::global().require("VarHandleOp");
+      handle.attrs = {{"dtype", DType::Float32}, {"shape", gradient.variable.shape}, {"_trainable", false}};
+      update.inputs.push_back({made.graph.add(std::move(handle)), 0});
+    }
+    update.inputs.push_back(gradient.dense);
+    update.colocate_with = gradient.dense.node;
+    made.request.targets.push_back(update.name);
+    made.graph.add(std::move(update));
+  }
+}
+
+/// Towers of dense layers on one input (or one each), side by side into a mean of squares.
 Towers make_towers(const TowersOptions& options, bool training) {
   Towers made;
   GraphBuilder b;
@@ -61,27 +87,7 @@ Towers make_towers(const TowersOptions& options, bool training) {
   const Output loss = b.reduce_mean(b.mul(all, all));
   made.graph = import_graph(b.graph());
   made.request.fetches = {loss.name()};
-  if (!training) return made;
-  OptimizerSpec spec;
-  spec.kind = options.optimizer;
-  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(loss.name()))) {
-    Node update;
-    update.name = "update/" + gradient.variable.name;
-    update.op = &OpRegistry::global().require("braid.ApplyOptimizer");
-    update.attrs = optimizer_attrs(spec);
-    update.inputs.push_back({gradient.variable.handle, 0});
-    for (const SlotSpec& slot : optimizer_slots(spec)) {
-      Node handle;
-      handle.name = gradient.variable.name + "/" + std::string(slot.name);
-      handle.op = &OpRegistry::global().require("VarHandleOp");
-      handle.attrs = {{"dtype", DType::Float32}, {"shape", gradient.variable.shape}, {"_trainable", false}};
-      update.inputs.push_back({made.graph.add(std::move(handle)), 0});
-    }
-    update.inputs.push_back(gradient.dense);
-    update.colocate_with = gradient.dense.node;
-    made.request.targets.push_back(update.name);
-    made.graph.add(std::move(update));
-  }
+  if (training) add_training(made, options.optimizer);
   return made;
 }
 
@@ -244,6 +250,43 @@ TEST(BatchSiblingsTest, AVariableThatIsUsedAloneTooIsNotInASlab) {
   Runtime first({}), second({});
   expect_close(losses(towers, batched, second),
                losses(towers, compile_towers(towers, BatchSiblings::Off), first));
+}
+
+/// The models that ranking is made of, small: eight towers with inputs of their own, and eight experts with
+/// four tasks.
+Towers make_model(bool towers) {
+  Towers made;
+  GraphBuilder b;
+  const auto feed = [&](const std::string& name, Shape shape) {
+    made.request.feeds.push_back({name, DType::Float32, shape});
+    return b.placeholder(name, DType::Float32, std::move(shape));
+  };
+  Output loss;
+  if (towers) {
+    std::vector<Output> inputs;
+    for (int t = 0; t < 8; ++t) inputs.push_back(feed("x" + std::to_string(t), Shape{kRows, kWide}));
+    loss = build_towers(b, inputs, kWide, feed("label", Shape{kRows}), 0);
+  } else {
+    const Output x = feed("x", Shape{kRows, kWide});
+    std::vector<Output> labels;
+    for (int t = 0; t < 4; ++t) labels.push_back(feed("label" + std::to_string(t), Shape{kRows}));
+    loss = build_mmoe(b, x, kWide, labels, 8, 0);
+  }
+  made.graph = import_graph(b.graph());
+  made.request.fetches = {loss.name()};
+  add_training(made, OptimizerKind::Sgd);
+  return made;
+}
+
+TEST(BatchSiblingsTest, ModelsOfManyBranchesAreBatched) {
+  for (const bool towers : {true, false}) {
+    const Towers model = make_model(towers);
+    const auto apart = compile_towers(model, BatchSiblings::Off),
+               batched = compile_towers(model, BatchSiblings::WithinScopes);
+    EXPECT_LT(3 * batched->ops.size(), apart->ops.size());
+    Runtime first({}), second({});
+    expect_close(losses(model, batched, second, 4), losses(model, apart, first, 4));
+  }
 }
 
 TEST(BatchSiblingsTest, TheDecisionDoesNotDependOnTheNumberOfStreams) {

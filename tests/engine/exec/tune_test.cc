@@ -117,13 +117,13 @@ TEST(TuneTest, AKeptPlanGivesTheSameProgram) {
   const StreamPlan plan = tune(g, request, 3);
   const StreamPlan kept = StreamPlan::from_text(plan.to_text(), "plan");
   EXPECT_EQ(kept.to_text(), plan.to_text());
-  EXPECT_EQ(kept.made_for, stream_plan_key(g.graph, request, auto_on(3).streams));
+  EXPECT_EQ(kept.made_for, stream_plan_key(g.graph, request, auto_on(3)));
   CompileOptions first = auto_on(3), second = auto_on(3);
   first.streams = plan.apply(first.streams);
   second.streams = kept.apply(second.streams);
   EXPECT_EQ(plan_hash(*compile(g.graph, request, first)), plan_hash(*compile(g.graph, request, second)));
-  EXPECT_NE(kept.made_for, stream_plan_key(g.graph, request, auto_on(2).streams));
-  EXPECT_NE(kept.made_for, stream_plan_key(sleepers(2, 300).graph, request, auto_on(3).streams));
+  EXPECT_NE(kept.made_for, stream_plan_key(g.graph, request, auto_on(2)));
+  EXPECT_NE(kept.made_for, stream_plan_key(sleepers(2, 300).graph, request, auto_on(3)));
 }
 
 TEST(TuneTest, ABrokenPlanIsRefusedWithItsLine) {

@@ -1,0 +1,274 @@
+// Groups are chosen by hill climbing from all of them: a group that loses by itself is given up where that
+// makes the whole gain more, so one that only carries its neighbours' results stays; then parts of the graph
+// that gain nothing as a whole are given up.
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "engine/ops/op.h"
+#include "engine/passes/cost_model.h"
+#include "engine/passes/sibling_groups.h"
+
+namespace braid {
+namespace {
+
+constexpr int kMostTrials = 256;
+
+class Chooser {
+ public:
+  Chooser(const Plan& plan, SiblingGroups& found)
+      : plan_(plan),
+        graph_(plan.program.graph),
+        result_(found),
+        group_of_(static_cast<std::size_t>(graph_.size()), -1) {
+    for (NodeId id = 0; id < graph_.size(); ++id) collect(graph_.node(id));
+    fetched_.insert(plan_.fetches.begin(), plan_.fetches.end());
+    for (std::size_t g = 0; g < found.groups.size(); ++g)
+      for (const NodeId lane : found.groups[g].lanes) group_of_[index(lane)] = static_cast<int>(g);
+  }
+
+  void run() {
+    settle();
+    evaluate();
+    climb();
+    while (give_up_losing_parts()) {
+      settle();
+      evaluate();
+    }
+    result_.separate_us = separate_;
+    result_.batched_us = separate_ - gain();
+  }
+
+ private:
+  using Kind = SiblingOperand::Kind;
+  struct Use {
+    NodeId node;
+    int input;
+  };
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  int group_of(NodeId id) const { return group_of_[index(id)]; }
+  std::vector<ValueRef> values_of(const SiblingGroup& group, std::size_t input) const {
+    std::vector<ValueRef> values;
+    for (const NodeId lane : group.lanes) values.push_back(graph_.node(lane).inputs[input]);
+    return values;
+  }
+
+  void collect(const Node& node) {
+    if (node.removed) return;
+    if (node.op->name == "VarHandleOp")
+      handles_[variable_of(graph_, {node.id, 0}).name].push_back({node.id, 0});
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (!uses_shape_only(node, i)) uses_[node.inputs[i]].push_back({node.id, static_cast<int>(i)});
+    awaited_.insert(node.control_inputs.begin(), node.control_inputs.end());
+  }
+
+  // ------------------------------------------------------------------------------------------------ choice
+
+  double gain() const { return std::accumulate(gains_.begin(), gains_.end(), 0.0); }
+
+  void evaluate() {
+    gains_.assign(result_.groups.size(), 0);
+    separate_ = 0;
+    for (std::size_t g = 0; g < result_.groups.size(); ++g) {
+      const SiblingGroup& group = result_.groups[g];
+      if (!group.accepted) continue;
+      const double separate = separate_us(group);
+      separate_ += separate;
+      gains_[g] = separate - batched_us(group);
+    }
+  }
+
+  void climb() {
+    int trials = 0;
+    for (bool improved = true; improved;) {
+      improved = false;
+      std::vector<int> losing;
+      for (std::size_t g = 0; g < gains_.size(); ++g)
+        if (gains_[g] < 0) losing.push_back(static_cast<int>(g));
+      std::stable_sort(losing.begin(), losing.end(),
+                       [&](int a, int b) { return gains_[index(a)] < gains_[index(b)]; });
+      for (const int g : losing) {
+        if (!result_.groups[index(g)].accepted) continue;
+        if (++trials > kMostTrials) return;
+        improved = try_without(g) || improved;
+      }
+    }
+  }
+
+  bool try_without(int g) {
+    SiblingGroups groups = result_;
+    std::vector<double> gains = gains_;
+    const double separate = separate_, before = gain();
+    result_.groups[index(g)].accepted = false;
+    settle();
+    evaluate();
+    if (gain() > before) return true;
+    result_ = std::move(groups);
+    gains_ = std::move(gains);
+    separate_ = separate;
+    return false;
+  }
+
+  /// A part: groups that hand results or variables on to each other.
+  bool give_up_losing_parts() {
+    std::vector<int> part(result_.groups.size());
+    std::iota(part.begin(), part.end(), 0);
+    const auto root = [&](int g) {
+      while (part[index(g)] != g) g = part[index(g)] = part[index(part[index(g)])];
+      return g;
+    };
+    std::vector<int> first_of_slab(result_.slabs.size(), -1);
+    for (int g = 0; g < static_cast<int>(result_.groups.size()); ++g) {
+      if (!result_.groups[index(g)].accepted) continue;
+      for (const SiblingOperand& operand : result_.groups[index(g)].operands) {
+        if (operand.kind == Kind::Aligned) part[index(root(g))] = root(operand.group);
+        if (operand.kind != Kind::Slab) continue;
+        int& first = first_of_slab[index(operand.slab)];
+        if (first < 0) first = g;
+        part[index(root(g))] = root(first);
+      }
+    }
+    std::vector<double> gains(part.size(), 0);
+    for (int g = 0; g < static_cast<int>(part.size()); ++g) gains[index(root(g))] += gains_[index(g)];
+    bool any = false;
+    for (int g = 0; g < static_cast<int>(part.size()); ++g) {
+      SiblingGroup& group = result_.groups[index(g)];
+      if (!group.accepted || gains[index(root(g))] > 0) continue;
+      group.accepted = false;
+      any = true;
+    }
+    return any;
+  }
+
+  /// What follows from the groups that are accepted: aligned operands, possible slabs, results that are
+  /// unpacked. An update without its slabs cannot be batched, which may take slabs from others.
+  void settle() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (SiblingGroup& group : result_.groups)
+        for (SiblingOperand& operand : group.operands)
+          if (operand.kind == Kind::Aligned &&
+              !result_.groups[static_cast<std::size_t>(operand.group)].accepted)
+            operand = {};
+      for (std::size_t s = 0; s < result_.slabs.size(); ++s) {
+        VariableSlab& slab = result_.slabs[s];
+        slab.possible = slab.possible && all_uses_batched(static_cast<int>(s));
+      }
+      for (SiblingGroup& group : result_.groups) {
+        for (SiblingOperand& operand : group.operands) {
+          if (operand.kind != Kind::Slab || result_.slabs[static_cast<std::size_t>(operand.slab)].possible)
+            continue;
+          if (group.form == SiblingForm::Update) {
+            changed = changed || group.accepted;
+            group.accepted = false;
+          } else {
+            operand = {};
+          }
+        }
+      }
+    }
+    for (SiblingGroup& group : result_.groups)
+      group.unpacked = group.form != SiblingForm::Update &&
+                       std::any_of(group.lanes.begin(), group.lanes.end(), [&](NodeId lane) {
+                         return is_used_alone({lane, 0});
+                       });
+  }
+
+  // ------------------------------------------------------------------------------------------------- costs
+
+  const SiblingOperand* operand_at(const Use& use) const {
+    const int group = group_of(use.node);
+    if (group < 0 || !result_.groups[static_cast<std::size_t>(group)].accepted) return nullptr;
+    const auto& operands = result_.groups[index(group)].operands;
+    return index(use.input) < operands.size() ? &operands[index(use.input)] : nullptr;
+  }
+
+  bool is_used_alone(ValueRef value) const {
+    if (fetched_.contains(value)) return true;
+    const auto uses = uses_.find(value);
+    return uses != uses_.end() && std::any_of(uses->second.begin(), uses->second.end(), [&](const Use& use) {
+             const SiblingOperand* operand = operand_at(use);
+             return !operand || operand->kind != Kind::Aligned;
+           });
+  }
+
+  bool all_uses_batched(int slab) const {
+    const auto in_slab = [&](const Use& use) {
+      const SiblingOperand* operand = operand_at(use);
+      return operand && operand->kind == Kind::Slab && operand->slab == slab;
+    };
+    for (const NodeId handle : result_.slabs[static_cast<std::size_t>(slab)].handles) {
+      for (const ValueRef value : handles_.at(variable_of(graph_, {handle, 0}).name)) {
+        if (fetched_.contains(value)) return false;
+        const auto uses = uses_.find(value);
+        if (uses == uses_.end()) continue;
+        for (const Use& use : uses->second) {
+          const Node& reader = graph_.node(use.node);
+          if (reader.op->name != "ReadVariableOp") {
+            if (!in_slab(use)) return false;
+            continue;
+          }
+          const auto reads = uses_.find({reader.id, 0});
+          if (!reader.control_inputs.empty() || awaited_.contains(reader.id) ||
+              fetched_.contains({reader.id, 0}))
+            return false;
+          if (reads != uses_.end() && !std::all_of(reads->second.begin(), reads->second.end(), in_slab))
+            return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  double us(const Cost& cost) const { return modelled_us(cost, Lane::Compute, plan_.options.domain); }
+
+  bool all_known(const std::vector<ValueRef>& values) const {
+    return std::all_of(values.begin(), values.end(),
+                       [&](ValueRef value) { return graph_.known_value(value) != nullptr; });
+  }
+
+  double separate_us(const SiblingGroup& group) const {
+    if (group.form == SiblingForm::Reshape) return 0;  // the same memory
+    double sum = 0;
+    for (const NodeId lane : group.lanes) sum += us(modelled_cost(graph_, graph_.node(lane)));
+    return sum;
+  }
+
+  double batched_us(const SiblingGroup& group) const {
+    Cost all;
+    for (const NodeId lane : group.lanes) {
+      const Cost cost = modelled_cost(graph_, graph_.node(lane));
+      all.flops += cost.flops;
+      all.bytes += cost.bytes;
+    }
+    double sum = group.form == SiblingForm::Reshape ? 0 : us(all);
+    const auto copy = [&](const OutputInfo& info) {
+      const double bytes = static_cast<double>(info.shape.elements()) * sizeof(float);
+      sum += us({0, 2 * bytes * static_cast<double>(group.lanes.size())});
+    };
+    const Node& first = graph_.node(group.lanes.front());
+    for (std::size_t i = 0; i < group.operands.size(); ++i)
+      if (group.operands[i].kind == Kind::Packed && !all_known(values_of(group, i)))
+        copy(graph_.info(first.inputs[i]));
+    if (group.unpacked) copy(first.outputs[0]);
+    return sum;
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  SiblingGroups& result_;
+  std::vector<int> group_of_;                             // by node
+  std::map<ValueRef, std::vector<Use>> uses_;             // by live nodes
+  std::map<std::string, std::vector<ValueRef>> handles_;  // by variable
+  std::set<NodeId> awaited_;                              // by control edges
+  std::set<ValueRef> fetched_;
+  std::vector<double> gains_;  // by group
+  double separate_ = 0;
+};
+
+}  // namespace
+
+void choose_sibling_groups(const Plan& plan, SiblingGroups& found) { Chooser(plan, found).run(); }
+
+}  // namespace braid
