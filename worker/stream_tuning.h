@@ -3,6 +3,8 @@
 // Thread rule: the training thread, no step in flight.
 #pragma once
 
+#include <functional>
+#include <vector>
 #include "base/wait_context.h"
 #include "engine/exec/runtime.h"
 #include "engine/exec/stream_plan.h"
