@@ -71,8 +71,8 @@ TEST_F(DataToolsTest, RealTfRecordsHaveTheirPublishedSummaries) {
   int files = 0;
   for (const auto& folder : std::filesystem::directory_iterator(root)) {
     if (!folder.is_directory()) continue;
-    for (const auto& [name, expected] :
-         Json::parse(bytes_of(folder.path() / "expected_summary.json")).items()) {
+    const Json summaries = Json::parse(bytes_of(folder.path() / "expected_summary.json"));
+    for (const auto& [name, expected] : summaries.items()) {
       const Json got = shown((folder.path() / name).string());
       expect_same(got, expected, name);
       EXPECT_EQ(got["features"].size(), expected["features"].size());
