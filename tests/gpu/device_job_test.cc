@@ -1,0 +1,70 @@
+// One worker on a GPU: the CPU's losses, what it tells about its streams, and what is refused.
+#include <fstream>
+#include <sstream>
+
+#include "tests/gpu/gpu_job.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kRelative = 1e-4;
+
+class DeviceJobTest : public IntegrationTest {
+ protected:
+  void SetUp() override { REQUIRE_GPUS(1); }
+};
+
+TEST_F(DeviceJobTest, LinearRegressionLosesLikeOnTheCpu) {
+  const Job job = linear_regression().with({"steps=100"});
+  const auto cpu = train("cpu", job), gpu = train("gpu", on_gpu(job));
+  EXPECT_LT(largest_relative_difference(cpu, gpu), kRelative);
+}
+
+TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
+  const Job job = mlp().with({"steps=100"});
+  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
+  const auto cpu = train("cpu", job), graphs = train("graphs", on_gpu(job));
+  EXPECT_LT(largest_relative_difference(cpu, graphs), kRelative);
+  EXPECT_EQ(train("launched", on_gpu(job).with({"runtime.no_graphs=true"})), graphs);
+  EXPECT_EQ(train("checked", on_gpu(job).with({"runtime.check_kernels=true"})), graphs);
+}
+
+TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
+  const Job job = mlp().with({"steps=4000"});
+  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
+  const Path trace = directory() / "trace.json";
+  const auto process =
+      run("traced", on_gpu(job)
+                        .with({"metrics.trace_file=" + trace.string(), "metrics.sample_every_seconds=0.5"})
+                        .arguments());
+  ASSERT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_THAT(process->out(), HasSubstr("overlap factor")) << process->err();
+  std::ifstream file(trace);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 compute0\""));
+  EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 h2d\""));
+  EXPECT_THAT(text.str(), HasSubstr("gradients/")) << "kernels have the names of their nodes";
+}
+
+TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {
+  const auto process =
+      run("limited",
+          on_gpu(linear_regression().with({"steps=5"})).with({"runtime.device_memory_limit=64"}).arguments());
+  EXPECT_NE(process->exit_code(), 0);
+  EXPECT_THAT(process->err(), HasSubstr("the limit is 64 bytes"));
+}
+
+TEST_F(DeviceJobTest, HiddenDevicesAreRefusedForCudaAndLeftAloneByAuto) {
+  const Job job = linear_regression().with({"steps=5"});
+  const Variables hidden{{"CUDA_VISIBLE_DEVICES", ""}};
+  const auto refused = run("cuda", on_gpu(job).arguments(), hidden);
+  EXPECT_EQ(refused->exit_code(), 2);
+  EXPECT_THAT(refused->err(), HasSubstr("CUDA_VISIBLE_DEVICES"));
+  EXPECT_EQ(run("auto", job.with({"runtime.device=AUTO"}).arguments(), hidden)->exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace braid::integration

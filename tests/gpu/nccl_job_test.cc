@@ -1,0 +1,83 @@
+// All-reduce over NCCL, one process a GPU: the losses of one GPU with the global batch, and ranks that are
+// missed.
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/gpu/gpu_job.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr double kRelative = 1e-4;
+
+Job over_nccl(const Job& job) {
+  return on_gpu(job).with({"strategy.kind=ALLREDUCE", "strategy.backend=NCCL"});
+}
+
+class NcclJobTest : public IntegrationTest {};
+
+TEST_F(NcclJobTest, AGroupOfOneTrains) {
+  REQUIRE_GPUS(1);
+  const Job job = linear_regression().with({"steps=50"});
+  EXPECT_LT(largest_relative_difference(train("alone", on_gpu(job)), train("nccl", over_nccl(job))),
+            kRelative);
+}
+
+TEST_F(NcclJobTest, TwoGpusLoseAsMuchAsOneAtEveryStep) {
+  REQUIRE_GPUS(2);
+  for (const Job& job :
+       {mlp().with({"steps=100"}), wide_deep().with({"steps=100", "model.sparse_tables=true"})}) {
+    if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
+    SCOPED_TRACE(job.file);
+    const auto one = train(job.file + ".one", on_gpu(job));
+    Cluster cluster(directory() / (job.file + ".two"), over_nccl(job), {2, 0});
+    cluster.expect_success();
+    EXPECT_LT(largest_relative_difference(one, cluster.mean_losses()), kRelative);
+  }
+}
+
+TEST_F(NcclJobTest, RanksOfMpirunFindEachOther) {
+  REQUIRE_GPUS(2);
+  if (mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  const Job job = linear_regression().with({"steps=50", "input.global_batch_size=16"});
+  const auto one = train("one", on_gpu(job));
+  const Job logged = over_nccl(job).with({"metrics.steps_file=" + (directory() / "%r.steps").string()});
+  Process mpirun(under_mpirun(2, logged.arguments()), {}, directory() / "mpirun");
+  ASSERT_EQ(mpirun.exit_code(), 0) << mpirun.err();
+  EXPECT_LT(largest_relative_difference(one, losses_of(directory() / "worker-0.steps")), kRelative);
+}
+
+TEST_F(NcclJobTest, MoreWorkersThanGpusAreRefused) {
+  REQUIRE_GPUS(1);
+  const int gpus = cuda_device_count();
+  Cluster cluster(directory() / "job",
+                  over_nccl(linear_regression().with({"steps=5", "strategy.start_deadline_seconds=5"})),
+                  {gpus + 1, 0});
+  EXPECT_EQ(cluster.worker(gpus).exit_code(), 2);
+  EXPECT_THAT(cluster.worker(gpus).err(), HasSubstr("needs a GPU of its own"));
+}
+
+/// SIGKILL ends its heartbeats and sockets, SIGSTOP its heartbeats alone.
+class NcclFaultJobTest : public IntegrationTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(NcclFaultJobTest, ARankThatIsLostIsNamedByTheOther) {
+  REQUIRE_GPUS(2);
+  const Job job = over_nccl(linear_regression())
+                      .with({"steps=100000000", "input.global_batch_size=16", "strategy.deadline_seconds=5",
+                             "metrics.progress_seconds=0.05"});
+  Cluster cluster(directory() / "job", job, {2, 0});
+  ASSERT_TRUE(cluster.worker(0).says("step 1/")) << cluster.worker(0).err();
+  std::this_thread::sleep_for(500ms);
+  cluster.worker(1).signal(GetParam());
+  EXPECT_EQ(cluster.worker(0).exit_code(30s), 138);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("rank 1 ("));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, NcclFaultJobTest, ::testing::Values(SIGKILL, SIGSTOP));
+
+}  // namespace
+}  // namespace braid::integration
