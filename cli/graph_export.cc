@@ -29,9 +29,9 @@ std::map<std::string, Shape> usual_columns() {
           {"dense", {13}},
           {"sparse", {26}},
           {"label", {}},
-          {"x", {}},
-          {"y", {}},
-          {"z", {}}};
+          {"x", {1}},
+          {"y", {1}},
+          {"z", {1}}};
 }
 
 /// "name=28,28,1"; nothing behind '=' is one number a row.

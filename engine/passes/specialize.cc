@@ -31,7 +31,10 @@ class Specializer {
   Graph run(const std::vector<std::string>& fetches, const std::vector<std::string>& targets) {
     std::vector<NodeId> roots;
     for (const std::string& fetch : fetches) roots.push_back(graph_.parse_value(fetch).node);
-    for (const std::string& target : targets) roots.push_back(graph_.parse_value(target).node);
+    for (const std::string& target : targets) {
+      const NodeId id = graph_.find(target);  // a node's name, which may have no outputs, or a value's
+      roots.push_back(id != kNoNode ? id : graph_.parse_value(target).node);
+    }
     infer_graph(graph_, infos_);
     // A node is made static before those behind it are looked at, so each is looked at once.
     for (const NodeId id : needed(roots)) {
@@ -103,6 +106,7 @@ class Specializer {
     if (const auto done = computed_.find(ref); done != computed_.end()) return done->second;
     const Node& node = graph_.node(ref.node);
     if (node.op->name == "PlaceholderWithDefault") return value_of(node.inputs[0], user);
+    if (node.op->name == "Placeholder") throw InvalidArgument(place_of(node) + ": it is needed but not fed");
     std::vector<OutputInfo> infos;
     std::vector<const Tensor*> values;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {

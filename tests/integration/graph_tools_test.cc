@@ -1,0 +1,214 @@
+// `braid graph run`, `stats`, `dot` and `export` as users call them, on files.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const char kWherePositive[] = R"(
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+       attr { key: "shape" value { shape { dim { size: -1 } } } } }
+node { name: "zero" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
+       attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 0 } } } }
+node { name: "positive" op: "Greater" input: "x" input: "zero" }
+node { name: "where" op: "Where" input: "positive" }
+node { name: "picked" op: "GatherNd" input: "x" input: "where" }
+node { name: "unique" op: "UniqueWithCounts" input: "picked" }
+node { name: "twice" op: "AddV2" input: "unique:0" input: "unique" }
+)";
+
+class GraphToolsTest : public IntegrationTest {
+ protected:
+  std::string expect_good(std::vector<std::string> arguments) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
+    return process->out();
+  }
+  template <class Matcher>
+  void expect_refused(std::vector<std::string> arguments, Matcher says) {
+    const std::string shown = ::testing::PrintToString(arguments);
+    const auto process = run("tool", std::move(arguments));
+    EXPECT_EQ(process->wait({}), 2) << shown;
+    EXPECT_THAT(process->err(), says) << shown;
+  }
+  std::string path(const std::string& name) const { return (directory() / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(directory() / name, std::ios::binary) << bytes;
+    return path(name);
+  }
+  template <class T>
+  std::string write_array(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                          const std::vector<T>& values) const {
+    return write(name, format_npy(dtype, shape, std::as_bytes(std::span(values))));
+  }
+  NpyArray read_array(const std::string& name) const {
+    const std::string bytes = read_file(directory() / name);
+    return parse_npy(std::as_bytes(std::span(bytes)), name);
+  }
+  template <class T>
+  std::vector<T> elements(const NpyArray& array) const {
+    std::vector<T> values(array.data.size() / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), array.data.data(), values.size() * sizeof(T));
+    return values;
+  }
+};
+
+TEST_F(GraphToolsTest, ShapesThatFollowFromTheFeedsValuesAreComputed) {
+  const std::string graph = write("where.pbtxt", kWherePositive);
+  // float64, as NumPy makes it, for a placeholder of float32.
+  const std::string x = write_array<double>("x.npy", DType::Float64, {7}, {1, -2, 3, 3, 0, 1, 5});
+  const std::string text = expect_good({"graph", "run", graph, "--feed", "x=" + x, "--fetch", "twice",
+                                        "--out", path("twice.npy"), "--fetch", "unique:2", "--fetch",
+                                        "unique:1", "--out", path("index.npy"), "--streams", "2"});
+  EXPECT_THAT(text, HasSubstr("unique:2: int32 [3] [2 2 1]"));
+  const NpyArray twice = read_array("twice.npy");
+  EXPECT_EQ(twice.dtype, DType::Float32);
+  EXPECT_EQ(elements<float>(twice), (std::vector<float>{2, 6, 10}));
+  EXPECT_EQ(elements<std::int32_t>(read_array("index.npy")), (std::vector<std::int32_t>{0, 1, 1, 0, 2}));
+}
+
+TEST_F(GraphToolsTest, RealGraphsGiveTheirStoredOutputs) {
+  const Path cases = Path(BRAID_SOURCE_DIR) / "../shared/data/tf_graphs/cases";
+  if (!std::filesystem::exists(cases)) GTEST_SKIP() << "there is no " << cases;
+  int compared = 0;
+  for (const char* name : {"mlp_00", "mnist_00", "ae_00", "unique10-5", "segment/segment_mean_rank2"}) {
+    std::vector<std::string> arguments{"graph", "run", (cases / name / "frozen_model.pb").string()};
+    std::vector<std::vector<double>> expected;
+    std::ifstream file(cases / name / "values.tsv");
+    for (std::string line; std::getline(file, line);) {
+      std::vector<std::string> fields;
+      std::istringstream stream(line);
+      for (std::string field; std::getline(stream, field, '\t');) fields.push_back(field);
+      fields.resize(6);
+      if (fields[0] != "feed" && fields[0] != "output") continue;
+      std::istringstream numbers(fields[5]);
+      std::vector<double> values;
+      for (double value; numbers >> value;) values.push_back(value);
+      std::vector<std::int64_t> shape;
+      std::istringstream dims(fields[4]);
+      for (std::string dim; std::getline(dims, dim, ',');) shape.push_back(std::stoll(dim));
+      const std::string array = fields[0] + std::to_string(arguments.size()) + ".npy";
+      if (fields[0] == "feed") {  // as float64, whatever the graph takes
+        const std::string file = write_array<double>(array, DType::Float64, shape, values);
+        arguments.insert(arguments.end(), {"--feed", fields[1] + "=" + file});
+      } else {
+        const std::string value = fields[2] == "0" ? fields[1] : fields[1] + ":" + fields[2];
+        const std::string out = "out" + std::to_string(expected.size()) + ".npy";
+        arguments.insert(arguments.end(), {"--fetch", value, "--out", path(out)});
+        expected.push_back(std::move(values));
+      }
+    }
+    expect_good(arguments);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const NpyArray actual = read_array("out" + std::to_string(i) + ".npy");
+      std::vector<double> values;
+      if (actual.dtype == DType::Float64) values = elements<double>(actual);
+      if (actual.dtype == DType::Float32) {
+        const std::vector<float> singles = elements<float>(actual);
+        values.assign(singles.begin(), singles.end());
+      }
+      ASSERT_EQ(values.size(), expected[i].size()) << name;
+      for (std::size_t k = 0; k < values.size(); ++k)
+        ASSERT_NEAR(values[k], expected[i][k], 2e-6 * std::max(1.0, std::abs(expected[i][k]))) << name;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 5);
+}
+
+TEST_F(GraphToolsTest, VariablesAreSetByTheNodesOfInit) {
+  const std::string graph = write("variable.pbtxt", R"(
+node { name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "shape" value { shape { } } } }
+node { name: "c" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
+       attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 2.5 } } } }
+node { name: "assign" op: "Assign" input: "v" input: "c" }
+node { name: "init" op: "NoOp" input: "^assign" }
+node { name: "y" op: "Neg" input: "v" }
+)");
+  EXPECT_THAT(expect_good({"graph", "run", graph, "--init", "init", "--fetch", "y"}),
+              HasSubstr("y: float32 [] [-2.5]"));
+}
+
+TEST_F(GraphToolsTest, WhatCannotRunIsRefusedWithItsReason) {
+  const std::string graph = write("where.pbtxt", kWherePositive);
+  const std::string x = write_array<float>("x.npy", DType::Float32, {2}, {1, 2});
+  const std::string matrix = write_array<float>("matrix.npy", DType::Float32, {1, 2}, {1, 2});
+  const std::string wide = write_array<std::int64_t>("wide.npy", DType::Int64, {1}, {1LL << 40});
+  const std::string words = write_array<std::uint8_t>("words.npy", DType::Bool, {1}, {1});
+  const auto run_with = [&](const std::string& file, std::vector<std::string> rest) {
+    std::vector<std::string> arguments{"graph", "run", graph, "--feed", "x=" + file};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  };
+  expect_refused({"graph", "run", graph, "--fetch", "twice"},
+                 HasSubstr("[Placeholder] node 'x': it is needed but not fed"));
+  expect_refused({"graph", "run", graph}, HasSubstr("needs --fetch"));
+  expect_refused(run_with(matrix, {"--fetch", "twice"}),
+                 AllOf(HasSubstr("[1, 2]"), HasSubstr("the graph expects")));
+  expect_refused(run_with(words, {"--fetch", "twice"}),
+                 HasSubstr("--feed x: the array holds bool, the graph expects float32"));
+  expect_refused(run_with(x, {"--fetch", "twicee"}),
+                 HasSubstr("there is no node 'twicee'; did you mean 'twice'?"));
+  expect_refused(run_with(x, {"--out", path("y.npy"), "--fetch", "twice"}),
+                 HasSubstr("there is no --fetch before it"));
+  expect_refused(run_with(path("none.npy"), {"--fetch", "twice"}), HasSubstr("none.npy"));
+  expect_refused(run_with(x, {"--fetch", "twice", "--feed", "x=" + x}), HasSubstr("--feed x is given twice"));
+  expect_refused({"graph", "run", graph, "--feed", "x", "--fetch", "twice"},
+                 HasSubstr("expected name=file.npy"));
+}
+
+TEST_F(GraphToolsTest, ExportedModelsLoadAndRun) {
+  for (const char* model : {"linear_regression", "mlp", "cnn", "wide_deep", "dlrm"}) {
+    EXPECT_THAT(expect_good({"graph", "export", "--model", model, "--out", path("whole.pbtxt")}),
+                HasSubstr("loss 'Mean"));
+    EXPECT_THAT(expect_good({"graph", "check", path("whole.pbtxt")}), HasSubstr("all of them can be loaded"));
+    expect_good({"graph", "export", "--model", model, "--inference", "--out", path("inference.pb")});
+    EXPECT_THAT(expect_good({"graph", "check", path("inference.pb")}),
+                HasSubstr("all of them can be loaded"));
+    EXPECT_EQ(expect_good({"graph", "show", path("inference.pb")}).find("label"), std::string::npos) << model;
+  }
+  expect_good({"graph", "export", "--model", "mlp", "--inference", "--hidden", "8,4", "--classes", "3",
+               "--column", "image=2,2,1", "--out", path("small.pb")});
+  const std::string image =
+      write_array<float>("image.npy", DType::Float32, {5, 2, 2, 1}, std::vector<float>(20, 1.0F));
+  expect_good({"graph", "run", path("small.pb"), "--feed", "image=" + image, "--fetch", "logits/BiasAdd",
+               "--out", path("logits.npy")});
+  EXPECT_EQ(read_array("logits.npy").shape, (std::vector<std::int64_t>{5, 3}));
+  expect_refused({"graph", "export", "--model", "nothing", "--out", path("x.pb")},
+                 HasSubstr("the models are: "));
+  expect_refused({"graph", "export", "--model", "mlp", "--column", "image=2,x", "--out", path("x.pb")},
+                 HasSubstr("--column image=2,x: expected name=size,size,..."));
+}
+
+TEST_F(GraphToolsTest, StatsCountParametersAndWork) {
+  expect_good({"graph", "export", "--model", "mlp", "--inference", "--hidden", "8", "--classes", "3",
+               "--column", "image=2,2,1", "--out", path("small.pb")});
+  const std::string text = expect_good({"graph", "stats", path("small.pb"), "--batch", "10"});
+  // 4 x 8 + 8 and 8 x 3 + 3 parameters; two products of 2 (10 x 4 x 8) and 2 (10 x 8 x 3) operations.
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("variables: 4 with 67 parameters"), HasSubstr("MatMul"), HasSubstr("1.12 k")));
+}
+
+TEST_F(GraphToolsTest, DotIsADigraphOfEveryNode) {
+  const std::string graph = write("where.pbtxt", kWherePositive);
+  const std::string text = expect_good({"graph", "dot", graph});
+  EXPECT_THAT(text, AllOf(HasSubstr("digraph"), HasSubstr("\"x\" -> \"positive\" [label=\"[?]\""),
+                          HasSubstr("UniqueWithCounts")));
+  expect_good({"graph", "dot", graph, "--out", path("graph.dot")});
+  EXPECT_EQ(read_file(directory() / "graph.dot"), text);
+}
+
+}  // namespace
+}  // namespace braid::integration
