@@ -306,6 +306,7 @@ void batch_siblings(Plan& plan) {
   }
   Rewriter rewriter(plan, found);
   rewriter.run();
+  join_lanes(plan);
   prune(plan, true);
   plan.program.notes.push_back(fmt::format(
       "batching: {} nodes became {}, with {} packs and unpacks and {} slabs of variables; modelled "

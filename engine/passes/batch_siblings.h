@@ -27,4 +27,8 @@ inline constexpr const char* kSlabMembers = "_slab_members";
 /// Off, unless the options say otherwise. Adds a note that says what was done.
 void batch_siblings(Plan& plan);
 
+/// The part of it that comes last (join_lanes.cc): lanes that only come apart to be joined are moved in one
+/// piece.
+void join_lanes(Plan& plan);
+
 }  // namespace braid
