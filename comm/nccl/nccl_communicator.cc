@@ -119,6 +119,7 @@ class NcclCommunicator final : public Communicator {
         handle_(options.rank, options.size, options.device, share_id(options, rendezvous, wait)),
         watch_(options.device, fmt::format("[nccl] rank {}", options.rank), handle_, peers_) {
     try {
+      const NcclWatch::Waiting waiting(watch_, wait);
       finish_call("connect", ncclInProgress, wait);
     } catch (...) {
       watch_.break_off(capture_current_exception());
@@ -361,11 +362,11 @@ class NcclCommunicator final : public Communicator {
     }
     try {
       const cuda::DeviceGuard guard(device_);
+      const NcclWatch::Waiting waiting(watch_, wait);
       const void* from = staging_.bring(input.data, bytes_of(input.count, dtype));
       void* to = staging_.room(bytes_of(output.count, dtype));
       launch(operation, wait, [&] { return call(from, to, staging_.stream()); });
       staging_.mark();
-      const NcclWatch::Waiting waiting(watch_, wait);
       for (const auto begin = Clock::now(); !staging_.reached(); pause_since(begin))
         give_up_when_late(operation, wait);
       if (const ErrorPtr error = watch_.broken()) throw_error(*error);  // kernels that were ended
@@ -380,6 +381,7 @@ class NcclCommunicator final : public Communicator {
   void enqueue(std::string_view operation, StreamRef stream, const WaitContext& wait, Call call) {
     try {
       const cuda::DeviceGuard guard(device_);
+      const NcclWatch::Waiting waiting(watch_, wait);
       launch(operation, wait, call);
       watch_.after(static_cast<cudaStream_t>(stream.native), operation, wait);
     } catch (...) {

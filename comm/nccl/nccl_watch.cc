@@ -45,6 +45,8 @@ void NcclWatch::break_off(ErrorPtr error) {
     broken_ = error;
     is_broken_.store(true, std::memory_order_release);
   }
+  // What comes next may be cut short by an abort that hangs.
+  log_warning("{}: NCCL is aborted: {}", place_, error->message);
   handle_.abort();
   peers_.give_up(error->message);
 }
