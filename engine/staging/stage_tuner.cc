@@ -35,7 +35,7 @@ StageSizes StageTuner::by_rule(const StageWindow& window) const {
 
 StageSizes StageTuner::corrected(const StageWindow& window) const {
   StageSizes sizes = sizes_;
-  const bool starved = window.take_wait_seconds > kEnough * window.step_seconds;
+  const bool starved = window.take_wait_seconds > std::max(kEnough * window.step_seconds, kWakeUpSeconds);
   const bool in_vain = thread_added_ && window.take_wait_seconds > kWorthAThread * last_.take_wait_seconds;
   if (in_vain) {
     --sizes.threads;
@@ -53,8 +53,10 @@ StageSizes StageTuner::corrected(const StageWindow& window) const {
   return sizes;
 }
 
-StageSizes StageTuner::update(const StageWindow& window) {
+StageSizes StageTuner::update(const StageWindow& measured) {
   if (settled()) return sizes_;
+  StageWindow window = measured;
+  if (window.make_seconds <= 0) window.make_seconds = last_.make_seconds;
   const StageSizes chosen = windows_ == 0 ? by_rule(window) : corrected(window);
   const bool took_back = chosen.threads < sizes_.threads && windows_ > 0;
   thread_added_ = windows_ > 0 && chosen.threads > sizes_.threads;

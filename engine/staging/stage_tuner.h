@@ -17,7 +17,7 @@ struct StageSizes {
 
 /// What a window of takes has shown; times are means a batch.
 struct StageWindow {
-  double make_seconds = 0;       // in the producer
+  double make_seconds = 0;       // in the producer; 0 where none was made
   double step_seconds = 0;       // of the taker, from getting a batch to asking for the next
   double take_wait_seconds = 0;  // of the taker
   double room_share = 0;         // of the threads' time: waiting for room
@@ -27,8 +27,10 @@ class StageTuner {
  public:
   static constexpr int kSkippedTakes = 2;  // the first batches find an empty buffer
   static constexpr int kWindowTakes = 8;
-  static constexpr int kWindows = 6;       // it is settled after 2 + 6 * 8 = 50 takes at the latest
-  static constexpr double kEnough = 0.02;  // takers that wait for less than this part of a step are served
+  static constexpr int kWindows = 6;  // it is settled after 2 + 6 * 8 = 50 takes at the latest
+  // Takers that wait for less than this part of a step, or than a thread takes to wake up, are served.
+  static constexpr double kEnough = 0.02;
+  static constexpr double kWakeUpSeconds = 20e-6;
 
   struct Limits {
     int max_capacity = 32;
@@ -39,7 +41,7 @@ class StageTuner {
   StageTuner(StageSizes begin, bool tune_capacity, bool tune_threads, Limits limits);
 
   /// The sizes from here on.
-  StageSizes update(const StageWindow& window);
+  StageSizes update(const StageWindow& measured);
   const StageSizes& sizes() const { return sizes_; }
   bool settled() const { return windows_ >= kWindows; }
   /// "capacity 4, 2 threads: making a batch takes 3.1 ms, a step 1.7 ms, waiting 0.0 ms".

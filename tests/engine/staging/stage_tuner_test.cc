@@ -59,6 +59,13 @@ TEST(StageTunerTest, LeavesAloneWhatServesAndWhatIsNotAuto) {
   EXPECT_TRUE(served.settled());
   EXPECT_LE(StageTuner::kSkippedTakes + StageTuner::kWindows * StageTuner::kWindowTakes, 50);
 
+  StageTuner quick({1, 1}, true, true, kLimits);
+  quick.update({.make_seconds = 1e-6, .step_seconds = 5e-6});
+  EXPECT_EQ(quick.update({1e-6, 5e-6, 4e-6, 0.5}), quick.sizes()) << "a wake-up is not starvation";
+  EXPECT_EQ(quick.sizes().capacity, 5);
+  quick.update({0, 5e-6, 0, 0.5});
+  EXPECT_THAT(quick.report(), testing::HasSubstr("making a batch takes 0.001 ms")) << "none was made";
+
   StageTuner fixed({3, 1}, false, true, kLimits);
   EXPECT_EQ(fixed.update({.make_seconds = 0.025, .step_seconds = 0.010}), (StageSizes{3, 3}));
   StageTuner only_room({1, 2}, true, false, kLimits);
