@@ -11,7 +11,11 @@ DeviceGuard::DeviceGuard(int device) {
   if (previous_ != device) BRAID_CUDA_CHECK(cudaSetDevice(device));
 }
 
-DeviceGuard::~DeviceGuard() { log_failure(cudaSetDevice(previous_), "cudaSetDevice"); }
+DeviceGuard::~DeviceGuard() {
+  int now = previous_;
+  if (cudaGetDevice(&now) == cudaSuccess && now != previous_)
+    log_failure(cudaSetDevice(previous_), "cudaSetDevice");
+}
 
 void destroy_stream(cudaStream_t stream) noexcept {
   log_failure(cudaStreamDestroy(stream), "cudaStreamDestroy");

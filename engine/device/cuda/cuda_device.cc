@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::size_t kHoldersNamed = 4;
 
+/// Kernels are prepared for, and launched on, the calling thread's current device. So the thread that opens a
+/// device keeps it, and one that issues work gets it with the copies that begin every step. (A guard would go
+/// back to device 0 each time, and so make a context there, in a process that uses another.)
+void keep_current(int device) { BRAID_CUDA_CHECK(cudaSetDevice(device)); }
+
 class CudaEvent final : public DeviceEvent {
  public:
   CudaEvent() : event_(make_event()) {}
@@ -125,7 +130,7 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
   if (options.ordinal < 0 || options.ordinal >= count)
     throw InvalidArgument(fmt::format("CUDA device {} does not exist: {} {} visible", options.ordinal, count,
                                       count == 1 ? "device is" : "devices are"));
-  const DeviceGuard guard(options.ordinal);
+  keep_current(options.ordinal);
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.ordinal));
   allocations_ = std::make_shared<Allocations>(options.ordinal, options.memory_limit);
   copies_ = make_stream();
@@ -168,10 +173,12 @@ void CudaDevice::copy_now(void* to, const void* from, std::uint64_t bytes) {
 }
 
 void CudaDevice::copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) {
+  keep_current(ordinal());
   BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
 }
 
 void CudaDevice::fill_zero(void* to, std::uint64_t bytes, StreamRef stream) {
+  keep_current(ordinal());
   BRAID_CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, native(stream)));
 }
 
