@@ -13,9 +13,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/cuda/check.h"
 #include "base/cuda/handles.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "engine/device/accelerator.h"
 #include "engine/device/activity.h"
 #include "engine/device/cuda/cupti.h"
@@ -169,7 +169,7 @@ class CuptiSampler final : public ActivitySampler {
   ~CuptiSampler() override { cupti_.unsubscribe(subscriber_); }
 
   DeviceActivity sample(const ActivityWindow& window, const std::stop_token& stop) override {
-    const DeviceGuard guard(device_);
+    BRAID_CUDA_CHECK(cudaSetDevice(device_));  // the thread's from now on: going back would use another one
     Collector& collector = Collector::get();
     {
       std::lock_guard lock(collector.mu);
