@@ -1,8 +1,8 @@
 // Computes a node's outputs before the program runs, from inputs whose values are known at compile time:
-// views are reshaped, everything else runs its CPU kernel once. Used by shape inference (values that decide
-// shapes) and by the fold pass. Never folded: stateful ops, side effects, handles, asynchronous kernels,
-// strings, and more than max_bytes of inputs and outputs together (views have no limit: they share the
-// input's memory). Thread rule: one thread an object.
+// views are reshaped, what makes strings is computed by engine/ops/string_fold.h, everything else runs its
+// CPU kernel once. Used by shape inference (values that decide shapes) and by the fold pass. Never folded:
+// stateful ops, side effects, handles, asynchronous kernels, strings, and more than max_bytes of inputs and
+// outputs together (views have no limit: they share the input's memory). Thread rule: one thread an object.
 #pragma once
 
 #include <span>

@@ -12,10 +12,15 @@
 namespace braid {
 namespace {
 
-bool has_static_outputs(const Node& node) {
-  return std::all_of(node.outputs.begin(), node.outputs.end(), [](const OutputInfo& info) {
-    return info.dtype == DType::Resource || info.shape.is_static();
-  });
+/// Its shapes are known, and a program can compute it, or need not.
+bool is_ready(const Graph& graph, const Node& node) {
+  for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
+    const OutputInfo& info = node.outputs[static_cast<std::size_t>(o)];
+    if (info.dtype == DType::Resource) continue;
+    const bool computes = info.dtype != DType::String || graph.known_value({node.id, o}) != nullptr;
+    if (!info.shape.is_static() || !computes) return false;
+  }
+  return true;
 }
 
 class Specializer {
@@ -40,7 +45,7 @@ class Specializer {
     for (const NodeId id : needed(roots)) {
       if (is_fed(graph_.node(id))) continue;
       infer_again(id);
-      if (has_static_outputs(graph_.node(id))) continue;
+      if (is_ready(graph_, graph_.node(id))) continue;
       make_inputs_known(id);
       infer_again(id);
     }

@@ -1,7 +1,7 @@
-// A graph for feeds whose *values* are known: where an op's value decides a shape (Where, Unique,
-// DynamicPartition, segments, a shape that is computed from data), what it reads is computed now, on the
-// host, and becomes a constant. So a program can be compiled for graphs whose shapes do not follow from the
-// feeds' shapes; it is right for these values only. Thread rule: pure function.
+// A graph for feeds whose *values* are known: where an op makes strings, or its value decides a shape (Where,
+// Unique, DynamicPartition, segments, a shape that is computed from data), what it reads is computed now, on
+// the host, and becomes a constant. So a program can be compiled for graphs whose shapes do not follow from
+// the feeds' shapes; it is right for these values only. Thread rule: pure function.
 #pragma once
 
 #include <map>

@@ -1,0 +1,341 @@
+//   AsString(x), attributes precision, scientific, shortest, width, fill: numbers as printf writes them,
+//   bools as words StringJoin(x...), attribute separator: element by element, scalars repeat StringSplit(x,
+//   delimiters), attribute skip_empty: each character of `delimiters` separates; StringSplitV2(x, sep),
+//     attribute maxsplit: the whole of `sep` does, or, where it is empty, any white space. The parts of all
+//     strings as a sparse matrix: indices [n, 2], values [n], shape [2]
+//   ShardedFilename(base, shard, shards): base-00001-of-00004;  ReadFile(name): the file's bytes
+//   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols: a column
+//   an output,
+//     of the default's type; an empty default makes the column required
+#include "engine/ops/string_fold.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/shape_rules.h"
+
+namespace braid {
+namespace {
+
+using Values = std::span<const Tensor* const>;
+using Strings = std::vector<std::string>;
+
+constexpr std::string_view kSpace = " \t\n\v\f\r";
+
+void require_string(const InferContext& c, int input) { require_dtype(c, input, {DType::String}); }
+
+// ------------------------------------------------------------------------------------------------- AsString
+
+void infer_as_string(InferContext& c) {
+  if (c.dtype(0) != DType::Bool) require_number(c, 0);
+  if (c.attr("scientific", false) && c.attr("shortest", false))
+    c.fail("scientific and shortest exclude each other");
+  if (c.attr("fill", std::string()).size() > 1) c.fail("fill must be one character");
+  c.output(DType::String, c.shape(0));
+}
+
+std::string padded(std::string text, std::int64_t width, const std::string& fill) {
+  const auto missing = width - static_cast<std::int64_t>(text.size());
+  if (missing <= 0) return text;
+  if (fill == "-") return text + std::string(static_cast<std::size_t>(missing), ' ');
+  // Zeros stand between the sign and the digits.
+  const std::size_t at = fill == "0" && text.starts_with('-') ? 1 : 0;
+  text.insert(at, static_cast<std::size_t>(missing), fill.empty() ? ' ' : fill[0]);
+  return text;
+}
+
+std::vector<Tensor> as_string(const Node& node, Values inputs) {
+  const auto precision = static_cast<int>(node.attrs.get("precision", std::int64_t{-1}));
+  const auto width = node.attrs.get("width", std::int64_t{-1});
+  const std::string fill = node.attrs.get("fill", std::string());
+  const char letter = node.attrs.get("scientific", false) ? 'e'
+                      : node.attrs.get("shortest", false) ? 'g'
+                                                          : 'f';
+  const std::string format =
+      precision < 0 ? std::string("%") + letter : fmt::format("%.{}{}", precision, letter);
+  const Tensor& x = *inputs[0];
+  Strings texts;
+  with_number_or_bool("AsString", x.dtype(), [&]<class T>() {
+    for (const T value : x.data<T>()) {
+      std::string text;
+      if constexpr (std::is_same_v<T, bool>) {
+        text = value ? "true" : "false";
+      } else if constexpr (std::is_floating_point_v<T>) {
+        char buffer[512];
+        std::snprintf(buffer, sizeof buffer, format.c_str(), static_cast<double>(value));
+        text = buffer;
+      } else {
+        text = std::to_string(value);
+      }
+      texts.push_back(padded(std::move(text), width, fill));
+    }
+  });
+  return {Tensor::strings(x.shape(), texts)};
+}
+
+// ----------------------------------------------------------------------------------------------- StringJoin
+
+void infer_join(InferContext& c) {
+  Shape shape;
+  bool is_scalar = true;
+  for (int i = 0; i < c.inputs(); ++i) {
+    require_string(c, i);
+    if (c.shape(i).has_rank() && c.shape(i).rank() == 0) continue;
+    Shape merged;
+    if (!merge_shapes(is_scalar ? c.shape(i) : shape, c.shape(i), merged))
+      c.fail(fmt::format("inputs must have one shape, got {} and {}", shape.to_string(),
+                         c.shape(i).to_string()));
+    shape = merged;
+    is_scalar = false;
+  }
+  c.output(DType::String, shape);
+}
+
+std::vector<Tensor> join(const Node& node, Values inputs) {
+  const std::string separator = node.attrs.get("separator", std::string());
+  const Shape& shape = node.outputs[0].shape;
+  Strings texts(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t k = 0; k < texts.size(); ++k)
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (i > 0) texts[k] += separator;
+      texts[k] += inputs[i]->string_at(inputs[i]->elements() == 1 ? 0 : static_cast<std::int64_t>(k));
+    }
+  return {Tensor::strings(shape, texts)};
+}
+
+// ---------------------------------------------------------------------------------------------- StringSplit
+
+std::vector<std::string_view> split_at_any(std::string_view text, std::string_view delimiters,
+                                           bool skip_empty, std::int64_t max_splits) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const bool is_last = max_splits >= 0 && static_cast<std::int64_t>(parts.size()) >= max_splits;
+    if (skip_empty) text.remove_prefix(std::min(text.find_first_not_of(delimiters), text.size()));
+    const std::size_t end = is_last ? std::string_view::npos : text.find_first_of(delimiters);
+    if (const std::string_view part = text.substr(0, end); !part.empty() || !skip_empty)
+      parts.push_back(part);
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
+                                       std::int64_t max_splits) {
+  if (separator.empty()) return split_at_any(text, kSpace, true, max_splits);
+  std::vector<std::string_view> parts;
+  while (true) {
+    const bool is_last = max_splits >= 0 && static_cast<std::int64_t>(parts.size()) >= max_splits;
+    const std::size_t end = is_last ? std::string_view::npos : text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + separator.size());
+  }
+}
+
+std::vector<std::string_view> parts_of(const Node& node, std::string_view text, std::string_view separator) {
+  if (node.op->name == "StringSplitV2")
+    return split_at(text, separator, node.attrs.get("maxsplit", std::int64_t{-1}));
+  if (separator.empty()) {  // one part a byte
+    std::vector<std::string_view> bytes;
+    for (std::size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
+    return bytes;
+  }
+  return split_at_any(text, separator, node.attrs.get("skip_empty", true), -1);
+}
+
+void infer_split(InferContext& c) {
+  require_string(c, 0);
+  require_string(c, 1);
+  c.require_rank(0, 1);
+  c.require_rank(1, 0);
+  std::int64_t parts = Shape::kUnknown;
+  if (c.value(0) && c.value(1)) {
+    parts = 0;
+    for (std::int64_t i = 0; i < c.value(0)->elements(); ++i)
+      parts += static_cast<std::int64_t>(
+          parts_of(c.node(), c.value(0)->string_at(i), c.value(1)->string_at(0)).size());
+  }
+  c.output(DType::Int64, Shape{parts, 2});
+  c.output(DType::String, Shape{parts});
+  c.output(DType::Int64, Shape{2});
+}
+
+std::vector<Tensor> split(const Node& node, Values inputs) {
+  std::vector<std::int64_t> indices;
+  Strings texts;
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < inputs[0]->elements(); ++i) {
+    std::int64_t k = 0;
+    for (const std::string_view part : parts_of(node, inputs[0]->string_at(i), inputs[1]->string_at(0))) {
+      indices.insert(indices.end(), {i, k++});
+      texts.emplace_back(part);
+    }
+    longest = std::max(longest, k);
+  }
+  const auto n = static_cast<std::int64_t>(texts.size());
+  const std::vector<std::int64_t> shape{inputs[0]->elements(), longest};
+  return {Tensor::from<std::int64_t>({n, 2}, indices), Tensor::strings({n}, texts),
+          Tensor::from<std::int64_t>({2}, shape)};
+}
+
+// ---------------------------------------------------------------------------------------------------- files
+
+void infer_sharded(InferContext& c) {
+  require_string(c, 0);
+  for (int i = 0; i < 3; ++i) c.require_rank(i, 0);
+  for (const int i : {1, 2}) require_dtype(c, i, {DType::Int32});
+  c.output(DType::String, Shape{});
+}
+
+std::vector<Tensor> sharded(const Node&, Values inputs) {
+  const Strings text{fmt::format("{}-{:05}-of-{:05}", inputs[0]->string_at(0),
+                                 inputs[1]->data<std::int32_t>()[0], inputs[2]->data<std::int32_t>()[0])};
+  return {Tensor::strings({}, text)};
+}
+
+void infer_read_file(InferContext& c) {
+  require_string(c, 0);
+  c.require_rank(0, 0);
+  c.output(DType::String, Shape{});
+}
+
+std::vector<Tensor> read_whole_file(const Node&, Values inputs) {
+  const Strings text{read_file(std::string(inputs[0]->string_at(0)))};
+  return {Tensor::strings({}, text)};
+}
+
+// ------------------------------------------------------------------------------------------------ DecodeCSV
+
+void infer_csv(InferContext& c) {
+  require_string(c, 0);
+  if (c.attr("field_delim", std::string(",")).size() != 1) c.fail("field_delim must be one character");
+  for (int i = 1; i < c.inputs(); ++i) {
+    require_dtype(c, i, {DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::String});
+    c.output(c.dtype(i), c.shape(0));
+  }
+}
+
+/// The fields of a record (RFC 4180). Throws: InvalidArgument for quotes that do not fit.
+Strings csv_fields(std::string_view record, char delimiter, bool quotes) {
+  Strings fields(1);
+  bool quoted = false, was_quoted = false;
+  for (std::size_t i = 0; i < record.size(); ++i) {
+    const char c = record[i];
+    if (quoted) {
+      if (c != '"') {
+        fields.back() += c;
+      } else if (i + 1 < record.size() && record[i + 1] == '"') {
+        fields.back() += record[++i];
+      } else {
+        quoted = false;
+      }
+    } else if (c == delimiter) {
+      fields.emplace_back();
+      was_quoted = false;
+    } else if (quotes && c == '"' && fields.back().empty() && !was_quoted) {
+      quoted = was_quoted = true;
+    } else if ((quotes && c == '"') || was_quoted) {
+      throw InvalidArgument(
+          fmt::format("a quote in the middle of field {} of '{}'", fields.size() - 1, record));
+    } else {
+      fields.back() += c;
+    }
+  }
+  if (quoted) throw InvalidArgument(fmt::format("an open quote in '{}'", record));
+  return fields;
+}
+
+template <class T>
+T csv_number(const std::string& text, const std::string& place) {
+  std::string_view digits = text;
+  digits.remove_prefix(std::min(digits.find_first_not_of(kSpace), digits.size()));
+  digits = digits.substr(0, digits.find_last_not_of(kSpace) + 1);
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    throw InvalidArgument(fmt::format("{}: '{}' is no {}", place, text, dtype_name(dtype_of<T>)));
+  return value;
+}
+
+std::vector<Tensor> decode_csv(const Node& node, Values inputs) {
+  const Tensor& records = *inputs[0];
+  const char delimiter = node.attrs.get("field_delim", std::string(","))[0];
+  const bool quotes = node.attrs.get("use_quote_delim", true);
+  const std::string missing = node.attrs.get("na_value", std::string());
+  const auto selected = node.attrs.get("select_cols", std::vector<std::int64_t>{});
+  const std::size_t columns = inputs.size() - 1;
+  if (!selected.empty() && selected.size() != columns)
+    throw InvalidArgument(fmt::format("{} columns are selected, {} have defaults", selected.size(), columns));
+  std::vector<Strings> texts(columns);
+  std::vector<Tensor> outputs;
+  for (std::size_t c = 0; c < columns; ++c)
+    outputs.push_back(
+        inputs[c + 1]->dtype() == DType::String ? Tensor() : Tensor(inputs[c + 1]->dtype(), records.shape()));
+  for (std::int64_t r = 0; r < records.elements(); ++r) {
+    const Strings fields = csv_fields(records.string_at(r), delimiter, quotes);
+    if (selected.empty() && fields.size() != columns)
+      throw InvalidArgument(fmt::format("record {} has {} fields, expected {}", r, fields.size(), columns));
+    for (std::size_t c = 0; c < columns; ++c) {
+      const std::size_t at = selected.empty() ? c : static_cast<std::size_t>(selected[c]);
+      const std::string place = fmt::format("record {}, field {}", r, at);
+      if (at >= fields.size()) throw InvalidArgument(place + ": the record has no such field");
+      const Tensor& fallback = *inputs[c + 1];
+      const bool absent = fields[at].empty() || fields[at] == missing;
+      if (absent && fallback.elements() == 0) throw InvalidArgument(place + ": it is required, but empty");
+      if (fallback.dtype() == DType::String) {
+        texts[c].emplace_back(absent ? std::string(fallback.string_at(0)) : fields[at]);
+        continue;
+      }
+      with_number("DecodeCSV", fallback.dtype(), [&]<class T>() {
+        outputs[c].data<T>()[static_cast<std::size_t>(r)] =
+            absent ? fallback.data<T>()[0] : csv_number<T>(fields[at], place);
+      });
+    }
+  }
+  for (std::size_t c = 0; c < columns; ++c)
+    if (!outputs[c].defined()) outputs[c] = Tensor::strings(records.shape(), texts[c]);
+  return outputs;
+}
+
+struct Row {
+  const char* name;
+  int min_inputs, max_inputs;
+  void (*infer)(InferContext&);
+  StringFold fold;
+};
+
+constexpr Row kRows[] = {
+    {"AsString", 1, 1, infer_as_string, as_string},    {"StringJoin", 1, -1, infer_join, join},
+    {"StringSplit", 2, 2, infer_split, split},         {"StringSplitV2", 2, 2, infer_split, split},
+    {"ShardedFilename", 3, 3, infer_sharded, sharded}, {"ReadFile", 1, 1, infer_read_file, read_whole_file},
+    {"DecodeCSV", 2, -1, infer_csv, decode_csv},
+};
+
+}  // namespace
+
+StringFold string_fold(std::string_view op) {
+  const auto* row =
+      std::find_if(std::begin(kRows), std::end(kRows), [op](const Row& r) { return r.name == op; });
+  return row == std::end(kRows) ? nullptr : row->fold;
+}
+
+void register_string_fold(OpRegistry& registry) {
+  for (const Row& row : kRows) {
+    OpDef def;
+    def.name = row.name;
+    def.min_inputs = row.min_inputs;
+    def.max_inputs = row.max_inputs;
+    def.infer = row.infer;
+    def.no_gradient_reason = "it makes text";
+    registry.add(std::move(def));
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,122 @@
+// Ops that make strings: their values where the inputs are known at compile time.
+#include "engine/ops/string_fold.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "tests/engine/ops/op_runner.h"
+
+namespace braid::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Tensor text(Strings words) { return Tensor::strings({static_cast<std::int64_t>(words.size())}, words); }
+Tensor word(const std::string& one) { return Tensor::strings({}, {&one, 1}); }
+
+/// What shape inference knows of the op's output.
+Tensor known(const std::string& op, const std::vector<Tensor>& inputs, AttrMap attrs = {}, int output = 0) {
+  Graph graph;
+  Node node;
+  node.name = "op";
+  node.op = &OpRegistry::global().require(op);
+  node.attrs = std::move(attrs);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    node.inputs.push_back(add_known(graph, "input" + std::to_string(i), inputs[i]));
+  const NodeId id = graph.add(std::move(node));
+  const Tensor* value = graph.known_value({id, output});
+  if (!value) throw Internal("not known");
+  return *value;
+}
+
+Strings strings(const Tensor& tensor) {
+  Strings result;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) result.emplace_back(tensor.string_at(i));
+  return result;
+}
+
+std::string refusal(const std::string& op, const std::vector<Tensor>& inputs, AttrMap attrs = {}) {
+  try {
+    known(op, inputs, std::move(attrs));
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(StringFoldTest, AsStringWritesAsPrintf) {
+  EXPECT_EQ(strings(known("AsString", {f32({2}, {1.5F, -2})})), (Strings{"1.500000", "-2.000000"}));
+  EXPECT_EQ(strings(known("AsString", {f64({1}, {1234.5})}, {{"scientific", true}, {"precision", 2}})),
+            (Strings{"1.23e+03"}));
+  EXPECT_EQ(strings(known("AsString", {f32({1}, {0.25F})}, {{"shortest", true}})), (Strings{"0.25"}));
+  EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "0"}})),
+            (Strings{"0007", "-007"}));
+  EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
+}
+
+TEST(StringFoldTest, JoinRepeatsScalars) {
+  EXPECT_EQ(strings(known("StringJoin", {text({"a", "b"}), word("x")}, {{"separator", "/"}})),
+            (Strings{"a/x", "b/x"}));
+  EXPECT_EQ(refusal("StringJoin", {text({"a", "b"}), text({"x"})}),
+            "[StringJoin] node 'op': inputs must have one shape, got [2] and [1]");
+}
+
+TEST(StringFoldTest, SplitsAsTensorFlowDocuments) {
+  const Tensor x = text({"hello world", "a b c"});
+  EXPECT_EQ(strings(known("StringSplit", {x, word(" ")}, {}, 1)), (Strings{"hello", "world", "a", "b", "c"}));
+  EXPECT_EQ(tensor_to_int64s(known("StringSplit", {x, word(" ")}, {}, 0)),
+            (std::vector<std::int64_t>{0, 0, 0, 1, 1, 0, 1, 1, 1, 2}));
+  EXPECT_EQ(tensor_to_int64s(known("StringSplit", {x, word(" ")}, {}, 2)), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(strings(known("StringSplit", {text({"a,,b"}), word(",")}, {{"skip_empty", false}}, 1)),
+            (Strings{"a", "", "b"}));
+  EXPECT_EQ(strings(known("StringSplit", {text({"abc"}), word("")}, {}, 1)), (Strings{"a", "b", "c"}));
+  EXPECT_EQ(strings(known("StringSplitV2", {text({"1<>2<><>3"}), word("<>")}, {}, 1)),
+            (Strings{"1", "2", "", "3"}));
+  EXPECT_EQ(strings(known("StringSplitV2", {text({"1,2,3"}), word(",")}, {{"maxsplit", 1}}, 1)),
+            (Strings{"1", "2,3"}));
+  EXPECT_EQ(strings(known("StringSplitV2", {text({"  1 2   3  "}), word("")}, {}, 1)),
+            (Strings{"1", "2", "3"}));
+}
+
+TEST(StringFoldTest, CsvTypesDefaultsAndQuotes) {
+  const std::vector<Tensor> inputs{text({"1,2.5,\"a \"\"b\"\", c\"", "3,,d"}), axes({0}), f32({1}, {-1}),
+                                   text({"none"})};
+  EXPECT_EQ(to_doubles(known("DecodeCSV", inputs, {}, 0)), (std::vector<double>{1, 3}));
+  EXPECT_EQ(to_doubles(known("DecodeCSV", inputs, {}, 1)), (std::vector<double>{2.5, -1}));
+  EXPECT_EQ(strings(known("DecodeCSV", inputs, {}, 2)), (Strings{"a \"b\", c", "d"}));
+  EXPECT_EQ(to_doubles(known("DecodeCSV", {text({"x;7;y"}), axes({0})},
+                             {{"field_delim", ";"}, {"select_cols", std::vector<std::int64_t>{1}}})),
+            (std::vector<double>{7}));
+  EXPECT_EQ(refusal("DecodeCSV", {text({"1,2"}), axes({0})}),
+            "[DecodeCSV] node 'op': record 0 has 2 fields, expected 1");
+  EXPECT_EQ(refusal("DecodeCSV", {text({"1", "x"}), axes({0})}),
+            "[DecodeCSV] node 'op': record 1, field 0: 'x' is no int32");
+  EXPECT_EQ(refusal("DecodeCSV", {text({""}), i32({0}, {})}),
+            "[DecodeCSV] node 'op': record 0, field 0: it is required, but empty");
+  EXPECT_EQ(refusal("DecodeCSV", {text({"\"a"}), text({"x"})}),
+            "[DecodeCSV] node 'op': an open quote in '\"a'");
+}
+
+TEST(StringFoldTest, Files) {
+  EXPECT_EQ(strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
+            (Strings{"model-00001-of-00004"}));
+  const std::string file = ::testing::TempDir() + "string_fold_test.txt";
+  std::ofstream(file) << "some text";
+  EXPECT_EQ(strings(known("ReadFile", {word(file)})), (Strings{"some text"}));
+}
+
+TEST(StringFoldTest, WhatIsNotKnownStaysUnknown) {
+  Graph graph;
+  Node node;
+  node.name = "op";
+  node.op = &OpRegistry::global().require("AsString");
+  node.inputs = {add_input(graph, "x", DType::Float32, Shape{2})};
+  const NodeId id = graph.add(std::move(node));
+  EXPECT_EQ(graph.known_value({id, 0}), nullptr);
+  EXPECT_EQ(graph.info({id, 0}).dtype, DType::String);
+}
+
+}  // namespace
+}  // namespace braid::testing
