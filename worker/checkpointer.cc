@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 
 namespace braid::worker {
@@ -17,6 +20,13 @@ constexpr const char* kCursor = "worker-0";
 
 std::vector<std::int64_t> dims_of(const Tensor& tensor) {
   return {tensor.shape().dims().begin(), tensor.shape().dims().end()};
+}
+
+/// "3,4"
+std::string dims_text(const std::vector<std::int64_t>& dims) {
+  std::string text;
+  for (const std::int64_t dim : dims) text += (text.empty() ? "" : ",") + std::to_string(dim);
+  return text;
 }
 
 /// An early word: without it a job would find out at its first checkpoint.
@@ -45,6 +55,52 @@ Checkpointer::Checkpointer(std::filesystem::path directory, bool writes, std::si
   if (writes) make_writable(store_.root());
 }
 
+void Checkpointer::keep_best(std::size_t count, std::string metric) {
+  keep_best_ = count;
+  metric_ = std::move(metric);
+}
+
+std::optional<CheckpointInfo> Checkpointer::newest() const {
+  std::vector<CheckpointInfo> all = store_.list();
+  for (; !all.empty(); all.pop_back()) {
+    try {
+      for (const ShardInfo& shard : all.back().shards)
+        ShardReader(all.back().directory / shard.file).verify();
+      return std::move(all.back());
+    } catch (const DataLoss& e) {
+      log_warning("a damaged checkpoint is left out: {}", e.message());
+    }
+  }
+  return std::nullopt;
+}
+
+/// The newest stay, and the best; of equally good ones the newer.
+void Checkpointer::prune() {
+  if (keep_best_ == 0) return store_.prune(keep_);
+  std::vector<CheckpointInfo> all = store_.list();
+  const std::size_t newest = std::min(keep_, all.size());
+  std::vector<CheckpointInfo> older(all.begin(), all.end() - static_cast<std::ptrdiff_t>(newest));
+  const auto quality = [&](const CheckpointInfo& info) {
+    const auto at = info.meta.metrics.find(metric_);
+    return at == info.meta.metrics.end() ? -std::numeric_limits<double>::infinity() : at->second;
+  };
+  std::stable_sort(all.begin(), all.end(), [&](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return std::pair(quality(a), a.meta.step) > std::pair(quality(b), b.meta.step);
+  });
+  all.resize(std::min(keep_best_, all.size()));
+  for (const CheckpointInfo& info : older) {
+    const bool best = std::any_of(all.begin(), all.end(), [&](const CheckpointInfo& other) {
+      return other.directory == info.directory;
+    });
+    if (best) continue;
+    // Under a name that is not read, so that an interruption leaves no damaged checkpoint.
+    const std::filesystem::path hidden = store_.root() / (".tmp-" + info.directory.filename().string() + "-" +
+                                                          std::to_string(::getpid()) + "-removed");
+    rename_path(info.directory, hidden);
+    remove_tree(hidden);
+  }
+}
+
 void Checkpointer::save(std::uint64_t step, const std::string& cursor,
                         const std::map<std::string, double>& metrics, const WaitContext& wait) {
   runtime_.variables().check_not_poisoned();
@@ -65,8 +121,11 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
   meta.cursors[kCursor] = cursor;
   meta.metrics = metrics;
   meta.attributes["strategy"] = std::string(strategy_.name());
+  if (!strategy_.saves_local_variables())  // servers do not know shapes
+    for (const auto& name : runtime_.variables().names())
+      meta.attributes["shape/" + name] = dims_text(dims_of(*runtime_.variables().read(name)));
   const CheckpointInfo info = store_.commit(temporary, meta, shards);
-  store_.prune(keep_);
+  prune();
   log_info("checkpoint of step {}: {}", step, info.directory.string());
 }
 

@@ -28,16 +28,24 @@ class Checkpointer {
   void save(std::uint64_t step, const std::string& cursor, const std::map<std::string, double>& metrics,
             const WaitContext& wait);
 
-  /// The newest whole checkpoint, if any.
-  std::optional<CheckpointInfo> newest() const { return store_.newest(); }
+  /// Beside the newest ones, `count` with the highest `metric` in their manifest stay.
+  void keep_best(std::size_t count, std::string metric);
+
+  /// The newest checkpoint whose every block matches its CRC, if any. Each damaged one is left out with a
+  /// warning.
+  std::optional<CheckpointInfo> newest() const;
 
   /// Fills the store's variables from the leader's shard. A slot that the shard lacks keeps its initial
   /// value. Throws: InvalidArgument (a variable is missing or has another type or shape), DataLoss.
   void restore_local(const CheckpointInfo& info);
 
  private:
+  void prune();
+
   CheckpointStore store_;
   std::size_t keep_;
+  std::size_t keep_best_ = 0;
+  std::string metric_;
   std::string job_name_;
   std::uint64_t plan_hash_;
   Runtime& runtime_;

@@ -284,13 +284,17 @@ void check_job(const proto::Job& job) {
   require(job.input().format() != proto::Input::GENERATOR || job.input().generator().rows() > 0,
           "input.format GENERATOR needs input.generator.rows");
   require(job.checkpoint().every_seconds() >= 0, "checkpoint.every_seconds must not be negative");
+  require(job.checkpoint().keep_best() == 0 ||
+              (!job.evaluation().disabled() && job.evaluation().every_steps() > 0),
+          "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");
   require(job.optimizer().learning_rate() > 0, "optimizer.learning_rate must be positive");
   require(job.streams().count() <= 64, "streams.count must be at most 64");
-  require(job.streams().measure_seconds() > 0, "streams.measure_seconds must be positive");
+  require(job.streams().measure_seconds() >= 0, "streams.measure_seconds must not be negative");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
-  require(job.metrics().sample_every_seconds() > 0, "metrics.sample_every_seconds must be positive");
-  require(job.metrics().sample_window_seconds() > 0 && job.metrics().sample_window_seconds() <= 1,
-          "metrics.sample_window_seconds must be positive and at most 1");
+  require(job.metrics().sample_every_seconds() >= 0, "metrics.sample_every_seconds must not be negative");
+  require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
+          "metrics.sample_window_seconds must be between 0 and 1");
+  check_staging(job);
   require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
   const proto::Tls& tls = job.strategy().tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();

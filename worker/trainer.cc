@@ -125,6 +125,8 @@ class Run {
       checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), peers_.leader(),
                                                      job_.checkpoint().keep(), job_.name(), plan_hash_,
                                                      runtime_, *strategy_);
+      if (job_.checkpoint().keep_best() > 0)
+        checkpointer_->keep_best(job_.checkpoint().keep_best(), metric_name());
       if (options_.resume) restored = checkpointer_->newest();
       if (options_.resume && !restored)
         log_warning("--resume: no checkpoint in '{}', starting at step 0", job_.checkpoint().directory());
@@ -134,10 +136,14 @@ class Run {
     if (restored) {
       checkpointer_->restore_local(*restored);
       first_ = restored->meta.step;
-      const std::uint64_t ticket = Batcher::ticket_of(restored->meta.cursors.at("worker-0"));
+      const std::string& cursor = restored->meta.cursors.at("worker-0");
+      const std::uint64_t ticket = Batcher::ticket_of(cursor);
       if (ticket != first_)
         throw DataLoss("checkpoint '" + restored->directory.string() + "': its input cursor is at batch " +
                        std::to_string(ticket) + ", its step is " + std::to_string(first_));
+      if (cursor.find(' ') != std::string::npos && cursor != batcher_->cursor(ticket))
+        log_warning("the input differs from the checkpoint's, which stood at '{}': it goes on at '{}'",
+                    cursor, batcher_->cursor(ticket));
       if (restored->meta.plan_hash != plan_hash_)
         log_warning(
             "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
@@ -165,7 +171,7 @@ class Run {
   void loop() {
     Progress progress(peers_.leader() ? Progress::choose_mode() : Progress::Mode::Off, first_, total_,
                       job_.metrics().progress_seconds());
-    begin_ = Clock::now();
+    begin_ = saved_at_ = Clock::now();
     while (done_ < total_ && !(stopping_ && instance_->in_flight() == 0)) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
@@ -183,7 +189,14 @@ class Run {
     for (const std::uint64_t every :
          {checkpointer_ ? job_.checkpoint().every_steps() : 0, evaluation_interval()})
       if (every > 0) border = std::min(border, (done_ / every + 1) * every);
-    return border;
+    return checkpoint_is_due() ? std::min(border, next_) : border;
+  }
+
+  /// By the leader's clock; the others wait for it where they need it next.
+  bool checkpoint_is_due() const {
+    const double every = job_.checkpoint().every_seconds();
+    return checkpointer_ && peers_.leader() && every > 0 && next_ > first_ && saved_ != done_ &&
+           seconds_since(saved_at_) >= every;
   }
 
   std::uint64_t evaluation_interval() const {
@@ -243,33 +256,36 @@ class Run {
 
   void at_border(Progress& progress) {
     seconds_ += seconds_since(begin_);
+    std::optional<Stage::Pause> pause;
+    if (stage_) pause.emplace(*stage_);
     if (evaluation_interval() > 0 && done_ % evaluation_interval() == 0 && evaluator_) {
       progress.finish();
       evaluate();
     }
-    if (checkpointer_ && job_.checkpoint().every_steps() > 0 && done_ % job_.checkpoint().every_steps() == 0)
-      save();
+    const std::uint64_t every = job_.checkpoint().every_steps();
+    if (checkpointer_ && ((every > 0 && done_ % every == 0) || checkpoint_is_due())) save();
     begin_ = Clock::now();
   }
 
   void save() {
     if (peers_.leader() && saved_ != done_) checkpointer_->save(done_, cursor_, metrics(), start_wait());
     saved_ = done_;
+    saved_at_ = Clock::now();
   }
 
-    std::optional<Stage::Pause> pause;
-    if (stage_) pause.emplace(*stage_);
   void evaluate() {
-    if (!evaluator_) return;
+    if (!evaluator_ || evaluated_ == done_) return;
     strategy_->refresh_variables(start_wait());
     quality_ = evaluator_->run(start_wait());
-    log_info("step {}: {} {:.4f}", done_, model_.metric == ModelMetric::Accuracy ? "accuracy" : "auc",
-             *quality_);
+    evaluated_ = done_;
+    log_info("step {}: {} {:.4f}", done_, metric_name(), *quality_);
   }
 
   TrainResult end() {
     if (stage_) stage_->cancel();
     const bool terminated = stopping_ && done_ < total_;
+    // Whether the last checkpoint is among the best is to be known when it is written.
+    if (!terminated && job_.checkpoint().keep_best() > 0) evaluate();
     if (checkpointer_ && done_ > first_) save();
     strategy_->finish_steps(start_wait());
     if (!terminated) evaluate();
@@ -325,9 +341,11 @@ class Run {
 
   std::map<std::string, double> metrics() const {
     std::map<std::string, double> values{{"loss", loss_}};
-    if (quality_) values[model_.metric == ModelMetric::Accuracy ? "accuracy" : "auc"] = *quality_;
+    if (evaluated_ == done_) values[metric_name()] = *quality_;  // of these variables, not of earlier ones
     return values;
   }
+
+  const char* metric_name() const { return model_.metric == ModelMetric::Accuracy ? "accuracy" : "auc"; }
 
   WaitContext start_wait() const {
     return WaitContext::with_timeout(to_ns(job_.strategy().start_deadline_seconds()));
@@ -358,6 +376,7 @@ class Run {
   JobData data_;
   ModelGraph model_;
   std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<InputStaging> input_;
   std::unique_ptr<Strategy> strategy_;
   TrainingGraph training_;
   int steps_in_flight_ = 1;
@@ -365,19 +384,21 @@ class Run {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<Stage> stage_;
+  std::unique_ptr<StageMetrics> stage_metrics_;
   std::unique_ptr<Instance> instance_;  // before stage_ goes: steps in flight hold batches
 
   std::uint64_t total_ = 0, first_ = 0;
-  std::uint64_t next_ = 0;  // to be started
-  std::uint64_t done_ = 0;  // finished
-  std::uint64_t saved_ = UINT64_MAX;
+  std::uint64_t next_ = 0;                // to be started
+  std::uint64_t done_ = 0;                // finished
+  std::uint64_t saved_ = UINT64_MAX;      // the step of the last checkpoint
+  std::uint64_t evaluated_ = UINT64_MAX;  // and of the last evaluation
+  Clock::time_point saved_at_;
   std::deque<std::string> cursors_;  // of the steps in flight
   std::string cursor_;               // of the last finished step
   float loss_ = 0;
   bool stopping_ = false;
   std::optional<double> quality_;
   Clock::time_point begin_;
-  std::unique_ptr<InputStaging> input_;
   double seconds_ = 0, input_wait_ = 0;
   std::vector<StreamStats> streams_;  // at the end of the loop
 };
@@ -385,7 +406,6 @@ class Run {
 }  // namespace
 
 TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
-  std::unique_ptr<StageMetrics> stage_metrics_;
                   Monitor& monitor, const StopFlag& stop) {
   return Run(job, options, peers, runtime, monitor, stop).run();
 }

@@ -57,6 +57,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
   request.targets = training.targets;
+  stage_ahead(job, training.graph, model.columns, request);
   CompileOptions options = training_compile_options(job);
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
@@ -64,4 +65,3 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
 }
 
 }  // namespace braid::worker
-  stage_ahead(job, training.graph, model.columns, request);

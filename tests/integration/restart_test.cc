@@ -1,0 +1,165 @@
+// Restarts that must be exact whatever the run reads and however it ended: killed again and again, a damaged
+// newest checkpoint, a full disk; and which checkpoints are made and kept.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <regex>
+#include <thread>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RestartTest : public IntegrationTest {
+ protected:
+  /// Clicks as TFRecords, read with a shuffle buffer, and rows that fill no batch carried over. The policy is
+  /// given, as the plan that AUTO measures may be another in another run, and its hash is in the manifest.
+  Job clicks(int steps) {
+    const Path data = directory() / "clicks";
+    if (!std::filesystem::exists(data)) {
+      const auto made = run("make", {"data", "criteo", "--rows", "1500", "--seed", "3", "--format",
+                                     "tfrecord", "--gzip", "--out", data.string()});
+      EXPECT_EQ(made->wait({}), 0) << made->err();
+    }
+    return dlrm(data).with({"input.train_files=train.*.gz", "input.shuffle_buffer=200",
+                            "input.carry_remainder=true", "optimizer.kind=ADAM", "streams.policy=COST",
+                            "steps=" + std::to_string(steps)});
+  }
+  Path path(const std::string& name) const { return directory() / name; }
+};
+using RestartFaultTest = RestartTest;
+
+TEST_F(RestartFaultTest, KilledTwentyTimesARunEndsWithTheSameBits) {
+  constexpr int kSteps = 800, kEvery = 10, kKills = 20;
+  const std::vector<float> base =
+      train("base", clicks(kSteps).with(checkpoints_in(path("base-ckpt"), kEvery)));
+  const Job job = clicks(kSteps).with(checkpoints_in(path("ckpt"), kEvery));
+  std::mt19937 random(std::random_device{}());
+  for (int kill = 0; kill < kKills; ++kill) {
+    const auto steps = checkpointed_steps(path("ckpt"));
+    const std::uint64_t reached = steps.empty() ? 0 : steps.back();
+    ASSERT_LT(reached + kEvery, std::uint64_t{kSteps})
+        << "the run was too fast to be killed " << kKills << " times";
+    Cluster killed(path("killed"), job, {}, {"--resume"});
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step " + std::to_string(reached + kEvery) + ":"))
+        << killed.worker(0).err();
+    std::this_thread::sleep_for(microseconds(std::uniform_int_distribution(0, 15000)(random)));
+    killed.worker(0).signal(SIGKILL);
+    ASSERT_EQ(killed.worker(0).exit_code(), 128 + SIGKILL);
+  }
+  const std::uint64_t step = checkpointed_steps(path("ckpt")).back();
+  Cluster last(path("last"), job, {}, {"--resume"});
+  last.expect_success();
+  EXPECT_EQ(losses_of(last.steps_file(0), step),
+            std::vector<float>(base.begin() + static_cast<std::ptrdiff_t>(step), base.end()));
+  EXPECT_TRUE(files_of_newest(path("ckpt")) == files_of_newest(path("base-ckpt")));
+}
+
+TEST_F(RestartTest, ShardedRowsResumeToTheSameBits) {
+  const auto job = [&](const std::string& root, int steps) {
+    return clicks(steps)
+        .with({"input.shard=ROWS", "strategy.kind=ALLREDUCE"})
+        .with(checkpoints_in(path(root), 20));
+  };
+  Cluster base(path("base"), job("base-ckpt", 60), {2, 0});
+  base.expect_success();
+  Cluster half(path("half"), job("ckpt", 40), {2, 0});
+  half.expect_success();
+  Cluster resumed(path("resumed"), job("ckpt", 60), {2, 0}, {"--resume"});
+  resumed.expect_success();
+  for (int worker : {0, 1}) {
+    const std::vector<float> losses = losses_of(base.steps_file(worker));
+    EXPECT_EQ(losses_of(resumed.steps_file(worker), 40),
+              std::vector<float>(losses.begin() + 40, losses.end()));
+  }
+  EXPECT_EQ(values_of_newest(path("ckpt")), values_of_newest(path("base-ckpt")));
+}
+
+TEST_F(RestartTest, ADamagedNewestCheckpointIsLeftOutWithAWarning) {
+  const std::vector<float> base = train("run", clicks(40).with(checkpoints_in(path("ckpt"), 20)));
+  const Files expected = files_of_newest(path("ckpt"));
+  const Path shard = path("ckpt") / "step-000000000040/worker-0.shard";
+  std::fstream damage(shard, std::ios::in | std::ios::out | std::ios::binary);
+  damage.seekp(5000);
+  damage.put('\x55');
+  damage.put('\x2A');
+  damage.close();
+  Cluster resumed(path("resumed"), clicks(40).with(checkpoints_in(path("ckpt"), 20)), {}, {"--resume"});
+  resumed.expect_success();
+  EXPECT_THAT(resumed.worker(0).err(), AllOf(HasSubstr("a damaged checkpoint is left out"),
+                                             HasSubstr(shard.string()), HasSubstr("resumed at step 20")));
+  EXPECT_EQ(losses_of(resumed.steps_file(0), 20), std::vector<float>(base.begin() + 20, base.end()));
+  EXPECT_TRUE(files_of_newest(path("ckpt")) == expected) << "the damaged one is replaced by the same bits";
+}
+
+TEST_F(RestartTest, AnotherInputThanTheCheckpointsIsSaid) {
+  train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
+  Cluster resumed(path("resumed"),
+                  clicks(30).with({"input.global_batch_size=32"}).with(checkpoints_in(path("ckpt"), 20)), {},
+                  {"--resume"});
+  resumed.expect_success();
+  EXPECT_THAT(resumed.worker(0).err(), AllOf(HasSubstr("the input differs from the checkpoint's"),
+                                             HasSubstr("batch=64"), HasSubstr("batch=32")));
+}
+
+TEST_F(RestartTest, CheckpointsByTheClockLeaveTheBitsAlone) {
+  const Job job = linear_regression().with({"steps=30000"});
+  const std::vector<float> base =
+      train("base", job.with({"checkpoint.directory=" + path("base-ckpt").string()}));
+  const std::vector<float> timed =
+      train("timed", job.with({"checkpoint.directory=" + path("ckpt").string(),
+                               "checkpoint.every_seconds=0.05", "checkpoint.keep=1000"}));
+  EXPECT_EQ(timed, base);
+  EXPECT_GT(checkpointed_steps(path("ckpt")).size(), 1U);
+  EXPECT_EQ(values_of_newest(path("ckpt")), values_of_newest(path("base-ckpt")));
+}
+
+TEST_F(RestartTest, TheBestByItsMetricStays) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  // A learning rate that makes it worse after a while.
+  const Job job = wide_deep().with(
+      {"steps=100", "evaluation.disabled=false", "evaluation.every_steps=10", "checkpoint.every_steps=10",
+       "checkpoint.keep=1", "checkpoint.keep_best=2", "optimizer.kind=SGD", "optimizer.learning_rate=3",
+       "checkpoint.directory=" + path("ckpt").string()});
+  const auto process = run("run", job.arguments());
+  ASSERT_EQ(process->wait({}), 0) << process->err();
+  const std::string log = process->err();
+  std::vector<std::pair<double, std::uint64_t>> measured;
+  const std::regex line("step ([0-9]+): auc ([0-9.]+)");
+  for (std::sregex_iterator at(log.begin(), log.end(), line), end; at != end; ++at)
+    measured.emplace_back(std::stod((*at)[2]), std::stoull((*at)[1]));
+  ASSERT_EQ(measured.size(), 10U) << log;
+  std::sort(measured.rbegin(), measured.rend());
+  if (measured[1].first == measured[2].first) GTEST_SKIP() << "equal to the digits that are printed";
+  std::vector<std::uint64_t> expected{measured[0].second, measured[1].second, 100};
+  std::sort(expected.begin(), expected.end());
+  expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
+  EXPECT_EQ(checkpointed_steps(path("ckpt")), expected);
+}
+
+TEST_F(RestartFaultTest, AFullDiskEndsTheRunAndLeavesTheCheckpointsWhole) {
+  train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
+  const Files before = files_of_newest(path("ckpt"));
+  std::vector<std::string> arguments = clicks(60).with(checkpoints_in(path("ckpt"), 20)).arguments();
+  arguments.emplace_back("--resume");
+  // No file may grow beyond 64 KiB, and the signal that says so is ignored: writes fail as on a full disk.
+  std::vector<std::string> command{"bash", "-c", "ulimit -f 64; trap '' XFSZ; exec \"$0\" \"$@\""};
+  for (std::string& word : braid(arguments)) command.push_back(word);
+  Process full(command, {}, path("full"));
+  EXPECT_EQ(full.exit_code(), 138);
+  EXPECT_THAT(full.err(), AllOf(HasSubstr("cannot write to '"), HasSubstr("worker-0.shard"),
+                                HasSubstr("File too large")));
+  EXPECT_EQ(checkpointed_steps(path("ckpt")), std::vector<std::uint64_t>{20});
+  EXPECT_TRUE(files_of_newest(path("ckpt")) == before);
+}
+
+}  // namespace
+}  // namespace braid::integration
