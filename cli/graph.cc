@@ -111,7 +111,7 @@ int plan_job(const Options& options) {
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   overrides.push_back("strategy.kind=LOCAL");
   proto::Job job = worker::load_job(options.job, overrides);
-  worker::resolve_device(job);
+  worker::resolve_device(job, {});
   const worker::JobData data = worker::load_data(job, options.data_dir, false);
   const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
@@ -144,7 +144,7 @@ int plan(const Options& options) {
   compile_options.steps_in_flight = options.steps_in_flight;
   proto::Job device;
   if (!options.device.empty()) worker::set_job_field(device, "runtime.device=" + options.device);
-  worker::resolve_device(device);
+  worker::resolve_device(device, {});
   compile_options.domain = worker::training_compile_options(device).domain;
   CompileRequest request;
   for (NodeId id = 0; id < graph.size(); ++id) {

@@ -8,8 +8,23 @@
 #include "proto/job.pb.h"
 
 namespace braid::worker {
+namespace {
 
-void resolve_device(proto::Job& job) {
+/// Whether the visible devices are as many as the workers of this host, as far as this process knows them.
+bool enough_devices(const launch::ClusterSpec& cluster) {
+  const int count = cuda_device_count();
+  const bool one_host = cluster.local_world >= static_cast<int>(cluster.tasks().size());
+  if (count == 0 || !one_host || cluster.world <= count) return count > 0;
+  log_warning(
+      "device: the {} workers of this host compute on the CPU, since there {}; set --device cuda and "
+      "start fewer to use {}",
+      cluster.world, count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count), count == 1 ? "it" : "them");
+  return false;
+}
+
+}  // namespace
+
+void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
   proto::Runtime& runtime = *job.mutable_runtime();
   const bool nccl = job.strategy().kind() == proto::Strategy::ALLREDUCE &&
                     job.strategy().backend() == proto::Strategy::NCCL;
@@ -18,7 +33,7 @@ void resolve_device(proto::Job& job) {
         "strategy.backend NCCL is for GPUs, and the device is CPU: set --device cuda, or "
         "strategy.backend RING or MPI");
   if (runtime.device() == proto::Runtime::AUTO)
-    runtime.set_device(nccl || cuda_device_count() > 0 ? proto::Runtime::CUDA : proto::Runtime::CPU);
+    runtime.set_device(nccl || enough_devices(cluster) ? proto::Runtime::CUDA : proto::Runtime::CPU);
 }
 
 std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {

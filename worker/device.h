@@ -13,9 +13,11 @@ class Job;
 
 namespace braid::worker {
 
-/// AUTO becomes CUDA where this build has it and a device is visible, and for strategy.backend NCCL, else
-/// CPU. Throws: InvalidArgument for NCCL with device CPU.
-void resolve_device(proto::Job& job);
+/// AUTO becomes CUDA where this build has it and there is a device for each worker, and for strategy.backend
+/// NCCL, else CPU. A cluster of one host falls back to the CPU as a whole; which process of several hosts
+/// lacks a device is not known to the others, so there it is an error in open_device(). Throws:
+/// InvalidArgument for NCCL with device CPU.
+void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster);
 
 /// This process's device; null for CPU. REQUIRES: resolve_device() was called. Throws: InvalidArgument when
 /// there is no usable one, or the host has fewer than processes.

@@ -130,7 +130,7 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   register_strategy_ops();
   if (cluster.task.type == launch::TaskType::Ps) return run_server(job, cluster, stop.flag());
   proto::Job mine = job;
-  resolve_device(mine);
+  resolve_device(mine, cluster);
   if (mine.strategy().kind() == proto::Strategy::ALLREDUCE &&
       mine.strategy().backend() == proto::Strategy::NCCL)
     comm::log_nccl_algorithms();

@@ -23,7 +23,7 @@ std::string refusal(const std::function<void()>& call) {
 TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
   proto::Job job;
-  resolve_device(job);
+  resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CPU);
   EXPECT_EQ(open_device(job, {}), nullptr);
 }
@@ -31,15 +31,24 @@ TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
 TEST(DeviceTest, AutoIsTheDeviceThatIsThere) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "this machine has no CUDA device";
   proto::Job job;
-  resolve_device(job);
+  resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA);
+}
+
+TEST(DeviceTest, AutoIsTheCpuForMoreWorkersOfAHostThanDevices) {
+  launch::ClusterSpec cluster;
+  cluster.world = cluster.local_world = cuda_device_count() + 1;
+  for (int i = 0; i < cluster.world; ++i) cluster.worker[i] = "";
+  proto::Job job;
+  resolve_device(job, cluster);
+  EXPECT_EQ(job.runtime().device(), proto::Runtime::CPU);
 }
 
 TEST(DeviceTest, CudaWithoutADeviceIsRefused) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
   proto::Job job;
   job.mutable_runtime()->set_device(proto::Runtime::CUDA);
-  resolve_device(job);
+  resolve_device(job, {});
   EXPECT_THAT(refusal([&] { open_device(job, {}); }), HasSubstr("CUDA"));
 }
 
@@ -58,10 +67,10 @@ TEST(DeviceTest, NcclIsForGpus) {
   proto::Job job;
   job.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
   job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
-  resolve_device(job);
+  resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA) << "whatever is visible";
   job.mutable_runtime()->set_device(proto::Runtime::CPU);
-  EXPECT_THAT(refusal([&] { resolve_device(job); }), HasSubstr("NCCL is for GPUs"));
+  EXPECT_THAT(refusal([&] { resolve_device(job, {}); }), HasSubstr("NCCL is for GPUs"));
 }
 
 }  // namespace
