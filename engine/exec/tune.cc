@@ -81,7 +81,7 @@ class Tuner {
 
   StreamPlan run() {
     const int count = options_.streams.count;
-    candidates_.push_back(make(has_ids() ? StreamPolicy::User : StreamPolicy::None, has_ids() ? count : 1));
+    candidates_.push_back(make(StreamPolicy::None, 1));
     if (count == 1) return decide(0, "there is one stream");
     const std::string reason = why_not_measured();
     if (!reason.empty()) return predict(reason);
@@ -178,6 +178,7 @@ class Tuner {
 
   void add_candidates() {
     const int count = options_.streams.count;
+    if (has_ids()) add(StreamPolicy::User, count);
     // Ids that the user has written need all streams.
     for (int streams = 2; streams < count && !has_ids(); streams *= 2) add(StreamPolicy::Cost, streams);
     add(StreamPolicy::Cost, count);
