@@ -156,7 +156,7 @@ int run(const Options& options) {
   Runtime runtime(runtime_options);
   std::set<std::string> initialized;
   for (const std::string& init : options.inits)
-    run_once(graph, options, {}, {}, {init}, runtime, initialized);
+    run_once(graph, options, feeds, {}, {init}, runtime, initialized);
   std::vector<std::string> fetches;
   for (const auto& [fetch, out] : options.outputs) fetches.push_back(fetch);
   const std::vector<Tensor> values = run_once(graph, options, feeds, fetches, {}, runtime, initialized);

@@ -16,24 +16,10 @@
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/common/string_hash.h"
+#include "engine/ops/common/strings.h"
 
 namespace braid {
 namespace {
-
-/// A kernel's string input, as engine/ir/tensor.h lays it out.
-class Strings {
- public:
-  Strings(const void* memory, std::int64_t count)
-      : offsets_(static_cast<const std::int64_t*>(memory)),
-        bytes_(reinterpret_cast<const char*>(offsets_ + count + 1)) {}
-  std::string_view operator[](std::int64_t i) const {
-    return {bytes_ + offsets_[i], static_cast<std::size_t>(offsets_[i + 1] - offsets_[i])};
-  }
-
- private:
-  const std::int64_t* offsets_;
-  const char* bytes_;
-};
 
 constexpr std::int64_t kStringGrain = 1024;
 
@@ -57,7 +43,7 @@ PreparedKernel bucket_kernel(const PrepareContext& c, Hash hash) {
   const std::int64_t n = c.outputs[0].shape.elements();
   const auto buckets = static_cast<std::uint64_t>(c.attr("num_buckets", std::int64_t{1}));
   return parallel_kernel(c, n, kStringGrain, [=](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-    const Strings x(a.inputs[0], n);
+    const StringsView x(a.inputs[0], n);
     for (std::int64_t i = begin; i < end; ++i)
       a.out<std::int64_t>(0)[i] = static_cast<std::int64_t>(hash(x[i]) % buckets);
   });
@@ -95,7 +81,7 @@ PreparedKernel prepare_number(const PrepareContext& c) {
     return parallel_kernel(
         c, n, kStringGrain,
         [n, place = place_of(c.node)](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-          const Strings x(a.inputs[0], n);
+          const StringsView x(a.inputs[0], n);
           for (std::int64_t i = begin; i < end; ++i)
             if (!parse(x[i], a.out<T>(0)[i]))
               throw InvalidArgument(
@@ -136,7 +122,7 @@ PreparedKernel prepare_raw(const PrepareContext& c) {
   const auto bytes = static_cast<std::size_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
   return serial_kernel([n, bytes](const KernelArgs& a) {
     if (bytes != 0)
-      std::memcpy(a.outputs[0], Strings(a.inputs[0], n)[0].data(), bytes);  // one after the other
+      std::memcpy(a.outputs[0], StringsView(a.inputs[0], n)[0].data(), bytes);  // one after the other
   });
 }
 

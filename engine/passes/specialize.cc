@@ -48,6 +48,9 @@ class Specializer {
       if (is_ready(graph_, graph_.node(id))) continue;
       make_inputs_known(id);
       infer_again(id);
+      if (!is_ready(graph_, graph_.node(id)))
+        throw InvalidArgument(place_of(graph_.node(id)) +
+                              ": its outputs are not known, even from the values of its inputs");
     }
     return std::move(graph_);
   }
