@@ -94,7 +94,28 @@ class Cutter {
     std::erase_if(part.body.taken,
                   [&](ValueRef v) { return std::find(fed.begin(), fed.end(), v) != fed.end(); });
     part.upstream = owners_of({&part.feeding, &part.body}, static_cast<int>(result_.parts.size()));
+    for (const auto& values : stage.joined) part.joined.push_back(joined_part(stage, part, values));
     result_.parts.push_back(std::move(part));
+  }
+
+  GraphPart joined_part(const GraphStage& stage, const StagePart& part,
+                        const std::vector<ValueRef>& values) const {
+    const auto require = [&](bool good, const std::string& what) {
+      if (!good) throw InvalidArgument("stage " + quoted(stage.options.name) + ": joined producers " + what);
+    };
+    require(stage.feeds.empty(), "cannot have a feed_dict");
+    require(values.size() == stage.outputs.size(), "must make the same values, got " +
+                                                       std::to_string(values.size()) + " in place of " +
+                                                       std::to_string(stage.outputs.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const DType want = graph_.info(stage.outputs[i]).dtype, got = graph_.info(values[i]).dtype;
+      require(want == got, "must make the same types: " + quoted(graph_.value_name(values[i])) + " is " +
+                               std::string(dtype_name(got)) + " in place of " +
+                               std::string(dtype_name(want)));
+    }
+    GraphPart joined = part_above(graph_, values, {}, outputs_);
+    require(joined.taken.empty() && part.upstream.empty(), "cannot take from other stages");
+    return joined;
   }
 
   std::vector<int> owners_of(const std::vector<const GraphPart*>& parts, int but) const {
@@ -150,11 +171,13 @@ class Cutter {
     for (std::size_t s = 0; s < result_.parts.size(); ++s) {
       VariableUse use = variable_use(graph_, result_.parts[s].body);
       use.add(variable_use(graph_, result_.parts[s].feeding));
+      for (const GraphPart& joined : result_.parts[s].joined) use.add(variable_use(graph_, joined));
       const StageOptions& options = result_.stages[s].options;
-      if (!use.written.empty() && options.num_threads != 1)
+      if (!use.written.empty() && (options.num_threads != 1 || !result_.parts[s].joined.empty()))
         throw InvalidArgument("stage " + quoted(options.name) + ": node " +
                               quoted(graph_.node(use.written.begin()->second).name) + " writes variable " +
-                              quoted(use.written.begin()->first) + ", so num_threads must be 1");
+                              quoted(use.written.begin()->first) +
+                              ", so one thread must do all of it: num_threads must be 1");
       for (const auto& [variable, node] : use.read) result_.parts[s].variables.push_back(variable);
       users.push_back({"stage " + quoted(options.name), std::move(use)});
     }

@@ -16,6 +16,9 @@ struct GraphStage {
   StageOptions options;
   std::vector<ValueRef> outputs;                     // what it hands over
   std::vector<std::pair<ValueRef, ValueRef>> feeds;  // (placeholder, value): evaluated for each record
+  /// Other ways to make the outputs, each with a thread of its own into the same buffer: values that arrive
+  /// in place of `outputs`.
+  std::vector<std::vector<ValueRef>> joined = {};
 };
 
 /// What a part of a graph takes from outside of it, when it computes some values.
@@ -35,6 +38,7 @@ GraphPart part_above(const Graph& graph, const std::vector<ValueRef>& roots,
 struct StagePart {
   GraphPart feeding;                   // of the values in GraphStage::feeds; empty without
   GraphPart body;                      // of the outputs
+  std::vector<GraphPart> joined;       // of the outputs of joined producers
   std::vector<int> upstream;           // stages whose outputs they take, sorted
   std::vector<std::string> variables;  // that they read
 };

@@ -43,7 +43,8 @@ struct Stage::Impl {
   enum class Outcome { Done, Skipped, Ended };
   Outcome make_one(int thread);
   std::optional<std::uint64_t> begin(int thread);
-  bool read(int thread, StageCall& call, Batch& record, Outcome& outcome);
+  bool read(int thread, StageCall& call, Batch& record, Outcome& outcome,
+            std::chrono::steady_clock::time_point& begun);
   void work(int thread, FunctionRef<void()> part);
   Outcome handle_error(int thread, std::uint64_t ticket);
   std::chrono::milliseconds backoff(int thread) const;

@@ -12,7 +12,8 @@ namespace braid {
 namespace {
 
 constexpr const char* kStage = "_stage";
-constexpr const char* kFeeds = "_stage_feeds";  // "placeholder=value"
+constexpr const char* kProducer = "_stage_producer";  // of several; absent: 0
+constexpr const char* kFeeds = "_stage_feeds";        // "placeholder=value"
 
 constexpr std::array kErrorCodes = {
     ErrorCode::InvalidArgument, ErrorCode::Unavailable, ErrorCode::DeadlineExceeded,
@@ -111,31 +112,59 @@ GraphStage stage_of(const Graph& graph, const Node& node) {
   return stage;
 }
 
+/// A name for a new stage: the wanted one, or a free one where that is the default.
+std::string name_for(const GraphBuilder& builder, const std::string& wanted) {
+  std::set<std::string> taken;
+  for (const NodeDef& node : builder.graph().node())
+    if (const auto mark = node.attr().find(kStage); mark != node.attr().end()) taken.insert(mark->second.s());
+  std::string name = wanted;
+  if (wanted == StageOptions{}.name)
+    for (int i = 1; taken.contains(name); ++i) name = wanted + "_" + std::to_string(i);
+  if (taken.contains(name)) throw InvalidArgument("stage '" + name + "' exists already");
+  return name;
+}
+
+Nested<Output> mark(GraphBuilder& builder, const Nested<Output>& features, const AttrMap& attrs,
+                    const std::string& name) {
+  if (features.size() == 0)
+    throw InvalidArgument("stage '" + name + "': features " + features.to_string() +
+                          " hold no tensor, so there is nothing to stage");
+  std::vector<Output> outputs;
+  for (const Output& feature : features.flatten())
+    outputs.push_back(builder.op("Identity", {feature}, attrs, name));
+  return features.with_leaves<Output>(outputs);
+}
+
 }  // namespace
 
 Nested<Output> staged(GraphBuilder& builder, const Nested<Output>& features, StageOptions options,
                       const std::vector<std::pair<Output, Output>>& feed_dict) {
-  std::set<std::string> taken;
-  for (const NodeDef& node : builder.graph().node())
-    if (const auto mark = node.attr().find(kStage); mark != node.attr().end()) taken.insert(mark->second.s());
-  const std::string wanted = options.name;
-  if (wanted == StageOptions{}.name)
-    for (int i = 1; taken.contains(options.name); ++i) options.name = wanted + "_" + std::to_string(i);
-  if (taken.contains(options.name)) throw InvalidArgument("stage '" + options.name + "' exists already");
-  if (features.size() == 0)
-    throw InvalidArgument("stage '" + options.name + "': features " + features.to_string() +
-                          " hold no tensor, so there is nothing to stage");
+  options.name = name_for(builder, options.name);
   std::vector<std::string> feeds;
   for (const auto& [placeholder, value] : feed_dict) feeds.push_back(placeholder.name() + "=" + value.name());
-  const AttrMap attrs = to_attrs(options, feeds);
-  std::vector<Output> outputs;
-  for (const Output& feature : features.flatten())
-    outputs.push_back(builder.op("Identity", {feature}, attrs, options.name));
-  return features.with_leaves<Output>(outputs);
+  return mark(builder, features, to_attrs(options, feeds), options.name);
+}
+
+Nested<Output> prefetch_join(GraphBuilder& builder, const std::vector<Nested<Output>>& features,
+                             StageOptions options) {
+  options.name = name_for(builder, options.name);
+  if (features.empty()) throw InvalidArgument("stage '" + options.name + "': it has no producer");
+  for (const Nested<Output>& other : features)
+    if (other.to_string() != features[0].to_string())
+      throw InvalidArgument("stage '" + options.name + "': joined producers must make one structure, got " +
+                            features[0].to_string() + " and " + other.to_string());
+  std::vector<Nested<Output>> marked;
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    AttrMap attrs = to_attrs(options, {});
+    if (i > 0) attrs.set(kProducer, static_cast<std::int64_t>(i));
+    marked.push_back(mark(builder, features[i], attrs, options.name));
+  }
+  return marked[0];
 }
 
 std::vector<GraphStage> stages_of(const Graph& graph) {
   std::vector<GraphStage> stages;
+  std::vector<NodeId> first;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
     if (node.removed || !node.attrs.has(kStage)) continue;
@@ -144,13 +173,21 @@ std::vector<GraphStage> stages_of(const Graph& graph) {
     GraphStage marked = stage_of(graph, node);
     std::size_t s = 0;
     while (s < stages.size() && stages[s].options.name != marked.options.name) ++s;
-    if (s == stages.size())
+    if (s == stages.size()) {
       stages.push_back(std::move(marked));
-    else if (stages[s].options != marked.options || stages[s].feeds != marked.feeds)
+      first.push_back(id);
+    } else if (stages[s].options != marked.options || stages[s].feeds != marked.feeds) {
       throw InvalidArgument(place_of(node) + ": its options differ from those of node '" +
-                            graph.node(stages[s].outputs[0].node).name + "' of the same stage '" +
-                            marked.options.name + "'");
-    stages[s].outputs.push_back({id, 0});
+                            graph.node(first[s]).name + "' of the same stage '" + marked.options.name + "'");
+    }
+    const auto producer = node.attrs.get<std::int64_t>(kProducer, 0);
+    if (producer < 0 || producer > static_cast<std::int64_t>(stages[s].joined.size()) + 1)
+      throw InvalidArgument(place_of(node) + ": " + kProducer + " " + std::to_string(producer) +
+                            " is not the next producer of stage '" + stages[s].options.name + "'");
+    if (producer > static_cast<std::int64_t>(stages[s].joined.size())) stages[s].joined.emplace_back();
+    auto& values =
+        producer == 0 ? stages[s].outputs : stages[s].joined[static_cast<std::size_t>(producer - 1)];
+    values.push_back({id, 0});
   }
   return stages;
 }

@@ -20,6 +20,12 @@ namespace braid {
 Nested<Output> staged(GraphBuilder& builder, const Nested<Output>& features, StageOptions options = {},
                       const std::vector<std::pair<Output, Output>>& feed_dict = {});
 
+/// A stage with several producers, each with a thread of its own: `features` are alternatives of one
+/// structure and of the same types. The values that come out stand for whichever producer made the record.
+/// Throws also: InvalidArgument when there are none, or their structures differ.
+Nested<Output> prefetch_join(GraphBuilder& builder, const std::vector<Nested<Output>>& features,
+                             StageOptions options = {});
+
 /// The stages of a graph, in the order of their first nodes. Throws: InvalidArgument naming the node: another
 /// op than Identity, options that differ within a stage, feeds of values that do not exist.
 std::vector<GraphStage> stages_of(const Graph& graph);

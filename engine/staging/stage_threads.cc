@@ -92,7 +92,8 @@ Stage::Impl::Outcome Stage::Impl::handle_error(int thread, std::uint64_t ticket)
 }
 
 /// False: there is no record, and `outcome` says why.
-bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outcome) {
+bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outcome,
+                       Clock::time_point& begun) {
   Source& source = source_of(thread);
   outcome = Outcome::Ended;
   std::unique_lock<std::mutex> reading(source.reading, std::defer_lock);
@@ -101,6 +102,7 @@ bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outc
   const auto ticket = begin(thread);
   if (!ticket) return false;
   call.ticket = *ticket;
+  begun = Clock::now();
   try {
     if (source.producer.read) work(thread, [&] { record = source.producer.read(call); });
     outcome = Outcome::Done;
@@ -122,9 +124,9 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
   }
   Batch record;
   Outcome outcome = Outcome::Done;
-  if (!read(thread, call, record, outcome)) return outcome;
+  Clock::time_point begin;
+  if (!read(thread, call, record, outcome, begin)) return outcome;
   Batch batch;
-  const auto begin = Clock::now();
   try {
     work(thread, [&] { batch = source_of(thread).producer.make(call, std::move(record)); });
   } catch (...) {

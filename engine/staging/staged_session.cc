@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/exec/trace.h"
 #include "engine/staging/stage_pools.h"
 
 namespace braid {
@@ -23,11 +24,21 @@ WaitContext record_wait(const StageOptions& options, std::stop_token stop) {
   return WaitContext::with_timeout(forever ? std::chrono::hours(24 * 365) : options.timeout, std::move(stop));
 }
 
+/// Slices of a stage's threads, on tracks of their own.
+Stage::Observer draw_into(Trace* trace, const std::string& stage) {
+  if (!trace) return {};
+  return [trace, stage](int thread, const StageInterval& interval) {
+    trace->track(stage + std::to_string(thread))
+        .add({"make batch", interval.begin, interval.end, interval.ticket});
+  };
+}
+
 }  // namespace
 
 struct StagedSession::Impl {
-  /// How one stage makes its batches.
+  /// How one producer of a stage makes its batches.
   struct Maker {
+    std::size_t stage = 0;
     std::vector<int> upstream;  // taken from, in this order
     const RecordSource* source = nullptr;
     std::vector<std::string>
@@ -47,19 +58,32 @@ struct StagedSession::Impl {
         options(std::move(o)),
         runtime(r),
         steps(graph, std::move(fetches), std::move(targets), options.compile, r) {
-    for (std::size_t i = 0; i < cut.stages.size(); ++i) makers.push_back(make_maker(i));
+    for (std::size_t i = 0; i < cut.stages.size(); ++i) {
+      const GraphStage& stage = cut.stages[i];
+      check_stage_options(stage.options, options.stages);
+      makers.push_back(make_maker(i, stage.outputs, cut.parts[i].body));
+      for (std::size_t j = 0; j < stage.joined.size(); ++j)
+        makers.push_back(make_maker(i, stage.joined[j], cut.parts[i].joined[j]));
+    }
     check_sources();
-    for (std::size_t i = 0; i < cut.stages.size(); ++i)
-      this->stages.push_back(std::make_unique<Stage>(cut.stages[i].options, producer(i), options.stages));
+    for (std::size_t i = 0; i < cut.stages.size(); ++i) {
+      std::vector<StageProducer> producers;
+      for (const auto& maker : makers)
+        if (maker->stage == i) producers.push_back(producer(*maker));
+      this->stages.push_back(std::make_unique<Stage>(cut.stages[i].options, std::move(producers),
+                                                     options.stages,
+                                                     draw_into(runtime.trace(), cut.stages[i].options.name)));
+    }
   }
 
-  std::unique_ptr<Maker> make_maker(std::size_t index) const;
+  std::unique_ptr<Maker> make_maker(std::size_t index, const std::vector<ValueRef>& outputs,
+                                    const GraphPart& body) const;
   std::unique_ptr<SubgraphRunner> make_runner(std::size_t index, const std::vector<ValueRef>& values) const;
   const RecordSource* source_of(std::size_t index, const std::vector<std::string>& placeholders) const;
   void check_sources() const;
-  StageProducer producer(std::size_t index);
-  Batch read(std::size_t index, const StageCall& call);
-  Batch make(std::size_t index, const StageCall& call, Batch record) const;
+  StageProducer producer(const Maker& maker);
+  Batch read(const Maker& maker, const StageCall& call);
+  Batch make(const Maker& maker, const StageCall& call, Batch record) const;
 
   // Set once.
   const Graph graph;
@@ -67,7 +91,7 @@ struct StagedSession::Impl {
   const std::vector<RecordSource> sources;
   const StagedSessionOptions options;
   Runtime& runtime;
-  std::vector<std::unique_ptr<Maker>> makers;  // of each stage
+  std::vector<std::unique_ptr<Maker>> makers;  // in the order of the stages
 
   ProgramCache steps;
   std::string cursor;
@@ -108,11 +132,12 @@ const RecordSource* StagedSession::Impl::source_of(std::size_t index,
   return found;
 }
 
-std::unique_ptr<StagedSession::Impl::Maker> StagedSession::Impl::make_maker(std::size_t index) const {
+std::unique_ptr<StagedSession::Impl::Maker> StagedSession::Impl::make_maker(
+    std::size_t index, const std::vector<ValueRef>& outputs, const GraphPart& body) const {
   const GraphStage& stage = cut.stages[index];
   const StagePart& part = cut.parts[index];
-  check_stage_options(stage.options, options.stages);
   auto maker = std::make_unique<Maker>();
+  maker->stage = index;
   maker->upstream = part.upstream;
   std::vector<ValueRef> fed, evaluated, taken;
   for (const auto& [placeholder, value] : stage.feeds) {
@@ -121,7 +146,7 @@ std::unique_ptr<StagedSession::Impl::Maker> StagedSession::Impl::make_maker(std:
   }
   maker->fed = names_of(graph, fed);
   std::vector<std::string> placeholders;
-  for (const GraphPart* p : {&part.feeding, &part.body})
+  for (const GraphPart* p : {&part.feeding, &body})
     for (const std::string& name : names_of(graph, p->placeholders))
       if (!contains(placeholders, name) && !contains(maker->fed, name)) placeholders.push_back(name);
   maker->source = source_of(index, placeholders);
@@ -133,10 +158,10 @@ std::unique_ptr<StagedSession::Impl::Maker> StagedSession::Impl::make_maker(std:
     maker->record.insert(maker->record.end(), maker->source->placeholders.begin(),
                          maker->source->placeholders.end());
   if (!stage.feeds.empty()) maker->feeding = make_runner(index, evaluated);
-  maker->body = make_runner(index, stage.outputs);
+  maker->body = make_runner(index, outputs);
   maker->blocks = BlockPool::make(options.allocate_block);
-  const auto outputs = names_of(graph, stage.outputs);
-  maker->hands_through = std::all_of(outputs.begin(), outputs.end(), [&](const std::string& name) {
+  const auto names = names_of(graph, outputs);
+  maker->hands_through = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
     return contains(maker->record, name) || contains(maker->fed, name);
   });
   return maker;
@@ -146,13 +171,15 @@ void StagedSession::Impl::check_sources() const {
   const auto of_step = names_of(graph, cut.step.placeholders);
   for (const RecordSource& source : sources) {
     std::string reader;
-    for (std::size_t i = 0; i < makers.size(); ++i) {
-      if (makers[i]->source != &source) continue;
+    for (const auto& maker : makers) {
+      if (maker->source != &source) continue;
+      const std::string& stage = cut.stages[maker->stage].options.name;
       if (!reader.empty())
         throw InvalidArgument("the records of '" + source.placeholders[0] + "' are read by stage '" + reader +
-                              "' and by stage '" + cut.stages[i].options.name +
-                              "': a record goes to one stage, which hands values on");
-      reader = cut.stages[i].options.name;
+                              "' and by " +
+                              (reader == stage ? "another producer of it" : "stage '" + stage + "'") +
+                              ": a record goes to one of them");
+      reader = stage;
     }
     for (const std::string& name : source.placeholders)
       if (contains(of_step, name))
@@ -166,24 +193,24 @@ void StagedSession::Impl::check_sources() const {
 
 // ---------------------------------------------------------------------------------------------- records
 
-StageProducer StagedSession::Impl::producer(std::size_t index) {
+StageProducer StagedSession::Impl::producer(const Maker& maker) {
   StageProducer producer;
-  producer.read = [this, index](const StageCall& call) { return read(index, call); };
-  producer.make = [this, index](const StageCall& call, Batch record) {
-    return make(index, call, std::move(record));
+  producer.read = [this, &maker](const StageCall& call) { return read(maker, call); };
+  producer.make = [this, &maker](const StageCall& call, Batch record) {
+    return make(maker, call, std::move(record));
   };
   return producer;
 }
 
 /// What the record of a ticket consists of: taken, read and evaluated here, so in the order of tickets. An
 /// error on the way leaves no record at all.
-Batch StagedSession::Impl::read(std::size_t index, const StageCall& call) {
-  Maker& maker = *makers[index];
-  const WaitContext wait = record_wait(cut.stages[index].options, call.stop);
+Batch StagedSession::Impl::read(const Maker& maker, const StageCall& call) {
+  const StageOptions& stage = cut.stages[maker.stage].options;
+  const WaitContext wait = record_wait(stage, call.stop);
   Batch record;
   const auto append = [&](Batch part, std::size_t expected, const char* what) {
     if (part.tensors.size() != expected)
-      throw InvalidArgument("stage '" + cut.stages[index].options.name + "': " + what + " brings " +
+      throw InvalidArgument("stage '" + stage.name + "': " + what + " brings " +
                             std::to_string(part.tensors.size()) + " tensors, not " +
                             std::to_string(expected));
     for (Tensor& tensor : part.tensors) record.tensors.push_back(std::move(tensor));
@@ -204,13 +231,12 @@ Batch StagedSession::Impl::read(std::size_t index, const StageCall& call) {
   return record;
 }
 
-Batch StagedSession::Impl::make(std::size_t index, const StageCall& call, Batch record) const {
-  const Maker& maker = *makers[index];
+Batch StagedSession::Impl::make(const Maker& maker, const StageCall& call, Batch record) const {
   SubgraphRunner::Values values;
   for (std::size_t i = 0; i < record.tensors.size(); ++i)
     values.emplace_back(i < maker.record.size() ? maker.record[i] : maker.fed[i - maker.record.size()],
                         record.tensors[i]);
-  const WaitContext wait = record_wait(cut.stages[index].options, call.stop);
+  const WaitContext wait = record_wait(cut.stages[maker.stage].options, call.stop);
   auto tensors = maker.body->run(call.thread, call.ticket, values, wait);
   Batch batch;
   if (maker.hands_through)

@@ -1,7 +1,7 @@
 // A graph with stages, run: each stage's part of the graph ahead of the step on the stage's threads, the rest
 // as the step. Sources give the records of placeholders; each belongs to one stage. Batches carry the cursor
-// of the record they come from. What the stages of a session may use (pools, streams) is in `stages`; nothing
-// is process-wide.
+// of the record they come from. A runtime that traces draws each stage's threads as tracks. What the stages
+// of a session may use (pools, streams) is in `stages`; nothing is process-wide.
 //
 // Thread rule: run() from one thread; everything else as for Stage.
 #pragma once

@@ -10,6 +10,7 @@
 
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program_cache.h"
+#include "engine/exec/trace.h"
 #include "engine/import/import.h"
 #include "engine/staging/stage_marks.h"
 #include "engine/staging/stage_pools.h"
@@ -296,6 +297,106 @@ TEST(GraphStageTest, T9_BatchesOfAStageArePackedIntoOneBlock) {
   EXPECT_EQ(batch.block_bytes, 3 * 64U);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_EQ(batch.tensors[i].raw(), static_cast<const std::byte*>(batch.block.get()) + 64 * i);
+}
+
+TEST(GraphStageTest, T9_TheTraceShowsTheStageAtWorkBesideTheStep) {
+  const Model model(true, {.capacity = 2});
+  RecordSource source = records(30);
+  source.read = [read = source.read](std::uint64_t ticket) {
+    std::this_thread::sleep_for(3ms);
+    return read(ticket);
+  };
+  Runtime runtime({.trace = true});
+  const Graph graph = model.graph();
+  StagedSession session(graph, stages_of(graph), {model.y.name()}, {"update"}, {source},
+                        {.compile = {}, .seed = 5}, runtime);
+  const PrefetchHook hook(session);
+  std::vector<std::pair<TraceTime, TraceTime>> steps;
+  for (std::uint64_t t = 0; t < 30; ++t) {
+    const TraceTime begin = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(2ms);  // the rest of a step
+    if (t > 0) steps.emplace_back(begin, std::chrono::steady_clock::now());
+    session.run(step_params(t), {}, soon());
+  }
+  const auto batches = runtime.trace()->track("stage0").slices();
+  ASSERT_EQ(batches.size(), 30U);
+  EXPECT_EQ(batches[7].step, 7U);
+  int beside = 0;
+  for (const auto& [begin, end] : steps)
+    beside += std::any_of(
+        batches.begin() + 1, batches.end(),
+        [&, b = begin, e = end](const TraceSlice& slice) { return slice.end > b && slice.begin < e; });
+  EXPECT_GT(beside, 20);
+}
+
+TEST(GraphStageTest, T3_ProducersWithSubgraphsOfTheirOwnJoinInOneBuffer) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {-1, 3}),
+               z = b.placeholder("z", DType::Float32, {-1, 3});
+  using N = Nested<Output>;
+  const N out = prefetch_join(
+      b, {N::list({b.mul(x, b.constant(Tensor::scalar(2.0F)))}), N::list({b.op("Neg", {z}, {}, "negative")})},
+      {.name = "both", .capacity = 2});
+  const Output y = b.op("Identity", {out[0].leaf()}, {}, "y");
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                prefetch_join(b, {N::list({x}), N::list({x, z})});
+              }),
+              HasSubstr("must make one structure, got [*] and [*, *]"));
+  const Graph graph = import_graph(b.graph());
+  ASSERT_EQ(stages_of(graph).size(), 1U);
+  EXPECT_EQ(stages_of(graph)[0].joined.size(), 1U);
+  RecordSource longer = records(9), shorter = records(4);
+  shorter.placeholders = {"z"};
+  // Tickets are the stage's, and every other one is a producer's.
+  const auto counted = [](RecordSource source) {
+    source.read = [read = source.read, n = std::make_shared<std::uint64_t>(0)](std::uint64_t) {
+      return read((*n)++);
+    };
+    return source;
+  };
+  Session session(graph, {"y"}, {}, {counted(longer), counted(shorter)});
+  const PrefetchHook hook(session.session);
+  std::vector<std::pair<float, std::uint64_t>> expected;  // factor and record
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    expected.emplace_back(2.0F, i);
+    if (i < 4) expected.emplace_back(-1.0F, i);
+  }
+  for (const auto& [factor, record] : expected) {
+    const Tensor got = session.step(0), want = rows(record);
+    for (std::size_t i = 0; i < 12; ++i) ASSERT_EQ(got.data<float>()[i], factor * want.data<float>()[i]);
+  }
+  EXPECT_THROW(session.step(0), OutOfRange);
+  EXPECT_THAT(message_of<InvalidArgument>([&] {
+                Session(graph, {"y"}, {}, {{{"x", "z"}, records().read}});
+              }),
+              HasSubstr("are read by stage 'both' and by another producer of it"));
+}
+
+TEST(GraphStageTest, T1_StringsAreHandedOnAndHashedInAStageOrInTheStep) {
+  GraphBuilder b;
+  const Output words = b.placeholder("words", DType::String, {3});
+  const auto hash = [&](const Output& text, const char* name) {
+    return b.op("StringToHashBucketFast", {text}, {{"num_buckets", std::int64_t{1000}}}, name);
+  };
+  const Nested<Output> out =
+      staged(b, Nested<Output>::list({words, hash(words, "ahead")}), {.num_threads = 2});
+  hash(out[0].leaf(), "in_step");
+  const Graph graph = import_graph(b.graph());
+  const RecordSource source{{"words"}, [](std::uint64_t ticket) {
+                              Batch batch;
+                              const std::vector<std::string> text{"a", std::string(ticket, 'b'), ""};
+                              batch.tensors = {Tensor::strings({3}, text)};
+                              return batch;
+                            }};
+  Session session(graph, {"in_step", out[1].leaf().name()}, {}, {source});
+  const PrefetchHook hook(session.session);
+  std::int64_t before = -1;
+  for (std::uint64_t t = 0; t < 20; ++t) {
+    const StepResult got = session.session.run(step_params(t), {}, soon());
+    ASSERT_TRUE(same(got.fetches[0], got.fetches[1])) << "record " << t;
+    EXPECT_NE(got.fetches[0].data<std::int64_t>()[1], before);
+    before = got.fetches[0].data<std::int64_t>()[1];
+  }
 }
 
 TEST(GraphStageTest, StagesFollowEachOther) {
