@@ -66,7 +66,8 @@ class InflatingSource : public ByteSource {
       else if (result != Z_OK && result != Z_BUF_ERROR)
         damaged("damaged", stream_.msg ? stream_.msg : "not a deflate stream");
       else if (got == 0 && stream_.avail_in == 0 && at_ == size_)
-        damaged("the file ends inside of", "truncated");
+        throw DataLoss("'" + file_.path().string() + "': " + compression_name(compression_) +
+                       " data ends early after " + std::to_string(given_) + " bytes: truncated");
     }
     return filled;
   }
