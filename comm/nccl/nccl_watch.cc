@@ -51,35 +51,42 @@ void NcclWatch::break_off(ErrorPtr error) {
   peers_.give_up(error->message);
 }
 
+std::string NcclWatch::text_of(const Entry& entry) const {
+  if (entry.operation.empty()) return fmt::format("{}: step {}", place_, entry.number);
+  return fmt::format("{}: {} #{}", place_, entry.operation, entry.number);
+}
+
 void NcclWatch::after(cudaStream_t stream, std::string_view operation, const WaitContext& wait) {
   cudaStreamCaptureStatus capturing{};
   BRAID_CUDA_CHECK(cudaStreamIsCapturing(stream, &capturing));
   if (capturing != cudaStreamCaptureStatusNone) return;
-  Entry entry{fmt::format("{}: {} #{}", place_, operation, peers_.collectives()), wait, Clock::now(), {}};
+  const std::uint64_t number = peers_.collectives();
   std::lock_guard lock(mu_);
+  cuda::Event event;
   if (spare_.empty()) {
-    entry.event = cuda::make_event();
+    event = cuda::make_event();
   } else {
-    entry.event = std::move(spare_.back());
+    event = std::move(spare_.back());
     spare_.pop_back();
   }
-  BRAID_CUDA_CHECK(cudaEventRecord(entry.event.get(), stream));
-  entries_.push_back(std::move(entry));
+  BRAID_CUDA_CHECK(cudaEventRecord(event.get(), stream));
+  entries_.push_back({next_id_++, operation, number, wait, Clock::now(), std::move(event)});
 }
 
 void NcclWatch::begin_step(std::uint64_t step, const WaitContext& wait) {
   std::lock_guard lock(mu_);
-  entries_.push_back({fmt::format("{}: step {}", place_, step), wait, Clock::now(), {}, step});
+  entries_.push_back({next_id_++, {}, step, wait, Clock::now(), {}});
 }
 
 void NcclWatch::end_step(std::uint64_t step) {
   std::lock_guard lock(mu_);
-  std::erase_if(entries_, [&](const Entry& entry) { return !entry.event && entry.step == step; });
+  std::erase_if(entries_,
+                [&](const Entry& entry) { return entry.operation.empty() && entry.number == step; });
 }
 
 NcclWatch::Waiting::Waiting(NcclWatch& watch, const WaitContext& wait) : watch_(watch) {
   std::lock_guard lock(watch.mu_);
-  watch.waiting_.emplace(Entry{"", wait, Clock::now(), {}});
+  watch.waiting_.emplace(Entry{0, {}, 0, wait, Clock::now(), {}});
 }
 
 NcclWatch::Waiting::~Waiting() {
@@ -106,7 +113,8 @@ void NcclWatch::work(const std::stop_token& stop) {
 void NcclWatch::look() {
   drop_finished();
   const auto now = Clock::now();
-  std::optional<std::string> late;
+  std::optional<std::uint64_t> late;
+  std::string text;
   bool any = false, cancelled = false, is_long = false;
   {
     std::lock_guard lock(mu_);
@@ -118,20 +126,21 @@ void NcclWatch::look() {
     for (const Entry& entry : entries_) {
       see(entry);
       cancelled = cancelled || entry.wait.stopped();
-      if (!late && (entry.wait.expired() || entry.wait.stopped())) late = entry.what;
+      if (late || (!entry.wait.expired() && !entry.wait.stopped())) continue;
+      late = entry.id;
+      text = text_of(entry);
     }
   }
-  if (late && cancelled) return break_off(make_error(ErrorCode::Cancelled, *late + ": cancelled"));
+  if (late && cancelled) return break_off(make_error(ErrorCode::Cancelled, text + ": cancelled"));
   if (late) {
     const std::string missing = peers_.who_is_missing();
     drop_finished();  // it may have ended while the others were asked
     std::lock_guard lock(mu_);
-    if (std::none_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.what == *late; }))
+    if (std::none_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.id == *late; }))
       late.reset();
-    else
-      late = fmt::format("{}: deadline exceeded: {}", *late, missing);
+    text = fmt::format("{}: deadline exceeded: {}", text, missing);
   }
-  if (late) return break_off(make_error(ErrorCode::DeadlineExceeded, *late));
+  if (late) return break_off(make_error(ErrorCode::DeadlineExceeded, text));
   if (!any) return;
   if (const auto state = handle_.status(); state && *state != ncclSuccess && *state != ncclInProgress)
     return break_off(

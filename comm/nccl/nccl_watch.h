@@ -37,6 +37,7 @@ class NcclWatch {
   void break_off(ErrorPtr error);
 
   /// What the stream has so far must be done by the deadline. Nothing while the stream is capturing.
+  /// `operation` is a literal.
   void after(cudaStream_t stream, std::string_view operation, const WaitContext& wait);
   void begin_step(std::uint64_t step, const WaitContext& wait);
   void end_step(std::uint64_t step);
@@ -56,12 +57,14 @@ class NcclWatch {
  private:
   using Clock = WaitContext::Clock;
   struct Entry {
-    std::string what;
+    std::uint64_t id = 0;        // of the entry
+    std::string_view operation;  // empty: a step
+    std::uint64_t number = 0;    // of the collective or step
     WaitContext wait;
     Clock::time_point since;
-    cuda::Event event;  // an operation's; none: a step
-    std::uint64_t step = 0;
+    cuda::Event event;  // behind an operation
   };
+  std::string text_of(const Entry& entry) const;
 
   void work(const std::stop_token& stop);
   void look();
@@ -76,6 +79,7 @@ class NcclWatch {
   mutable std::mutex mu_;
   ErrorPtr broken_;  // guarded by mu_, as what follows
   std::deque<Entry> entries_;
+  std::uint64_t next_id_ = 0;
   std::vector<cuda::Event> spare_;
   std::optional<Entry> waiting_;  // of the caller's own
   Clock::time_point asked_{};     // when the others were last asked whether one gave up; the thread's own
