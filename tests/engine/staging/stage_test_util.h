@@ -1,4 +1,4 @@
-// What the tests of stages share: short waits, numbered batches, the text of an error.
+// What the tests of stages share: short waits, numbered batches, a source of records, the text of an error.
 #pragma once
 
 #include <chrono>
@@ -39,6 +39,29 @@ inline void random_delay(std::uint64_t seed, int most_us) {
   random.discard(3);
   std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(most_us)));
 }
+
+inline double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+inline Batch batch_of(Tensor value) {
+  Batch batch;
+  batch.tensors.push_back(std::move(value));
+  return batch;
+}
+
+/// A source with an order of its own, as a file or a queue has: each record is handed out once.
+struct Records {
+  explicit Records(std::int64_t count) : left(count) {}
+  Batch next() {
+    if (given == left) throw OutOfRange("no more records");
+    return batch_of(Tensor::scalar<std::int64_t>(given++));
+  }
+  const std::int64_t left;
+  std::int64_t given = 0;
+};
+
+inline std::int64_t value_of(const Batch& batch) { return batch.tensors.at(0).data<std::int64_t>()[0]; }
 
 /// Waits until `condition` holds, for ten seconds at most.
 template <class Condition>
