@@ -88,7 +88,11 @@ class Tuner {
     try {
       if (options_.domain == Domain::Host) find_costs();
       add_candidates();
-      if (candidates_.size() == 1) return decide(0, "no other policy gives another program");
+      if (candidates_.size() == 1)
+        return decide(
+            0, hopeless_ > 0
+                   ? fmt::format("the others are predicted to take {:.1f} times as long or more", hopeless_)
+                   : "no other policy gives another program");
       time_candidates();
     } catch (const Error& error) {
       return predict(std::string("the scratch steps failed: ") + error.what());
@@ -123,10 +127,11 @@ class Tuner {
     return {};
   }
 
-  StreamPlan decide(std::size_t chosen, std::string why) {
+  StreamPlan decide(std::size_t chosen, const std::string& why) {
     plan_.policy = candidates_[chosen].policy;
     plan_.streams = candidates_[chosen].streams;
-    plan_.why = fmt::format("AUTO took {}: {}", candidates_[chosen].name(), std::move(why));
+    plan_.why = fmt::format("AUTO took {}: {}{}", candidates_[chosen].name(), why,
+                            chosen == 0 ? warnings_ : std::string());
     return std::move(plan_);
   }
 
@@ -190,8 +195,14 @@ class Tuner {
   /// One that does the same as another is left out, and so is one that the model holds for hopeless.
   void add(StreamPolicy policy, int streams) {
     Candidate candidate = make(policy, streams);
+    for (const std::string& note : candidate.program->notes)
+      if (note.starts_with("warning: ") && policy == StreamPolicy::User) warnings_ += "; " + note;
     constexpr double kHopeless = 1.25;
-    if (candidate.program->stats.step_us > kHopeless * candidate.program->stats.serial_us) return;
+    const double ratio = candidate.program->stats.step_us / candidate.program->stats.serial_us;
+    if (ratio > kHopeless) {
+      hopeless_ = hopeless_ > 0 ? std::min(hopeless_, ratio) : ratio;
+      return;
+    }
     const auto used = [](const Program& program) {
       std::vector<int> of_ops;
       for (const ProgramOp& op : program.ops) of_ops.push_back(op.stream);
@@ -270,6 +281,8 @@ class Tuner {
   std::vector<Candidate> candidates_;  // the serial one first
   std::uint64_t step_ = 0;
   int turns_ = 0;
+  double hopeless_ = 0;   // the least ratio to the serial one among those that are not timed; 0: none
+  std::string warnings_;  // about ids and rules, which the serial one does not look at
 };
 
 }  // namespace
