@@ -7,6 +7,7 @@
 //   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols: a column
 //   an output,
 //     of the default's type; an empty default makes the column required
+//   ParseExample, ParseExampleV2: parse_example.h
 #include "engine/ops/string_fold.h"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@
 #include "base/files.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/parse_example.h"
 
 namespace braid {
 namespace {
@@ -312,10 +314,15 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"AsString", 1, 1, infer_as_string, as_string},    {"StringJoin", 1, -1, infer_join, join},
-    {"StringSplit", 2, 2, infer_split, split},         {"StringSplitV2", 2, 2, infer_split, split},
-    {"ShardedFilename", 3, 3, infer_sharded, sharded}, {"ReadFile", 1, 1, infer_read_file, read_whole_file},
+    {"AsString", 1, 1, infer_as_string, as_string},
+    {"StringJoin", 1, -1, infer_join, join},
+    {"StringSplit", 2, 2, infer_split, split},
+    {"StringSplitV2", 2, 2, infer_split, split},
+    {"ShardedFilename", 3, 3, infer_sharded, sharded},
+    {"ReadFile", 1, 1, infer_read_file, read_whole_file},
     {"DecodeCSV", 2, -1, infer_csv, decode_csv},
+    {"ParseExample", 2, -1, infer_parse_example, parse_example},
+    {"ParseExampleV2", 5, -1, infer_parse_example, parse_example},
 };
 
 }  // namespace

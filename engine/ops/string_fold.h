@@ -1,6 +1,7 @@
-// Ops that make strings. Programs compute none, so these have no kernels: where their inputs are known at
-// compile time (constants; feeds too in `braid graph run`, by engine/passes/specialize.h) shape inference
-// takes their values from here. Thread rule: pure functions, but for ReadFile, which reads its file.
+// Ops that make or take apart strings on the host. Programs compute no strings, so these have no kernels:
+// where their inputs are known at compile time (constants; feeds too in `braid graph run`, by
+// engine/passes/specialize.h) shape inference takes their values from here. Thread rule: pure functions, but
+// for ReadFile, which reads its file.
 #pragma once
 
 #include <span>

@@ -15,11 +15,12 @@ namespace braid::testing {
 namespace {
 
 // Ops that mean nothing alone: they need a feed, services or a program, and are tested with those.
-// Ops that make strings have no kernels (string_fold_test.cc), those of checkpoints need files
+// Ops that make or take apart strings have no kernels (string_fold_test.cc), those of checkpoints need files
 // (save_restore_test.cc).
 const std::set<std::string> kTestedElsewhere = {
-    "Placeholder", "VarHandleOp", "AsString",        "StringJoin", "StringSplit", "StringSplitV2",
-    "ReadFile",    "DecodeCSV",   "ShardedFilename", "SaveV2",     "RestoreV2",   "MergeV2Checkpoints"};
+    "Placeholder",   "VarHandleOp",        "AsString",     "StringJoin",      "StringSplit",
+    "StringSplitV2", "ReadFile",           "DecodeCSV",    "ShardedFilename", "SaveV2",
+    "RestoreV2",     "MergeV2Checkpoints", "ParseExample", "ParseExampleV2"};
 
 std::vector<const OpDef*> walked_ops() {
   std::vector<const OpDef*> ops = OpRegistry::global().all();

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <fstream>
 
 #include "base/error.h"
+#include "base/formats/proto_wire.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -97,6 +99,95 @@ TEST(StringFoldTest, CsvTypesDefaultsAndQuotes) {
             "[DecodeCSV] node 'op': record 0, field 0: it is required, but empty");
   EXPECT_EQ(refusal("DecodeCSV", {text({"\"a"}), text({"x"})}),
             "[DecodeCSV] node 'op': an open quote in '\"a'");
+}
+
+/// A record of features {name: bytes of the list's field}, as a writer of protocol buffers makes it.
+std::string example(const std::vector<std::pair<std::string, std::string>>& features) {
+  std::string map;
+  for (const auto& [name, feature] : features) {
+    std::string entry;
+    put_bytes_field(entry, 1, name);
+    put_bytes_field(entry, 2, feature);
+    put_bytes_field(map, 1, entry);
+  }
+  std::string record;
+  put_bytes_field(record, 1, map);
+  return record;
+}
+
+std::string int_feature(const std::vector<std::uint64_t>& values, bool packed) {
+  std::string list, digits;
+  for (const std::uint64_t value : values) {
+    if (packed)
+      put_varint(digits, value);
+    else
+      put_varint_field(list, 1, value);
+  }
+  if (packed) put_bytes_field(list, 1, digits);
+  std::string feature;
+  put_bytes_field(feature, 3, list);
+  return feature;
+}
+
+std::string float_feature(float value) {
+  std::string list, feature;
+  put_fixed32_field(list, 1, std::bit_cast<std::uint32_t>(value));
+  put_bytes_field(feature, 2, list);
+  return feature;
+}
+
+std::string bytes_feature(const Strings& values) {
+  std::string list, feature;
+  for (const std::string& value : values) put_bytes_field(list, 1, value);
+  put_bytes_field(feature, 1, list);
+  return feature;
+}
+
+TEST(ParseExampleTest, DenseAndSparseFeatures) {
+  const Tensor records = text({example({{"age", float_feature(7.5F)}, {"ids", int_feature({4, 5}, true)}}),
+                               example({{"ids", int_feature({6}, false)}, {"name", bytes_feature({"bo"})}})});
+  const std::vector<Tensor> inputs{records,      text({}),       word("ids"),   word("age"),
+                                   word("name"), f32({1}, {-1}), text({"none"})};
+  const AttrMap attrs{{"Nsparse", 1},
+                      {"Ndense", 2},
+                      {"sparse_types", std::vector<DType>{DType::Int64}},
+                      {"Tdense", std::vector<DType>{DType::Float32, DType::String}},
+                      {"dense_shapes", std::vector<Shape>{Shape{1}, Shape{}}}};
+  EXPECT_EQ(tensor_to_int64s(known("ParseExample", inputs, attrs, 0)),
+            (std::vector<std::int64_t>{0, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(tensor_to_int64s(known("ParseExample", inputs, attrs, 1)), (std::vector<std::int64_t>{4, 5, 6}));
+  EXPECT_EQ(tensor_to_int64s(known("ParseExample", inputs, attrs, 2)), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(known("ParseExample", inputs, attrs, 3).shape(), (Shape{2, 1}));
+  EXPECT_EQ(to_doubles(known("ParseExample", inputs, attrs, 3)), (std::vector<double>{7.5, -1}));
+  EXPECT_EQ(strings(known("ParseExample", inputs, attrs, 4)), (Strings{"none", "bo"}));
+}
+
+TEST(ParseExampleTest, RaggedFeaturesOfTheSecondForm) {
+  const Tensor records = text({example({{"ids", int_feature({4, 5}, true)}}), example({}),
+                               example({{"ids", int_feature({6}, true)}})});
+  const std::vector<Tensor> inputs{records, text({}), text({}), text({}), text({"ids"})};
+  const AttrMap attrs{{"num_sparse", 0},
+                      {"ragged_value_types", std::vector<DType>{DType::Int64}},
+                      {"ragged_split_types", std::vector<DType>{DType::Int32}}};
+  EXPECT_EQ(tensor_to_int64s(known("ParseExampleV2", inputs, attrs, 0)),
+            (std::vector<std::int64_t>{4, 5, 6}));
+  EXPECT_EQ(tensor_to_int64s(known("ParseExampleV2", inputs, attrs, 1)),
+            (std::vector<std::int64_t>{0, 2, 2, 3}));
+}
+
+TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
+  const auto refused = [](const std::string& record, const Tensor& fallback) {
+    return refusal(
+        "ParseExample", {text({record}), text({}), word("age"), fallback},
+        {{"Tdense", std::vector<DType>{DType::Float32}}, {"dense_shapes", std::vector<Shape>{Shape{}}}});
+  };
+  EXPECT_EQ(refused(example({}), f32({0}, {})),
+            "[ParseExample] node 'op': record 0: feature 'age' is required, but missing");
+  EXPECT_EQ(refused(example({{"age", int_feature({1}, true)}}), f32({0}, {})),
+            "[ParseExample] node 'op': record 0: feature 'age' is int64, not float32");
+  EXPECT_EQ(refused("\x0a\x7f", f32({0}, {}))
+                .find("[ParseExample] node 'op': record 0 is no tf.train.Example: byte 2"),
+            0U);
 }
 
 TEST(StringFoldTest, Files) {

@@ -1,0 +1,17 @@
+// ParseExample and ParseExampleV2: serialized tf.train.Example records to tensors. They are among the ops of
+// string_fold.h: dense features and the sparse (and, in V2, ragged) ones, whose sizes the records decide.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/ops/op.h"
+
+namespace braid {
+
+void infer_parse_example(InferContext& c);
+/// Throws: InvalidArgument (a record that is no Example, a feature of another type or length, one that is
+/// required and missing), naming the record and the feature.
+std::vector<Tensor> parse_example(const Node& node, std::span<const Tensor* const> inputs);
+
+}  // namespace braid
