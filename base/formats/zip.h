@@ -42,7 +42,7 @@ class ZipWriter {
   explicit ZipWriter(std::filesystem::path file);
   ~ZipWriter();  // what was not finished is removed
   /// Appends an entry of the bytes of `parts` one after the other, stored. Throws: InvalidArgument (a name
-  /// that is there already), Unavailable (disk).
+  /// that is there already or is not UTF-8), Unavailable (disk).
   void add(const std::string& name, std::span<const std::span<const std::byte>> parts);
   /// Writes the directory, syncs, and gives the file its name.
   void finish();

@@ -24,6 +24,23 @@ std::uint32_t low(std::uint64_t value) {
   return value >= UINT32_MAX ? UINT32_MAX : static_cast<std::uint32_t>(value);
 }
 
+/// Shape only: lead bytes followed by as many continuation bytes as they say.
+bool is_utf8(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[at]);
+    const std::size_t more = lead < 0x80       ? 0
+                             : lead >> 5 == 6  ? 1
+                             : lead >> 4 == 14 ? 2
+                             : lead >> 3 == 30 ? 3
+                                               : SIZE_MAX;
+    if (more >= text.size() - at) return false;
+    for (std::size_t i = 1; i <= more; ++i)
+      if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return false;
+    at += more + 1;
+  }
+  return true;
+}
+
 /// What local header and directory have in common, from the version on.
 void put_common(std::string& out, const ZipEntry& entry, std::size_t extra) {
   put<std::uint16_t>(out, kVersion);
@@ -81,6 +98,8 @@ ZipWriter::~ZipWriter() = default;
 void ZipWriter::add(const std::string& name, std::span<const std::span<const std::byte>> parts) {
   if (!impl_->names.insert(name).second)
     throw InvalidArgument("'" + impl_->path.string() + "': entry '" + name + "' is there already");
+  if (!is_utf8(name))
+    throw InvalidArgument("'" + impl_->path.string() + "': the name of an entry is not UTF-8");
   if (name.size() > UINT16_MAX) throw InvalidArgument("a name of " + std::to_string(name.size()) + " bytes");
   ZipEntry entry;
   entry.name = name;

@@ -99,10 +99,11 @@ FileFormat sniff_format(const std::filesystem::path& file) {
   if (is_tfrecord_file(file)) return FileFormat::TfRecord;
   std::string head(kHead, '\0');
   head.resize(open_bytes(file)->read(head));
-  if (head.empty() && !name_says_tfrecord(file))
+  const bool packed_nothing = head.empty() && std::filesystem::file_size(file) > 0;
+  if (head.empty() && !packed_nothing && !name_says_tfrecord(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
-  if (name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
+  if (packed_nothing || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
   const TextShape shape = text_shape(head, {});
   const bool label_first =
       head.size() > 1 && (head[0] == '0' || head[0] == '1') && head[1] == shape.separator;

@@ -108,15 +108,17 @@ TEST(ZipTest, EntriesComeBackAndTheFileAppearsWhole) {
   {
     ZipWriter out(file);
     const std::span<const std::byte> parts[]{std::as_bytes(std::span(one)), std::as_bytes(std::span(two))};
-    out.add("a/b", parts);
+    out.add("a/\xE4\xB8\xAD", parts);
     out.add("empty", {});
     EXPECT_ERROR(out.add("empty", {}), InvalidArgument, HasSubstr("is there already"));
+    EXPECT_ERROR(out.add("\xFFname", {}), InvalidArgument, HasSubstr("not UTF-8"));
+    EXPECT_ERROR(out.add("cut \xE4\xB8", {}), InvalidArgument, HasSubstr("not UTF-8"));
     EXPECT_FALSE(std::filesystem::exists(file));
     out.finish();
   }
   const ZipReader zip(file);
   ASSERT_EQ(zip.entries().size(), 2U);
-  EXPECT_EQ(zip.entries()[0].name, "a/b");
+  EXPECT_EQ(zip.entries()[0].name, "a/\xE4\xB8\xAD");
   const auto bytes = zip.read(zip.entries()[0]);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), one + two);
   EXPECT_TRUE(zip.read(zip.entries()[1]).empty());

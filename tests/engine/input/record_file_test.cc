@@ -55,6 +55,8 @@ TEST_F(RecordFileTest, FormatsAreToldByTheirContent) {
   EXPECT_EQ(sniff_format(write("a", std::string("\0\0\x08\x01\0\0\0\x01\x07", 9))), FileFormat::Idx);
   EXPECT_EQ(sniff_format(write("a", std::string("\x03\0\0\0\0\0\0\0damaged", 15))), FileFormat::TfRecord);
   EXPECT_EQ(sniff_format(write("a.tfrecord", "")), FileFormat::TfRecord);
+  TfRecordWriter(dir_.path() / "nothing", Compression::Gzip).finish();
+  EXPECT_EQ(summary_of(dir_.path() / "nothing").records(), 0) << "packed nothing is a file without records";
   EXPECT_ERROR(sniff_format(write("a", "")), InvalidArgument, HasSubstr("is empty"));
   EXPECT_ERROR(sniff_format(dir_.path() / "none"), InvalidArgument, HasSubstr("No such file"));
   generate_criteo(dir_.path() / "rows", {.rows = 3});
