@@ -86,8 +86,28 @@ TEST_F(DeterminismTest, StagingAndStepsInFlightKeepBits) {
   expect_same_bits(wide_deep().with({"steps=60"}), {{"staging.disabled=true"},
                                                     {"staging.num_threads=2"},
                                                     {"staging.num_threads=3", "staging.capacity=1"},
+                                                    {"staging.num_threads=AUTO", "staging.capacity=AUTO"},
+                                                    {"staging.auto_stage=true", "staging.num_threads=2"},
+                                                    {"staging.auto_stage=true", "staging.disabled=true"},
                                                     {"runtime.steps_in_flight=1"},
                                                     {"runtime.steps_in_flight=4", "staging.capacity=8"}});
+}
+
+TEST_F(DeterminismTest, T10_AutoStageKeepsTheBitsOfParameterServersAndOfAllReduce) {
+  for (const auto& shape : {Cluster::Shape{2, 1}, Cluster::Shape{2, 0}}) {
+    const Job job =
+        wide_deep().with({"steps=30", shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=ALLREDUCE"});
+    std::vector<float> base;
+    for (const std::vector<std::string>& staging :
+         std::vector<std::vector<std::string>>{{}, {"staging.auto_stage=true", "staging.num_threads=2"}}) {
+      Cluster cluster(directory() / (std::to_string(shape.servers) + "-" + std::to_string(staging.size())),
+                      job.with(staging), shape);
+      cluster.expect_success();
+      const std::vector<float> losses = losses_of(cluster.steps_file(1));
+      if (base.empty()) base = losses;
+      EXPECT_EQ(losses, base) << shape.servers << " servers";
+    }
+  }
 }
 
 TEST_F(DeterminismTest, ASecondRunGivesTheSameBits) {
