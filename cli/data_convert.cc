@@ -16,6 +16,7 @@ struct Options {
   std::vector<std::string> files;
   std::string out, from, to, compression, separator;
   std::string comment;
+  std::vector<std::string> names;
   bool header = false, no_header = false;
   std::int64_t max_bad_records = 0;
 };
@@ -57,6 +58,7 @@ class Inputs {
  public:
   explicit Inputs(const Options& options) : options_(options) {
     open_.comment = options.comment;
+    open_.names = options.names;
     open_.max_bad_records = options.max_bad_records;
     if (!options.from.empty()) open_.format = file_format_from_name(options.from);
     if (options.from == "tsv") open_.separator = '\t';
@@ -151,6 +153,9 @@ void add_data_convert(CLI::App& data, Action& action) {
       ->check(CLI::IsMember({"none", "gzip", "zlib"}));
   sub->add_flag("--header", options->header, "The first line of a CSV input has names");
   sub->add_flag("--no-header", options->no_header, "The first line of a CSV input is a record");
+  sub->add_option("--names", options->names,
+                  "Of the columns of a CSV input, between commas; default: the header's, else numbers")
+      ->delimiter(',');
   sub->add_option("--comment", options->comment, "Lines of a CSV input that begin with this are skipped");
   sub->add_option("--max-bad", options->max_bad_records, "Bad records of an input that may be skipped")
       ->capture_default_str();

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "engine/input/generator.h"
 #include "engine/input/readers.h"
 #include "proto/job.pb.h"
@@ -187,6 +188,7 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     read.world = shard.world;
   }
   data.train = load_files(job, data_dir, "train_files", files, read);
+  if (data.train->skipped > 0) log_warning("input: {} bad records were left out", data.train->skipped);
   if (with_test && !input.test_files().empty())
     data.test = load_files(job, data_dir, "test_files", paths(input.test_files(), data_dir),
                            {.max_bad_records = input.max_bad_records()});

@@ -81,7 +81,7 @@ class FieldsFile : public RecordFile {
     separator_ = shape.separator != 0 ? shape.separator : ',';
     const bool header =
         format == FileFormat::Criteo ? text_.starts_with("label") : options.header.value_or(shape.has_header);
-    if (format == FileFormat::Criteo) names_ = criteo_names();
+    names_ = format == FileFormat::Criteo ? criteo_names() : options.names;
     take_names(header, shape.fields);
     find_kinds();
     at_ = first_;

@@ -109,6 +109,18 @@ TEST_F(DataToolsTest, TrainingFromTfRecordsHasTheBitsOfTrainingFromText) {
   EXPECT_EQ(train("text-run", text), train("packed-run", packed));
 }
 
+TEST_F(DataToolsTest, TheSameSchemaReadsTextAndRecordsToTheSameBits) {
+  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  const Job text = wide_deep().with({"steps=20"});
+  expect_good({"data", "convert", (text.data / "adult.data").string(), "--out", path("adult.tfrecord.gz"),
+               "--names",
+               "age,workclass,fnlwgt,education,education-num,marital-status,occupation,relationship,race,sex,"
+               "capital-gain,capital-loss,hours-per-week,native-country,income"});
+  Job packed = text.with({"input.format=TFRECORD", "input.train_files=adult.tfrecord.gz"});
+  packed.data = directory();
+  EXPECT_EQ(train("text-run", text), train("packed-run", packed));
+}
+
 TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
   const std::string images =
       write("images", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04", 20));
