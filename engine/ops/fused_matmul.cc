@@ -1,6 +1,9 @@
 // braid.FusedMatMul(a, b, bias): y = act(op(a) op(b) + bias), what the fusion pass makes of MatMul, BiasAdd
-// and Relu. Attributes transpose_a, transpose_b as MatMul's, `relu` bool. It is made after differentiation.
+// and Relu, or of their batched forms: then a is [lanes, m, k] or one [m, k] for all lanes, b likewise, bias
+// [lanes, n] or [n], and y [lanes, m, n]. Attributes transpose_a, transpose_b as MatMul's, `relu` bool. It is
+// made after differentiation.
 #include <algorithm>
+#include <numeric>
 
 #include "engine/ops/common/gemm.h"
 #include "engine/ops/common/kernel_util.h"
@@ -13,18 +16,28 @@ void infer(InferContext& c) {
   require_dtype(c, 0, {DType::Float32, DType::Float64});
   c.require_same_dtype(0, 1);
   c.require_same_dtype(0, 2);
-  c.require_rank(0, 2);
-  c.require_rank(1, 2);
-  c.require_rank(2, 1);
-  const auto dim = [&](int input, int axis) {
-    return c.shape(input).has_rank() ? c.shape(input)[axis] : Shape::kUnknown;
+  if (!c.shape(0).has_rank() || !c.shape(1).has_rank() || !c.shape(2).has_rank())
+    return c.output(c.dtype(0), Shape::unknown_rank());
+  const int rank = std::max(c.shape(0).rank(), c.shape(1).rank());
+  const auto has_rank = [&](int input, int least, int most) {
+    return c.shape(input).rank() >= least && c.shape(input).rank() <= most;
   };
+  if (rank > 3 || !has_rank(0, 2, 3) || !has_rank(1, 2, 3) || !has_rank(2, 1, rank - 1))
+    c.fail("expected matrices, or lanes of them, and a bias");
+  std::int64_t lanes = Shape::kUnknown;
+  for (int input = 0; input < 3; ++input) {
+    if (c.shape(input).rank() != (input < 2 ? 3 : 2)) continue;
+    const std::int64_t here = c.shape(input)[0];
+    if (lanes >= 0 && here >= 0 && lanes != here) c.fail("the numbers of lanes differ");
+    lanes = std::max(lanes, here);
+  }
+  const auto dim = [&](int input, int from_end) { return c.shape(input)[c.shape(input).rank() - from_end]; };
   const bool ta = c.attr<bool>("transpose_a", false), tb = c.attr<bool>("transpose_b", false);
-  if (dim(0, ta ? 0 : 1) >= 0 && dim(1, tb ? 1 : 0) >= 0 && dim(0, ta ? 0 : 1) != dim(1, tb ? 1 : 0))
-    c.fail("inner sizes differ");
-  if (dim(1, tb ? 0 : 1) >= 0 && dim(2, 0) >= 0 && dim(1, tb ? 0 : 1) != dim(2, 0))
-    c.fail("the bias does not fit the columns");
-  c.output(c.dtype(0), Shape{dim(0, ta ? 1 : 0), dim(1, tb ? 0 : 1)});
+  const std::int64_t ka = dim(0, ta ? 2 : 1), kb = dim(1, tb ? 1 : 2), n = dim(1, tb ? 2 : 1);
+  if (ka >= 0 && kb >= 0 && ka != kb) c.fail("inner sizes differ");
+  if (n >= 0 && dim(2, 1) >= 0 && n != dim(2, 1)) c.fail("the bias does not fit the columns");
+  const std::int64_t m = dim(0, ta ? 1 : 2);
+  c.output(c.dtype(0), rank == 3 ? Shape{lanes, m, n} : Shape{m, n});
 }
 
 template <class T>
@@ -43,29 +56,38 @@ PreparedKernel with_epilogue(const PrepareContext& c, PreparedKernel gemm, const
   PreparedKernel kernel;
   kernel.scratch_bytes = gemm.scratch_bytes;
   const bool relu = c.attr<bool>("relu", false);
-  kernel.run = [product = std::move(gemm.run), pool = &c.pool, m = g.m, n = g.n, relu](const KernelArgs& a) {
+  const std::int64_t bias_stride = c.inputs[2].shape.rank() == 2 ? g.n : 0;
+  kernel.run = [product = std::move(gemm.run), pool = &c.pool, rows = g.batch() * g.m, m = g.m, n = g.n,
+                bias_stride, relu](const KernelArgs& a) {
     product(a);
-    pool->parallel_range(m, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) add_bias(a.out<T>(0) + row * n, a.in<T>(2), n, relu);
+    pool->parallel_range(rows, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        add_bias(a.out<T>(0) + row * n, a.in<T>(2) + row / m * bias_stride, n, relu);
     });
   };
   return kernel;
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
+  const Shape &a = c.inputs[0].shape, &b = c.inputs[1].shape, &y = c.outputs[0].shape;
   Gemm g;
   g.transpose_a = c.attr<bool>("transpose_a", false);
   g.transpose_b = c.attr<bool>("transpose_b", false);
-  g.m = c.outputs[0].shape[0];
-  g.n = c.outputs[0].shape[1];
-  g.k = c.inputs[0].shape[g.transpose_a ? 0 : 1];
+  g.m = y[y.rank() - 2];
+  g.n = y[y.rank() - 1];
+  g.k = a[a.rank() - (g.transpose_a ? 2 : 1)];
+  const auto lanes = static_cast<std::size_t>(y.rank() == 3 ? y[0] : 1);
+  g.a_index.assign(lanes, 0);
+  g.b_index.assign(lanes, 0);
+  if (a.rank() == 3) std::iota(g.a_index.begin(), g.a_index.end(), 0);
+  if (b.rank() == 3) std::iota(g.b_index.begin(), g.b_index.end(), 0);
   if (c.outputs[0].dtype == DType::Float64) return with_epilogue<double>(c, prepare_gemm(c, g), g);
   return with_epilogue<float>(c, prepare_gemm(c, g), g);
 }
 
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const Shape& a = c.shape(0);
-  const int axis = c.attr<bool>("transpose_a", false) ? 0 : 1;
+  const int axis = a.has_rank() ? a.rank() - (c.attr<bool>("transpose_a", false) ? 2 : 1) : 0;
   const double k = a.has_rank() && a[axis] > 0 ? static_cast<double>(a[axis]) : 1;
   return {(2 * k + 2) * known_elements(outputs[0].shape), traffic_bytes(c, outputs)};
 }

@@ -1,5 +1,6 @@
 // On a device, short kernels cost more by their number than by their work: puts chains of nodes into one.
 //   MatMul, BiasAdd(, Relu)        -> braid.FusedMatMul, where nobody else uses what is between
+//   the same of batched siblings   -> braid.FusedMatMul of lanes (batch_siblings.h)
 //   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
 // or fed values between. A fused node has the name of the chain's last node.
@@ -21,6 +22,7 @@ class Fusion {
     for (const NodeId id : graph_.topological_order()) {
       const std::string& op = graph_.node(id).op->name;
       if (op == "BiasAdd") fuse_layer(id);
+      if (op == "AddV2") fuse_lanes(id);
       if (op == "BiasAddGrad") fuse_gradient(id);
     }
     if (layers_ + gradients_ == 0) return;
@@ -73,7 +75,41 @@ class Fusion {
     const Node bias_add = graph_.node(id);
     if (!is_plain(bias_add) || !channels_last(bias_add) || !is_float(bias_add.inputs[0])) return;
     const Node product = graph_.node(bias_add.inputs[0].node);
-    if (product.op->name != "MatMul" || !is_inner(product) || !forward_together(product, bias_add)) return;
+    if (product.op->name != "MatMul") return;
+    fuse_product(product, bias_add, bias_add.inputs[1],
+                 {{"transpose_a", product.attrs.get<bool>("transpose_a", false)},
+                  {"transpose_b", product.attrs.get<bool>("transpose_b", false)}});
+  }
+
+  /// `id` is an AddV2: perhaps of products [lanes, m, n], and biases [lanes, n] seen as [lanes, 1, n], or
+  /// [n].
+  void fuse_lanes(NodeId id) {
+    const Node sum = graph_.node(id);
+    if (!is_plain(sum) || !is_float(sum.inputs[0])) return;
+    const Node product = graph_.node(sum.inputs[0].node);
+    if (product.op->name != "BatchMatMulV2") return;
+    const Shape& out = product.outputs[0].shape;
+    if (out.rank() != 3 || out != sum.outputs[0].shape) return;
+    for (const ValueRef input : product.inputs) {
+      const Shape& shape = graph_.info(input).shape;
+      if (shape.rank() != 2 && shape[0] != out[0]) return;
+    }
+    ValueRef bias = sum.inputs[1];
+    const Node& reshape = graph_.node(bias.node);
+    if (graph_.info(bias).shape == Shape{out[0], 1, out[2]} && reshape.op->name == "Reshape") {
+      bias = reshape.inputs[0];
+      if (graph_.info(bias).shape != Shape{out[0], out[2]}) return;
+    } else if (graph_.info(bias).shape != Shape{out[2]}) {
+      return;
+    }
+    fuse_product(product, sum, bias,
+                 {{"transpose_a", product.attrs.get<bool>("adj_x", false)},
+                  {"transpose_b", product.attrs.get<bool>("adj_y", false)}});
+  }
+
+  void fuse_product(const Node& product, const Node& bias_add, ValueRef bias, AttrMap attrs) {
+    if (!is_inner(product) || !forward_together(product, bias_add)) return;
+    const NodeId id = bias_add.id;
     Node last = bias_add;
     bool relu = false;
     if (is_inner(bias_add)) {
@@ -85,10 +121,9 @@ class Fusion {
     }
     Node fused = last;
     fused.op = &OpRegistry::global().require("braid.FusedMatMul");
-    fused.attrs = {{"transpose_a", product.attrs.get<bool>("transpose_a", false)},
-                   {"transpose_b", product.attrs.get<bool>("transpose_b", false)},
-                   {"relu", relu}};
-    fused.inputs = {product.inputs[0], product.inputs[1], bias_add.inputs[1]};
+    fused.attrs = std::move(attrs);
+    fused.attrs.set("relu", relu);
+    fused.inputs = {product.inputs[0], product.inputs[1], bias};
     const NodeId made = replace(last, std::move(fused), 0);
     move_references(bias_add.id, made, 0);
     move_references(product.id, made, 0);

@@ -177,6 +177,22 @@ TEST(BatchSiblingsTest, TowersBecomeOneAndTheirVariablesLieInSlabs) {
   }
 }
 
+TEST(BatchSiblingsTest, LayersOfLanesAreFusedOnADevice) {
+  const Towers towers = make_towers({}, true);
+  CompileOptions options;
+  options.domain = Domain::Device;
+  options.batch_siblings = BatchSiblings::WithinScopes;
+  const auto program = compile(towers.graph, towers.request, options);
+  EXPECT_EQ(count_ops(*program, "braid.FusedMatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3 + 2) << "the gradients";
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "braid.FusedMatMul") continue;
+    const Node& node = program->graph.node(op.node);
+    EXPECT_EQ(node.outputs[0].shape, (Shape{4, kRows, kWide}));
+    EXPECT_EQ(program->graph.info(node.inputs[2]).shape, (Shape{4, kWide}));
+  }
+}
+
 TEST(BatchSiblingsTest, AnotherProgramUsesAVariableOfASlabAlone) {
   const Towers training = make_towers({}, true), forward = make_towers({}, false);
   Runtime batched({}), apart({});

@@ -16,6 +16,25 @@ void cases_fused_matmul(OpCaseTable& table) {
                    .inputs = {random_f64({s.m, s.k}, 1),
                               random_f64(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2), random_f64({s.n}, 3)},
                    .attrs = {{"transpose_b", tb}, {"relu", relu}}});
+  // Lanes: each operand the lanes' own, or one for all.
+  for (const std::int64_t n : {7, 32})
+    for (const bool own_a : {false, true})
+      for (const bool own_b : {false, true})
+        for (const bool own_bias : {false, true}) {
+          if (!own_a && !own_b) continue;
+          const auto lanes = [](bool own, Shape shape) {
+            if (!own) return shape;
+            std::vector<std::int64_t> dims{5};
+            dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
+            return Shape(std::move(dims));
+          };
+          table.add("braid.FusedMatMul",
+                    {.label = "lanes of " + std::to_string(n) + (own_a ? ", a" : "") + (own_b ? ", b" : "") +
+                              (own_bias ? ", bias" : ""),
+                     .inputs = {random_f64(lanes(own_a, {6, 12}), 4), random_f64(lanes(own_b, {12, n}), 5),
+                                random_f64(lanes(own_bias, {n}), 6)},
+                     .attrs = {{"relu", own_bias}}});
+        }
 }
 
 }  // namespace braid::testing

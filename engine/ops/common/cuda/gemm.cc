@@ -90,6 +90,7 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
   set(d->product, CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(d->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(g.epilogue));
   d->has_vector = g.epilogue != Epilogue::None && g.epilogue != Epilogue::Relu;
+  if (d->has_vector && g.batch > 1) set(d->product, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, g.stride_vector);
   d->b = g.transpose_b ? layout(type, g.k, g.n, g.batch, g.stride_b)
                        : layout(type, g.n, g.k, g.batch, g.stride_b);
   d->a = g.transpose_a ? layout(type, g.m, g.k, g.batch, g.stride_a)
