@@ -121,6 +121,12 @@ TEST_F(DataToolsTest, TheSameSchemaReadsTextAndRecordsToTheSameBits) {
   EXPECT_EQ(train("text-run", text), train("packed-run", packed));
 }
 
+TEST_F(DataToolsTest, GeneratedRowsCanBeLearnt) {
+  const auto process = run("generated", Job{"wide_deep_generated.pbtxt", "", {}}.arguments());
+  ASSERT_EQ(process->wait({}), 0) << process->err();
+  EXPECT_GT(result_of(*process).quality.value_or(0), 0.72);
+}
+
 TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
   const std::string images =
       write("images", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04", 20));
