@@ -18,6 +18,7 @@
 #include "cli/graph_tools.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
+#include "engine/import/convert.h"
 #include "engine/import/import.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/format_tensor.h"
@@ -86,12 +87,38 @@ std::pair<std::string, std::string> split_feed(const std::string& text) {
   return {std::move(name), text.substr(at + 1)};
 }
 
+/// A fed node needs nothing, so what computes it elsewhere need not even be loadable. Nodes with further
+/// outputs that are used stay as they are.
+void cut_above(GraphDef& def, const Feeds& feeds) {
+  std::set<std::string> has_more;  // nodes whose output 1 or a later one is used
+  for (const NodeDef& node : def.node())
+    for (const std::string& input : node.input())
+      if (const std::size_t colon = input.rfind(':');
+          colon != std::string::npos && input.substr(colon) != ":0")
+        has_more.insert(input.substr(0, colon));
+  for (NodeDef& node : *def.mutable_node()) {
+    const auto feed = feeds.find(node.name());
+    if (feed == feeds.end() || has_more.contains(node.name()) || node.op().starts_with("Placeholder"))
+      continue;
+    const auto declared = node.attr().find("T");
+    AttrValue dtype = to_proto(Attr(feed->second.dtype()));
+    if (declared != node.attr().end()) dtype = declared->second;
+    node.set_op("Placeholder");
+    node.clear_input();
+    node.clear_attr();
+    (*node.mutable_attr())["dtype"] = dtype;
+    (*node.mutable_attr())["shape"] = to_proto(Attr(feed->second.shape()));
+  }
+}
+
 Graph load(const Options& options, const Feeds& feeds) {
   ImportOptions import;
   for (const auto& [fetch, out] : options.outputs) import.roots.push_back(fetch);
   for (const std::string& init : options.inits) import.roots.push_back(init);
   for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
-  return import_graph(read_graph_file(options.file), options.file, import);
+  GraphDef def = read_graph_file(options.file);
+  cut_above(def, feeds);
+  return import_graph(def, options.file, import);
 }
 
 /// Gives the variables that the program has made their first values, each once.

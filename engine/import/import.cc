@@ -30,6 +30,14 @@ void report_cycle(PendingGraph& graph, const std::vector<std::int32_t>& cycle) {
   first.add_problem("is on a cycle: " + names + "'" + first.name + "'");
 }
 
+/// A GatherV2 with batch axes is another op here.
+void name_batch_gathers(PendingNode& node) {
+  const Attr* batch_dims = node.op == "GatherV2" ? node.attrs.find("batch_dims") : nullptr;
+  const auto* value =
+      batch_dims ? std::get_if<std::int64_t>(static_cast<const AttrValue_*>(batch_dims)) : nullptr;
+  if (value && *value != 0) node.op = "braid.BatchGather";
+}
+
 bool is_control_flow(std::string_view op) {
   static constexpr std::string_view kOps[] = {"Switch",
                                               "RefSwitch",
@@ -197,6 +205,7 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
   std::vector<std::string> original_ops;
   for (PendingNode& node : pending.nodes) original_ops.push_back(node.op);
   report_cycle(pending, pending.order().cycle);
+  for (PendingNode& node : pending.nodes) name_batch_gathers(node);
   lower_reference_variables(pending);
 
   ImportResult result;

@@ -26,6 +26,7 @@ bool moves_elements(std::string_view op) {
   static constexpr std::string_view kOps[] = {"AssignVariableOp",
                                               "BatchToSpace",
                                               "BatchToSpaceND",
+                                              "braid.BatchGather",
                                               "Bitcast",
                                               "Cast",
                                               "Concat",

@@ -128,6 +128,20 @@ TEST_F(GraphToolsTest, RealGraphsGiveTheirStoredOutputs) {
   EXPECT_EQ(compared, 5);
 }
 
+TEST_F(GraphToolsTest, WhatIsAboveAFedValueNeedNotBeSupported) {
+  const std::string graph = write("decode.pbtxt", R"(
+node { name: "file" op: "Placeholder" attr { key: "dtype" value { type: DT_STRING } } }
+node { name: "image" op: "DecodeJpeg" input: "file" }
+node { name: "scaled" op: "Cast" input: "image" attr { key: "SrcT" value { type: DT_UINT8 } } attr { key: "DstT" value { type: DT_FLOAT } } }
+node { name: "y" op: "Neg" input: "scaled" }
+)");
+  const std::string x = write_array<float>("x.npy", DType::Float32, {2}, {1, 2});
+  EXPECT_THAT(expect_good({"graph", "run", graph, "--feed", "scaled:0=" + x, "--fetch", "y:0"}),
+              HasSubstr("float32 [2] [-1 -2]"));
+  expect_refused({"graph", "run", graph, "--fetch", "y"},
+                 HasSubstr("[DecodeJpeg] node 'image': the op is not supported"));
+}
+
 TEST_F(GraphToolsTest, VariablesAreSetByTheNodesOfInit) {
   const std::string graph = write("variable.pbtxt", R"(
 node { name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "shape" value { shape { } } } }

@@ -88,6 +88,20 @@ TEST(ImportTest, ACycleIsNamed) {
               HasSubstr("[Relu] node 'b': is on a cycle: 'b' -> 'a' -> 'b'"));
 }
 
+TEST(ImportTest, AGatherWithBatchAxesTakesRowsOfItsOwnBatch) {
+  const std::string ints =
+      "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 ";
+  const Graph graph =
+      import_graph(parse("node { name: 'p' op: 'Const' " + ints +
+                         "tensor_shape { dim { size: 2 } dim { size: 2 } } int_val: [1, 2, 3, 4] } } } }" +
+                         "node { name: 'i' op: 'Const' " + ints +
+                         "tensor_shape { dim { size: 2 } dim { size: 1 } } int_val: [1, 0] } } } }" +
+                         "node { name: 'a' op: 'Const' " + ints + "tensor_shape { } int_val: 1 } } } }" +
+                         node("y", "GatherV2", "p i a", "attr { key: 'batch_dims' value { i: 1 } }")));
+  Interpreter interpreter(graph);
+  EXPECT_THAT(tensor_to_int64s(interpreter.run({}, {"y"})[0]), ElementsAre(2, 3));
+}
+
 TEST(ImportTest, ControlFlowIsRefusedAsSuch) {
   EXPECT_THAT(error_of(constant("a", 1) + node("m", "Merge", "a a")),
               HasSubstr("[Merge] node 'm': control flow is not supported"));

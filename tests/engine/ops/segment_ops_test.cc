@@ -172,5 +172,17 @@ TEST(SparseMatMulTest, EqualsTheDenseProduct) {
     }
 }
 
+TEST(BatchGatherTest, EachBatchHasItsOwnIndices) {
+  const Tensor params = axes({10, 11, 12, 20, 21, 22});
+  const Tensor matrix = run_op("Reshape", {params, axes({2, 3})})[0];
+  EXPECT_EQ(
+      values("braid.BatchGather", {matrix, i32({2, 2}, {2, 0, 1, 1}), i32({}, {1})}, {{"batch_dims", 1}}),
+      (Doubles{12, 10, 21, 21}));
+  EXPECT_EQ(error_of([&] {
+              run_op("braid.BatchGather", {matrix, i32({2, 1}, {3, 0}), i32({}, {1})}, {{"batch_dims", 1}});
+            }),
+            "[braid.BatchGather] node 'op': indices[0] = 3 is not in [0, 3)");
+}
+
 }  // namespace
 }  // namespace braid::testing

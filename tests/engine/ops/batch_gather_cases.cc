@@ -1,0 +1,25 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+void cases_batch_gather(OpCaseTable& table) {
+  const auto add = [&](const char* label, Shape params, Tensor indices, std::int32_t axis,
+                       std::int64_t batch_dims) {
+    table.add("braid.BatchGather",
+              {.label = label,
+               .inputs = {random_f64(std::move(params), 1), std::move(indices), i32({}, {axis})},
+               .attrs = {{"batch_dims", batch_dims}}});
+  };
+  add("one index a row", {2, 4}, axes({3, 0}), 1, 1);
+  add("rows, repeated", {2, 3, 2}, i32({2, 4}, {0, 2, 2, 1, 1, 1, 0, 2}), 1, 1);
+  add("axes between", {2, 3, 4, 2}, i64({2, 2}, {3, 0, 1, 1}), -2, 1);
+  add("two batch axes", {2, 2, 3}, i32({2, 2, 1}, {0, 1, 2, 0}), 2, 2);
+  add("counted from the end", {2, 3}, i32({2, 2}, {0, 1, 2, 2}), 1, -1);
+  add("no indices", {2, 3}, i32({2, 0}, {}), 1, 1);
+  table.add("braid.BatchGatherGrad", {.label = "rows, repeated",
+                                      .inputs = {random_f64({2, 2, 3}, 1), i32({2, 2}, {1, 1, 0, 3}),
+                                                 i32({}, {1}), random_f64({2, 4, 3}, 2)},
+                                      .attrs = {{"batch_dims", 1}}});
+}
+
+}  // namespace braid::testing
