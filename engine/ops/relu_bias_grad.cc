@@ -1,5 +1,6 @@
 // braid.ReluBiasGrad(dy [m, n], y [m, n]): dz = dy where y > 0, else 0, and db [n] = the sum of dz's rows:
-// what the fusion pass makes of ReluGrad and BiasAddGrad behind a layer.
+// what the fusion pass makes of ReluGrad and BiasAddGrad behind a layer. Or of lanes of them: dy, y and dz
+// [lanes, m, n], db [lanes, n].
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -11,10 +12,15 @@ constexpr std::int64_t kColumnGrain = 64;  // a cache line of partial sums for e
 void infer(InferContext& c) {
   require_dtype(c, 0, {DType::Float32, DType::Float64});
   c.require_same_dtype(0, 1);
-  c.require_rank(0, 2);
   const Shape shape = merged_shape(c, 0, 1);
+  if (!shape.has_rank()) {
+    c.output(c.dtype(0), shape);
+    return c.output(c.dtype(0), shape);
+  }
+  if (shape.rank() != 2 && shape.rank() != 3)
+    c.fail("expected a matrix, or lanes of them, got " + shape.to_string());
   c.output(c.dtype(0), shape);
-  c.output(c.dtype(0), Shape{shape.has_rank() ? shape[1] : Shape::kUnknown});
+  c.output(c.dtype(0), shape.rank() == 2 ? Shape{shape[1]} : Shape{shape[0], shape[2]});
 }
 
 template <class T>
@@ -28,16 +34,20 @@ BRAID_VECTOR_CLONES void row(const T* dy, const T* y, T* dz, T* db, std::int64_t
 /// Rows are added from first to last, whatever the pool's width: blocks are of columns.
 template <class T>
 PreparedKernel prepare_of(const PrepareContext& c) {
-  const std::int64_t m = c.inputs[0].shape[0], n = c.inputs[0].shape[1];
-  return parallel_kernel(c, n, kColumnGrain,
-                         [m, n](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-                           T* db = a.out<T>(1) + begin;
-                           std::fill(db, a.out<T>(1) + end, T(0));
-                           for (std::int64_t r = 0; r < m; ++r) {
-                             const std::int64_t at = r * n + begin;
-                             row(a.in<T>(0) + at, a.in<T>(1) + at, a.out<T>(0) + at, db, end - begin);
-                           }
-                         });
+  const Shape& shape = c.inputs[0].shape;
+  const std::int64_t lanes = shape.rank() == 3 ? shape[0] : 1;
+  const std::int64_t m = shape[shape.rank() - 2], n = shape[shape.rank() - 1];
+  return parallel_kernel(
+      c, n, kColumnGrain, [lanes, m, n](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+          T* const db = a.out<T>(1) + lane * n;
+          std::fill(db + begin, db + end, T(0));
+          for (std::int64_t r = lane * m; r < (lane + 1) * m; ++r) {
+            const std::int64_t at = r * n + begin;
+            row(a.in<T>(0) + at, a.in<T>(1) + at, a.out<T>(0) + at, db + begin, end - begin);
+          }
+        }
+      });
 }
 
 PreparedKernel prepare(const PrepareContext& c) {

@@ -1,7 +1,7 @@
 // On a device, short kernels cost more by their number than by their work: puts chains of nodes into one.
 //   MatMul, BiasAdd(, Relu)        -> braid.FusedMatMul, where nobody else uses what is between
 //   the same of batched siblings   -> braid.FusedMatMul of lanes (batch_siblings.h)
-//   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad
+//   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad, of lanes too
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
 // or fed values between. A fused node has the name of the chain's last node.
 #include <algorithm>
@@ -23,7 +23,7 @@ class Fusion {
       const std::string& op = graph_.node(id).op->name;
       if (op == "BiasAdd") fuse_layer(id);
       if (op == "AddV2") fuse_lanes(id);
-      if (op == "BiasAddGrad") fuse_gradient(id);
+      if (op == "BiasAddGrad" || op == "Sum") fuse_gradient(id);
     }
     if (layers_ + gradients_ == 0) return;
     plan_.program.notes.push_back("fusion: " + std::to_string(layers_) + " layers, " +
@@ -132,14 +132,16 @@ class Fusion {
     ++layers_;
   }
 
-  /// `id` is a BiasAddGrad.
+  /// `id` is a BiasAddGrad, or a Sum, perhaps of the rows of lanes.
   void fuse_gradient(NodeId id) {
     const Node sums = graph_.node(id);
     if (!is_plain(sums) || !channels_last(sums)) return;
     const Node relu = graph_.node(sums.inputs[0].node);
-    if (relu.op->name != "ReluGrad" || !is_plain(relu) || relu.outputs[0].shape.rank() != 2 ||
-        !is_float(relu.inputs[0]) || !forward_pair(relu, sums))
+    if (relu.op->name != "ReluGrad" || !is_plain(relu) || !is_float(relu.inputs[0]) ||
+        !forward_pair(relu, sums))
       return;
+    if (relu.outputs[0].shape.rank() != (sums.op->name == "Sum" ? 3 : 2)) return;
+    if (sums.op->name == "Sum" && !is_sum_of_rows(sums)) return;
     Node fused = relu;
     fused.op = &OpRegistry::global().require("braid.ReluBiasGrad");
     fused.attrs = {};
@@ -148,6 +150,14 @@ class Fusion {
     move_references(sums.id, made, 1);
     graph_.remove(sums.id);
     ++gradients_;
+  }
+
+  /// Over axis 1 of three, which is gone.
+  bool is_sum_of_rows(const Node& sum) const {
+    const Tensor* axes = graph_.known_value(sum.inputs[1]);
+    if (!axes || axes->elements() != 1 || sum.attrs.get<bool>("keep_dims", false)) return false;
+    const std::int64_t axis = tensor_to_int64s(*axes)[0];
+    return axis == 1 || axis == -2;
   }
 
   /// Backward nodes of a layer: of the ReLU and of the BiasAdd in front of it, on one stream.

@@ -185,6 +185,7 @@ TEST(BatchSiblingsTest, LayersOfLanesAreFusedOnADevice) {
   const auto program = compile(towers.graph, towers.request, options);
   EXPECT_EQ(count_ops(*program, "braid.FusedMatMul"), 3);
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3 + 2) << "the gradients";
+  EXPECT_EQ(count_ops(*program, "braid.ReluBiasGrad"), 2);
   for (const ProgramOp& op : program->ops) {
     if (op.op != "braid.FusedMatMul") continue;
     const Node& node = program->graph.node(op.node);

@@ -3,17 +3,21 @@
 namespace braid::testing {
 
 void cases_relu_bias_grad(OpCaseTable& table) {
-  const auto add = [&](const char* label, std::int64_t m, std::int64_t n) {
-    table.add("braid.ReluBiasGrad", {.label = label,
-                                     .inputs = {random_f64({m, n}, 1), random_f64({m, n}, 2)},
-                                     .float32_tolerance = 1e-4});
+  const auto add = [&](const char* label, const Shape& shape) {
+    table.add(
+        "braid.ReluBiasGrad",
+        {.label = label, .inputs = {random_f64(shape, 1), random_f64(shape, 2)}, .float32_tolerance = 1e-4});
   };
-  add("small", 3, 4);
-  add("one column", 9, 1);
-  add("one row", 1, 70);
-  add("layer", 256, 128);
-  add("many rows", 3000, 65);
-  add("no rows", 0, 5);
+  add("small", {3, 4});
+  add("one column", {9, 1});
+  add("one row", {1, 70});
+  add("layer", {256, 128});
+  add("many rows", {3000, 65});
+  add("no rows", {0, 5});
+  add("lanes", {5, 6, 7});
+  add("lanes of layers", {8, 256, 128});
+  add("lanes of many rows", {3, 1500, 33});
+  add("one lane", {1, 40, 70});
 }
 
 }  // namespace braid::testing
