@@ -133,10 +133,9 @@ std::vector<Path> own_files(const std::vector<Path>& files, const DataShard& sha
   return own;
 }
 
-std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root, const char* field,
+std::shared_ptr<const Table> read_files(const proto::Job& job, const Path& root, const char* field,
                                         const std::vector<Path>& files, const ReadOptions& read) {
   const proto::Input& input = job.input();
-  if (files.empty()) throw InvalidArgument("job '" + job.name() + "': input." + field + " is missing");
   switch (input.format()) {
     case proto::Input::IDX:
       if (files.size() != 2)
@@ -157,6 +156,17 @@ std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root,
       return read_criteo(files, options);
     }
   }
+}
+
+std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root, const char* field,
+                                        const std::vector<Path>& files, const ReadOptions& read) {
+  if (files.empty()) throw InvalidArgument("job '" + job.name() + "': input." + field + " is missing");
+  auto table = read_files(job, root, field, files, read);
+  if (table->rows > 0) return table;
+  throw InvalidArgument(
+      "input." + std::string(field) + ": '" + files[0].string() + "'" +
+      (files.size() > 1 ? " and " + std::to_string(files.size() - 1) + " more files have" : " has") +
+      " no records" + (read.world > 1 ? " for worker " + std::to_string(read.rank) : ""));
 }
 
 JobData generate(const proto::Job& job, const Path& root, bool with_test) {

@@ -104,6 +104,17 @@ TEST_F(DataTest, GeneratedRowsForTrainingAndTest) {
             data.test->find("dense")->data.data<float>()[0]);
 }
 
+TEST_F(DataTest, FilesWithoutRecordsAreNamed) {
+  write("a.csv", "");
+  write("b.csv", "\n\n");
+  EXPECT_ERROR(labels(job(std::string("format: CSV train_files: '?.csv' ") + kLabel)), InvalidArgument,
+               testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "a.csv").string()),
+                              HasSubstr("and 1 more files have no records")));
+  write("c.csv", "1\n");
+  EXPECT_ERROR(labels(job(std::string("format: CSV shard: ROWS train_files: 'c.csv' ") + kLabel), {1, 2}),
+               InvalidArgument, HasSubstr("c.csv' has no records for worker 1"));
+}
+
 TEST_F(DataTest, InputsThatMakeNoTableAreRefused) {
   const auto check = [](const std::string& input) {
     proto::Job refused = job(input);
