@@ -1,5 +1,7 @@
-// Shapes, types and compile-time values for this program's feeds (engine/ir/infer.h does the work).
+// Shapes, types and compile-time values for this program's feeds (engine/ir/infer.h does the work; what it
+// leaves is folded by fold_constants.h).
 #include "base/error.h"
+#include "engine/passes/fold_constants.h"
 #include "engine/passes/plan.h"
 
 namespace braid {
@@ -15,6 +17,7 @@ void infer_shapes(Plan& plan) {
     if (!node.removed && node.op->name == "Placeholder" && !plan.is_fed(node))
       throw InvalidArgument(place_of(node) + ": it is needed but not fed");
   }
+  fold_constants(plan);
 }
 
 }  // namespace braid

@@ -315,6 +315,29 @@ TEST(VariableOrderTest, UnorderedWritesAreRefusedByName) {
 // ------------------------------------------------------------------------------------------------- other
 // passes
 
+TEST(CompileTest, LargeConstantsFoldButWhatIsMadeOfLittleStaysANode) {
+  TestGraph g;
+  constexpr std::int64_t kElements = 20000;  // 160 KB, more than shape inference folds
+  const std::vector<std::int64_t> ones(kElements, 1);
+  const ValueRef a = g.constant(ones), b = g.constant(ones);
+  const ValueRef sum = g.add("AddN", {a, b}, {}, "sum");
+  const ValueRef twice = g.add("AddN", {sum, sum}, {}, "twice");
+  const ValueRef zeros = g.add("ZerosLike", {a}, {}, "zeros");
+  g.mix({g.feed("x", 4), twice, zeros}, 4, "end");
+  const auto p = compile_test(g, {"end", "twice"}, {}, 1, StreamPolicy::None, 2, kX);
+  EXPECT_LT(op_named(*p, "sum"), 0);
+  EXPECT_LT(op_named(*p, "twice"), 0);
+  EXPECT_GE(op_named(*p, "zeros"), 0);
+  Runtime runtime({});
+  Instance instance(p, runtime);
+  const auto fetched = instance.run(request(0, {test_tensor(4, 0)}), soon()).fetches[1];
+  EXPECT_EQ(fetched.data<std::int64_t>()[kElements - 1], 4);
+  // A value that is fed is not folded, and neither is what follows from it.
+  const auto fed =
+      compile_test(g, {"twice"}, {}, 1, StreamPolicy::None, 2, {{"sum", DType::Int64, Shape{kElements}}});
+  EXPECT_GE(op_named(*fed, "twice"), 0);
+}
+
 TEST(CompileTest, ConstantsFoldAndTheirControlEdgesStay) {
   TestGraph g;
   const ValueRef a = g.constant({1, 2, 3}), b = g.constant({10, 20, 30});
