@@ -48,6 +48,7 @@ class Specializer {
       if (is_fed(graph_.node(id))) continue;
       infer_again(id);
       if (is_ready(graph_, graph_.node(id))) continue;
+      check_not_placeholder(graph_.node(id));
       make_inputs_known(id);
       infer_again(id);
       if (!is_ready(graph_, graph_.node(id)))
@@ -58,6 +59,10 @@ class Specializer {
   }
 
  private:
+  static void check_not_placeholder(const Node& node) {
+    if (node.op->name == "Placeholder") throw InvalidArgument(place_of(node) + ": it is needed but not fed");
+  }
+
   bool is_fed(const Node& node) const {
     for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o)
       if (!fed_.contains({node.id, o})) return false;
@@ -116,7 +121,7 @@ class Specializer {
     if (const auto done = computed_.find(ref); done != computed_.end()) return done->second;
     const Node& node = graph_.node(ref.node);
     if (node.op->name == "PlaceholderWithDefault") return value_of(node.inputs[0], user);
-    if (node.op->name == "Placeholder") throw InvalidArgument(place_of(node) + ": it is needed but not fed");
+    check_not_placeholder(node);
     std::vector<OutputInfo> infos;
     std::vector<const Tensor*> values;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
