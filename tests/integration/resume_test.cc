@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <fstream>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "tests/integration/checkpoints.h"
@@ -81,6 +83,28 @@ TEST_F(ResumeTest, TerminatedALocalRunSavesThatStepAndResumesToTheSameBits) {
   resumed.expect_success();
   EXPECT_EQ(losses_of(resumed.steps_file(0), result.last_step), from(base, result.last_step));
   EXPECT_TRUE(files_of_newest(root) == files_of_newest(directory() / "base-checkpoints"));
+}
+
+TEST_F(ResumeTest, TheStreamsThatAutoChoseAreKept) {
+  const Path root = directory() / "checkpoints";
+  const Job automatic = wide_deep()
+                            .with({"streams.policy=AUTO", "streams.count=3", "streams.measure_seconds=0.1"})
+                            .with(checkpoints_in(root, 10));
+  const auto plan = [&] {
+    std::stringstream text;
+    text << std::ifstream(root / "streams.plan").rdbuf();
+    return text.str();
+  };
+  Cluster first(directory() / "first", automatic.with({"steps=20"}), {});
+  first.expect_success();
+  const std::string kept = plan();
+  EXPECT_THAT(kept,
+              ::testing::AllOf(::testing::StartsWith("braid stream plan 1\n"),
+                               ::testing::HasSubstr("\nwhy AUTO took "), ::testing::HasSubstr("\ncost ")));
+  Cluster second(directory() / "second", automatic.with({"steps=40"}), {}, {"--resume"});
+  second.expect_success();
+  EXPECT_EQ(plan(), kept) << "measured again, it would have other times";
+  EXPECT_EQ(second.worker(0).err().find("the plan differs"), std::string::npos);
 }
 
 /// Stops a job of two workers with SIGTERM to those of `signalled`; starts it again with

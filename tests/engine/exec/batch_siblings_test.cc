@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <random>
 
@@ -11,6 +12,7 @@
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/plan_report.h"
+#include "engine/exec/tune.h"
 #include "engine/import/import.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "engine/ops/variable_init.h"
@@ -339,6 +341,21 @@ TEST(BatchSiblingsTest, BitsOfManyStreamsAreThoseOfOneAtAFixedDecision) {
     if (reference.empty()) reference = result;
     EXPECT_EQ(result, reference);
   }
+}
+
+TEST(BatchSiblingsTest, AutoMeasuresTheBatchedProgramAndKeepsTheBatching) {
+  const Towers towers = make_towers({}, true);
+  CompileOptions options;
+  options.batch_siblings = BatchSiblings::WithinScopes;
+  options.streams.count = 2;
+  Runtime job({});
+  TuneOptions tune;
+  tune.budget = std::chrono::milliseconds(50);
+  const StreamPlan plan = tune_streams(towers.graph, towers.request, options, feeds_of(towers, 0), job, tune);
+  EXPECT_EQ(plan.why.find("failed"), std::string::npos) << plan.why;
+  EXPECT_TRUE(plan.costs.contains("batch/tower0/layer0/MatMul")) << plan.why;
+  options.streams = plan.apply(options.streams);
+  EXPECT_EQ(count_ops(*compile(towers.graph, towers.request, options), "MatMul"), 0);
 }
 
 /// Layers of siblings that take each other's results in any order, share inputs and variables, and are
