@@ -42,6 +42,7 @@ class Finder {
     GraphStage stage;
     stage.options = options;
     stage.outputs = {crossing_.begin(), crossing_.end()};
+    add_siblings(graph_, stage.outputs);
     result.report = std::to_string(result.nodes) + " of " + std::to_string(order_.size()) +
                     " nodes run ahead of the step; handed over: " + list(stage.outputs);
     result.stage = std::move(stage);

@@ -41,7 +41,10 @@ VariableUse variable_use(const Graph& graph, const GraphPart& part) {
 
 class Cutter {
  public:
-  Cutter(const Graph& graph, Stages stages) : graph_(graph) { result_.stages = std::move(stages); }
+  Cutter(const Graph& graph, Stages stages) : graph_(graph) {
+    result_.stages = std::move(stages);
+    for (GraphStage& stage : result_.stages) add_siblings(graph, stage.outputs);
+  }
 
   StagedGraph run(const std::vector<std::string>& fetches, const std::vector<std::string>& targets) {
     own_outputs();
@@ -239,11 +242,26 @@ GraphPart part_above(const Graph& graph, const std::vector<ValueRef>& roots,
       bool has_run = !before.outputs.empty();
       for (int output = 0; output < static_cast<int>(before.outputs.size()); ++output)
         has_run = has_run && stops.contains({control, output});
-      if (!has_run) need_node(control);
+      if (!has_run) {
+        need_node(control);
+        continue;
+      }
+      for (int output = 0; output < static_cast<int>(before.outputs.size()); ++output)
+        taken.insert({control, output});
     }
   }
   return {
       {seen.begin(), seen.end()}, {placeholders.begin(), placeholders.end()}, {taken.begin(), taken.end()}};
+}
+
+void add_siblings(const Graph& graph, std::vector<ValueRef>& values) {
+  const std::size_t count = values.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const NodeId node = values[i].node;
+    for (int output = 0; output < static_cast<int>(graph.node(node).outputs.size()); ++output)
+      if (std::find(values.begin(), values.end(), ValueRef{node, output}) == values.end())
+        values.push_back({node, output});
+  }
 }
 
 StagedGraph cut_graph(const Graph& graph, Stages stages, const std::vector<std::string>& fetches,

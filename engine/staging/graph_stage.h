@@ -35,6 +35,9 @@ NodeId node_named(const Graph& graph, const std::string& name);
 GraphPart part_above(const Graph& graph, const std::vector<ValueRef>& roots,
                      const std::vector<NodeId>& targets, const std::vector<ValueRef>& given);
 
+/// Adds the other outputs of the values' nodes: a program runs a node unless all its outputs are fed.
+void add_siblings(const Graph& graph, std::vector<ValueRef>& values);
+
 struct StagePart {
   GraphPart feeding;                   // of the values in GraphStage::feeds; empty without
   GraphPart body;                      // of the outputs
@@ -51,6 +54,7 @@ struct StagedGraph {
   std::vector<int> step_stages;  // that the step takes from, sorted
 };
 
+/// Outputs of a stage are completed by add_siblings().
 /// Throws: InvalidArgument naming stage and nodes: unknown values, a value in two stages, stages that need
 /// each other, one stage whose records two would take, a variable that the step or another stage writes and a
 /// stage reads, a variable that a stage of several threads writes.

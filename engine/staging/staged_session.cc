@@ -1,6 +1,7 @@
 #include "engine/staging/staged_session.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "engine/exec/trace.h"
@@ -50,14 +51,15 @@ struct StagedSession::Impl {
     bool hands_through = false;  // nothing is computed: the record's memory goes on as it is
   };
 
-  Impl(Graph g, std::vector<GraphStage> stages, std::vector<std::string> fetches,
-       std::vector<std::string> targets, std::vector<RecordSource> s, StagedSessionOptions o, Runtime& r)
+  Impl(Graph g, std::vector<GraphStage> stages, const std::vector<std::string>& f, std::vector<std::string> t,
+       std::vector<RecordSource> s, StagedSessionOptions o, Runtime& r)
       : graph(std::move(g)),
-        cut(cut_graph(graph, std::move(stages), fetches, targets)),
+        cut(cut_graph(graph, std::move(stages), f, t)),
         sources(std::move(s)),
         options(std::move(o)),
         runtime(r),
-        steps(graph, std::move(fetches), std::move(targets), options.compile, r) {
+        targets(std::move(t)) {
+    for (const std::string& name : f) fetches.push_back(graph.parse_value(name));
     for (std::size_t i = 0; i < cut.stages.size(); ++i) {
       const GraphStage& stage = cut.stages[i];
       check_stage_options(stage.options, options.stages);
@@ -84,6 +86,7 @@ struct StagedSession::Impl {
   StageProducer producer(const Maker& maker);
   Batch read(const Maker& maker, const StageCall& call);
   Batch make(const Maker& maker, const StageCall& call, Batch record) const;
+  StepResult step(const StepParams& params, TextNodes::Known known, const WaitContext& wait);
 
   // Set once.
   const Graph graph;
@@ -93,7 +96,13 @@ struct StagedSession::Impl {
   Runtime& runtime;
   std::vector<std::unique_ptr<Maker>> makers;  // in the order of the stages
 
-  ProgramCache steps;
+  // Of the step.
+  std::vector<ValueRef> fetches;
+  const std::vector<std::string> targets;
+  std::unique_ptr<const TextNodes> text;  // made by the first step, as the programs
+  std::vector<ValueRef> computed;         // what the programs fetch
+  std::vector<ValueRef> program_feeds;
+  std::unique_ptr<ProgramCache> programs;
   std::string cursor;
   std::vector<std::unique_ptr<Stage>> stages;  // last: their threads use the rest
 };
@@ -250,11 +259,12 @@ Batch StagedSession::Impl::make(const Maker& maker, const StageCall& call, Batch
 
 // -------------------------------------------------------------------------------------------- interface
 
-StagedSession::StagedSession(Graph graph, std::vector<GraphStage> stages, std::vector<std::string> fetches,
-                             std::vector<std::string> targets, std::vector<RecordSource> sources,
-                             StagedSessionOptions options, Runtime& runtime)
-    : impl_(std::make_unique<Impl>(std::move(graph), std::move(stages), std::move(fetches),
-                                   std::move(targets), std::move(sources), std::move(options), runtime)) {}
+StagedSession::StagedSession(Graph graph, std::vector<GraphStage> stages,
+                             const std::vector<std::string>& fetches, std::vector<std::string> targets,
+                             std::vector<RecordSource> sources, StagedSessionOptions options,
+                             Runtime& runtime)
+    : impl_(std::make_unique<Impl>(std::move(graph), std::move(stages), fetches, std::move(targets),
+                                   std::move(sources), std::move(options), runtime)) {}
 
 StagedSession::~StagedSession() { cancel(); }
 
@@ -271,25 +281,64 @@ void StagedSession::close() {
   for (const int stage : impl_->cut.order) impl_->stages[static_cast<std::size_t>(stage)]->close();
 }
 
-StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
-                              const WaitContext& wait) {
+/// Text that the feeds decide is made before the program of the step, text that the step decides after it.
+StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known known,
+                                     const WaitContext& wait) {
+  if (!programs) {
+    std::vector<ValueRef> given;
+    for (const auto& [value, tensor] : known) given.push_back(value);
+    text = std::make_unique<const TextNodes>(graph, fetches, given);
+  }
+  const std::vector<ValueRef> missing = text->advance(known);
+  if (!programs) {
+    std::set<ValueRef> wanted(missing.begin(), missing.end());
+    for (const ValueRef value : fetches)
+      if (!text->makes(value) && !known.contains(value)) wanted.insert(value);
+    computed.assign(wanted.begin(), wanted.end());
+    std::vector<ValueRef> given;
+    for (const auto& [value, tensor] : known) given.push_back(value);
+    std::vector<NodeId> effects;
+    for (const std::string& name : targets) effects.push_back(node_named(graph, name));
+    program_feeds = part_above(graph, computed, effects, given).taken;
+    add_siblings(graph, program_feeds);
+    std::erase_if(program_feeds, [&](ValueRef value) { return !known.contains(value); });
+    programs =
+        std::make_unique<ProgramCache>(graph, names_of(graph, computed), targets, options.compile, runtime);
+  }
   StepRequest request;
   request.params = params;
   std::vector<FeedSpec> specs;
-  const auto feed = [&](const std::string& name, Tensor value) {
-    specs.push_back({name, value.dtype(), value.shape()});
-    request.feeds.push_back(std::move(value));
-  };
+  for (const ValueRef value : program_feeds) {
+    const Tensor& tensor = known.at(value);
+    specs.push_back({graph.value_name(value), tensor.dtype(), tensor.shape()});
+    request.feeds.push_back(tensor);
+  }
+  StepResult result;
+  result.step = params.step;
+  if (!computed.empty() || !targets.empty())
+    result = programs->instance(specs)->run(std::move(request), wait);
+  for (std::size_t i = 0; i < computed.size(); ++i) known[computed[i]] = std::move(result.fetches[i]);
+  if (const auto late = text->advance(known); !late.empty())
+    throw InvalidArgument("'" + graph.value_name(late[0]) +
+                          "' depends on text that the step makes of what it computes: fetch one of them");
+  result.fetches.clear();
+  for (const ValueRef value : fetches) result.fetches.push_back(known.at(value));
+  return result;
+}
+
+StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
+                              const WaitContext& wait) {
+  TextNodes::Known known;
   std::string cursor;
   for (const int index : impl_->cut.step_stages) {
     const auto s = static_cast<std::size_t>(index);
     Batch batch = impl_->stages[s]->take(wait);
-    const auto names = names_of(impl_->graph, impl_->cut.stages[s].outputs);
-    for (std::size_t i = 0; i < names.size(); ++i) feed(names[i], std::move(batch.tensors[i]));
+    const auto& outputs = impl_->cut.stages[s].outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i) known.emplace(outputs[i], std::move(batch.tensors[i]));
     if (!batch.cursor.empty()) cursor = std::move(batch.cursor);
   }
-  for (const auto& [name, value] : feeds) feed(name, value);
-  StepResult result = impl_->steps.instance(specs)->run(std::move(request), wait);
+  for (const auto& [name, value] : feeds) known.emplace(impl_->graph.parse_value(name), value);
+  StepResult result = impl_->step(params, std::move(known), wait);
   impl_->cursor = std::move(cursor);
   return result;
 }

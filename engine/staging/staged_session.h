@@ -41,7 +41,7 @@ class StagedSession {
  public:
   /// Throws: InvalidArgument (cut_graph, check_stage_options; a placeholder of a source that no stage reads,
   /// or that the step or a second stage reads; one that a stage needs and nobody feeds).
-  StagedSession(Graph graph, std::vector<GraphStage> stages, std::vector<std::string> fetches,
+  StagedSession(Graph graph, std::vector<GraphStage> stages, const std::vector<std::string>& fetches,
                 std::vector<std::string> targets, std::vector<RecordSource> sources,
                 StagedSessionOptions options, Runtime& runtime);
   ~StagedSession();
@@ -54,8 +54,9 @@ class StagedSession {
   void cancel();
   void close();
 
-  /// One step: takes a batch of each stage that feeds it. `feeds` are for placeholders of the step itself.
-  /// Throws: OutOfRange at the end of the input, what Stage::take and Instance throw.
+  /// One step: takes a batch of each stage that feeds it. `feeds` are for placeholders of the step itself,
+  /// the same ones in each step. Fetches may be text, made of what the step computes. Throws: OutOfRange at
+  /// the end of the input, what Stage::take and Instance throw.
   StepResult run(const StepParams& params, const SubgraphRunner::Values& feeds, const WaitContext& wait);
 
   /// For those who run the step themselves: the next batch of a stage, its tensors in the order of outputs.

@@ -4,6 +4,7 @@
 
 #include "engine/exec/program.h"
 #include "engine/ops/variable_init.h"
+#include "engine/staging/graph_stage.h"
 
 namespace braid {
 namespace {
@@ -13,11 +14,6 @@ CompileOptions one_stream() {
   options.streams.policy = StreamPolicy::None;
   options.steps_in_flight = 1;
   return options;
-}
-
-const Tensor* find(const SubgraphRunner::Values& values, const std::string& name) {
-  const auto at = std::find_if(values.begin(), values.end(), [&](const auto& v) { return v.first == name; });
-  return at == values.end() ? nullptr : &at->second;
 }
 
 }  // namespace
@@ -31,9 +27,11 @@ std::vector<FeedSpec> part_signature(const Graph& graph, const std::vector<std::
   return signature;
 }
 
-SubgraphRunner::SubgraphRunner(const Graph& graph, std::vector<std::string> fetches,
+SubgraphRunner::SubgraphRunner(const Graph& graph, const std::vector<std::string>& fetches,
                                SubgraphSettings settings, const VariableStore& store)
-    : graph_(graph), fetches_(std::move(fetches)), settings_(std::move(settings)), store_(store) {}
+    : graph_(graph), settings_(std::move(settings)), store_(store) {
+  for (const std::string& name : fetches) fetches_.push_back(graph.parse_value(name));
+}
 
 void SubgraphRunner::load_variables(Runtime& runtime) const {
   for (const VariableInfo& variable : list_variables(graph_)) {
@@ -58,35 +56,63 @@ SubgraphRunner::Lane& SubgraphRunner::lane(int thread) {
   return *lane;
 }
 
-std::vector<Tensor> SubgraphRunner::run(int thread, std::uint64_t step, const Values& feeds,
-                                        const WaitContext& wait) {
-  std::vector<Tensor> results(fetches_.size());
-  std::vector<std::string> computed;
-  for (std::size_t i = 0; i < fetches_.size(); ++i) {
-    if (const Tensor* given = find(feeds, fetches_[i]))
-      results[i] = *given;
-    else
-      computed.push_back(fetches_[i]);
+const TextNodes& SubgraphRunner::text(const TextNodes::Known& given) {
+  std::lock_guard lock(mu_);
+  if (!text_) {
+    std::vector<ValueRef> values;
+    for (const auto& [value, tensor] : given) values.push_back(value);
+    text_ = std::make_unique<const TextNodes>(graph_, fetches_, values);
   }
-  if (computed.empty()) return results;
+  return *text_;
+}
 
+void SubgraphRunner::compute(int thread, std::uint64_t step, const std::vector<ValueRef>& wanted,
+                             TextNodes::Known& known, const WaitContext& wait) {
   Lane& mine = lane(thread);
-  auto& programs = mine.programs[computed];
-  if (!programs)
-    programs = std::make_unique<ProgramCache>(graph_, computed, std::vector<std::string>{}, one_stream(),
-                                              mine.runtime);
+  Programs& programs = mine.programs[wanted];
+  if (!programs.cache) {
+    std::vector<ValueRef> given;
+    std::vector<std::string> names;
+    for (const auto& [value, tensor] : known) given.push_back(value);
+    for (const ValueRef value : wanted) names.push_back(graph_.value_name(value));
+    programs.feeds = part_above(graph_, wanted, {}, given).taken;
+    add_siblings(graph_, programs.feeds);
+    std::erase_if(programs.feeds, [&](ValueRef value) { return !known.contains(value); });
+    programs.cache = std::make_unique<ProgramCache>(graph_, std::move(names), std::vector<std::string>{},
+                                                    one_stream(), mine.runtime);
+  }
   std::vector<FeedSpec> specs;
   StepRequest request;
   request.params.step = step;
   request.params.seed = settings_.seed;
-  for (const auto& [name, value] : feeds) {
-    specs.push_back({name, value.dtype(), value.shape()});
+  for (const ValueRef feed : programs.feeds) {
+    const Tensor& value = known.at(feed);
+    specs.push_back({graph_.value_name(feed), value.dtype(), value.shape()});
     request.feeds.push_back(value);
   }
-  StepResult made = programs->instance(specs)->run(std::move(request), wait);
-  std::size_t next = 0;
-  for (Tensor& result : results)
-    if (!result.defined()) result = std::move(made.fetches[next++]);
+  StepResult made = programs.cache->instance(specs)->run(std::move(request), wait);
+  for (std::size_t i = 0; i < wanted.size(); ++i) known.emplace(wanted[i], std::move(made.fetches[i]));
+}
+
+std::vector<Tensor> SubgraphRunner::run(int thread, std::uint64_t step, const Values& feeds,
+                                        const WaitContext& wait) {
+  TextNodes::Known known;
+  for (const auto& [name, value] : feeds) known.emplace(graph_.parse_value(name), value);
+  const TextNodes& text_nodes = text(known);
+  if (!text_nodes.empty())
+    for (;;) {
+      std::vector<ValueRef> missing = text_nodes.advance(known);
+      if (missing.empty()) break;
+      add_siblings(graph_, missing);
+      compute(thread, step, missing, known, wait);
+    }
+  std::vector<ValueRef> wanted;
+  for (const ValueRef value : fetches_)
+    if (!known.contains(value) && std::find(wanted.begin(), wanted.end(), value) == wanted.end())
+      wanted.push_back(value);
+  if (!wanted.empty()) compute(thread, step, wanted, known, wait);
+  std::vector<Tensor> results;
+  for (const ValueRef value : fetches_) results.push_back(known.at(value));
   return results;
 }
 

@@ -124,7 +124,16 @@ struct RandomGraph {
     const char* const binary[] = {"AddV2", "Mul", "Sub", "Maximum"};
     for (int i = 0; i < 24; ++i) {
       const std::string name = "n" + std::to_string(i);
-      switch (pick(7)) {
+      switch (pick(8)) {
+        case 7: {  // two outputs, of which one may have no use
+          const Output pair = b.op("Unpack",
+                                   {b.op("Pack", {values[pick(values.size())], values[pick(values.size())]},
+                                         {{"N", std::int64_t{2}}, {"axis", std::int64_t{0}}}, name + "p")},
+                                   {{"num", std::int64_t{2}}, {"axis", std::int64_t{0}}}, name);
+          values.push_back(pair);
+          if (pick(2) == 0) values.push_back({pair.node, 1});
+          break;
+        }
         case 0:
         case 1:
           values.push_back(b.op(unary[pick(4)], {values[pick(values.size())]}, {}, name));
