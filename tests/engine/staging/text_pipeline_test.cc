@@ -9,6 +9,7 @@
 #include "engine/staging/auto_stage.h"
 #include "engine/staging/stage_marks.h"
 #include "engine/staging/staged_session.h"
+#include "examples/text_pipeline/pipeline.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/staging/stage_test_util.h"
 
@@ -20,37 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kBatch = 2;
 
-Output text(GraphBuilder& b, const std::vector<std::string>& values) {
-  return b.constant(Tensor::strings({static_cast<std::int64_t>(values.size())}, values));
-}
-
-/// The pipeline from `lines` on.
-Graph pipeline(bool with_stage) {
-  GraphBuilder b;
-  const Output lines = b.placeholder("lines", DType::String, {kBatch});
-  const Output csv =
-      b.op("DecodeCSV", {lines, text(b, {""}), text(b, {""})},
-           {{"field_delim", ","}, {"OUT_TYPE", std::vector<DType>{DType::String, DType::String}}}, "csv");
-  Nested<Output> columns = Nested<Output>::list({csv, Output{csv.node, 1}});
-  if (with_stage) columns = staged(b, columns, {.capacity = 3, .num_threads = 2});
-  const Output table = b.variable("table", {10, 3}, {.init = {.kind = InitKind::Uniform, .a = -1, .b = 1}});
-  const Output ids =
-      b.op("StringToHashBucketFast", {columns[0].leaf()}, {{"num_buckets", std::int64_t{10}}}, "ids");
-  const Output rows = b.op("ResourceGather", {table, ids}, {{"dtype", DType::Float32}}, "rows");
-  const Output axis = b.constant(Tensor::scalar<std::int32_t>(0));
-  const auto concat = [&](std::vector<Output> values, const char* name) {
-    const auto n = static_cast<std::int64_t>(values.size());
-    values.push_back(axis);
-    return b.op("ConcatV2", values, {{"N", n}}, name);
-  };
-  const Output words = concat({columns[1].leaf(), text(b, {"xxx"})}, "words");
-  const Output pair =
-      b.op("Pack", {words, words}, {{"N", std::int64_t{2}}, {"axis", std::int64_t{0}}}, "pair");
-  concat({b.op("AsString", {rows}, {{"precision", std::int64_t{3}}}, "numbers"), pair}, "target");
-  const Output step = b.constant(Tensor::from<float>({10, 3}, std::vector<float>(30, 0.125F)));
-  b.op("AssignAddVariableOp", {table, step}, {{"dtype", DType::Float32}}, "update");
-  return import_graph(b.graph());
-}
+Graph pipeline(bool with_stage) { return make_text_pipeline(kBatch, with_stage).graph; }
 
 Tensor lines_of(std::uint64_t ticket) {
   const std::string t = std::to_string(ticket);
@@ -84,8 +55,8 @@ StepParams at(std::uint64_t step) {
 
 /// The table's first values, the same in every run.
 void fill_table(Runtime& runtime) {
-  Tensor& table = runtime.variables().get_or_create("table", DType::Float32, {10, 3});
-  for (std::size_t i = 0; i < 30; ++i) table.data<float>()[i] = 0.5F * static_cast<float>(i) - 7.25F;
+  Tensor& table = runtime.variables().get_or_create("table", DType::Float32, {100, 3});
+  for (std::size_t i = 0; i < 300; ++i) table.data<float>()[i] = 0.5F * static_cast<float>(i) - 7.25F;
 }
 
 std::vector<std::vector<std::string>> unstaged(int steps) {
@@ -130,7 +101,7 @@ TEST(TextPipelineTest, T10_AutoStageLeavesMarkedTargetsAndStateToTheStep) {
   ASSERT_TRUE(found.stage);
   std::vector<std::string> crossing;
   for (const ValueRef value : found.stage->outputs) crossing.push_back(graph.value_name(value));
-  EXPECT_THAT(crossing, ::testing::UnorderedElementsAre("ids", "csv:1", "csv"))
+  EXPECT_THAT(crossing, ::testing::UnorderedElementsAre("ids", "decode_csv:1", "decode_csv"))
       << "hashing needs no state; a node's values cross together";
   Runtime runtime({});
   fill_table(runtime);
@@ -182,8 +153,9 @@ TEST(TextPipelineTest, ALineThatCannotBeSplitReachesTheStepWithItsNode) {
   StagedSession session(graph, stages_of(graph), {"target"}, {}, {source}, {.compile = {}}, runtime);
   const PrefetchHook hook(session);
   for (std::uint64_t t = 0; t < 3; ++t) EXPECT_NO_THROW(session.run(at(t), {}, soon()));
-  EXPECT_THAT(message_of<InvalidArgument>([&] { session.run(at(3), {}, soon()); }),
-              ::testing::AllOf(HasSubstr("[DecodeCSV] node 'csv'"), HasSubstr("record 1 has 1 fields")));
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { session.run(at(3), {}, soon()); }),
+      ::testing::AllOf(HasSubstr("[DecodeCSV] node 'decode_csv'"), HasSubstr("record 1 has 1 fields")));
 }
 
 }  // namespace
