@@ -12,7 +12,8 @@
 namespace braid {
 namespace {
 
-constexpr Lane kLanes[] = {Lane::Compute, Lane::Pull, Lane::Push, Lane::Comm, Lane::HostToDevice, Lane::DeviceToHost};
+constexpr Lane kLanes[] = {Lane::Compute, Lane::Pull,         Lane::Push,
+                           Lane::Comm,    Lane::HostToDevice, Lane::DeviceToHost};
 
 Lane lane_of(const Plan& plan, int op) {
   return plan.op(op).kind == OpKind::Kernel ? plan.node_of(op)->op->lane : Lane::Compute;
