@@ -133,7 +133,7 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& entry) const {
   if (entry.method == 0 && entry.bytes != packed.size()) fail("its two sizes differ");
   std::vector<std::byte> bytes(entry.bytes);
   if (entry.method == 0) {
-    std::memcpy(bytes.data(), packed.data(), packed.size());
+    if (!packed.empty()) std::memcpy(bytes.data(), packed.data(), packed.size());
   } else if (entry.method == 8) {
     z_stream stream{};
     constexpr int kRawDeflate = -15;
