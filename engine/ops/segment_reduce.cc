@@ -1,8 +1,8 @@
-// Segment ops beside the sums of segment_sum.cc: UnsortedSegmentMax, Min, Prod and SegmentMean, Max, Min,
-// Prod. Rows are taken in the order of their positions. An empty segment is the operation's neutral element
-// (the lowest or largest number, 1), of a sorted Mean, Max or Min 0. Gradients: Mean spreads dy / count; Max
-// and Min give it in equal shares to the elements that equal the result; Prod gives dy times the product of
-// the others, by division where no element is 0.
+// Segment ops beside the sums of segment_sum.cc: UnsortedSegmentMean, Max, Min, Prod and SegmentMean, Max,
+// Min, Prod. Rows are taken in the order of their positions. An empty segment is the operation's neutral
+// element (the lowest or largest number, 1), of a sorted Mean, Max or Min 0. Gradients: Mean spreads dy /
+// count; Max and Min give it in equal shares to the elements that equal the result; Prod gives dy times the
+// product of the others, by division where no element is 0.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/index_groups.h"
@@ -112,6 +112,7 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
+    {"UnsortedSegmentMean", prepare<Kind::Mean>, gradient_mean},
     {"UnsortedSegmentMax", prepare<Kind::Max>, gradient_extreme},
     {"UnsortedSegmentMin", prepare<Kind::Min>, gradient_extreme},
     {"UnsortedSegmentProd", prepare<Kind::Prod>, gradient_product},

@@ -79,6 +79,7 @@ TEST(SegmentTest, EmptySegmentsHaveTheDocumentedValue) {
   EXPECT_EQ(values("SegmentMax", {x, ids}), (Doubles{4, 0, 7}));
   EXPECT_EQ(values("SegmentMin", {x, ids}), (Doubles{-2, 0, 7}));
   EXPECT_EQ(values("SegmentProd", {x, ids}), (Doubles{-8, 1, 7}));
+  EXPECT_EQ(values("UnsortedSegmentMean", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{0, 1}));
   const double lowest = std::numeric_limits<float>::lowest();
   EXPECT_EQ(values("UnsortedSegmentMax", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{lowest, 4}));
   EXPECT_EQ(values("UnsortedSegmentMin", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{-lowest, -2}));
@@ -182,6 +183,24 @@ TEST(BatchGatherTest, EachBatchHasItsOwnIndices) {
               run_op("braid.BatchGather", {matrix, i32({2, 1}, {3, 0}), i32({}, {1})}, {{"batch_dims", 1}});
             }),
             "[braid.BatchGather] node 'op': indices[0] = 3 is not in [0, 3)");
+}
+
+TEST(BucketizeTest, ABoundaryBelongsToTheBucketAbove) {
+  const std::vector<double> boundaries{0, 10, 100};
+  EXPECT_EQ(
+      values("Bucketize", {f32({6}, {-5, 0, 9.5F, 10, 150, std::nanf("")})}, {{"boundaries", boundaries}}),
+      (Doubles{0, 1, 1, 2, 3, 3}));
+  EXPECT_EQ(error_of([] {
+              run_op("Bucketize", {f32({1}, {0})}, {{"boundaries", std::vector<double>{2, 1}}});
+            }),
+            "[Bucketize] node 'op': boundaries must rise, got 2 before 1");
+}
+
+TEST(MatrixBandPartTest, KeepsTheBand) {
+  const Tensor x = run_op("Reshape", {axes({1, 2, 3, 4, 5, 6, 7, 8, 9}), axes({3, 3})})[0];
+  EXPECT_EQ(values("MatrixBandPart", {x, i64({}, {0}), i64({}, {-1})}), (Doubles{1, 2, 3, 0, 5, 6, 0, 0, 9}));
+  EXPECT_EQ(values("MatrixBandPart", {x, i64({}, {-1}), i64({}, {0})}), (Doubles{1, 0, 0, 4, 5, 0, 7, 8, 9}));
+  EXPECT_EQ(values("MatrixBandPart", {x, i64({}, {1}), i64({}, {0})}), (Doubles{1, 0, 0, 4, 5, 0, 0, 8, 9}));
 }
 
 }  // namespace

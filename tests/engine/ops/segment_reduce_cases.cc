@@ -19,6 +19,8 @@ void cases_segment_reduce(OpCaseTable& table) {
                .numeric_gradient = false,  // 120,000 differences say no more than 15
                .float32_tolerance = 0});
   }
+  table.add("UnsortedSegmentMean", {.label = "an empty segment, one row left out",
+                                    .inputs = {x, axes({2, -1, 2, 0, 2}), i32({}, {4})}});
   for (const char* op : {"SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd"}) {
     table.add(op, {.label = "a gap", .inputs = {x, axes({0, 0, 2, 2, 2})}});
     table.add(op, {.label = "no data", .inputs = {random_f64({0, 3}, 1), i64({0}, {})}});
