@@ -8,30 +8,12 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tests/engine/staging/stage_test_util.h"
 
-namespace braid {
+namespace braid::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-WaitContext soon(std::chrono::milliseconds timeout = 10s) { return WaitContext::with_timeout(timeout); }
-
-Batch numbered(std::uint64_t ticket) {
-  Batch batch;
-  batch.ticket = ticket;
-  batch.cursor = std::to_string(ticket + 1);
-  return batch;
-}
-
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.message();
-  }
-  return "nothing was thrown";
-}
 
 TEST(StageTest, KeepsOrderWithManyThreadsAndRandomDelays) {
   for (int threads : {1, 2, 4}) {
@@ -86,7 +68,7 @@ TEST(StageTest, DeliversTheProducersOwnErrorAtItsTicket) {
 TEST(StageTest, TakeBeforeStartIsAnErrorAndNotAHang) {
   Stage stage({.name = "input"}, numbered);
   EXPECT_THAT(message_of<InvalidArgument>([&] { stage.take(soon()); }),
-              testing::HasSubstr("'input' was not started"));
+              ::testing::HasSubstr("'input' was not started"));
 }
 
 TEST(StageTest, TimeoutNamesTheStageAndTheBatch) {
@@ -96,7 +78,7 @@ TEST(StageTest, TimeoutNamesTheStageAndTheBatch) {
   });
   stage.start(7);
   EXPECT_THAT(message_of<DeadlineExceeded>([&] { stage.take(soon()); }),
-              testing::AllOf(testing::HasSubstr("'slow'"), testing::HasSubstr("batch 7")));
+              ::testing::AllOf(::testing::HasSubstr("'slow'"), ::testing::HasSubstr("batch 7")));
 }
 
 TEST(StageTest, CloseDrainsWhatWasBegunAndThenEnds) {
@@ -190,4 +172,4 @@ TEST(StageTest, CountsWhatItDid) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::testing
