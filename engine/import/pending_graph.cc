@@ -133,7 +133,18 @@ class Parser {
       }
     }
     read_annotations(node);
+    forget_legacy_shape(node);
     return node;
+  }
+
+  /// Graphs up to version 21 write a placeholder of unknown shape as one of shape [].
+  void forget_legacy_shape(PendingNode& node) const {
+    constexpr int kLastVersion = 21;
+    const int version = def_.versions().producer();
+    if (node.op != "Placeholder" || version <= 0 || version > kLastVersion) return;
+    const Attr* attr = node.attrs.find("shape");
+    const Shape* shape = attr ? std::get_if<Shape>(static_cast<const AttrValue_*>(attr)) : nullptr;
+    if (shape && *shape == Shape{}) node.attrs.set("shape", Shape::unknown_rank());
   }
 
   // The first problem must not depend on the order of a hash map.

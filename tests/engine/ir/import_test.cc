@@ -88,6 +88,28 @@ TEST(ImportTest, ACycleIsNamed) {
               HasSubstr("[Relu] node 'b': is on a cycle: 'b' -> 'a' -> 'b'"));
 }
 
+TEST(ImportTest, APlaceholderOfAnOldGraphHasNoShapeWhereItSaysScalar) {
+  const std::string x = node("x", "Placeholder", "", kFloat + "attr { key: 'shape' value { shape { } } }");
+  const auto has_rank = [](const Graph& graph) {
+    return graph.info(graph.parse_value("x")).shape.has_rank();
+  };
+  EXPECT_FALSE(has_rank(import_graph(parse(x + "versions { producer: 21 }"))));
+  EXPECT_TRUE(has_rank(import_graph(parse(x + "versions { producer: 27 }"))));
+  EXPECT_TRUE(has_rank(import_graph(parse(x))));
+}
+
+TEST(ImportTest, AttributesThatAreLeftOutHaveTensorFlowsDefaultsAndUnknownOnesAreIgnored) {
+  const Graph graph =
+      import_graph(parse("node { name: 'm' op: 'Const' " + kFloat +
+                         "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1 "
+                         "} dim { size: 1 } } float_val: -3 } } } }" +
+                         node("y", "MatMul", "m m:0") +
+                         node("z", "LeakyRelu", "m", "attr { key: 'colour' value { s: 'red' } }")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "y"), 9);
+  EXPECT_FLOAT_EQ(run_scalar(interpreter, "z"), -0.6F);
+}
+
 TEST(ImportTest, AGatherWithBatchAxesTakesRowsOfItsOwnBatch) {
   const std::string ints =
       "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 ";
