@@ -52,7 +52,7 @@ struct StageThreadStats {
   double busy_seconds = 0;  // inside the producer
   double wait_seconds = 0;  // for room in the buffer
   std::uint64_t batches = 0;
-  std::uint64_t errors = 0;  // ignored ones too
+  std::uint64_t errors = 0;  // ignored ones, timeouts and its end too
 };
 
 struct StageStats {

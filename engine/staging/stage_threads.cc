@@ -142,6 +142,7 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
   const auto index = static_cast<std::size_t>(thread);
   std::lock_guard lock(mu);
   stats[index].wait_seconds += waited;
+  stats[index].errors += put == StageBuffer::Put::Failed;
   ++stats[index].batches;
   in_a_row[index] = 0;
   return put == StageBuffer::Put::Failed || put == StageBuffer::Put::Cancelled ? Outcome::Ended
