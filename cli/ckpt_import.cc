@@ -7,6 +7,7 @@
 #include <map>
 #include <regex>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "cli/ckpt_tools.h"
 #include "engine/ir/shape.h"
@@ -45,7 +46,7 @@ Names source_names(const ValueSource& source) {
   return names;
 }
 
-/// The step that the arrays themselves tell.
+/// The step that the arrays themselves tell, or the checkpoint's name.
 std::uint64_t step_of(const ValueSource& source, const Names& names) {
   if (const auto meta = source.meta()) return meta->step;
   for (const char* counter : {"global_step", "iter", "iteration"})
@@ -57,7 +58,10 @@ std::uint64_t step_of(const ValueSource& source, const Names& names) {
       std::memcpy(&step, source.read(from).data(), sizeof(step));
       if (step >= 0) return static_cast<std::uint64_t>(step);
     }
-  return 0;
+  const std::string name = source.path().filename().string();  // "model.ckpt-120"
+  const std::size_t dash = name.rfind('-');
+  const auto number = dash == std::string::npos ? std::nullopt : parse_int(name.substr(dash + 1));
+  return number && *number >= 0 ? static_cast<std::uint64_t>(*number) : 0;
 }
 
 int run(const Options& options) {
@@ -110,7 +114,7 @@ void add_ckpt_import(CLI::App& ckpt, Action& action) {
       "import",
       "Make a checkpoint of an .npz file or a TensorFlow V2 checkpoint, for `braid train --resume`");
   sub->add_option("SRC", options->source,
-                  "FILE.npz, or the prefix (or .index file) of a TensorFlow V2 checkpoint")
+                  "FILE.npz, or a TensorFlow V2 checkpoint: its prefix, a Saver's directory, or a SavedModel")
       ->required();
   sub->add_option("--out", options->out, "A job's checkpoint.directory")->required();
   sub->add_option("--step", options->step,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/formats/tensor_bundle.h"
 #include "base/formats/zip.h"
@@ -41,22 +42,45 @@ class NpzValues : public ValueSource {
 
 class BundleValues : public ValueSource {
  public:
-  explicit BundleValues(const std::filesystem::path& prefix) : bundle_(prefix) {
+  explicit BundleValues(const std::filesystem::path& prefix) : prefix_(prefix), bundle_(prefix) {
     for (const auto& [name, entry] : bundle_.entries()) values_[name] = {entry.dtype, entry.shape};
   }
   const std::map<std::string, ValueInfo>& values() const override { return values_; }
   std::vector<std::byte> read(const std::string& name) const override { return bundle_.read(name); }
   const char* kind() const override { return "tensorflow"; }
+  std::filesystem::path path() const override { return prefix_; }
 
  private:
+  std::filesystem::path prefix_;
   TensorBundleReader bundle_;
   std::map<std::string, ValueInfo> values_;
 };
 
+/// The prefix of the TensorFlow checkpoint that a directory is about: the newest of a Saver, whose file
+/// "checkpoint" names it, or the variables of a SavedModel.
+std::optional<std::filesystem::path> tensorflow_prefix(const std::filesystem::path& directory) {
+  if (std::filesystem::exists(directory / "variables/variables.index"))
+    return directory / "variables/variables";
+  if (!std::filesystem::exists(directory / "checkpoint")) return std::nullopt;
+  const std::string text = read_file(directory / "checkpoint");
+  constexpr std::string_view kField = "model_checkpoint_path: \"";
+  const std::size_t at = text.find(kField);
+  const std::size_t end = at == std::string::npos ? at : text.find('"', at + kField.size());
+  if (end == std::string::npos)
+    throw DataLoss("'" + (directory / "checkpoint").string() + "': it names no model_checkpoint_path");
+  const std::filesystem::path named = text.substr(at + kField.size(), end - at - kField.size());
+  // A directory that was moved is still about the files beside that one.
+  const std::filesystem::path beside = directory / named.filename();
+  return named.is_absolute() && !std::filesystem::exists(beside.string() + ".index") ? named : beside;
+}
+
 }  // namespace
 
 std::unique_ptr<ValueSource> ValueSource::open(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return open_checkpoint_values(path);
+  if (std::filesystem::is_directory(path)) {
+    if (const auto prefix = tensorflow_prefix(path)) return std::make_unique<BundleValues>(*prefix);
+    return open_checkpoint_values(path);
+  }
   if (path.extension() == ".npz") return std::make_unique<NpzValues>(path);
   if (path.extension() == ".index" || std::filesystem::exists(path.string() + ".index"))
     return std::make_unique<BundleValues>(path);

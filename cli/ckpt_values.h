@@ -1,6 +1,6 @@
 // Named arrays of whatever holds a model's state: one of our checkpoints (or the newest below a directory),
-// whichever number of servers wrote it; an .npz; a TensorFlow V2 checkpoint. What `braid ckpt` compares,
-// exports and imports. Thread rule: one object, one thread.
+// whichever number of servers wrote it; an .npz; a TensorFlow V2 checkpoint, a Saver's directory of them or a
+// SavedModel. What `braid ckpt` compares, exports and imports. Thread rule: one object, one thread.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,8 @@ class ValueSource {
   virtual std::vector<std::byte> read(const std::string& name) const = 0;
   /// "checkpoint", "npz" or "tensorflow".
   virtual const char* kind() const = 0;
+  /// Of a TensorFlow checkpoint: its prefix, whichever way it was found.
+  virtual std::filesystem::path path() const { return {}; }
   /// What the manifest of one of our checkpoints says.
   virtual std::optional<CheckpointMeta> meta() const { return std::nullopt; }
 };

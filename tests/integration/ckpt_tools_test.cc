@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "base/formats/npy.h"
 #include "base/formats/tensor_bundle.h"
@@ -122,6 +123,24 @@ TEST_F(CkptToolsTest, TensorFlowNamesAndStepsAreTaken) {
             "--rename", "^dense/=net/dense/", "--rename", "^many/variable_1$=net/one", "--step", "7"});
   EXPECT_THAT(some,
               AllOf(HasSubstr("net/dense/kernel"), HasSubstr("net/one"), HasSubstr("2 arrays, step 7")));
+}
+
+TEST_F(CkptToolsTest, DirectoriesOfTensorFlowAreFollowed) {
+  const Path golden = Path(BRAID_SOURCE_DIR) / "tests/base/formats/golden";
+  const auto copy = [&](const Path& prefix) {
+    std::filesystem::create_directories(prefix.parent_path());
+    for (const char* ending : {".index", ".data-00000-of-00001"})
+      std::filesystem::copy_file(golden / (std::string("graph.ckpt") + ending), prefix.string() + ending);
+  };
+  copy(path("saver/model.ckpt-120"));
+  std::ofstream(path("saver/checkpoint")) << "model_checkpoint_path: \"/moved/away/model.ckpt-120\"\n";
+  EXPECT_THAT(tool({"ckpt", "import", path("saver"), "--out", path("a")}), HasSubstr("48 arrays, step 120"));
+  copy(path("saved/variables/variables"));
+  EXPECT_THAT(tool({"ckpt", "diff", path("saved"), path("saver")}), HasSubstr("48 the same to the bit"));
+  std::ofstream(path("saver/checkpoint")) << "nothing\n";
+  EXPECT_THAT(tool({"ckpt", "show", path("saver/none")}, 2), HasSubstr("none' is neither"));
+  EXPECT_THAT(tool({"ckpt", "import", path("saver"), "--out", path("b")}, 2),
+              HasSubstr("names no model_checkpoint_path"));
 }
 
 TEST_F(CkptToolsTest, WhatCannotBeReadOrWrittenIsRefused) {
