@@ -268,7 +268,8 @@ class Run {
   }
 
   void save() {
-    if (peers_.leader() && saved_ != done_) checkpointer_->save(done_, cursor_, metrics(), start_wait());
+    if (peers_.leader() && saved_ != done_)
+      checkpointer_->save(done_, batcher_->cursor(Batcher::ticket_of(cursor_)), metrics(), start_wait());
     saved_ = done_;
     saved_at_ = Clock::now();
   }

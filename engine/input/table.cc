@@ -223,7 +223,7 @@ Batch Batcher::make(std::uint64_t ticket) {
   Batch batch;
   batch.ticket = ticket;
   batch.rows = std::ssize(picked);
-  batch.cursor = cursor(ticket + 1);
+  batch.cursor = "ticket=" + std::to_string(ticket + 1);  // short enough not to allocate
   auto block = pool_->take();
   batch.block = block;
   std::size_t offset = 0;

@@ -55,13 +55,13 @@ class Batcher {
   DType dtype(std::size_t column) const;
   Shape shape(std::size_t column, std::int64_t rows) const;
 
-  /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange), with the cursor that follows
-  /// it.
+  /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
+  /// + 1>".
   Batch make(std::uint64_t ticket);
   std::int64_t rows_of(std::uint64_t ticket) const;
 
-  /// Where batch `ticket` begins: "ticket=<n> epoch=<n> position=<row of the epoch> rows=<n> batch=<n>
-  /// seed=<n>".
+  /// The cursor of where batch `ticket` begins as a checkpoint has it, with what it counts in: "ticket=<n>
+  /// epoch=<n> position=<row of the epoch> rows=<n> batch=<n> seed=<n>".
   std::string cursor(std::uint64_t ticket) const;
   /// The ticket that a cursor points at. Throws: DataLoss when it is not one of ours.
   static std::uint64_t ticket_of(const std::string& cursor);
