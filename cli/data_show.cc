@@ -147,12 +147,21 @@ int show_raw(const Options& options) {
   return kExitSuccess;
 }
 
+bool next_of(RecordFile& file) {
+  try {
+    return file.next();
+  } catch (const DataLoss& e) {
+    if (e.message().find("not a tf.train.Example") == std::string::npos) throw;
+    throw DataLoss(e.message() + "; --raw shows records as bytes");
+  }
+}
+
 int show(const Options& options) {
   if (options.raw) return show_raw(options);
   const auto file = RecordFile::open(options.file, options.open);
   RecordSummary summary;
   Json first = nullptr, records = Json::array();
-  while (file->next()) {
+  while (next_of(*file)) {
     if (options.json && summary.records() < options.rows) records.push_back(json_of(file->record()));
     if (!options.json && summary.records() < options.rows)
       print_record(summary.records() + 1, file->record());

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/crc32c.h"
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
@@ -164,6 +165,23 @@ TEST_F(DataToolsTest, DamagedTfRecordsAreRefusedWithRecordAndByte) {
   const std::string tolerant =
       expect_good({"data", "show", "--max-bad", "1", write("bit.tfrecord", damaged)});
   EXPECT_THAT(tolerant, HasSubstr("49 records, every CRC right; 1 bad ones left out"));
+}
+
+TEST_F(DataToolsTest, RecordsThatAreNoExamplesAreShownAsBytes) {
+  std::string file;
+  const auto append = [&](const std::string& bytes) {
+    const std::uint32_t crc = crc32c_mask(crc32c(std::as_bytes(std::span(bytes))));
+    file += bytes;
+    file.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
+  };
+  append(std::string("\x06\0\0\0\0\0\0\0", 8));
+  append("hello\xFF");
+  const std::string records = write("raw.tfrecord", file);
+  expect_refused({"data", "show", records},
+                 AllOf(HasSubstr("record 1 at byte 0: not a tf.train.Example"), HasSubstr("--raw")));
+  EXPECT_THAT(expect_good({"data", "show", "--raw", records}),
+              AllOf(HasSubstr("record 1 at byte 0: \"hello\\xff\""),
+                    HasSubstr("1 records, 6 bytes of data, every CRC right")));
 }
 
 TEST_F(DataToolsTest, WhatCannotBeShownOrWrittenIsRefused) {
