@@ -5,7 +5,8 @@
 // Prints a line a case: median over 5 rounds of `steps` steps, microseconds a step, two steps in flight.
 // With --check each way's first losses are compared with one stream launched.
 //
-// usage: multi_branch [--models towers8,mmoe8x4,dlrm26] [--steps 100] [--streams 8] [--check] [--plan]
+// usage: multi_branch [--models towers8,mmoe8x4,dlrm26] [--steps 100] [--streams 8] [--batch] [--check]
+// [--plan]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -105,7 +106,7 @@ struct Outcome {
   std::string report;
 };
 
-Outcome measure(const Case& c, int streams, bool graphs, int steps,
+Outcome measure(const Case& c, int streams, bool graphs, bool batched, int steps,
                 const std::shared_ptr<Accelerator>& device) {
   GraphBuilder b;
   const Output loss = build(b, c, streams);
@@ -120,6 +121,7 @@ Outcome measure(const Case& c, int streams, bool graphs, int steps,
   options.domain = Domain::Device;
   options.streams.count = streams;
   options.streams.policy = StreamPolicy::User;
+  if (batched) options.batch_siblings = BatchSiblings::AcrossScopes;
   const auto program = compile(training.graph, request, options);
   RuntimeOptions runtime_options;
   runtime_options.device = device;
@@ -165,11 +167,12 @@ int main_of(int argc, char** argv) {
   CLI::App app("Step times of models of many branches on one GPU");
   std::string models = "towers8,mmoe8x4,dlrm26";
   int steps = 100, streams = 8;
-  bool check = false, plan = false;
+  bool check = false, plan = false, batched = false;
   app.add_option("--models", models, "comma-separated");
   app.add_option("--steps", steps, "in each of 5 rounds");
   app.add_option("--streams", streams, "N");
   app.add_flag("--check", check, "compare the losses of all ways bit by bit");
+  app.add_flag("--batch", batched, "batch siblings, across streams too");
   app.add_flag("--plan", plan, "print the compiled program with N streams");
   CLI11_PARSE(app, argc, argv);
   const auto device = open_cuda({});
@@ -182,7 +185,7 @@ int main_of(int argc, char** argv) {
     std::vector<float> reference;
     for (const Way& way : kWays) {
       const int count = way.streams ? way.streams : streams;
-      const Outcome outcome = measure(c, count, way.graphs, steps, device);
+      const Outcome outcome = measure(c, count, way.graphs, batched, steps, device);
       fmt::print("{} B={} {:<22} {:9.1f} us/step  loss {:.6f} -> {:.6f}\n", c.model, c.batch, way.name,
                  outcome.median_us, outcome.losses.front(), outcome.losses.back());
       std::fflush(stdout);

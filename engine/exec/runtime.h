@@ -30,9 +30,9 @@ class VariableStore {
   /// side; OutOfMemory.
   Tensor& get_or_create(const std::string& name, DType dtype, const Shape& shape,
                         Domain domain = Domain::Host);
-  /// A slab of variables: memory of which each of `members` is a part, the i-th at position i of the first axis.
-  /// The slab itself is not among names(). Throws: as get_or_create; InvalidArgument when a member has memory
-  /// of its own already.
+  /// A slab of variables: memory of which each of `members` is a part, the i-th at position i of the first
+  /// axis. The slab itself is not among names(). Throws: as get_or_create; InvalidArgument when a member has
+  /// memory of its own already.
   Tensor& get_or_create_slab(const std::string& name, DType dtype, const Shape& shape,
                              const std::vector<std::string>& members, Domain domain);
   /// A variable on the host; null when there is none of that name. Throws: Internal for one on the device.

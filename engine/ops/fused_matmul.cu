@@ -1,5 +1,5 @@
-// CUDA kernel of braid.FusedMatMul: one cuBLASLt product, or a strided batch of them, with bias and ReLU in its
-// epilogue. Without elements to sum over it stays on the CPU.
+// CUDA kernel of braid.FusedMatMul: one cuBLASLt product, or a strided batch of them, with bias and ReLU in
+// its epilogue. Without elements to sum over it stays on the CPU.
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
 

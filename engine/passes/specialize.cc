@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "engine/ir/constant_folder.h"
@@ -23,6 +24,11 @@ bool is_ready(const Graph& graph, const Node& node) {
     if (!info.shape.is_static() || !computes) return false;
   }
   return true;
+}
+
+/// Ops that are never folded, for what else they do when the program runs, but whose value is their input's.
+bool passes_on(std::string_view op) {
+  return op == "PlaceholderWithDefault" || op == "CheckNumerics" || op == "CheckNumericsV2" || op == "Print";
 }
 
 class Specializer {
@@ -120,7 +126,7 @@ class Specializer {
     if (const Tensor* known = graph_.known_value(ref)) return *known;
     if (const auto done = computed_.find(ref); done != computed_.end()) return done->second;
     const Node& node = graph_.node(ref.node);
-    if (node.op->name == "PlaceholderWithDefault") return value_of(node.inputs[0], user);
+    if (passes_on(node.op->name)) return value_of(node.inputs[0], user);
     check_not_placeholder(node);
     std::vector<OutputInfo> infos;
     std::vector<const Tensor*> values;

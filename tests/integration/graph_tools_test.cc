@@ -21,7 +21,8 @@ node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } 
        attr { key: "shape" value { shape { dim { size: -1 } } } } }
 node { name: "zero" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
        attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 0 } } } }
-node { name: "positive" op: "Greater" input: "x" input: "zero" }
+node { name: "positive" op: "Greater" input: "checked" input: "zero" }
+node { name: "checked" op: "CheckNumerics" input: "x" attr { key: "message" value { s: "x" } } }
 node { name: "where" op: "Where" input: "positive" }
 node { name: "picked" op: "GatherNd" input: "x" input: "where" }
 node { name: "unique" op: "UniqueWithCounts" input: "picked" }
@@ -218,7 +219,7 @@ TEST_F(GraphToolsTest, StatsCountParametersAndWork) {
 TEST_F(GraphToolsTest, DotIsADigraphOfEveryNode) {
   const std::string graph = write("where.pbtxt", kWherePositive);
   const std::string text = expect_good({"graph", "dot", graph});
-  EXPECT_THAT(text, AllOf(HasSubstr("digraph"), HasSubstr("\"x\" -> \"positive\" [label=\"[?]\""),
+  EXPECT_THAT(text, AllOf(HasSubstr("digraph"), HasSubstr("\"checked\" -> \"positive\" [label=\"[?]\""),
                           HasSubstr("UniqueWithCounts")));
   expect_good({"graph", "dot", graph, "--out", path("graph.dot")});
   EXPECT_EQ(read_file(directory() / "graph.dot"), text);
