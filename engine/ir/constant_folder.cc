@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/ir/infer.h"
-#include "engine/ops/string_fold.h"
 
 namespace braid {
 
@@ -57,7 +56,7 @@ std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const Outpu
   const OpDef& op = *node.op;
   if (node.outputs.empty() || !is_pure(op) || !inputs_known(node, inputs, values)) return {};
   if (!op.views.empty()) return fold_views(node, values);
-  if (const StringFold fold = string_fold(op.name)) return fold(node, values);
+  if (op.fold) return op.fold(node, values);
   if (!op.cpu || !has_plain_static_outputs(node)) return {};
   std::size_t total = 0;
   for (const OutputInfo& info : node.outputs) total += bytes_of(info);

@@ -1,5 +1,5 @@
 // Computes a node's outputs before the program runs, from inputs whose values are known at compile time:
-// views are reshaped, what makes strings is computed by engine/ops/string_fold.h, everything else runs its
+// views are reshaped, what makes strings is computed by OpDef::fold, everything else runs its
 // CPU kernel once. Used by shape inference (values that decide shapes) and by the fold pass. Never folded:
 // stateful ops, side effects, handles, asynchronous kernels, strings, and more than max_bytes of inputs and
 // outputs together (views have no limit: they share the input's memory). Thread rule: one thread an object.

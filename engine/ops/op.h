@@ -223,6 +223,10 @@ enum class Access { None, Read, Write, ReadWrite };
 enum class Lane { Compute, Pull, Push, Comm, HostToDevice, DeviceToHost };
 std::string_view lane_name(Lane lane);
 
+/// All outputs from the values of all inputs, at compile time (constants; feeds too in `braid graph run`).
+/// REQUIRES: shape inference has accepted the node. Throws: InvalidArgument, without the node's name.
+using FoldFn = std::vector<Tensor> (*)(const Node& node, std::span<const Tensor* const> inputs);
+
 struct OpDef {
   std::string name = {};
   int min_inputs = 0;
@@ -234,6 +238,8 @@ struct OpDef {
   std::function<Cost(const InferContext&, std::span<const OutputInfo> outputs)> cost =
       {};  // null: no flops, all inputs and outputs once
   PrepareFn cpu = {};
+  /// For ops without a kernel, as they make or take apart strings, and programs compute none.
+  FoldFn fold = nullptr;
   /// Enqueues on a CUDA stream; set by the stem's .cu. Null: none, nodes run on the CPU.
   PrepareFn cuda = {};
   /// Whether `cuda` does this node; null: all that the shape rule allows.

@@ -1,5 +1,5 @@
 // ParseExample and ParseExampleV2: serialized tf.train.Example records to tensors. They are among the ops of
-// string_fold.h: dense features and the sparse (and, in V2, ragged) ones, whose sizes the records decide.
+// text_ops.cc: dense features and the sparse (and, in V2, ragged) ones, whose sizes the records decide.
 #pragma once
 
 #include <span>

@@ -9,7 +9,6 @@
 #include "engine/ir/constant_folder.h"
 #include "engine/ir/infer.h"
 #include "engine/ops/op.h"
-#include "engine/ops/string_fold.h"
 
 namespace braid {
 namespace {
@@ -19,7 +18,7 @@ bool is_ready(const Graph& graph, const Node& node) {
   for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
     const OutputInfo& info = node.outputs[static_cast<std::size_t>(o)];
     if (info.dtype == DType::Resource) continue;
-    const bool needs_value = info.dtype == DType::String || string_fold(node.op->name) != nullptr;
+    const bool needs_value = info.dtype == DType::String || node.op->fold != nullptr;
     const bool computes = !needs_value || graph.known_value({node.id, o}) != nullptr;
     if (!info.shape.is_static() || !computes) return false;
   }

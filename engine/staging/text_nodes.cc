@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "engine/ir/constant_folder.h"
 #include "engine/ops/op.h"
-#include "engine/ops/string_fold.h"
 #include "engine/staging/graph_stage.h"
 
 namespace braid {
@@ -16,7 +15,7 @@ using Values = std::vector<const Tensor*>;
 
 bool makes_text(const Graph& graph, const Node& node) {
   if (node.op->name == "Placeholder" || node.op->name == "Const") return false;
-  if (string_fold(node.op->name)) return true;
+  if (node.op->fold) return true;
   for (int output = 0; output < static_cast<int>(node.outputs.size()); ++output)
     if (node.outputs[static_cast<std::size_t>(output)].dtype == DType::String &&
         !graph.known_value({node.id, output}))

@@ -1,6 +1,6 @@
 // The nodes of a part of a graph that make text: programs only take text that is fed, so these are evaluated
 // on the host, record by record, between programs. Text nodes are those whose op makes strings
-// (engine/ops/string_fold.h) or whose outputs are strings: views, and Concat and Pack of strings among them.
+// (OpDef::fold) or whose outputs are strings: views, and Concat and Pack of strings among them.
 // Thread rule: const access from any thread; advance() changes nothing but `known`.
 #pragma once
 

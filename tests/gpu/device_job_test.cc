@@ -32,7 +32,7 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
 }
 
 TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
-  const Job job = mlp().with({"steps=4000"});
+  const Job job = mlp().with({"steps=40000"});
   if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   const Path trace = directory() / "trace.json";
   const auto process =

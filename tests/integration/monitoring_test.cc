@@ -44,7 +44,8 @@ double wait_above(const std::string& address, const std::string& metric, double 
 }
 
 TEST_F(MonitoringTest, EveryEndpointAnswersWhileAJobTrains) {
-  const Job job = wide_deep().with({"steps=1000000", "strategy.kind=PS", "metrics.listen=127.0.0.1:0"});
+  const Job job = wide_deep().with(
+      {"steps=1000000", "strategy.kind=PS", "streams.policy=COST", "metrics.listen=127.0.0.1:0"});
   Cluster cluster(directory() / "job", job, {2, 1});
   const std::string worker = metrics_address(cluster.worker(1)), server = metrics_address(cluster.server(0));
   const double steps = wait_above(worker, "braid_steps_total", 10);
@@ -149,7 +150,7 @@ TEST_F(MonitoringTest, TracesHaveEveryStreamAsATrackIdleOnesToo) {
 }
 
 TEST_F(MonitoringTest, TheTableAtTheEndHasARowAStream) {
-  const auto process = run("run", wide_deep().with({"steps=20"}).arguments());
+  const auto process = run("run", wide_deep().with({"steps=20", "streams.policy=COST"}).arguments());
   EXPECT_EQ(process->wait({}), 0);
   EXPECT_THAT(process->out(), AllOf(HasSubstr("worker-0: busy time a stream"), HasSubstr("\ncompute0 "),
                                     HasSubstr("\ncompute1 "), HasSubstr("\nstage0 ")));

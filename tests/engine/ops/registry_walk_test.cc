@@ -15,7 +15,7 @@ namespace braid::testing {
 namespace {
 
 // Ops that mean nothing alone: they need a feed, services or a program, and are tested with those.
-// Ops that make or take apart strings have no kernels (string_fold_test.cc), those of checkpoints need files
+// Ops that make or take apart strings have no kernels (text_ops_test.cc), those of checkpoints need files
 // (save_restore_test.cc).
 const std::set<std::string> kTestedElsewhere = {
     "Placeholder",   "VarHandleOp",        "AsString",     "StringJoin",      "StringSplit",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <ostream>
 
 #include "base/error.h"
 #include "tests/engine/ops/op_runner.h"
@@ -84,6 +85,9 @@ void for_all_taps(const Geometry& g, Visit visit) {
 
 std::vector<double> doubles(std::int64_t n) { return std::vector<double>(static_cast<std::size_t>(n)); }
 
+/// What test runners show for a case.
+void PrintTo(const Geometry& g, std::ostream* out) { *out << g.label; }
+
 void expect_close(const Tensor& actual, const std::vector<double>& expected, double tolerance) {
   const std::vector<double> values = to_doubles(actual);
   ASSERT_EQ(values.size(), expected.size());
@@ -91,9 +95,10 @@ void expect_close(const Tensor& actual, const std::vector<double>& expected, dou
     ASSERT_NEAR(values[k], expected[k], tolerance * (1 + std::abs(expected[k]))) << "element " << k;
 }
 
-class WindowOps : public ::testing::TestWithParam<Geometry> {};
+class ConvolutionOps : public ::testing::TestWithParam<Geometry> {};
+class PoolingOps : public ::testing::TestWithParam<Geometry> {};
 
-TEST_P(WindowOps, ConvolutionAndItsGradientsFollowTheDefinition) {
+TEST_P(ConvolutionOps, ConvolutionAndItsGradientsFollowTheDefinition) {
   const Geometry& g = GetParam();
   const std::int64_t multiplier = g.depthwise ? g.out_c / g.c : 0;
   const Shape filter_shape =
@@ -125,9 +130,8 @@ TEST_P(WindowOps, ConvolutionAndItsGradientsFollowTheDefinition) {
   expect_close(run_op(name + "BackpropFilter", {x, sizes(filter_shape), dy}, g.attrs())[0], dw, 3e-5);
 }
 
-TEST_P(WindowOps, PoolingAndItsGradientsFollowTheDefinition) {
+TEST_P(PoolingOps, PoolingAndItsGradientsFollowTheDefinition) {
   const Geometry& g = GetParam();
-  if (g.dh != 1 || g.dw != 1) GTEST_SKIP() << "pooling has no dilations";
   const Tensor x = random_f64(g.image(g.h, g.w, g.c), 1);
   const Tensor dy = random_f64(g.image(g.out_h(), g.out_w(), g.c), 3);
   const auto xs = to_doubles(x), dys = to_doubles(dy);
@@ -166,27 +170,33 @@ TEST_P(WindowOps, PoolingAndItsGradientsFollowTheDefinition) {
   expect_close(run_op("AvgPoolGrad", {sizes, dy}, attrs)[0], mean_dx, 1e-12);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Geometries, WindowOps,
-    ::testing::Values(
-        Geometry{"ValidThree", 2, 6, 7, 3, 4, 3, 3, 1, 1, 1, 1, "VALID"},
-        Geometry{"SameThree", 2, 5, 5, 3, 4, 3, 3, 1, 1, 1, 1, "SAME"},
-        Geometry{"SameStrided", 2, 7, 6, 2, 5, 3, 3, 2, 2, 1, 1, "SAME"},
-        Geometry{"SameEvenKernel", 1, 5, 6, 2, 3, 2, 4, 1, 1, 1, 1, "SAME"},
-        Geometry{"SameStrideBeyondKernel", 1, 8, 7, 2, 3, 1, 2, 3, 3, 1, 1, "SAME"},
-        Geometry{"ValidStridedWide", 3, 9, 8, 17, 33, 3, 2, 2, 3, 1, 1, "VALID"},
-        Geometry{"Dilated", 1, 9, 9, 3, 4, 3, 3, 1, 1, 2, 3, "SAME"},
-        Geometry{"DilatedStrided", 1, 9, 8, 3, 4, 2, 2, 2, 1, 3, 2, "VALID"},
-        Geometry{"Explicit", 2, 5, 6, 3, 4, 3, 3, 2, 1, 1, 1, "EXPLICIT", {1, 2, 0, 2}},
-        Geometry{"Quarters", 3, 6, 8, 5, 4, 2, 2, 2, 2, 1, 1, "VALID"},
-        Geometry{"QuartersChannelsFirst", 2, 4, 6, 3, 2, 2, 2, 2, 2, 1, 1, "SAME", {0, 0, 0, 0}, true},
-        Geometry{"OneChannel", 5, 12, 12, 1, 16, 3, 3, 1, 1, 1, 1, "SAME"},
-        Geometry{"ManyImages", 50, 9, 9, 16, 32, 3, 3, 1, 1, 1, 1, "SAME"},
-        Geometry{"ChannelsFirst", 2, 5, 6, 3, 4, 3, 2, 2, 1, 1, 1, "SAME", {0, 0, 0, 0}, true},
-        Geometry{"ChannelsFirstExplicit", 2, 5, 6, 3, 4, 3, 3, 1, 1, 1, 1, "EXPLICIT", {0, 1, 2, 0}, true},
-        Geometry{"Depthwise", 2, 6, 5, 4, 4, 3, 3, 1, 1, 1, 1, "SAME", {0, 0, 0, 0}, false, true},
-        Geometry{"DepthwiseMultiplied", 2, 6, 5, 3, 6, 3, 3, 2, 2, 1, 1, "VALID", {0, 0, 0, 0}, false, true}),
-    [](const auto& info) { return info.param.label; });
+const Geometry kDilated[] = {
+    Geometry{"Dilated", 1, 9, 9, 3, 4, 3, 3, 1, 1, 2, 3, "SAME"},
+    Geometry{"DilatedStrided", 1, 9, 8, 3, 4, 2, 2, 2, 1, 3, 2, "VALID"},
+};
+const Geometry kGeometries[] = {
+    Geometry{"ValidThree", 2, 6, 7, 3, 4, 3, 3, 1, 1, 1, 1, "VALID"},
+    Geometry{"SameThree", 2, 5, 5, 3, 4, 3, 3, 1, 1, 1, 1, "SAME"},
+    Geometry{"SameStrided", 2, 7, 6, 2, 5, 3, 3, 2, 2, 1, 1, "SAME"},
+    Geometry{"SameEvenKernel", 1, 5, 6, 2, 3, 2, 4, 1, 1, 1, 1, "SAME"},
+    Geometry{"SameStrideBeyondKernel", 1, 8, 7, 2, 3, 1, 2, 3, 3, 1, 1, "SAME"},
+    Geometry{"ValidStridedWide", 3, 9, 8, 17, 33, 3, 2, 2, 3, 1, 1, "VALID"},
+    Geometry{"Explicit", 2, 5, 6, 3, 4, 3, 3, 2, 1, 1, 1, "EXPLICIT", {1, 2, 0, 2}},
+    Geometry{"Quarters", 3, 6, 8, 5, 4, 2, 2, 2, 2, 1, 1, "VALID"},
+    Geometry{"QuartersChannelsFirst", 2, 4, 6, 3, 2, 2, 2, 2, 2, 1, 1, "SAME", {0, 0, 0, 0}, true},
+    Geometry{"OneChannel", 5, 12, 12, 1, 16, 3, 3, 1, 1, 1, 1, "SAME"},
+    Geometry{"ManyImages", 50, 9, 9, 16, 32, 3, 3, 1, 1, 1, 1, "SAME"},
+    Geometry{"ChannelsFirst", 2, 5, 6, 3, 4, 3, 2, 2, 1, 1, 1, "SAME", {0, 0, 0, 0}, true},
+    Geometry{"ChannelsFirstExplicit", 2, 5, 6, 3, 4, 3, 3, 1, 1, 1, 1, "EXPLICIT", {0, 1, 2, 0}, true},
+    Geometry{"Depthwise", 2, 6, 5, 4, 4, 3, 3, 1, 1, 1, 1, "SAME", {0, 0, 0, 0}, false, true},
+    Geometry{"DepthwiseMultiplied", 2, 6, 5, 3, 6, 3, 3, 2, 2, 1, 1, "VALID", {0, 0, 0, 0}, false, true},
+};
+
+std::string label_of(const ::testing::TestParamInfo<Geometry>& info) { return info.param.label; }
+
+INSTANTIATE_TEST_SUITE_P(Geometries, ConvolutionOps, ::testing::ValuesIn(kGeometries), label_of);
+INSTANTIATE_TEST_SUITE_P(Dilations, ConvolutionOps, ::testing::ValuesIn(kDilated), label_of);
+INSTANTIATE_TEST_SUITE_P(Geometries, PoolingOps, ::testing::ValuesIn(kGeometries), label_of);
 
 TEST(MaxPoolGradTest, GoesToTheFirstOfEqualMaxima) {
   const AttrMap attrs{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}};

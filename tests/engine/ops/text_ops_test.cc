@@ -1,5 +1,4 @@
 // Ops that make strings: their values where the inputs are known at compile time.
-#include "engine/ops/string_fold.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +47,7 @@ std::string refusal(const std::string& op, const std::vector<Tensor>& inputs, At
   return "";
 }
 
-TEST(StringFoldTest, AsStringWritesAsPrintf) {
+TEST(TextOpsTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(strings(known("AsString", {f32({2}, {1.5F, -2})})), (Strings{"1.500000", "-2.000000"}));
   EXPECT_EQ(strings(known("AsString", {f64({1}, {1234.5})}, {{"scientific", true}, {"precision", 2}})),
             (Strings{"1.23e+03"}));
@@ -58,14 +57,14 @@ TEST(StringFoldTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
 }
 
-TEST(StringFoldTest, JoinRepeatsScalars) {
+TEST(TextOpsTest, JoinRepeatsScalars) {
   EXPECT_EQ(strings(known("StringJoin", {text({"a", "b"}), word("x")}, {{"separator", "/"}})),
             (Strings{"a/x", "b/x"}));
   EXPECT_EQ(refusal("StringJoin", {text({"a", "b"}), text({"x"})}),
             "[StringJoin] node 'op': inputs must have one shape, got [2] and [1]");
 }
 
-TEST(StringFoldTest, SplitsAsTensorFlowDocuments) {
+TEST(TextOpsTest, SplitsAsTensorFlowDocuments) {
   const Tensor x = text({"hello world", "a b c"});
   EXPECT_EQ(strings(known("StringSplit", {x, word(" ")}, {}, 1)), (Strings{"hello", "world", "a", "b", "c"}));
   EXPECT_EQ(tensor_to_int64s(known("StringSplit", {x, word(" ")}, {}, 0)),
@@ -82,7 +81,7 @@ TEST(StringFoldTest, SplitsAsTensorFlowDocuments) {
             (Strings{"1", "2", "3"}));
 }
 
-TEST(StringFoldTest, CsvTypesDefaultsAndQuotes) {
+TEST(TextOpsTest, CsvTypesDefaultsAndQuotes) {
   const std::vector<Tensor> inputs{text({"1,2.5,\"a \"\"b\"\", c\"", "3,,d"}), axes({0}), f32({1}, {-1}),
                                    text({"none"})};
   EXPECT_EQ(to_doubles(known("DecodeCSV", inputs, {}, 0)), (std::vector<double>{1, 3}));
@@ -190,15 +189,15 @@ TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
             0U);
 }
 
-TEST(StringFoldTest, Files) {
+TEST(TextOpsTest, Files) {
   EXPECT_EQ(strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
             (Strings{"model-00001-of-00004"}));
-  const std::string file = ::testing::TempDir() + "string_fold_test.txt";
+  const std::string file = ::testing::TempDir() + "text_ops_test.txt";
   std::ofstream(file) << "some text";
   EXPECT_EQ(strings(known("ReadFile", {word(file)})), (Strings{"some text"}));
 }
 
-TEST(StringFoldTest, WhatIsNotKnownStaysUnknown) {
+TEST(TextOpsTest, WhatIsNotKnownStaysUnknown) {
   Graph graph;
   Node node;
   node.name = "op";

@@ -1,15 +1,16 @@
-//   AsString(x), attributes precision, scientific, shortest, width, fill: numbers as printf writes them,
-//   bools as words StringJoin(x...), attribute separator: element by element, scalars repeat StringSplit(x,
-//   delimiters), attribute skip_empty: each character of `delimiters` separates; StringSplitV2(x, sep),
-//     attribute maxsplit: the whole of `sep` does, or, where it is empty, any white space. The parts of all
-//     strings as a sparse matrix: indices [n, 2], values [n], shape [2]
-//   ShardedFilename(base, shard, shards): base-00001-of-00004;  ReadFile(name): the file's bytes
-//   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols: a column
-//   an output,
-//     of the default's type; an empty default makes the column required
+// Ops that make or take apart strings. Programs compute no strings, so these have no kernels: where their
+// inputs are known at compile time shape inference takes their values from here (OpDef::fold).
+//   AsString(x), attributes precision, scientific, shortest, width, fill: numbers as printf writes them
+//   StringJoin(x...), attribute separator: element by element, scalars repeat
+//   StringSplit(x, delimiters), attribute skip_empty: each character of `delimiters` separates
+//   StringSplitV2(x, sep), attribute maxsplit: the whole of `sep` does; white space where it is empty.
+//     The parts of all strings as a sparse matrix: indices [n, 2], values [n], shape [2]
+//   ShardedFilename(base, shard, shards): base-00001-of-00004
+//   ReadFile(name): the file's bytes
+//   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols:
+//     a column an output, of the default's type; an empty default makes the column required
 //   ParseExample, ParseExampleV2: parse_example.h
-#include "engine/ops/string_fold.h"
-
+// Thread rule: pure functions, but for ReadFile, which reads its file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -310,7 +311,7 @@ struct Row {
   const char* name;
   int min_inputs, max_inputs;
   void (*infer)(InferContext&);
-  StringFold fold;
+  FoldFn fold;
 };
 
 constexpr Row kRows[] = {
@@ -327,19 +328,14 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-StringFold string_fold(std::string_view op) {
-  const auto* row =
-      std::find_if(std::begin(kRows), std::end(kRows), [op](const Row& r) { return r.name == op; });
-  return row == std::end(kRows) ? nullptr : row->fold;
-}
-
-void register_string_fold(OpRegistry& registry) {
+void register_text_ops(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
     def.min_inputs = row.min_inputs;
     def.max_inputs = row.max_inputs;
     def.infer = row.infer;
+    def.fold = row.fold;
     def.no_gradient_reason = "it makes text";
     registry.add(std::move(def));
   }
