@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "engine/import/inline_functions.h"
 #include "engine/import/pending_graph.h"
-#include "engine/import/widen.h"
+#include "engine/import/place.h"
 #include "engine/ops/op.h"
 #include "proto/graph.pb.h"
 
@@ -98,79 +98,12 @@ class Builder {
     node.control_inputs.erase(std::unique(node.control_inputs.begin(), node.control_inputs.end()),
                               node.control_inputs.end());
     try {
-      ids_[static_cast<std::size_t>(index)] = place(std::move(node));
+      ids_[static_cast<std::size_t>(index)] = place_node(graph_, std::move(node));
     } catch (const InvalidArgument& error) {
       const std::string prefix = place_of(pending.op, pending.name) + ": ";
       const std::string& message = error.message();
       pending.add_problem(message.starts_with(prefix) ? message.substr(prefix.size()) : message);
     }
-  }
-
-  /// Adds the node, with Casts around it where its op has no kernel for its inputs' type.
-  NodeId place(Node node) {
-    bool small = false, half = false;
-    for (const ValueRef input : node.inputs) {
-      if (static_cast<std::size_t>(input.output) >= graph_.node(input.node).outputs.size()) continue;
-      const DType dtype = graph_.info(input).dtype;
-      small = small || wide_type(dtype);
-      half = half || dtype == DType::Float16 || dtype == DType::BFloat16;
-    }
-    if (!small || moves_elements(node.op->name)) return graph_.add(std::move(node));
-    if (half) return place_widened(std::move(node));
-    try {
-      return graph_.add(node);
-    } catch (const InvalidArgument&) {
-      return place_widened(std::move(node));
-    }
-  }
-
-  NodeId place_widened(Node node) {
-    const std::string name = node.name;
-    DType narrow = DType::Invalid;
-    for (ValueRef& input : node.inputs) {
-      const DType dtype = graph_.info(input).dtype;
-      const std::optional<DType> wide = wide_type(dtype);
-      if (!wide) continue;
-      narrow = dtype;
-      input = {add_cast(node, graph_.unique_name(name + "/widen"), input, *wide), 0};
-    }
-    node.name = graph_.unique_name(name + "/wide");
-    const Node beside = node;  // of whose stream and device the Casts are
-    const NodeId wide = graph_.add(std::move(node));
-    const int outputs = static_cast<int>(graph_.node(wide).outputs.size());
-    std::vector<ValueRef> results;
-    for (int o = 0; o < outputs; ++o) {
-      const bool narrows =
-          has_data_type(beside.op->name, o) && graph_.info({wide, o}).dtype == wide_type(narrow);
-      const std::string cast_name = outputs == 1 ? name : graph_.unique_name(name + "/narrow");
-      results.push_back(narrows ? ValueRef{add_cast(beside, cast_name, {wide, o}, narrow), 0}
-                                : ValueRef{wide, o});
-    }
-    if (outputs == 1 && results[0].node != wide) return results[0].node;
-    return add_beside(beside, name,
-                      outputs == 1   ? "Identity"
-                      : outputs == 0 ? "NoOp"
-                                     : "IdentityN",
-                      results, {}, wide);
-  }
-
-  NodeId add_cast(const Node& beside, const std::string& name, ValueRef input, DType to) {
-    return add_beside(beside, name, "Cast", {input}, {{"SrcT", graph_.info(input).dtype}, {"DstT", to}},
-                      kNoNode);
-  }
-
-  NodeId add_beside(const Node& beside, const std::string& name, const char* op, std::vector<ValueRef> inputs,
-                    AttrMap attrs, NodeId after) {
-    Node node;
-    node.name = name;
-    node.op = &OpRegistry::global().require(op);
-    node.attrs = std::move(attrs);
-    node.inputs = std::move(inputs);
-    if (after != kNoNode && node.inputs.empty()) node.control_inputs = {after};
-    node.device = beside.device;
-    node.stream = beside.stream;
-    node.include_grad = beside.include_grad;
-    return graph_.add(std::move(node));
   }
 
   void colocate(int index) {

@@ -1,0 +1,78 @@
+#include "engine/import/place.h"
+
+#include "base/error.h"
+#include "engine/import/widen.h"
+#include "engine/ops/op.h"
+
+namespace braid {
+namespace {
+
+NodeId add_beside(Graph& graph, const Node& beside, const std::string& name, const char* op,
+                  std::vector<ValueRef> inputs, AttrMap attrs, NodeId after) {
+  Node node;
+  node.name = name;
+  node.op = &OpRegistry::global().require(op);
+  node.attrs = std::move(attrs);
+  node.inputs = std::move(inputs);
+  if (after != kNoNode && node.inputs.empty()) node.control_inputs = {after};
+  node.device = beside.device;
+  node.stream = beside.stream;
+  node.include_grad = beside.include_grad;
+  return graph.add(std::move(node));
+}
+
+NodeId add_cast(Graph& graph, const Node& beside, const std::string& name, ValueRef input, DType to) {
+  return add_beside(graph, beside, name, "Cast", {input}, {{"SrcT", graph.info(input).dtype}, {"DstT", to}},
+                    kNoNode);
+}
+
+NodeId place_widened(Graph& graph, Node node) {
+  const std::string name = node.name;
+  DType narrow = DType::Invalid;
+  for (ValueRef& input : node.inputs) {
+    const DType dtype = graph.info(input).dtype;
+    const std::optional<DType> wide = wide_type(dtype);
+    if (!wide) continue;
+    narrow = dtype;
+    input = {add_cast(graph, node, graph.unique_name(name + "/widen"), input, *wide), 0};
+  }
+  node.name = graph.unique_name(name + "/wide");
+  const Node beside = node;  // of whose stream and device the Casts are
+  const NodeId wide = graph.add(std::move(node));
+  const int outputs = static_cast<int>(graph.node(wide).outputs.size());
+  std::vector<ValueRef> results;
+  for (int o = 0; o < outputs; ++o) {
+    const bool narrows =
+        has_data_type(beside.op->name, o) && graph.info({wide, o}).dtype == wide_type(narrow);
+    const std::string cast_name = outputs == 1 ? name : graph.unique_name(name + "/narrow");
+    results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, {wide, o}, narrow), 0}
+                              : ValueRef{wide, o});
+  }
+  if (outputs == 1 && results[0].node != wide) return results[0].node;
+  return add_beside(graph, beside, name,
+                    outputs == 1   ? "Identity"
+                    : outputs == 0 ? "NoOp"
+                                   : "IdentityN",
+                    results, {}, wide);
+}
+
+}  // namespace
+
+NodeId place_node(Graph& graph, Node node) {
+  bool small = false, half = false;
+  for (const ValueRef input : node.inputs) {
+    if (static_cast<std::size_t>(input.output) >= graph.node(input.node).outputs.size()) continue;
+    const DType dtype = graph.info(input).dtype;
+    small = small || wide_type(dtype);
+    half = half || dtype == DType::Float16 || dtype == DType::BFloat16;
+  }
+  if (!small || moves_elements(node.op->name)) return graph.add(std::move(node));
+  if (half) return place_widened(graph, std::move(node));
+  try {
+    return graph.add(node);
+  } catch (const InvalidArgument&) {
+    return place_widened(graph, std::move(node));
+  }
+}
+
+}  // namespace braid
