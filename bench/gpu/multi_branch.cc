@@ -5,17 +5,23 @@
 // Prints a line a case: median over 5 rounds of `steps` steps, microseconds a step, two steps in flight.
 // With --check each way's first losses are compared with one stream launched.
 //
+// With --profile a window of steps of N streams as a graph is recorded: where its time goes, node by node.
+//
 // usage: multi_branch [--models towers8,mmoe8x4,dlrm26] [--steps 100] [--streams 8] [--batch] [--check]
-// [--plan]
+//                     [--plan] [--profile]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <vector>
 
 #include "base/init.h"
+#include "engine/device/activity.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program.h"
@@ -103,11 +109,50 @@ void initialize(const worker::TrainingGraph& training, VariableStore& variables)
 struct Outcome {
   double median_us = 0;
   std::vector<float> losses;
-  std::string report;
+  std::string report, profile;
 };
 
-Outcome measure(const Case& c, int streams, bool graphs, bool batched, int steps,
-                const std::shared_ptr<Accelerator>& device) {
+/// What a recorded window of so many steps consisted of, the largest first.
+std::string profile_report(const DeviceActivity& activity, double steps) {
+  struct Row {
+    double us = 0;
+    std::uint64_t pieces = 0;
+  };
+  std::map<std::string, Row> rows;
+  double sum = 0;
+  for (const ActivitySlice& slice : activity.slices) {
+    const double us = std::chrono::duration<double, std::micro>(slice.end - slice.begin).count();
+    Row& row = rows[fmt::format("{:<10} {}", activity.streams[static_cast<std::size_t>(slice.stream)].stream,
+                                slice.name)];
+    row.us += us;
+    row.pieces += 1;
+    sum += us;
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
+  std::string text = fmt::format(
+      "  recorded {:.0f} steps: {:.1f} us a step, some kernel running {:.1f}, sum of kernels {:.1f}, kernels "
+      "{:.1f}\n",
+      steps, activity.window_seconds * 1e6 / steps, activity.busy_seconds * 1e6 / steps, sum / steps,
+      static_cast<double>(activity.slices.size()) / steps);
+  for (const auto& [name, row] : sorted)
+    if (row.us / steps > 0.05)
+      text += fmt::format("  {:8.2f} us {:5.1f} pieces  {}\n", row.us / steps,
+                          static_cast<double>(row.pieces) / steps, name);
+  return text;
+}
+
+struct Settings {
+  int streams = 8;
+  bool graphs = true, batched = false, profile = false;
+  int steps = 100;
+};
+
+Outcome measure(const Case& c, const Settings& settings, const std::shared_ptr<Accelerator>& device) {
+  const int streams = settings.streams, steps = settings.steps;
+  std::unique_ptr<ActivitySampler> sampler;
+  if (settings.profile) sampler = make_activity_sampler(*device);
   GraphBuilder b;
   const Output loss = build(b, c, streams);
   worker::TrainingGraph training = worker::make_training_graph(b.graph(), loss.name());
@@ -121,11 +166,11 @@ Outcome measure(const Case& c, int streams, bool graphs, bool batched, int steps
   options.domain = Domain::Device;
   options.streams.count = streams;
   options.streams.policy = StreamPolicy::User;
-  if (batched) options.batch_siblings = BatchSiblings::AcrossScopes;
+  if (settings.batched) options.batch_siblings = BatchSiblings::AcrossScopes;
   const auto program = compile(training.graph, request, options);
   RuntimeOptions runtime_options;
   runtime_options.device = device;
-  runtime_options.device_graphs = graphs;
+  runtime_options.device_graphs = settings.graphs;
   Runtime runtime(runtime_options);
   Instance instance(program, runtime);
   initialize(training, runtime.variables());
@@ -160,6 +205,21 @@ Outcome measure(const Case& c, int streams, bool graphs, bool batched, int steps
   }
   std::nth_element(times.begin(), times.begin() + 2, times.end());
   outcome.median_us = times[2];
+  if (sampler) {
+    std::atomic<bool> done = false;
+    DeviceActivity activity;
+    std::jthread recorder([&](const std::stop_token& stop) {
+      activity = sampler->sample({}, stop);
+      done = true;
+    });
+    const auto begin = Clock::now();
+    const std::uint64_t first = next;
+    while (!done) run(10);
+    const double us_a_step = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() /
+                             static_cast<double>(next - first);
+    recorder.join();
+    outcome.profile = profile_report(activity, activity.window_seconds * 1e6 / us_a_step);
+  }
   return outcome;
 }
 
@@ -167,13 +227,14 @@ int main_of(int argc, char** argv) {
   CLI::App app("Step times of models of many branches on one GPU");
   std::string models = "towers8,mmoe8x4,dlrm26";
   int steps = 100, streams = 8;
-  bool check = false, plan = false, batched = false;
+  bool check = false, plan = false, batched = false, profile = false;
   app.add_option("--models", models, "comma-separated");
   app.add_option("--steps", steps, "in each of 5 rounds");
   app.add_option("--streams", streams, "N");
   app.add_flag("--check", check, "compare the losses of all ways bit by bit");
   app.add_flag("--batch", batched, "batch siblings, across streams too");
   app.add_flag("--plan", plan, "print the compiled program with N streams");
+  app.add_flag("--profile", profile, "record where the time of N streams as a graph goes");
   CLI11_PARSE(app, argc, argv);
   const auto device = open_cuda({});
   fmt::print("{}\n", device->description());
@@ -185,11 +246,13 @@ int main_of(int argc, char** argv) {
     std::vector<float> reference;
     for (const Way& way : kWays) {
       const int count = way.streams ? way.streams : streams;
-      const Outcome outcome = measure(c, count, way.graphs, batched, steps, device);
+      const bool last = way.graphs && way.streams == 0;
+      const Outcome outcome = measure(c, {count, way.graphs, batched, profile && last, steps}, device);
       fmt::print("{} B={} {:<22} {:9.1f} us/step  loss {:.6f} -> {:.6f}\n", c.model, c.batch, way.name,
                  outcome.median_us, outcome.losses.front(), outcome.losses.back());
       std::fflush(stdout);
-      if (plan && way.graphs && way.streams == 0) fmt::print("{}\n", outcome.report);
+      if (plan && last) fmt::print("{}\n", outcome.report);
+      if (profile && last) fmt::print("{}\n", outcome.profile);
       if (reference.empty()) reference = outcome.losses;
       if (check && outcome.losses != reference) {
         equal = false;
