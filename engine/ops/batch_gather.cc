@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/ops/common/batch_gather_sizes.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
@@ -48,24 +49,8 @@ void infer(InferContext& c) {
   c.output(c.dtype(0), Shape(std::move(dims)));
 }
 
-/// params as [batch, outer, rows, width], indices as [batch, n].
-struct Sizes {
-  std::int64_t batch = 1, outer = 1, rows = 1, width = 1, n = 1;
-
-  Sizes(const PrepareContext& c, const Shape& params, const Shape& indices) {
-    const int b = batch_axes(c, params, indices);
-    const std::int64_t requested = tensor_to_int64s(*c.values[2])[0];
-    const auto axis = static_cast<int>(requested < 0 ? requested + params.rank() : requested);
-    for (int i = 0; i < b; ++i) batch *= params[i];
-    for (int i = b; i < axis; ++i) outer *= params[i];
-    rows = params[axis];
-    for (int i = axis + 1; i < params.rank(); ++i) width *= params[i];
-    for (int i = b; i < indices.rank(); ++i) n *= indices[i];
-  }
-};
-
 PreparedKernel prepare(const PrepareContext& c) {
-  const Sizes s(c, c.inputs[0].shape, c.inputs[1].shape);
+  const BatchGatherSizes s(c, c.inputs[0].shape, c.inputs[1].shape);
   const std::size_t row_bytes = static_cast<std::size_t>(s.width) * dtype_size(c.inputs[0].dtype);
   return with_index("GatherV2", c.inputs[1].dtype, [&]<class I>() {
     return serial_kernel([=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
@@ -92,7 +77,7 @@ void gradient(GradContext& c) {
 }
 
 PreparedKernel prepare_grad(const PrepareContext& c) {
-  const Sizes s(c, c.outputs[0].shape, c.inputs[1].shape);
+  const BatchGatherSizes s(c, c.outputs[0].shape, c.inputs[1].shape);
   return with_number("braid.BatchGatherGrad", c.inputs[0].dtype, [&]<class T>() {
     return with_index("braid.BatchGatherGrad", c.inputs[1].dtype, [&]<class I>() {
       return parallel_kernel(c, s.batch * s.outer, row_grain(std::max(s.rows, s.n) * s.width),
@@ -111,6 +96,17 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 }
 
 }  // namespace
+
+BatchGatherSizes::BatchGatherSizes(const PrepareContext& c, const Shape& params, const Shape& indices) {
+  const int b = batch_axes(c, params, indices);
+  const std::int64_t requested = tensor_to_int64s(*c.values[2])[0];
+  const auto axis = static_cast<int>(requested < 0 ? requested + params.rank() : requested);
+  for (int i = 0; i < b; ++i) batch *= params[i];
+  for (int i = b; i < axis; ++i) outer *= params[i];
+  rows = params[axis];
+  for (int i = axis + 1; i < params.rank(); ++i) width *= params[i];
+  for (int i = b; i < indices.rank(); ++i) n *= indices[i];
+}
 
 void register_batch_gather(OpRegistry& registry) {
   registry.add({.name = "braid.BatchGather",

@@ -2,6 +2,7 @@
 #include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/nd_rows.cuh"
 #include "engine/ops/common/cuda/row_groups.h"
+#include "engine/ops/common/cuda/unit.cuh"
 
 namespace braid {
 namespace {
@@ -29,18 +30,12 @@ PreparedKernel prepare_gather(const PrepareContext& c) {
       const auto alignment = static_cast<std::uint64_t>(row_bytes) |
                              reinterpret_cast<std::uintptr_t>(a.inputs[0]) |
                              reinterpret_cast<std::uintptr_t>(a.outputs[0]);
-      const auto launch_units = [&]<class Unit>() {
+      cuda::with_row_unit(alignment, [&]<class Unit>() {
         const std::int64_t width = row_bytes / static_cast<std::int64_t>(sizeof(Unit));
         cuda::launch(gather_nd_kernel<Unit, I>, cuda::blocks_for(from.count * width), cuda::kThreads, 0,
                      a.stream, a.in<Unit>(0), a.in<I>(1), a.out<Unit>(0), from, width,
                      cuda::Divider(width < cuda::kDividerLimit ? width : 1), a.status, a.op);
-      };
-      if (alignment % 16 == 0)
-        launch_units.template operator()<uint4>();
-      else if (alignment % 4 == 0)
-        launch_units.template operator()<std::uint32_t>();
-      else
-        launch_units.template operator()<std::uint8_t>();
+      });
     };
     return kernel;
   });

@@ -1,6 +1,8 @@
-// CUDA kernels of the random ops: a thread a Philox block. RandomShuffle, whose exchanges follow one another,
-// stays on the CPU.
+// CUDA kernels of the random ops: a thread a Philox block. The exchanges of RandomShuffle follow one another,
+// so one thread does them in shared memory; more rows than fit there are shuffled by the CPU.
+#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/random.cuh"
+#include "engine/ops/common/cuda/unit.cuh"
 #include "engine/ops/common/dispatch.h"
 
 namespace braid {
@@ -80,6 +82,78 @@ PreparedKernel prepare_int(const PrepareContext& c) {
   });
 }
 
+constexpr std::int64_t kMostShuffled = 16384;
+constexpr int kShuffleThreads = 1024;
+
+/// from[i]: the row of x that row i of the output is. `from` also holds each row's partner before that.
+/// Launched as one block.
+__global__ void __launch_bounds__(kShuffleThreads)
+    shuffle_kernel(std::uint16_t* from, int rows, cuda::DeviceRandomKey key, const StepParams* params) {
+  __shared__ std::uint16_t order[kMostShuffled];
+  const std::uint64_t stream = key.at(*params);
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += kShuffleThreads) {
+    order[i] = static_cast<std::uint16_t>(i);
+    // The 64 bits of elements 2i and 2i + 1, scaled to [0, i].
+    const auto bits = cuda::random_bits(stream, static_cast<std::uint64_t>(i) / 2);
+    const int first = i % 2 * 2;
+    const std::uint64_t r =
+        std::uint64_t{first == 0 ? bits.at[0] : bits.at[2]} << 32 | (first == 0 ? bits.at[1] : bits.at[3]);
+    from[i] = static_cast<std::uint16_t>(__umul64hi(r, static_cast<std::uint64_t>(i) + 1));
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#pragma unroll 8
+    for (int i = rows - 1; i > 0; --i) {
+      const int other = from[i];
+      const std::uint16_t mine = order[i];
+      order[i] = order[other];
+      order[other] = mine;
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < rows; i += kShuffleThreads) from[i] = order[i];
+}
+
+template <class Unit>
+__global__ void take_rows_kernel(const Unit* x, const std::uint16_t* from, Unit* y, std::int64_t units,
+                                 std::int64_t width, cuda::Divider by_width) {
+  for (std::int64_t i = cuda::grid_index(); i < units; i += cuda::grid_size()) {
+    const std::int64_t row =
+        units < cuda::kDividerLimit ? by_width.quotient(static_cast<std::uint32_t>(i)) : i / width;
+    y[i] = x[from[row] * width + (i - row * width)];
+  }
+}
+
+PreparedKernel prepare_shuffle(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  const std::int64_t row_bytes =
+      rows == 0 ? 0 : shape.elements() / rows * static_cast<std::int64_t>(dtype_size(c.inputs[0].dtype));
+  PreparedKernel kernel;
+  kernel.scratch_bytes = static_cast<std::size_t>(rows) * sizeof(std::uint16_t);
+  kernel.run = [=, key = cuda::DeviceRandomKey(RandomKey(c.node.attrs, c.node.name))](const KernelArgs& a) {
+    if (row_bytes == 0) return;
+    auto* from = static_cast<std::uint16_t*>(a.scratch);
+    cuda::launch(shuffle_kernel, 1, kShuffleThreads, 0, a.stream, from, static_cast<int>(rows), key,
+                 a.params);
+    const auto alignment = static_cast<std::uint64_t>(row_bytes) |
+                           reinterpret_cast<std::uintptr_t>(a.inputs[0]) |
+                           reinterpret_cast<std::uintptr_t>(a.outputs[0]);
+    cuda::with_row_unit(alignment, [&]<class Unit>() {
+      const std::int64_t width = row_bytes / static_cast<std::int64_t>(sizeof(Unit));
+      cuda::launch(take_rows_kernel<Unit>, cuda::blocks_for(rows * width), cuda::kThreads, 0, a.stream,
+                   a.in<Unit>(0), from, a.out<Unit>(0), rows * width, width,
+                   cuda::Divider(width < cuda::kDividerLimit ? width : 1));
+    });
+  };
+  return kernel;
+}
+
+bool supports_shuffle(const Node&, std::span<const OutputInfo> inputs) {
+  const Shape& shape = inputs[0].shape;
+  return dtype_size(inputs[0].dtype) != 0 && (shape.rank() == 0 || shape[0] <= kMostShuffled);
+}
+
 }  // namespace
 
 void register_random_cuda(OpRegistry& registry) {
@@ -91,6 +165,7 @@ void register_random_cuda(OpRegistry& registry) {
     return prepare_float(c, Quantile{random::kBelowMinus2, 1 - 2 * random::kBelowMinus2});
   });
   registry.add_cuda("RandomUniformInt", prepare_int);
+  registry.add_cuda("RandomShuffle", prepare_shuffle, supports_shuffle);
 }
 
 }  // namespace braid

@@ -44,6 +44,7 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
 }
 
 constexpr Row kRows[] = {
+    {"UnsortedSegmentMean", SegmentKind::Mean, RowReduce::Sum, RowWrite::Mean},
     {"UnsortedSegmentMax", SegmentKind::Max, RowReduce::Max, RowWrite::Set},
     {"UnsortedSegmentMin", SegmentKind::Min, RowReduce::Min, RowWrite::Set},
     {"UnsortedSegmentProd", SegmentKind::Prod, RowReduce::Prod, RowWrite::Set},

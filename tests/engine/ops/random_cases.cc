@@ -13,6 +13,8 @@ void cases_random(OpCaseTable& table) {
   table.add("RandomUniformInt",
             {.label = "int64, many blocks", .inputs = {axes({70000}), i64({}, {0}), i64({}, {1LL << 40})}});
   table.add("RandomShuffle", {.label = "rows", .inputs = {random_f64({9, 3}, 1)}});
+  table.add("RandomShuffle", {.label = "many rows", .inputs = {random_i64({5001, 2}, 1, 0, 1LL << 40)}});
+  table.add("RandomShuffle", {.label = "bytes", .inputs = {converted(random_f64({300}, 1), DType::Bool)}});
   table.add("RandomShuffle", {.label = "no rows", .inputs = {random_f64({0, 3}, 1)}});
 }
 

@@ -78,6 +78,7 @@ struct Runs {
   T* target;
   const T* data;
   const T* scale;
+  bool scales_updates;
   std::int64_t row_stride, column_stride;
   const std::int32_t* row_of32;
   const std::int64_t* row_of64;
@@ -86,11 +87,12 @@ struct Runs {
     return static_cast<std::int64_t>(keys[entry] >> 32);
   }
   __device__ T load(std::uint64_t key, std::int64_t column) const {
-    auto at = static_cast<std::int64_t>(key & 0xffffffffU);
+    const auto update = static_cast<std::int64_t>(key & 0xffffffffU);
+    std::int64_t at = update;
     if (row_of32) at = row_of32[at];
     if (row_of64) at = row_of64[at];
     const T value = data[at * row_stride + column * column_stride];
-    return scale ? static_cast<T>(value * scale[at]) : value;
+    return scale ? static_cast<T>(value * scale[scales_updates ? update : at]) : value;
   }
   /// The chunk and the column that item i is.
   __device__ void locate(std::int64_t i, std::int64_t& chunk_index, std::int64_t& column) const {
@@ -266,6 +268,7 @@ void RowUpdate::apply(void* scratch, StreamRef stream, const RowValues& values, 
         .target = static_cast<T*>(target),
         .data = static_cast<const T*>(values.data),
         .scale = static_cast<const T*>(values.scale),
+        .scales_updates = values.scales_updates,
         .row_stride = values.row_stride,
         .column_stride = values.column_stride,
         .row_of32 = wide ? nullptr : static_cast<const std::int32_t*>(values.row_of),

@@ -36,6 +36,7 @@ struct RowValues {
   const void* row_of = nullptr;            // row of `data` that an update is; null: its position
   DType row_type = DType::Int64;           // of row_of: int32 or int64
   const void* scale = nullptr;             // [rows of data], of the values' type; null: 1
+  bool scales_updates = false;             // scale is [updates]: each has its own
 };
 
 class RowUpdate {

@@ -1,5 +1,8 @@
-// Unsigned integers of the size of an element, for kernels that move elements and do not look at them.
+// Unsigned integers of the size of an element, and units of rows, for kernels that move elements and do not
+// look at them.
 #pragma once
+
+#include <vector_types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +22,15 @@ decltype(auto) with_element_of(std::size_t bytes, F&& f) {
     default:
       return f.template operator()<std::uint64_t>();
   }
+}
+
+/// f.template operator()<Unit>() with the largest Unit of 16, 4 and 1 bytes that divides `alignment`:
+/// addresses and the bytes of a row, joined by |.
+template <class F>
+void with_row_unit(std::uint64_t alignment, F&& f) {
+  if (alignment % 16 == 0) return f.template operator()<uint4>();
+  if (alignment % 4 == 0) return f.template operator()<std::uint32_t>();
+  return f.template operator()<std::uint8_t>();
 }
 
 }  // namespace braid::cuda
