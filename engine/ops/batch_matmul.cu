@@ -1,9 +1,11 @@
 // CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
-// product for each combination of the others (most shapes have none). Integers stay on the CPU.
+// product for each combination of the others (most shapes have none); batches of small matrices have a kernel
+// of their own (common/cuda/small_matmul.h). Integers stay on the CPU.
 #include "engine/ops/common/batch_shape.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/cuda/small_matmul.h"
 
 namespace braid {
 namespace {
@@ -38,7 +40,8 @@ PreparedKernel prepare(const PrepareContext& c) {
     if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
     batches.push_back(o);
   });
-  const cuda::PreparedGemm gemm = cuda::prepare_gemm(c, g);
+  const cuda::PreparedGemm gemm =
+      cuda::is_small_matmul(g) ? cuda::prepare_small_matmul(g) : cuda::prepare_gemm(c, g);
   PreparedKernel kernel;
   kernel.scratch_bytes = gemm.scratch_bytes;
   kernel.run = [gemm, batches](const KernelArgs& args) {

@@ -4,8 +4,10 @@
 #include <bit>
 
 #include "engine/ops/common/cuda/divide.cuh"
+#include "engine/ops/common/cuda/known_gather_grad.h"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/row_groups.h"
+#include "engine/ops/common/cuda/unit.cuh"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/gather_slices.h"
 
@@ -72,17 +74,11 @@ PreparedKernel prepare(const PrepareContext& c) {
       const auto alignment = static_cast<std::uint64_t>(row_bytes) |
                              reinterpret_cast<std::uintptr_t>(a.inputs[0]) |
                              reinterpret_cast<std::uintptr_t>(a.outputs[0]);
-      const auto launch_units = [&]<class Unit>() {
+      cuda::with_row_unit(alignment, [&]<class Unit>() {
         launch_gather<Unit, I>(
             a, {slices.outer, slices.rows, row_bytes / static_cast<std::int64_t>(sizeof(Unit)), n,
                 cuda::Divider(), cuda::Divider(), zero_for_negative});
-      };
-      if (alignment % 16 == 0)
-        launch_units.template operator()<uint4>();
-      else if (alignment % 4 == 0)
-        launch_units.template operator()<std::uint32_t>();
-      else
-        launch_units.template operator()<std::uint8_t>();
+      });
     };
     return kernel;
   });
@@ -108,6 +104,9 @@ __global__ void slice_entries_kernel(const I* indices, std::uint64_t* entries, s
 PreparedKernel prepare_grad(const PrepareContext& c) {
   const Shape& out = c.outputs[0].shape;
   const GatherSlices s(out, prepared_gather_axis(c, 3, out.rank()));
+  if (c.values[1]) {
+    if (PreparedKernel kernel = cuda::known_gather_grad(c, s, *c.values[1]); kernel.run) return kernel;
+  }
   const std::int64_t n = c.inputs[1].shape.elements();
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(

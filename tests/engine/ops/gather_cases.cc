@@ -32,6 +32,15 @@ void cases_gather(OpCaseTable& table) {
                                  .inputs = {random_f64({9000, 12}, 4), random_i64({9000}, 5, 0, 3000),
                                             random_f64({3000, 12}, 6), i32({}, {0})},
                                  .numeric_gradient = false});  // too many elements; the rule is the same
+  table.add("braid.GatherGrad", {.label = "known indices",
+                                 .inputs = {random_f64({2, 3, 3}, 3), repeated, cube, i32({}, {1})},
+                                 .known_inputs = {1},
+                                 .no_gradient_inputs = {2}});
+  table.add("braid.GatherGrad", {.label = "many known indices, last axis",
+                                 .inputs = {random_f64({300, 351}, 4), random_i64({351}, 5, 0, 729),
+                                            random_f64({300, 729}, 6), i32({}, {1})},
+                                 .known_inputs = {1},
+                                 .numeric_gradient = false});  // too many elements; the rule is the same
   table.add("GatherV2", {.label = "many rows of 16",
                          .inputs = {random_f64({500, 16}, 7), random_i64({2, 700}, 8, 0, 500), i32({}, {0})},
                          .numeric_gradient = false});  // too many elements; the rule is the same

@@ -62,6 +62,13 @@ void cases_batch_matmul(OpCaseTable& table) {
         false);  // a gradient is a product again
     add("no entries", op, {0, 3, 4}, {0, 4, 2}, false, false);
   }
+  // A gradient is a product again, so those of large batches are not differentiated.
+  add("many outer products", "BatchMatMulV2", {700, 1, 8}, {700, 1, 130}, true, false, false);
+  add("many row vectors", "BatchMatMulV2", {700, 1, 8}, {700, 8, 256}, false, false, false);
+  add("many, x transposed", "BatchMatMulV2", {515, 27, 27}, {515, 27, 16}, true, false, false);
+  add("many, both transposed", "BatchMatMulV2", {515, 5, 18}, {515, 7, 5}, true, true, false);
+  add("many, y repeated", "BatchMatMulV2", {515, 5, 6}, {6, 7}, false, false, false);
+  add("many large ones", "BatchMatMulV2", {260, 16, 64}, {260, 64, 256}, false, false, false);
   add("y repeated", "BatchMatMulV2", {3, 2, 4}, {4, 2}, false, false);
   add("x repeated", "BatchMatMulV2", {1, 2, 4}, {3, 4, 2}, false, false);
   add("both repeated", "BatchMatMulV2", {2, 1, 2, 3}, {3, 3, 2}, false, false);

@@ -18,6 +18,8 @@ void cases_relu_bias_grad(OpCaseTable& table) {
   add("lanes of layers", {8, 256, 128});
   add("lanes of many rows", {3, 1500, 33});
   add("one lane", {1, 40, 70});
+  add("many chunks", {9000, 68});
+  add("lanes of many chunks", {2, 5000, 128});
 }
 
 }  // namespace braid::testing
