@@ -1,11 +1,11 @@
 // CUDA kernels of Conv2D and its gradients: cuDNN (common/cuda/convolution_cudnn.h). The filter is brought
 // into cuDNN's order of axes and back; images whose paddings in front and behind differ (SAME with a stride)
 // are padded into scratch memory first, or their gradient is cut out of one that is. Depthwise convolutions
-// stay on the CPU.
+// are in depthwise_conv2d.cu.
 #include <utility>
 
 #include "engine/ops/common/cuda/convolution_cudnn.h"
-#include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/cuda/fill.cuh"
 
 namespace braid {
 namespace {
@@ -134,24 +134,14 @@ struct Pass {
   }
 };
 
-bool is_empty(const Convolution& conv) {
-  return conv.batch * conv.in_h * conv.in_w * conv.in_c * conv.out_h * conv.out_w * conv.out_c == 0;
-}
-
 /// `in` and `filter` are the shapes of the convolution's images and filter.
 PreparedKernel prepare(const PrepareContext& c, const Shape& in, const Shape& filter,
                        cuda::ConvolutionPass kind, void (Pass::*run)(const KernelArgs&) const) {
   const Convolution conv =
       make_convolution(c.node, in, filter, [&c](const std::string& message) { c.fail(message); });
-  PreparedKernel kernel;
-  if (is_empty(conv)) {
-    const auto bytes = static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * sizeof(float);
-    kernel.run = [bytes, device = c.accelerator](const KernelArgs& a) {
-      if (bytes != 0) device->fill_zero(a.outputs[0], bytes, a.stream);
-    };
-    return kernel;
-  }
+  if (conv.is_empty()) return cuda::zero_output(c);
   auto pass = std::make_shared<const Pass>(c, conv, kind);
+  PreparedKernel kernel;
   kernel.scratch_bytes = pass->scratch_bytes();
   kernel.run = [pass, run](const KernelArgs& a) { ((*pass).*run)(a); };
   return kernel;

@@ -171,10 +171,6 @@ PreparedKernel zero_kernel(const PrepareContext& c) {
   return serial_kernel([bytes](const KernelArgs& a) { std::memset(a.outputs[0], 0, bytes); });
 }
 
-bool is_empty(const Convolution& conv) {
-  return conv.batch * conv.in_h * conv.in_w * conv.in_c * conv.out_h * conv.out_w * conv.out_c == 0;
-}
-
 BRAID_VECTOR_CLONES void add_to(float* sum, const float* part, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) sum[i] += part[i];
 }
@@ -215,7 +211,7 @@ struct FilterPass {
 }  // namespace
 
 PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& conv) {
-  if (is_empty(conv)) return zero_kernel(c);
+  if (conv.is_empty()) return zero_kernel(c);
   const Blocks blocks(conv);
   const Description d{conv};
   BlockCalls calls(
@@ -235,7 +231,7 @@ PreparedKernel prepare_convolution(const PrepareContext& c, const Convolution& c
 }
 
 PreparedKernel prepare_convolution_backward_input(const PrepareContext& c, const Convolution& conv) {
-  if (is_empty(conv)) return zero_kernel(c);
+  if (conv.is_empty()) return zero_kernel(c);
   const Blocks blocks(conv);
   const Description d{conv};
   BlockCalls calls(
@@ -255,7 +251,7 @@ PreparedKernel prepare_convolution_backward_input(const PrepareContext& c, const
 }
 
 PreparedKernel prepare_convolution_backward_filter(const PrepareContext& c, const Convolution& conv) {
-  if (is_empty(conv)) return zero_kernel(c);
+  if (conv.is_empty()) return zero_kernel(c);
   const Blocks blocks(conv);
   const Description d{conv};
   BlockCalls calls(

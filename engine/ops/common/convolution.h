@@ -19,6 +19,8 @@ struct Convolution {
   std::int64_t out_h = 0, out_w = 0, out_c = 0;
   Window window;
 
+  /// REQUIRES: known sizes.
+  bool is_empty() const { return batch * in_h * in_w * in_c * out_h * out_w * out_c == 0; }
   double flops_an_image() const {
     return 2.0 * static_cast<double>(out_h * out_w * out_c) *
            static_cast<double>(window.h.kernel * window.w.kernel * in_c / groups);

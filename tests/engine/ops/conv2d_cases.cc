@@ -41,6 +41,36 @@ void cases_conv2d(OpCaseTable& table) {
              {{"padding", "SAME"}, {"data_format", "NCHW"}});
   add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
   add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
+  add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},
+             {2, 3, 2, 8}, {{"padding", "SAME"}, {"strides", Ints{1, 2, 2, 1}}});
+  add_family(table, "DepthwiseConv2dNative", "explicit, dilated", {1, 4, 5, 3}, {2, 2, 3, 1}, {1, 5, 4, 3},
+             {{"padding", "EXPLICIT"},
+              {"explicit_paddings", Ints{0, 0, 2, 1, 0, 1, 0, 0}},
+              {"dilations", Ints{1, 2, 2, 1}}});
+  add_family(table, "DepthwiseConv2dNative", "NCHW", {2, 3, 4, 3}, {3, 3, 3, 2}, {2, 6, 4, 3},
+             {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  add_family(table, "DepthwiseConv2dNative", "no images", {0, 4, 4, 2}, {3, 3, 2, 1}, {0, 4, 4, 2}, same);
+  // Sums over many pixels; too many elements for differences.
+  for (const bool nchw : {false, true}) {
+    const Shape images = nchw ? Shape{9, 12, 40, 33} : Shape{9, 40, 33, 12};
+    const AttrMap attrs{{"padding", "SAME"}, {"data_format", nchw ? "NCHW" : "NHWC"}};
+    const std::string label = nchw ? "many pixels, NCHW" : "many pixels";
+    table.add("DepthwiseConv2dNative", {.label = label,
+                                        .inputs = {f32_of(images, 1), f32_of({3, 3, 12, 1}, 2)},
+                                        .attrs = attrs,
+                                        .numeric_gradient = false});
+    table.add("DepthwiseConv2dNativeBackpropInput",
+              {.label = label,
+               .inputs = {nchw ? axes({9, 12, 40, 33}) : axes({9, 40, 33, 12}), f32_of({3, 3, 12, 1}, 2),
+                          f32_of(images, 3)},
+               .attrs = attrs,
+               .numeric_gradient = false});
+    table.add("DepthwiseConv2dNativeBackpropFilter",
+              {.label = label,
+               .inputs = {f32_of(images, 1), axes({3, 3, 12, 1}), f32_of(images, 3)},
+               .attrs = attrs,
+               .numeric_gradient = false});
+  }
   // Several blocks of images with a smaller last one; too many elements for differences.
   table.add("Conv2D", {.label = "many blocks",
                        .inputs = {f32_of({37, 14, 14, 16}, 4), f32_of({3, 3, 16, 20}, 5)},

@@ -31,4 +31,15 @@ void fill(StreamRef stream, T* out, std::int64_t n, T value, const T* from = nul
          from);
 }
 
+/// A kernel that makes output 0 all zero bytes.
+inline PreparedKernel zero_output(const PrepareContext& c) {
+  const auto bytes =
+      static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
+  PreparedKernel kernel;
+  kernel.run = [bytes, device = c.accelerator](const KernelArgs& a) {
+    if (bytes != 0) device->fill_zero(a.outputs[0], bytes, a.stream);
+  };
+  return kernel;
+}
+
 }  // namespace braid::cuda
