@@ -3,6 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
+
+#include "worker/settings.h"
 
 namespace CLI {
 class App;
@@ -18,6 +21,13 @@ void add_launch(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
+
+/// `--config FILE`: a text ConfigProto. In settings.cc.
+void add_config_option(CLI::App& command, std::string& file);
+/// The fields of a job among them.
+std::vector<std::string> job_settings(const worker::Settings& settings);
+/// Of the process's environment and of `file`, with everything about them logged.
+worker::Settings read_process_settings(const std::string& file, worker::SettingsFor purpose);
 
 /// `--device`: CUDA, CPU or AUTO, as in job files; left empty when it is not given. In train.cc.
 void add_device_option(CLI::App& command, std::string& device);

@@ -16,7 +16,6 @@
 #include "engine/import/import.h"
 #include "engine/ops/op.h"
 #include "engine/passes/compile.h"
-#include "engine/passes/stream_rules.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
@@ -43,6 +42,7 @@ struct Options {
   int steps_in_flight = 2;
   std::string dot;
   std::string device;
+  std::string config;
 };
 
 int show(const Options& options) {
@@ -98,9 +98,9 @@ int report(const Options& options, const Program& program) {
   return kExitSuccess;
 }
 
-/// The program of one training step of a job, as a worker alone would run it.
-int plan_job(const Options& options) {
-  std::vector<std::string> overrides = options.set;
+/// What the flags say, as fields of a job.
+std::vector<std::string> stream_overrides(const Options& options) {
+  std::vector<std::string> overrides;
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
   if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
@@ -109,8 +109,17 @@ int plan_job(const Options& options) {
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
   if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
+  return overrides;
+}
+
+/// The program of one training step of a job, as a worker alone would run it.
+int plan_job(const Options& options) {
+  std::vector<std::string> overrides = options.set;
+  for (std::string& assignment : stream_overrides(options)) overrides.push_back(std::move(assignment));
   overrides.push_back("strategy.kind=LOCAL");
-  proto::Job job = worker::load_job(options.job, overrides);
+  proto::Job job =
+      worker::load_job(options.job, overrides,
+                       job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   worker::resolve_device(job, {});
   const worker::JobData data = worker::load_data(job, options.data_dir, false);
   const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
@@ -127,25 +136,12 @@ int plan(const Options& options) {
   if (!options.job.empty()) return plan_job(options);
   if (options.file.empty()) throw InvalidArgument("braid graph plan needs a GraphDef FILE or --job");
   const Graph graph = import_graph(read_graph_file(options.file), options.file);
-  const auto policy = stream_policy_from_name(options.policy);
-  if (!policy)
-    throw InvalidArgument("--policy: there is no '" + options.policy +
-                          "'; NONE, USER, EMBEDDING, FULL, COST and AUTO are");
-  CompileOptions compile_options;
-  compile_options.streams.count = options.streams;
-  compile_options.streams.policy = *policy;
-  compile_options.streams.forward_propagation = options.forward_propagation;
-  if (options.batch_siblings != "OFF")
-    compile_options.batch_siblings =
-        options.batch_siblings == "ACROSS_SCOPES" ? BatchSiblings::AcrossScopes : BatchSiblings::WithinScopes;
-  compile_options.streams.keep_all_events = options.keep_all_events;
-  if (!options.rules.empty())
-    compile_options.streams.rules = std::make_shared<const StreamRules>(StreamRules::read(options.rules));
-  compile_options.steps_in_flight = options.steps_in_flight;
-  proto::Job device;
-  if (!options.device.empty()) worker::set_job_field(device, "runtime.device=" + options.device);
-  worker::resolve_device(device, {});
-  compile_options.domain = worker::training_compile_options(device).domain;
+  proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
+  for (const std::string& assignment : stream_overrides(options)) worker::set_job_field(job, assignment);
+  worker::set_job_field(job, "runtime.steps_in_flight=" + std::to_string(options.steps_in_flight));
+  worker::fill_job_defaults(job);
+  worker::resolve_device(job, {});
+  CompileOptions compile_options = worker::training_compile_options(job);
   CompileRequest request;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
@@ -203,6 +199,7 @@ void add_graph(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   sub->add_option("--policy", options->policy, "NONE, USER, EMBEDDING, FULL, COST or AUTO")
+      ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}))
       ->capture_default_str();
   sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
   sub->add_option("--batch-siblings", options->batch_siblings,
@@ -213,6 +210,7 @@ void add_graph(CLI::App& app, Action& action) {
                 "A node without a stream takes that of most of its inputs");
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
   add_device_option(*sub, options->device);
+  add_config_option(*sub, options->config);
   sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
   sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
       ->check(CLI::Range(1, 8))

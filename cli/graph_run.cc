@@ -26,6 +26,8 @@
 #include "engine/passes/compile.h"
 #include "engine/passes/specialize.h"
 #include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/job.h"
 
 namespace braid::cli {
 namespace {
@@ -36,8 +38,11 @@ struct Options {
   std::vector<std::string> fetches, outs;
   std::vector<std::pair<std::string, std::string>> outputs;  // fetch and the file behind it, or none
   std::vector<std::string> inits;
+  std::string config;
+  bool streams_given = false;
   int streams = 1;
   int threads = 0;
+  StreamOptions stream_options;  // with what the settings say
   std::uint64_t seed = 1;
   double timeout_seconds = 3600;
 };
@@ -136,7 +141,7 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
                              Runtime& runtime, std::set<std::string>& initialized) {
   const Graph fitted = specialize(graph, feeds, fetches, targets);
   CompileOptions compile_options;
-  compile_options.streams.count = options.streams;
+  compile_options.streams = options.stream_options;
   compile_options.steps_in_flight = 1;
   CompileRequest request{{}, fetches, targets};
   StepRequest step;
@@ -161,6 +166,15 @@ void give(const std::string& name, const std::string& file, const Tensor& value)
   constexpr std::int64_t kShown = 8;
   const bool half = value.dtype() == DType::Float16 || value.dtype() == DType::BFloat16;
   fmt::print(" [{}]\n", half ? "..." : format_elements(value.dtype(), value.raw(), value.elements(), kShown));
+}
+
+/// What neither a flag nor a default has decided, from the ConfigProto and the environment.
+void apply_settings(Options& options) {
+  proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
+  if (options.streams_given) job.mutable_streams()->set_count(static_cast<std::uint32_t>(options.streams));
+  worker::fill_job_defaults(job);
+  options.stream_options = worker::stream_options(job);
+  if (options.threads == 0) options.threads = static_cast<int>(job.runtime().intra_op_threads());
 }
 
 int run(const Options& options) {
@@ -230,6 +244,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  add_config_option(*sub, options->config);
   sub->add_option("--threads", options->threads, "Threads inside ops; default: the machine's");
   sub->add_option("--seed", options->seed, "Of random ops and initial values")->capture_default_str();
   sub->add_option("--timeout", options->timeout_seconds, "Seconds that the run may take")
@@ -238,6 +253,8 @@ void add_graph_run(CLI::App& graph, Action& action) {
   sub->callback([options, sub, &action] {
     action = [options, sub] {
       pair_outputs(*sub, *options);
+      options->streams_given = sub->count("--streams") > 0;
+      apply_settings(*options);
       return run(*options);
     };
   });

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "worker/settings.h"
 
 namespace {
 
@@ -48,6 +49,8 @@ int main(int argc, char** argv) {
     return braid::kExitBadInput;
   }
   try {
+    if (const auto level = braid::worker::log_level_setting(braid::launch::process_environment()))
+      braid::set_log_level(*level);
     return action();
   } catch (const braid::Error& e) {
     braid::log_error("{}: {}", braid::error_code_name(e.code()), e.message());

@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::string> set;
   std::string data_dir;
   std::string device;
+  std::string config;
   bool resume = false;
   bool print_job = false;
   launch::LaunchFlags cluster;
@@ -28,7 +29,9 @@ struct Options {
 int run(const Options& options) {
   std::vector<std::string> overrides = options.set;
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
-  const proto::Job job = worker::load_job(options.job, overrides);
+  const proto::Job job =
+      worker::load_job(options.job, overrides,
+                       job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   if (options.print_job) {
     fmt::print("{}", job.DebugString());
     return kExitSuccess;
@@ -61,13 +64,12 @@ void add_train(CLI::App& app, Action& action) {
                                        "variables (mpirun, srun, torchrun); without any of these it trains "
                                        "alone. The last line is 'result: {JSON}'.");
   train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
-  train
-      ->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
-
+  train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
                     "Where input files are; default: the variable BRAID_DATA, else the current directory");
   add_device_option(*train, options->device);
+  add_config_option(*train, options->config);
   train->add_flag("--resume", options->resume,
                   "Go on from the newest whole checkpoint of checkpoint.directory");
   train->add_flag("--print-job", options->print_job,

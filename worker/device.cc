@@ -2,17 +2,47 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/device/device_health.h"
 #include "proto/job.pb.h"
 
 namespace braid::worker {
 namespace {
 
-/// Whether the visible devices are as many as the workers of this host, as far as this process knows them.
-bool enough_devices(const launch::ClusterSpec& cluster) {
+/// The devices that processes of this host take, in their order. Throws: InvalidArgument for a list that is
+/// not one of visible devices.
+std::vector<int> usable_devices(const proto::Job& job) {
   const int count = cuda_device_count();
+  std::vector<int> devices;
+  const std::string& list = job.runtime().visible_device_list();
+  if (list.empty() || count == 0) {
+    for (int i = 0; i < count; ++i) devices.push_back(i);
+    return devices;
+  }
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const auto device = parse_int(list.substr(begin, end - begin));
+    if (!device || *device < 0 || *device >= count ||
+        std::find(devices.begin(), devices.end(), *device) != devices.end())
+      throw InvalidArgument(
+          fmt::format("runtime.visible_device_list '{}': expected different numbers below {}, the number of "
+                      "visible GPUs, with "
+                      "commas between them",
+                      list, count));
+    devices.push_back(static_cast<int>(*device));
+    begin = end + 1;
+  }
+  return devices;
+}
+
+/// Whether the visible devices are as many as the workers of this host, as far as this process knows them.
+bool enough_devices(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  const int count = static_cast<int>(usable_devices(job).size());
   const bool one_host = cluster.local_world >= static_cast<int>(cluster.tasks().size());
   if (count == 0 || !one_host || cluster.world <= count) return count > 0;
   log_warning(
@@ -20,6 +50,15 @@ bool enough_devices(const launch::ClusterSpec& cluster) {
       "start fewer to use {}",
       cluster.world, count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count), count == 1 ? "it" : "them");
   return false;
+}
+
+/// 0: none. Of two limits the smaller one.
+std::uint64_t memory_limit(const proto::Job& job, int ordinal) {
+  const std::uint64_t limit = job.runtime().device_memory_limit();
+  const double fraction = job.runtime().device_memory_fraction();
+  if (fraction == 0) return limit;
+  const auto part = static_cast<std::uint64_t>(fraction * static_cast<double>(cuda_device_memory(ordinal)));
+  return limit == 0 ? part : std::min(limit, part);
 }
 
 }  // namespace
@@ -33,12 +72,13 @@ void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
         "strategy.backend NCCL is for GPUs, and the device is CPU: set --device cuda, or "
         "strategy.backend RING or MPI");
   if (runtime.device() == proto::Runtime::AUTO)
-    runtime.set_device(nccl || enough_devices(cluster) ? proto::Runtime::CUDA : proto::Runtime::CPU);
+    runtime.set_device(nccl || enough_devices(job, cluster) ? proto::Runtime::CUDA : proto::Runtime::CPU);
 }
 
 std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {
   if (job.runtime().device() != proto::Runtime::CUDA) return nullptr;
-  const int count = cuda_device_count();
+  const std::vector<int> devices = usable_devices(job);
+  const int count = static_cast<int>(devices.size());
   if (count > 0 && cluster.local_rank >= count)
     throw InvalidArgument(fmt::format(
         "process {} of this host needs a GPU of its own, and there {} (CUDA_VISIBLE_DEVICES: {}): start as "
@@ -46,8 +86,8 @@ std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::Cl
         cluster.local_rank, count == 1 ? "is 1" : fmt::format("are {}", count),
         env_string("CUDA_VISIBLE_DEVICES").value_or("not set")));
   AcceleratorOptions options;
-  options.ordinal = cluster.local_rank;
-  options.memory_limit = job.runtime().device_memory_limit();
+  options.ordinal = count > 0 ? devices[static_cast<std::size_t>(cluster.local_rank)] : 0;
+  options.memory_limit = memory_limit(job, options.ordinal);
   options.tf32 = !job.runtime().no_tf32();
   std::shared_ptr<Accelerator> device = open_cuda(options);
   log_info("device: {}, TF32 {}", device->description(), options.tf32 ? "on" : "off");

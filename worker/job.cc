@@ -1,105 +1,21 @@
 #include "worker/job.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 
 #include "base/error.h"
 #include "engine/passes/stream_rules.h"
 #include "proto/job.pb.h"
+#include "worker/text_proto.h"
 
 namespace braid::worker {
 namespace {
 
 namespace pb = google::protobuf;
-
-std::vector<std::string> field_names(const pb::Descriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
-  return names;
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string best = nearest(word, candidates);
-  std::string all;
-  for (const auto& c : candidates) all += (all.empty() ? "" : ", ") + c;
-  return (best.empty() ? "" : "; did you mean '" + best + "'?") +
-         std::string(best.empty() ? "; known: " + all : "");
-}
-
-/// The quoted words of a message of protobuf's parser.
-std::vector<std::string> quoted(const std::string& text) {
-  std::vector<std::string> words;
-  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos;) {
-    const std::size_t end = text.find('"', at + 1);
-    if (end == std::string::npos) break;
-    words.push_back(text.substr(at + 1, end - at - 1));
-    at = end + 1;
-  }
-  return words;
-}
-
-/// Adds the nearest known name to "no field named" and "unknown enumeration value" messages.
-std::string with_hint(const std::string& message) {
-  const auto words = quoted(message);
-  const auto* pool = pb::DescriptorPool::generated_pool();
-  if (words.size() >= 2 && message.find("no field named") != std::string::npos) {
-    if (const auto* type = pool->FindMessageTypeByName(words[0]))
-      return "unknown field '" + words[1] + "' in " + type->name() +
-             did_you_mean(words[1], field_names(*type));
-  }
-  if (words.size() >= 2 && message.find("nknown enumeration value") != std::string::npos) {
-    const std::size_t dot = words[1].rfind('.');
-    // The parser does not say in which message the field is: the one that has a near value is meant.
-    std::vector<std::string> hints;
-    for (int i = 0; i < proto::Job::descriptor()->file()->message_type_count(); ++i) {
-      const auto* type = proto::Job::descriptor()->file()->message_type(i);
-      const auto* field = type->FindFieldByName(words[1].substr(dot == std::string::npos ? 0 : dot + 1));
-      if (!field || !field->enum_type()) continue;
-      std::vector<std::string> values;
-      for (int v = 0; v < field->enum_type()->value_count(); ++v)
-        values.push_back(field->enum_type()->value(v)->name());
-      if (std::find(values.begin(), values.end(), words[0]) != values.end()) continue;
-      hints.push_back("unknown value '" + words[0] + "' of field '" + field->name() + "'" +
-                      did_you_mean(words[0], values));
-      if (!nearest(words[0], values).empty()) return hints.back();
-    }
-    if (hints.size() == 1) return hints[0];
-  }
-  return message;
-}
-
-class Collector : public pb::io::ErrorCollector {
- public:
-  explicit Collector(std::string_view source) : source_(source) {}
-  void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
-    if (!text.empty()) return;  // what follows the first is noise
-    text = source_ + ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
-           with_hint(message);
-  }
-  void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
-  std::string text;
-
- private:
-  std::string source_;
-};
-
-void parse_into(std::string_view text, std::string_view source, pb::Message& message, bool merge) {
-  Collector errors(source);
-  pb::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
-  const std::string copy(text);
-  const bool good = merge ? parser.MergeFromString(copy, &message) : parser.ParseFromString(copy, &message);
-  if (!good)
-    throw InvalidArgument(errors.text.empty() ? std::string(source) + ": not a job file" : errors.text);
-}
 
 std::string quote_if_text(const pb::FieldDescriptor& field, const std::string& value) {
   if (field.cpp_type() != pb::FieldDescriptor::CPPTYPE_STRING || value.starts_with('"')) return value;
@@ -108,33 +24,9 @@ std::string quote_if_text(const pb::FieldDescriptor& field, const std::string& v
 
 }  // namespace
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
-  for (const auto& candidate : candidates) {
-    std::vector<std::size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 1; i <= word.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= candidate.size(); ++j) {
-        const bool same = std::tolower(word[i - 1]) == std::tolower(candidate[j - 1]);
-        const std::size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (same ? 0 : 1)});
-        diagonal = row[j];
-        row[j] = next;
-      }
-    }
-    if (row.back() < best_distance) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 proto::Job parse_job(std::string_view text, std::string_view source) {
   proto::Job job;
-  parse_into(text, source, job, false);
+  parse_text(text, source, job);
   return job;
 }
 
@@ -185,18 +77,25 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
     } else {
       text = name + ": " + quote_if_text(*field, value);
     }
-    parse_into(text, "--set " + assignment, *message, true);
+    merge_text(text, "--set " + assignment, *message);
   }
 }
 
-proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                    const std::vector<std::string>& settings) {
   std::ifstream in(file);
   if (!in) throw InvalidArgument("cannot open job file '" + file.string() + "': " + std::strerror(errno));
   if (std::filesystem::is_directory(file))
     throw InvalidArgument("job file '" + file.string() + "' is a directory");
   std::stringstream text;
   text << in.rdbuf();
-  proto::Job job = parse_job(text.str(), file.string());
+  const proto::Job said = parse_job(text.str(), file.string());
+  proto::Job job;
+  for (const auto& assignment : settings) set_job_field(job, assignment);
+  if (said.staging().session_stage_subgraph_thread_pool_size() > 0)
+    job.mutable_staging()->clear_session_stage_subgraph_thread_pool();
+  // The text again, not the message: a field that the file sets to its default is set.
+  merge_text(text.str(), file.string(), job);
   for (const auto& assignment : overrides) set_job_field(job, assignment);
   fill_job_defaults(job);
   check_job(job);
@@ -291,6 +190,8 @@ void check_job(const proto::Job& job) {
   require(job.streams().count() <= 64, "streams.count must be at most 64");
   require(job.streams().measure_seconds() >= 0, "streams.measure_seconds must not be negative");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
+  require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
+          "runtime.device_memory_fraction must be between 0 and 1");
   require(job.metrics().sample_every_seconds() >= 0, "metrics.sample_every_seconds must not be negative");
   require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
           "metrics.sample_window_seconds must be between 0 and 1");

@@ -18,8 +18,10 @@ class Job;
 
 namespace braid::worker {
 
-/// Reads, overrides (in order), fills defaults, checks.
-proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+/// Reads, overrides (in order), fills defaults, checks. The file's fields go over those of `settings`
+/// (worker/settings.h), which are assignments as overrides are; a list in the file takes the place of theirs.
+proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                    const std::vector<std::string>& settings = {});
 
 /// Parses text only. `source` stands in front of errors.
 proto::Job parse_job(std::string_view text, std::string_view source);
@@ -34,8 +36,5 @@ void check_job(const proto::Job& job);
 OptimizerSpec optimizer_spec(const proto::Job& job);
 StreamOptions stream_options(const proto::Job& job);
 comm::TlsOptions tls_options(const proto::Job& job);
-
-/// The candidate with the least edit distance to `word`; empty when none is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace braid::worker

@@ -66,6 +66,13 @@ class Run {
   }
 
  private:
+  static void log_placement(const Program& program) {
+    for (std::size_t op = 0; op < program.ops.size(); ++op)
+      log_info("placement: {} on the {}, stream {}", program.place(static_cast<int>(op)),
+               program.ops[op].domain == Domain::Device ? "device" : "host",
+               program.streams[static_cast<std::size_t>(program.ops[op].stream)].name);
+  }
+
   void load() {
     const bool evaluates = peers_.leader() && !job_.evaluation().disabled();
     data_ = load_data(job_, options_.data_dir, evaluates, {peers_.rank, peers_.world});
@@ -93,6 +100,7 @@ class Run {
         });
     for (const std::string& note : made.program->notes)
       if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
+    if (job_.runtime().log_device_placement()) log_placement(*made.program);
     training_ = std::move(made.training);
     plan_hash_ = braid::plan_hash(*made.program);
     steps_in_flight_ = made.program->steps_in_flight;
@@ -100,7 +108,9 @@ class Run {
     for (const ProgramFeed& feed : made.program->feeds) feeds.push_back(feed.name);
     input_ = std::make_unique<InputStaging>(job_, training_.graph, *batcher_, model_.columns, feeds,
                                             runtime_.variables());
-    instance_ = std::make_unique<Instance>(std::move(made.program), runtime_);
+    InstanceOptions options;
+    options.merge_copies = job_.streams().merge_copies();
+    instance_ = std::make_unique<Instance>(std::move(made.program), runtime_, options);
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (auto value = runtime_.variables().read(variable.name)) {
         initialize_variable(training_.graph.node(variable.handle), job_.seed(), *value);

@@ -24,6 +24,9 @@ class DeviceHealthReader {
   virtual DeviceHealth read() = 0;
 };
 
+/// Bytes of a visible device, all of them. Throws: InvalidArgument when there is no such device.
+std::uint64_t cuda_device_memory(int ordinal);
+
 /// Null where NVML is missing or does not know the device; the reason is logged.
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator& device);
 

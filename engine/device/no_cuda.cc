@@ -12,6 +12,8 @@ std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions&) {
   throw InvalidArgument("this build has no CUDA: configure with -DBRAID_CUDA=ON where the CUDA Toolkit is");
 }
 
+std::uint64_t cuda_device_memory(int) { throw InvalidArgument("this build has no CUDA"); }
+
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator&) { return nullptr; }
 
 std::unique_ptr<ActivitySampler> make_activity_sampler(Accelerator&) {

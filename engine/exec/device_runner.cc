@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "engine/device/activity.h"
+#include "engine/exec/instance.h"
 #include "engine/exec/stream_runner.h"
 
 namespace braid {
@@ -41,14 +42,15 @@ WaitStatus poll(const Reached& reached, const WaitContext& wait) {
 
 }  // namespace
 
-DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime)
+DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const InstanceOptions& options)
     : context_(context),
       device_(*runtime.device()),
       check_kernels_(runtime.device_check()),
       graphs_(runtime.device_graphs() && !check_kernels_),
-      launch_(device_.stream("launch")),
-      h2d_(device_.stream("h2d")),
-      d2h_(device_.stream("d2h")),
+      prefix_(options.stream_prefix),
+      launch_(stream("launch")),
+      h2d_(options.merge_copies ? launch_ : stream("h2d")),
+      d2h_(options.merge_copies ? launch_ : stream("d2h")),
       slots_(static_cast<std::size_t>(context.program.steps_in_flight)) {
   make_parts();
   fork_ = make_event();
@@ -95,7 +97,7 @@ void DeviceRunner::make_parts() {
     waits_for_host_ = waits_for_host_ || !part.heads.empty();
     for (const Segment::Range& range : segment.ranges) {
       const ProgramStream& stream = program.streams[static_cast<std::size_t>(range.stream)];
-      part.streams.push_back(device_.stream(stream.name));
+      part.streams.push_back(this->stream(stream.name));
       part.tails.push_back(make_event());
       for (int i = range.begin; i < range.end; ++i)
         if (stream.instructions[static_cast<std::size_t>(i)].kind == Instruction::Kind::Run)
@@ -109,7 +111,7 @@ void DeviceRunner::make_parts() {
         const auto op = static_cast<std::size_t>(instruction.op);
         if (instruction.kind == Instruction::Kind::Run) {
           launch.op = instruction.op;
-          launch.stream = device_.stream(stream.name);
+          launch.stream = this->stream(stream.name);
           launch.flag = flag_of_[op];
           if (launch.flag >= 0) part.signalled.push_back(instruction.op);
           part.writes_variable = part.writes_variable || op_of(instruction.op).writes_variable;
@@ -174,8 +176,10 @@ void DeviceRunner::run(std::uint64_t sequence) {
   const BoundProgram::Copy in = context_.bound.copy_of_inputs(index);
   device_.copy(in.to, in.from, in.bytes, h2d_);
   device_.fill_zero(context_.bound.status_on_device(index), sizeof(StepStatus), h2d_);
-  slot.inputs->record(h2d_);
-  slot.inputs->wait(launch_);
+  if (h2d_.native != launch_.native) {
+    slot.inputs->record(h2d_);
+    slot.inputs->wait(launch_);
+  }
   slot.launched.store(true, std::memory_order_release);
   for (Part& part : parts_) {
     await_heads(part, sequence);
@@ -184,8 +188,10 @@ void DeviceRunner::run(std::uint64_t sequence) {
     // At once: the host ops that a later segment waits for may wait for ops of this one.
     for (const int op : part.signalled) context_.event_of(op)->signal(sequence + 1);
   }
-  end_->record(launch_);
-  end_->wait(d2h_);
+  if (d2h_.native != launch_.native) {
+    end_->record(launch_);
+    end_->wait(d2h_);
+  }
   const BoundProgram::Copy out = context_.bound.copy_of_outputs(index);
   device_.copy(out.to, out.from, out.bytes, d2h_);
   slot.done->record(d2h_);

@@ -28,11 +28,12 @@
 
 namespace braid {
 
-struct RunContext;  // engine/exec/stream_runner.h
+struct InstanceOptions;  // engine/exec/instance.h
+struct RunContext;       // engine/exec/stream_runner.h
 
 class DeviceRunner {
  public:
-  DeviceRunner(RunContext& context, Runtime& runtime);
+  DeviceRunner(RunContext& context, Runtime& runtime, const InstanceOptions& options);
   DeviceRunner(const DeviceRunner&) = delete;
 
   /// Whether issuing has to wait for host ops, and so needs a thread of its own.
@@ -71,6 +72,7 @@ class DeviceRunner {
     bool writes_variable = false;
   };
 
+  StreamRef stream(const std::string& name) const { return device_.stream(prefix_ + name); }
   void make_parts();
   void run(std::uint64_t sequence);
   void await_heads(const Part& part, std::uint64_t sequence);
@@ -87,7 +89,8 @@ class DeviceRunner {
   const bool check_kernels_;
   bool graphs_;
   bool waits_for_host_ = false;
-  const StreamRef launch_, h2d_, d2h_;
+  const std::string prefix_;
+  const StreamRef launch_, h2d_, d2h_;  // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;
   std::vector<Part> parts_;
   DeviceEvent* fork_ = nullptr;

@@ -42,17 +42,18 @@ std::vector<const WaitContext*> waits_of(StepBoard& board) {
   return all;
 }
 
-std::vector<HostStream*> streams_of(const Program& program, Runtime& runtime) {
+std::vector<HostStream*> streams_of(const Program& program, Runtime& runtime, const std::string& prefix) {
   std::vector<HostStream*> all;
   for (const ProgramStream& stream : program.streams)
-    all.push_back(stream.domain == Domain::Host ? &runtime.stream(stream.name, stream.cause) : nullptr);
+    all.push_back(stream.domain == Domain::Host ? &runtime.stream(prefix + stream.name, stream.cause)
+                                                : nullptr);
   return all;
 }
 
 }  // namespace
 
 struct Instance::Impl {
-  Impl(std::shared_ptr<const Program> p, Runtime& r)
+  Impl(std::shared_ptr<const Program> p, Runtime& r, const InstanceOptions& options)
       : program(std::move(p)),
         runtime(r),
         board(program->steps_in_flight),
@@ -60,7 +61,7 @@ struct Instance::Impl {
         context{*program,
                 bound,
                 board,
-                streams_of(*program, r),
+                streams_of(*program, r, options.stream_prefix),
                 std::make_unique<Event[]>(static_cast<std::size_t>(program->events)),
                 r.trace(),
                 next_trace_id()},
@@ -74,9 +75,9 @@ struct Instance::Impl {
     }
     active_streams = parts;
     if (program->domain == Domain::Device) {
-      device = std::make_unique<DeviceRunner>(context, runtime);
+      device = std::make_unique<DeviceRunner>(context, runtime, options);
       context.device = device.get();
-      if (device->waits_for_host()) launcher = &runtime.stream("launch", "launch");
+      if (device->waits_for_host()) launcher = &runtime.stream(options.stream_prefix + "launch", "launch");
       ++parts;
     }
     for (const ProgramOp& op : program->ops) parts += op.async;
@@ -275,8 +276,8 @@ void Instance::Impl::make_room(std::unique_lock<std::mutex>& lock, const WaitCon
 // --------------------------------------------------------------------------------------------------- the
 // interface
 
-Instance::Instance(std::shared_ptr<const Program> program, Runtime& runtime)
-    : impl_(std::make_unique<Impl>(std::move(program), runtime)) {}
+Instance::Instance(std::shared_ptr<const Program> program, Runtime& runtime, const InstanceOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(program), runtime, options)) {}
 
 Instance::~Instance() {
   Impl& impl = *impl_;

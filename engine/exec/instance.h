@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/wait_context.h"
@@ -30,11 +31,20 @@ struct StepResult {
   double seconds = 0;           // from the step's first issue to its last completion
 };
 
+struct InstanceOptions {
+  /// The streams are those of the runtime whose names begin with it, so that instances with different
+  /// prefixes have none in common.
+  std::string stream_prefix;
+  /// Of a program of the device: copies to and from the host go onto the stream that launches its segments.
+  /// Fewer events a step, and no copy beside the kernels of another step of this instance.
+  bool merge_copies = false;
+};
+
 class Instance {
  public:
   /// Makes variables in the runtime's store (zeroed when new), prepares all kernels, allocates everything: a
   /// step allocates nothing.
-  Instance(std::shared_ptr<const Program> program, Runtime& runtime);
+  Instance(std::shared_ptr<const Program> program, Runtime& runtime, const InstanceOptions& options = {});
   /// Waits for steps in flight (bounded), logs what does not end.
   ~Instance();
   Instance(const Instance&) = delete;

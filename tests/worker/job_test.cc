@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
+#include "worker/text_proto.h"
 
 namespace braid::worker {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/device/cuda/labels.h"
+#include "engine/device/device_health.h"
 
 namespace braid {
 namespace cuda {
@@ -243,6 +244,15 @@ int cuda_device_count() {
     return 0;
   }
   return count;
+}
+
+std::uint64_t cuda_device_memory(int ordinal) {
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal); error != cudaSuccess) {
+    cudaGetLastError();
+    throw InvalidArgument(fmt::format("CUDA device {}: {}", ordinal, cudaGetErrorString(error)));
+  }
+  return properties.totalGlobalMem;
 }
 
 std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions& options) {

@@ -1,0 +1,31 @@
+// `--config`, and the settings of the commands that take it.
+#include "worker/settings.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+namespace braid::cli {
+
+void add_config_option(CLI::App& command, std::string& file) {
+  command
+      .add_option(
+          "--config", file,
+          "A text ConfigProto (proto/config.proto): weaker than flags and the job, stronger than the\n"
+          "environment; docs/streams.md says what each setting does")
+      ->check(CLI::ExistingFile);
+}
+
+worker::Settings read_process_settings(const std::string& file, worker::SettingsFor purpose) {
+  worker::Settings settings = worker::read_settings(launch::process_environment(), file, purpose);
+  worker::log_settings(settings);
+  return settings;
+}
+
+std::vector<std::string> job_settings(const worker::Settings& settings) {
+  std::vector<std::string> assignments;
+  for (const worker::Settings::Field& field : settings.job) assignments.push_back(field.assignment);
+  return assignments;
+}
+
+}  // namespace braid::cli

@@ -1,0 +1,120 @@
+// Settings of TensorFlow programs as users pass them: `--config` and the environment of a process.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SettingsTest : public IntegrationTest {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory() / name) << text;
+    return (directory() / name).string();
+  }
+  std::string config() const {
+    return write(
+        "config.pbtxt",
+        "graph_options { rewrite_options { use_multi_stream: ON multi_stream_opts { multi_stream_num: "
+        "3 } } }\ngpu_options { allow_growth: true }\n");
+  }
+};
+
+const Variables kTwoStreams{{"TF_GPU_STREAM_GROUP_COUNT", "2"}, {"TF_NODE_LEVEL_MULTISTREAM", "true"}};
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+TEST_F(SettingsTest, FlagThenJobThenConfigThenEnvironment) {
+  const std::string job =
+      write("job.pbtxt",
+            "model { name: 'linear_regression' } steps: 1 optimizer { learning_rate: 0.01 } input { format: "
+            "SYNTHETIC global_batch_size: 17 }");
+  const std::string with_streams = write(
+      "four.pbtxt", "streams { count: 4 }\n" + [&] {
+        std::ifstream in(job);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+      }());
+  const auto streams = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"train", "--job", file, "--print-job"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto process = run("printed", arguments, kTwoStreams);
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    const std::string out = process->out();
+    const std::size_t at = out.find("count: ", out.find("streams {"));
+    return at == std::string::npos ? out : out.substr(at + 7, 1);
+  };
+  EXPECT_EQ(streams(job, {}), "2");
+  EXPECT_EQ(streams(job, {"--config", config()}), "3");
+  EXPECT_EQ(streams(with_streams, {"--config", config()}), "4");
+  EXPECT_EQ(streams(with_streams, {"--config", config(), "--set", "streams.count=5"}), "5");
+}
+
+TEST_F(SettingsTest, TrainingTakesThemAndSaysWhatDoesNothingOnce) {
+  Variables variables = kTwoStreams;
+  variables["TF_SEGMENT_OWN_CONST"] = "true";
+  std::vector<std::string> arguments = linear_regression().with({"steps=3"}).arguments();
+  arguments.insert(arguments.end(), {"--config", write("log.pbtxt", "log_device_placement: true")});
+  const auto process = run("train", arguments, variables);
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_EQ(times(process->err(), "TF_SEGMENT_OWN_CONST=true has no effect"), 1U);
+  EXPECT_EQ(times(process->err(), "TF_GPU_STREAM_GROUP_COUNT: streams.count=2, unless"), 1U);
+  EXPECT_THAT(process->err(), HasSubstr("placement: [MatMul] node"));
+}
+
+TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
+  Variables variables = kTwoStreams;
+  variables["TF_CPP_MIN_LOG_LEVEL"] = "2";
+  variables["TF_SEGMENT_OWN_CONST"] = "true";
+  const auto process = run("quiet", linear_regression().with({"steps=3"}).arguments(), variables);
+  EXPECT_EQ(process->exit_code(), 0);
+  EXPECT_THAT(process->err(), Not(HasSubstr("has no effect")));
+}
+
+TEST_F(SettingsTest, GraphsArePlannedAndRunWithThem) {
+  const std::string graph = write("g.pbtxt", R"(
+    node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: 4 } } } } }
+    node { name: "a" op: "Neg" input: "x" attr { key: "_stream_id" value { i: 2 } } }
+    node { name: "b" op: "Exp" input: "x" }
+    node { name: "y" op: "AddV2" input: "a" input: "b" })");
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"graph", "plan", graph, "--policy", "USER"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run("plan", arguments, kTwoStreams);
+  };
+  // Stream 2 exists where there are three.
+  const auto environment = plan({});
+  EXPECT_EQ(environment->exit_code(), 2);
+  EXPECT_THAT(environment->err(), HasSubstr("'a'"));
+  const auto with_config = plan({"--config", config()});
+  EXPECT_EQ(with_config->exit_code(), 0) << with_config->err();
+  EXPECT_THAT(with_config->out(), HasSubstr("compute2"));
+  const auto with_flag = plan({"--config", config(), "--streams", "1"});
+  EXPECT_EQ(with_flag->exit_code(), 2);
+}
+
+TEST_F(SettingsTest, WhatCannotBeReadIsRefusedWithItsPlace) {
+  const auto refused = [&](const std::string& text) {
+    std::vector<std::string> arguments = linear_regression().arguments();
+    arguments.insert(arguments.end(), {"--config", write("bad.pbtxt", text)});
+    const auto process = run("refused", arguments);
+    EXPECT_EQ(process->exit_code(), 2);
+    return process->err();
+  };
+  EXPECT_THAT(refused("allow_soft_placement: true\ndevice_count { key: 'GPU' value: 1 }"),
+              AllOf(HasSubstr("bad.pbtxt:2:"), HasSubstr("unknown field 'device_count' in ConfigProto")));
+  EXPECT_THAT(refused("graph_options { "), HasSubstr("bad.pbtxt:1:"));
+}
+
+}  // namespace
+}  // namespace braid::integration

@@ -1,0 +1,137 @@
+#include "worker/text_proto.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace braid::worker {
+namespace {
+
+namespace pb = google::protobuf;
+
+/// The quoted words of a message of protobuf's parser.
+std::vector<std::string> quoted(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos;) {
+    const std::size_t end = text.find('"', at + 1);
+    if (end == std::string::npos) break;
+    words.push_back(text.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// Adds the nearest known name to "no field named" and "unknown enumeration value" messages.
+std::string with_hint(const std::string& message, const pb::FileDescriptor& file) {
+  const auto words = quoted(message);
+  const auto* pool = pb::DescriptorPool::generated_pool();
+  if (words.size() >= 2 && message.find("no field named") != std::string::npos) {
+    if (const auto* type = pool->FindMessageTypeByName(words[0]))
+      return "unknown field '" + words[1] + "' in " + type->name() +
+             did_you_mean(words[1], field_names(*type));
+  }
+  if (words.size() >= 2 && message.find("nknown enumeration value") != std::string::npos) {
+    const std::size_t dot = words[1].rfind('.');
+    // The parser does not say in which message the field is: the one that has a near value is meant.
+    std::vector<std::string> hints;
+    for (int i = 0; i < file.message_type_count(); ++i) {
+      const auto* type = file.message_type(i);
+      const auto* field = type->FindFieldByName(words[1].substr(dot == std::string::npos ? 0 : dot + 1));
+      if (!field || !field->enum_type()) continue;
+      std::vector<std::string> values;
+      for (int v = 0; v < field->enum_type()->value_count(); ++v)
+        values.push_back(field->enum_type()->value(v)->name());
+      if (std::find(values.begin(), values.end(), words[0]) != values.end()) continue;
+      hints.push_back("unknown value '" + words[0] + "' of field '" + field->name() + "'" +
+                      did_you_mean(words[0], values));
+      if (!nearest(words[0], values).empty()) return hints.back();
+    }
+    if (hints.size() == 1) return hints[0];
+  }
+  return message;
+}
+
+class Collector : public pb::io::ErrorCollector {
+ public:
+  Collector(std::string_view source, const pb::FileDescriptor& file) : source_(source), file_(file) {}
+  void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
+    if (!text.empty()) return;  // what follows the first is noise
+    text = source_ + ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
+           with_hint(message, file_);
+  }
+  void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
+  std::string text;
+
+ private:
+  std::string source_;
+  const pb::FileDescriptor& file_;
+};
+
+void parse_into(std::string_view text, std::string_view source, pb::Message& message, bool merge) {
+  Collector errors(source, *message.GetDescriptor()->file());
+  pb::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  const std::string copy(text);
+  const bool good = merge ? parser.MergeFromString(copy, &message) : parser.ParseFromString(copy, &message);
+  if (!good)
+    throw InvalidArgument(errors.text.empty()
+                              ? std::string(source) + ": not a " + message.GetDescriptor()->name()
+                              : errors.text);
+}
+
+}  // namespace
+
+void parse_text(std::string_view text, std::string_view source, pb::Message& message) {
+  parse_into(text, source, message, false);
+}
+
+void merge_text(std::string_view text, std::string_view source, pb::Message& message) {
+  parse_into(text, source, message, true);
+}
+
+std::vector<std::string> field_names(const pb::Descriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  return names;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string best = nearest(word, candidates);
+  std::string all;
+  for (const auto& c : candidates) all += (all.empty() ? "" : ", ") + c;
+  return (best.empty() ? "" : "; did you mean '" + best + "'?") +
+         std::string(best.empty() ? "; known: " + all : "");
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
+  for (const auto& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (std::size_t i = 1; i <= word.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= candidate.size(); ++j) {
+        const bool same = std::tolower(word[i - 1]) == std::tolower(candidate[j - 1]);
+        const std::size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (same ? 0 : 1)});
+        diagonal = row[j];
+        row[j] = next;
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace braid::worker
