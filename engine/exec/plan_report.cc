@@ -76,7 +76,7 @@ const ProgramStream& stream_of(const Program& program, const ProgramOp& op) {
 MemoryReport memory_report(const Program& program) {
   MemoryReport report;
   const std::vector<Life> all = lives(program);
-  report.arena_bytes = program.stats.arena_bytes;
+  report.arena_bytes = program.stats.arena_bytes + program.stats.device_arena_bytes;
   report.serial_arena_bytes = serial_arena(program, all);
   report.largest_live_bytes = largest_live(program, all);
   for (const ProgramBuffer& buffer : program.buffers) {
