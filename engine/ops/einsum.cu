@@ -51,6 +51,9 @@ PreparedKernel prepare_product(const PrepareContext& c, const EinsumPlan& plan,
   g.stride_b = g.k * g.n;
   g.stride_y = g.m * g.n;
   g.dtype = c.outputs[0].dtype;
+  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
+  if (g.batch > 1 && (g.stride_a | g.stride_b | g.stride_y) * bytes % 16 != 0)
+    g.alignment_bytes = static_cast<std::uint32_t>(bytes);
   const Staged first(c, product.first_copy, product.first_elements());
   const Staged second(c, product.second_copy, product.second_elements());
   const Staged result(c, product.result_copy, product.result_elements());

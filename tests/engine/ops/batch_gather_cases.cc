@@ -16,6 +16,20 @@ void cases_batch_gather(OpCaseTable& table) {
   add("two batch axes", {2, 2, 3}, i32({2, 2, 1}, {0, 1, 2, 0}), 2, 2);
   add("counted from the end", {2, 3}, i32({2, 2}, {0, 1, 2, 2}), 1, -1);
   add("no indices", {2, 3}, i32({2, 0}, {}), 1, 1);
+  const Tensor many = converted(random_i64({7, 300}, 3, 0, 50), DType::Int32);
+  table.add("braid.BatchGather", {.label = "many rows",
+                                  .inputs = {random_f64({7, 2, 50, 8}, 1), many, i32({}, {2})},
+                                  .attrs = {{"batch_dims", 1}},
+                                  .numeric_gradient = false});
+  table.add("braid.BatchGather",
+            {.label = "bytes",
+             .inputs = {bools({2, 3}, {true, false, true, false, true, true}), axes({2, 1}), i32({}, {1})},
+             .attrs = {{"batch_dims", 1}},
+             .numeric_gradient = false});
+  table.add("braid.BatchGatherGrad",
+            {.label = "many rows",
+             .inputs = {random_f64({7, 2, 300, 8}, 1), many, i32({}, {2}), random_f64({7, 2, 50, 8}, 2)},
+             .attrs = {{"batch_dims", 1}}});
   table.add("braid.BatchGatherGrad", {.label = "rows, repeated",
                                       .inputs = {random_f64({2, 2, 3}, 1), i32({2, 2}, {1, 1, 0, 3}),
                                                  i32({}, {1}), random_f64({2, 4, 3}, 2)},

@@ -15,6 +15,9 @@ void cases_einsum(OpCaseTable& table) {
   add("bhqd,bkhd->bhqk", {x({2, 2, 3, 2}), x({2, 4, 2, 2}, 2)});
   add("abc,cde->abde", {x({2, 2, 3}), x({3, 2, 2}, 2)});
   add("abcd,cde->abe", {x({2, 1, 3, 2}), x({3, 2, 2}, 2)});
+  add("bij,bkj->bik", {x({2, 2, 3}), x({2, 4, 3}, 2)});
+  add("bji,bjk->bki", {x({2, 3, 2}), x({2, 3, 4}, 2)});
+  add("...ji,kj->...ki", {x({2, 3, 2}), x({4, 3}, 2)});
   add("i,j->ij", {x({3}), x({2}, 2)});
   add("i,i->", {x({5}), x({5}, 2)});
   add("ij,jk", {x({2, 3}), x({3, 4}, 2)});
@@ -23,6 +26,10 @@ void cases_einsum(OpCaseTable& table) {
   add("...ij,...jk->...ik", {x({2, 1, 2, 3}), x({3, 3, 2}, 2)});
   add("ij->ji", {x({2, 3})});
   add("abc->b", {x({2, 3, 2})}, false);  // sums of one operand have no gradient here
+  add("abc->b", {x({30, 3, 50})}, false);
+  add("abc->ca", {x({3, 40, 20})}, false);
+  add("abc->cab", {x({2, 3, 4})});
+  add("ab->a", {i32({2, 3}, {1, 2, 3, 4, 5, -6})}, false);
   add("ij,jk->ik", {x({0, 3}), x({3, 4}, 2)});
   add("bij,bjk->bki", {x({20, 40, 50}), x({20, 50, 40}, 2)}, false);  // several blocks: too many differences
 }
