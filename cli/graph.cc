@@ -186,6 +186,7 @@ void add_graph(CLI::App& app, Action& action) {
   add_graph_run(*graph, action);
   add_graph_stats(*graph, action);
   add_graph_export(*graph, action);
+  add_graph_import(*graph, action);
   CLI::App* sub =
       add("plan",
           "Compile and show the assignment a stream, waits issued and removed, predicted time, memory", plan);

@@ -11,5 +11,7 @@ void add_graph_run(CLI::App& graph, Action& action);
 void add_graph_stats(CLI::App& graph, Action& action);
 /// `braid graph export --model NAME --out FILE`: a model of the zoo as a GraphDef.
 void add_graph_export(CLI::App& graph, Action& action);
+/// `braid graph import --onnx FILE --out FILE`: an ONNX model as a GraphDef.
+void add_graph_import(CLI::App& graph, Action& action);
 
 }  // namespace braid::cli

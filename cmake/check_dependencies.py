@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "base": ["base"],
     "base/checkpoint": ["base", "proto/checkpoint."],  # the manifest is a protobuf text
     "comm": ["comm", "proto", "base"],
-    "engine": ["engine", "proto/graph.", "proto/example.", "base"],
+    "engine": ["engine", "proto/graph.", "proto/example.", "proto/onnx.", "base"],
     "examples": ["examples", "engine", "proto", "base"],
     "launch": ["launch", "proto", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],

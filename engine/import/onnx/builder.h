@@ -1,0 +1,141 @@
+// Makes the TensorFlow nodes that ONNX nodes become. Beside the GraphDef that it writes it keeps a Graph of
+// the same nodes, so types, shapes and values that are known of any value are at hand while nodes are
+// translated. A `Val` is one output of a node; the operators and functions on it add nodes, so that a
+// translation reads as its formula. Names: nodes made for an ONNX value are "<value>/<Op>", and the one that
+// computes it has the value's own name. Thread rule: one thread. All functions throw InvalidArgument where an
+// op refuses its inputs.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/ir/graph.h"
+#include "proto/graph.pb.h"
+
+namespace braid::onnx {
+
+class Builder;
+
+struct Val {
+  Builder* builder = nullptr;
+  int node = -1;
+  int output = 0;
+
+  explicit operator bool() const { return builder != nullptr; }
+  DType dtype() const;
+  const Shape& shape() const;
+  /// Throws: InvalidArgument when it is not known.
+  int rank() const;
+  /// The size along an axis, which may be negative (from the end); Shape::kUnknown where it is not known.
+  std::int64_t dim(int axis) const;
+  /// As dim. Throws: InvalidArgument when it is not known.
+  std::int64_t static_dim(int axis) const;
+  /// Null where it is not known.
+  const Tensor* known() const;
+  /// Output k of the same node.
+  Val at(int k) const { return {builder, node, k}; }
+};
+
+using Ints = std::vector<std::int64_t>;
+
+class Builder {
+ public:
+  /// Names that no node made on the way may take: those of the model's values.
+  explicit Builder(std::set<std::string> reserved) : taken_(std::move(reserved)) {}
+
+  Val op(const char* op, const std::vector<Val>& inputs, AttrMap attrs = {});
+  Val constant(const Tensor& value);
+  Val ints(const Ints& values, DType dtype = DType::Int64);  // a vector
+  Val number(double value, DType dtype);                     // a scalar
+
+  /// What nodes that are made from now on are named after.
+  void set_scope(std::string scope);
+  /// The node of `value`, if it was made in this scope and has no other name yet, gets that name; else an
+  /// Identity.
+  Val named(Val value, const std::string& name);
+
+  GraphDef finish() const;
+  const Graph& graph() const { return graph_; }
+  NodeId id(int node) const { return nodes_[static_cast<std::size_t>(node)].id; }
+
+ private:
+  struct Made {
+    std::string name;
+    std::string op;
+    std::vector<Val> inputs;
+    AttrMap attrs;
+    NodeId id = kNoNode;
+    bool is_final = false;  // has the name of a value
+  };
+
+  std::string free_name(const std::string& base);
+
+  std::deque<Made> nodes_;
+  Graph graph_;
+  std::set<std::string> taken_;
+  std::string scope_;
+  std::size_t scope_begin_ = 0;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// formulas
+
+Val tf(const char* op, const std::vector<Val>& inputs, AttrMap attrs = {});
+
+Val like(double value, Val x);  // a scalar of x's type
+Val ints(Val beside, const Ints& values, DType dtype = DType::Int64);
+Val cast(Val x, DType dtype);  // x itself where it has the type
+
+Val operator+(Val a, Val b);
+Val operator-(Val a, Val b);
+Val operator*(Val a, Val b);
+/// Of floats exact, of integers towards zero.
+Val operator/(Val a, Val b);
+Val operator-(Val a);
+Val operator+(Val a, double b);
+Val operator-(Val a, double b);
+Val operator*(Val a, double b);
+Val operator/(Val a, double b);
+Val operator+(double a, Val b);
+Val operator-(double a, Val b);
+Val operator*(double a, Val b);
+Val operator/(double a, Val b);
+Val maximum(Val a, Val b);
+Val minimum(Val a, Val b);
+Val where(Val condition, Val a, Val b);
+
+Val reduce(const char* op, Val x, const Ints& axes, bool keep_dims = false);
+Val reshape(Val x, const Ints& shape);
+Val reshape(Val x, Val shape);
+Val transpose(Val x, const Ints& permutation);
+/// The permutation that moves one axis elsewhere, in rank dimensions.
+Ints moving(int rank, int from, int to);
+Ints inverse(const Ints& permutation);
+Val expand_dims(Val x, int axis);
+Val squeeze(Val x, const Ints& axes);
+Val shape_of(Val x);           // int64 [rank]
+Val size_of(Val x, int axis);  // int64 scalar: a constant where it is known
+Val concat(const std::vector<Val>& parts, int axis);
+Val pack(const std::vector<Val>& parts, int axis);
+Val gather(Val x, Val indices, int axis);
+/// x[begin : end : step] along one axis, with TensorFlow's (and NumPy's) counting from the end; INT64_MAX and
+/// INT64_MIN stand for "to the end".
+Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+Val range(Val count);  // int64 [count], from 0
+Val broadcast_to(Val x, Val shape);
+Val pad(Val x, const Ints& before, const Ints& after, Val value);
+Val matmul(Val a, Val b);  // of the last two axes
+std::vector<Val> split(Val x, int axis, const Ints& sizes);
+
+/// The elements of a value that is known, else nothing.
+std::optional<Ints> known_ints(Val x);
+/// Throws: InvalidArgument naming `what` when it is not known.
+Ints need_ints(Val x, const char* what);
+/// An axis in [-rank, rank) as [0, rank). Throws: InvalidArgument.
+int positive_axis(std::int64_t axis, int rank);
+Ints all_axes(int rank, int first = 0);
+
+}  // namespace braid::onnx

@@ -1,0 +1,218 @@
+// Convolutions. Images stay in ONNX's order (NCHW); filters [out, in / groups, kernel...] become TensorFlow's
+// [kernel..., in, out]. One spatial axis is two of which one has size 1; of three, the first is a sum over
+// shifted images. Groups are convolutions side by side, but for one channel a group, which is TensorFlow's
+// depthwise op.
+#include <limits>
+
+#include "base/error.h"
+#include "engine/import/onnx/windows.h"
+
+namespace braid::onnx {
+namespace {
+
+constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+
+AttrMap attrs_of(const WindowSpec& w) {
+  return {{"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
+          {"dilations", Ints{1, 1, w.dilations[0], w.dilations[1]}},
+          {"padding", "EXPLICIT"},
+          {"explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]}},
+          {"data_format", "NCHW"}};
+}
+
+/// The last two spatial axes of `w`, or its one behind one of size 1.
+WindowSpec planar(const WindowSpec& w) {
+  const auto two = [](const Ints& v, std::int64_t fallback) {
+    return v.size() == 1 ? Ints{fallback, v[0]} : Ints(v.end() - 2, v.end());
+  };
+  return {two(w.kernel, 1), two(w.strides, 1), two(w.dilations, 1), two(w.before, 0), two(w.after, 0)};
+}
+
+/// x [N, C, h, w], filter [out, in / groups, h, w].
+Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
+  const AttrMap attrs = attrs_of(w);
+  if (groups == 1) return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
+  const std::int64_t out = filter.static_dim(0), each = filter.static_dim(1);
+  if (each == 1) {
+    const Val by_channel =
+        reshape(transpose(filter, {2, 3, 0, 1}), Ints{w.kernel[0], w.kernel[1], groups, out / groups});
+    return tf("DepthwiseConv2dNative", {x, by_channel}, attrs);
+  }
+  std::vector<Val> parts;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const Val own = slice(filter, 0, g * (out / groups), (g + 1) * (out / groups));
+    parts.push_back(
+        tf("Conv2D", {slice(x, 1, g * each, (g + 1) * each), transpose(own, {2, 3, 1, 0})}, attrs));
+  }
+  return concat(parts, 1);
+}
+
+/// Any number of spatial axes up to three.
+Val convolve(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
+  if (w.axes() == 1)
+    return squeeze(convolve_planes(expand_dims(x, 2), expand_dims(filter, 2), planar(w), groups), {2});
+  if (w.axes() == 2) return convolve_planes(x, filter, w, groups);
+  if (w.axes() != 3) throw InvalidArgument("only one, two and three spatial axes are supported");
+  const Val padded = pad(x, {0, 0, w.before[0], 0, 0}, {0, 0, w.after[0], 0, 0}, like(0, x));
+  const std::int64_t depth = padded.static_dim(2), out = (depth - w.extent(0)) / w.strides[0] + 1;
+  Val sum;
+  for (std::int64_t k = 0; k < w.kernel[0]; ++k) {
+    const std::int64_t first = k * w.dilations[0];
+    // [N, C, D, H, W] -> [N D, C, H, W]
+    const Val layer = transpose(slice(padded, 2, first, first + (out - 1) * w.strides[0] + 1, w.strides[0]),
+                                {0, 2, 1, 3, 4});
+    const Val images =
+        reshape(layer, Ints{-1, layer.static_dim(2), layer.static_dim(3), layer.static_dim(4)});
+    const Val y = convolve_planes(images, squeeze(slice(filter, 2, k, k + 1), {2}), planar(w), groups);
+    sum = sum ? sum + y : y;
+  }
+  const Val apart = reshape(sum, Ints{-1, out, sum.static_dim(1), sum.static_dim(2), sum.static_dim(3)});
+  return transpose(apart, {0, 2, 1, 3, 4});
+}
+
+Ints kernel_of(OnnxNode& n, Val filter) {
+  Ints kernel;
+  for (int axis = 2; axis < filter.rank(); ++axis) kernel.push_back(filter.static_dim(axis));
+  if (n.has_attr("kernel_shape") && n.is("kernel_shape") != kernel)
+    throw InvalidArgument("kernel_shape is not the filter's");
+  return kernel;
+}
+
+Val with_bias(Val y, Val bias) {
+  Ints shape(static_cast<std::size_t>(y.rank()), 1);
+  shape[1] = -1;
+  return y + reshape(bias, shape);
+}
+
+void conv(OnnxNode& n) {
+  const DType dtype = n.in(0).dtype();
+  const Val x = cast(n.in(0), DType::Float32), filter = cast(n.in(1), DType::Float32);
+  Val y = convolve(x, filter, read_window(n, x, kernel_of(n, filter)), n.i("group", 1));
+  if (n.has(2)) y = with_bias(y, cast(n.in(2), DType::Float32));
+  n.out(0, cast(y, dtype));
+}
+
+/// Products of 8-bit numbers are exact in float32 as long as their sum stays below 2^24.
+Val integer_convolution(OnnxNode& n, Val x, Val x_zero, Val filter, Val filter_zero) {
+  Val a = cast(x, DType::Float32), f = cast(filter, DType::Float32);
+  if (x_zero) a = a - reshape(cast(x_zero, DType::Float32), Ints{});
+  if (filter_zero) {
+    Val zero = cast(filter_zero, DType::Float32);
+    if (zero.rank() == 1 && zero.dim(0) != 1) {
+      Ints shape(static_cast<std::size_t>(f.rank()), 1);
+      shape[0] = -1;
+      zero = reshape(zero, shape);
+    } else {
+      zero = reshape(zero, Ints{});
+    }
+    f = f - zero;
+  }
+  return convolve(a, f, read_window(n, a, kernel_of(n, f)), n.i("group", 1));
+}
+
+void conv_integer(OnnxNode& n) {
+  n.out(0,
+        cast(integer_convolution(n, n.in(0), n.has(2) ? n.in(2) : Val(), n.in(1), n.has(3) ? n.in(3) : Val()),
+             DType::Int32));
+}
+
+void qlinear_conv(OnnxNode& n) {
+  Val y = integer_convolution(n, n.in(0), n.in(2), n.in(3), n.in(5));
+  if (n.has(8)) y = with_bias(y, cast(n.in(8), DType::Float32));
+  Val scale = reshape(n.in(1), Ints{}) * n.in(4) / reshape(n.in(6), Ints{});
+  if (scale.rank() == 1) {
+    Ints shape(static_cast<std::size_t>(y.rank()), 1);
+    shape[1] = -1;
+    scale = reshape(scale, shape);
+  }
+  const Val shifted = tf("Rint", {y * scale}) + cast(n.in(7), DType::Float32);
+  const bool is_signed = n.in(7).dtype() == DType::Int8;
+  const Val low = like(is_signed ? -128 : 0, shifted), high = like(is_signed ? 127 : 255, shifted);
+  n.out(0, cast(minimum(maximum(shifted, low), high), n.in(7).dtype()));
+}
+
+// -------------------------------------------------------------------------------------------------
+// transposed
+
+/// x with stride - 1 zeros between neighbours along one axis.
+Val spread(Val x, int axis, std::int64_t stride) {
+  if (stride == 1) return x;
+  const Val apart = expand_dims(x, axis + 1);
+  Ints none(static_cast<std::size_t>(apart.rank()), 0), after = none;
+  after[static_cast<std::size_t>(axis) + 1] = stride - 1;
+  Ints shape;
+  for (int a = 0; a < x.rank(); ++a) shape.push_back(a == axis ? x.static_dim(a) * stride : x.dim(a));
+  const Val filled = reshape(pad(apart, none, after, like(0, x)), shape);
+  return slice(filled, axis, 0, (x.static_dim(axis) - 1) * stride + 1);
+}
+
+/// The filter [in, out / groups, kernel...] as that of a convolution over the spread image: turned around,
+/// with groups' channels exchanged.
+Val turned_filter(Val filter, std::int64_t groups) {
+  const std::int64_t in = filter.static_dim(0), out = filter.static_dim(1);
+  Ints spatial, apart{groups, in / groups, out}, order{0, 2, 1}, together{groups * out, in / groups};
+  for (int a = 2; a < filter.rank(); ++a) {
+    spatial.push_back(a);
+    apart.push_back(filter.static_dim(a));
+    together.push_back(filter.static_dim(a));
+    order.push_back(a + 1);
+  }
+  const Val reversed = tf("ReverseV2", {filter, ints(filter, spatial)});
+  return reshape(transpose(reshape(reversed, apart), order), together);
+}
+
+void conv_transpose(OnnxNode& n) {
+  const DType dtype = n.in(0).dtype();
+  Val x = cast(n.in(0), DType::Float32);
+  const Val filter = cast(n.in(1), DType::Float32);
+  const Ints kernel = kernel_of(n, filter);
+  const std::size_t axes = kernel.size();
+  const Ints more = n.is("output_padding", Ints(axes, 0)), wanted = n.is("output_shape");
+  const Ints strides = n.is("strides", Ints(axes, 1)), dilations = n.is("dilations", Ints(axes, 1));
+  const Ints pads = n.is("pads", Ints(2 * axes, 0));
+  const std::string mode = n.s("auto_pad", "NOTSET");
+  WindowSpec w{kernel, Ints(axes, 1), dilations, Ints(axes, 0), Ints(axes, 0)};
+  for (std::size_t i = 0; i < axes; ++i) {
+    const auto axis = static_cast<int>(i) + 2;
+    const std::int64_t in = x.static_dim(axis), reach = w.extent(static_cast<int>(i));
+    const std::int64_t full = (in - 1) * strides[i] + reach + more[i];
+    std::int64_t before = pads[i], after = pads[axes + i];
+    const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
+    if (same || !wanted.empty()) {
+      const std::int64_t out = wanted.empty() ? in * strides[i] : wanted[wanted.size() - axes + i];
+      const std::int64_t total = full - out;
+      // What a larger output has more lies behind.
+      before = total < 0 ? 0 : mode == "SAME_UPPER" ? total / 2 : total - total / 2;
+      after = total - before;
+    }
+    x = spread(x, axis, strides[i]);
+    w.before[i] = reach - 1 - before;
+    w.after[i] = reach - 1 - after + more[i];
+  }
+  // Pads larger than the window's reach cut the image off; they are not convolution's.
+  Ints begin{0, 0}, end{kEnd, kEnd}, front{0, 0}, back{0, 0};
+  for (std::size_t i = 0; i < axes; ++i) {
+    begin.push_back(std::max<std::int64_t>(-w.before[i], 0));
+    end.push_back(w.after[i] < 0 ? w.after[i] : kEnd);
+    front.push_back(std::max<std::int64_t>(w.before[i], 0));
+    back.push_back(std::max<std::int64_t>(w.after[i], 0));
+    w.before[i] = w.after[i] = 0;
+  }
+  x = tf("StridedSlice", {x, n.b.ints(begin), n.b.ints(end), n.b.ints(Ints(begin.size(), 1))});
+  x = pad(x, front, back, like(0, x));
+  const std::int64_t groups = n.i("group", 1);
+  Val y = convolve(x, turned_filter(filter, groups), w, groups);
+  if (n.has(2)) y = with_bias(y, cast(n.in(2), DType::Float32));
+  n.out(0, cast(y, dtype));
+}
+
+}  // namespace
+
+void add_convolutions(Translations& t) {
+  t.add("Conv", conv);
+  t.add("ConvInteger", conv_integer);
+  t.add("QLinearConv", qlinear_conv);
+  t.add("ConvTranspose", conv_transpose);
+}
+
+}  // namespace braid::onnx

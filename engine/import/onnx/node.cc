@@ -1,0 +1,88 @@
+#include "engine/import/onnx/node.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "engine/import/onnx/tensors.h"
+
+namespace braid::onnx {
+
+Val OnnxNode::in(int i) const {
+  if (!has(i)) throw InvalidArgument(fmt::format("input {} is missing", i));
+  return inputs_[static_cast<std::size_t>(i)];
+}
+
+void OnnxNode::out(int i, Val value) {
+  if (wants(i)) outputs_[static_cast<std::size_t>(i)] = value;
+}
+
+const AttributeProto* OnnxNode::find(std::string_view name) const {
+  for (const AttributeProto& attribute : proto_.attribute())
+    if (attribute.name() == name) return &attribute;
+  return nullptr;
+}
+
+std::int64_t OnnxNode::i(std::string_view name, std::int64_t fallback) const {
+  const AttributeProto* attribute = find(name);
+  return attribute ? attribute->i() : fallback;
+}
+
+double OnnxNode::f(std::string_view name, double fallback) const {
+  const AttributeProto* attribute = find(name);
+  return attribute ? static_cast<double>(attribute->f()) : fallback;
+}
+
+std::string OnnxNode::s(std::string_view name, std::string fallback) const {
+  const AttributeProto* attribute = find(name);
+  return attribute ? attribute->s() : fallback;
+}
+
+Ints OnnxNode::is(std::string_view name, Ints fallback) const {
+  const AttributeProto* attribute = find(name);
+  return attribute ? Ints(attribute->ints().begin(), attribute->ints().end()) : fallback;
+}
+
+std::vector<double> OnnxNode::fs(std::string_view name) const {
+  const AttributeProto* attribute = find(name);
+  if (!attribute) return {};
+  return {attribute->floats().begin(), attribute->floats().end()};
+}
+
+std::vector<std::string> OnnxNode::ss(std::string_view name) const {
+  const AttributeProto* attribute = find(name);
+  if (!attribute) return {};
+  return {attribute->strings().begin(), attribute->strings().end()};
+}
+
+Tensor OnnxNode::tensor(std::string_view name) const {
+  const AttributeProto* attribute = find(name);
+  if (!attribute) throw InvalidArgument(fmt::format("attribute {} is missing", name));
+  return read_tensor(attribute->t(), folder_);
+}
+
+const Translations& Translations::all() {
+  static const Translations table = [] {
+    Translations t;
+    add_elementwise(t);
+    add_reductions(t);
+    add_shapes(t);
+    add_indexing(t);
+    add_matrices(t);
+    add_norms(t);
+    add_convolutions(t);
+    add_pooling(t);
+    add_losses(t);
+    add_quantized(t);
+    add_recurrent(t);
+    add_resize(t);
+    return t;
+  }();
+  return table;
+}
+
+Translate Translations::find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
+}
+
+}  // namespace braid::onnx

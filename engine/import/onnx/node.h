@@ -1,0 +1,89 @@
+// One node of an ONNX model as its translation sees it: inputs that are translated already, attributes with
+// their defaults, the version of its operator set. Translations are functions, listed by operator name in
+// tables, a file a family. Thread rule: one thread.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/import/onnx/builder.h"
+#include "proto/onnx.pb.h"
+
+namespace braid::onnx {
+
+class OnnxNode {
+ public:
+  OnnxNode(Builder& builder, const NodeProto& proto, int opset, std::vector<Val> inputs,
+           const std::filesystem::path& folder)
+      : b(builder),
+        opset(opset),
+        proto_(proto),
+        inputs_(std::move(inputs)),
+        outputs_(static_cast<std::size_t>(proto.output_size())),
+        folder_(folder) {}
+
+  Builder& b;
+  const int opset;
+
+  int inputs() const { return static_cast<int>(inputs_.size()); }
+  bool has(int i) const { return i < inputs() && inputs_[static_cast<std::size_t>(i)]; }
+  /// Throws: InvalidArgument when it is left out.
+  Val in(int i) const;
+  /// The input, or a scalar of x's type.
+  Val in_or(int i, double value, Val x) const { return has(i) ? in(i) : like(value, x); }
+
+  int outputs() const { return proto_.output_size(); }
+  bool wants(int i) const { return i < outputs() && !proto_.output(i).empty(); }
+  /// Outputs that the node does not have are left out.
+  void out(int i, Val value);
+  const std::vector<Val>& results() const { return outputs_; }
+
+  bool has_attr(std::string_view name) const { return find(name) != nullptr; }
+  std::int64_t i(std::string_view name, std::int64_t fallback) const;
+  double f(std::string_view name, double fallback) const;
+  std::string s(std::string_view name, std::string fallback) const;
+  Ints is(std::string_view name, Ints fallback = {}) const;
+  std::vector<double> fs(std::string_view name) const;
+  std::vector<std::string> ss(std::string_view name) const;
+  Tensor tensor(std::string_view name) const;
+  const NodeProto& proto() const { return proto_; }
+
+ private:
+  const AttributeProto* find(std::string_view name) const;
+
+  const NodeProto& proto_;
+  std::vector<Val> inputs_;
+  std::vector<Val> outputs_;
+  const std::filesystem::path& folder_;
+};
+
+using Translate = void (*)(OnnxNode&);
+
+/// Operators by "Name", or "domain:Name" outside ONNX's own domain.
+class Translations {
+ public:
+  static const Translations& all();
+  Translate find(const std::string& name) const;
+  void add(const std::string& name, Translate translate) { by_name_.emplace(name, translate); }
+
+ private:
+  std::map<std::string, Translate> by_name_;
+};
+
+void add_elementwise(Translations& t);
+void add_reductions(Translations& t);
+void add_shapes(Translations& t);
+void add_indexing(Translations& t);
+void add_matrices(Translations& t);
+void add_norms(Translations& t);
+void add_convolutions(Translations& t);
+void add_pooling(Translations& t);
+void add_losses(Translations& t);
+void add_quantized(Translations& t);
+void add_recurrent(Translations& t);
+void add_resize(Translations& t);
+
+}  // namespace braid::onnx

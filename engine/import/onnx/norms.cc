@@ -1,0 +1,136 @@
+// Normalisations: batch, layer, instance, group, root mean square, local response.
+#include <limits>
+
+#include "base/error.h"
+#include "engine/import/onnx/node.h"
+
+namespace braid::onnx {
+namespace {
+
+/// A vector of channels for axis 1 of a tensor of that rank.
+Val for_channels(Val vector, int rank) {
+  Ints shape(static_cast<std::size_t>(std::max(rank, 2)), 1);
+  shape[1] = -1;
+  return rank < 2 ? vector : reshape(vector, shape);
+}
+
+struct Moments {
+  Val mean, variance;
+};
+
+Moments moments(Val x, const Ints& axes) {
+  const Val mean = reduce("Mean", x, axes, true);
+  return {mean, reduce("Mean", tf("Square", {x - mean}), axes, true)};
+}
+
+Ints all_but_channels(int rank) {
+  Ints axes = all_axes(rank);
+  axes.erase(axes.begin() + 1);
+  return axes;
+}
+
+void batch_normalization(OnnxNode& n) {
+  const Val x = n.in(0);
+  const double epsilon = n.f("epsilon", 1e-5);
+  const int rank = x.rank();
+  const bool training = n.i("training_mode", 0) != 0;
+  if (n.opset < 7 && n.i("is_test", 0) == 0) throw InvalidArgument("training mode is not supported");
+  if (!training && rank == 4 && x.dtype() == DType::Float32 && n.in(1).dtype() == DType::Float32) {
+    return n.out(0, tf("FusedBatchNormV3", {x, n.in(1), n.in(2), n.in(3), n.in(4)},
+                       {{"epsilon", epsilon}, {"is_training", false}, {"data_format", "NCHW"}}));
+  }
+  const auto channels = [&](int i) { return for_channels(cast(n.in(i), x.dtype()), rank); };
+  Val mean = channels(3), variance = channels(4);
+  if (training) {
+    const double momentum = n.f("momentum", 0.9);
+    const Moments m = moments(x, all_but_channels(rank));
+    mean = m.mean;
+    variance = m.variance;
+    const auto blend = [&](int i, Val fresh) {
+      const Val old = n.in(i);
+      return old * momentum + cast(reshape(fresh, Ints{-1}), old.dtype()) * (1 - momentum);
+    };
+    n.out(1, blend(3, mean));
+    n.out(2, blend(4, variance));
+  }
+  n.out(0, (x - mean) * (tf("Rsqrt", {variance + epsilon}) * channels(1)) + channels(2));
+}
+
+Ints axes_from(int axis, int rank) { return all_axes(rank, axis); }
+
+void layer_normalization(OnnxNode& n) {
+  const Val x = cast(n.in(0), n.in(0).dtype() == DType::Float64 ? DType::Float64 : DType::Float32);
+  const int axis = positive_axis(n.i("axis", -1), x.rank());
+  const Moments m = moments(x, axes_from(axis, x.rank()));
+  const Val inverse_deviation = tf("Rsqrt", {m.variance + n.f("epsilon", 1e-5)});
+  Val y = cast((x - m.mean) * inverse_deviation, n.in(0).dtype()) * n.in(1);
+  if (n.has(2)) y = y + n.in(2);
+  n.out(0, y);
+  if (n.wants(1)) n.out(1, tf("Identity", {m.mean}));
+  if (n.wants(2)) n.out(2, tf("Identity", {inverse_deviation}));
+}
+
+void rms_normalization(OnnxNode& n) {
+  const Val x = cast(n.in(0), n.in(0).dtype() == DType::Float64 ? DType::Float64 : DType::Float32);
+  const int axis = positive_axis(n.i("axis", -1), x.rank());
+  const Val mean = reduce("Mean", tf("Square", {x}), axes_from(axis, x.rank()), true);
+  n.out(0, cast(x * tf("Rsqrt", {mean + n.f("epsilon", 1e-5)}), n.in(1).dtype()) * n.in(1));
+}
+
+void instance_normalization(OnnxNode& n) {
+  const Val x = n.in(0);
+  const int rank = x.rank();
+  const Moments m = moments(x, axes_from(2, rank));
+  n.out(0, (x - m.mean) * tf("Rsqrt", {m.variance + n.f("epsilon", 1e-5)}) * for_channels(n.in(1), rank) +
+               for_channels(n.in(2), rank));
+}
+
+void group_normalization(OnnxNode& n) {
+  const Val x = n.in(0);
+  const int rank = x.rank();
+  const std::int64_t groups = n.i("num_groups", 1);
+  const Val shape = shape_of(x);
+  const Val grouped = reshape(x, concat({slice(shape, 0, 0, 1), n.b.ints({groups, -1})}, 0));
+  const Moments m = moments(grouped, {2});
+  const Val normal = (grouped - m.mean) * tf("Rsqrt", {m.variance + n.f("epsilon", 1e-5)});
+  // Up to operator set 20 scale and bias are those of groups.
+  if (n.opset < 21)
+    return n.out(
+        0, reshape(normal * reshape(n.in(1), Ints{1, -1, 1}) + reshape(n.in(2), Ints{1, -1, 1}), shape));
+  n.out(0, reshape(normal, shape) * for_channels(n.in(1), rank) + for_channels(n.in(2), rank));
+}
+
+void mean_variance_normalization(OnnxNode& n) {
+  const Val x = n.in(0);
+  const Moments m = moments(x, n.is("axes", {0, 2, 3}));
+  n.out(0, (x - m.mean) / (tf("Sqrt", {m.variance}) + 1e-9));
+}
+
+/// x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta.
+void local_response_normalization(OnnxNode& n) {
+  const Val x = n.in(0);
+  const std::int64_t size = n.i("size", 1), before = (size - 1) / 2;
+  Ints front(static_cast<std::size_t>(x.rank()), 0), back = front;
+  front[1] = before;
+  back[1] = size - 1 - before;
+  const Val squares = pad(tf("Square", {x}), front, back, like(0, x));
+  const std::int64_t channels = x.static_dim(1);
+  Val sum = slice(squares, 1, 0, channels);
+  for (std::int64_t i = 1; i < size; ++i) sum = sum + slice(squares, 1, i, channels + i);
+  const Val base = sum * (n.f("alpha", 1e-4) / static_cast<double>(size)) + n.f("bias", 1);
+  n.out(0, x / tf("Pow", {base, like(n.f("beta", 0.75), x)}));
+}
+
+}  // namespace
+
+void add_norms(Translations& t) {
+  t.add("BatchNormalization", batch_normalization);
+  t.add("LayerNormalization", layer_normalization);
+  t.add("RMSNormalization", rms_normalization);
+  t.add("InstanceNormalization", instance_normalization);
+  t.add("GroupNormalization", group_normalization);
+  t.add("MeanVarianceNormalization", mean_variance_normalization);
+  t.add("LRN", local_response_normalization);
+}
+
+}  // namespace braid::onnx

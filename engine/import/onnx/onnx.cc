@@ -1,0 +1,184 @@
+#include "engine/import/onnx/onnx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "engine/import/onnx/node.h"
+#include "engine/import/onnx/tensors.h"
+
+namespace braid {
+namespace {
+
+using onnx::Builder;
+using onnx::Val;
+
+/// A GraphDef's names have no ':' and do not begin with '^'; ":0" is what value 0 of a node is called there,
+/// too.
+std::string clean_name(std::string name) {
+  if (name.ends_with(":0")) name.resize(name.size() - 2);
+  for (char& c : name)
+    if (c == ':' || c == '^' || c == '=' || static_cast<unsigned char>(c) <= ' ') c = '_';
+  return name;
+}
+
+Shape shape_of_type(const onnx::TypeProto& type) {
+  if (!type.tensor_type().has_shape()) return Shape::unknown_rank();
+  std::vector<std::int64_t> dims;
+  for (const auto& dim : type.tensor_type().shape().dim())
+    dims.push_back(dim.has_dim_value() && dim.dim_value() >= 0 ? dim.dim_value() : Shape::kUnknown);
+  return Shape(std::move(dims));
+}
+
+std::string full_name(const onnx::NodeProto& node) {
+  const bool own = node.domain().empty() || node.domain() == "ai.onnx";
+  return own ? node.op_type() : node.domain() + ":" + node.op_type();
+}
+
+class Importer {
+ public:
+  Importer(const onnx::ModelProto& model, std::filesystem::path folder)
+      : model_(model), folder_(std::move(folder)), builder_(names_of(model)) {}
+
+  OnnxImport run() {
+    read_opsets();
+    for (const auto& initializer : model_.graph().initializer()) {
+      add(initializer.name(), "initializer",
+          [&] { return builder_.constant(onnx::read_tensor(initializer, folder_)); });
+    }
+    for (const auto& initializer : model_.graph().sparse_initializer()) {
+      const std::string& name = initializer.values().name();
+      add(name, "initializer",
+          [&] { return builder_.constant(onnx::read_sparse_tensor(initializer, folder_)); });
+    }
+    for (const auto& input : model_.graph().input()) add_input(input);
+    for (const auto& node : model_.graph().node()) translate(node);
+    result_.nodes = model_.graph().node_size();
+    for (const auto& output : model_.graph().output()) add_output(output.name());
+    result_.graph = builder_.finish();
+    return std::move(result_);
+  }
+
+ private:
+  static std::set<std::string> names_of(const onnx::ModelProto& model) {
+    std::set<std::string> names;
+    for (const auto& input : model.graph().input()) names.insert(clean_name(input.name()));
+    for (const auto& tensor : model.graph().initializer()) names.insert(clean_name(tensor.name()));
+    for (const auto& node : model.graph().node())
+      for (const std::string& output : node.output()) names.insert(clean_name(output));
+    return names;
+  }
+
+  void read_opsets() {
+    for (const auto& set : model_.opset_import())
+      opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
+  }
+
+  void report(const std::string& node, const std::string& op, const std::string& reason) {
+    result_.problems.push_back({node, op, reason});
+  }
+
+  template <class Make>
+  void add(const std::string& name, const char* what, Make make) {
+    if (values_.contains(name)) return;
+    try {
+      builder_.set_scope(clean_name(name));
+      values_[name] = builder_.named(make(), clean_name(name));
+    } catch (const InvalidArgument& error) {
+      report(name, what, error.message());
+      values_[name] = Val();
+    }
+  }
+
+  void add_input(const onnx::ValueInfoProto& input) {
+    const bool given = values_.contains(input.name());  // an initializer is its default
+    add(input.name(), "input", [&] {
+      if (!input.type().has_tensor_type()) throw InvalidArgument("only tensors are supported");
+      return builder_.op("Placeholder", {},
+                         {{"dtype", onnx::dtype_of_onnx(input.type().tensor_type().elem_type())},
+                          {"shape", shape_of_type(input.type())}});
+    });
+    const Val value = values_.at(input.name());
+    if (value && !given) result_.inputs.push_back({clean_name(input.name()), value.dtype(), value.shape()});
+  }
+
+  void translate(const onnx::NodeProto& proto) {
+    const std::string first = proto.output_size() > 0 ? proto.output(0) : "";
+    const std::string name = proto.name().empty() ? first : proto.name();
+    const std::string op = full_name(proto);
+    bool broken = false;
+    try {
+      std::vector<Val> inputs;
+      for (const std::string& input : proto.input()) {
+        const auto it = values_.find(input);
+        if (!input.empty() && it == values_.end())
+          throw InvalidArgument("its input '" + input + "' does not exist");
+        inputs.push_back(input.empty() ? Val() : it->second);
+        broken = broken || (!input.empty() && !it->second);
+      }
+      const onnx::Translate translate = onnx::Translations::all().find(op);
+      if (!translate) throw InvalidArgument("the op is not supported");
+      if (broken) return mark_broken(proto);
+      const std::string domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
+      const auto opset = opsets_.find(domain);
+      if (opset == opsets_.end()) throw InvalidArgument("the model imports no operator set '" + domain + "'");
+      builder_.set_scope(clean_name(first));
+      onnx::OnnxNode node(builder_, proto, opset->second, std::move(inputs), folder_);
+      translate(node);
+      for (int i = 0; i < proto.output_size(); ++i) take_result(node, i);
+    } catch (const InvalidArgument& error) {
+      report(name, op, error.message());
+      mark_broken(proto);
+    }
+  }
+
+  void take_result(const onnx::OnnxNode& node, int i) {
+    const std::string& name = node.proto().output(i);
+    if (name.empty()) return;
+    const Val value = node.results()[static_cast<std::size_t>(i)];
+    if (!value) throw InvalidArgument(fmt::format("output {} is not supported", i));
+    values_[name] = builder_.named(value, clean_name(name));
+  }
+
+  void mark_broken(const onnx::NodeProto& proto) {
+    for (const std::string& output : proto.output()) values_[output] = Val();
+  }
+
+  void add_output(const std::string& name) {
+    const auto it = values_.find(name);
+    if (it == values_.end()) return report(name, "output", "nothing computes it");
+    if (it->second) result_.outputs.push_back({clean_name(name), it->second.dtype(), it->second.shape()});
+  }
+
+  const onnx::ModelProto& model_;
+  std::filesystem::path folder_;
+  Builder builder_;
+  std::map<std::string, int> opsets_;
+  std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
+  OnnxImport result_;
+};
+
+}  // namespace
+
+OnnxImport try_import_onnx(const std::filesystem::path& file) {
+  const std::string content = read_file(file);
+  onnx::ModelProto model;
+  if (!model.ParseFromString(content) || !model.has_graph())
+    throw InvalidArgument(file.string() + ": not an ONNX model");
+  return Importer(model, file.parent_path()).run();
+}
+
+OnnxImport import_onnx(const std::filesystem::path& file) {
+  OnnxImport result = try_import_onnx(file);
+  if (result.problems.empty()) return result;
+  std::string text = fmt::format("{}: {} of {} nodes cannot be translated:", file.string(),
+                                 result.problems.size(), result.nodes);
+  for (const OnnxProblem& problem : result.problems)
+    text += fmt::format("\n  [{}] node '{}': {}", problem.op, problem.node, problem.reason);
+  throw InvalidArgument(std::move(text));
+}
+
+}  // namespace braid

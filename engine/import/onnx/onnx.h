@@ -1,0 +1,41 @@
+// ONNX models -> GraphDef with TensorFlow's ops. What a model's values are called stays: its inputs are
+// placeholders, its outputs nodes, of their names (without ":" and the like, clean_name). Thread rule: pure
+// functions.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "engine/ir/shape.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+
+struct OnnxProblem {
+  std::string node;  // its name, or that of its first output
+  std::string op;
+  std::string reason;
+};
+
+struct OnnxValue {
+  std::string name;
+  DType dtype = DType::Invalid;
+  Shape shape;
+};
+
+struct OnnxImport {
+  GraphDef graph;  // without the nodes that have problems and what depends on them
+  std::vector<OnnxValue> inputs, outputs;
+  std::vector<OnnxProblem> problems;  // in the order of the file
+  int nodes = 0;                      // in the file
+};
+
+/// Throws: InvalidArgument when the file is no ONNX model.
+OnnxImport try_import_onnx(const std::filesystem::path& file);
+
+/// Throws: InvalidArgument with every node that cannot be translated and why.
+OnnxImport import_onnx(const std::filesystem::path& file);
+
+}  // namespace braid

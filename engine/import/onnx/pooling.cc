@@ -1,0 +1,199 @@
+// Pooling. TensorFlow's MaxPool and AvgPool do the common case; everything else (other numbers of axes,
+// dilations, ceil_mode, padding that counts, indices) is made of slices: a window of k positions is k strided
+// slices of the padded image, which are combined. Windows are separable, so the slices are taken axis by axis
+// where their places do not matter.
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "engine/import/onnx/windows.h"
+
+namespace braid::onnx {
+namespace {
+
+Ints with_batch(const Ints& spatial) {
+  Ints all{0, 0};
+  all.insert(all.end(), spatial.begin(), spatial.end());
+  return all;
+}
+
+Ints sum_of(Ints a, const Ints& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+/// The k-th position of all windows along one spatial axis of a padded image.
+Val position(Val padded, const WindowSpec& w, int axis, std::int64_t k) {
+  const auto i = static_cast<std::size_t>(axis);
+  const std::int64_t windows = (padded.static_dim(axis + 2) - w.extent(axis)) / w.strides[i] + 1;
+  const std::int64_t first = k * w.dilations[i];
+  return slice(padded, axis + 2, first, first + (windows - 1) * w.strides[i] + 1, w.strides[i]);
+}
+
+Val combine(Val padded, const WindowSpec& w, Val (*with)(Val, Val)) {
+  for (int axis = 0; axis < w.axes(); ++axis) {
+    Val result;
+    for (std::int64_t k = 0; k < w.kernel[static_cast<std::size_t>(axis)]; ++k) {
+      const Val part = position(padded, w, axis, k);
+      result = result ? with(result, part) : part;
+    }
+    padded = result;
+  }
+  return padded;
+}
+
+Val sum(Val a, Val b) { return a + b; }
+
+double lowest(DType dtype) {
+  if (is_floating(dtype)) return -std::numeric_limits<double>::infinity();
+  if (dtype == DType::Int8) return -128;
+  return dtype == DType::UInt8 ? 0 : std::numeric_limits<std::int32_t>::min();
+}
+
+bool is_plain(const WindowSpec& w, const Ints& extra) {
+  bool plain = w.axes() == 2;
+  for (std::size_t i = 0; i < extra.size(); ++i) {
+    plain = plain && w.dilations[i] == 1 && extra[i] == 0;
+    plain = plain && w.before[i] < w.kernel[i] && w.after[i] < w.kernel[i];
+  }
+  return plain;
+}
+
+Val pool_2d(const char* op, Val x, const WindowSpec& w) {
+  return tf(op, {x},
+            {{"ksize", Ints{1, 1, w.kernel[0], w.kernel[1]}},
+             {"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
+             {"padding", "EXPLICIT"},
+             {"explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]}},
+             {"data_format", "NCHW"}});
+}
+
+/// Where each maximum is in its image, counted over the whole tensor; of equal ones the first.
+Val places_of_maxima(OnnxNode& n, Val x, Val padded, const WindowSpec& w, const Ints& after) {
+  // An image of places beside the image of values, both cut into windows.
+  const Val count = tf("Size", {x}, {{"out_type", DType::Int64}});
+  Val own = reshape(range(count), shape_of(x));
+  if (n.i("storage_order", 0) != 0) {
+    Ints order{0, 1};
+    for (int axis = w.axes(); axis-- > 0;) order.push_back(axis + 2);
+    const Val turned_shape = gather(shape_of(x), ints(x, order), 0);
+    own = transpose(reshape(range(count), turned_shape), inverse(order));
+  }
+  const Val places = pad(own, with_batch(w.before), with_batch(after), like(-1, own));
+  Val best, best_place;
+  const std::function<void(Val, Val, int)> visit = [&](Val values, Val at, int axis) {
+    if (axis == w.axes()) {
+      if (!best) {
+        best = values;
+        best_place = at;
+        return;
+      }
+      const Val better = tf("Greater", {values, best});
+      best_place = where(better, at, best_place);
+      best = maximum(best, values);
+      return;
+    }
+    for (std::int64_t k = 0; k < w.kernel[static_cast<std::size_t>(axis)]; ++k)
+      visit(position(values, w, axis, k), position(at, w, axis, k), axis + 1);
+  };
+  visit(padded, places, 0);
+  return best_place;
+}
+
+void max_pool(OnnxNode& n) {
+  const Val x = n.in(0);
+  const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
+  const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
+  const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
+  if (is_plain(w, extra) && has_kernel && !n.wants(1)) return n.out(0, pool_2d("MaxPool", x, w));
+  const Ints after = sum_of(w.after, extra);
+  // Small integers have room for what is less than all of them in int32.
+  const Val wide = is_floating(x.dtype()) ? x : cast(x, DType::Int32);
+  const Val padded = pad(wide, with_batch(w.before), with_batch(after), like(lowest(x.dtype()), wide));
+  n.out(0, cast(combine(padded, w, maximum), x.dtype()));
+  if (n.wants(1)) n.out(1, places_of_maxima(n, x, padded, w, after));
+}
+
+/// Sums of windows over how many positions count.
+void average_pool(OnnxNode& n) {
+  const Val x = n.in(0);
+  const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
+  const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
+  const bool counts_pads = n.i("count_include_pad", 0) != 0;
+  bool has_pads = false;
+  for (std::size_t i = 0; i < extra.size(); ++i) has_pads = has_pads || w.before[i] != 0 || w.after[i] != 0;
+  const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
+  if (is_plain(w, extra) && has_kernel && !(counts_pads && has_pads))
+    return n.out(0, pool_2d("AvgPool", x, w));
+  Ints ones_shape{1, 1};
+  for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(x.static_dim(axis + 2));
+  Val ones = broadcast_to(like(1, x), n.b.ints(ones_shape));
+  if (counts_pads) ones = pad(ones, with_batch(w.before), with_batch(w.after), like(1, x));
+  const Ints none(extra.size(), 0), after = sum_of(w.after, extra);
+  const Val counted = counts_pads ? pad(ones, with_batch(none), with_batch(extra), like(0, x))
+                                  : pad(ones, with_batch(w.before), with_batch(after), like(0, x));
+  const Val padded = pad(x, with_batch(w.before), with_batch(after), like(0, x));
+  n.out(0, combine(padded, w, sum) / combine(counted, w, sum));
+}
+
+void lp_pool(OnnxNode& n) {
+  const Val x = n.in(0);
+  const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
+  const Ints after = sum_of(w.after, ceil_extra(w, x, n.i("ceil_mode", 0) != 0));
+  const double p = n.opset < 2 ? n.f("p", 2) : static_cast<double>(n.i("p", 2));
+  const Val powers = tf("Pow", {tf("Abs", {x}), like(p, x)});
+  const Val sums = combine(pad(powers, with_batch(w.before), with_batch(after), like(0, x)), w, sum);
+  n.out(0, tf("Pow", {sums, like(1 / p, x)}));
+}
+
+void global_average_pool(OnnxNode& n) {
+  n.out(0, reduce("Mean", n.in(0), all_axes(n.in(0).rank(), 2), true));
+}
+void global_max_pool(OnnxNode& n) { n.out(0, reduce("Max", n.in(0), all_axes(n.in(0).rank(), 2), true)); }
+
+void global_lp_pool(OnnxNode& n) {
+  const Val x = n.in(0);
+  const auto p = static_cast<double>(n.i("p", 2));
+  const Val sums = reduce("Sum", tf("Pow", {tf("Abs", {x}), like(p, x)}), all_axes(x.rank(), 2), true);
+  n.out(0, tf("Pow", {sums, like(1 / p, x)}));
+}
+
+/// Maxima back at their places, zeros elsewhere.
+void max_unpool(OnnxNode& n) {
+  const Val x = n.in(0);
+  const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
+  std::vector<Val> sizes{size_of(x, 0), size_of(x, 1)};
+  for (int axis = 0; axis < w.axes(); ++axis) {
+    const auto i = static_cast<std::size_t>(axis);
+    const double more = static_cast<double>(w.kernel[i] - w.before[i] - w.after[i]);
+    sizes.push_back((size_of(x, axis + 2) - 1.0) * static_cast<double>(w.strides[i]) + more);
+  }
+  // The places count in the tensor that was pooled, which may be smaller than the one that is asked for.
+  const Val own = pack(sizes, 0), wanted = n.has(2) ? cast(n.in(2), DType::Int64) : own;
+  Val left = reshape(n.in(1), Ints{-1}), flat = like(0, left);
+  Val factor = like(1, left);
+  const int rank = x.rank();
+  for (int axis = rank; axis-- > 0;) {
+    const Val size = reshape(slice(own, 0, axis, axis + 1), Ints{});
+    flat = flat + tf("FloorMod", {left, size}) * factor;
+    left = tf("FloorDiv", {left, size});
+    factor = factor * reshape(slice(wanted, 0, axis, axis + 1), Ints{});
+  }
+  const Val values = reshape(x, Ints{-1});
+  const Val written = tf("ScatterNd", {expand_dims(flat, 1), values, reshape(factor, Ints{1})});
+  n.out(0, reshape(written, wanted));
+}
+
+}  // namespace
+
+void add_pooling(Translations& t) {
+  t.add("MaxPool", max_pool);
+  t.add("AveragePool", average_pool);
+  t.add("LpPool", lp_pool);
+  t.add("GlobalAveragePool", global_average_pool);
+  t.add("GlobalMaxPool", global_max_pool);
+  t.add("GlobalLpPool", global_lp_pool);
+  t.add("MaxUnpool", max_unpool);
+}
+
+}  // namespace braid::onnx

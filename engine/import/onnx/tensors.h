@@ -1,0 +1,22 @@
+// Tensors and types of ONNX files as the engine's. Both ways of storing elements: raw_data and the list of
+// the type; data in files beside the model is read from there. Thread rule: pure functions.
+#pragma once
+
+#include <filesystem>
+
+#include "engine/ir/tensor.h"
+#include "proto/onnx.pb.h"
+
+namespace braid::onnx {
+
+/// Throws: InvalidArgument for a type that the engine does not have (complex, float8, 4-bit).
+DType dtype_of_onnx(int type);
+
+/// `folder` is where the model is, for external data, which must stay below it. Throws: InvalidArgument with
+/// the tensor's name.
+Tensor read_tensor(const TensorProto& proto, const std::filesystem::path& folder);
+
+/// The dense form. Throws: InvalidArgument.
+Tensor read_sparse_tensor(const SparseTensorProto& proto, const std::filesystem::path& folder);
+
+}  // namespace braid::onnx

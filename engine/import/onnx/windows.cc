@@ -1,0 +1,47 @@
+#include "engine/import/onnx/windows.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid::onnx {
+
+WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
+  const std::size_t axes = kernel.size();
+  WindowSpec w;
+  w.kernel = std::move(kernel);
+  w.strides = n.is("strides", Ints(axes, 1));
+  w.dilations = n.is("dilations", Ints(axes, 1));
+  const Ints pads = n.is("pads", Ints(2 * axes, 0));
+  if (w.strides.size() != axes || w.dilations.size() != axes || pads.size() != 2 * axes)
+    throw InvalidArgument("strides, dilations and pads do not fit the kernel");
+  w.before.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes));
+  w.after.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes), pads.end());
+  const std::string mode = n.s("auto_pad", "NOTSET");
+  if (mode == "NOTSET" || mode.empty()) return w;
+  for (std::size_t i = 0; i < axes; ++i) {
+    w.before[i] = w.after[i] = 0;
+    if (mode == "VALID") continue;
+    const std::int64_t in = x.static_dim(static_cast<int>(i) + 2),
+                       out = (in + w.strides[i] - 1) / w.strides[i];
+    const std::int64_t total =
+        std::max<std::int64_t>((out - 1) * w.strides[i] + w.extent(static_cast<int>(i)) - in, 0);
+    w.before[i] = mode == "SAME_UPPER" ? total / 2 : total - total / 2;
+    w.after[i] = total - w.before[i];
+  }
+  return w;
+}
+
+Ints ceil_extra(const WindowSpec& w, Val x, bool ceil_mode) {
+  Ints extra(w.kernel.size(), 0);
+  for (std::size_t i = 0; ceil_mode && i < extra.size(); ++i) {
+    const std::int64_t in = x.static_dim(static_cast<int>(i) + 2), stride = w.strides[i];
+    const std::int64_t span = in + w.before[i] + w.after[i] - w.extent(static_cast<int>(i));
+    std::int64_t windows = (span + stride - 1) / stride + 1;
+    if ((windows - 1) * stride >= in + w.before[i]) --windows;  // a window must begin before the end
+    extra[i] = std::max<std::int64_t>((windows - 1) * stride - span, 0);
+  }
+  return extra;
+}
+
+}  // namespace braid::onnx

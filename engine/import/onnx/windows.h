@@ -1,0 +1,26 @@
+// The windows of convolutions and pooling as ONNX nodes say them: kernel, strides, dilations, pads or
+// auto_pad, for any number of spatial axes; sizes must be known where SAME or ceil_mode depends on them.
+// Thread rule: pure.
+#pragma once
+
+#include "engine/import/onnx/node.h"
+
+namespace braid::onnx {
+
+struct WindowSpec {
+  Ints kernel, strides, dilations, before, after;
+  int axes() const { return static_cast<int>(kernel.size()); }
+  std::int64_t extent(int axis) const {
+    const auto i = static_cast<std::size_t>(axis);
+    return (kernel[i] - 1) * dilations[i] + 1;
+  }
+};
+
+/// Of a node whose input 0 is [N, C, spatial...]. With `ceil`, `after` grows by what the last window reaches
+/// beyond.
+WindowSpec read_window(OnnxNode& n, Val x, Ints kernel);
+
+/// `extra` in addition to the pads behind each axis, so that ceil_mode's last windows fit.
+Ints ceil_extra(const WindowSpec& w, Val x, bool ceil_mode);
+
+}  // namespace braid::onnx
