@@ -291,18 +291,25 @@ void DeviceRunner::report_status(std::uint64_t sequence) {
   const StepStatus& status = context_.bound.status(context_.board.index(sequence));
   if (status.code == 0) return;
   std::string message;
+  ErrorCode code = ErrorCode::InvalidArgument;
   switch (static_cast<StatusCode>(status.code)) {
     case StatusCode::IndexOutOfRange:
       message = fmt::format("index {} is not in [0, {})", status.value, status.limit);
       break;
-    case StatusCode::NotFinite:
-      message = fmt::format("element {} is not a finite number", status.value);
+    case StatusCode::NotFinite: {  // of a CheckNumerics, which may have been told what it checks
+      const Program& program = context_.program;
+      const NodeId node = program.ops[static_cast<std::size_t>(status.op)].node;
+      const AttrMap& attrs = program.graph.node(node).attrs;
+      if (attrs.get("braid_fatal", false)) code = ErrorCode::Internal;
+      const std::string what = attrs.get("message", std::string());
+      message =
+          fmt::format("{}element {} is not a finite number", what.empty() ? "" : what + " : ", status.value);
       break;
+    }
     default:
       message = fmt::format("status {} ({}, {})", status.code, status.value, status.limit);
   }
-  context_.board.fail(sequence,
-                      context_.at_node(make_error(ErrorCode::InvalidArgument, message), status.op, sequence));
+  context_.board.fail(sequence, context_.at_node(make_error(code, message), status.op, sequence));
 }
 
 WaitStatus DeviceRunner::await_op(int op, std::uint64_t sequence, const WaitContext& wait) const noexcept {

@@ -1,5 +1,5 @@
 // CUDA kernels of CheckNumerics: a copy that reports an element which is not finite. The step's status holds
-// its position; the attribute `message` is told by the CPU's kernel only.
+// its position; who reads that finds the message in the node's attributes.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
 
