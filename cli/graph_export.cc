@@ -1,6 +1,6 @@
 // `braid graph export`: writes a model of the zoo as a GraphDef, with its loss, or what prediction needs
 // alone.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <charconv>
@@ -25,13 +25,9 @@ struct Options {
 
 /// Columns as the shipped jobs have them; --column replaces them.
 std::map<std::string, Shape> usual_columns() {
-  return {{"image", {28, 28, 1}},
-          {"dense", {13}},
-          {"sparse", {26}},
-          {"label", {}},
-          {"x", {1}},
-          {"y", {1}},
-          {"z", {1}}};
+  return {{"image", {28, 28, 1}}, {"dense", {13}},  {"sparse", {26}},  {"label", {}},
+          {"click", {}},          {"purchase", {}}, {"history", {20}}, {"item", {1}},
+          {"tokens", {32}},       {"x", {1}},       {"y", {1}},        {"z", {1}}};
 }
 
 /// "name=28,28,1"; nothing behind '=' is one number a row.
@@ -51,15 +47,16 @@ std::pair<std::string, Shape> parse_column(const std::string& text) {
   return {text.substr(0, at), Shape(std::move(dims))};
 }
 
-/// The nodes that `value` needs.
-GraphDef needed_by(const GraphDef& graph, const std::string& value) {
+/// The nodes that `values` need.
+GraphDef needed_by(const GraphDef& graph, const std::vector<std::string>& values) {
   const auto node_of = [](std::string_view input) {
     if (input.starts_with('^')) input.remove_prefix(1);
     return std::string(input.substr(0, input.rfind(':')));
   };
   std::map<std::string, const NodeDef*> by_name;
   for (const NodeDef& node : graph.node()) by_name.emplace(node.name(), &node);
-  std::set<std::string> needed{node_of(value)};
+  std::set<std::string> needed;
+  for (const std::string& value : values) needed.insert(node_of(value));
   std::vector<std::string> open(needed.begin(), needed.end());
   while (!open.empty()) {
     const NodeDef& node = *by_name.at(open.back());
@@ -81,9 +78,12 @@ int run(Options& options) {
     options.config.columns.insert_or_assign(std::move(name), std::move(shape));
   }
   const ModelGraph model = build_model(options.model, options.config);
-  const GraphDef graph = options.inference ? needed_by(*model.graph, model.prediction) : *model.graph;
+  std::vector<std::string> predictions{model.prediction};
+  for (std::size_t t = 1; t < model.tasks.size(); ++t) predictions.push_back(model.tasks[t].prediction);
+  const GraphDef& predicting = model.inference ? *model.inference : *model.graph;
+  const GraphDef graph = options.inference ? needed_by(predicting, predictions) : *model.graph;
   write_graph_file(graph, options.out);
-  fmt::print("{}: {} nodes, prediction '{}'", options.out, graph.node_size(), model.prediction);
+  fmt::print("{}: {} nodes, prediction '{}'", options.out, graph.node_size(), fmt::join(predictions, "', '"));
   if (!options.inference) fmt::print(", loss '{}', label '{}'", model.loss, model.label);
   fmt::print("\n");
   return kExitSuccess;
@@ -101,7 +101,8 @@ void add_graph_export(CLI::App& graph, Action& action) {
   sub->add_flag("--inference", options->inference, "Only what the prediction needs: no label, no loss");
   sub->add_option(
          "--column", options->columns,
-         "Shape of one row of an input column, name=28,28,1; default: image=28,28,1, dense=13, sparse=26")
+         "Shape of one row of an input column, name=28,28,1; default: image=28,28,1, dense=13, sparse=26, "
+         "history=20, tokens=32")
       ->allow_extra_args(false);
   sub->add_option("--hidden", options->config.hidden, "Widths of hidden layers, a,b,c")->delimiter(',');
   sub->add_option("--embedding-dim", options->config.embedding_dim, "Width of embeddings");

@@ -211,6 +211,9 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.embedding_dim = job.model().embedding_dim();
   config.hash_buckets = job.model().hash_buckets();
   config.classes = job.model().classes();
+  config.embedding_init = job.model().embedding_init();
+  config.experts = job.model().experts();
+  config.tasks.assign(job.model().tasks().begin(), job.model().tasks().end());
   config.sparse_tables = job.model().sparse_tables();
   for (const auto& column : table.columns) {
     const auto dims = column.data.shape().dims().subspan(1);

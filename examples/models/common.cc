@@ -40,14 +40,33 @@ Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std:
   return x;
 }
 
-Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
-                 std::int64_t dim, bool sparse) {
+Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t buckets, std::int64_t dim,
+                       bool sparse, double init) {
   NameScope scope(builder, name);
-  const float range = 1.0F / std::sqrt(static_cast<float>(dim));
-  Output table =
-      builder.variable("table", Shape{buckets, dim},
-                       {.init = {InitKind::Uniform, -range, range}, .trainable = true, .sparse = sparse});
+  const float range = init > 0 ? static_cast<float>(init) : 1.0F / std::sqrt(static_cast<float>(dim));
+  return builder.variable("table", Shape{buckets, dim},
+                          {.init = {InitKind::Uniform, -range, range}, .trainable = true, .sparse = sparse});
+}
+
+Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
+                 std::int64_t dim, bool sparse, double init) {
+  const Output table = embedding_table(builder, name, buckets, dim, sparse, init);
+  NameScope scope(builder, name);
   return builder.gather(table, ids);
+}
+
+std::vector<Output> column_embeddings(GraphBuilder& builder, const Output& ids, std::int64_t columns,
+                                      std::int64_t buckets, std::int64_t dim, const ModelConfig& config) {
+  const Output split = builder.op("Unpack", {ids}, {{"num", columns}, {"axis", 1}}, "columns");
+  std::vector<Output> rows;
+  for (std::int64_t c = 0; c < columns; ++c)
+    rows.push_back(embedding(builder, "c" + std::to_string(c), {split.node, static_cast<int>(c)}, buckets,
+                             dim, config.sparse_tables, config.embedding_init));
+  return rows;
+}
+
+Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width) {
+  return builder.reshape(builder.dense(name, x, width, 1, false), {-1});
 }
 
 Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels) {

@@ -22,9 +22,20 @@ Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, cons
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
                   const std::vector<std::int64_t>& hidden);
 
-/// A table [buckets, dim], uniform in +-1/sqrt(dim), and the rows of `ids` [B] in it.
+/// A table [buckets, dim], uniform in +-`init` (0: 1/sqrt(dim)), for b.gather.
+Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t buckets, std::int64_t dim,
+                       bool sparse, double init = 0);
+
+/// Such a table and the rows of `ids` [B] in it.
 Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
-                 std::int64_t dim, bool sparse);
+                 std::int64_t dim, bool sparse, double init = 0);
+
+/// Column c of `ids` [B, C] as [B], each with a table "c<c>" of its own: C times [B, dim].
+std::vector<Output> column_embeddings(GraphBuilder& builder, const Output& ids, std::int64_t columns,
+                                      std::int64_t buckets, std::int64_t dim, const ModelConfig& config);
+
+/// A layer without activation down to one number a row: [B, width] -> [B].
+Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width);
 
 /// Mean over the batch of the sigmoid cross entropy of logits [B] and labels [B] in {0, 1}.
 Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels);

@@ -28,7 +28,7 @@ ModelGraph build_dlrm(const ModelConfig& config) {
     Output columns = b.op("Unpack", {sparse}, {{"num", tables}, {"axis", 1}}, "columns");
     for (std::int64_t t = 0; t < tables; ++t)
       vectors.push_back(embedding(b, "table" + std::to_string(t), {columns.node, static_cast<int>(t)},
-                                  buckets, dim, config.sparse_tables));
+                                  buckets, dim, config.sparse_tables, config.embedding_init));
   }
   const std::int64_t n = tables + 1;
   Output all = b.op("Pack", vectors, {{"N", n}, {"axis", 1}});                           // [B, n, dim]

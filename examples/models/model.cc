@@ -14,9 +14,15 @@ struct Row {
 
 constexpr std::array kModels = {
     Row{"cnn", build_cnn},
+    Row{"dcn_v2", build_dcn_v2},
+    Row{"deepfm", build_deepfm},
+    Row{"din", build_din},
     Row{"dlrm", build_dlrm},
     Row{"linear_regression", build_linear_regression},
     Row{"mlp", build_mlp},
+    Row{"mmoe", build_mmoe},
+    Row{"resnet18", build_resnet18},
+    Row{"transformer", build_transformer},
     Row{"wide_deep", build_wide_deep},
 };
 

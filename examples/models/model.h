@@ -24,20 +24,35 @@ struct ModelConfig {
   std::int64_t embedding_dim = 0;    // 0: the model's default, likewise below
   std::int64_t hash_buckets = 0;
   std::int64_t classes = 0;
+  double embedding_init = 0;  // embeddings begin uniform in +- this; 0: 1 / sqrt(embedding_dim)
+  std::int64_t experts = 0;
+  std::vector<std::string> tasks;  // label columns of a model of several tasks; empty: the model's default
   bool sparse_tables = false;
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
 };
 
 enum class ModelMetric { None, Accuracy, Auc };
 
+/// One of several things that a model predicts; measured like the model's metric.
+struct ModelTask {
+  std::string name;
+  std::string prediction;
+  std::string label;
+};
+
 struct ModelGraph {
   std::unique_ptr<GraphDef> graph;
-  std::string loss;        // scalar: mean over the batch
-  std::string prediction;  // accuracy: [B, classes] logits; AUC: [B] logits
+  /// How the model predicts where that differs from training (stored in place of batch statistics); the same
+  /// variables, and nodes of the same names for predictions and labels. Null: as in `graph`.
+  std::unique_ptr<GraphDef> inference;
+  std::vector<std::string> updates;  // nodes that run in each training step for their effect
+  std::string loss;                  // scalar: mean over the batch
+  std::string prediction;            // accuracy: [B, classes] logits; AUC: [B] logits
   std::vector<std::string>
       columns;        // input columns that it reads; each feeds the placeholder of the same name
   std::string label;  // the column that holds the truth
   ModelMetric metric = ModelMetric::None;
+  std::vector<ModelTask> tasks;  // of a model of several; prediction and label above are the first one's
 
   ModelGraph();
   ModelGraph(ModelGraph&&) noexcept;
@@ -55,5 +70,11 @@ ModelGraph build_mlp(const ModelConfig& config);
 ModelGraph build_cnn(const ModelConfig& config);
 ModelGraph build_wide_deep(const ModelConfig& config);
 ModelGraph build_dlrm(const ModelConfig& config);
+ModelGraph build_deepfm(const ModelConfig& config);
+ModelGraph build_dcn_v2(const ModelConfig& config);
+ModelGraph build_mmoe(const ModelConfig& config);
+ModelGraph build_din(const ModelConfig& config);
+ModelGraph build_resnet18(const ModelConfig& config);
+ModelGraph build_transformer(const ModelConfig& config);
 
 }  // namespace braid

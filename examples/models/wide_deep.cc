@@ -36,7 +36,7 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
     std::vector<Output> parts{dense};
     for (std::int64_t c = 0; c < sparse_columns; ++c)
       parts.push_back(embedding(b, "c" + std::to_string(c), {columns.node, static_cast<int>(c)}, buckets, dim,
-                                config.sparse_tables));
+                                config.sparse_tables, config.embedding_init));
     std::int64_t width = dense_columns + sparse_columns * dim;
     deep = mlp_layers(b, "mlp", b.concat(parts, 1), width, hidden);
     deep = b.dense("logit", deep, width, 1, false);

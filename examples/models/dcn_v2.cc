@@ -1,0 +1,42 @@
+// DCN v2 (Wang et al. 2021), parallel form: cross layers beside an MLP over x_0 = [dense, embeddings].
+//   x_{l+1} = x_0 * (W_l x_l + b_l) + x_l;   y = w [x_L, MLP(x_0)]
+// Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0, 1}. Three cross layers;
+// they and the MLP are on two streams under USER.
+#include "examples/models/common.h"
+
+namespace braid {
+
+ModelGraph build_dcn_v2(const ModelConfig& config) {
+  constexpr const char* kName = "dcn_v2";
+  constexpr int kCrossLayers = 3;
+  const std::vector<std::int64_t> hidden =
+      config.hidden.empty() ? std::vector<std::int64_t>{128, 64} : config.hidden;
+  const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 8;
+  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
+  GraphBuilder b;
+  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
+  const std::int64_t width = row_shape(config, kName, "dense")[0] + columns * dim;
+
+  std::vector<Output> parts = column_embeddings(b, sparse, columns, buckets, dim, config);
+  parts.insert(parts.begin(), dense);
+  const Output x0 = b.concat(parts, 1);
+  Output cross = x0, deep;
+  {
+    StreamScope stream(b, 1);
+    for (int l = 0; l < kCrossLayers; ++l)
+      cross = b.add(b.mul(x0, b.dense("cross" + std::to_string(l), cross, width, width, false)), cross);
+  }
+  std::int64_t deep_width = width;
+  {
+    StreamScope stream(b, 0);
+    deep = mlp_layers(b, "deep", x0, deep_width, hidden);
+  }
+  const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
+                      ModelMetric::Auc);
+}
+
+}  // namespace braid

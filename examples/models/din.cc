@@ -1,0 +1,87 @@
+// Deep interest network (Zhou et al. 2018): how much an item h_l of the history counts depends on the
+// candidate c.
+//   a_l = w relu(W [h_l, c, h_l * c] + b) where id_l is not 0, else 0;   interest = sum_l a_l h_l
+//   y = MLP([interest, c, interest * c, dense, embeddings])
+// As in the paper the a_l are no softmax. Columns: "history" [B, L] int64, a list whose ids begin at 1 and
+// that 0 fills, "item" [B, 1] int64, whose ids begin at 0, both of one table; "dense" [B, D] float, "sparse"
+// [B, C] int64 buckets, "label" [B] in {0, 1}.
+#include "examples/models/common.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kAttentionWidth = 32;
+
+/// 1 where `ids` [B, L] are not 0, as [B, 1, L].
+Output mask_of(GraphBuilder& b, const Output& ids, std::int64_t length) {
+  const Output present = b.op("NotEqual", {ids, b.constant(Tensor::scalar<std::int64_t>(0), "filler")});
+  return b.reshape(b.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}),
+                   {-1, 1, length});
+}
+
+/// The weighted sum of history [B, L, dim] for item [B, dim] -> [B, dim]. The layer's product with c is made
+/// once a row, not once an item of the history.
+Output interest_of(GraphBuilder& b, const Output& history, const Output& item, const Output& mask,
+                   std::int64_t length, std::int64_t dim) {
+  const NameScope scope(b, "attention");
+  const Output product = b.mul(history, b.reshape(item, {-1, 1, dim}));
+  const Output pairs = b.reshape(b.concat({history, product}, 2), {-1, 2 * dim});
+  const Output from_pairs = b.dense("history", pairs, 2 * dim, kAttentionWidth, false);
+  const Output from_item = b.dense("item", item, dim, kAttentionWidth, false);
+  const Output hidden = b.relu(b.add(b.reshape(from_pairs, {-1, length, kAttentionWidth}),
+                                     b.reshape(from_item, {-1, 1, kAttentionWidth})));
+  const Output scores = b.dense("score", b.reshape(hidden, {-1, kAttentionWidth}), kAttentionWidth, 1, false);
+  const Output weights = b.mul(b.reshape(scores, {-1, 1, length}), mask);
+  return b.reshape(b.op("BatchMatMulV2", {weights, history}), {-1, dim});
+}
+
+}  // namespace
+
+ModelGraph build_din(const ModelConfig& config) {
+  constexpr const char* kName = "din";
+  const std::vector<std::int64_t> hidden =
+      config.hidden.empty() ? std::vector<std::int64_t>{64, 32} : config.hidden;
+  const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 16;
+  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
+  GraphBuilder b;
+  Output history_ids = column_placeholder(b, config, kName, "history", DType::Int64);
+  Output item_id = column_placeholder(b, config, kName, "item", DType::Int64);
+  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const std::int64_t length = row_shape(config, kName, "history")[0];
+  const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
+  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
+
+  // One gather for the history and the candidate, behind it: [B, L + 1, dim].
+  const Output table =
+      embedding_table(b, "items", buckets + 1, dim, config.sparse_tables, config.embedding_init);
+  const Output shifted =
+      b.add(b.reshape(item_id, {-1, 1}), b.constant(Tensor::scalar<std::int64_t>(1), "first_id"));
+  const Output ids = b.reshape(b.concat({history_ids, shifted}, 1), {-1});
+  const Output rows = b.reshape(b.gather(table, ids), {-1, length + 1, dim});
+  const std::vector<std::int64_t> sizes{length, 1};
+  const Output parts = b.op("SplitV",
+                            {rows, b.constant(Tensor::from<std::int64_t>(Shape{2}, sizes), "sizes"),
+                             b.constant(Tensor::scalar<std::int32_t>(1), "size_axis")},
+                            {{"num_split", 2}}, "history_and_item");
+  const Output item = b.reshape({parts.node, 1}, {-1, dim});
+  Output interest;
+  {
+    StreamScope stream(b, 1);
+    interest = interest_of(b, parts, item, mask_of(b, history_ids, length), length, dim);
+  }
+  std::vector<Output> features{interest, item, b.mul(interest, item), dense};
+  {
+    StreamScope stream(b, 0);
+    for (Output& row : column_embeddings(b, sparse, columns, buckets, dim, config))
+      features.push_back(std::move(row));
+  }
+  std::int64_t width = 3 * dim + dense_columns + columns * dim;
+  const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden);
+  const Output logits = logit(b, "logit", top, width);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits,
+                      {"history", "item", "dense", "sparse", "label"}, "label", ModelMetric::Auc);
+}
+
+}  // namespace braid

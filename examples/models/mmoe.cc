@@ -1,0 +1,63 @@
+// Multi-gate mixture of experts (Ma et al. 2018): experts share the input, each task mixes them by a gate of
+// its own, and the tasks' losses add.
+//   x = [dense, embeddings];  f_e = MLP_e(x);  g_t = softmax(W_t x);  y_t = w_t relu(V_t sum_e g_te f_e)
+// Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, and one [B] in {0, 1} for each task, named
+// like it. `hidden` gives the experts' widths; a tower is half as wide as the last. Experts and tasks are
+// spread over two streams under USER.
+#include "base/error.h"
+#include "examples/models/common.h"
+
+namespace braid {
+
+ModelGraph build_mmoe(const ModelConfig& config) {
+  constexpr const char* kName = "mmoe";
+  constexpr int kStreams = 2;
+  const std::vector<std::int64_t> hidden =
+      config.hidden.empty() ? std::vector<std::int64_t>{64, 32} : config.hidden;
+  const std::vector<std::string> tasks =
+      config.tasks.empty() ? std::vector<std::string>{"click", "purchase"} : config.tasks;
+  const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 8;
+  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
+  const std::int64_t experts = config.experts ? config.experts : 4;
+  if (experts < 1) throw InvalidArgument("model 'mmoe': experts must be at least 1");
+  GraphBuilder b;
+  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  std::vector<Output> labels;
+  for (const std::string& task : tasks)
+    labels.push_back(column_placeholder(b, config, kName, task, DType::Float32));
+  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
+  const std::int64_t width = row_shape(config, kName, "dense")[0] + columns * dim;
+
+  std::vector<Output> parts = column_embeddings(b, sparse, columns, buckets, dim, config);
+  parts.insert(parts.begin(), dense);
+  const Output x = b.concat(parts, 1);
+  std::vector<Output> tops;
+  std::int64_t top = width;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    StreamScope stream(b, static_cast<int>(e % kStreams));
+    top = width;
+    tops.push_back(mlp_layers(b, "expert" + std::to_string(e), x, top, hidden));
+  }
+  const Output all = b.op("Pack", tops, {{"N", experts}, {"axis", 1}}, "experts");  // [B, experts, top]
+  const std::int64_t tower = std::max<std::int64_t>(top / 2, 1);
+  std::vector<Output> losses, logits;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    StreamScope stream(b, static_cast<int>(t) % kStreams);
+    NameScope scope(b, tasks[t] + "_task");
+    const Output gate = b.op("Softmax", {b.dense("gate", x, width, experts, false)});
+    const Output mixed = b.op("BatchMatMulV2", {b.reshape(gate, {-1, 1, experts}), all});
+    const Output hidden_layer = b.dense("tower", b.reshape(mixed, {-1, top}), top, tower, true);
+    logits.push_back(logit(b, "logit", hidden_layer, tower));
+    losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t]));
+  }
+  const Output loss = b.op("AddN", losses, {{"N", static_cast<std::int64_t>(losses.size())}}, "loss");
+  std::vector<std::string> read{"dense", "sparse"};
+  read.insert(read.end(), tasks.begin(), tasks.end());
+  ModelGraph model = finish_model(b, loss, logits.front(), std::move(read), tasks.front(), ModelMetric::Auc);
+  for (std::size_t t = 0; t < tasks.size(); ++t)
+    model.tasks.push_back({tasks[t], logits[t].name(), tasks[t]});
+  return model;
+}
+
+}  // namespace braid

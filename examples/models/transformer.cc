@@ -1,0 +1,94 @@
+// A small transformer encoder (Vaswani et al. 2017) that classifies sequences: embeddings of tokens and
+// places, layers of self-attention and a feed-forward network, the mean over the sequence, logits. Layers are
+// in pre-norm order (Xiong et al. 2020), which trains without warm-up:
+//   x = x + Attention(LN(x));   x = x + W_2 relu(W_1 LN(x))
+//   Attention: softmax(Q K^T / sqrt(d)) V for each of four heads;   LN(x) = g (x - m) / sqrt(v + 1e-5) + s
+// Columns: "tokens" [B, L] int64, "label" [B] int64. `hidden` gives the feed-forward width of each layer.
+#include <cmath>
+
+#include "base/error.h"
+#include "examples/models/common.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kHeads = 4;
+
+/// Sizes that all layers share.
+struct Sizes {
+  std::int64_t length = 0, dim = 0;
+  std::int64_t head() const { return dim / kHeads; }
+};
+
+/// x [rows, dim]
+Output layer_norm(GraphBuilder& b, const std::string& name, const Output& x, std::int64_t dim) {
+  const NameScope scope(b, name);
+  const Output scale = b.read(b.variable("scale", Shape{dim}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
+  const Output shift = b.read(b.variable("shift", Shape{dim}, {}));
+  const Output centred = b.op("Sub", {x, b.reduce_mean(x, {1}, true)});
+  const Output variance = b.reduce_mean(b.op("Square", {centred}), {1}, true);
+  const Output factor = b.op("Rsqrt", {b.add(variance, b.constant(Tensor::scalar(1e-5F), "epsilon"))});
+  return b.add(b.mul(b.mul(centred, factor), scale), shift);
+}
+
+/// [rows, dim] -> [B, heads, L, head]
+Output heads_of(GraphBuilder& b, const Output& x, const Sizes& sizes) {
+  const std::vector<std::int32_t> order{0, 2, 1, 3};
+  return b.op("Transpose", {b.reshape(x, {-1, sizes.length, kHeads, sizes.head()}),
+                            b.constant(Tensor::from<std::int32_t>(Shape{4}, order), "order")});
+}
+
+/// x [B L, dim] -> [B L, dim]
+Output attention(GraphBuilder& b, const Output& x, const Sizes& sizes) {
+  const NameScope scope(b, "attention");
+  const Output query = heads_of(b, b.dense("query", x, sizes.dim, sizes.dim, false), sizes);
+  const Output key = heads_of(b, b.dense("key", x, sizes.dim, sizes.dim, false), sizes);
+  const Output value = heads_of(b, b.dense("value", x, sizes.dim, sizes.dim, false), sizes);
+  const Output dots = b.op("BatchMatMulV2", {query, key}, {{"adj_x", false}, {"adj_y", true}});
+  const float scale = 1.0F / std::sqrt(static_cast<float>(sizes.head()));
+  const Output weights = b.op("Softmax", {b.mul(dots, b.constant(Tensor::scalar(scale), "scale"))});
+  const Output mixed = b.op("BatchMatMulV2", {weights, value});  // [B, heads, L, head]
+  const std::vector<std::int32_t> order{0, 2, 1, 3};
+  const Output joined =
+      b.reshape(b.op("Transpose", {mixed, b.constant(Tensor::from<std::int32_t>(Shape{4}, order), "order")}),
+                {-1, sizes.dim});
+  return b.dense("output", joined, sizes.dim, sizes.dim, false);
+}
+
+}  // namespace
+
+ModelGraph build_transformer(const ModelConfig& config) {
+  constexpr const char* kName = "transformer";
+  const std::vector<std::int64_t> layers =
+      config.hidden.empty() ? std::vector<std::int64_t>{128, 128} : config.hidden;
+  const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 64;
+  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 10000;
+  const std::int64_t classes = config.classes ? config.classes : 2;
+  if (dim % kHeads != 0)
+    throw InvalidArgument("model 'transformer': embedding_dim must be a multiple of " +
+                          std::to_string(kHeads) + " heads, got " + std::to_string(dim));
+  GraphBuilder b;
+  Output tokens = column_placeholder(b, config, kName, "tokens", DType::Int64);
+  Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  const Sizes sizes{row_shape(config, kName, "tokens")[0], dim};
+
+  const double init = config.embedding_init > 0 ? config.embedding_init : 0.1;
+  const Output table = embedding_table(b, "tokens_table", buckets, dim, config.sparse_tables, init);
+  const auto range = static_cast<float>(init);
+  const Output places =
+      b.read(b.variable("places", Shape{sizes.length, dim}, {.init = {InitKind::Uniform, -range, range}}));
+  const Output words = b.reshape(b.gather(table, b.reshape(tokens, {-1})), {-1, sizes.length, dim});
+  Output x = b.reshape(b.add(words, places), {-1, dim});  // [B L, dim]
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const NameScope scope(b, "layer" + std::to_string(l));
+    x = b.add(x, attention(b, layer_norm(b, "norm0", x, dim), sizes));
+    const Output inner = b.dense("inner", layer_norm(b, "norm1", x, dim), dim, layers[l], true);
+    x = b.add(x, b.dense("outer", inner, layers[l], dim, false));
+  }
+  const Output normal = b.reshape(layer_norm(b, "norm", x, dim), {-1, sizes.length, dim});
+  const Output logits = b.dense("logits", b.reduce_mean(normal, {1}), dim, classes, false);
+  const Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
+  return finish_model(b, loss, logits, {"tokens", "label"}, "label", ModelMetric::Accuracy);
+}
+
+}  // namespace braid
