@@ -101,14 +101,20 @@ void Checkpointer::prune() {
   }
 }
 
+std::vector<std::string> Checkpointer::own_variables() const {
+  std::vector<std::string> names = runtime_.variables().names();
+  std::erase_if(names, [&](const std::string& name) { return !strategy_.saves_local_variable(name); });
+  return names;
+}
+
 void Checkpointer::save(std::uint64_t step, const std::string& cursor,
                         const std::map<std::string, double>& metrics, const WaitContext& wait) {
   runtime_.variables().check_not_poisoned();
   const auto temporary = store_.begin(step);
   std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, wait);
-  if (strategy_.saves_local_variables()) {
+  if (const std::vector<std::string> names = own_variables(); !names.empty()) {
     ShardWriter writer(temporary / kShard);
-    for (const auto& name : runtime_.variables().names()) {
+    for (const std::string& name : names) {
       const Tensor value = *runtime_.variables().read(name);
       writer.add({name, value.dtype(), dims_of(value), value.bytes()}, value.as_bytes());
     }
@@ -121,8 +127,8 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
   meta.cursors[kCursor] = cursor;
   meta.metrics = metrics;
   meta.attributes["strategy"] = std::string(strategy_.name());
-  if (!strategy_.saves_local_variables())  // servers do not know shapes
-    for (const auto& name : runtime_.variables().names())
+  for (const auto& name : runtime_.variables().names())
+    if (!strategy_.saves_local_variable(name))  // servers do not know shapes
       meta.attributes["shape/" + name] = dims_text(dims_of(*runtime_.variables().read(name)));
   const CheckpointInfo info = store_.commit(temporary, meta, shards);
   prune();
@@ -130,9 +136,10 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
 }
 
 void Checkpointer::restore_local(const CheckpointInfo& info) {
-  if (!strategy_.saves_local_variables()) return;
+  const std::vector<std::string> names = own_variables();
+  if (names.empty()) return;
   const ShardReader reader(info.directory / kShard);
-  for (const auto& name : runtime_.variables().names()) {
+  for (const std::string& name : names) {
     Tensor value = *runtime_.variables().read(name);
     const CheckpointEntry* entry = reader.find(name);
     if (!entry) {

@@ -41,6 +41,7 @@ class Checkpointer {
 
  private:
   void prune();
+  std::vector<std::string> own_variables() const;  // those that its shard has
 
   CheckpointStore store_;
   std::size_t keep_;

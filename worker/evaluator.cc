@@ -28,10 +28,13 @@ Evaluator::Evaluator(const ModelGraph& model, Strategy& strategy, Runtime& runti
       runtime_(runtime),
       options_(options),
       test_(std::move(test)),
-      batcher_(test_, model.columns, evaluation_batches(*test_, batch_rows)) {
-  label_column_ = static_cast<std::size_t>(
-      std::find(model.columns.begin(), model.columns.end(), model.label) - model.columns.begin());
-  graph_ = import_graph(*model.graph, "model");
+      batcher_(test_, model.columns, evaluation_batches(*test_, batch_rows)),
+      tasks_(model.tasks) {
+  if (tasks_.empty()) tasks_.push_back({"", model.prediction, model.label});
+  for (const ModelTask& task : tasks_)
+    label_columns_.push_back(static_cast<std::size_t>(
+        std::find(model.columns.begin(), model.columns.end(), task.label) - model.columns.begin()));
+  graph_ = import_graph(model.inference ? *model.inference : *model.graph, "model");
   strategy.rewrite_inference(graph_);
 }
 
@@ -43,15 +46,15 @@ Instance& Evaluator::instance_for(std::int64_t rows) {
     CompileRequest request;
     for (std::size_t c = 0; c < model_.columns.size(); ++c)
       request.feeds.push_back({model_.columns[c], batcher_.dtype(c), batcher_.shape(c, rows)});
-    request.fetches = {model_.prediction};
+    for (const ModelTask& task : tasks_) request.fetches.push_back(task.prediction);
     instance = std::make_unique<Instance>(compile(graph_, request, options_), runtime_);
   }
   return *instance;
 }
 
-double Evaluator::run(const WaitContext& wait) {
-  Accuracy accuracy;
-  Auc auc;
+Quality Evaluator::run(const WaitContext& wait) {
+  std::vector<Accuracy> accuracy(tasks_.size());
+  std::vector<Auc> auc(tasks_.size());
   for (std::int64_t b = 0; b < batcher_.batches_per_epoch(); ++b) {
     Batch batch = batcher_.make(static_cast<std::uint64_t>(b));
     StepRequest step;
@@ -59,13 +62,21 @@ double Evaluator::run(const WaitContext& wait) {
     step.feeds = batch.tensors;
     step.keep_alive = batch.block;
     const StepResult result = instance_for(batch.rows).run(std::move(step), wait);
-    const Tensor& label = batch.tensors[label_column_];
-    if (model_.metric == ModelMetric::Accuracy)
-      accuracy.add(result.fetches[0].data<float>(), std::as_const(label).data<std::int64_t>());
-    if (model_.metric == ModelMetric::Auc)
-      auc.add(result.fetches[0].data<float>(), std::as_const(label).data<float>());
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+      const Tensor& label = batch.tensors[label_columns_[t]];
+      const auto predicted = result.fetches[t].data<float>();
+      if (model_.metric == ModelMetric::Accuracy)
+        accuracy[t].add(predicted, std::as_const(label).data<std::int64_t>());
+      if (model_.metric == ModelMetric::Auc) auc[t].add(predicted, std::as_const(label).data<float>());
+    }
   }
-  return model_.metric == ModelMetric::Accuracy ? accuracy.value() : auc.value();
+  Quality quality;
+  for (std::size_t t = 0; t < tasks_.size(); ++t) {
+    const double value = model_.metric == ModelMetric::Accuracy ? accuracy[t].value() : auc[t].value();
+    quality.value += value / static_cast<double>(tasks_.size());
+    if (!model_.tasks.empty()) quality.tasks.emplace_back(tasks_[t].name, value);
+  }
+  return quality;
 }
 
 }  // namespace braid::worker

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
@@ -13,6 +15,11 @@
 
 namespace braid::worker {
 
+struct Quality {
+  double value = 0;                                   // the model's metric; of several tasks their mean
+  std::vector<std::pair<std::string, double>> tasks;  // of a model of several
+};
+
 class Evaluator {
  public:
   /// `model` and `runtime` outlive the evaluator.
@@ -21,7 +28,7 @@ class Evaluator {
   ~Evaluator();
 
   /// The model's metric over the whole table, with the variables' present values. Throws what the step threw.
-  double run(const WaitContext& wait);
+  Quality run(const WaitContext& wait);
 
  private:
   Instance& instance_for(std::int64_t rows);
@@ -31,7 +38,8 @@ class Evaluator {
   CompileOptions options_;
   std::shared_ptr<const Table> test_;
   Batcher batcher_;
-  std::size_t label_column_ = 0;
+  std::vector<ModelTask> tasks_;            // one without a name where the model has no tasks
+  std::vector<std::size_t> label_columns_;  // of each
   Graph graph_;
   std::map<std::int64_t, std::unique_ptr<Instance>> instances_;  // by rows
 };

@@ -12,6 +12,8 @@ std::string TrainResult::to_json() const {
   out["loss"] = loss;
   if (quality && metric == ModelMetric::Accuracy) out["accuracy"] = *quality;
   if (quality && metric == ModelMetric::Auc) out["auc"] = *quality;
+  for (const auto& [task, value] : tasks)
+    out[metric == ModelMetric::Accuracy ? "accuracy_of_tasks" : "auc_of_tasks"][task] = value;
   out["examples"] = examples;
   out["examples_per_second"] = seconds > 0 ? static_cast<double>(examples) / seconds : 0.0;
   out["seconds"] = seconds;

@@ -289,7 +289,9 @@ class Run {
     strategy_->refresh_variables(start_wait());
     quality_ = evaluator_->run(start_wait());
     evaluated_ = done_;
-    log_info("step {}: {} {:.4f}", done_, metric_name(), *quality_);
+    log_info("step {}: {} {:.4f}", done_, metric_name(), quality_->value);
+    for (const auto& [task, value] : quality_->tasks)
+      log_info("step {}: {} of {} {:.4f}", done_, metric_name(), task, value);
   }
 
   TrainResult end() {
@@ -310,7 +312,10 @@ class Run {
     result.last_step = done_;
     result.loss = loss_;
     result.metric = model_.metric;
-    result.quality = quality_;
+    if (quality_) {
+      result.quality = quality_->value;
+      result.tasks = quality_->tasks;
+    }
     result.examples = static_cast<std::int64_t>(result.steps) * job_.input().global_batch_size();
     result.seconds = seconds_;
     result.input_wait_seconds = input_wait_;
@@ -352,7 +357,9 @@ class Run {
 
   std::map<std::string, double> metrics() const {
     std::map<std::string, double> values{{"loss", loss_}};
-    if (evaluated_ == done_) values[metric_name()] = *quality_;  // of these variables, not of earlier ones
+    if (evaluated_ != done_) return values;  // of these variables, not of earlier ones
+    values[metric_name()] = quality_->value;
+    for (const auto& [task, value] : quality_->tasks) values[metric_name() + ("/" + task)] = value;
     return values;
   }
 
@@ -408,7 +415,7 @@ class Run {
   std::string cursor_;               // of the last finished step
   float loss_ = 0;
   bool stopping_ = false;
-  std::optional<double> quality_;
+  std::optional<Quality> quality_;
   Clock::time_point begin_;
   double seconds_ = 0, input_wait_ = 0;
   std::vector<StreamStats> streams_;  // at the end of the loop

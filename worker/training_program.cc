@@ -50,6 +50,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   TrainingProgram made;
   made.training = make_training_graph(*model.graph, model.loss);
   TrainingGraph& training = made.training;
+  training.targets = model.updates;
   strategy.rewrite_training(training);
   CompileRequest request;
   for (std::size_t c = 0; c < model.columns.size(); ++c)

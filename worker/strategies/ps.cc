@@ -91,7 +91,10 @@ class PsStrategy : public Strategy {
                                      const WaitContext& wait) override {
     return peers_.servers->checkpoint(directory, step, wait);
   }
-  bool saves_local_variables() const override { return false; }
+  /// Servers have what is trained; statistics that steps store beside it are the worker's.
+  bool saves_local_variable(const std::string& name) const override {
+    return !dense_.contains(name) && !sparse_.contains(name);
+  }
   void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
   void shut_down(const WaitContext& wait) override {
     if (peers_.leader()) peers_.servers->shutdown(wait);

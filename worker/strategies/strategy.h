@@ -65,8 +65,8 @@ class Strategy {
                                              std::uint64_t /*step*/, const WaitContext&) {
     return {};
   }
-  /// Whether variables and slots of the local store belong into the worker's shard.
-  virtual bool saves_local_variables() const { return true; }
+  /// Whether that variable or slot of the local store belongs into the worker's shard.
+  virtual bool saves_local_variable(const std::string& /*name*/) const { return true; }
   /// This worker has run its last step. After it, evaluation still works on the leader.
   virtual void finish_steps(const WaitContext&) {}
   /// The very end, on every worker.
