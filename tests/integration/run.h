@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ struct Result {
   std::uint64_t last_step = 0;
   double loss = 0;
   std::optional<double> quality;
+  std::map<std::string, double> tasks;  // quality of each, where the model has several
   int exit = -1;
 };
 /// Of the last such line of a process's output. Fails the test when there is none.

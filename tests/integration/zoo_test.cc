@@ -1,0 +1,176 @@
+// Every model of the zoo that has a job file of its own kind: it learns, alone and on parameter servers and
+// by all-reduce, and streams keep its bits.
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+struct ZooModel {
+  const char* name;
+  const char* file;
+  const char* data;  // "criteo": rows are generated; "fashion"; "": the job makes its own
+  std::vector<std::string> set;
+  int steps;
+  double falls_to;  // the last steps' loss, as a share of the first ones'
+};
+
+void PrintTo(const ZooModel& model, std::ostream* out) { *out << model.name; }
+
+const Path kFashionMnist = "/usr/share/datasets/fashion-mnist";
+
+double mean(const std::vector<double>& losses, std::size_t begin, std::size_t count) {
+  const auto first = losses.begin() + static_cast<std::ptrdiff_t>(begin);
+  return std::accumulate(first, first + static_cast<std::ptrdiff_t>(count), 0.0) / static_cast<double>(count);
+}
+
+class ZooTest : public IntegrationTest {
+ protected:
+  /// The shipped job with `set`, on the CPU, without evaluation.
+  Job job_of(const char* file, const std::string& data, std::vector<std::string> set) {
+    set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.disabled=true",
+                           "streams.policy=NONE", "streams.count=1"});
+    if (data == "fashion") return {file, kFashionMnist, std::move(set)};
+    if (data.empty()) return {file, "", std::move(set)};
+    const Path rows = directory() / "criteo";
+    const auto made =
+        run("criteo-data", {"data", "criteo", "--rows", "6000", "--seed", "3", "--out", rows.string()});
+    EXPECT_EQ(made->exit_code(), 0) << made->err();
+    return {file, rows, std::move(set)};
+  }
+
+  std::unique_ptr<Process> evaluated(const std::string& name, const Job& job) {
+    auto process = run(name, job.with({"evaluation.disabled=false"}).arguments());
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    return process;
+  }
+};
+
+class ZooModelTest : public ZooTest, public ::testing::WithParamInterface<ZooModel> {
+ protected:
+  void SetUp() override {
+    if (std::string(GetParam().data) != "fashion") return;
+    if (const std::string why = data_missing({GetParam().file, kFashionMnist, {}}); !why.empty())
+      GTEST_SKIP() << why;
+  }
+  Job job() {
+    std::vector<std::string> set = GetParam().set;
+    set.push_back("steps=" + std::to_string(GetParam().steps));
+    return job_of(GetParam().file, GetParam().data, std::move(set));
+  }
+  void expect_falling(const std::vector<double>& losses) {
+    ASSERT_EQ(losses.size(), static_cast<std::size_t>(GetParam().steps));
+    const std::size_t few = losses.size() / 5;
+    EXPECT_LT(mean(losses, losses.size() - few, few), GetParam().falls_to * mean(losses, 0, few));
+  }
+};
+
+TEST_P(ZooModelTest, LearnsAloneAndOnServersAndByAllReduceAndStreamsKeepItsBits) {
+  const Job alone = job();
+  const std::vector<float> local = train("one-stream", alone);
+  expect_falling({local.begin(), local.end()});
+
+  for (const char* policy : {"USER", "COST"})
+    EXPECT_EQ(train(policy, alone.with({std::string("streams.policy=") + policy, "streams.count=4"})), local)
+        << policy << " on four streams";
+
+  for (const auto& [name, shape] : {std::pair{"PS", Cluster::Shape{2, 1}}, {"ALLREDUCE", {2, 0}}}) {
+    Cluster cluster(directory() / name, alone.with({std::string("strategy.kind=") + name}), shape);
+    cluster.expect_success();
+    const std::vector<double> shared = cluster.mean_losses();
+    expect_falling(shared);
+    // Each worker normalises by the statistics of its own half of a batch.
+    const double allowed = std::string(GetParam().name) == "resnet18" ? 0.2 : 1e-4;
+    EXPECT_NEAR(shared[0], local[0], allowed * local[0]) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ZooModelTest,
+    ::testing::Values(
+        ZooModel{"deepfm",
+                 "deepfm_criteo.pbtxt",
+                 "criteo",
+                 {"input.global_batch_size=64", "model.hash_buckets=1000"},
+                 80,
+                 0.97},
+        ZooModel{"dcn_v2",
+                 "dcn_v2_criteo.pbtxt",
+                 "criteo",
+                 {"input.global_batch_size=64", "model.hash_buckets=1000"},
+                 200,
+                 0.97},
+        ZooModel{"mmoe", "mmoe_generated.pbtxt", "", {"input.global_batch_size=64"}, 100, 0.95},
+        ZooModel{"din", "din_generated.pbtxt", "", {"input.global_batch_size=64"}, 100, 0.98},
+        ZooModel{"transformer", "transformer_generated.pbtxt", "", {"input.global_batch_size=32"}, 80, 0.95},
+        ZooModel{"resnet18",
+                 "fashion_mnist_resnet18.pbtxt",
+                 "fashion",
+                 {"input.global_batch_size=16", "model.hidden=4,8,8,16", "schedule.warmup_steps=5"},
+                 40,
+                 0.9}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(ZooTest, EvaluationMeasuresBothTasksOfMmoe) {
+  const Job job = job_of("mmoe_generated.pbtxt", "", {});
+  const Result result = result_of(*evaluated("mmoe", job));
+  ASSERT_EQ(result.tasks.size(), 2U);
+  EXPECT_GT(result.tasks.at("click"), 0.75);
+  EXPECT_GT(result.tasks.at("purchase"), 0.75);
+  EXPECT_NE(result.tasks.at("click"), result.tasks.at("purchase"));
+  EXPECT_NEAR(*result.quality, (result.tasks.at("click") + result.tasks.at("purchase")) / 2, 1e-9);
+}
+
+TEST_F(ZooTest, DinLearnsFromHistories) {
+  EXPECT_GT(*result_of(*evaluated("din", job_of("din_generated.pbtxt", "", {}))).quality, 0.75);
+}
+
+TEST_F(ZooTest, TransformerTellsFourClassesApart) {
+  EXPECT_GT(*result_of(*evaluated("transformer", job_of("transformer_generated.pbtxt", "", {}))).quality,
+            0.85);
+}
+
+/// A small ResNet on few images, whose evaluation uses the statistics that its steps have stored.
+class ResNetTest : public ZooTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing({"", kFashionMnist, {}}); !why.empty()) GTEST_SKIP() << why;
+  }
+  Job job(int steps) {
+    return job_of("fashion_mnist_resnet18.pbtxt", "fashion",
+                  {"input.global_batch_size=32", "model.hidden=4,8,8,16", "schedule.warmup_steps=5",
+                   "schedule.kind=CONSTANT", "steps=" + std::to_string(steps)});
+  }
+};
+
+TEST_F(ResNetTest, PredictsWithStoredStatistics) {
+  const Job job = this->job(60).with(checkpoints_in(directory() / "checkpoints", 60));
+  EXPECT_GT(*result_of(*evaluated("resnet", job)).quality, 0.4);
+  const Values values = values_of_newest(directory() / "checkpoints");
+  ASSERT_TRUE(values.contains("stem/conv/mean"));
+  EXPECT_NE(values.at("stem/conv/mean"), std::vector<float>(4, 0.0F));
+  EXPECT_NE(values.at("stem/conv/variance"), std::vector<float>(4, 1.0F));
+}
+
+TEST_F(ResNetTest, AServersCheckpointHasTheStatisticsOfTheLeader) {
+  const Job whole = job(6).with({"strategy.kind=PS"}).with(checkpoints_in(directory() / "whole", 6));
+  Cluster uninterrupted(directory() / "a", whole, {2, 1});
+  uninterrupted.expect_success();
+  const Values expected = values_of_newest(directory() / "whole");
+  ASSERT_TRUE(expected.contains("stem/conv/mean"));
+
+  const Job cut = job(6).with({"strategy.kind=PS"}).with(checkpoints_in(directory() / "cut", 3));
+  Cluster first(directory() / "b", cut.with({"steps=3"}), {2, 1});
+  first.expect_success();
+  Cluster second(directory() / "c", cut, {2, 1}, {"--resume"});
+  second.expect_success();
+  const Values resumed = values_of_newest(directory() / "cut");
+  for (const char* name : {"stem/conv/mean", "stem/conv/variance", "stage3_block1/conv1/mean"})
+    EXPECT_EQ(resumed.at(name), expected.at(name)) << name;
+}
+
+}  // namespace
+}  // namespace braid::integration
