@@ -23,7 +23,8 @@ __global__ void known_gather_grad_kernel(const T* dy, T* dx, const Sources s, st
     const std::uint32_t outer = s.by_rows.quotient(slice), row = slice - outer * s.by_rows.divisor();
     const T* from = dy + static_cast<std::int64_t>(outer) * s.n * s.by_width.divisor() + column;
     T sum{};
-    for (std::int32_t k = s.starts[row]; k < s.starts[row + 1]; ++k)
+    const std::int32_t end = s.starts[row + 1];
+    for (std::int32_t k = s.starts[row]; k < end; ++k)
       sum += from[static_cast<std::int64_t>(s.sources[k]) * s.by_width.divisor()];
     dx[i] = sum;
   }

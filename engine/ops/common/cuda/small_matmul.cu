@@ -6,7 +6,8 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int kTile = 4;  // outputs of a thread, across and down
+constexpr int kTile = 4;      // outputs of a thread, across and down
+constexpr int kInFlight = 8;  // elements that a thread loads together
 constexpr std::int64_t kMostShared = 40 << 10;
 constexpr std::int64_t kLeastBatch = 256, kMostSum = 64;
 
@@ -26,13 +27,24 @@ struct SmallMatmul {
 __device__ void load(const float* from, std::int64_t stride, float* to, int count, Divider by_matrix,
                      Divider by_row, bool k_is_row, int k, int width) {
   const auto elements = count * static_cast<int>(by_matrix.divisor());
-  for (int i = threadIdx.x; i < elements; i += blockDim.x) {
-    const auto p = static_cast<int>(by_matrix.quotient(static_cast<std::uint32_t>(i)));
-    const int e = i - p * static_cast<int>(by_matrix.divisor());
-    const auto row = static_cast<int>(by_row.quotient(static_cast<std::uint32_t>(e)));
-    const int column = e - row * static_cast<int>(by_row.divisor());
-    const int kk = k_is_row ? row : column, other = k_is_row ? column : row;
-    to[(p * k + kk) * width + other] = from[p * stride + e];
+  for (int begin = threadIdx.x; begin < elements; begin += kInFlight * kThreads) {
+    float values[kInFlight];
+    int at[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      const int i = begin + u * kThreads;
+      if (i >= elements) continue;
+      const auto p = static_cast<int>(by_matrix.quotient(static_cast<std::uint32_t>(i)));
+      const int e = i - p * static_cast<int>(by_matrix.divisor());
+      const auto row = static_cast<int>(by_row.quotient(static_cast<std::uint32_t>(e)));
+      const int column = e - row * static_cast<int>(by_row.divisor());
+      const int kk = k_is_row ? row : column, other = k_is_row ? column : row;
+      at[u] = (p * k + kk) * width + other;
+      values[u] = from[p * stride + e];
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u)
+      if (begin + u * kThreads < elements) to[at[u]] = values[u];
   }
 }
 
@@ -94,8 +106,8 @@ std::int64_t products_of_block(const Gemm& g) {
 }  // namespace
 
 bool is_small_matmul(const Gemm& g) {
-  return g.dtype == DType::Float32 && g.epilogue == Epilogue::None && g.batch >= kLeastBatch && g.m > 0 &&
-         g.n > 0 && g.k > 0 && g.k <= kMostSum && g.m * g.n <= kThreads * kTile * kTile &&
+  return g.dtype == DType::Float32 && g.epilogue == Epilogue::None && g.batch >= kLeastBatch && g.m > 1 &&
+         g.n > 1 && g.k > 0 && g.k <= kMostSum && g.m * g.n <= kThreads * kTile * kTile &&
          std::min({g.m, g.n, g.k}) <= 32 && products_of_block(g) >= 1;
 }
 

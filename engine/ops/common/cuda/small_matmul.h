@@ -8,7 +8,7 @@
 
 namespace braid::cuda {
 
-/// Whether `gemm` is such a batch: float32, many products, outputs and sums short.
+/// Whether `gemm` is such a batch: float32, many products of matrices (not vectors), outputs and sums short.
 bool is_small_matmul(const Gemm& gemm);
 
 /// REQUIRES: is_small_matmul(gemm) and no epilogue. Needs no scratch.
