@@ -10,6 +10,7 @@
 
 #include "engine/exec/program.h"
 #include "engine/ops/variable_init.h"
+#include "examples/models/common.h"
 #include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
 
@@ -27,8 +28,8 @@ Output fixed(GraphBuilder& b, const std::string& name, DType dtype, Shape shape)
                               {"shape", std::move(shape)},
                               {"_trainable", false},
                               {"_init_kind", static_cast<std::int64_t>(InitKind::Uniform)},
-                              {"_init_a", -1.7},
-                              {"_init_b", 1.7}},
+                              {"_init_a", dtype == DType::Int64 ? 0.0 : -1.7},
+                              {"_init_b", dtype == DType::Int64 ? double{kRows} : 1.7}},
                              name);
   return b.op("ReadVariableOp", {handle}, {{"dtype", dtype}});
 }
@@ -40,6 +41,12 @@ Output build(GraphBuilder& b, const BranchCase& c, int streams) {
     return all;
   };
   const Shape rows{c.batch};
+  if (c.model == "mlp4096x16") {
+    std::int64_t width = 4096;
+    const Output x = fixed(b, "x", DType::Float32, Shape{c.batch, width});
+    const Output top = mlp_layers(b, "mlp", x, width, std::vector<std::int64_t>(16, width));
+    return b.op("Mean", {top, b.constant(Tensor::from<std::int32_t>({2}, std::vector<std::int32_t>{0, 1}))});
+  }
   if (c.model == "towers8")
     return build_towers(b, many("x", 8, DType::Float32, Shape{c.batch, 256}), 256,
                         fixed(b, "y", DType::Float32, rows), streams);
@@ -52,34 +59,26 @@ Output build(GraphBuilder& b, const BranchCase& c, int streams) {
 }
 
 void initialize(const worker::TrainingGraph& training, VariableStore& variables) {
-  std::uint64_t seed = 1;
   for (const VariableInfo& variable : list_variables(training.graph)) {
     auto value = variables.read(variable.name);
     if (!value) continue;
-    if (value->dtype() == DType::Int64) {
-      std::vector<float> uniform(static_cast<std::size_t>(value->elements()));
-      fill_uniform01(RngKey{++seed}, 0, uniform);
-      for (std::size_t i = 0; i < uniform.size(); ++i)
-        value->data<std::int64_t>()[i] = std::min(kRows - 1, static_cast<std::int64_t>(uniform[i] * kRows));
-    } else {
-      initialize_variable(training.graph.node(variable.handle), 1, *value);
-      if (variable.name.starts_with("y"))  // labels are 0 or 1
-        for (float& label : value->data<float>()) label = label > 0 ? 1.0F : 0.0F;
-    }
+    initialize_variable(training.graph.node(variable.handle), 1, *value);
+    if (variable.name.starts_with("y"))  // labels are 0 or 1
+      for (float& label : value->data<float>()) label = label > 0 ? 1.0F : 0.0F;
     variables.write(variable.name, *value);
   }
 }
 
 WaitContext a_while() { return WaitContext::with_timeout(std::chrono::seconds(30)); }
 
-RuntimeOptions runtime_options(std::shared_ptr<Accelerator> device, bool graphs) {
+}  // namespace
+
+RuntimeOptions branch_runtime(std::shared_ptr<Accelerator> device, bool graphs) {
   RuntimeOptions options;
   options.device = std::move(device);
   options.device_graphs = graphs;
   return options;
 }
-
-}  // namespace
 
 const std::vector<BranchCase>& branch_cases() {
   static const std::vector<BranchCase> cases{{"towers8", 256},  {"towers8", 2048}, {"mmoe8x4", 512},
@@ -87,36 +86,44 @@ const std::vector<BranchCase>& branch_cases() {
   return cases;
 }
 
-BranchTraining make_branch_training(const BranchCase& c, int scopes) {
+BranchTraining make_branch_training(const BranchCase& c, int scopes, worker::Strategy* strategy) {
   GraphBuilder b;
   const Output loss = build(b, c, scopes);
   BranchTraining training{worker::make_training_graph(b.graph(), loss.name()), {}};
-  OptimizerSpec sgd;
-  sgd.kind = OptimizerKind::Sgd;
-  for (const VariableGradient& gradient : training.graph.gradients)
-    worker::add_update(training.graph, gradient, sgd);
+  if (strategy) {
+    strategy->rewrite_training(training.graph);
+  } else {
+    OptimizerSpec sgd;
+    sgd.kind = OptimizerKind::Sgd;
+    for (const VariableGradient& gradient : training.graph.gradients)
+      worker::add_update(training.graph, gradient, sgd);
+  }
   training.request.fetches = {training.graph.graph.value_name(training.graph.loss)};
   training.request.targets = training.graph.targets;
   return training;
 }
 
 BranchSteps::BranchSteps(const BranchTraining& training, std::shared_ptr<const Program> program,
-                         std::shared_ptr<Accelerator> device, bool graphs)
-    : program_(std::move(program)),
-      runtime_(runtime_options(std::move(device), graphs)),
-      instance_(program_, runtime_) {
-  initialize(training.graph, runtime_.variables());
+                         Runtime& runtime, worker::Strategy* strategy)
+    : program_(std::move(program)), strategy_(strategy), instance_(program_, runtime) {
+  initialize(training.graph, runtime.variables());
 }
 
 void BranchSteps::start() {
   StepRequest request;
   request.params.step = next_++;
   request.params.learning_rate = 1e-3F;
+  if (strategy_) {
+    request.params.grad_scale = strategy_->gradient_scale();
+    strategy_->begin_step(request.params.step, a_while());
+  }
   instance_.start(std::move(request), a_while());
 }
 
 void BranchSteps::finish() {
   const StepResult result = instance_.finish(a_while());
+  if (strategy_) strategy_->end_step(finished_);
+  ++finished_;
   if (losses_.size() < 20) losses_.push_back(result.fetches[0].data<float>()[0]);
 }
 
@@ -134,7 +141,7 @@ double BranchSteps::time(int count) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count;
 }
 
-BranchProfile record(BranchSteps& steps, ActivitySampler& sampler) {
+BranchProfile record(BranchSteps& steps, ActivitySampler& sampler, int count) {
   constexpr int kBurst = 10;
   std::atomic<bool> done = false;
   DeviceActivity activity;
@@ -143,9 +150,9 @@ BranchProfile record(BranchSteps& steps, ActivitySampler& sampler) {
     done = true;
   });
   const auto begin = Clock::now();
-  int count = 0;
-  for (; !done; count += kBurst) steps.run(kBurst);
-  const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count;
+  int made = 0;
+  for (; count ? made < count : !done; made += kBurst) steps.run(kBurst);
+  const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / made;
   recorder.join();
   const double recorded = activity.window_seconds * 1e6 / us;
 
@@ -164,6 +171,8 @@ BranchProfile record(BranchSteps& steps, ActivitySampler& sampler) {
     profile.kernels += 1 / recorded;
   }
   profile.step_us = us;
+  for (const StreamActivity& stream : activity.streams)
+    profile.stream_us[stream.stream] = stream.busy_seconds * 1e6 / recorded;
   profile.busy_us = activity.busy_seconds * 1e6 / recorded;
   profile.overlap_factor = activity.overlap_factor();
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,12 +12,13 @@
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
 #include "engine/passes/compile.h"
+#include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"
 
 namespace braid {
 
 struct BranchCase {
-  std::string model;  // towers8, mmoe8x4 or dlrm26
+  std::string model;  // towers8, mmoe8x4 or dlrm26; mlp4096x16: 16 layers of 4096 with ReLU, mean of the last
   std::int64_t batch;
 };
 
@@ -28,14 +30,20 @@ struct BranchTraining {
   CompileRequest request;
 };
 
-/// Branch i is scoped to stream i modulo `scopes`; 0: no scopes.
-BranchTraining make_branch_training(const BranchCase& c, int scopes);
+/// Branch i is scoped to stream i modulo `scopes`; 0: no scopes. Updates are SGD's on this device; with a
+/// strategy they are its.
+BranchTraining make_branch_training(const BranchCase& c, int scopes, worker::Strategy* strategy = nullptr);
+
+/// What a benchmark's program runs in.
+RuntimeOptions branch_runtime(std::shared_ptr<Accelerator> device, bool graphs);
 
 /// A compiled program with variables at their first values, and its steps.
+/// Strategies that look after steps do so around each.
 class BranchSteps {
  public:
-  BranchSteps(const BranchTraining& training, std::shared_ptr<const Program> program,
-              std::shared_ptr<Accelerator> device, bool graphs);
+  /// `runtime` and `strategy` (may be null) outlive this.
+  BranchSteps(const BranchTraining& training, std::shared_ptr<const Program> program, Runtime& runtime,
+              worker::Strategy* strategy = nullptr);
 
   /// As many steps as the program allows in flight; all are over at the end.
   void run(int count);
@@ -48,10 +56,10 @@ class BranchSteps {
   void finish();
 
   std::shared_ptr<const Program> program_;
-  Runtime runtime_;
+  worker::Strategy* strategy_;
   Instance instance_;
   std::vector<float> losses_;
-  std::uint64_t next_ = 0;
+  std::uint64_t next_ = 0, finished_ = 0;
 };
 
 /// What the device did in a recorded window of steps.
@@ -61,11 +69,13 @@ struct BranchProfile {
   double kernels_us = 0;  // sum of the kernels' times
   double kernels = 0;     // their number
   double overlap_factor = 0;
-  std::string by_node;  // a line a node, the longest first
+  std::map<std::string, double> stream_us;  // busy, a step
+  std::string by_node;                      // a line a node, the longest first
 };
 
-/// REQUIRES: the sampler was made before `steps`. Records a window while it runs steps.
-BranchProfile record(BranchSteps& steps, ActivitySampler& sampler);
+/// REQUIRES: the sampler was made before `steps`. Records a window while it runs steps: until the window is
+/// over, or exactly `count` where that is not 0, which must take longer.
+BranchProfile record(BranchSteps& steps, ActivitySampler& sampler, int count = 0);
 
 /// The median; REQUIRES: not empty.
 double median_of(std::vector<double> values);

@@ -52,7 +52,8 @@ std::vector<float> measure(const BranchCase& c, const Way& way, const Options& o
   const auto program = compile(training.graph.graph, training.request, compiling);
   std::unique_ptr<ActivitySampler> sampler;
   if (options.profile && detailed) sampler = make_activity_sampler(*device);
-  BranchSteps steps(training, program, device, way.graphs);
+  Runtime runtime(branch_runtime(device, way.graphs));
+  BranchSteps steps(training, program, runtime);
   steps.run(20);
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) times.push_back(steps.time(options.steps));

@@ -22,6 +22,7 @@ namespace {
 struct Row {
   std::string name;
   std::shared_ptr<const Program> program;
+  std::unique_ptr<Runtime> runtime = nullptr;
   std::unique_ptr<BranchSteps> steps = nullptr;
   std::vector<double> times = {}, ratios = {};
 };
@@ -54,16 +55,15 @@ void measure(const BranchCase& c, bool batched, const Options& options,
     for (const int streams : {2, 4, 8}) add(policy, streams);
 
   CompileOptions automatic = compile_options(StreamPolicy::Auto, 8, batched);
-  RuntimeOptions runtime_options;
-  runtime_options.device = device;
-  Runtime runtime(runtime_options);
+  Runtime runtime(branch_runtime(device, true));
   const StreamPlan plan = tune_streams(graph, training.request, automatic, {}, runtime);
   automatic.streams = plan.apply(automatic.streams);
   rows.push_back({"AUTO 8", compile(graph, training.request, automatic)});
 
   const auto sampler = make_activity_sampler(*device);
   for (Row& row : rows) {
-    row.steps = std::make_unique<BranchSteps>(training, row.program, device, true);
+    row.runtime = std::make_unique<Runtime>(branch_runtime(device, true));
+    row.steps = std::make_unique<BranchSteps>(training, row.program, *row.runtime);
     row.steps->run(20);
   }
   for (int round = 0; round < options.rounds; ++round)

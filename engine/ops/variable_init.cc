@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/ops/common/dispatch.h"
@@ -34,6 +36,13 @@ void initialize_variable(const Node& var_handle, std::uint64_t seed, Tensor& out
     return fill_initial(spec, make_rng_key(seed, variable_name(var_handle)), 0, out.data<float>());
   if (spec.kind == InitKind::Zeros) {
     std::memset(out.raw(), 0, out.bytes());
+    return;
+  }
+  if (spec.kind == InitKind::Uniform && out.dtype() == DType::Int64) {
+    std::vector<float> uniform(static_cast<std::size_t>(out.elements()));
+    fill_initial(spec, make_rng_key(seed, variable_name(var_handle)), 0, uniform);
+    std::ranges::transform(uniform, out.data<std::int64_t>().begin(),
+                           [](float x) { return static_cast<std::int64_t>(std::floor(x)); });
     return;
   }
   if (spec.kind != InitKind::Constant)
