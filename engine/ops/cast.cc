@@ -2,12 +2,9 @@
 // range, or NaN, becomes the nearest value of the range, or 0, so that the result does not depend on the
 // processor. To bool: not equal to zero. float16 and bfloat16 go through float32. Gradient: dy cast back,
 // between floats only.
-#include <type_traits>
-
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/half.h"
 #include "engine/ops/common/kernel_util.h"
-#include "engine/ops/common/scalar_formulas.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -22,17 +19,12 @@ BRAID_VECTOR_CLONES void cast_loop(const void* input, void* output, std::int64_t
 
 using Loop = void (*)(const void* x, void* y, std::int64_t n);
 
-/// Of which at least one is a half: the other way of each conversion is float32.
+/// Of which at least one is a half.
 template <class From, class To>
 void half_loop(const void* input, void* output, std::int64_t n) {
   const From* x = static_cast<const From*>(input);
   To* y = static_cast<To*>(output);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if constexpr (std::is_arithmetic_v<To>)
-      y[i] = formula::convert<To>(static_cast<float>(x[i]));
-    else
-      y[i] = To(static_cast<float>(x[i]));
-  }
+  for (std::int64_t i = 0; i < n; ++i) y[i] = formula::convert_any<To>(x[i]);
 }
 
 bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }

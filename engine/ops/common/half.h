@@ -6,14 +6,16 @@
 #include <bit>
 #include <cstdint>
 
+#include "engine/ops/common/scalar_formulas.h"
+
 namespace braid {
 
 struct Float16 {
   std::uint16_t bits = 0;
 
   Float16() = default;
-  explicit Float16(float x) : bits(round(std::bit_cast<std::uint32_t>(x))) {}
-  explicit operator float() const {
+  BRAID_INLINE explicit Float16(float x) : bits(round(std::bit_cast<std::uint32_t>(x))) {}
+  BRAID_INLINE explicit operator float() const {
     const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
     const std::uint32_t magnitude = bits & 0x7FFFU;
     if (magnitude >= 0x7C00U)  // infinity, NaN
@@ -24,18 +26,20 @@ struct Float16 {
   }
 
  private:
-  static std::uint16_t round(std::uint32_t f) {
+  BRAID_INLINE static std::uint16_t round(std::uint32_t f) {
     const auto sign = static_cast<std::uint16_t>(f >> 16 & 0x8000U);
     const std::uint32_t magnitude = f & 0x7FFFFFFFU;
-    const auto with_sign = [sign](std::uint32_t rest) { return static_cast<std::uint16_t>(sign | rest); };
-    if (magnitude > 0x7F800000U) return with_sign(0x7E00U);   // NaN
-    if (magnitude >= 0x477FF000U) return with_sign(0x7C00U);  // 65520 and above round to infinity
-    if (magnitude < 0x38800000U) {                            // below 2^-14: denormal, a multiple of 2^-24
+    if (magnitude > 0x7F800000U) return with_sign(sign, 0x7E00U);   // NaN
+    if (magnitude >= 0x477FF000U) return with_sign(sign, 0x7C00U);  // 65520 and above round to infinity
+    if (magnitude < 0x38800000U) {  // below 2^-14: denormal, a multiple of 2^-24
       const float shifted = std::bit_cast<float>(magnitude) + 0.5F;  // whose last bit is then 2^-24
-      return with_sign(std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U);
+      return with_sign(sign, std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U);
     }
     const std::uint32_t odd = magnitude >> 13 & 1U;
-    return with_sign((magnitude - 0x38000000U + 0xFFFU + odd) >> 13);
+    return with_sign(sign, (magnitude - 0x38000000U + 0xFFFU + odd) >> 13);
+  }
+  BRAID_INLINE static std::uint16_t with_sign(std::uint16_t sign, std::uint32_t rest) {
+    return static_cast<std::uint16_t>(sign | rest);
   }
 };
 
@@ -43,13 +47,29 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 
   BFloat16() = default;
-  explicit BFloat16(float x) {
+  BRAID_INLINE explicit BFloat16(float x) {
     const auto f = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t odd = f >> 16 & 1U;
     bits = x != x ? static_cast<std::uint16_t>(f >> 16 | 0x40U)
                   : static_cast<std::uint16_t>((f + 0x7FFFU + odd) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+  BRAID_INLINE explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 
+namespace formula {
+
+/// Cast between any two types: convert() of scalar_formulas.h, halves through float32.
+template <class To, class From>
+BRAID_INLINE To convert_any(From x) {
+  if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>)
+    return convert<To>(x);
+  else if constexpr (std::is_arithmetic_v<To>)
+    return convert<To>(static_cast<float>(x));
+  else
+    return To(static_cast<float>(x));
+}
+
+}  // namespace formula
 }  // namespace braid

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {
@@ -48,6 +50,28 @@ void cases_cast(OpCaseTable& table) {
             {.label = "bool", .inputs = {bools({2}, {true, false})}, .attrs = {{"DstT", DType::Float32}}});
   table.add("Cast",
             {.label = "int64", .inputs = {i64({2}, {-3, 1L << 40})}, .attrs = {{"DstT", DType::Int32}}});
+  // Normal and denormal numbers, zeros, infinities and NaN; of float16 with bfloat16 they are other ones.
+  Tensor bits(DType::Float16, Shape{12}), brains(DType::BFloat16, Shape{12});
+  const std::uint16_t patterns[] = {0x3C00, 0xC123, 0x0001, 0x03FF, 0x0400, 0x7BFF,
+                                    0x8000, 0x7C00, 0xFC00, 0x7E00, 0x4248, 0xB555};
+  std::memcpy(bits.raw(), patterns, sizeof(patterns));
+  std::memcpy(brains.raw(), patterns, sizeof(patterns));
+  const Tensor floats = f32({9}, {0, -1.5F, 65519, 65520, 1e-7F, 3e-8F, 1e30F, 1.00048828125F, -0.1F});
+  for (const DType half : {DType::Float16, DType::BFloat16}) {
+    const std::string name(dtype_name(half));
+    const auto add = [&](const std::string& label, Tensor input, DType to) {
+      table.add(
+          "Cast",
+          {.label = label, .inputs = {std::move(input)}, .attrs = {{"DstT", to}}, .numeric_gradient = false});
+    };
+    const Tensor& halves = half == DType::Float16 ? bits : brains;
+    add(name + " to float32", halves, DType::Float32);
+    add(name + " to int16", halves, DType::Int16);
+    add(name + " to float16", halves, DType::Float16);
+    add("float32 to " + name, floats, half);
+    add("int64 to " + name, i64({3}, {-3, 2049, 1 << 20}), half);
+    add("uint8 to " + name, converted(axes({0, 7, 255}), DType::UInt8), half);
+  }
 }
 
 }  // namespace braid::testing
