@@ -14,6 +14,7 @@
 #include "engine/exec/tune.h"
 #include "engine/import/check.h"
 #include "engine/import/import.h"
+#include "engine/import/onnx/onnx.h"
 #include "engine/ops/op.h"
 #include "engine/passes/compile.h"
 #include "proto/graph.pb.h"
@@ -46,7 +47,7 @@ struct Options {
 };
 
 int show(const Options& options) {
-  const GraphDef graph = read_graph_file(options.file);
+  const GraphDef graph = read_graph(options.file);
   std::map<std::string, int> ops;
   for (const NodeDef& node : graph.node()) {
     fmt::print("{:<48} {}", node.name(), node.op());
@@ -61,8 +62,19 @@ int show(const Options& options) {
   return kExitSuccess;
 }
 
+/// What of an ONNX model has no translation.
+int check_onnx(const OnnxImport& model) {
+  for (const OnnxProblem& problem : model.problems)
+    fmt::print("[{}] node '{}': {}\n", problem.op, problem.node, problem.reason);
+  fmt::print("{} of {} nodes cannot be translated\n", model.problems.size(), model.nodes);
+  return kExitBadInput;
+}
+
 int check(const Options& options) {
-  const GraphCheck result = check_graph(read_graph_file(options.file));
+  if (is_onnx(options.file))
+    if (const OnnxImport model = try_import_onnx(options.file); !model.problems.empty())
+      return check_onnx(model);
+  const GraphCheck result = check_graph(read_graph(options.file));
   fmt::print("{}", format_check(result));
   return result.ok() ? kExitSuccess : kExitBadInput;
 }
@@ -135,7 +147,7 @@ int plan_job(const Options& options) {
 int plan(const Options& options) {
   if (!options.job.empty()) return plan_job(options);
   if (options.file.empty()) throw InvalidArgument("braid graph plan needs a GraphDef FILE or --job");
-  const Graph graph = import_graph(read_graph_file(options.file), options.file);
+  const Graph graph = import_graph(read_graph(options.file), options.file);
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   for (const std::string& assignment : stream_overrides(options)) worker::set_job_field(job, assignment);
   worker::set_job_field(job, "runtime.steps_in_flight=" + std::to_string(options.steps_in_flight));
@@ -176,7 +188,8 @@ void add_graph(CLI::App& app, Action& action) {
     return sub;
   };
   const auto add_file = [&](CLI::App* sub) {
-    return sub->add_option("FILE", options->file, "GraphDef, binary or text")->check(CLI::ExistingFile);
+    return sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
+        ->check(CLI::ExistingFile);
   };
   add_file(add("show", "List the nodes: name, op, inputs, device, stream", show))->required();
   add_file(add("check",

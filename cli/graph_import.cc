@@ -29,6 +29,12 @@ int run(const Options& options) {
 
 }  // namespace
 
+bool is_onnx(const std::string& file) { return file.ends_with(".onnx"); }
+
+GraphDef read_graph(const std::string& file) {
+  return is_onnx(file) ? import_onnx(file).graph : read_graph_file(file);
+}
+
 void add_graph_import(CLI::App& graph, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = graph.add_subcommand("import", "Write an ONNX inference model as a GraphDef");

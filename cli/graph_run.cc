@@ -121,7 +121,7 @@ Graph load(const Options& options, const Feeds& feeds) {
   for (const auto& [fetch, out] : options.outputs) import.roots.push_back(fetch);
   for (const std::string& init : options.inits) import.roots.push_back(init);
   for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
-  GraphDef def = read_graph_file(options.file);
+  GraphDef def = read_graph(options.file);
   cut_above(def, feeds);
   return import_graph(def, options.file, import);
 }
@@ -227,7 +227,9 @@ void add_graph_run(CLI::App& graph, Action& action) {
   CLI::App* sub = graph.add_subcommand(
       "run",
       "Run a graph once on .npy arrays, e.g. braid graph run model.pb --feed x=x.npy --fetch y --out y.npy");
-  sub->add_option("FILE", options->file, "GraphDef, binary or text")->check(CLI::ExistingFile)->required();
+  sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
+      ->check(CLI::ExistingFile)
+      ->required();
   const auto one_at_a_time = [](CLI::Option* option) {
     option->expected(1)->take_all()->trigger_on_parse(false);
     return option;

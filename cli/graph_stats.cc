@@ -76,7 +76,7 @@ std::int64_t constant_weights(const Graph& graph) {
 }
 
 int stats(const Options& options) {
-  const GraphDef def = read_graph_file(options.file);
+  const GraphDef def = read_graph(options.file);
   const Graph graph = with_batch(def, options.batch);
   std::map<std::string, OpStats> ops;
   for (const NodeDef& node : def.node()) ++ops[node.op()].nodes;
@@ -149,7 +149,7 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
 }
 
 int dot(const Options& options) {
-  const GraphDef def = read_graph_file(options.file);
+  const GraphDef def = read_graph(options.file);
   const std::string text = drawing(def, try_import_graph(def).graph);
   if (options.out.empty())
     fmt::print("{}", text);
@@ -164,7 +164,9 @@ void add_graph_stats(CLI::App& graph, Action& action) {
   auto options = std::make_shared<Options>();
   const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
     CLI::App* sub = graph.add_subcommand(name, text);
-    sub->add_option("FILE", options->file, "GraphDef, binary or text")->check(CLI::ExistingFile)->required();
+    sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
+        ->check(CLI::ExistingFile)
+        ->required();
     sub->callback([options, run, &action] {
       action = [options, run] {
         worker::register_strategy_ops();

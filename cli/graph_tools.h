@@ -1,9 +1,20 @@
 // The subcommands of `braid graph` beside those of graph.cc, a file each.
 #pragma once
 
+#include <string>
+
 #include "cli/commands.h"
 
+namespace braid {
+class GraphDef;
+}
+
 namespace braid::cli {
+
+bool is_onnx(const std::string& file);
+/// A graph's file: GraphDef, binary or text, or an ONNX model when its name ends in .onnx. Throws:
+/// InvalidArgument.
+GraphDef read_graph(const std::string& file);
 
 /// `braid graph run FILE --feed name=x.npy --fetch name --out y.npy`: a graph once, on arrays.
 void add_graph_run(CLI::App& graph, Action& action);

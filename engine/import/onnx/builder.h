@@ -53,6 +53,7 @@ class Builder {
 
   /// What nodes that are made from now on are named after.
   void set_scope(std::string scope);
+  const std::string& scope() const { return scope_; }
   /// The node of `value`, if it was made in this scope and has no other name yet, gets that name; else an
   /// Identity.
   Val named(Val value, const std::string& name);

@@ -50,7 +50,7 @@ void power(OnnxNode& n) {
 
 void logical_xor(OnnxNode& n) { n.out(0, tf("NotEqual", {n.in(0), aligned_second(n)})); }
 
-void bit_shift(OnnxNode& n) { n.out(0, shift_unsigned(n.in(0), n.in(1), n.s("direction", "") == "LEFT")); }
+void bit_shift(OnnxNode& n) { n.out(0, shift(n.in(0), n.in(1), n.s("direction", "") == "LEFT")); }
 
 template <const char* kOp>
 void variadic(OnnxNode& n) {

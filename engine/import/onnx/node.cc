@@ -57,7 +57,13 @@ std::vector<std::string> OnnxNode::ss(std::string_view name) const {
 Tensor OnnxNode::tensor(std::string_view name) const {
   const AttributeProto* attribute = find(name);
   if (!attribute) throw InvalidArgument(fmt::format("attribute {} is missing", name));
-  return read_tensor(attribute->t(), folder_);
+  return read_tensor(attribute->t(), around.folder());
+}
+
+const GraphProto& OnnxNode::body(std::string_view name) const {
+  const AttributeProto* attribute = find(name);
+  if (!attribute || !attribute->has_g()) throw InvalidArgument(fmt::format("attribute {} is missing", name));
+  return attribute->g();
 }
 
 const Translations& Translations::all() {
@@ -75,6 +81,10 @@ const Translations& Translations::all() {
     add_quantized(t);
     add_recurrent(t);
     add_resize(t);
+    add_bodies(t);
+    add_sampling(t);
+    add_signals(t);
+    add_random(t);
     return t;
   }();
   return table;

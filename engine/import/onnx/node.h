@@ -14,19 +14,30 @@
 
 namespace braid::onnx {
 
+/// What a translation needs of the model around its node.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  /// The nodes of a body of If, Loop or Scan, with `arguments` for its inputs; gives its outputs, empty ones
+  /// for those that cannot be translated, which have been reported then. Bodies see the values around them.
+  virtual std::vector<Val> translate_body(const GraphProto& body, const std::vector<Val>& arguments) = 0;
+  /// Where the model is, for external data.
+  virtual const std::filesystem::path& folder() const = 0;
+};
+
 class OnnxNode {
  public:
-  OnnxNode(Builder& builder, const NodeProto& proto, int opset, std::vector<Val> inputs,
-           const std::filesystem::path& folder)
+  OnnxNode(Builder& builder, const NodeProto& proto, int opset, std::vector<Val> inputs, Surroundings& around)
       : b(builder),
         opset(opset),
+        around(around),
         proto_(proto),
         inputs_(std::move(inputs)),
-        outputs_(static_cast<std::size_t>(proto.output_size())),
-        folder_(folder) {}
+        outputs_(static_cast<std::size_t>(proto.output_size())) {}
 
   Builder& b;
   const int opset;
+  Surroundings& around;
 
   int inputs() const { return static_cast<int>(inputs_.size()); }
   bool has(int i) const { return i < inputs() && inputs_[static_cast<std::size_t>(i)]; }
@@ -49,6 +60,7 @@ class OnnxNode {
   std::vector<double> fs(std::string_view name) const;
   std::vector<std::string> ss(std::string_view name) const;
   Tensor tensor(std::string_view name) const;
+  const GraphProto& body(std::string_view name) const;
   const NodeProto& proto() const { return proto_; }
 
  private:
@@ -57,7 +69,6 @@ class OnnxNode {
   const NodeProto& proto_;
   std::vector<Val> inputs_;
   std::vector<Val> outputs_;
-  const std::filesystem::path& folder_;
 };
 
 using Translate = void (*)(OnnxNode&);
@@ -85,5 +96,9 @@ void add_losses(Translations& t);
 void add_quantized(Translations& t);
 void add_recurrent(Translations& t);
 void add_resize(Translations& t);
+void add_bodies(Translations& t);
+void add_sampling(Translations& t);
+void add_signals(Translations& t);
+void add_random(Translations& t);
 
 }  // namespace braid::onnx

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -38,7 +39,7 @@ std::string full_name(const onnx::NodeProto& node) {
   return own ? node.op_type() : node.domain() + ":" + node.op_type();
 }
 
-class Importer {
+class Importer : public onnx::Surroundings {
  public:
   Importer(const onnx::ModelProto& model, std::filesystem::path folder)
       : model_(model), folder_(std::move(folder)), builder_(names_of(model)) {}
@@ -61,6 +62,33 @@ class Importer {
     result_.graph = builder_.finish();
     return std::move(result_);
   }
+
+  std::vector<Val> translate_body(const onnx::GraphProto& body, const std::vector<Val>& arguments) override {
+    if (static_cast<std::size_t>(body.input_size()) != arguments.size())
+      throw InvalidArgument("a body has another number of inputs");
+    const std::map<std::string, Val> outside = values_;
+    const std::string scope = builder_.scope();
+    for (const auto& initializer : body.initializer())
+      values_[initializer.name()] = builder_.constant(onnx::read_tensor(initializer, folder_));
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      values_[body.input(static_cast<int>(i)).name()] = arguments[i];
+    ++depth_;
+    for (const auto& node : body.node()) {
+      builder_.set_scope(scope);
+      translate(node);
+    }
+    --depth_;
+    builder_.set_scope(scope);
+    std::vector<Val> results;
+    for (const auto& output : body.output()) {
+      const auto it = values_.find(output.name());
+      results.push_back(it == values_.end() ? Val() : it->second);
+    }
+    values_ = outside;
+    return results;
+  }
+
+  const std::filesystem::path& folder() const override { return folder_; }
 
  private:
   static std::set<std::string> names_of(const onnx::ModelProto& model) {
@@ -119,14 +147,18 @@ class Importer {
         inputs.push_back(input.empty() ? Val() : it->second);
         broken = broken || (!input.empty() && !it->second);
       }
+      if (const onnx::FunctionProto* function = find_function(proto)) {
+        if (broken) return mark_broken(proto);
+        return call(*function, proto, inputs);
+      }
       const onnx::Translate translate = onnx::Translations::all().find(op);
       if (!translate) throw InvalidArgument("the op is not supported");
       if (broken) return mark_broken(proto);
       const std::string domain = proto.domain() == "ai.onnx" ? "" : proto.domain();
       const auto opset = opsets_.find(domain);
       if (opset == opsets_.end()) throw InvalidArgument("the model imports no operator set '" + domain + "'");
-      builder_.set_scope(clean_name(first));
-      onnx::OnnxNode node(builder_, proto, opset->second, std::move(inputs), folder_);
+      builder_.set_scope(depth_ == 0 ? clean_name(first) : builder_.scope() + "/" + clean_name(first));
+      onnx::OnnxNode node(builder_, proto, opset->second, std::move(inputs), *this);
       translate(node);
       for (int i = 0; i < proto.output_size(); ++i) take_result(node, i);
     } catch (const InvalidArgument& error) {
@@ -140,7 +172,68 @@ class Importer {
     if (name.empty()) return;
     const Val value = node.results()[static_cast<std::size_t>(i)];
     if (!value) throw InvalidArgument(fmt::format("output {} is not supported", i));
-    values_[name] = builder_.named(value, clean_name(name));
+    values_[name] = depth_ == 0 ? builder_.named(value, clean_name(name)) : value;
+  }
+
+  const onnx::FunctionProto* find_function(const onnx::NodeProto& node) const {
+    for (const auto& function : model_.functions())
+      if (function.name() == node.op_type() && function.domain() == node.domain() &&
+          function.overload() == node.overload())
+        return &function;
+    return nullptr;
+  }
+
+  /// The nodes of a function that the model brings, in place of its call.
+  void call(const onnx::FunctionProto& function, const onnx::NodeProto& proto,
+            const std::vector<Val>& inputs) {
+    onnx::GraphProto body;
+    std::vector<Val> arguments(static_cast<std::size_t>(function.input_size()));
+    std::copy_n(inputs.begin(), std::min(inputs.size(), arguments.size()), arguments.begin());
+    for (const std::string& input : function.input()) body.add_input()->set_name(input);
+    for (const std::string& output : function.output()) body.add_output()->set_name(output);
+    for (const auto& node : function.node()) *body.add_node() = with_attributes(node, function, proto);
+    const std::map<std::string, int> opsets = opsets_;
+    for (const auto& set : function.opset_import())
+      opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
+    const std::map<std::string, Val> outside = std::exchange(values_, {});
+    const std::string scope = builder_.scope();
+    const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
+    builder_.set_scope(depth_ == 0 ? own : scope + "/" + own);
+    const std::vector<Val> results = translate_body(body, arguments);
+    values_ = outside;
+    opsets_ = opsets;
+    for (int i = 0; i < proto.output_size() && i < static_cast<int>(results.size()); ++i) {
+      const std::string& name = proto.output(i);
+      const Val value = results[static_cast<std::size_t>(i)];
+      if (!name.empty())
+        values_[name] = value && depth_ == 0 ? builder_.named(value, clean_name(name)) : value;
+    }
+    builder_.set_scope(scope);
+  }
+
+  /// The node with the call's attributes, or the function's defaults, for those that refer to them.
+  static onnx::NodeProto with_attributes(const onnx::NodeProto& node, const onnx::FunctionProto& function,
+                                         const onnx::NodeProto& call) {
+    onnx::NodeProto result = node;
+    result.clear_attribute();
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.ref_attr_name().empty()) {
+        *result.add_attribute() = attribute;
+        continue;
+      }
+      const auto add = [&](const auto& from) {
+        for (const auto& given : from)
+          if (given.name() == attribute.ref_attr_name()) {
+            onnx::AttributeProto& own = *result.add_attribute();
+            own = given;
+            own.set_name(attribute.name());
+            return true;
+          }
+        return false;
+      };
+      if (!add(call.attribute())) add(function.attribute_proto());
+    }
+    return result;
   }
 
   void mark_broken(const onnx::NodeProto& proto) {
@@ -158,6 +251,7 @@ class Importer {
   Builder builder_;
   std::map<std::string, int> opsets_;
   std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
+  int depth_ = 0;                      // of bodies
   OnnxImport result_;
 };
 

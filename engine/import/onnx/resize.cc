@@ -21,6 +21,7 @@ Val real(Val x) { return cast(x, kReal); }
 /// One axis: sizes as float64 scalars.
 struct Axis {
   Val in, out, scale;
+  Val exact;               // `out` before it is rounded
   Val roi_start, roi_end;  // tf_crop_and_resize only
 };
 
@@ -31,16 +32,15 @@ Val coordinates(const Axis& a, const std::string& mode) {
   if (mode == "half_pixel") return half_pixel;
   if (mode == "asymmetric") return x / a.scale;
   if (mode == "pytorch_half_pixel") return where(is_single, like(0, x), half_pixel);
-  if (mode == "align_corners")
-    return where(is_single, like(0, x), x * ((a.in - 1.0) / maximum(a.out - 1.0, one)));
+  if (mode == "align_corners") return where(is_single, like(0, x), x * ((a.in - 1.0) / (a.exact - 1.0)));
   if (mode == "half_pixel_symmetric") {
-    const Val adjustment = a.out / (a.in * a.scale);
+    const Val adjustment = a.out / a.exact;
     return a.in / 2.0 * (1.0 - adjustment) + half_pixel;
   }
   if (mode == "tf_half_pixel_for_nn") return (x + 0.5) / a.scale;
   if (mode != "tf_crop_and_resize")
     throw InvalidArgument("coordinate_transformation_mode '" + mode + "' is not supported");
-  const Val last = a.in - 1.0, step = (a.roi_end - a.roi_start) * last / maximum(a.out - 1.0, one);
+  const Val last = a.in - 1.0, step = (a.roi_end - a.roi_start) * last / (a.exact - 1.0);
   return where(is_single, 0.5 * (a.roi_start + a.roi_end) * last, a.roi_start * last + x * step);
 }
 
@@ -104,10 +104,12 @@ std::vector<Axis> read_axes(OnnxNode& n, const Ints& axes, Val scales, Val sizes
     const auto at = static_cast<int>(i);
     if (sizes) {
       a.out = real(element(sizes, at));
+      a.exact = a.out;
       a.scale = a.out / a.in;
     } else {
       a.scale = real(element(scales, at));
-      a.out = tf("Floor", {a.in * a.scale});
+      a.exact = a.in * a.scale;
+      a.out = tf("Floor", {a.exact});
     }
     result.push_back(a);
   }
@@ -118,6 +120,7 @@ std::vector<Axis> read_axes(OnnxNode& n, const Ints& axes, Val scales, Val sizes
     common = policy == "not_larger" ? minimum(common, a.scale) : maximum(common, a.scale);
   for (Axis& a : result) {
     a.scale = common;
+    a.exact = a.in * common;
     a.out = tf("Floor", {a.in * common + 0.5});
   }
   return result;

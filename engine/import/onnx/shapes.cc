@@ -281,7 +281,8 @@ void space_to_depth(OnnxNode& n) {
   const std::int64_t s = n.i("blocksize", 1);
   const Val side = n.b.number(static_cast<double>(s), DType::Int64);
   const Val batch = size_of(x, 0), depth = size_of(x, 1), h = size_of(x, 2) / side, w = size_of(x, 3) / side;
-  const Val apart = transpose(reshape(x, pack({batch, depth, h, side, w, side}, 0)), {0, 3, 5, 1, 2, 4});
+  const Ints order = n.s("mode", "DCR") == "DCR" ? Ints{0, 3, 5, 1, 2, 4} : Ints{0, 1, 3, 5, 2, 4};
+  const Val apart = transpose(reshape(x, pack({batch, depth, h, side, w, side}, 0)), order);
   n.out(0, reshape(apart, pack({batch, depth * side * side, h, w}, 0)));
 }
 

@@ -58,20 +58,22 @@ Val binary_any(const char* op, Val a, Val b) {
   return a.dtype() == DType::UInt64 ? binary_uint64(op, op, a, b) : tf(op, {a, b});
 }
 
-Val shift_unsigned(Val a, Val b, bool left) {
-  const bool widest = a.dtype() == DType::UInt64;
+Val shift(Val a, Val b, bool left) {
+  const DType dtype = a.dtype();
+  const bool widest = dtype == DType::UInt64,
+             narrow_unsigned = dtype == DType::UInt8 || dtype == DType::UInt16 || dtype == DType::UInt32;
   const Val x = widest ? to_signed(a) : cast(a, DType::Int64);
   const Val count = widest ? to_signed(b) : cast(b, DType::Int64);
-  const Val two = like(2, x), zero = like(0, x);
-  const Val width = like(static_cast<double>(8 * dtype_size(a.dtype())), x);
-  const Val fits = tf("Less", {count, width});
+  const Val zero = like(0, x), width = like(static_cast<double>(8 * dtype_size(dtype)), x);
+  const Val fits = tf("LogicalAnd", {tf("Less", {count, width}), tf("GreaterEqual", {count, zero})});
   // A power of two below 2^63: the last bit goes by itself.
-  const Val less_one = maximum(count - 1.0, zero);
-  const Val power = tf("Pow", {two, minimum(less_one, like(62, x))});
-  const Val is_zero = tf("Equal", {count, zero});
-  const Val moved = left ? x * power * 2.0 : tf("FloorDiv", {half(x), power});
-  const Val result = where(fits, where(is_zero, x, moved), zero);
-  return widest ? to_unsigned(result) : cast(result, a.dtype());
+  const Val power = tf("Pow", {like(2, x), minimum(maximum(count - 1.0, zero), like(62, x))});
+  const Val first = widest ? half(x) : tf("FloorDiv", {x, like(2, x)});
+  const Val moved = left ? x * power * 2.0 : tf("FloorDiv", {first, power});
+  const bool has_sign = !widest && !narrow_unsigned && !left;
+  const Val out_of_it = has_sign ? where(tf("Less", {x, zero}), like(-1, x), zero) : zero;
+  const Val result = where(fits, where(tf("Equal", {count, zero}), x, moved), out_of_it);
+  return widest ? to_unsigned(result) : cast(result, dtype);
 }
 
 }  // namespace braid::onnx

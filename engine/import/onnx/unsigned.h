@@ -9,7 +9,8 @@ namespace braid::onnx {
 /// TensorFlow's op of two inputs, of any type.
 Val binary_any(const char* op, Val a, Val b);
 
-/// a << b or a >> b of unsigned integers of any width; bits that leave are lost.
-Val shift_unsigned(Val a, Val b, bool left);
+/// a << b or a >> b of integers of any width; bits that leave are lost, a sign stays. A count that is
+/// negative or not below the width shifts everything out.
+Val shift(Val a, Val b, bool left);
 
 }  // namespace braid::onnx

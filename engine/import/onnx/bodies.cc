@@ -1,0 +1,142 @@
+// If, Loop and Scan, where they need no control flow: both branches of an If are computed and one is chosen,
+// unless the condition is known; Loop and Scan whose number of rounds is known are unrolled.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/import/onnx/node.h"
+
+namespace braid::onnx {
+namespace {
+
+constexpr std::int64_t kMaxRounds = 1024;
+
+/// Empty when the body has problems, which are reported where they are.
+std::optional<std::vector<Val>> body_of(OnnxNode& n, const char* name, const std::vector<Val>& arguments) {
+  std::vector<Val> results = n.around.translate_body(n.body(name), arguments);
+  for (const Val& result : results)
+    if (!result) return std::nullopt;
+  return results;
+}
+
+[[noreturn]] void fail_body() { throw InvalidArgument("its body cannot be translated"); }
+
+void if_op(OnnxNode& n) {
+  const Val condition = reshape(n.in(0), Ints{});
+  if (const auto known = known_ints(cast(condition, DType::Int64))) {
+    const auto results = body_of(n, known->at(0) != 0 ? "then_branch" : "else_branch", {});
+    if (!results) fail_body();
+    for (int i = 0; i < n.outputs(); ++i)
+      n.out(i, tf("Identity", {results->at(static_cast<std::size_t>(i))}));
+    return;
+  }
+  const auto yes = body_of(n, "then_branch", {}), no = body_of(n, "else_branch", {});
+  if (!yes || !no) fail_body();
+  for (int i = 0; i < n.outputs(); ++i) {
+    const Val a = yes->at(static_cast<std::size_t>(i)), b = no->at(static_cast<std::size_t>(i));
+    if (!a.shape().is_static() || a.shape() != b.shape())
+      throw InvalidArgument(fmt::format("its branches give shapes {} and {}: only equal ones are supported",
+                                        a.shape().to_string(), b.shape().to_string()));
+    n.out(i, where(condition, a, b));
+  }
+}
+
+bool is_known_true(Val condition) {
+  const auto known = known_ints(cast(condition, DType::Int64));
+  return known && known->at(0) != 0;
+}
+
+void loop(OnnxNode& n) {
+  if (!n.has(0)) throw InvalidArgument("control flow is not supported: it has no trip count");
+  const std::int64_t rounds = need_ints(n.in(0), "control flow is not supported: the trip count").at(0);
+  if (rounds > kMaxRounds) throw InvalidArgument(fmt::format("{} rounds are too many to unroll", rounds));
+  Val condition = n.has(1) ? n.in(1) : n.b.number(1, DType::Bool);
+  std::vector<Val> state;
+  for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in(i));
+  const std::size_t states = state.size();
+  std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (!is_known_true(condition))
+      throw InvalidArgument("control flow is not supported: its condition must be a constant true");
+    std::vector<Val> arguments{n.b.number(static_cast<double>(round), DType::Int64), condition};
+    arguments.insert(arguments.end(), state.begin(), state.end());
+    const auto results = body_of(n, "body", arguments);
+    if (!results) fail_body();
+    condition = results->at(0);
+    for (std::size_t i = 0; i < states; ++i) state[i] = results->at(i + 1);
+    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(results->at(states + 1 + i));
+  }
+  for (std::size_t i = 0; i < states; ++i) n.out(static_cast<int>(i), tf("Identity", {state[i]}));
+  for (std::size_t i = 0; i < scanned.size(); ++i) {
+    if (scanned[i].empty()) throw InvalidArgument("a loop without rounds has no outputs to join");
+    n.out(static_cast<int>(states + i), pack(scanned[i], 0));
+  }
+}
+
+/// One batch entry or, from operator set 9 on, the whole node.
+std::vector<Val> scan_rounds(OnnxNode& n, std::vector<Val> state, const std::vector<Val>& inputs,
+                             const Ints& in_axes, const Ints& in_directions, const Ints& out_axes,
+                             const Ints& out_directions) {
+  const std::size_t states = state.size();
+  const int first_axis = inputs.empty() ? 0 : positive_axis(in_axes[0], inputs[0].rank());
+  const std::int64_t rounds = inputs.empty() ? 0 : inputs[0].static_dim(first_axis);
+  if (rounds == 0 || rounds > kMaxRounds)
+    throw InvalidArgument(fmt::format("{} rounds cannot be unrolled", rounds));
+  std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    std::vector<Val> arguments = state;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const int axis = positive_axis(in_axes[i], inputs[i].rank());
+      const std::int64_t at = in_directions[i] != 0 ? rounds - 1 - round : round;
+      arguments.push_back(squeeze(slice(inputs[i], axis, at, at + 1), {axis}));
+    }
+    const auto results = body_of(n, "body", arguments);
+    if (!results) fail_body();
+    for (std::size_t i = 0; i < states; ++i) state[i] = results->at(i);
+    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(results->at(states + i));
+  }
+  for (std::size_t i = 0; i < scanned.size(); ++i) {
+    if (out_directions[i] != 0) std::reverse(scanned[i].begin(), scanned[i].end());
+    const int rank = scanned[i].front().rank() + 1;
+    state.push_back(pack(scanned[i], positive_axis(out_axes[i], rank)));
+  }
+  return state;
+}
+
+void scan(OnnxNode& n) {
+  const auto inputs = static_cast<std::size_t>(n.i("num_scan_inputs", 0));
+  const bool batched = n.opset < 9;  // input 0 is the lengths of the sequences, axis 0 the batch
+  const int first = batched ? 1 : 0;
+  if (batched && n.has(0)) throw InvalidArgument("sequence lengths are not supported");
+  const std::size_t states = static_cast<std::size_t>(n.inputs() - first) - inputs;
+  const std::size_t outs = static_cast<std::size_t>(n.outputs()) - states;
+  const auto list = [&](const char* name, std::size_t count) { return n.is(name, Ints(count, 0)); };
+  const Ints in_directions = list(batched ? "directions" : "scan_input_directions", inputs);
+  const Ints in_axes = list("scan_input_axes", inputs), out_axes = list("scan_output_axes", outs);
+  const Ints out_directions = list("scan_output_directions", outs);
+  const std::int64_t batch = batched ? n.in(1).static_dim(0) : 1;
+  std::vector<std::vector<Val>> results(states + outs);
+  for (std::int64_t entry = 0; entry < batch; ++entry) {
+    std::vector<Val> values;
+    for (int i = first; i < n.inputs(); ++i)
+      values.push_back(batched ? squeeze(slice(n.in(i), 0, entry, entry + 1), {0}) : n.in(i));
+    const std::vector<Val> state(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(states));
+    const std::vector<Val> scanned(values.begin() + static_cast<std::ptrdiff_t>(states), values.end());
+    const std::vector<Val> one =
+        scan_rounds(n, state, scanned, in_axes, in_directions, out_axes, out_directions);
+    for (std::size_t i = 0; i < one.size(); ++i) results[i].push_back(one[i]);
+  }
+  for (std::size_t i = 0; i < results.size(); ++i)
+    n.out(static_cast<int>(i), batched ? pack(results[i], 0) : tf("Identity", {results[i].front()}));
+}
+
+}  // namespace
+
+void add_bodies(Translations& t) {
+  t.add("If", if_op);
+  t.add("Loop", loop);
+  t.add("Scan", scan);
+}
+
+}  // namespace braid::onnx
