@@ -146,7 +146,7 @@ constexpr Row kRows[] = {
     {"SquaredDifference", binary_numbers<SquaredDifference>(), 2, grad_squared_difference},
     {"DivNoNan", binary_floats<DivNoNan>(), 5, grad_div<kDivNoNan>},
     {"MulNoNan", binary_floats<MulNoNan>(), 2, grad_mul_no_nan},
-    {"TruncateDiv", binary_integers<TruncateDiv>(), 4, stops},
+    {"TruncateDiv", binary_numbers<TruncateDiv>(), 4, stops},
     {"TruncateMod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
     {"Mod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
     {"Xdivy", binary_floats<Xdivy>(), 5, grad_xdivy},
@@ -156,6 +156,8 @@ constexpr Row kRows[] = {
     {"BitwiseAnd", binary_integers<BitwiseAnd>(), 1, stops},
     {"BitwiseOr", binary_integers<BitwiseOr>(), 1, stops},
     {"BitwiseXor", binary_integers<BitwiseXor>(), 1, stops},
+    {"LeftShift", binary_integers<LeftShift>(), 1, stops},
+    {"RightShift", binary_integers<RightShift>(), 1, stops},
 };
 
 void infer(InferContext& c, const Row& row) {

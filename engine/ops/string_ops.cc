@@ -97,7 +97,6 @@ void infer_raw(InferContext& c) {
   const auto out = c.node().attrs.require<DType>("out_type");
   const std::size_t size = dtype_size(out);
   if (size == 0) c.fail("out_type must not be " + std::string(dtype_name(out)));
-  if (!c.attr("little_endian", true) && size > 1) c.fail("little_endian = false is not supported");
   if (!c.shape(0).has_rank()) return c.output(out, Shape::unknown_rank());
   std::int64_t length = Shape::kUnknown;
   if (const Tensor* value = c.value(0)) {
@@ -120,9 +119,12 @@ void infer_raw(InferContext& c) {
 PreparedKernel prepare_raw(const PrepareContext& c) {
   const std::int64_t n = c.inputs[0].shape.elements();
   const auto bytes = static_cast<std::size_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-  return serial_kernel([n, bytes](const KernelArgs& a) {
-    if (bytes != 0)
-      std::memcpy(a.outputs[0], StringsView(a.inputs[0], n)[0].data(), bytes);  // one after the other
+  const std::size_t size = c.attr("little_endian", true) ? 1 : dtype_size(c.outputs[0].dtype);
+  return serial_kernel([n, bytes, size](const KernelArgs& a) {
+    if (bytes == 0) return;
+    char* out = a.out<char>(0);
+    std::memcpy(out, StringsView(a.inputs[0], n)[0].data(), bytes);  // one after the other
+    for (std::size_t at = 0; size > 1 && at < bytes; at += size) std::reverse(out + at, out + at + size);
   });
 }
 

@@ -76,7 +76,7 @@ std::vector<Tensor> as_string(const Node& node, Values inputs) {
       } else {
         text = std::to_string(value);
       }
-      texts.push_back(padded(std::move(text), width, fill));
+      texts.push_back(std::is_same_v<T, bool> ? text : padded(std::move(text), width, fill));
     }
   });
   return {Tensor::strings(x.shape(), texts)};
@@ -115,12 +115,10 @@ std::vector<Tensor> join(const Node& node, Values inputs) {
 // ---------------------------------------------------------------------------------------------- StringSplit
 
 std::vector<std::string_view> split_at_any(std::string_view text, std::string_view delimiters,
-                                           bool skip_empty, std::int64_t max_splits) {
+                                           bool skip_empty) {
   std::vector<std::string_view> parts;
   while (true) {
-    const bool is_last = max_splits >= 0 && static_cast<std::int64_t>(parts.size()) >= max_splits;
-    if (skip_empty) text.remove_prefix(std::min(text.find_first_not_of(delimiters), text.size()));
-    const std::size_t end = is_last ? std::string_view::npos : text.find_first_of(delimiters);
+    const std::size_t end = text.find_first_of(delimiters);
     if (const std::string_view part = text.substr(0, end); !part.empty() || !skip_empty)
       parts.push_back(part);
     if (end == std::string_view::npos) return parts;
@@ -128,12 +126,30 @@ std::vector<std::string_view> split_at_any(std::string_view text, std::string_vi
   }
 }
 
+/// After `max_splits` parts comes the rest, even where it is empty, as TensorFlow has it.
+std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t max_splits) {
+  std::vector<std::string_view> parts;
+  const auto skip_space = [&] { text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size())); };
+  skip_space();
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(kSpace), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end);
+    skip_space();
+    if (max_splits > 0 && static_cast<std::int64_t>(parts.size()) == max_splits) {
+      parts.push_back(text);
+      break;
+    }
+  }
+  return parts;
+}
+
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
                                        std::int64_t max_splits) {
-  if (separator.empty()) return split_at_any(text, kSpace, true, max_splits);
+  if (separator.empty()) return split_at_space(text, max_splits);
   std::vector<std::string_view> parts;
   while (true) {
-    const bool is_last = max_splits >= 0 && static_cast<std::int64_t>(parts.size()) >= max_splits;
+    const bool is_last = max_splits > 0 && static_cast<std::int64_t>(parts.size()) >= max_splits;
     const std::size_t end = is_last ? std::string_view::npos : text.find(separator);
     parts.push_back(text.substr(0, end));
     if (end == std::string_view::npos) return parts;
@@ -149,7 +165,7 @@ std::vector<std::string_view> parts_of(const Node& node, std::string_view text, 
     for (std::size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
     return bytes;
   }
-  return split_at_any(text, separator, node.attrs.get("skip_empty", true), -1);
+  return split_at_any(text, separator, node.attrs.get("skip_empty", true));
 }
 
 void infer_split(InferContext& c) {

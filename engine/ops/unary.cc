@@ -185,7 +185,7 @@ constexpr Row kRows[] = {
     {"Lgamma", floats<Lgamma>(), 80, nullptr, "its derivative, the digamma function, is not supported"},
     {"Floor", floats<Floor>(), 1, stops},
     {"Ceil", floats<Ceil>(), 1, stops},
-    {"Round", floats<Rint>(), 1, stops},
+    {"Round", numbers<Round>(), 1, stops},
     {"Rint", floats<Rint>(), 1, stops},
     {"IsNan", floats<IsNan>(), 1, nullptr},
     {"IsInf", floats<IsInf>(), 1, nullptr},

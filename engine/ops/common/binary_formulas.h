@@ -93,6 +93,23 @@ BRAID_INLINE T quotient(T a, T b) {
     return a / b;
 }
 
+/// Towards zero.
+template <class T>
+BRAID_INLINE T truncated_quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return integer_quotient(a, b);
+  else
+    return std::trunc(a / b);
+}
+
+/// Distances beyond the type's width shift everything out, negative ones nothing.
+template <bool kLeft, class T>
+BRAID_INLINE T shifted(T a, T b) {
+  constexpr T kLast = sizeof(T) * 8 - 1;
+  const T distance = b < 0 ? T(0) : b > kLast ? kLast : b;
+  return kLeft ? static_cast<T>(static_cast<wrapping_t<T>>(a) << distance) : static_cast<T>(a >> distance);
+}
+
 BRAID_BINARY(Add, W(a) + W(b))
 BRAID_BINARY(Sub, W(a) - W(b))
 BRAID_BINARY(Mul, W(a) * W(b))
@@ -105,7 +122,7 @@ BRAID_BINARY(Pow, power(a, b))
 BRAID_BINARY(SquaredDifference, (W(a) - W(b)) * (W(a) - W(b)))
 BRAID_BINARY(DivNoNan, b == T(0) ? T(0) : a / b)
 BRAID_BINARY(MulNoNan, b == T(0) ? T(0) : a * b)
-BRAID_BINARY(TruncateDiv, integer_quotient(a, b))
+BRAID_BINARY(TruncateDiv, truncated_quotient(a, b))
 BRAID_BINARY(TruncateMod, truncated_remainder(a, b))
 BRAID_BINARY(Xdivy, a == T(0) ? T(0) : a / b)
 BRAID_BINARY(Xlogy, a == T(0) ? T(0) : a * vec::log(b))
@@ -114,6 +131,8 @@ BRAID_BINARY(Atan2, std::atan2(a, b))
 BRAID_BINARY(BitwiseAnd, a& b)
 BRAID_BINARY(BitwiseOr, a | b)
 BRAID_BINARY(BitwiseXor, a ^ b)
+BRAID_BINARY(LeftShift, (shifted<true>(a, b)))
+BRAID_BINARY(RightShift, (shifted<false>(a, b)))
 #undef BRAID_BINARY
 
 }  // namespace braid::binary

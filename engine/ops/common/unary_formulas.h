@@ -38,6 +38,15 @@ BRAID_INLINE T squared(T x) {
   return static_cast<T>(w * w);
 }
 
+/// To even; integers are.
+template <class T>
+BRAID_INLINE T rounded(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return x;
+  else
+    return std::rint(x);
+}
+
 /// log |gamma(x)|; the function of the C library that keeps no sign in a global variable.
 #ifdef __CUDACC__
 BRAID_INLINE float log_gamma(float x) { return ::lgammaf(x); }
@@ -90,6 +99,7 @@ BRAID_UNARY(Lgamma, log_gamma(x))
 BRAID_UNARY(Floor, std::floor(x))
 BRAID_UNARY(Ceil, std::ceil(x))
 BRAID_UNARY(Rint, std::rint(x))  // to even, the default rounding mode
+BRAID_UNARY(Round, rounded(x))
 BRAID_UNARY(IsNan, x != x)
 BRAID_UNARY(IsInf, std::abs(x) > std::numeric_limits<T>::max())
 BRAID_UNARY(IsFinite, std::abs(x) <= std::numeric_limits<T>::max())

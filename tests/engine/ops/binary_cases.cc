@@ -46,11 +46,14 @@ void cases_binary(OpCaseTable& table) {
     table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});
     table.add(op, {.label = "int64", .inputs = {i64({2, 2}, {-7, 7, 9, 4}), i64({2}, {3, 2})}});
   }
-  for (const char* op : {"TruncateDiv", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}) {
+  for (const char* op : {"TruncateDiv", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"}) {
     table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});
     table.add(op, {.label = "int64", .inputs = {i64({2, 2}, {-7, 7, 9, 4}), i64({2}, {3, 2})}});
     table.add(op, {.label = "no elements", .inputs = {i64({0, 2}, {}), i64({2}, {3, 2})}});
   }
+  table.add("TruncateDiv", {.label = "floats",
+                            .inputs = {f64({3}, {-7.5, 7.2, 9}), f64({}, {2})},
+                            .numeric_gradient = false});  // flat between its steps
   for (const char* op : {"Xdivy", "Xlogy", "Xlog1py"})
     table.add(op, {.label = "a is zero",
                    .inputs = {f64({3}, {0, 0, 2}), f64({3}, {0.5, 0, 3})},

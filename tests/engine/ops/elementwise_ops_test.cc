@@ -112,6 +112,10 @@ TEST(ElementwiseOps, RoundGoesToEven) {
   EXPECT_THAT(values<float>(run_op("Ceil", {x})[0]), ElementsAre(-2, -1, 0, 1, 2, 3));
 }
 
+TEST(ElementwiseOps, RoundLeavesIntegersAsTheyAre) {
+  EXPECT_THAT(values<std::int32_t>(run_op("Round", {i32({2}, {-7, 8})})[0]), ElementsAre(-7, 8));
+}
+
 TEST(ElementwiseOps, DivisionsRoundAsTensorFlows) {
   const Tensor a = i32({4}, {7, -7, 7, -7}), b = i32({4}, {2, 2, -2, -2});
   EXPECT_THAT(values<std::int32_t>(run_op("Div", {a, b})[0]), ElementsAre(3, -3, -3, 3));
@@ -128,6 +132,7 @@ TEST(ElementwiseOps, TruncationGoesTowardsZero) {
   EXPECT_THAT(values<std::int32_t>(run_op("TruncateMod", {a, b})[0]), ElementsAre(1, -1, 1, -1));
   const Tensor x = f32({2}, {7.5F, -7.5F}), y = f32({}, {2});
   EXPECT_THAT(values<float>(run_op("Mod", {x, y})[0]), ElementsAre(1.5F, -1.5F));
+  EXPECT_THAT(values<float>(run_op("TruncateDiv", {x, y})[0]), ElementsAre(3, -3));
 }
 
 TEST(ElementwiseOps, ZeroTimesAnythingIsZeroInTheXOps) {
@@ -145,6 +150,13 @@ TEST(ElementwiseOps, BitwiseOpsWorkOnTwosComplement) {
   EXPECT_THAT(values<std::int32_t>(run_op("BitwiseOr", {a, b})[0]), ElementsAre(-1, 14));
   EXPECT_THAT(values<std::int32_t>(run_op("BitwiseXor", {a, b})[0]), ElementsAre(-5, 6));
   EXPECT_THAT(values<std::int32_t>(run_op("Invert", {a})[0]), ElementsAre(3, -13));
+}
+
+TEST(ElementwiseOps, ShiftsKeepTheSignAndStopAtTheWidth) {
+  const Tensor a = i32({4}, {-8, 5, 5, -1}), b = i32({4}, {1, 2, -3, 40});
+  EXPECT_THAT(values<std::int32_t>(run_op("LeftShift", {a, b})[0]),
+              ElementsAre(-16, 20, 5, std::numeric_limits<std::int32_t>::min()));
+  EXPECT_THAT(values<std::int32_t>(run_op("RightShift", {a, b})[0]), ElementsAre(-4, 1, 5, -1));
 }
 
 TEST(ElementwiseOps, IntegersWrapAndNeverTrap) {

@@ -77,6 +77,9 @@ TEST(StringToNumberTest, ParsesAndRefuses) {
 
 TEST(DecodeRawTest, BytesAsNumbers) {
   EXPECT_EQ(values("DecodeRaw", text({"ab", "c0"}), {{"out_type", DType::UInt8}}), (Doubles{97, 98, 99, 48}));
+  EXPECT_EQ(values("DecodeRaw", text({"ab"}), {{"out_type", DType::Int16}}), (Doubles{97 + 256 * 98}));
+  EXPECT_EQ(values("DecodeRaw", text({"ab", "cd"}), {{"out_type", DType::Int16}, {"little_endian", false}}),
+            (Doubles{256 * 97 + 98, 256 * 99 + 100}));
   EXPECT_EQ(refusal("DecodeRaw", text({"ab", "c"}), {{"out_type", DType::UInt8}}),
             "[DecodeRaw] node 'op': strings must have one length, element 1 has 1 bytes, those before 2");
   EXPECT_EQ(refusal("DecodeRaw", text({"abc"}), {{"out_type", DType::Int16}}),

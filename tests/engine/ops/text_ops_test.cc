@@ -55,6 +55,7 @@ TEST(TextOpsTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "0"}})),
             (Strings{"0007", "-007"}));
   EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
+  EXPECT_EQ(strings(known("AsString", {bools({1}, {true})}, {{"width", 8}})), (Strings{"true"}));
 }
 
 TEST(TextOpsTest, JoinRepeatsScalars) {
@@ -79,6 +80,8 @@ TEST(TextOpsTest, SplitsAsTensorFlowDocuments) {
             (Strings{"1", "2,3"}));
   EXPECT_EQ(strings(known("StringSplitV2", {text({"  1 2   3  "}), word("")}, {}, 1)),
             (Strings{"1", "2", "3"}));
+  EXPECT_EQ(strings(known("StringSplitV2", {text({" 1 2  3 ", "4"}), word("")}, {{"maxsplit", 1}}, 1)),
+            (Strings{"1", "2  3 ", "4", ""}));
 }
 
 TEST(TextOpsTest, CsvTypesDefaultsAndQuotes) {
