@@ -1,5 +1,6 @@
 // CheckNumerics(x), attribute message, and CheckNumericsV2: x itself; a NaN or an infinity in it is an error.
-// Gradient: dy, checked as well.
+// Gradient: dy, checked as well. Attribute braid_fatal (default false): what is wrong is the job's own
+// numbers, not its input.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,20 +22,24 @@ BRAID_VECTOR_CLONES bool all_finite(const T* x, std::int64_t n) {
 }
 
 template <class T>
-[[noreturn]] void refuse(const std::string& place, const T* x, std::int64_t begin, std::int64_t end) {
+[[noreturn]] void refuse(const std::string& place, bool is_fatal, const T* x, std::int64_t begin,
+                         std::int64_t end) {
   const T* bad = std::find_if(x + begin, x + end, [](T value) { return !std::isfinite(value); });
-  throw InvalidArgument(
-      fmt::format("{} : element {} is {}", place, bad - x, std::isnan(*bad) ? "NaN" : "infinite"));
+  const std::string message =
+      fmt::format("{} : element {} is {}", place, bad - x, std::isnan(*bad) ? "NaN" : "infinite");
+  if (is_fatal) throw Internal(message);
+  throw InvalidArgument(message);
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
   const std::string message = c.attr("message", std::string());
   const std::string place = place_of(c.node) + ": " + (message.empty() ? "CheckNumerics" : message);
+  const bool is_fatal = c.attr("braid_fatal", false);
   return with_float("CheckNumerics", c.inputs[0].dtype, [&]<class T>() {
     return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
-                           [place](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+                           [place, is_fatal](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
                              const T* x = a.in<T>(0);
-                             if (!all_finite(x + begin, end - begin)) refuse(place, x, begin, end);
+                             if (!all_finite(x + begin, end - begin)) refuse(place, is_fatal, x, begin, end);
                              if (a.out<T>(0) != x)
                                std::memcpy(a.out<T>(0) + begin, x + begin,
                                            static_cast<std::size_t>(end - begin) * sizeof(T));

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/passes/batch_siblings.h"
+#include "engine/passes/check_values.h"
 #include "engine/passes/plan.h"
 #include "engine/passes/segments.h"
 #include "engine/passes/verify.h"
@@ -53,6 +54,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   simplify(plan);
   merge_duplicates(plan);
   prune(plan, true);
+  if (options.check_numerics) check_values(plan);
   batch_siblings(plan);
   fuse(plan);
   place(plan);

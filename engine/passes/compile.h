@@ -72,6 +72,11 @@ struct CompileOptions {
   int steps_in_flight = 2;
   bool verify = true;
   bool deterministic = true;
+  /// Nodes that ask for a device which the program does not have, or which has no kernel for them, run on
+  /// the host; else they are refused.
+  bool soft_placement = true;
+  /// The first NaN or infinity ends the step (engine/passes/check_values.h).
+  bool check_numerics = false;
 };
 
 /// Throws: InvalidArgument (unknown feed or fetch, a stream id out of range with the node's name, shapes that

@@ -7,6 +7,7 @@
 #include "engine/ops/op.h"
 #include "engine/passes/batch_siblings.h"
 #include "engine/passes/plan.h"
+#include "engine/passes/shape_values.h"
 
 namespace braid {
 namespace {
@@ -125,6 +126,9 @@ class Lowering {
   void lower_kernel(const Node& node) {
     if (!node.op->cpu && plan_.domain_of(node.id) == Domain::Host)
       throw InvalidArgument(place_of(node) + ": the op has no CPU kernel");
+    if (const int input = unknown_shape_value(graph_, node); input >= 0)
+      throw InvalidArgument(place_of(node) + ": the value of input " + std::to_string(input) +
+                            " must be known before the program runs");
     ProgramOp op;
     op.node = node.id;
     op.name = node.name;

@@ -1,9 +1,12 @@
-// Merges nodes that compute the same: one op, equal attributes, the same inputs and control inputs, and the
-// same wishes about device and stream, so that what the user put apart stays apart. Never merged: stateful
-// ops, side effects, handles, other lanes than Compute, views (they cost nothing), and nodes that are fed.
+// Merges nodes that compute the same: one op, equal attributes, the same inputs (or equal small constants)
+// and control inputs, and the same wishes about device and stream, so that what the user put apart stays
+// apart. Never merged: stateful ops, side effects, handles, other lanes than Compute, views (they cost
+// nothing), and nodes that are fed.
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <string>
+#include <tuple>
 
 #include "base/init.h"
 #include "engine/ops/op.h"
@@ -51,6 +54,26 @@ bool same_work(const Node& a, const Node& b) {
          a.include_grad == b.include_grad && equal(a.attrs, b.attrs);
 }
 
+/// Small constants by content: graphs have one of their own for each axis, each shape.
+class Constants {
+ public:
+  /// The first of those that equal this value; itself where it is not such a constant.
+  ValueRef first_of(const Plan& plan, ValueRef value) {
+    constexpr std::size_t kLargest = 4096;
+    const Tensor* known = plan.program.graph.known_value(value);
+    if (!known || known->dtype() == DType::String || known->bytes() > kLargest || plan.feed_of(value) >= 0 ||
+        !plan.program.graph.node(value.node).control_inputs.empty())
+      return value;
+    const auto* bytes = reinterpret_cast<const char*>(known->raw());
+    return seen_
+        .try_emplace({known->dtype(), known->shape().to_string(), std::string(bytes, known->bytes())}, value)
+        .first->second;
+  }
+
+ private:
+  std::map<std::tuple<DType, std::string, std::string>, ValueRef> seen_;
+};
+
 }  // namespace
 
 void merge_duplicates(Plan& plan) {
@@ -62,16 +85,19 @@ void merge_duplicates(Plan& plan) {
   };
   std::map<Key, std::vector<NodeId>> seen;
   std::vector<NodeId> merged_into(static_cast<std::size_t>(graph.size()), kNoNode);
+  const auto redirect = [&](NodeId& id) {
+    if (id != kNoNode && merged_into[static_cast<std::size_t>(id)] != kNoNode)
+      id = merged_into[static_cast<std::size_t>(id)];
+  };
+  Constants constants;
   int merged = 0;
   for (const NodeId id : graph.topological_order()) {
     Node& node = graph.mutable_node(id);
-    for (ValueRef& in : node.inputs)
-      if (merged_into[static_cast<std::size_t>(in.node)] != kNoNode)
-        in.node = merged_into[static_cast<std::size_t>(in.node)];
-    for (NodeId& control : node.control_inputs)
-      if (merged_into[static_cast<std::size_t>(control)] != kNoNode)
-        control = merged_into[static_cast<std::size_t>(control)];
+    for (ValueRef& in : node.inputs) redirect(in.node);
+    for (NodeId& control : node.control_inputs) redirect(control);
+    redirect(node.colocate_with);
     if (!may_merge(plan, node)) continue;
+    for (ValueRef& in : node.inputs) in = constants.first_of(plan, in);
     auto& same = seen[{node.op, node.inputs}];
     const auto twin = std::find_if(same.begin(), same.end(),
                                    [&](NodeId other) { return same_work(graph.node(other), node); });
@@ -82,9 +108,8 @@ void merge_duplicates(Plan& plan) {
     merged_into[static_cast<std::size_t>(id)] = *twin;
     ++merged;
   }
-  const auto redirect = [&](NodeId& id) {
-    if (merged_into[static_cast<std::size_t>(id)] != kNoNode) id = merged_into[static_cast<std::size_t>(id)];
-  };
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (!graph.node(id).removed) redirect(graph.mutable_node(id).colocate_with);
   for (ValueRef& fetch : plan.fetches) redirect(fetch.node);
   for (NodeId& target : plan.targets) redirect(target);
   if (merged > 0) plan.program.notes.push_back("merge: " + std::to_string(merged) + " nodes repeat others");

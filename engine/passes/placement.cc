@@ -1,28 +1,25 @@
 // Which nodes run on the device, and the copies where values cross.
 //
 // A program of the host runs everything there. In a program of the device a node runs on the device when its
-// op has a kernel for it that does these types, unless the node asks for a CPU; soft placement: what cannot,
-// runs on the host, with a note. A variable lives where all ops that take its handle can run, so one that a
-// host op takes is the host's, with all its users. Feeds and constants exist on both sides. Every other value
-// that is used on the other side gets one copy node there, which runs on the stream of its direction.
+// op has a kernel for it that does these types, unless the node asks for a CPU; soft placement: what cannot
+// runs on the host, with a note, else it is refused. A variable lives where all ops that take its handle can
+// run, so one that a host op takes is the host's, with all its users. Feeds and constants exist on both
+// sides. Every other value that is used on the other side gets one copy node there, which runs on the stream
+// of its direction.
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
+#include "engine/ir/device_name.h"
 #include "engine/ops/op.h"
 #include "engine/passes/plan.h"
 
 namespace braid {
 namespace {
 
-bool names_cpu(const std::string& device) {
-  // "/job:worker/task:1/cpu:0", "/device:CPU:0"; job and task are the strategy's business.
-  return device.find("cpu:") != std::string::npos || device.find("CPU:") != std::string::npos;
-}
-
-bool names_a_kind(const std::string& device) {
-  for (const char* kind : {"gpu:", "GPU:", "device:", "cuda:", "CUDA:", "tpu:", "TPU:"})
-    if (device.find(kind) != std::string::npos) return true;
-  return false;
+/// The kind of device that the node asks for, or nothing.
+std::string asked_kind(const Node& node) {
+  return node.device.empty() ? "" : parse_device_name(node.device).kind.value_or("");
 }
 
 /// Counts of nodes by reason, with the first of each.
@@ -56,15 +53,18 @@ class Placement {
     for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
       if (plan_.options.domain == Domain::Host) {
-        if (!node.device.empty() && !names_cpu(node.device) && names_a_kind(node.device))
-          notes_.add("they ask for '" + node.device + "', which this program does not have", node.name);
+        const std::string kind = asked_kind(node);
+        if (!kind.empty() && kind != "CPU")
+          settle(node, "they ask for '" + node.device + "', which this program does not have");
       } else if (runs(node)) {
         const std::string reason = why_not_on_device(node);
         if (!reason.empty()) put_on_host(node, reason);
       }
     }
+    refuse_misplaced();
     if (plan_.options.domain == Domain::Device) {
       place_variables();
+      refuse_misplaced();
       add_copies();
     }
     notes_.write(plan_.program.notes);
@@ -75,7 +75,21 @@ class Placement {
 
   void put_on_host(const Node& node, const std::string& reason) {
     domain(node.id) = Domain::Host;
+    settle(node, reason);
+  }
+
+  /// The host is where the node runs, whatever it asks for.
+  void settle(const Node& node, const std::string& reason) {
     notes_.add(reason, node.name);
+    const std::string kind = asked_kind(node);
+    if (!plan_.options.soft_placement && !kind.empty() && kind != "CPU")
+      misplaced_ += "\n  " + place_of(node) + " asks for '" + node.device +
+                    "': " + (plan_.options.domain == Domain::Host ? "this program does not have it" : reason);
+  }
+
+  void refuse_misplaced() const {
+    if (!misplaced_.empty())
+      throw InvalidArgument("soft placement is off, and nodes cannot run where they ask to:" + misplaced_);
   }
 
   static bool is_view(const Node& node) {
@@ -96,7 +110,7 @@ class Placement {
   }
 
   std::string why_not_on_device(const Node& node) const {
-    if (names_cpu(node.device)) return "they ask for '" + node.device + "'";
+    if (asked_kind(node) == "CPU") return "they ask for '" + node.device + "'";
     if (!node.op->cuda) return "op " + node.op->name + " has no CUDA kernel";
     std::vector<OutputInfo> inputs;
     for (const ValueRef input : node.inputs) {
@@ -124,12 +138,16 @@ class Placement {
     return value.node;
   }
 
-  /// Until nothing changes: a variable with a user on the host is the host's, and so are its users.
+  /// Until nothing changes: a variable with a user on the host, or whose handle asks for a CPU, is the
+  /// host's, and so are its users.
   void place_variables() {
     std::map<std::string, Domain> variables;
     const auto of = [&](NodeId handle) -> Domain& {
       return variables.try_emplace(variable_of(graph_, {handle, 0}).name, Domain::Device).first->second;
     };
+    for (const NodeId id : order_)
+      if (graph_.node(id).op->name == "VarHandleOp" && asked_kind(graph_.node(id)) == "CPU")
+        of(id) = Domain::Host;
     for (bool changed = true; changed;) {
       changed = false;
       for (const NodeId id : order_) {
@@ -201,6 +219,7 @@ class Placement {
   Graph& graph_;
   std::vector<NodeId> order_;
   Notes notes_;
+  std::string misplaced_;  // nodes that soft placement would put elsewhere than they ask
 };
 
 }  // namespace

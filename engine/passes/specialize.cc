@@ -9,12 +9,14 @@
 #include "engine/ir/constant_folder.h"
 #include "engine/ir/infer.h"
 #include "engine/ops/op.h"
+#include "engine/passes/shape_values.h"
 
 namespace braid {
 namespace {
 
 /// Its shapes are known, and a program can compute it, or need not.
 bool is_ready(const Graph& graph, const Node& node) {
+  if (unknown_shape_value(graph, node) >= 0) return false;
   for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
     const OutputInfo& info = node.outputs[static_cast<std::size_t>(o)];
     if (info.dtype == DType::Resource) continue;

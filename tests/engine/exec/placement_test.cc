@@ -1,0 +1,62 @@
+// Which device nodes ask for, what happens where there is none, and the log of the placement.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/exec/placement_log.h"
+#include "tests/engine/exec/test_ops.h"
+
+namespace braid::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
+
+std::shared_ptr<const Program> compile_with(const TestGraph& g, bool soft_placement) {
+  CompileOptions options;
+  options.soft_placement = soft_placement;
+  return compile(g.graph, {kX, {"end"}, {}}, options);
+}
+
+TEST(PlacementTest, TheLogIsTensorFlows) {
+  TestGraph g;
+  const ValueRef a = g.mix({g.feed("x", 4)}, 4, "a");
+  g.add("Identity", {a}, {}, "view");
+  g.mix({a}, 4, "end");
+  EXPECT_THAT(placement_log(*compile_with(g, true)),
+              ElementsAre("x: (Placeholder): /job:localhost/replica:0/task:0/device:CPU:0",
+                          "a: (test.Mix): /job:localhost/replica:0/task:0/device:CPU:0",
+                          "end: (test.Mix): /job:localhost/replica:0/task:0/device:CPU:0"));
+  EXPECT_EQ(placement_log(*compile_with(g, true), parse_device_name("/job:worker/task:3"))[2],
+            "end: (test.Mix): /job:worker/replica:0/task:3/device:CPU:0");
+}
+
+TEST(PlacementTest, NodesRunElsewhereUnlessSoftPlacementIsOff) {
+  TestGraph g;
+  const ValueRef a = g.mix({g.feed("x", 4)}, 4, "a"), b = g.mix({a}, 4, "b");
+  g.mix({b}, 4, "end");
+  g.node(a).device = "/job:worker/task:0/gpu:0";
+  g.node(b).device = "/device:CPU:0";
+  EXPECT_THAT(
+      compile_with(g, true)->notes,
+      ::testing::Contains(HasSubstr("1 node on the CPU: they ask for '/job:worker/task:0/gpu:0', which "
+                                    "this program does not have (first: 'a')")));
+  try {
+    compile_with(g, false);
+    FAIL() << "it compiled";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(
+        error.message(),
+        "soft placement is off, and nodes cannot run where they ask to:\n  [test.Mix] node 'a' asks for "
+        "'/job:worker/task:0/gpu:0': this program does not have it");
+  }
+  g.node(a).device = "/cpu:0";
+  EXPECT_NO_THROW(compile_with(g, false));
+  g.node(a).device = "/gpux:0";
+  EXPECT_THROW(compile_with(g, true), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace braid::testing
