@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/import/inline_functions.h"
+#include "engine/import/op_forms.h"
 #include "engine/import/pending_graph.h"
 #include "engine/import/place.h"
 #include "engine/ops/op.h"
@@ -28,14 +29,6 @@ void report_cycle(PendingGraph& graph, const std::vector<std::int32_t>& cycle) {
     names += "'" + graph.nodes[static_cast<std::size_t>(index)].name + "' -> ";
   PendingNode& first = graph.nodes[static_cast<std::size_t>(cycle.front())];
   first.add_problem("is on a cycle: " + names + "'" + first.name + "'");
-}
-
-/// A GatherV2 with batch axes is another op here.
-void name_batch_gathers(PendingNode& node) {
-  const Attr* batch_dims = node.op == "GatherV2" ? node.attrs.find("batch_dims") : nullptr;
-  const auto* value =
-      batch_dims ? std::get_if<std::int64_t>(static_cast<const AttrValue_*>(batch_dims)) : nullptr;
-  if (value && *value != 0) node.op = "braid.BatchGather";
 }
 
 bool is_control_flow(std::string_view op) {
@@ -138,7 +131,7 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
   std::vector<std::string> original_ops;
   for (PendingNode& node : pending.nodes) original_ops.push_back(node.op);
   report_cycle(pending, pending.order().cycle);
-  for (PendingNode& node : pending.nodes) name_batch_gathers(node);
+  rename_forms(pending);
   lower_reference_variables(pending);
 
   ImportResult result;
@@ -147,10 +140,12 @@ ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& option
     const PendingNode& node = pending.nodes[i];
     const std::string& op = i < original_ops.size() ? original_ops[i] : node.op;
     std::string reason = node.problem;
-    if (!OpRegistry::global().find(node.op) && reason.empty()) {
-      reason = is_control_flow(op) ? "control flow is not supported"
-               : op == node.op     ? "the op is not supported"
-                                   : "the op needs " + node.op + ", which is not supported";
+    const bool is_known = OpRegistry::global().find(node.op) != nullptr;
+    if (!is_known && is_control_flow(op)) {
+      reason = "control flow is not supported";
+    } else if (!is_known && reason.empty()) {
+      reason =
+          op == node.op ? "the op is not supported" : "the op needs " + node.op + ", which is not supported";
     }
     if (!reason.empty()) result.problems.push_back({node.name, op, std::move(reason)});
   }

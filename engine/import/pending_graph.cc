@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/import/convert.h"
 #include "engine/import/nearest_name.h"
+#include "engine/ir/device_name.h"
 
 namespace braid {
 
@@ -133,8 +134,17 @@ class Parser {
       }
     }
     read_annotations(node);
+    check_device(node);
     forget_legacy_shape(node);
     return node;
+  }
+
+  static void check_device(PendingNode& node) {
+    try {
+      parse_device_name(node.device);
+    } catch (const InvalidArgument& error) {
+      node.add_problem("device " + error.message());
+    }
   }
 
   /// Graphs up to version 21 write a placeholder of unknown shape as one of shape [].

@@ -31,21 +31,22 @@ NodeId place_widened(Graph& graph, Node node) {
   DType narrow = DType::Invalid;
   for (ValueRef& input : node.inputs) {
     const DType dtype = graph.info(input).dtype;
-    const std::optional<DType> wide = wide_type(dtype);
+    const std::optional<DType> wide = compute_type(node.op->name, dtype);
     if (!wide) continue;
     narrow = dtype;
     input = {add_cast(graph, node, graph.unique_name(name + "/widen"), input, *wide), 0};
   }
+  const DType result = node.attrs.get("Tout", narrow);  // a product's can be wider than its factors
   node.name = graph.unique_name(name + "/wide");
   const Node beside = node;  // of whose stream and device the Casts are
   const NodeId wide = graph.add(std::move(node));
   const int outputs = static_cast<int>(graph.node(wide).outputs.size());
   std::vector<ValueRef> results;
   for (int o = 0; o < outputs; ++o) {
-    const bool narrows =
-        has_data_type(beside.op->name, o) && graph.info({wide, o}).dtype == wide_type(narrow);
+    const bool narrows = has_data_type(beside.op->name, o) &&
+                         graph.info({wide, o}).dtype == compute_type(beside.op->name, narrow);
     const std::string cast_name = outputs == 1 ? name : graph.unique_name(name + "/narrow");
-    results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, {wide, o}, narrow), 0}
+    results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, {wide, o}, result), 0}
                               : ValueRef{wide, o});
   }
   if (outputs == 1 && results[0].node != wide) return results[0].node;
@@ -63,7 +64,7 @@ NodeId place_node(Graph& graph, Node node) {
   for (const ValueRef input : node.inputs) {
     if (static_cast<std::size_t>(input.output) >= graph.node(input.node).outputs.size()) continue;
     const DType dtype = graph.info(input).dtype;
-    small = small || wide_type(dtype);
+    small = small || compute_type(node.op->name, dtype);
     half = half || dtype == DType::Float16 || dtype == DType::BFloat16;
   }
   if (!small || moves_elements(node.op->name)) return graph.add(std::move(node));

@@ -22,6 +22,12 @@ std::optional<DType> wide_type(DType dtype) {
   }
 }
 
+std::optional<DType> compute_type(std::string_view op, DType dtype) {
+  if (dtype == DType::Float64 && (op.starts_with("Conv2D") || op.starts_with("DepthwiseConv2d")))
+    return DType::Float32;
+  return wide_type(dtype);
+}
+
 bool moves_elements(std::string_view op) {
   static constexpr std::string_view kOps[] = {"AssignVariableOp",
                                               "BatchToSpace",

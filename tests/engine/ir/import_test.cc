@@ -124,9 +124,44 @@ TEST(ImportTest, AGatherWithBatchAxesTakesRowsOfItsOwnBatch) {
   EXPECT_THAT(tensor_to_int64s(interpreter.run({}, {"y"})[0]), ElementsAre(2, 3));
 }
 
+TEST(ImportTest, OtherNamesOfOpsAreKnown) {
+  const Graph graph = import_graph(
+      parse(constant("a", 1) + node("sum", "AccumulateNV2", "a a") + node("same", "GuaranteeConst", "sum")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "same"), 2);
+}
+
+TEST(ImportTest, WindowsOfPoolingMayBeConstants) {
+  const std::string ints =
+      "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 "
+      "tensor_shape { dim { size: 4 } } int_val: [1, 2, 2, 1] } } } }";
+  const std::string image = "node { name: 'x' op: 'Const' " + kFloat +
+                            "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: "
+                            "1 } dim { size: 2 } dim { "
+                            "size: 2 } dim { size: 1 } } float_val: [1, 4, 3, 2] } } } }";
+  const std::string valid = "attr { key: 'padding' value { s: 'VALID' } }";
+  const Graph graph = import_graph(
+      parse(image + "node { name: 'w' op: 'Const' " + ints + node("y", "MaxPoolV2", "x w w", valid)));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(interpreter.run({}, {"y"})[0].data<float>()[0], 4);
+  EXPECT_THAT(
+      error_of(image + "node { name: 'w' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } }" +
+               node("y", "MaxPoolV2", "x w w", valid)),
+      HasSubstr("[MaxPoolV2] node 'y': ksize must be a constant"));
+}
+
+TEST(ImportTest, TextsThatNameNoDeviceAreRefused) {
+  EXPECT_THAT(error_of("node { name: 'a' op: 'NoOp' device: '/job:worker/gpux:0' }"),
+              HasSubstr("[NoOp] node 'a': device '/job:worker/gpux:0' is not a device's name"));
+  EXPECT_NO_THROW(import_graph(parse("node { name: 'a' op: 'NoOp' device: '/job:ps/task:*/device:GPU:2' }")));
+}
+
 TEST(ImportTest, ControlFlowIsRefusedAsSuch) {
   EXPECT_THAT(error_of(constant("a", 1) + node("m", "Merge", "a a")),
               HasSubstr("[Merge] node 'm': control flow is not supported"));
+  EXPECT_THAT(error_of(constant("a", 1) + node("c", "StatelessIf", "a a",
+                                               "attr { key: 'then_branch' value { func { name: 'f' } } }")),
+              HasSubstr("[StatelessIf] node 'c': control flow is not supported"));
 }
 
 TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {

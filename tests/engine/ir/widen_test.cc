@@ -95,5 +95,16 @@ TEST(WidenTest, WhatOnlyMovesElementsStaysAsItIs) {
   EXPECT_EQ(graph.size(), 3);
 }
 
+TEST(WidenTest, ConvolutionsOfFloat64ComputeInFloat32) {
+  const std::string one = "dim { size: 1 } dim { size: 1 } dim { size: 1 } dim { size: 1 }|double_val: ";
+  const Graph graph = graph_of("Conv2D", "DT_DOUBLE", {one + "1.5", one + "4"},
+                               "attr { key: 'strides' value { list { i: [1, 1, 1, 1] } } } "
+                               "attr { key: 'padding' value { s: 'SAME' } }");
+  Interpreter interpreter(graph);
+  const Tensor y = interpreter.run({}, {"y"})[0];
+  EXPECT_EQ(y.dtype(), DType::Float64);
+  EXPECT_EQ(y.data<double>()[0], 6);
+}
+
 }  // namespace
 }  // namespace braid

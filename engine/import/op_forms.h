@@ -1,0 +1,12 @@
+// Forms of ops that mean what another op of the engine means: other names, and settings given as constant
+// inputs instead of attributes. Thread rule: one thread.
+#pragma once
+
+#include "engine/import/pending_graph.h"
+
+namespace braid {
+
+/// Rewrites them all. What has no other form stays, and is refused later.
+void rename_forms(PendingGraph& graph);
+
+}  // namespace braid
