@@ -55,10 +55,13 @@ class PsStrategy : public Strategy {
   }
 
   void rewrite_inference(Graph& graph) override {
-    // Dense variables are refreshed as a whole; rows are pulled as they are read.
+    // Dense variables are refreshed as a whole, and on the host, where pulls write them in training; rows are
+    // pulled as they are read.
     std::vector<VariableInfo> sparse;
-    for (const VariableInfo& variable : list_variables(graph))
+    for (const VariableInfo& variable : list_variables(graph)) {
       if (sparse_.contains(variable.name)) sparse.push_back(variable);
+      if (dense_.contains(variable.name)) graph.mutable_node(variable.handle).device = "/device:CPU:0";
+    }
     if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", {});
   }
 
