@@ -7,9 +7,9 @@
 namespace braid::onnx {
 namespace {
 
-Val random(OnnxNode& n, const char* op, Val shape, DType dtype) {
-  const DType drawn = dtype == DType::Float64 ? dtype : DType::Float32;
-  const AttrMap attrs{{"dtype", drawn}, {"seed", static_cast<std::int64_t>(n.f("seed", 0))}};
+/// float32
+Val random(OnnxNode& n, const char* op, Val shape) {
+  const AttrMap attrs{{"dtype", DType::Float32}, {"seed", static_cast<std::int64_t>(n.f("seed", 0))}};
   return n.b.op(op, {shape}, attrs);
 }
 
@@ -19,11 +19,11 @@ DType dtype_attr(OnnxNode& n, DType fallback) {
 
 void uniform(OnnxNode& n, Val shape, DType dtype) {
   const double low = n.f("low", 0), high = n.f("high", 1);
-  n.out(0, cast(random(n, "RandomUniform", shape, dtype) * (high - low) + low, dtype));
+  n.out(0, cast(random(n, "RandomUniform", shape) * (high - low) + low, dtype));
 }
 
 void normal(OnnxNode& n, Val shape, DType dtype) {
-  n.out(0, cast(random(n, "RandomStandardNormal", shape, dtype) * n.f("scale", 1) + n.f("mean", 0), dtype));
+  n.out(0, cast(random(n, "RandomStandardNormal", shape) * n.f("scale", 1) + n.f("mean", 0), dtype));
 }
 
 void random_uniform(OnnxNode& n) { uniform(n, n.b.ints(n.is("shape")), dtype_attr(n, DType::Float32)); }
@@ -33,7 +33,7 @@ void random_normal_like(OnnxNode& n) { normal(n, shape_of(n.in(0)), dtype_attr(n
 
 void bernoulli(OnnxNode& n) {
   const Val p = n.in(0);
-  const Val drawn = cast(random(n, "RandomUniform", shape_of(p), p.dtype()), p.dtype());
+  const Val drawn = cast(random(n, "RandomUniform", shape_of(p)), p.dtype());
   n.out(0, cast(tf("Less", {drawn, p}), dtype_attr(n, p.dtype())));
 }
 

@@ -68,7 +68,8 @@ void dft(OnnxNode& n) {
     return transpose(squeeze(slice(x, rank - 1, i, i + 1), {rank - 1}), to_last);
   };
   Val re = part(0), im = complex ? part(1) : Val();
-  const Val length = n.has(1) ? cast(reshape(n.in(1), Ints{}), DType::Int64) : size_of(x, axis);
+  Val length = n.has(1) ? cast(reshape(n.in(1), Ints{}), DType::Int64) : size_of(x, axis);
+  if (!n.has(1) && inverse && onesided) length = (length - 1.0) * 2.0;
   if (inverse && onesided) {
     // The other half of the spectrum of a real signal mirrors this one.
     const Val bins = tf("FloorDiv", {length, like(2, length)}) + 1.0;
