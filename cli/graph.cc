@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/graph_tools.h"
+#include "cli/step_flags.h"
 #include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/tune.h"
@@ -44,6 +45,7 @@ struct Options {
   std::string dot;
   std::string device;
   std::string config;
+  StepFlags step;
 };
 
 int show(const Options& options) {
@@ -106,13 +108,14 @@ StreamOptions measured(const Graph& graph, const CompileRequest& request, const 
 
 int report(const Options& options, const Program& program) {
   if (!options.dot.empty()) write_file_atomically(options.dot, plan_dot(program));
+  if (options.step.log_device_placement) log_placement(program);
   fmt::print("{}", plan_report(program));
   return kExitSuccess;
 }
 
 /// What the flags say, as fields of a job.
 std::vector<std::string> stream_overrides(const Options& options) {
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides = options.step.overrides();
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
   if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
@@ -225,6 +228,7 @@ void add_graph(CLI::App& app, Action& action) {
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
   add_device_option(*sub, options->device);
   add_config_option(*sub, options->config);
+  add_step_flags(*sub, options->step);
   sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
   sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
       ->check(CLI::Range(1, 8))

@@ -16,6 +16,7 @@
 #include "base/formats/npy.h"
 #include "base/log.h"
 #include "cli/graph_tools.h"
+#include "cli/step_flags.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
 #include "engine/import/convert.h"
@@ -42,7 +43,8 @@ struct Options {
   bool streams_given = false;
   int streams = 1;
   int threads = 0;
-  StreamOptions stream_options;  // with what the settings say
+  StepFlags flags;
+  CompileOptions compile;  // with what flags and settings say
   std::uint64_t seed = 1;
   double timeout_seconds = 3600;
 };
@@ -140,9 +142,6 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
                              const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
                              Runtime& runtime, std::set<std::string>& initialized) {
   const Graph fitted = specialize(graph, feeds, fetches, targets);
-  CompileOptions compile_options;
-  compile_options.streams = options.stream_options;
-  compile_options.steps_in_flight = 1;
   CompileRequest request{{}, fetches, targets};
   StepRequest step;
   step.params.seed = options.seed;
@@ -150,7 +149,8 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
     request.feeds.push_back({name, tensor.dtype(), tensor.shape()});
     step.feeds.push_back(tensor);
   }
-  Instance instance(compile(fitted, request, compile_options), runtime);
+  Instance instance(compile(fitted, request, options.compile), runtime);
+  if (options.flags.log_device_placement) log_placement(instance.program());
   initialize(instance.program(), options.seed, runtime, initialized);
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1000));
   return instance.run(std::move(step), WaitContext::with_timeout(timeout)).fetches;
@@ -172,8 +172,13 @@ void give(const std::string& name, const std::string& file, const Tensor& value)
 void apply_settings(Options& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   if (options.streams_given) job.mutable_streams()->set_count(static_cast<std::uint32_t>(options.streams));
+  for (const std::string& field : options.flags.overrides()) worker::set_job_field(job, field);
   worker::fill_job_defaults(job);
-  options.stream_options = worker::stream_options(job);
+  options.flags.log_device_placement = job.runtime().log_device_placement();
+  options.compile.streams = worker::stream_options(job);
+  options.compile.steps_in_flight = 1;
+  options.compile.soft_placement = !job.runtime().no_soft_placement();
+  options.compile.check_numerics = job.runtime().check_numerics();
   if (options.threads == 0) options.threads = static_cast<int>(job.runtime().intra_op_threads());
 }
 
@@ -247,6 +252,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   add_config_option(*sub, options->config);
+  add_step_flags(*sub, options->flags);
   sub->add_option("--threads", options->threads, "Threads inside ops; default: the machine's");
   sub->add_option("--seed", options->seed, "Of random ops and initial values")->capture_default_str();
   sub->add_option("--timeout", options->timeout_seconds, "Seconds that the run may take")

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/step_flags.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
@@ -21,6 +22,7 @@ struct Options {
   std::string data_dir;
   std::string device;
   std::string config;
+  StepFlags step;
   bool resume = false;
   bool print_job = false;
   launch::LaunchFlags cluster;
@@ -28,6 +30,7 @@ struct Options {
 
 int run(const Options& options) {
   std::vector<std::string> overrides = options.set;
+  for (std::string& field : options.step.overrides()) overrides.push_back(std::move(field));
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   const proto::Job job =
       worker::load_job(options.job, overrides,
@@ -70,6 +73,7 @@ void add_train(CLI::App& app, Action& action) {
                     "Where input files are; default: the variable BRAID_DATA, else the current directory");
   add_device_option(*train, options->device);
   add_config_option(*train, options->config);
+  add_step_flags(*train, options->step);
   train->add_flag("--resume", options->resume,
                   "Go on from the newest whole checkpoint of checkpoint.directory");
   train->add_flag("--print-job", options->print_job,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/exec/instance.h"
+#include "engine/exec/placement_log.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program.h"
 #include "engine/exec/trace.h"
@@ -66,11 +67,13 @@ class Run {
   }
 
  private:
-  static void log_placement(const Program& program) {
-    for (std::size_t op = 0; op < program.ops.size(); ++op)
-      log_info("placement: {} on the {}, stream {}", program.place(static_cast<int>(op)),
-               program.ops[op].domain == Domain::Device ? "device" : "host",
-               program.streams[static_cast<std::size_t>(program.ops[op].stream)].name);
+  void log_placement(const Program& program) const {
+    DeviceName process;
+    if (peers_.world > 1) {
+      process.job = "worker";
+      process.task = peers_.rank;
+    }
+    for (const std::string& line : placement_log(program, process)) log_info("{}", line);
   }
 
   void load() {

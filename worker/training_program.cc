@@ -40,6 +40,8 @@ CompileOptions training_compile_options(const proto::Job& job) {
       break;
   }
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
+  options.soft_placement = !job.runtime().no_soft_placement();
+  options.check_numerics = job.runtime().check_numerics();
   options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
   return options;
 }

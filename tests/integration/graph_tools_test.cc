@@ -226,5 +226,75 @@ TEST_F(GraphToolsTest, DotIsADigraphOfEveryNode) {
   EXPECT_EQ(read_file(directory() / "graph.dot"), text);
 }
 
+TEST_F(GraphToolsTest, AxesMayBeFedWhereShapesAreKnownWithoutThem) {
+  const std::string graph = write("reverse.pbtxt", R"(
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }
+node { name: "axes" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } } }
+node { name: "y" op: "ReverseV2" input: "x" input: "axes" }
+)");
+  const std::string x = write_array<float>("x.npy", DType::Float32, {2, 2}, {1, 2, 3, 4});
+  const std::string axes = write_array<std::int32_t>("axes.npy", DType::Int32, {1}, {1});
+  EXPECT_THAT(
+      expect_good({"graph", "run", graph, "--feed", "x=" + x, "--feed", "axes=" + axes, "--fetch", "y"}),
+      HasSubstr("y: float32 [2, 2] [2 1 4 3]"));
+  expect_refused(
+      {"graph", "plan", write("vector.pbtxt", R"(
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "shape" value { shape { dim { size: 2 } } } } }
+node { name: "axes" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "shape" value { shape { dim { size: 1 } } } } }
+node { name: "y" op: "ReverseV2" input: "x" input: "axes" }
+)")},
+      HasSubstr("[ReverseV2] node 'y': the value of input 1 must be known before the program runs"));
+}
+
+const char kLogOnADevice[] = R"(
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "shape" value { shape { dim { size: 2 } } } } }
+node { name: "y" op: "Log" input: "x" device: "/job:localhost/device:GPU:0" }
+node { name: "z" op: "Neg" input: "y" }
+)";
+
+TEST_F(GraphToolsTest, PlacementIsLoggedAndSoftUnlessItIsNot) {
+  const std::string graph = write("device.pbtxt", kLogOnADevice);
+  const std::string x = write_array<float>("x.npy", DType::Float32, {2}, {1, 2});
+  const std::vector<std::vector<std::string>> commands = {
+      {"graph", "run", graph, "--feed", "x=" + x, "--fetch", "z"},
+      {"graph", "plan", graph, "--device", "cpu"}};
+  for (std::vector<std::string> command : commands) {
+    command.push_back("--log-device-placement");
+    const auto process = run("logged", command);
+    EXPECT_EQ(process->wait({}), 0) << process->err();
+    EXPECT_THAT(process->err(), HasSubstr("y: (Log): /job:localhost/replica:0/task:0/device:CPU:0\n"));
+    command.push_back("--no-soft-placement");
+    expect_refused(command, HasSubstr("[Log] node 'y' asks for '/job:localhost/device:GPU:0'"));
+  }
+}
+
+TEST_F(GraphToolsTest, CheckedNumbersEndTheRunAtTheNodeThatMadeTheFirstBadOne) {
+  const std::string graph = write("device.pbtxt", kLogOnADevice);
+  const std::string x = write_array<float>("x.npy", DType::Float32, {2}, {1, -2});
+  const std::vector<std::string> command = {"graph", "run", graph, "--feed", "x=" + x, "--fetch", "z"};
+  EXPECT_THAT(expect_good(command), HasSubstr("nan"));
+  std::vector<std::string> checked = command;
+  checked.push_back("--check-numerics");
+  const auto process = run("checked", checked);
+  EXPECT_EQ(process->wait({}), 1);
+  EXPECT_THAT(process->err(), HasSubstr("the output of [Log] node 'y' : element 1 is NaN"));
+}
+
+TEST_F(GraphToolsTest, CheckedTrainingEndsAtTheNodeThatMadeTheFirstBadNumber) {
+  const Job job = linear_regression().with({"steps=20", "optimizer.learning_rate=1e30"});
+  const auto plain = run("plain", job.arguments());
+  EXPECT_EQ(plain->wait({}), 1);
+  EXPECT_THAT(plain->err(), AllOf(HasSubstr("loss is"), ::testing::Not(HasSubstr("node '"))));
+  std::vector<std::string> arguments = job.arguments();
+  arguments.push_back("--check-numerics");
+  const auto checked = run("checked", arguments);
+  EXPECT_EQ(checked->wait({}), 1);
+  EXPECT_THAT(checked->err(), AllOf(HasSubstr("[CheckNumerics] node '"), HasSubstr("the output of ["),
+                                    HasSubstr(" is infinite"), HasSubstr("step ")));
+  const std::vector<float> losses =
+      train("good", linear_regression().with({"steps=5", "runtime.check_numerics=true"}));
+  EXPECT_EQ(losses, train("unchecked", linear_regression().with({"steps=5"})));
+}
+
 }  // namespace
 }  // namespace braid::integration

@@ -68,7 +68,7 @@ TEST_F(SettingsTest, TrainingTakesThemAndSaysWhatDoesNothingOnce) {
   EXPECT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_EQ(times(process->err(), "TF_SEGMENT_OWN_CONST=true has no effect"), 1U);
   EXPECT_EQ(times(process->err(), "TF_GPU_STREAM_GROUP_COUNT: streams.count=2, unless"), 1U);
-  EXPECT_THAT(process->err(), HasSubstr("placement: [MatMul] node"));
+  EXPECT_THAT(process->err(), HasSubstr(": (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"));
 }
 
 TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
