@@ -98,7 +98,7 @@ constexpr Row kRows[] = {
     floats<Lgamma>("Lgamma"),
     floats<Floor>("Floor"),
     floats<Ceil>("Ceil"),
-    floats<Rint>("Round"),
+    numbers<Round>("Round"),
     floats<Rint>("Rint"),
     floats<IsNan>("IsNan"),
     floats<IsInf>("IsInf"),

@@ -10,7 +10,7 @@
 
 namespace braid::binary {
 
-// Ops of integers that these belong to have no CUDA kernels.
+// Kernels of CUDA look for what is refused before they call a formula.
 #ifdef __CUDACC__
 BRAID_INLINE void throw_zero_division() {}
 BRAID_INLINE void throw_negative_power() {}

@@ -45,6 +45,7 @@ void cases_binary(OpCaseTable& table) {
     if (takes_floats_only(op)) continue;
     table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});
     table.add(op, {.label = "int64", .inputs = {i64({2, 2}, {-7, 7, 9, 4}), i64({2}, {3, 2})}});
+    table.add(op, {.label = "int64, same shape", .inputs = {i64({3}, {-7, 7, 9}), i64({3}, {3, 2, 1})}});
   }
   for (const char* op : {"TruncateDiv", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"}) {
     table.add(op, {.label = "int32", .inputs = {i32({2, 2}, {-7, 7, 9, 4}), i32({2}, {3, 2})}});

@@ -50,26 +50,28 @@ void cases_conv2d(OpCaseTable& table) {
   add_family(table, "DepthwiseConv2dNative", "NCHW", {2, 3, 4, 3}, {3, 3, 3, 2}, {2, 6, 4, 3},
              {{"padding", "SAME"}, {"data_format", "NCHW"}});
   add_family(table, "DepthwiseConv2dNative", "no images", {0, 4, 4, 2}, {3, 3, 2, 1}, {0, 4, 4, 2}, same);
-  // Sums over many pixels; too many elements for differences.
+  // Sums over many pixels, of positive numbers, so that they agree to rounding; too many elements for
+  // differences.
   for (const bool nchw : {false, true}) {
-    const Shape images = nchw ? Shape{5, 12, 24, 18} : Shape{5, 24, 18, 12};
+    const Shape shape = nchw ? Shape{9, 12, 25, 21} : Shape{9, 25, 21, 12};
+    const Tensor images = converted(random_f64(shape, 1, 0, 1), DType::Float32);
+    const Tensor gradients = converted(random_f64(shape, 3, 0, 1), DType::Float32);
     const AttrMap attrs{{"padding", "SAME"}, {"data_format", nchw ? "NCHW" : "NHWC"}};
     const std::string label = nchw ? "many pixels, NCHW" : "many pixels";
     table.add("DepthwiseConv2dNative", {.label = label,
-                                        .inputs = {f32_of(images, 1), f32_of({3, 3, 12, 1}, 2)},
+                                        .inputs = {images, f32_of({3, 3, 12, 1}, 2)},
                                         .attrs = attrs,
                                         .numeric_gradient = false});
     table.add("DepthwiseConv2dNativeBackpropInput",
               {.label = label,
-               .inputs = {nchw ? axes({5, 12, 24, 18}) : axes({5, 24, 18, 12}), f32_of({3, 3, 12, 1}, 2),
-                          f32_of(images, 3)},
+               .inputs = {nchw ? axes({9, 12, 25, 21}) : axes({9, 25, 21, 12}), f32_of({3, 3, 12, 1}, 2),
+                          gradients},
                .attrs = attrs,
                .numeric_gradient = false});
-    table.add("DepthwiseConv2dNativeBackpropFilter",
-              {.label = label,
-               .inputs = {f32_of(images, 1), axes({3, 3, 12, 1}), f32_of(images, 3)},
-               .attrs = attrs,
-               .numeric_gradient = false});
+    table.add("DepthwiseConv2dNativeBackpropFilter", {.label = label,
+                                                      .inputs = {images, axes({3, 3, 12, 1}), gradients},
+                                                      .attrs = attrs,
+                                                      .numeric_gradient = false});
   }
   // Several blocks of images with a smaller last one; too many elements for differences.
   table.add("Conv2D", {.label = "many blocks",

@@ -174,17 +174,44 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaParity, ::testing::ValuesIn(ops_with_cuda()), 
   return name;
 });
 
+/// The text of the error that the op's kernel on the device finds.
+std::string device_error(const char* op, const OpCase& op_case) {
+  try {
+    run_program(OpRegistry::global().require(op), op_case, Domain::Device, 1);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "none";
+}
+
 TEST(CudaErrors, CheckNumericsNamesTheElement) {
   if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
   OpCase bad{.label = "infinite", .inputs = {random_f64({70}, 1)}, .attrs = {{"message", "loss"}}};
   bad.inputs[0].data<double>()[37] = std::numeric_limits<double>::infinity();
-  try {
-    run_program(OpRegistry::global().require("CheckNumerics"), bad, Domain::Device, 1);
-    FAIL() << "no error";
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("loss : element 37 is not a finite number"), std::string::npos)
-        << error.what();
+  const std::string error = device_error("CheckNumerics", bad);
+  EXPECT_NE(error.find("loss : element 37 is not a finite number"), std::string::npos) << error;
+}
+
+TEST(CudaErrors, IntegersAreNotDividedByZero) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  const OpCase bad{.label = "zero", .inputs = {i64({2, 2}, {1, 2, 3, 4}), i64({2}, {1, 0})}};
+  for (const char* op : {"Div", "FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"}) {
+    const std::string error = device_error(op, bad);  // elements 1 and 3
+    EXPECT_NE(error.find(" is not a finite number"), std::string::npos) << op << ": " << error;
   }
+}
+
+TEST(CudaErrors, IndicesOutOfRangeAreReported) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  const OpCase gather{.label = "gather",
+                      .inputs = {random_f64({2, 3}, 1), axes({2, 3}), i32({}, {1})},
+                      .attrs = {{"batch_dims", 1}}};
+  const OpCase product{
+      .label = "product",
+      .inputs = {i64({2, 2}, {0, 0, 1, 5}), random_f64({2}, 1), i64({2}, {2, 4}), random_f64({4, 3}, 2)}};
+  EXPECT_NE(device_error("braid.BatchGather", gather).find("index 3 is not in [0, 3)"), std::string::npos);
+  EXPECT_NE(device_error("SparseTensorDenseMatMul", product).find("index 5 is not in [0, 4)"),
+            std::string::npos);
 }
 
 /// The names in backticks in the table of ops without CUDA kernels.
