@@ -19,6 +19,7 @@ using Action = std::function<int()>;
 void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
+void add_infer(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
 

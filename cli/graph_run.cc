@@ -21,7 +21,6 @@
 #include "engine/exec/program.h"
 #include "engine/import/convert.h"
 #include "engine/import/import.h"
-#include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/format_tensor.h"
 #include "engine/ops/variable_init.h"
 #include "engine/passes/compile.h"
@@ -29,6 +28,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
+#include "worker/npy_tensor.h"
 
 namespace braid::cli {
 namespace {
@@ -50,39 +50,6 @@ struct Options {
 };
 
 using Feeds = std::map<std::string, Tensor>;
-
-Tensor read_tensor(const std::string& file) {
-  const std::string bytes = read_file(file);
-  NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), file);
-  auto memory = allocate_aligned(array.data.size());
-  std::memcpy(memory.get(), array.data.data(), array.data.size());
-  return {array.dtype, Shape(array.shape), std::move(memory)};
-}
-
-/// Numbers of another type than the graph's become the graph's, where that loses nothing but precision; NumPy
-/// makes float64 and int64 where others make float32 and int32.
-Tensor converted(const Tensor& tensor, DType dtype, const std::string& name) {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("--feed {}: the array holds {}, the graph expects {}{}", name,
-                                      dtype_name(tensor.dtype()), dtype_name(dtype), why));
-  };
-  const auto is_plain = [](DType t) { return is_integer(t) || t == DType::Float32 || t == DType::Float64; };
-  if (!is_plain(tensor.dtype()) || !is_plain(dtype) || (is_floating(tensor.dtype()) && is_integer(dtype)))
-    refuse("");
-  Tensor result(dtype, tensor.shape());
-  with_number_or_bool("feed", tensor.dtype(), [&]<class From>() {
-    with_number_or_bool("feed", dtype, [&]<class To>() {
-      const From* from = reinterpret_cast<const From*>(tensor.raw());
-      To* to = reinterpret_cast<To*>(result.raw());
-      for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-        to[i] = static_cast<To>(from[i]);
-        if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
-          if (static_cast<From>(to[i]) != from[i]) refuse(fmt::format("; element {} does not fit", i));
-      }
-    });
-  });
-  return result;
-}
 
 /// "name=file"; names have no '='.
 std::pair<std::string, std::string> split_feed(const std::string& text) {
@@ -187,13 +154,13 @@ int run(const Options& options) {
   Feeds feeds;
   for (const std::string& text : options.feeds) {
     auto [name, file] = split_feed(text);
-    if (!feeds.emplace(name, read_tensor(file)).second)
+    if (!feeds.emplace(name, worker::read_npy_tensor(file)).second)
       throw InvalidArgument("--feed " + name + " is given twice");
   }
   const Graph graph = load(options, feeds);
   for (auto& [name, tensor] : feeds) {
     const DType dtype = graph.info(graph.parse_value(name)).dtype;
-    if (tensor.dtype() != dtype) tensor = converted(tensor, dtype, name);
+    tensor = worker::converted(tensor, dtype, "--feed " + name);
   }
   const int threads =
       options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());

@@ -29,7 +29,8 @@ Accelerator* device_for(const Program& program, Runtime& runtime) {
 }  // namespace
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
-                           std::vector<const StepParams*> params, std::vector<const WaitContext*> waits)
+                           std::vector<const StepParams*> params, std::vector<const WaitContext*> waits,
+                           const BoundProgram* constants_of)
     : program_(std::move(program)), slots_(params.size()), device_(device_for(*program_, runtime)) {
   arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
   for (const ProgramVariable& variable : program_->variables) {
@@ -44,7 +45,7 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
   allocate_slots();
   if (device_) {
     device_arena_ = allocate(Domain::Device, program_->stats.device_arena_bytes, "arena");
-    allocate_constants();
+    allocate_constants(constants_of);
     allocate_device_slots();
   }
   bind_arguments(params, waits);
@@ -102,11 +103,15 @@ PreparedKernel BoundProgram::prepare(const ProgramOp& op, Runtime& runtime) cons
   return kernel;
 }
 
-void BoundProgram::allocate_constants() {
+void BoundProgram::allocate_constants(const BoundProgram* shared) {
   std::uint64_t bytes = 0;
   for (const Tensor& constant : program_->constants) {
     constant_offsets_.push_back(bytes);
     bytes += aligned(constant.bytes());
+  }
+  if (shared) {
+    device_constants_ = shared->device_constants_;
+    return;
   }
   device_constants_ = allocate(Domain::Device, bytes, "constants");
   for (std::size_t c = 0; c < constant_offsets_.size(); ++c) {

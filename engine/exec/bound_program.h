@@ -23,11 +23,13 @@ namespace braid {
 
 class BoundProgram {
  public:
-  /// `params` and `waits` are those of each slot; they outlive this.
-  /// Throws: what kernels throw when they are prepared; OutOfMemory; InvalidArgument for a variable that
-  /// exists with another type or shape, and for a program of the device without one.
+  /// `params` and `waits` are those of each slot; they outlive this. `constants_of`, unless it is null, is
+  /// the same program bound before: its constants on the device are used. Throws: what kernels throw when
+  /// they are prepared; OutOfMemory; InvalidArgument for a variable that exists with another type or shape,
+  /// and for a program of the device without one.
   BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
-               std::vector<const StepParams*> params, std::vector<const WaitContext*> waits);
+               std::vector<const StepParams*> params, std::vector<const WaitContext*> waits,
+               const BoundProgram* constants_of = nullptr);
   BoundProgram(const BoundProgram&) = delete;
 
   const Program& program() const { return *program_; }
@@ -68,7 +70,7 @@ class BoundProgram {
   Block allocate(Domain domain, std::uint64_t bytes, const char* purpose) const;
   void prepare_kernels(Runtime& runtime);
   PreparedKernel prepare(const ProgramOp& op, Runtime& runtime) const;
-  void allocate_constants();
+  void allocate_constants(const BoundProgram* shared);
   void allocate_slots();
   void allocate_device_slots();
   void bind_arguments(const std::vector<const StepParams*>& params,

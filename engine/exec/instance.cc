@@ -57,7 +57,7 @@ struct Instance::Impl {
       : program(std::move(p)),
         runtime(r),
         board(program->steps_in_flight),
-        bound(program, r, params_of(board), waits_of(board)),
+        bound(program, r, params_of(board), waits_of(board), constants_of(*program, options)),
         context{*program,
                 bound,
                 board,
@@ -84,6 +84,12 @@ struct Instance::Impl {
     may_run_inline = active_streams == 1 && parts == 1 && !device;
   }
 
+  static const BoundProgram* constants_of(const Program& program, const InstanceOptions& options) {
+    if (!options.constants_of) return nullptr;
+    if (&options.constants_of->program() != &program)
+      throw Internal("constants can only be those of an instance of the same program");
+    return &options.constants_of->impl_->bound;
+  }
   void check_request(const StepRequest& request) const;
   void make_room(std::unique_lock<std::mutex>& lock, const WaitContext& wait);
   void issue(StepRequest request, const WaitContext& wait, bool run_inline);

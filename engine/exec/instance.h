@@ -31,6 +31,8 @@ struct StepResult {
   double seconds = 0;           // from the step's first issue to its last completion
 };
 
+class Instance;
+
 struct InstanceOptions {
   /// The streams are those of the runtime whose names begin with it, so that instances with different
   /// prefixes have none in common.
@@ -38,6 +40,9 @@ struct InstanceOptions {
   /// Of a program of the device: copies to and from the host go onto the stream that launches its segments.
   /// Fewer events a step, and no copy beside the kernels of another step of this instance.
   bool merge_copies = false;
+  /// Of a program of the device: an instance of the same program in the same runtime, whose constants on the
+  /// device this one uses too.
+  const Instance* constants_of = nullptr;
 };
 
 class Instance {

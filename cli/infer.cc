@@ -1,0 +1,127 @@
+// `braid infer`: a graph under load, requests spread over stream groups that share its weights.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <map>
+
+#include "cli/commands.h"
+#include "worker/inference/infer_command.h"
+
+namespace braid::cli {
+namespace {
+
+using worker::InferCommand;
+using worker::LaunchThreads;
+
+struct Options {
+  InferCommand command;
+  std::vector<std::string> set;
+  std::string config, device, policy, batch_siblings;
+  bool merge_streams = false, split_memory = false;
+};
+
+int run(Options options) {
+  std::vector<std::string>& overrides = options.command.job_overrides;
+  if (!options.policy.empty()) overrides.push_back("streams.policy=" + options.policy);
+  if (!options.batch_siblings.empty())
+    overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
+  if (options.merge_streams) overrides.push_back("streams.merge_copies=true");
+  if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
+  overrides.insert(overrides.end(), options.set.begin(), options.set.end());
+  if (options.split_memory) options.command.share_memory_limit = false;
+  return worker::run_infer(options.command,
+                           read_process_settings(options.config, worker::SettingsFor::Inference));
+}
+
+void add_load(CLI::App& infer, InferCommand& command) {
+  infer.add_option("--batch", command.batch, "Rows of a request: what stands for unknown dimensions")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  infer.add_option("--iters", command.requests, "Requests of each client")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  infer
+      .add_option("--threads", command.clients, "Clients, a thread each, that send one request after another")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  infer
+      .add_option("--timeout", command.timeout_seconds, "Seconds that a request may take, the line included")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  infer.add_option("--queue", command.queue_capacity, "Requests that may wait for a group; more are refused")
+      ->capture_default_str();
+  infer.add_option("--max-id", command.max_id, "Integer inputs without a file are drawn below it")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  infer.add_option("--seed", command.seed, "Of inputs that are drawn, and of variables' first values")
+      ->capture_default_str();
+  infer.add_flag("--check", command.check, "Compare every answer with a single group's, bit by bit");
+  infer.add_option("--out", command.output_directory, "A directory: the answers, as <output>.npy");
+}
+
+void add_groups(CLI::App& infer, Options& options) {
+  static const std::map<std::string, LaunchThreads> launch{{"pools", LaunchThreads::Pools},
+                                                           {"private", LaunchThreads::Private},
+                                                           {"shared", LaunchThreads::Shared}};
+  InferCommand& command = options.command;
+  infer.add_option("--groups", command.groups, "Stream groups, each one request at a time; default 1")
+      ->check(CLI::Range(1, 64));
+  infer.add_option("--streams", command.streams, "Compute streams inside a group; default 1")
+      ->check(CLI::Range(1, 64));
+  infer.add_option("--policy", options.policy, "Of the streams inside a group")
+      ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}));
+  infer
+      .add_option("--batch-siblings", options.batch_siblings,
+                  "Independent nodes of one kind and shape as one")
+      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
+  infer.add_flag("--merge-streams", options.merge_streams,
+                 "On a device: a group's copies go onto the stream that launches its steps");
+  infer.add_option("--pools", command.pools, "Launch pools of one thread: group i takes pool i mod P")
+      ->check(CLI::Range(1, 64));
+  infer.add_option("--pool", command.request_pool,
+                   "The launch pool that runs all requests, whatever the group");
+  infer
+      .add_option(
+          "--launch", command.launch,
+          "pools: those, or the clients' threads; private: threads of each group; shared: of all groups")
+      ->transform(CLI::CheckedTransformer(launch).description("pools|private|shared"));
+  infer
+      .add_option("--launch-threads", command.launch_threads, "With private and shared: how many; default 1")
+      ->check(CLI::Range(1, 256));
+  infer.add_flag("--split-memory", options.split_memory,
+                 "Each group has an equal part of runtime.device_memory_limit, instead of all sharing it");
+}
+
+}  // namespace
+
+void add_infer(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* infer = app.add_subcommand(
+      "infer",
+      "Run a graph's prediction for several clients at once, over stream groups that share its weights.\n"
+      "Prints requests/s, latencies and how busy each group was; the last line is 'result: {JSON}'.");
+  InferCommand& command = options->command;
+  infer
+      ->add_option("--graph", command.graph,
+                   "GraphDef, binary or text, e.g. of `braid graph export --inference`")
+      ->check(CLI::ExistingFile)
+      ->required();
+  infer
+      ->add_option(
+          "--input", command.inputs,
+          "name=file.npy, cut into batches; name=-1,13 (a shape, -1: the batch) or name, which is drawn.\n"
+          "May be repeated; default: the placeholders that the outputs need")
+      ->allow_extra_args(false);
+  infer->add_option("--output", command.outputs, "A value that is asked for; may be repeated")
+      ->allow_extra_args(false)
+      ->required();
+  add_load(*infer, command);
+  add_groups(*infer, *options);
+  add_device_option(*infer, options->device);
+  add_config_option(*infer, options->config);
+  infer->add_option("--set", options->set, "Set a field of streams or runtime as in a job: a.b=value")
+      ->allow_extra_args(false);
+  infer->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace braid::cli

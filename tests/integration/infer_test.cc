@@ -1,0 +1,125 @@
+// `braid infer` as users call it, on an exported model.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "tests/integration/run.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class InferTest : public IntegrationTest {
+ protected:
+  std::string path(const std::string& name) const { return (directory() / name).string(); }
+  /// An exported model, and the name of its prediction.
+  std::string exported(const std::string& model, std::string& prediction) {
+    const auto process = run("export", {"graph", "export", "--model", model, "--inference", "--out",
+                                        path(model + ".pb"), "--hash-buckets", "200"});
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    const std::string out = process->out();
+    const std::size_t begin = out.find('\'') + 1;
+    prediction = out.substr(begin, out.find('\'', begin) - begin);
+    return path(model + ".pb");
+  }
+  nlohmann::json result(const Process& process) const {
+    const std::string out = process.out();
+    const std::size_t at = out.rfind("result: ");
+    EXPECT_NE(at, std::string::npos) << out << process.err();
+    return at == std::string::npos ? nlohmann::json() : nlohmann::json::parse(out.substr(at + 8));
+  }
+};
+
+TEST_F(InferTest, GroupsServeClientsAndAnswerAsASingleGroup) {
+  std::string prediction;
+  const std::string graph = exported("dlrm", prediction);
+  for (const std::string launch : {"pools", "private"}) {
+    const auto process =
+        run("infer", {"infer", "--graph", graph, "--output", prediction, "--batch", "8", "--iters", "30",
+                      "--threads", "4", "--groups", "3", "--launch", launch, "--check", "--device", "cpu"});
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    EXPECT_THAT(process->out(), AllOf(HasSubstr("requests/s"), HasSubstr("p99"), HasSubstr("group 2: ")));
+    const auto json = result(*process);
+    EXPECT_EQ(json["requests"], 120);
+    EXPECT_EQ(json["different"], 0);
+    EXPECT_EQ(json["group_busy_seconds"].size(), 3U);
+  }
+}
+
+TEST_F(InferTest, RowsOfAFileAreAnsweredInTheirOrder) {
+  const std::string graph = path("g.pbtxt");
+  std::ofstream(graph) << R"(
+    node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: -1 } dim { size: 2 } } } } }
+    node { name: "y" op: "Neg" input: "x" })";
+  const std::vector<float> x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  std::ofstream(path("x.npy"), std::ios::binary)
+      << format_npy(DType::Float32, std::vector<std::int64_t>{5, 2}, std::as_bytes(std::span(x)));
+  const auto process =
+      run("infer", {"infer", "--graph", graph, "--input", "x=" + path("x.npy"), "--output", "y", "--batch",
+                    "2", "--iters", "2", "--threads", "2", "--groups", "2", "--out", path("answers")});
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  const std::string bytes = read_file(directory() / "answers" / "y.npy");
+  const NpyArray y = parse_npy(std::as_bytes(std::span(bytes)), "y.npy");
+  EXPECT_EQ(y.shape, (std::vector<std::int64_t>{4, 2}));
+  const auto* values = reinterpret_cast<const float*>(y.data.data());
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(values[i], -x[i]);
+}
+
+TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
+  std::string prediction;
+  const std::string graph = exported("dlrm", prediction);
+  std::ofstream(path("config.pbtxt")) << "session_inter_op_thread_pool { num_threads: 1 }\n"
+                                         "session_inter_op_thread_pool { num_threads: 1 }\n"
+                                         "graph_options { rewrite_options { use_multi_stream: ON "
+                                         "multi_stream_opts { multi_stream_num: 2 } } }\n";
+  const std::vector<std::string> base{"infer",   "--graph", graph,      "--output", prediction,
+                                      "--iters", "5",       "--device", "cpu"};
+  const auto groups = [&](std::vector<std::string> more, Variables variables) {
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto process = run("groups", arguments, variables);
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    return result(*process)["groups"].get<int>();
+  };
+  const Variables four{{"TF_GPU_STREAM_GROUP_COUNT", "4"}};
+  EXPECT_EQ(groups({}, {}), 1);
+  EXPECT_EQ(groups({}, four), 4);
+  EXPECT_EQ(groups({"--config", path("config.pbtxt")}, four), 4);
+  EXPECT_EQ(groups({"--groups", "2"}, four), 2);
+}
+
+TEST_F(InferTest, RequestsThatFindTheLineFullAreCountedAndFailTheRun) {
+  std::string prediction;
+  const std::string graph = exported("dlrm", prediction);
+  const auto process = run("full", {"infer", "--graph", graph, "--output", prediction, "--batch", "64",
+                                    "--iters", "50", "--threads", "8", "--queue", "0", "--device", "cpu"});
+  EXPECT_EQ(process->exit_code(), 1);
+  const auto json = result(*process);
+  EXPECT_GT(json["refused"].get<int>(), 0);
+  EXPECT_EQ(json["refused"].get<int>() + json["requests"].get<int>(), 400);
+}
+
+TEST_F(InferTest, WhatCannotRunIsRefused) {
+  std::string prediction;
+  const std::string graph = exported("dlrm", prediction);
+  const auto refused = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"infer", "--graph", graph};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto process = run("refused", arguments);
+    EXPECT_EQ(process->exit_code(), 2) << process->err();
+    return process->err();
+  };
+  EXPECT_THAT(refused({"--output", "nothing"}), HasSubstr("nothing"));
+  EXPECT_THAT(refused({"--output", prediction, "--input", "dense=3,b"}), HasSubstr("neither a shape"));
+  EXPECT_THAT(refused({"--output", prediction, "--pool", "1"}), HasSubstr("launch pool 1 does not exist"));
+}
+
+}  // namespace
+}  // namespace braid::integration

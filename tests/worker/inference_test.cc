@@ -1,0 +1,221 @@
+// Requests over stream groups: the same answers, one copy of the weights, limits and refusals.
+#include "worker/inference/inference_session.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "engine/builder/graph_builder.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "worker/inference/inference_inputs.h"
+#include "worker/inference/request_load.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(30)); }
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "nothing was thrown";
+}
+
+/// Two branches of two layers over a variable and a constant, joined; [B, 16] f32 -> [B, 16] f32.
+Graph two_branches() {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{Shape::kUnknown, 16});
+  std::vector<float> numbers(256);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = 0.01F * static_cast<float>(i % 37) - 0.15F;
+  const Output constant = b.constant(Tensor::from<float>(Shape{16, 16}, numbers), "weights");
+  const Output variable = b.read(b.variable("v", Shape{16, 16}, {.init = {InitKind::Normal, 0, 0.3F}}));
+  Output left = x, right = x;
+  for (int layer = 0; layer < 2; ++layer) {
+    left = b.op("Relu", {b.matmul(left, constant)});
+    StreamScope scope(b, 1);
+    right = b.op("Relu", {b.matmul(right, variable)});
+  }
+  b.op("AddV2", {left, right}, {}, "y");
+  return import_graph(b.graph());
+}
+
+std::vector<std::vector<Tensor>> batches(std::initializer_list<std::int64_t> sizes) {
+  std::vector<std::vector<Tensor>> feeds;
+  for (const std::int64_t rows : sizes) {
+    Tensor x(DType::Float32, Shape{rows, 16});
+    for (std::int64_t i = 0; i < x.elements(); ++i)
+      x.data<float>()[static_cast<std::size_t>(i)] = static_cast<float>((i * 7 + rows) % 13) - 6;
+    feeds.push_back({x});
+  }
+  return feeds;
+}
+
+TEST(InferenceSessionTest, AnswersEqualASingleGroupsBitByBit) {
+  const auto feeds = batches({3, 8, 3, 1});
+  Runtime runtime({.intra_op_threads = 1});
+  InferenceSession single(two_branches(), {"x"}, {"y"}, {}, runtime);
+  std::vector<std::vector<Tensor>> expected;
+  for (const auto& feed : feeds) expected.push_back(single.run({feed}, soon()));
+  for (const int streams : {1, 2})
+    for (const LaunchThreads launch : {LaunchThreads::Pools, LaunchThreads::Private, LaunchThreads::Shared}) {
+      InferenceOptions options;
+      options.groups = 4;
+      options.launch = launch;
+      options.compile.streams.count = streams;
+      options.compile.streams.policy = streams == 1 ? StreamPolicy::Auto : StreamPolicy::User;
+      InferenceSession session(two_branches(), {"x"}, {"y"}, options, runtime);
+      const LoadResult result = run_load(session, feeds, {.clients = 6, .requests = 50}, expected);
+      EXPECT_EQ(result.answered(), 300U);
+      EXPECT_EQ(result.different, 0U);
+      for (const auto& group : result.groups) EXPECT_GT(group.requests, 0U);
+    }
+  EXPECT_THAT(runtime.variables().names(), testing::ElementsAre("v"));  // one copy for all of them
+}
+
+TEST(InferenceSessionTest, VariablesThatHaveAValueKeepIt) {
+  Runtime runtime({.intra_op_threads = 1});
+  runtime.variables().get_or_create("v", DType::Float32, Shape{16, 16});  // zeros
+  InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
+  session.run({batches({2})[0]}, soon());
+  EXPECT_EQ(runtime.variables().find("v")->data<float>()[5], 0.0F);
+}
+
+TEST(InferenceSessionTest, GroupsGoRoundThePools) {
+  Runtime runtime({.intra_op_threads = 1});
+  InferenceOptions options;
+  options.groups = 3;
+  options.pools = {{1, "a"}, {1, "b"}};
+  InferenceSession session(two_branches(), {"x"}, {"y"}, options, runtime);
+  const auto feeds = batches({2});
+  const LoadResult result = run_load(session, feeds, {.clients = 3, .requests = 20});
+  const auto runs = session.pool_runs();
+  EXPECT_EQ(runs[0], result.groups[0].requests + result.groups[2].requests);
+  EXPECT_EQ(runs[1], result.groups[1].requests);
+  const LoadResult named = run_load(session, feeds, {.clients = 3, .requests = 20, .pool = 1});
+  EXPECT_EQ(named.answered(), 60U);
+  EXPECT_EQ(session.pool_runs()[1], runs[1] + 60);
+  EXPECT_THAT(refusal([&] {
+                session.run({feeds[0], 2}, soon());
+              }),
+              HasSubstr("launch pool 2 does not exist: there are 2"));
+}
+
+TEST(InferenceSessionTest, WritesOfVariablesAreRefused) {
+  GraphBuilder b;
+  const Output v = b.variable("v", Shape{2}, {});
+  const Output x = b.placeholder("x", DType::Float32, Shape{2});
+  const Output update = b.op("AssignAddVariableOp", {v, x}, {}, "update");
+  b.control_dependency(update, b.op("Neg", {x}, {}, "y"));
+  Runtime runtime({.intra_op_threads = 1});
+  InferenceSession session(import_graph(b.graph()), {"x"}, {"y"}, {}, runtime);
+  EXPECT_THAT(refusal([&] { session.run({{Tensor::zeros(DType::Float32, Shape{2})}}, soon()); }),
+              AllOf(HasSubstr("'update'"), HasSubstr("writes a variable, which all stream groups share")));
+}
+
+TEST(InferenceSessionTest, AFailedRequestGivesItsGroupBack) {
+  Runtime runtime({.intra_op_threads = 1});
+  InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
+  const auto good = batches({2})[0];
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(refusal([&] {
+                  session.run({{Tensor::zeros(DType::Float32, Shape{2, 15})}}, soon());
+                }),
+                HasSubstr("15"));
+    EXPECT_THROW(session.run({good}, WaitContext::with_timeout(std::chrono::seconds(-1))), DeadlineExceeded);
+    EXPECT_THROW(session.run({{}}, soon()), InvalidArgument);
+  }
+  EXPECT_EQ(session.run({good}, soon()).size(), 1U);
+}
+
+TEST(InferenceSessionTest, MemoryIsLimitedTogetherOrInEqualParts) {
+  const auto feeds = batches({64, 4});
+  const auto run = [&](std::uint64_t limit, bool share, std::size_t which) {
+    Runtime runtime({.intra_op_threads = 1});
+    InferenceOptions options;
+    options.groups = 2;
+    options.memory_limit = limit;
+    options.share_memory_limit = share;
+    InferenceSession session(two_branches(), {"x"}, {"y"}, options, runtime);
+    return refusal([&] {
+      session.run({feeds[0]}, soon());
+      session.run({feeds[which]}, soon());
+    });
+  };
+  // The arena of the large batch: at least two values of 64 x 16 floats.
+  constexpr std::uint64_t kLarge = std::uint64_t{2} * 64 * 16 * 4;
+  EXPECT_EQ(run(0, true, 0), "nothing was thrown");
+  EXPECT_THAT(run(kLarge / 2, true, 0), HasSubstr("stream group 0: no room for"));
+  // In equal parts a half has to do for each group, however little the other one needs.
+  EXPECT_EQ(run(3 * kLarge, true, 1), "nothing was thrown");
+  EXPECT_THAT(run(kLarge, false, 1), HasSubstr("its part of the limit is " + std::to_string(kLarge / 2)));
+}
+
+class InferenceInputsTest : public testing::Test {
+ protected:
+  ~InferenceInputsTest() override { std::filesystem::remove_all(directory_); }
+  std::string array(const std::string& name, std::vector<std::int64_t> shape,
+                    const std::vector<float>& values) const {
+    std::filesystem::create_directories(directory_);
+    write_file_atomically(directory_ / name,
+                          format_npy(DType::Float32, shape, std::as_bytes(std::span(values))));
+    return (directory_ / name).string();
+  }
+  const std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "braid_inputs";
+};
+
+TEST_F(InferenceInputsTest, FilesAreCutIntoBatches) {
+  std::vector<float> values(5 * 16);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const std::string file = array("x.npy", {5, 16}, values);
+  const auto feeds = make_feeds(two_branches(), {parse_inference_input("x:0=" + file)}, {.batch = 2});
+  ASSERT_EQ(feeds.size(), 2U);  // the fifth row fills no batch
+  EXPECT_EQ(feeds[1][0].shape(), (Shape{2, 16}));
+  EXPECT_EQ(feeds[1][0].data<float>()[0], 32.0F);
+  EXPECT_THAT(
+      refusal([&] { make_feeds(two_branches(), {parse_inference_input("x=" + file)}, {.batch = 6}); }),
+      HasSubstr("[5, 16] has fewer rows than a batch of 6"));
+}
+
+TEST_F(InferenceInputsTest, NumbersAreDrawnFromTheSeed) {
+  const Graph graph = two_branches();
+  const auto inputs = placeholders_of(graph, {"y"});
+  ASSERT_EQ(inputs.size(), 1U);
+  const auto once = make_feeds(graph, inputs, {.batch = 4, .seed = 3});
+  const auto again = make_feeds(graph, inputs, {.batch = 4, .seed = 3});
+  const auto other = make_feeds(graph, {parse_inference_input("x=-1,16")}, {.batch = 4, .seed = 4});
+  EXPECT_EQ(once[0][0].shape(), (Shape{4, 16}));
+  EXPECT_EQ(std::memcmp(once[0][0].raw(), again[0][0].raw(), once[0][0].bytes()), 0);
+  EXPECT_NE(std::memcmp(once[0][0].raw(), other[0][0].raw(), once[0][0].bytes()), 0);
+}
+
+TEST_F(InferenceInputsTest, WhatIsNoInputIsRefused) {
+  EXPECT_THAT(refusal([] { parse_inference_input("=3"); }), HasSubstr("expected name"));
+  EXPECT_THAT(refusal([] { parse_inference_input("x=3,0"); }), HasSubstr("sizes are positive"));
+  EXPECT_THAT(refusal([] { parse_inference_input("x=3,b"); }), HasSubstr("neither a shape"));
+  EXPECT_THAT(refusal([] { make_feeds(two_branches(), {parse_inference_input("z")}, {}); }), HasSubstr("z"));
+}
+
+TEST(LoadResultTest, PercentilesAreNearestRanks) {
+  LoadResult result;
+  EXPECT_EQ(result.percentile(0.5), 0);
+  result.latencies = {1, 2, 3, 4};
+  EXPECT_EQ(result.percentile(0.5), 2);
+  EXPECT_EQ(result.percentile(0.51), 3);
+  EXPECT_EQ(result.percentile(0.99), 4);
+  EXPECT_EQ(result.percentile(0), 1);
+}
+
+}  // namespace
+}  // namespace braid::worker

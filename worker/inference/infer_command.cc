@@ -1,0 +1,155 @@
+#include "worker/inference/infer_command.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "base/log.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/device.h"
+#include "worker/inference/inference_inputs.h"
+#include "worker/inference/inference_session.h"
+#include "worker/inference/request_load.h"
+#include "worker/job.h"
+#include "worker/strategies/strategy.h"
+#include "worker/training_program.h"
+
+namespace braid::worker {
+namespace {
+
+/// Compiling, measuring candidates and loading a device's libraries come before the first request.
+constexpr std::chrono::minutes kWarmUpTimeout{10};
+
+using Answers = std::vector<std::vector<Tensor>>;
+
+proto::Job job_of(const InferCommand& command, const Settings& settings) {
+  proto::Job job = settings_job(settings);
+  if (command.streams) set_job_field(job, fmt::format("streams.count={}", *command.streams));
+  for (const std::string& assignment : command.job_overrides) set_job_field(job, assignment);
+  fill_job_defaults(job);
+  resolve_device(job, {});
+  return job;
+}
+
+InferenceOptions options_of(const InferCommand& command, const GroupSettings& settings,
+                            const proto::Job& job) {
+  InferenceOptions options;
+  options.groups = command.groups.value_or(settings.groups.value_or(1));
+  options.queue_capacity = command.queue_capacity;
+  options.compile = training_compile_options(job);
+  options.measure_streams = !job.streams().no_measuring();
+  options.merge_copies = job.streams().merge_copies();
+  options.launch = command.launch.value_or(settings.launch.value_or(LaunchThreads::Pools));
+  options.launch_threads = command.launch_threads.value_or(settings.launch_threads.value_or(1));
+  options.pools = settings.pools;
+  if (command.pools) options.pools.assign(static_cast<std::size_t>(*command.pools), {});
+  options.memory_limit = job.runtime().device_memory_limit();
+  options.share_memory_limit =
+      command.share_memory_limit.value_or(settings.share_memory_limit.value_or(true));
+  options.seed = command.seed;
+  if (options.merge_copies && options.compile.domain == Domain::Host)
+    log_warning("merged copies have no effect: a program of the host has none");
+  return options;
+}
+
+Answers expected_answers(const Graph& graph, const std::vector<std::string>& inputs,
+                         const InferCommand& command, InferenceOptions options, Runtime& runtime,
+                         const std::vector<std::vector<Tensor>>& feeds) {
+  options.groups = 1;
+  options.launch = LaunchThreads::Pools;
+  options.pools.clear();
+  InferenceSession single(graph, inputs, command.outputs, options, runtime);
+  Answers answers;
+  for (const auto& feed : feeds)
+    answers.push_back(single.run({feed}, WaitContext::with_timeout(kWarmUpTimeout)));
+  return answers;
+}
+
+/// "<output>.npy" for each, the answers one after another along the first axis where they have one.
+void write_answers(const InferCommand& command, const Answers& answers) {
+  make_directories(command.output_directory);
+  for (std::size_t o = 0; o < command.outputs.size(); ++o) {
+    std::vector<std::byte> bytes;
+    std::int64_t rows = 0;
+    const Tensor* last = nullptr;
+    for (const auto& answer : answers) {
+      if (answer.empty())
+        throw InvalidArgument("--out needs an answer to every batch of the inputs: raise --iters");
+      last = &answer[o];
+      rows += last->shape().rank() > 0 ? last->shape()[0] : 1;
+      bytes.insert(bytes.end(), last->as_bytes().begin(), last->as_bytes().end());
+    }
+    if (last->dtype() == DType::String)
+      throw InvalidArgument("--out: '" + command.outputs[o] + "' holds text");
+    std::vector<std::int64_t> dims(last->shape().dims().begin(), last->shape().dims().end());
+    if (dims.empty()) dims.push_back(0);
+    dims[0] = rows;
+    std::string name = command.outputs[o];
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == '/' || c == ':'; }, '_');
+    write_file_atomically(std::filesystem::path(command.output_directory) / (name + ".npy"),
+                          format_npy(last->dtype(), dims, bytes));
+  }
+}
+
+}  // namespace
+
+int run_infer(const InferCommand& command, const Settings& settings) {
+  if (command.outputs.empty()) throw InvalidArgument("no output is named");
+  if (command.batch < 1 || command.clients < 1 || command.requests < 1 || command.max_id < 1)
+    throw InvalidArgument("batch, number of clients, their requests and largest id must be at least 1");
+  register_strategy_ops();
+  ImportOptions import;
+  import.roots = command.outputs;
+  std::vector<InferenceInput> inputs;
+  for (const std::string& text : command.inputs) {
+    inputs.push_back(parse_inference_input(text));
+    import.roots.push_back(inputs.back().name);
+  }
+  const Graph graph = import_graph(read_graph_file(command.graph), command.graph, import);
+  if (inputs.empty()) inputs = placeholders_of(graph, command.outputs);
+  const auto feeds = make_feeds(graph, inputs, {command.batch, command.max_id, command.seed});
+  std::vector<std::string> names;
+  for (const InferenceInput& input : inputs) names.push_back(input.name);
+
+  const proto::Job job = job_of(command, settings);
+  const InferenceOptions options = options_of(command, settings.groups, job);
+  RuntimeOptions runtime_options;
+  runtime_options.device = open_device(job, {});
+  runtime_options.device_graphs = !job.runtime().no_graphs();
+  runtime_options.device_check = job.runtime().check_kernels();
+  // Groups run at the same time: a kernel takes no more than its group's part of the cores.
+  const int threads = static_cast<int>(job.runtime().intra_op_threads());
+  runtime_options.intra_op_threads = threads > 0 ? threads : std::max(1, usable_cores() / options.groups);
+  Runtime runtime(runtime_options);
+  Answers expected;
+  if (command.check) expected = expected_answers(graph, names, command, options, runtime, feeds);
+  InferenceSession session(graph, names, command.outputs, options, runtime);
+  session.warm_up({feeds[0]}, WaitContext::with_timeout(kWarmUpTimeout));
+  for (const std::string& note : session.notes())
+    if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
+
+  LoadOptions load;
+  load.clients = command.clients;
+  load.requests = command.requests;
+  load.timeout = std::chrono::nanoseconds(static_cast<std::int64_t>(command.timeout_seconds * 1e9));
+  load.pool = command.request_pool;
+  const LoadResult result = run_load(session, feeds, load, expected);
+  if (!command.output_directory.empty()) write_answers(command, result.answers);
+  fmt::print("{} on {}: {} group{}, {} client{}, batch {}\n", command.graph,
+             runtime.device() ? runtime.device()->description() : "the CPU", options.groups,
+             options.groups == 1 ? "" : "s", command.clients, command.clients == 1 ? "" : "s", command.batch);
+  fmt::print("{}result: {}\n", format_load(result, command.batch),
+             load_json(result, command.batch, options, command.clients));
+  std::fflush(stdout);
+  return result.late + result.refused + result.different == 0 ? kExitSuccess : kExitFailed;
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,71 @@
+// Which stream group a request runs on. A group runs one request at a time, so all of them have the same work
+// outstanding, and requests wait in one bounded line, first come, first served, for the group that is free
+// first; where several are free, it is the one that has worked the least. A group is given back by its
+// lease's end, on every path. Thread rule: safe from any thread; a lease belongs to one.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "base/wait_context.h"
+
+namespace braid::worker {
+
+class StreamGroups {
+ public:
+  /// `queue_capacity` requests may wait. REQUIRES: count >= 1.
+  StreamGroups(int count, std::size_t queue_capacity);
+  StreamGroups(const StreamGroups&) = delete;
+
+  class Lease {
+   public:
+    Lease(Lease&& other) noexcept : groups_(other.groups_), group_(other.group_) { other.groups_ = nullptr; }
+    Lease& operator=(Lease&&) = delete;
+    ~Lease() {
+      if (groups_) groups_->release(group_);
+    }
+    int group() const { return group_; }
+
+   private:
+    friend class StreamGroups;
+    Lease(StreamGroups& groups, int group) : groups_(&groups), group_(group) {}
+    StreamGroups* groups_;
+    int group_;
+  };
+
+  /// Throws: Unavailable when the line is full; DeadlineExceeded, Cancelled while waiting in it.
+  Lease acquire(const WaitContext& wait);
+
+  struct Stats {
+    std::uint64_t requests = 0;
+    double busy_seconds = 0;  // leased
+  };
+  /// By group; leases that have not ended do not count.
+  std::vector<Stats> stats() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Group {
+    bool free = true;
+    Clock::time_point since;  // of the lease
+    Clock::duration busy{};
+    std::uint64_t requests = 0;
+  };
+  struct Waiter {
+    int group = -1;
+    std::condition_variable_any granted;
+  };
+
+  void release(int group) noexcept;
+
+  mutable std::mutex mu_;
+  std::vector<Group> groups_;   // guarded by mu_
+  std::list<Waiter*> waiting_;  // guarded by mu_
+  const std::size_t queue_capacity_;
+};
+
+}  // namespace braid::worker

@@ -1,0 +1,47 @@
+#include "worker/npy_tensor.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <span>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "engine/ops/common/dispatch.h"
+
+namespace braid::worker {
+
+Tensor read_npy_tensor(const std::filesystem::path& file) {
+  const std::string bytes = read_file(file);
+  NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), file.string());
+  auto memory = allocate_aligned(array.data.size());
+  std::memcpy(memory.get(), array.data.data(), array.data.size());
+  return {array.dtype, Shape(array.shape), std::move(memory)};
+}
+
+Tensor converted(const Tensor& tensor, DType dtype, const std::string& what) {
+  if (tensor.dtype() == dtype) return tensor;
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(fmt::format("{}: the array holds {}, the graph expects {}{}", what,
+                                      dtype_name(tensor.dtype()), dtype_name(dtype), why));
+  };
+  const auto is_plain = [](DType t) { return is_integer(t) || t == DType::Float32 || t == DType::Float64; };
+  if (!is_plain(tensor.dtype()) || !is_plain(dtype) || (is_floating(tensor.dtype()) && is_integer(dtype)))
+    refuse("");
+  Tensor result(dtype, tensor.shape());
+  with_number_or_bool("feed", tensor.dtype(), [&]<class From>() {
+    with_number_or_bool("feed", dtype, [&]<class To>() {
+      const From* from = reinterpret_cast<const From*>(tensor.raw());
+      To* to = reinterpret_cast<To*>(result.raw());
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+        to[i] = static_cast<To>(from[i]);
+        if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
+          if (static_cast<From>(to[i]) != from[i]) refuse(fmt::format("; element {} does not fit", i));
+      }
+    });
+  });
+  return result;
+}
+
+}  // namespace braid::worker
