@@ -1,6 +1,6 @@
 // CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
 // product for each combination of the others (most shapes have none); batches of small matrices have a kernel
-// of their own (common/cuda/small_matmul.h). Integers stay on the CPU.
+// of their own (common/cuda/small_matmul.h).
 #include "engine/ops/common/batch_shape.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/cuda/gemm.h"
@@ -55,10 +55,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_batch_matmul_cuda(OpRegistry& registry) {
-  for (const char* name : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
-    registry.add_cuda(name, prepare, [](const Node&, std::span<const OutputInfo> inputs) {
-      return inputs[0].dtype == DType::Float32 || inputs[0].dtype == DType::Float64;
-    });
+  for (const char* name : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}) registry.add_cuda(name, prepare);
 }
 
 }  // namespace braid

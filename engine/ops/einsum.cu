@@ -1,12 +1,13 @@
-// CUDA kernels of Einsum: of two operands a batched product by cuBLASLt, with the copies that bring operands
-// and result into its order (common/einsum_plan.h); of one a copy, or a sum with a warp or a block an output.
-// Products of integers stay on the CPU.
+// CUDA kernels of Einsum: of two operands a batched product (common/cuda/gemm.h), with the copies that bring
+// operands and result into its order (common/einsum_plan.h); of one a copy, or a sum with a warp or a block
+// an output.
 #include <algorithm>
 #include <array>
 
 #include "engine/ops/common/cuda/axes.cuh"
 #include "engine/ops/common/cuda/box_kernel.h"
 #include "engine/ops/common/cuda/gemm.h"
+#include "engine/ops/common/cuda/small_matmul.h"
 #include "engine/ops/common/cuda/softmax_rows.cuh"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/einsum_plan.h"
@@ -37,6 +38,16 @@ struct Staged {
   }
 };
 
+/// Multiplies inputs 0 and 1.
+PreparedKernel multiplication(const PrepareContext& c, const cuda::Gemm& g) {
+  if (!cuda::is_small_matmul(g)) return cuda::gemm_kernel(c, g);
+  PreparedKernel kernel;
+  kernel.run = [gemm = cuda::prepare_small_matmul(g)](const KernelArgs& a) {
+    gemm.run({a.inputs[0], a.inputs[1], a.outputs[0], nullptr, a.scratch, a.stream});
+  };
+  return kernel;
+}
+
 PreparedKernel prepare_product(const PrepareContext& c, const EinsumPlan& plan,
                                const std::vector<Shape>& shapes) {
   const EinsumProduct product(plan, shapes, c.outputs[0].shape, dtype_size(c.outputs[0].dtype));
@@ -57,7 +68,7 @@ PreparedKernel prepare_product(const PrepareContext& c, const EinsumPlan& plan,
   const Staged first(c, product.first_copy, product.first_elements());
   const Staged second(c, product.second_copy, product.second_elements());
   const Staged result(c, product.result_copy, product.result_elements());
-  PreparedKernel kernel = cuda::gemm_kernel(c, g);
+  PreparedKernel kernel = multiplication(c, g);
   kernel.scratch_bytes = rounded(kernel.scratch_bytes) + first.bytes + second.bytes + result.bytes;
   kernel.run = [=, multiply = std::move(kernel.run), first_input = product.first,
                 second_input = product.second()](const KernelArgs& args) {
@@ -126,8 +137,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 }
 
 bool supports(const Node&, std::span<const OutputInfo> inputs) {
-  if (inputs.size() == 1) return inputs[0].shape.rank() <= cuda::DeviceAxes::kMax;
-  return inputs[0].dtype == DType::Float32 || inputs[0].dtype == DType::Float64;
+  return inputs.size() > 1 || inputs[0].shape.rank() <= cuda::DeviceAxes::kMax;
 }
 
 }  // namespace

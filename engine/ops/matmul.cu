@@ -1,4 +1,4 @@
-// CUDA kernel of MatMul: cuBLASLt. Integers stay on the CPU.
+// CUDA kernel of MatMul (common/cuda/gemm.h).
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
 
@@ -18,10 +18,6 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 }  // namespace
 
-void register_matmul_cuda(OpRegistry& registry) {
-  registry.add_cuda("MatMul", prepare, [](const Node&, std::span<const OutputInfo> inputs) {
-    return inputs[0].dtype == DType::Float32 || inputs[0].dtype == DType::Float64;
-  });
-}
+void register_matmul_cuda(OpRegistry& registry) { registry.add_cuda("MatMul", prepare); }
 
 }  // namespace braid

@@ -29,8 +29,10 @@ void cases_einsum(OpCaseTable& table) {
   add("abc->b", {x({30, 3, 50})}, false);
   add("abc->ca", {x({3, 40, 20})}, false);
   add("abc->cab", {x({2, 3, 4})});
+  add("ij,kj->ik", {i32({2, 2}, {1, -2, 3, 4}), i32({3, 2}, {1, 2, 3, 4, 5, 6})}, false);
   add("ab->a", {i32({2, 3}, {1, 2, 3, 4, 5, -6})}, false);
   add("ij,jk->ik", {x({0, 3}), x({3, 4}, 2)});
+  add("bqhd,bkhd->bhqk", {x({40, 6, 16, 8}), x({40, 7, 16, 8}, 2)}, false);  // many small products
   add("bij,bjk->bki", {x({20, 40, 50}), x({20, 50, 40}, 2)}, false);  // several blocks: too many differences
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/ops/common/cuda/integer_matmul.h"
 
 namespace braid::cuda {
 namespace {
@@ -77,6 +78,10 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 }  // namespace
 
 PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
+  if (g.dtype == DType::Int32 || g.dtype == DType::Int64) {
+    if (g.epilogue != Epilogue::None) c.fail("a product of integers with an epilogue");
+    return prepare_integer_matmul(g);
+  }
   CudaDevice& device = device_of(c.accelerator);
   const bool is_double = g.dtype == DType::Float64;
   const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
