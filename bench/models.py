@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Examples per second of each model of examples/jobs, as a user would run it.
 
-usage: models.py [--braid BINARY] [--repeat N] [--fashion DIR] [--adult DIR] [--only NAME,...]
+usage: models.py [--braid BINARY] [--repeat N] [--fashion DIR] [--adult DIR] [--criteo-rows N] [--only NAME,...]
 
 Runs `braid train` on one process, the models in turn, N times over (interleaved, so that a slow minute of the machine
 hits all alike), and prints a JSON line a model: median, smallest and largest examples/s of the step loop, and the
-quality that the run reached. Criteo rows are generated into a temporary folder. Without a data set a model is left out,
-and the line says so.
+quality that the run reached. Criteo rows are generated into a temporary folder, and their AUC ceiling stands beside the
+AUC. Without a data set a model is left out, and the line says so.
 """
 import argparse
 import json
@@ -18,22 +18,58 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# model: (job file, which data, overrides)
+JOBS = {
+    "linear_regression": ("linear_regression.pbtxt", None, []),
+    "mlp": ("fashion_mnist_mlp.pbtxt", "fashion", ["steps=1000"]),
+    "cnn": ("fashion_mnist_cnn.pbtxt", "fashion", ["steps=500"]),
+    "resnet18": ("fashion_mnist_resnet18.pbtxt", "fashion", ["steps=20", "evaluation.disabled=true"]),
+    "wide_deep": ("wide_deep_adult.pbtxt", "adult", []),
+    "dlrm": ("dlrm_criteo.pbtxt", "criteo", []),
+    "deepfm": ("deepfm_criteo.pbtxt", "criteo", []),
+    "dcn_v2": ("dcn_v2_criteo.pbtxt", "criteo", []),
+    "mmoe": ("mmoe_generated.pbtxt", None, ["epochs=10"]),
+    "din": ("din_generated.pbtxt", None, ["epochs=5"]),
+    "transformer": ("transformer_generated.pbtxt", None, []),
+}
+QUALITY = ("accuracy", "auc", "auc_of_tasks", "loss")
 
 
-def jobs(args, scratch):
-    """(model, job file, data folder, overrides)"""
-    criteo = os.path.join(scratch, "criteo")
-    return [
-        ("linear_regression", "linear_regression.pbtxt", ".", []),
-        ("mlp", "fashion_mnist_mlp.pbtxt", args.fashion, ["steps=1000"]),
-        ("cnn", "fashion_mnist_cnn.pbtxt", args.fashion, ["steps=500"]),
-        ("wide_deep", "wide_deep_adult.pbtxt", args.adult, []),
-        ("dlrm", "dlrm_criteo.pbtxt", criteo, []),
-    ]
+def add_arguments(parser):
+    parser.add_argument("--braid", default=os.path.join(ROOT, "build/release/cli/braid"))
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--fashion", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--adult", default=os.path.join(ROOT, "../shared/data/uci_adult"))
+    parser.add_argument("--criteo-rows", type=int, default=200000)
+    parser.add_argument("--only", default="", help="models, separated by commas")
 
 
-def run(braid, job, data, overrides):
-    command = [braid, "train", "--job", os.path.join(ROOT, "examples/jobs", job), "--data-dir", data]
+def chosen_models(args):
+    names = [name for name in args.only.split(",") if name] or list(JOBS)
+    for name in names:
+        if name not in JOBS:
+            sys.exit(f"--only: there is no model '{name}'; the models are: {', '.join(JOBS)}")
+    return names
+
+
+def job_path(name):
+    return os.path.join(ROOT, "examples/jobs", JOBS[name][0])
+
+
+def make_criteo(args, folder):
+    """Rows in `folder`; the AUC that no model can pass on the test rows."""
+    made = subprocess.run([args.braid, "data", "criteo", "--rows", str(args.criteo_rows), "--out", folder],
+                          check=True, capture_output=True, text=True)
+    return float(made.stdout.split()[-1])
+
+
+def data_folder(name, args, criteo):
+    return {None: ".", "fashion": args.fashion, "adult": args.adult, "criteo": criteo}[JOBS[name][1]]
+
+
+def train(args, name, data, overrides):
+    """The result line of a run."""
+    command = [args.braid, "train", "--job", job_path(name), "--data-dir", data]
     for override in overrides:
         command += ["--set", override]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800,
@@ -45,31 +81,27 @@ def run(braid, job, data, overrides):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--braid", default=os.path.join(ROOT, "build/release/cli/braid"))
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--fashion", default="/usr/share/datasets/fashion-mnist")
-    parser.add_argument("--adult", default=os.path.join(ROOT, "../shared/data/uci_adult"))
-    parser.add_argument("--only", default="")
+    add_arguments(parser)
     args = parser.parse_args()
-    only = set(filter(None, args.only.split(",")))
-    with tempfile.TemporaryDirectory() as scratch:
-        subprocess.run([args.braid, "data", "criteo", "--rows", "200000", "--out", os.path.join(scratch, "criteo")],
-                       check=True, capture_output=True)
-        chosen = [job for job in jobs(args, scratch) if not only or job[0] in only]
-        results = {job[0]: [] for job in chosen}
+    names = chosen_models(args)
+    results = {name: [] for name in names}
+    with tempfile.TemporaryDirectory() as criteo:
+        ceiling = make_criteo(args, criteo) if any(JOBS[name][1] == "criteo" for name in names) else None
         for _ in range(args.repeat):
-            for name, job, data, overrides in chosen:
+            for name in names:
+                data = data_folder(name, args, criteo)
                 if os.path.isdir(data):
-                    results[name].append(run(args.braid, job, data, overrides))
-        for name, _, data, _ in chosen:
+                    results[name].append(train(args, name, data, JOBS[name][2]))
+        for name in names:
             if not results[name]:
-                print(json.dumps({"model": name, "left_out": f"no data in {data}"}))
+                print(json.dumps({"model": name, "left_out": f"no data in {data_folder(name, args, criteo)}"}))
                 continue
             rates = [r["examples_per_second"] for r in results[name]]
             last = results[name][-1]
             print(json.dumps({"model": name, "examples_per_second": round(statistics.median(rates)),
                               "min": round(min(rates)), "max": round(max(rates)), "repeats": len(rates),
-                              **{k: last[k] for k in ("accuracy", "auc", "loss") if k in last},
+                              **{k: last[k] for k in QUALITY if k in last},
+                              **({"auc_ceiling": ceiling} if JOBS[name][1] == "criteo" else {}),
                               "cores": os.cpu_count(), "machine": platform.machine()}))
     return 0
 
