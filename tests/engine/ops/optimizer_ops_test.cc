@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "base/init.h"
@@ -283,8 +284,15 @@ TEST(VariableInitTest, OtherTypesTakeZerosOrAConstant) {
   EXPECT_EQ(to_doubles(steps), (std::vector<double>{0, 0}));
   initialize_variable(handle_node({{"_init_kind", 1}, {"_init_a", 3.0}}), 1, steps);
   EXPECT_EQ(to_doubles(steps), (std::vector<double>{3, 3}));
-  EXPECT_THROW(initialize_variable(handle_node({{"_init_kind", 2}}), 1, steps), InvalidArgument);
+  EXPECT_THROW(initialize_variable(handle_node({{"_init_kind", 3}}), 1, steps), InvalidArgument);
   EXPECT_THROW(initialize_variable(handle_node({{"_init_kind", 9}}), 1, steps), InvalidArgument);
+}
+
+TEST(VariableInitTest, IntegersAreUniformBelowTheBound) {
+  Tensor ids(DType::Int64, Shape{1000});
+  initialize_variable(handle_node({{"_init_kind", 2}, {"_init_a", 2.0}, {"_init_b", 5.0}}), 1, ids);
+  const auto values = ids.data<std::int64_t>();
+  EXPECT_EQ(std::set<std::int64_t>(values.begin(), values.end()), (std::set<std::int64_t>{2, 3, 4}));
 }
 
 }  // namespace
