@@ -81,8 +81,11 @@ void prelu(OnnxNode& n) {
   const Val x = n.in(0);
   Val slope = n.in(1);
   // Up to operator set 6 one slope a channel, or one for all.
-  if (n.opset < 7 && slope.rank() == 1 && slope.dim(0) != 1)
-    slope = reshape(slope, Ints(1, slope.static_dim(0)));
+  if (n.opset < 7 && slope.rank() == 1 && slope.dim(0) != 1 && x.rank() > 1) {
+    Ints shape(static_cast<std::size_t>(x.rank()) - 1, 1);
+    shape[0] = -1;
+    slope = reshape(slope, shape);
+  }
   n.out(0, where(tf("Less", {x, like(0, x)}), x * slope, x));
 }
 
@@ -153,18 +156,23 @@ void where_op(OnnxNode& n) { n.out(0, where(n.in(0), n.in(1), n.in(2))); }
 
 void identity(OnnxNode& n) { n.out(0, n.in(0)); }
 
-/// Of inference: the input, and a mask that keeps everything.
+/// The input, and a mask that keeps everything; in training mode, which an input may ask for, kept elements
+/// are scaled.
 void dropout(OnnxNode& n) {
-  const Val x = n.in(0);
-  if (n.has(2)) {
-    const auto training = known_ints(n.in(2));
-    const auto* ratio = n.has(1) ? n.in(1).known() : nullptr;
-    const bool drops_none = ratio && ratio->dtype() == DType::Float32 && ratio->data<float>()[0] == 0;
-    if (!drops_none && (!training || training->at(0) != 0))
-      throw InvalidArgument("training mode is not supported");
+  const Val x = n.in(0), all = broadcast_to(n.b.number(1, DType::Bool), shape_of(x));
+  const auto training = n.has(2) ? known_ints(cast(n.in(2), DType::Int64)) : Ints{0};
+  if (training && training->at(0) == 0) {
+    n.out(0, x);
+    if (n.wants(1)) n.out(1, all);
+    return;
   }
-  n.out(0, x);
-  if (n.wants(1)) n.out(1, broadcast_to(n.b.number(1, DType::Bool), shape_of(x)));
+  const Val ratio =
+      n.has(1) ? cast(reshape(n.in(1), Ints{}), DType::Float32) : n.b.number(0.5, DType::Float32);
+  const Val drawn = tf("RandomUniform", {shape_of(x)}, {{"dtype", DType::Float32}, {"seed", n.i("seed", 0)}});
+  const Val kept = where(reshape(n.in(2), Ints{}), tf("GreaterEqual", {drawn, ratio}), all);
+  const Val scale = where(reshape(n.in(2), Ints{}), 1.0 / (1.0 - ratio), like(1, ratio));
+  n.out(0, where(kept, x * cast(scale, x.dtype()), like(0, x)));
+  if (n.wants(1)) n.out(1, tf("Identity", {kept}));
 }
 
 constexpr char kAbs[] = "Abs", kNeg[] = "Neg", kSign[] = "Sign", kExp[] = "Exp", kLog[] = "Log",

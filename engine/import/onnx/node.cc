@@ -12,6 +12,12 @@ Val OnnxNode::in(int i) const {
   return inputs_[static_cast<std::size_t>(i)];
 }
 
+const Sequence& OnnxNode::sequence(int i) const {
+  const Sequence* found = i < proto_.input_size() ? around.find_sequence(proto_.input(i)) : nullptr;
+  if (!found) throw InvalidArgument(fmt::format("input {} is not a sequence whose length is known", i));
+  return *found;
+}
+
 void OnnxNode::out(int i, Val value) {
   if (wants(i)) outputs_[static_cast<std::size_t>(i)] = value;
 }
@@ -85,6 +91,8 @@ const Translations& Translations::all() {
     add_sampling(t);
     add_signals(t);
     add_random(t);
+    add_sequences(t);
+    add_columns(t);
     return t;
   }();
   return table;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,12 @@ class Surroundings {
   virtual std::vector<Val> translate_body(const GraphProto& body, const std::vector<Val>& arguments) = 0;
   /// Where the model is, for external data.
   virtual const std::filesystem::path& folder() const = 0;
+  /// The sequence of that ONNX name; null when there is none.
+  virtual const std::vector<Val>* find_sequence(const std::string& name) const = 0;
 };
+
+/// A sequence of tensors, which exists while a model is translated only.
+using Sequence = std::vector<Val>;
 
 class OnnxNode {
  public:
@@ -50,6 +56,11 @@ class OnnxNode {
   bool wants(int i) const { return i < outputs() && !proto_.output(i).empty(); }
   /// Outputs that the node does not have are left out.
   void out(int i, Val value);
+  /// Throws: InvalidArgument when the input is not a sequence whose length is known.
+  const Sequence& sequence(int i) const;
+  void out_sequence(Sequence sequence) { sequence_ = std::move(sequence); }
+  /// What output 0 is, where it is one.
+  const std::optional<Sequence>& sequence_result() const { return sequence_; }
   const std::vector<Val>& results() const { return outputs_; }
 
   bool has_attr(std::string_view name) const { return find(name) != nullptr; }
@@ -69,6 +80,7 @@ class OnnxNode {
   const NodeProto& proto_;
   std::vector<Val> inputs_;
   std::vector<Val> outputs_;
+  std::optional<Sequence> sequence_;
 };
 
 using Translate = void (*)(OnnxNode&);
@@ -100,5 +112,7 @@ void add_bodies(Translations& t);
 void add_sampling(Translations& t);
 void add_signals(Translations& t);
 void add_random(Translations& t);
+void add_sequences(Translations& t);
+void add_columns(Translations& t);
 
 }  // namespace braid::onnx

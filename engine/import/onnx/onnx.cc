@@ -90,6 +90,11 @@ class Importer : public onnx::Surroundings {
 
   const std::filesystem::path& folder() const override { return folder_; }
 
+  const onnx::Sequence* find_sequence(const std::string& name) const override {
+    const auto it = sequences_.find(name);
+    return it == sequences_.end() ? nullptr : &it->second;
+  }
+
  private:
   static std::set<std::string> names_of(const onnx::ModelProto& model) {
     std::set<std::string> names;
@@ -145,7 +150,7 @@ class Importer : public onnx::Surroundings {
         if (!input.empty() && it == values_.end())
           throw InvalidArgument("its input '" + input + "' does not exist");
         inputs.push_back(input.empty() ? Val() : it->second);
-        broken = broken || (!input.empty() && !it->second);
+        broken = broken || (!input.empty() && !it->second && !sequences_.contains(input));
       }
       if (const onnx::FunctionProto* function = find_function(proto)) {
         if (broken) return mark_broken(proto);
@@ -170,6 +175,11 @@ class Importer : public onnx::Surroundings {
   void take_result(const onnx::OnnxNode& node, int i) {
     const std::string& name = node.proto().output(i);
     if (name.empty()) return;
+    if (i == 0 && node.sequence_result()) {
+      values_[name] = Val();
+      sequences_[name] = *node.sequence_result();
+      return;
+    }
     const Val value = node.results()[static_cast<std::size_t>(i)];
     if (!value) throw InvalidArgument(fmt::format("output {} is not supported", i));
     values_[name] = depth_ == 0 ? builder_.named(value, clean_name(name)) : value;
@@ -243,6 +253,7 @@ class Importer : public onnx::Surroundings {
   void add_output(const std::string& name) {
     const auto it = values_.find(name);
     if (it == values_.end()) return report(name, "output", "nothing computes it");
+    if (sequences_.contains(name)) return report(name, "output", "a sequence cannot be an output");
     if (it->second) result_.outputs.push_back({clean_name(name), it->second.dtype(), it->second.shape()});
   }
 
@@ -251,7 +262,8 @@ class Importer : public onnx::Surroundings {
   Builder builder_;
   std::map<std::string, int> opsets_;
   std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
-  int depth_ = 0;                      // of bodies
+  std::map<std::string, onnx::Sequence> sequences_;
+  int depth_ = 0;  // of bodies
   OnnxImport result_;
 };
 

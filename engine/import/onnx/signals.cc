@@ -56,19 +56,25 @@ Val fitted(Val x, Val length) {
   return where(tf("Less", {at, size}), taken, like(0, x));
 }
 
+/// The permutation of `rank` axes that moves `axis`, a scalar that need not be known, to the end.
+Val to_the_end(Val axis, int rank) {
+  const Val others = ints(axis, all_axes(rank - 1));
+  return concat({where(tf("Less", {others, axis}), others, others + 1.0), reshape(axis, Ints{1})}, 0);
+}
+
 void dft(OnnxNode& n) {
   const Val x = n.in(0);  // [..., 1 or 2]
   const int rank = x.rank();
-  std::int64_t at = n.i("axis", 1);
-  if (n.opset >= 20) at = n.has(2) ? need_ints(n.in(2), "the axis").at(0) : -2;
-  const int axis = positive_axis(at, rank);
+  Val axis = n.b.number(static_cast<double>(n.i("axis", 1)), DType::Int64);
+  if (n.opset >= 20) axis = n.has(2) ? cast(reshape(n.in(2), Ints{}), DType::Int64) : like(-2, axis);
+  axis = where(tf("Less", {axis, like(0, axis)}), axis + static_cast<double>(rank), axis);
   const bool inverse = n.i("inverse", 0) != 0, onesided = n.i("onesided", 0) != 0, complex = x.dim(-1) == 2;
-  const Ints to_last = moving(rank - 1, axis, rank - 2);
+  const Val order = to_the_end(axis, rank - 1);
   const auto part = [&](int i) {
-    return transpose(squeeze(slice(x, rank - 1, i, i + 1), {rank - 1}), to_last);
+    return tf("Transpose", {squeeze(slice(x, rank - 1, i, i + 1), {rank - 1}), order});
   };
   Val re = part(0), im = complex ? part(1) : Val();
-  Val length = n.has(1) ? cast(reshape(n.in(1), Ints{}), DType::Int64) : size_of(x, axis);
+  Val length = n.has(1) ? cast(reshape(n.in(1), Ints{}), DType::Int64) : size_of(re, -1);
   if (!n.has(1) && inverse && onesided) length = (length - 1.0) * 2.0;
   if (inverse && onesided) {
     // The other half of the spectrum of a real signal mirrors this one.
@@ -87,9 +93,8 @@ void dft(OnnxNode& n) {
   Val y = transformed(re, im, waves(length, bins, length, x.dtype()), inverse, rank - 2);
   if (inverse) y = y / cast(length, x.dtype());
   if (inverse && onesided) y = slice(y, rank - 1, 0, 1);
-  Ints back = onnx::inverse(to_last);
-  back.push_back(rank - 1);
-  n.out(0, transpose(y, back));
+  const Val back = tf("InvertPermutation", {cast(order, DType::Int32)});
+  n.out(0, tf("Transpose", {y, concat({back, n.b.ints({rank - 1}, DType::Int32)}, 0)}));
 }
 
 void stft(OnnxNode& n) {
