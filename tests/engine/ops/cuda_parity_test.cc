@@ -156,7 +156,7 @@ TEST_P(CudaParity, AgreesWithTheCpu) {
     }
   };
   for (const OpCase& c : all_op_cases().of(def.name)) {
-    check(c, c.label, has_doubles(c) ? 1e-9 : 2e-5);
+    check(c, c.label, has_doubles(c) ? 1e-9 : std::max(2e-5, c.float32_tolerance));
     if (has_doubles(c) && c.float32_tolerance != 0)
       check(narrowed(c), c.label + ", float32", 2 * c.float32_tolerance);
   }
