@@ -95,6 +95,52 @@ TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
   EXPECT_EQ(groups({"--groups", "2"}, four), 2);
 }
 
+TEST_F(InferTest, ThePositionalCommandLineDoesTheSame) {
+  const std::string graph = path("g.pbtxt");
+  std::ofstream(graph) << R"(
+    node { name: "a" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: -1 } dim { size: 4 } } } } }
+    node { name: "b" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: -1 } dim { size: 4 } } } } }
+    node { name: "sum" op: "AddV2" input: "a" input: "b" }
+    node { name: "difference" op: "Sub" input: "a" input: "b" })";
+  std::ofstream(path("config.pbtxt")) << "session_inter_op_thread_pool { num_threads: 1 }";
+  const auto call = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), MULTISTREAM_INFERENCE_BINARY);
+    auto process = std::make_unique<Process>(arguments, Variables{{"TF_GPU_STREAM_GROUP_COUNT", "3"}},
+                                             directory() / "positional");
+    process->wait(std::chrono::seconds(60));
+    return process;
+  };
+  const auto good =
+      call({graph, "2", "a", "b:0", "2", "sum", "difference", "16", "10", "4", path("config.pbtxt")});
+  EXPECT_EQ(good->exit_code(), 0) << good->err();
+  const auto json = result(*good);
+  EXPECT_EQ(json["groups"], 3);
+  EXPECT_EQ(json["clients"], 4);
+  EXPECT_EQ(json["batch"], 16);
+  EXPECT_EQ(json["requests"], 40);
+  const auto cut = call({graph, "2", "a"});
+  EXPECT_EQ(cut->exit_code(), 2);
+  EXPECT_THAT(cut->err(), AllOf(HasSubstr("input 2 of 2 is missing"), HasSubstr("usage: ")));
+  const auto wrong = call({graph, "1", "a", "1", "sum", "none", "10", "4", path("config.pbtxt")});
+  EXPECT_EQ(wrong->exit_code(), 2);
+  EXPECT_THAT(wrong->err(), HasSubstr("BATCH 'none'"));
+}
+
+TEST_F(InferTest, TheTrainingProgramPrintsTheSameLossesAndTheLine) {
+  Process process({MULTISTREAM_TRAINING_BINARY, "--steps", "2", "--width", "16", "--layers", "3"}, {},
+                  directory() / "training");
+  EXPECT_EQ(process.exit_code(), 0) << process.err();
+  const std::string out = process.out();
+  EXPECT_THAT(out, AllOf(HasSubstr("include_grad true, 4 streams: "), HasSubstr("step 900: loss"),
+                         HasSubstr("Z = "), HasSubstr("loss 0.154")));
+  std::vector<std::string> losses;
+  for (std::size_t at = 0; (at = out.find("x), loss ", at)) != std::string::npos; at += 9)
+    losses.push_back(out.substr(at + 9, 8));
+  EXPECT_THAT(losses, ::testing::AllOf(::testing::SizeIs(4), ::testing::Each(losses.at(0))));
+}
+
 TEST_F(InferTest, RequestsThatFindTheLineFullAreCountedAndFailTheRun) {
   std::string prediction;
   const std::string graph = exported("dlrm", prediction);

@@ -10,6 +10,8 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/log.h"
+#include "engine/exec/placement_log.h"
+#include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
@@ -133,8 +135,12 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   if (command.check) expected = expected_answers(graph, names, command, options, runtime, feeds);
   InferenceSession session(graph, names, command.outputs, options, runtime);
   session.warm_up({feeds[0]}, WaitContext::with_timeout(kWarmUpTimeout));
-  for (const std::string& note : session.notes())
+  const std::shared_ptr<const Program> program = session.program();
+  for (const std::string& note : program->notes)
     if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
+
+  if (job.runtime().log_device_placement())
+    for (const std::string& line : placement_log(*program)) log_info("{}", line);
 
   LoadOptions load;
   load.clients = command.clients;

@@ -238,9 +238,9 @@ std::vector<std::uint64_t> InferenceSession::pool_runs() const {
   return runs;
 }
 
-std::vector<std::string> InferenceSession::notes() const {
+std::shared_ptr<const Program> InferenceSession::program() const {
   const std::lock_guard lock(mu_);
-  return programs_.empty() ? std::vector<std::string>() : programs_.front()->program->notes;
+  return programs_.empty() ? nullptr : programs_.front()->program;
 }
 
 }  // namespace braid::worker

@@ -72,8 +72,8 @@ class InferenceSession {
   std::vector<StreamGroups::Stats> stats() const { return groups_.stats(); }
   /// Requests that each launch pool has run.
   std::vector<std::uint64_t> pool_runs() const;
-  /// Of the program that was compiled last; empty before.
-  std::vector<std::string> notes() const;
+  /// The one that was used last; null before the first request.
+  std::shared_ptr<const Program> program() const;
 
  private:
   struct Entry;
