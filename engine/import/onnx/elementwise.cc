@@ -152,6 +152,8 @@ void clip(OnnxNode& n) {
   n.out(0, x);
 }
 
+void string_concat(OnnxNode& n) { n.out(0, tf("StringJoin", {n.in(0), n.in(1)}, {{"N", 2}})); }
+
 void where_op(OnnxNode& n) { n.out(0, where(n.in(0), n.in(1), n.in(2))); }
 
 void identity(OnnxNode& n) { n.out(0, n.in(0)); }
@@ -257,6 +259,7 @@ void add_elementwise(Translations& t) {
   t.add("Shrink", shrink);
   t.add("Clip", clip);
   t.add("Where", where_op);
+  t.add("StringConcat", string_concat);
   t.add("Identity", identity);
   t.add("Dropout", dropout);
 }

@@ -93,6 +93,7 @@ const Translations& Translations::all() {
     add_random(t);
     add_sequences(t);
     add_columns(t);
+    add_detection(t);
     return t;
   }();
   return table;

@@ -114,5 +114,6 @@ void add_signals(Translations& t);
 void add_random(Translations& t);
 void add_sequences(Translations& t);
 void add_columns(Translations& t);
+void add_detection(Translations& t);
 
 }  // namespace braid::onnx

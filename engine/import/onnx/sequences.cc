@@ -6,10 +6,12 @@
 namespace braid::onnx {
 namespace {
 
-std::size_t position(OnnxNode& n, int input, std::size_t length) {
-  std::int64_t at = need_ints(n.in(input), "the position").at(0);
+/// A position of a sequence of that length, or, for an insertion, behind its end.
+std::size_t position(OnnxNode& n, int input, std::size_t length, bool inserts = false) {
+  const std::int64_t at = need_ints(n.in(input), "the position").at(0);
   const auto size = static_cast<std::int64_t>(length);
-  if (at < -size || at >= size) throw InvalidArgument("the position is outside the sequence");
+  if (at < -size || at >= size + (inserts ? 1 : 0))
+    throw InvalidArgument("the position is outside the sequence");
   return static_cast<std::size_t>(at < 0 ? at + size : at);
 }
 
@@ -23,14 +25,15 @@ void sequence_construct(OnnxNode& n) {
 
 void sequence_insert(OnnxNode& n) {
   Sequence all = n.sequence(0);
-  const std::size_t at = n.has(2) ? position(n, 2, all.size() + 1) : all.size();
+  const std::size_t at = n.has(2) ? position(n, 2, all.size(), true) : all.size();
   all.insert(all.begin() + static_cast<std::ptrdiff_t>(at), n.in(1));
   n.out_sequence(std::move(all));
 }
 
 void sequence_erase(OnnxNode& n) {
   Sequence all = n.sequence(0);
-  const std::size_t at = position(n, n.has(1) ? 1 : 0, all.size());
+  if (all.empty()) throw InvalidArgument("the sequence is empty");
+  const std::size_t at = n.has(1) ? position(n, 1, all.size()) : all.size() - 1;
   all.erase(all.begin() + static_cast<std::ptrdiff_t>(at));
   n.out_sequence(std::move(all));
 }
