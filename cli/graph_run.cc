@@ -1,6 +1,7 @@
 // `braid graph run`: runs any GraphDef once on .npy arrays. Shapes that depend on the feeds' values are
 // computed first (engine/passes/specialize.h). Variables begin with the values of the builder's attributes,
-// else with zeros; `--init` names the nodes that assign them, which run before.
+// else with zeros; `--init` names the nodes that assign them, which run before. Queues and readers inside the
+// graph give their first elements (queue_runners.h).
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,7 @@
 #include "base/formats/npy.h"
 #include "base/log.h"
 #include "cli/graph_tools.h"
+#include "cli/queue_runners.h"
 #include "cli/step_flags.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
@@ -85,16 +87,6 @@ void cut_above(GraphDef& def, const Feeds& feeds) {
   }
 }
 
-Graph load(const Options& options, const Feeds& feeds) {
-  ImportOptions import;
-  for (const auto& [fetch, out] : options.outputs) import.roots.push_back(fetch);
-  for (const std::string& init : options.inits) import.roots.push_back(init);
-  for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
-  GraphDef def = read_graph(options.file);
-  cut_above(def, feeds);
-  return import_graph(def, options.file, import);
-}
-
 /// Gives the variables that the program has made their first values, each once.
 void initialize(const Program& program, std::uint64_t seed, Runtime& runtime, std::set<std::string>& done) {
   for (NodeId id = 0; id < program.graph.size(); ++id) {
@@ -121,6 +113,53 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
   initialize(instance.program(), options.seed, runtime, initialized);
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1000));
   return instance.run(std::move(step), WaitContext::with_timeout(timeout)).fetches;
+}
+
+/// What queues hold is computed by graphs of their own.
+std::vector<Tensor> evaluate(const GraphDef& def, const Options& options,
+                             const std::vector<std::string>& names, Runtime& runtime,
+                             std::set<std::string>& initialized) {
+  const Graph graph = specialize(import_graph(def, options.file, {.roots = names}), {}, names, {});
+  std::vector<Tensor> values(names.size());
+  std::vector<std::string> unknown;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (const Tensor* known = graph.known_value(graph.parse_value(names[i])))
+      values[i] = *known;
+    else
+      unknown.push_back(names[i]);
+  }
+  if (unknown.empty()) return values;
+  std::vector<Tensor> computed = run_once(graph, options, {}, unknown, {}, runtime, initialized);
+  std::size_t next = 0;
+  for (Tensor& value : values)
+    if (!value.defined()) value = std::move(computed[next++]);
+  return values;
+}
+
+struct LoadedGraph {
+  Graph graph;
+  std::vector<std::string> fetches, inits;  // under their names in the graph
+};
+
+LoadedGraph load(const Options& options, const Feeds& feeds, Runtime& runtime,
+                 std::set<std::string>& initialized) {
+  LoadedGraph loaded;
+  for (const auto& [fetch, out] : options.outputs) loaded.fetches.push_back(fetch);
+  loaded.inits = options.inits;
+  ImportOptions import{.roots = loaded.fetches};
+  import.roots.insert(import.roots.end(), loaded.inits.begin(), loaded.inits.end());
+  for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
+  GraphDef def = read_graph(options.file);
+  cut_above(def, feeds);
+  const auto renamed = run_queues(def, import.roots, options.seed,
+                                  [&](const GraphDef& graph, const std::vector<std::string>& names) {
+                                    return evaluate(graph, options, names, runtime, initialized);
+                                  });
+  for (std::vector<std::string>* names : {&import.roots, &loaded.fetches, &loaded.inits})
+    for (std::string& name : *names)
+      if (const auto at = renamed.find(name); at != renamed.end()) name = at->second;
+  loaded.graph = import_graph(def, options.file, import);
+  return loaded;
 }
 
 void give(const std::string& name, const std::string& file, const Tensor& value) {
@@ -157,22 +196,22 @@ int run(const Options& options) {
     if (!feeds.emplace(name, worker::read_npy_tensor(file)).second)
       throw InvalidArgument("--feed " + name + " is given twice");
   }
-  const Graph graph = load(options, feeds);
-  for (auto& [name, tensor] : feeds) {
-    const DType dtype = graph.info(graph.parse_value(name)).dtype;
-    tensor = worker::converted(tensor, dtype, "--feed " + name);
-  }
   const int threads =
       options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
   RuntimeOptions runtime_options;
   runtime_options.intra_op_threads = std::max(threads, 1);
   Runtime runtime(runtime_options);
   std::set<std::string> initialized;
-  for (const std::string& init : options.inits)
+  const LoadedGraph loaded = load(options, feeds, runtime, initialized);
+  const Graph& graph = loaded.graph;
+  for (auto& [name, tensor] : feeds) {
+    const DType dtype = graph.info(graph.parse_value(name)).dtype;
+    tensor = worker::converted(tensor, dtype, "--feed " + name);
+  }
+  for (const std::string& init : loaded.inits)
     run_once(graph, options, feeds, {}, {init}, runtime, initialized);
-  std::vector<std::string> fetches;
-  for (const auto& [fetch, out] : options.outputs) fetches.push_back(fetch);
-  const std::vector<Tensor> values = run_once(graph, options, feeds, fetches, {}, runtime, initialized);
+  const std::vector<Tensor> values =
+      run_once(graph, options, feeds, loaded.fetches, {}, runtime, initialized);
   for (std::size_t i = 0; i < values.size(); ++i)
     give(options.outputs[i].first, options.outputs[i].second, values[i]);
   return kExitSuccess;
