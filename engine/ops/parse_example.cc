@@ -113,7 +113,11 @@ struct Spec {
       for (std::int64_t i = 0; tensor && i < tensor->elements(); ++i) keys.emplace_back(tensor->string_at(i));
     };
     std::size_t at = 2;
-    if (node.op->name == "ParseExampleV2") {
+    if (node.op->name == "ParseSingleExample") {
+      sparse = attrs.get("sparse_keys", std::vector<std::string>{});
+      dense = attrs.get("dense_keys", std::vector<std::string>{});
+      at = 1;
+    } else if (node.op->name == "ParseExampleV2") {
       for (auto* keys : {&sparse, &dense, &ragged}) add(at++, *keys);
     } else {  // a scalar a key
       for (std::size_t i = 0; i < sparse_types.size(); ++i) add(at++, sparse);
@@ -152,7 +156,8 @@ Tensor integers(DType dtype, const std::vector<std::int64_t>& values) {
 
 class ExampleParser {
  public:
-  ExampleParser(const Spec& spec, Values inputs) : spec_(spec), inputs_(inputs) {
+  ExampleParser(const Spec& spec, Values inputs)
+      : spec_(spec), inputs_(inputs), is_single_(inputs[0]->shape().rank() == 0) {
     const Tensor& records = *inputs[0];
     for (std::int64_t r = 0; r < records.elements(); ++r) {
       try {
@@ -196,13 +201,18 @@ class ExampleParser {
       const Feature* feature = find(r, spec_.sparse[i], spec_.sparse_types[i]);
       if (!feature) continue;
       for (std::int64_t k = 0; k < feature->size(); ++k)
-        places.insert(places.end(), {static_cast<std::int64_t>(r), k});
+        if (is_single_)
+          places.push_back(k);
+        else
+          places.insert(places.end(), {static_cast<std::int64_t>(r), k});
       longest = std::max(longest, feature->size());
       all.append(*feature);
     }
-    indices.push_back(Tensor::from<std::int64_t>({all.size(), 2}, places));
+    indices.push_back(Tensor::from<std::int64_t>({all.size(), is_single_ ? 1 : 2}, places));
     values.push_back(all.tensor(spec_.sparse_types[i], {all.size()}));
-    shapes.push_back(Tensor::from<std::int64_t>({2}, std::vector<std::int64_t>{count(), longest}));
+    shapes.push_back(is_single_
+                         ? Tensor::from<std::int64_t>({1}, std::vector<std::int64_t>{longest})
+                         : Tensor::from<std::int64_t>({2}, std::vector<std::int64_t>{count(), longest}));
   }
 
   Tensor dense_feature(std::size_t i) const {
@@ -223,7 +233,8 @@ class ExampleParser {
       else
         append_default(fallback, shape.elements(), all);
     }
-    std::vector<std::int64_t> dims{count()};
+    std::vector<std::int64_t> dims;
+    if (!is_single_) dims.push_back(count());
     dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
     return all.tensor(dtype, Shape(std::move(dims)));
   }
@@ -255,6 +266,7 @@ class ExampleParser {
 
   const Spec& spec_;
   Values inputs_;
+  bool is_single_;  // one record, not a batch of one
   std::vector<std::map<std::string, Feature, std::less<>>> examples_;
 };
 
@@ -262,10 +274,16 @@ class ExampleParser {
 
 void infer_parse_example(InferContext& c) {
   require_dtype(c, 0, {DType::String});
-  c.require_rank(0, 1);
+  const bool may_be_single = c.node().op->name == "ParseExampleV2";
+  const bool must_be_single = c.node().op->name == "ParseSingleExample";
+  if (!may_be_single) c.require_rank(0, must_be_single ? 0 : 1);
+  const bool has_rank = c.shape(0).has_rank() || !may_be_single;
+  const bool is_single = must_be_single || (c.shape(0).has_rank() && c.shape(0).rank() == 0);
+  if (!is_single && c.shape(0).has_rank()) c.require_rank(0, 1);
   const auto inputs = static_cast<std::size_t>(c.inputs());
   const Spec spec(c.node(), inputs, [&](std::size_t i) { return c.value(static_cast<int>(i)); });
   if (const std::string problem = spec.problem(inputs); !problem.empty()) c.fail(problem);
+  if (is_single && !spec.ragged_types.empty()) c.fail("ragged features of one record are not supported");
   std::vector<const Tensor*> values;
   for (int i = 0; i < c.inputs(); ++i) values.push_back(c.value(i));
   for (std::size_t i = 0; i < spec.dense_types.size(); ++i) {
@@ -281,14 +299,20 @@ void infer_parse_example(InferContext& c) {
     for (const Tensor& tensor : ExampleParser(spec, values).run()) c.output(tensor.dtype(), tensor.shape());
     return;
   }
-  const std::int64_t n = c.shape(0).has_rank() ? c.shape(0)[0] : Shape::kUnknown;
+  const std::int64_t n = c.shape(0).has_rank() && !is_single ? c.shape(0)[0] : Shape::kUnknown;
+  const std::int64_t axes = !has_rank ? Shape::kUnknown : is_single ? 1 : 2;
   for (std::size_t i = 0; i < spec.sparse_types.size(); ++i)
-    c.output(DType::Int64, Shape{Shape::kUnknown, 2});
+    c.output(DType::Int64, Shape{Shape::kUnknown, axes});
   for (const DType type : spec.sparse_types) c.output(type, Shape{Shape::kUnknown});
-  for (std::size_t i = 0; i < spec.sparse_types.size(); ++i) c.output(DType::Int64, Shape{2});
+  for (std::size_t i = 0; i < spec.sparse_types.size(); ++i) c.output(DType::Int64, Shape{axes});
   for (std::size_t i = 0; i < spec.dense_types.size(); ++i) {
-    std::vector<std::int64_t> dims{n};
+    std::vector<std::int64_t> dims;
+    if (!is_single) dims.push_back(n);
     dims.insert(dims.end(), spec.dense_shapes[i].dims().begin(), spec.dense_shapes[i].dims().end());
+    if (!has_rank) {
+      c.output(spec.dense_types[i], Shape::unknown_rank());
+      continue;
+    }
     c.output(spec.dense_types[i], Shape(std::move(dims)));
   }
   for (const DType type : spec.ragged_types) c.output(type, Shape{Shape::kUnknown});

@@ -1,5 +1,6 @@
-// ParseExample and ParseExampleV2: serialized tf.train.Example records to tensors. They are among the ops of
-// text_ops.cc: dense features and the sparse (and, in V2, ragged) ones, whose sizes the records decide.
+// ParseExample, ParseExampleV2 and ParseSingleExample: serialized tf.train.Example records to tensors; of a
+// scalar the outputs have no axis of records. They are among the ops of text_ops.cc: dense features and the
+// sparse (and, in V2, ragged) ones, whose sizes the records decide.
 #pragma once
 
 #include <span>

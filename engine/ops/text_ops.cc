@@ -9,7 +9,7 @@
 //   ReadFile(name): the file's bytes
 //   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols:
 //     a column an output, of the default's type; an empty default makes the column required
-//   ParseExample, ParseExampleV2: parse_example.h
+//   ParseExample, ParseExampleV2, ParseSingleExample: parse_example.h
 // Thread rule: pure functions, but for ReadFile, which reads its file.
 #include <fmt/format.h>
 
@@ -340,6 +340,7 @@ constexpr Row kRows[] = {
     {"DecodeCSV", 2, -1, infer_csv, decode_csv},
     {"ParseExample", 2, -1, infer_parse_example, parse_example},
     {"ParseExampleV2", 5, -1, infer_parse_example, parse_example},
+    {"ParseSingleExample", 1, -1, infer_parse_example, parse_example},
 };
 
 }  // namespace

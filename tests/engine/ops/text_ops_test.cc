@@ -164,6 +164,28 @@ TEST(ParseExampleTest, DenseAndSparseFeatures) {
   EXPECT_EQ(strings(known("ParseExample", inputs, attrs, 4)), (Strings{"none", "bo"}));
 }
 
+TEST(ParseExampleTest, OneRecordHasNoAxisOfRecords) {
+  const Tensor record = word(example({{"age", float_feature(7.5F)}, {"ids", int_feature({4, 5}, true)}}));
+  const AttrMap types{{"num_sparse", 1},
+                      {"sparse_types", std::vector<DType>{DType::Int64}},
+                      {"Tdense", std::vector<DType>{DType::Float32}},
+                      {"dense_shapes", std::vector<Shape>{Shape{1}}}};
+  AttrMap keys = types;
+  keys.set("sparse_keys", Strings{"ids"});
+  keys.set("dense_keys", Strings{"age"});
+  const std::vector<Tensor> second{record, text({}), text({"ids"}), text({"age"}), text({}), f32({1}, {-1})};
+  const std::vector<Tensor> single{record, f32({1}, {-1})};
+  for (const auto& [op, inputs, attrs] :
+       {std::tuple("ParseExampleV2", second, types), std::tuple("ParseSingleExample", single, keys)}) {
+    EXPECT_EQ(known(op, inputs, attrs, 0).shape(), (Shape{2, 1}));
+    EXPECT_EQ(tensor_to_int64s(known(op, inputs, attrs, 0)), (std::vector<std::int64_t>{0, 1}));
+    EXPECT_EQ(tensor_to_int64s(known(op, inputs, attrs, 1)), (std::vector<std::int64_t>{4, 5}));
+    EXPECT_EQ(tensor_to_int64s(known(op, inputs, attrs, 2)), (std::vector<std::int64_t>{2}));
+    EXPECT_EQ(known(op, inputs, attrs, 3).shape(), Shape{1});
+    EXPECT_EQ(to_doubles(known(op, inputs, attrs, 3)), std::vector<double>{7.5});
+  }
+}
+
 TEST(ParseExampleTest, RaggedFeaturesOfTheSecondForm) {
   const Tensor records = text({example({{"ids", int_feature({4, 5}, true)}}), example({}),
                                example({{"ids", int_feature({6}, true)}})});
