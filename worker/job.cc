@@ -169,6 +169,8 @@ void check_job(const proto::Job& job) {
     if (!good) throw InvalidArgument("job '" + job.name() + "': " + what);
   };
   require(!job.model().name().empty(), "model.name is missing");
+  require(job.model().embedding_init() >= 0, "model.embedding_init must not be negative");
+  require(job.model().experts() >= 0, "model.experts must not be negative");
   require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   require(job.input().format() != proto::Input::FORMAT_UNSPECIFIED,
           "input.format is missing (IDX, CSV, CRITEO, TFRECORD, TEXT, GENERATOR or SYNTHETIC)");

@@ -133,6 +133,39 @@ TEST_F(ZooTest, TransformerTellsFourClassesApart) {
             0.85);
 }
 
+TEST_F(ZooTest, RealRowsInTheCriteoLayoutTrain) {
+  const Path data = Path(BRAID_SOURCE_DIR) / "../shared/data/criteo";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << "there is no " << data;
+  const std::vector<std::string> common{"steps=30", "input.global_batch_size=50", "evaluation.disabled=true",
+                                        "runtime.device=CPU", "streams.policy=NONE"};
+  for (const char* file :
+       {"deepctr_sample/criteo_sample.txt", "dlrover_deeprec/data_kaggle_ad_ctr_train.csv"})
+    for (const char* model : {"dlrm", "deepfm", "dcn_v2"}) {
+      const Job job = Job{std::string(model) + "_criteo.pbtxt", data, common}.with(
+          {std::string("input.train_files=") + file});
+      const std::vector<float> losses = train(model, job);
+      ASSERT_EQ(losses.size(), 30U);
+      EXPECT_LT(losses.back(), 0.5 * losses.front()) << model << " learns 200 rows by heart: " << file;
+    }
+}
+
+TEST_F(ZooTest, AModelThatDoesNotFitItsJobIsRefused) {
+  const auto expect_refused = [this](const char* file, std::vector<std::string> set, const char* says) {
+    const auto process = run("refused", job_of(file, "", std::move(set)).arguments());
+    EXPECT_EQ(process->exit_code(), 2) << says;
+    EXPECT_THAT(process->err(), ::testing::HasSubstr(says));
+  };
+  expect_refused("transformer_generated.pbtxt", {"model.embedding_dim=30"},
+                 "model 'transformer': embedding_dim must be a multiple of 4 heads, got 30");
+  expect_refused(
+      "mmoe_generated.pbtxt", {"model.tasks=click,refund"},
+      "model 'mmoe' reads column 'refund', but the input has only: click, dense, purchase, sparse");
+  expect_refused("mmoe_generated.pbtxt", {"model.name=din"}, "model 'din' reads column 'history'");
+  expect_refused("mmoe_generated.pbtxt", {"model.experts=-1"}, "model.experts must not be negative");
+  expect_refused("mmoe_generated.pbtxt", {"model.embedding_init=-0.1"},
+                 "model.embedding_init must not be negative");
+}
+
 /// A small ResNet on few images, whose evaluation uses the statistics that its steps have stored.
 class ResNetTest : public ZooTest {
  protected:
@@ -145,6 +178,13 @@ class ResNetTest : public ZooTest {
                    "schedule.kind=CONSTANT", "steps=" + std::to_string(steps)});
   }
 };
+
+TEST_F(ResNetTest, WidthsAreThoseOfFourStages) {
+  const auto process = run("refused", job(1).with({"model.hidden=4,8"}).arguments());
+  EXPECT_EQ(process->exit_code(), 2);
+  EXPECT_THAT(process->err(),
+              ::testing::HasSubstr("model 'resnet18': hidden takes the widths of four stages, got 2"));
+}
 
 TEST_F(ResNetTest, PredictsWithStoredStatistics) {
   const Job job = this->job(60).with(checkpoints_in(directory() / "checkpoints", 60));
