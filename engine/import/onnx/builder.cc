@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "engine/import/convert.h"
+#include "engine/import/onnx/type_attrs.h"
 #include "engine/import/place.h"
 #include "engine/ops/op.h"
 
@@ -112,7 +113,11 @@ GraphDef Builder::finish() const {
       const std::string& name = nodes_[static_cast<std::size_t>(input.node)].name;
       node.add_input(input.output == 0 ? name : fmt::format("{}:{}", name, input.output));
     }
-    for (const auto& [key, value] : made.attrs) (*node.mutable_attr())[key] = to_proto(value);
+    std::vector<DType> types;
+    for (const Val& input : made.inputs) types.push_back(input.dtype());
+    AttrMap attrs = made.attrs;
+    add_type_attrs(made.op, types, attrs);
+    for (const auto& [key, value] : attrs) (*node.mutable_attr())[key] = to_proto(value);
   }
   return graph;
 }

@@ -94,6 +94,7 @@ const Translations& Translations::all() {
     add_sequences(t);
     add_columns(t);
     add_detection(t);
+    add_attention(t);
     return t;
   }();
   return table;

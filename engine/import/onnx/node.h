@@ -115,5 +115,6 @@ void add_random(Translations& t);
 void add_sequences(Translations& t);
 void add_columns(Translations& t);
 void add_detection(Translations& t);
+void add_attention(Translations& t);
 
 }  // namespace braid::onnx

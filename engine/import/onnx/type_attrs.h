@@ -1,0 +1,15 @@
+// The type attributes that TensorFlow wants on a node ("T", "Tidx", ...) and that follow from its inputs'
+// types. This engine infers them; other readers of a GraphDef do not. Thread rule: pure function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/ir/attr.h"
+
+namespace braid::onnx {
+
+/// Adds those that `attrs` does not have. `inputs` are the types of the node's inputs.
+void add_type_attrs(const std::string& op, const std::vector<DType>& inputs, AttrMap& attrs);
+
+}  // namespace braid::onnx
