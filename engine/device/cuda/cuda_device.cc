@@ -4,19 +4,17 @@
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "base/cuda/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/device/cuda/device_memory.h"
 #include "engine/device/cuda/labels.h"
 #include "engine/device/device_health.h"
 
 namespace braid {
 namespace cuda {
 namespace {
-
-constexpr std::size_t kHoldersNamed = 4;
 
 /// Kernels are prepared for, and launched on, the calling thread's current device. So the thread that opens a
 /// device keeps it, and one that issues work gets it with the copies that begin every step. (A guard would go
@@ -52,70 +50,6 @@ class CudaGraph final : public DeviceGraph {
 
 }  // namespace
 
-/// What is allocated, by purpose; outlives the device where memory does.
-class CudaDevice::Allocations : public std::enable_shared_from_this<Allocations> {
- public:
-  Allocations(int device, std::uint64_t limit) : device_(device), limit_(limit) {}
-
-  std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) {
-    const DeviceGuard guard(device_);
-    book(bytes, purpose);
-    void* memory = nullptr;
-    if (const cudaError_t error = cudaMalloc(&memory, std::max<std::uint64_t>(bytes, 256));
-        error != cudaSuccess) {
-      cudaGetLastError();
-      unbook(bytes, purpose);
-      if (error != cudaErrorMemoryAllocation) fail(error, "cudaMalloc", __FILE__, __LINE__);
-      std::size_t free = 0, total = 0;
-      cudaMemGetInfo(&free, &total);
-      refuse(bytes, purpose, fmt::format("{} of {} bytes are free", free, total));
-    }
-    return {static_cast<std::byte*>(memory), [self = shared_from_this(), bytes, purpose](std::byte* p) {
-              log_failure(cudaFree(p), "cudaFree");
-              self->unbook(bytes, purpose);
-            }};
-  }
-
-  std::uint64_t in_use() const {
-    std::lock_guard lock(mu_);
-    return in_use_;
-  }
-
- private:
-  void book(std::uint64_t bytes, const std::string& purpose) {
-    std::unique_lock lock(mu_);
-    if (limit_ != 0 && in_use_ + bytes > limit_) {
-      lock.unlock();
-      refuse(bytes, purpose, fmt::format("the limit is {} bytes", limit_));
-    }
-    in_use_ += bytes;
-    holders_[purpose] += bytes;
-  }
-  void unbook(std::uint64_t bytes, const std::string& purpose) {
-    std::lock_guard lock(mu_);
-    in_use_ -= bytes;
-    holders_[purpose] -= bytes;
-  }
-  [[noreturn]] void refuse(std::uint64_t bytes, const std::string& purpose, const std::string& why) const {
-    std::lock_guard lock(mu_);
-    std::vector<std::pair<std::uint64_t, std::string>> largest;
-    for (const auto& [name, held] : holders_)
-      if (held != 0) largest.emplace_back(held, name);
-    std::sort(largest.rbegin(), largest.rend());
-    std::string text = fmt::format("cuda:{}: no memory for {} bytes of {}: {}, {} are in use", device_, bytes,
-                                   purpose, why, in_use_);
-    for (std::size_t i = 0; i < largest.size() && i < kHoldersNamed; ++i)
-      text += fmt::format("{}{} {}", i == 0 ? "; largest: " : ", ", largest[i].second, largest[i].first);
-    throw OutOfMemory(text);
-  }
-
-  const int device_;
-  const std::uint64_t limit_;
-  mutable std::mutex mu_;
-  std::uint64_t in_use_ = 0;                      // guarded by mu_
-  std::map<std::string, std::uint64_t> holders_;  // guarded by mu_
-};
-
 CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
   const int count = cuda_device_count();
   if (count == 0) {
@@ -133,7 +67,7 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
                                       count == 1 ? "device is" : "devices are"));
   keep_current(options.ordinal);
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.ordinal));
-  allocations_ = std::make_shared<Allocations>(options.ordinal, options.memory_limit);
+  memory_ = std::make_shared<DeviceMemory>(options.ordinal, options.memory_limit, false);
   copies_ = make_stream();
   if (cublasLtCreate(&blas_) != CUBLAS_STATUS_SUCCESS)
     throw DeviceError(fmt::format("{}: cublasLtCreate failed", description()));
@@ -150,7 +84,7 @@ std::string CudaDevice::description() const {
 }
 
 std::shared_ptr<std::byte[]> CudaDevice::allocate(std::uint64_t bytes, const std::string& purpose) {
-  std::shared_ptr<std::byte[]> memory = allocations_->allocate(bytes, purpose);
+  std::shared_ptr<std::byte[]> memory = memory_->allocate(bytes, purpose);
   const DeviceGuard guard(ordinal());
   if (bytes != 0) BRAID_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, bytes, copies_.get()));
   BRAID_CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
@@ -164,7 +98,7 @@ std::shared_ptr<std::byte[]> CudaDevice::allocate_pinned(std::uint64_t bytes, co
   return {memory, memory->get()};
 }
 
-std::uint64_t CudaDevice::bytes_in_use() const { return allocations_->in_use(); }
+std::uint64_t CudaDevice::bytes_in_use() const { return memory_->in_use(); }
 
 void CudaDevice::copy_now(void* to, const void* from, std::uint64_t bytes) {
   if (bytes == 0) return;

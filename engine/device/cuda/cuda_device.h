@@ -15,6 +15,8 @@ namespace braid::cuda {
 
 inline cudaStream_t native(StreamRef stream) { return static_cast<cudaStream_t>(stream.native); }
 
+class DeviceMemory;  // engine/device/cuda/device_memory.h
+
 class CudaDevice final : public Accelerator {
  public:
   explicit CudaDevice(const AcceleratorOptions& options);
@@ -43,12 +45,10 @@ class CudaDevice final : public Accelerator {
   cublasLtHandle_t blas() const { return blas_; }
 
  private:
-  class Allocations;
-
   const AcceleratorOptions options_;
   cudaDeviceProp properties_{};
   cublasLtHandle_t blas_ = nullptr;
-  std::shared_ptr<Allocations> allocations_;
+  std::shared_ptr<DeviceMemory> memory_;
   Stream copies_;  // for copy_now() and zeroing
   mutable std::mutex mu_;
   std::map<std::string, Stream> streams_;  // guarded by mu_

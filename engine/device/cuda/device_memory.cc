@@ -1,0 +1,136 @@
+#include "engine/device/cuda/device_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/cuda/check.h"
+#include "base/error.h"
+
+namespace braid::cuda {
+namespace {
+
+constexpr std::size_t kHoldersNamed = 4;
+constexpr std::uint64_t kSmallest = 256;
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front) : device_(device), limit_(limit) {
+  const DeviceGuard guard(device_);
+  stream_ = make_stream();
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, device_};
+  BRAID_CUDA_CHECK(cudaMemPoolCreate(&pool_, &properties));
+  share_with_peers();
+  if (!up_front) return;
+  if (limit_ == 0)
+    throw InvalidArgument(
+        "memory of the device can be taken up front only up to a limit: set runtime.device_memory_limit "
+        "or runtime.device_memory_fraction");
+  std::uint64_t keep = UINT64_MAX;
+  BRAID_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
+  void* const all = take(limit_);
+  if (!all) refuse(limit_, "the pool", free_bytes());
+  give_back(all);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (pool_) log_failure(cudaMemPoolDestroy(pool_), "cudaMemPoolDestroy");
+}
+
+/// Ranks of one process exchange addresses (NCCL), which ordinary memory allows and a pool's must be told to.
+void DeviceMemory::share_with_peers() const {
+  int count = 0;
+  BRAID_CUDA_CHECK(cudaGetDeviceCount(&count));
+  for (int peer = 0; peer < count; ++peer) {
+    int reachable = 0;
+    if (peer == device_ || cudaDeviceCanAccessPeer(&reachable, peer, device_) != cudaSuccess || !reachable)
+      continue;
+    cudaMemAccessDesc access{};
+    access.location = {cudaMemLocationTypeDevice, peer};
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    BRAID_CUDA_CHECK(cudaMemPoolSetAccess(pool_, &access, 1));
+  }
+}
+
+std::shared_ptr<std::byte[]> DeviceMemory::allocate(std::uint64_t bytes, const std::string& purpose) {
+  const DeviceGuard guard(device_);
+  book(bytes, purpose);
+  void* const memory = take(std::max(bytes, kSmallest));
+  if (!memory) {
+    unbook(bytes, purpose);
+    refuse(bytes, purpose, free_bytes());
+  }
+  return {static_cast<std::byte*>(memory), [self = shared_from_this(), bytes, purpose](std::byte* p) {
+            self->give_back(p);
+            self->unbook(bytes, purpose);
+          }};
+}
+
+std::uint64_t DeviceMemory::in_use() const {
+  std::lock_guard lock(mu_);
+  return in_use_;
+}
+
+void* DeviceMemory::take(std::uint64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocFromPoolAsync(&memory, bytes, pool_, stream_.get());
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  BRAID_CUDA_CHECK(error);
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  return memory;
+}
+
+void DeviceMemory::give_back(void* memory) noexcept {
+  int previous = 0;
+  log_failure(cudaGetDevice(&previous), "cudaGetDevice");
+  log_failure(cudaSetDevice(device_), "cudaSetDevice");
+  // Work of any stream may still use it.
+  log_failure(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  log_failure(cudaFreeAsync(memory, stream_.get()), "cudaFreeAsync");
+  log_failure(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  log_failure(cudaSetDevice(previous), "cudaSetDevice");
+}
+
+void DeviceMemory::book(std::uint64_t bytes, const std::string& purpose) {
+  std::unique_lock lock(mu_);
+  if (limit_ != 0 && in_use_ + bytes > limit_) {
+    lock.unlock();
+    refuse(bytes, purpose, fmt::format("the limit is {} bytes", limit_));
+  }
+  in_use_ += bytes;
+  holders_[purpose] += bytes;
+}
+
+void DeviceMemory::unbook(std::uint64_t bytes, const std::string& purpose) {
+  std::lock_guard lock(mu_);
+  in_use_ -= bytes;
+  holders_[purpose] -= bytes;
+}
+
+std::string DeviceMemory::free_bytes() const {
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  return fmt::format("{} of {} bytes are free", free, total);
+}
+
+void DeviceMemory::refuse(std::uint64_t bytes, const std::string& purpose, const std::string& why) const {
+  std::lock_guard lock(mu_);
+  std::vector<std::pair<std::uint64_t, std::string>> largest;
+  for (const auto& [name, held] : holders_)
+    if (held != 0) largest.emplace_back(held, name);
+  std::sort(largest.rbegin(), largest.rend());
+  std::string text = fmt::format("cuda:{}: no memory for {} bytes of {}: {}, {} are in use", device_, bytes,
+                                 purpose, why, in_use_);
+  for (std::size_t i = 0; i < largest.size() && i < kHoldersNamed; ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "; largest: " : ", ", largest[i].second, largest[i].first);
+  throw OutOfMemory(text);
+}
+
+}  // namespace braid::cuda
