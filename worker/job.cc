@@ -190,6 +190,10 @@ void check_job(const proto::Job& job) {
           "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");
   require(job.optimizer().learning_rate() > 0, "optimizer.learning_rate must be positive");
   require(job.streams().count() <= 64, "streams.count must be at most 64");
+  require(static_cast<std::uint32_t>(job.streams().priorities_size()) <= job.streams().count(),
+          "streams.priorities are more than streams.count");
+  for (const int priority : job.streams().priorities())
+    require(priority >= 0 && priority <= 5, "streams.priorities must be from 0 to 5");
   require(job.streams().measure_seconds() >= 0, "streams.measure_seconds must not be negative");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
   require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,

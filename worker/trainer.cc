@@ -111,9 +111,7 @@ class Run {
     for (const ProgramFeed& feed : made.program->feeds) feeds.push_back(feed.name);
     input_ = std::make_unique<InputStaging>(job_, training_.graph, *batcher_, model_.columns, feeds,
                                             runtime_.variables());
-    InstanceOptions options;
-    options.merge_copies = job_.streams().merge_copies();
-    instance_ = std::make_unique<Instance>(std::move(made.program), runtime_, options);
+    instance_ = std::make_unique<Instance>(std::move(made.program), runtime_, instance_options(job_));
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (auto value = runtime_.variables().read(variable.name)) {
         initialize_variable(training_.graph.node(variable.handle), job_.seed(), *value);

@@ -1,6 +1,7 @@
 #include "worker/training_program.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
 #include "worker/job.h"
@@ -43,6 +44,19 @@ CompileOptions training_compile_options(const proto::Job& job) {
   options.soft_placement = !job.runtime().no_soft_placement();
   options.check_numerics = job.runtime().check_numerics();
   options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
+  return options;
+}
+
+InstanceOptions instance_options(const proto::Job& job) {
+  InstanceOptions options;
+  options.merge_copies = job.streams().merge_copies();
+  options.priorities.assign(job.streams().priorities().begin(), job.streams().priorities().end());
+  if (job.runtime().device() != proto::Runtime::CUDA) {
+    if (options.merge_copies)
+      log_warning("streams.merge_copies has no effect: a program of the host has no copies");
+    if (!options.priorities.empty())
+      log_warning("streams.priorities have no effect: streams of the host are threads of equal right");
+  }
   return options;
 }
 

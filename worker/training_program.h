@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "engine/exec/instance.h"
 #include "engine/input/table.h"
 #include "engine/passes/compile.h"
 #include "examples/models/model.h"
@@ -18,6 +19,9 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world);
 
 /// REQUIRES: resolve_device() was called (worker/device.h).
 CompileOptions training_compile_options(const proto::Job& job);
+
+/// How instances of the job's programs are bound. What has no effect where they run is logged.
+InstanceOptions instance_options(const proto::Job& job);
 
 struct TrainingProgram {
   TrainingGraph training;

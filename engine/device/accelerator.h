@@ -61,8 +61,10 @@ class Accelerator {
   virtual void copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) = 0;
   virtual void fill_zero(void* to, std::uint64_t bytes, StreamRef stream) = 0;
 
-  /// The stream of that name, made at its first use; never the device's default stream.
-  virtual StreamRef stream(const std::string& name) = 0;
+  /// The stream of that name and priority, made at its first use; never the device's default stream. Work of
+  /// a higher priority goes first where both wait for room; 0 is the usual one, and more than the device
+  /// knows is its highest.
+  virtual StreamRef stream(const std::string& name, int priority = 0) = 0;
   virtual std::unique_ptr<DeviceEvent> make_event() = 0;
 
   /// From here to end_capture(), work on `stream`, and on streams that come to wait for it, is recorded

@@ -48,6 +48,7 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
       check_kernels_(runtime.device_check()),
       graphs_(runtime.device_graphs() && !check_kernels_),
       prefix_(options.stream_prefix),
+      priorities_(options.priorities),
       launch_(stream("launch")),
       h2d_(options.merge_copies ? launch_ : stream("h2d")),
       d2h_(options.merge_copies ? launch_ : stream("d2h")),
@@ -62,6 +63,12 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
 }
 
 DeviceEvent* DeviceRunner::make_event() { return events_.emplace_back(device_.make_event()).get(); }
+
+StreamRef DeviceRunner::program_stream(int stream) const {
+  const auto index = static_cast<std::size_t>(stream);  // compute streams come first
+  return device_.stream(prefix_ + context_.program.streams[index].name,
+                        index < priorities_.size() ? priorities_[index] : 0);
+}
 
 volatile std::uint64_t* DeviceRunner::flag_at(int flag, int slot) const {
   return reinterpret_cast<volatile std::uint64_t*>(flags_.get()) +
@@ -97,7 +104,7 @@ void DeviceRunner::make_parts() {
     waits_for_host_ = waits_for_host_ || !part.heads.empty();
     for (const Segment::Range& range : segment.ranges) {
       const ProgramStream& stream = program.streams[static_cast<std::size_t>(range.stream)];
-      part.streams.push_back(this->stream(stream.name));
+      part.streams.push_back(program_stream(range.stream));
       part.tails.push_back(make_event());
       for (int i = range.begin; i < range.end; ++i)
         if (stream.instructions[static_cast<std::size_t>(i)].kind == Instruction::Kind::Run)
@@ -111,7 +118,7 @@ void DeviceRunner::make_parts() {
         const auto op = static_cast<std::size_t>(instruction.op);
         if (instruction.kind == Instruction::Kind::Run) {
           launch.op = instruction.op;
-          launch.stream = this->stream(stream.name);
+          launch.stream = program_stream(range.stream);
           launch.flag = flag_of_[op];
           if (launch.flag >= 0) part.signalled.push_back(instruction.op);
           part.writes_variable = part.writes_variable || op_of(instruction.op).writes_variable;

@@ -73,6 +73,8 @@ class DeviceRunner {
   };
 
   StreamRef stream(const std::string& name) const { return device_.stream(prefix_ + name); }
+  /// Of the program, with its priority.
+  StreamRef program_stream(int stream) const;
   void make_parts();
   void run(std::uint64_t sequence);
   void await_heads(const Part& part, std::uint64_t sequence);
@@ -90,6 +92,7 @@ class DeviceRunner {
   bool graphs_;
   bool waits_for_host_ = false;
   const std::string prefix_;
+  const std::vector<int> priorities_;
   const StreamRef launch_, h2d_, d2h_;  // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;
   std::vector<Part> parts_;

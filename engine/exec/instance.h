@@ -40,6 +40,9 @@ struct InstanceOptions {
   /// Of a program of the device: copies to and from the host go onto the stream that launches its segments.
   /// Fewer events a step, and no copy beside the kernels of another step of this instance.
   bool merge_copies = false;
+  /// Of a program of the device: priorities of its compute streams, in their order (Accelerator::stream());
+  /// those that it does not have are 0.
+  std::vector<int> priorities = {};
   /// Of a program of the device: an instance of the same program in the same runtime, whose constants on the
   /// device this one uses too.
   const Instance* constants_of = nullptr;

@@ -71,6 +71,17 @@ TEST_F(SettingsTest, TrainingTakesThemAndSaysWhatDoesNothingOnce) {
   EXPECT_THAT(process->err(), HasSubstr(": (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"));
 }
 
+TEST_F(SettingsTest, WhatIsForDevicesAloneIsSaidOnTheHost) {
+  const auto process =
+      run("host",
+          linear_regression()
+              .with({"steps=3", "runtime.device=CPU", "streams.merge_copies=true", "streams.priorities=1,0"})
+              .arguments());
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_EQ(times(process->err(), "streams.merge_copies has no effect"), 1U);
+  EXPECT_EQ(times(process->err(), "streams.priorities have no effect"), 1U);
+}
+
 TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
   Variables variables = kTwoStreams;
   variables["TF_CPP_MIN_LOG_LEVEL"] = "2";

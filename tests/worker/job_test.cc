@@ -56,6 +56,18 @@ TEST(JobTest, SetOverridesScalarsMessagesAndLists) {
   EXPECT_EQ(job.input().csv().columns(0).kind(), proto::Column::SKIP);
 }
 
+TEST(JobTest, PrioritiesAreThoseOfStreamsThatExist) {
+  proto::Job job = minimal();
+  set_job_field(job, "streams.count=2");
+  set_job_field(job, "streams.priorities=5,0");
+  fill_job_defaults(job);
+  check_job(job);
+  set_job_field(job, "streams.priorities=5,0,1");
+  EXPECT_THAT(refusal([&] { check_job(job); }), HasSubstr("streams.priorities are more than streams.count"));
+  set_job_field(job, "streams.priorities=6");
+  EXPECT_THAT(refusal([&] { check_job(job); }), HasSubstr("streams.priorities must be from 0 to 5"));
+}
+
 TEST(JobTest, SetRefusesWhatItCannotPlace) {
   proto::Job job = minimal();
   EXPECT_THAT(refusal([&] { set_job_field(job, "optimizer.learningrate=1"); }),

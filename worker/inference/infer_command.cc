@@ -47,7 +47,7 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.queue_capacity = command.queue_capacity;
   options.compile = training_compile_options(job);
   options.measure_streams = !job.streams().no_measuring();
-  options.merge_copies = job.streams().merge_copies();
+  options.instance = instance_options(job);
   options.launch = command.launch.value_or(settings.launch.value_or(LaunchThreads::Pools));
   options.launch_threads = command.launch_threads.value_or(settings.launch_threads.value_or(1));
   options.pools = settings.pools;
@@ -56,8 +56,6 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.share_memory_limit =
       command.share_memory_limit.value_or(settings.share_memory_limit.value_or(true));
   options.seed = command.seed;
-  if (options.merge_copies && options.compile.domain == Domain::Host)
-    log_warning("merged copies have no effect: a program of the host has none");
   return options;
 }
 

@@ -171,9 +171,8 @@ Instance& InferenceSession::instance_of(Group& group, int index, const std::shar
   const std::uint64_t bytes = arena_bytes(*entry->program);
   make_room(group, index, bytes);
   const std::shared_ptr<Instance> first = entry->first.lock();
-  InstanceOptions options;
+  InstanceOptions options = options_.instance;
   options.stream_prefix = fmt::format("group{}/", index);
-  options.merge_copies = options_.merge_copies;
   options.constants_of = first.get();
   // Kernels are prepared for the thread's current device, and this thread may have had none to do with yet.
   if (Accelerator* device = runtime_.device())

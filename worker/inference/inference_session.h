@@ -33,7 +33,7 @@ struct InferenceOptions {
   CompileOptions compile = {};        // streams inside a group; one step is in flight whatever it
                                       // says, and AUTO on one stream is NONE
   bool measure_streams = true;        // policy AUTO over several streams is decided by timing the candidates
-  bool merge_copies = false;          // InstanceOptions::merge_copies
+  InstanceOptions instance = {};      // merge_copies and priorities; the rest is the session's
   /// Pools: group i runs on pool i mod P, or on the client's thread where there are no pools. Private: each
   /// group has `launch_threads`. Shared: all groups have them.
   LaunchThreads launch = LaunchThreads::Pools;

@@ -160,7 +160,7 @@ std::string load_json(const LoadResult& result, std::int64_t batch, const Infere
   out["groups"] = options.groups;
   out["clients"] = clients;
   out["batch"] = batch;
-  out["merge_copies"] = options.merge_copies;
+  out["merge_copies"] = options.instance.merge_copies;
   out["requests"] = result.answered();
   out["late"] = result.late;
   out["refused"] = result.refused;

@@ -117,12 +117,13 @@ void CudaDevice::fill_zero(void* to, std::uint64_t bytes, StreamRef stream) {
   BRAID_CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, native(stream)));
 }
 
-StreamRef CudaDevice::stream(const std::string& name) {
+StreamRef CudaDevice::stream(const std::string& name, int priority) {
   std::lock_guard lock(mu_);
-  Stream& stream = streams_[name];
+  // A stream keeps the priority that it is made with.
+  Stream& stream = streams_[priority == 0 ? name : fmt::format("{}, priority {}", name, priority)];
   if (!stream) {
     const DeviceGuard guard(ordinal());
-    stream = make_stream();
+    stream = make_stream(-priority);  // CUDA's lower numbers go first
     nvtxNameCudaStreamA(stream.get(), name.c_str());
     remember_stream(stream.get(), name);
   }

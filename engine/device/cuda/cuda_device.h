@@ -30,7 +30,7 @@ class CudaDevice final : public Accelerator {
   void copy_now(void* to, const void* from, std::uint64_t bytes) override;
   void copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) override;
   void fill_zero(void* to, std::uint64_t bytes, StreamRef stream) override;
-  StreamRef stream(const std::string& name) override;
+  StreamRef stream(const std::string& name, int priority) override;
   std::unique_ptr<DeviceEvent> make_event() override;
   void begin_capture(StreamRef stream) override;
   std::unique_ptr<DeviceGraph> end_capture(StreamRef stream) override;
