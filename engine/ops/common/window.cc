@@ -17,7 +17,10 @@ std::pair<std::int64_t, std::int64_t> image_pair(const AttrMap& attrs, const cha
   const auto at = [&](int axis) { return list[static_cast<std::size_t>(axis)]; };
   if (at(axes.n) != 1 || at(axes.c) != 1)
     fail(fmt::format("attribute {} must be 1 on the batch and channel axes", name));
+  constexpr std::int64_t kLargest = 1 << 20;  // what libraries compute with these numbers has 32 bits
   if (at(axes.h) < 1 || at(axes.w) < 1) fail(fmt::format("attribute {} must be at least 1", name));
+  if (at(axes.h) > kLargest || at(axes.w) > kLargest)
+    fail(fmt::format("attribute {} must be at most {}", name, kLargest));
   return {at(axes.h), at(axes.w)};
 }
 

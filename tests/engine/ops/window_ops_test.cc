@@ -221,6 +221,10 @@ TEST(Conv2DTest, RefusesWhatDoesNotFit) {
             "[Conv2D] node 'op': a window of 3 does not fit an input of 2 with paddings 0 and 0");
   EXPECT_EQ(refusal("Conv2D", {x, w}, {{"padding", "HALF"}}),
             "[Conv2D] node 'op': attribute padding must be SAME, VALID or EXPLICIT, got 'HALF'");
+  EXPECT_EQ(
+      refusal("Conv2D", {x, w},
+              {{"padding", "SAME"}, {"strides", std::vector<std::int64_t>{1, std::int64_t{1} << 31, 1, 1}}}),
+      "[Conv2D] node 'op': attribute strides must be at most 1048576");
   EXPECT_EQ(refusal("Conv2D", {x, f32({1, 1, 2, 1}, {1, 1})}, {}),
             "[Conv2D] node 'op': images of shape [1, 2, 2, 1] have 1 channels, filter [1, 1, 2, 1] takes 2");
 }
