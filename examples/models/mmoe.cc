@@ -4,6 +4,8 @@
 // Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, and one [B] in {0, 1} for each task, named
 // like it. `hidden` gives the experts' widths; a tower is half as wide as the last. Experts and tasks are
 // spread over two streams under USER.
+#include <algorithm>
+
 #include "base/error.h"
 #include "examples/models/common.h"
 
