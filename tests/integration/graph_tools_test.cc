@@ -80,53 +80,82 @@ TEST_F(GraphToolsTest, ShapesThatFollowFromTheFeedsValuesAreComputed) {
   EXPECT_EQ(elements<std::int32_t>(read_array("index.npy")), (std::vector<std::int32_t>{0, 1, 1, 0, 2}));
 }
 
+/// A row of values.tsv: kind, node, output, type, shape, values.
+struct StoredValue {
+  bool is_feed = false;
+  std::string name, type;
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+
+std::vector<StoredValue> stored_values(const Path& file) {
+  std::vector<StoredValue> rows;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    std::vector<std::string> fields;
+    std::istringstream text(line);
+    for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
+    fields.resize(6);
+    if (fields[0] != "feed" && fields[0] != "output") continue;
+    StoredValue row;
+    row.is_feed = fields[0] == "feed";
+    row.name = fields[2] == "0" ? fields[1] : fields[1] + ":" + fields[2];
+    row.type = fields[3].starts_with('~') ? fields[3].substr(1) : fields[3];
+    std::istringstream dims(fields[4]), words(fields[5]);
+    for (std::string dim; std::getline(dims, dim, ',');) row.shape.push_back(std::stoll(dim));
+    for (std::string word; words >> word;)
+      row.values.push_back(word == "true" || word == "True"     ? 1
+                           : word == "false" || word == "False" ? 0
+                                                                : std::stod(word));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 TEST_F(GraphToolsTest, RealGraphsGiveTheirStoredOutputs) {
   const Path cases = Path(BRAID_SOURCE_DIR) / "../shared/data/tf_graphs/cases";
   if (!std::filesystem::exists(cases)) GTEST_SKIP() << "there is no " << cases;
-  int compared = 0;
-  for (const char* name : {"mlp_00", "mnist_00", "ae_00", "unique10-5", "segment/segment_mean_rank2"}) {
-    std::vector<std::string> arguments{"graph", "run", (cases / name / "frozen_model.pb").string()};
+  const auto as_doubles = [&](const NpyArray& array) {
+    const auto cast = [](const auto& from) { return std::vector<double>(from.begin(), from.end()); };
+    if (array.dtype == DType::Float64) return elements<double>(array);
+    if (array.dtype == DType::Float32) return cast(elements<float>(array));
+    if (array.dtype == DType::Int64) return cast(elements<std::int64_t>(array));
+    if (array.dtype == DType::Int32) return cast(elements<std::int32_t>(array));
+    return cast(elements<std::uint8_t>(array));
+  };
+  int graphs = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(cases)) {
+    if (entry.path().filename() != "frozen_model.pb") continue;
+    ++graphs;
+    const std::string name = entry.path().parent_path().string();
+    std::vector<std::string> arguments{"graph", "run", entry.path().string()};
     std::vector<std::vector<double>> expected;
-    std::ifstream file(cases / name / "values.tsv");
-    for (std::string line; std::getline(file, line);) {
-      std::vector<std::string> fields;
-      std::istringstream stream(line);
-      for (std::string field; std::getline(stream, field, '\t');) fields.push_back(field);
-      fields.resize(6);
-      if (fields[0] != "feed" && fields[0] != "output") continue;
-      std::istringstream numbers(fields[5]);
-      std::vector<double> values;
-      for (double value; numbers >> value;) values.push_back(value);
-      std::vector<std::int64_t> shape;
-      std::istringstream dims(fields[4]);
-      for (std::string dim; std::getline(dims, dim, ',');) shape.push_back(std::stoll(dim));
-      const std::string array = fields[0] + std::to_string(arguments.size()) + ".npy";
-      if (fields[0] == "feed") {  // as float64, whatever the graph takes
-        const std::string file = write_array<double>(array, DType::Float64, shape, values);
-        arguments.insert(arguments.end(), {"--feed", fields[1] + "=" + file});
+    for (const StoredValue& row : stored_values(entry.path().parent_path() / "values.tsv")) {
+      if (row.is_feed) {  // floats as float64, whatever the graph takes
+        const std::string array = "feed" + std::to_string(arguments.size()) + ".npy";
+        const bool is_bool = row.type == "bool",
+                   is_float = row.type.starts_with("float") || row.type == "double";
+        const std::vector<std::int64_t> whole(row.values.begin(), row.values.end());
+        const std::string file =
+            is_float  ? write_array<double>(array, DType::Float64, row.shape, row.values)
+            : is_bool ? write_array<std::uint8_t>(array, DType::Bool, row.shape, {whole.begin(), whole.end()})
+                      : write_array<std::int64_t>(array, DType::Int64, row.shape, whole);
+        arguments.insert(arguments.end(), {"--feed", row.name + "=" + file});
       } else {
-        const std::string value = fields[2] == "0" ? fields[1] : fields[1] + ":" + fields[2];
         const std::string out = "out" + std::to_string(expected.size()) + ".npy";
-        arguments.insert(arguments.end(), {"--fetch", value, "--out", path(out)});
-        expected.push_back(std::move(values));
+        arguments.insert(arguments.end(), {"--fetch", row.name, "--out", path(out)});
+        expected.push_back(row.values);
       }
     }
     expect_good(arguments);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      const NpyArray actual = read_array("out" + std::to_string(i) + ".npy");
-      std::vector<double> values;
-      if (actual.dtype == DType::Float64) values = elements<double>(actual);
-      if (actual.dtype == DType::Float32) {
-        const std::vector<float> singles = elements<float>(actual);
-        values.assign(singles.begin(), singles.end());
-      }
+      const std::vector<double> values = as_doubles(read_array("out" + std::to_string(i) + ".npy"));
       ASSERT_EQ(values.size(), expected[i].size()) << name;
       for (std::size_t k = 0; k < values.size(); ++k)
         ASSERT_NEAR(values[k], expected[i][k], 2e-6 * std::max(1.0, std::abs(expected[i][k]))) << name;
-      ++compared;
     }
   }
-  EXPECT_EQ(compared, 5);
+  EXPECT_GE(graphs, 51);
 }
 
 TEST_F(GraphToolsTest, WhatIsAboveAFedValueNeedNotBeSupported) {
