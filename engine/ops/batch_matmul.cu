@@ -15,6 +15,25 @@ struct Offsets {
   std::int64_t a, b, y;
 };
 
+/// Row vectors x [lanes, batch, 1, k] times matrices y [(1,) batch, k, n] that the lanes share: one product a
+/// matrix, whose rows are the lanes, so the matrices are read once. Sets `g` up for it.
+bool share_matrices(const Shape& x, const Shape& y, cuda::Gemm& g) {
+  const bool shared = x.rank() == 4 && (y.rank() == 3 || (y.rank() == 4 && y[0] == 1)) &&
+                      size_at(y, 3) == x[1] && g.m == 1 && !g.transpose_a && x[0] > 1 && x[1] > 0 &&
+                      g.k > 0 && g.n > 0;
+  if (!shared || (g.dtype != DType::Float32 && g.dtype != DType::Float64)) return false;
+  g.m = x[0];
+  g.batch = x[1];
+  g.stride_a = g.k;
+  g.stride_b = g.k * g.n;
+  g.stride_y = g.n;
+  g.row_stride_a = x[1] * g.k;
+  g.row_stride_y = x[1] * g.n;
+  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
+  if (g.k * bytes % 16 != 0 || g.n * bytes % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
+  return true;
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape &x = c.inputs[0].shape, &y = c.inputs[1].shape, &out = c.outputs[0].shape;
   cuda::Gemm g;
@@ -24,6 +43,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   g.n = size_at(out, 1);
   g.k = size_at(x, g.transpose_a ? 2 : 1);
   g.dtype = c.outputs[0].dtype;
+  if (share_matrices(x, y, g)) return cuda::gemm_kernel(c, g);
   const Shape x_batch = batch_of(x), y_batch = batch_of(y), out_batch = batch_of(out);
   g.batch = out_batch.elements();
   if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return cuda::gemm_kernel(c, g);

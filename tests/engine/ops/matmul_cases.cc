@@ -69,6 +69,9 @@ void cases_batch_matmul(OpCaseTable& table) {
   add("many, both transposed", "BatchMatMulV2", {515, 5, 18}, {515, 7, 5}, true, true, false);
   add("many, y repeated", "BatchMatMulV2", {515, 5, 6}, {6, 7}, false, false, false);
   add("many large ones", "BatchMatMulV2", {260, 16, 64}, {260, 64, 256}, false, false, false);
+  add("lanes share matrices", "BatchMatMulV2", {3, 40, 1, 8}, {40, 8, 12}, false, false, false);
+  add("lanes share matrices, y transposed", "BatchMatMulV2", {4, 33, 1, 5}, {1, 33, 7, 5}, false, true,
+      false);
   add("y repeated", "BatchMatMulV2", {3, 2, 4}, {4, 2}, false, false);
   add("x repeated", "BatchMatMulV2", {1, 2, 4}, {3, 4, 2}, false, false);
   add("both repeated", "BatchMatMulV2", {2, 1, 2, 3}, {3, 3, 2}, false, false);

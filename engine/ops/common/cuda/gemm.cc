@@ -42,11 +42,11 @@ void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute,
 }
 
 cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
-                              std::int64_t batch, std::int64_t stride) {
+                              std::int64_t row_stride, std::int64_t batch, std::int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
   // A column-major matrix of `columns` columns with `rows` elements each is our row-major one.
   check(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), rows),
+                                   static_cast<std::uint64_t>(columns), row_stride ? row_stride : rows),
         "a layout");
   if (batch > 1) {
     const auto count = static_cast<std::int32_t>(batch);
@@ -96,11 +96,11 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
   set(d->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(g.epilogue));
   d->has_vector = g.epilogue != Epilogue::None && g.epilogue != Epilogue::Relu;
   if (d->has_vector && g.batch > 1) set(d->product, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, g.stride_vector);
-  d->b = g.transpose_b ? layout(type, g.k, g.n, g.batch, g.stride_b)
-                       : layout(type, g.n, g.k, g.batch, g.stride_b);
-  d->a = g.transpose_a ? layout(type, g.m, g.k, g.batch, g.stride_a)
-                       : layout(type, g.k, g.m, g.batch, g.stride_a);
-  d->y = layout(type, g.n, g.m, g.batch, g.stride_y);
+  d->b = g.transpose_b ? layout(type, g.k, g.n, 0, g.batch, g.stride_b)
+                       : layout(type, g.n, g.k, 0, g.batch, g.stride_b);
+  d->a = g.transpose_a ? layout(type, g.m, g.k, g.row_stride_a, g.batch, g.stride_a)
+                       : layout(type, g.k, g.m, g.row_stride_a, g.batch, g.stride_a);
+  d->y = layout(type, g.n, g.m, g.row_stride_y, g.batch, g.stride_y);
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "a preference");

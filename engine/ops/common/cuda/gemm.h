@@ -25,6 +25,8 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false;
   std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_y = 0;  // in elements
   std::int64_t stride_vector = 0;  // of the biases of a batch; 0: all have one
+  /// Elements from one row in memory to the next; 0: rows lie side by side.
+  std::int64_t row_stride_a = 0, row_stride_y = 0;
   DType dtype = DType::Float32;
   Epilogue epilogue = Epilogue::None;
   /// Of the addresses of a, b and y. Values, slots and variables are 64-byte aligned, but a view, or a matrix

@@ -106,9 +106,10 @@ std::int64_t products_of_block(const Gemm& g) {
 }  // namespace
 
 bool is_small_matmul(const Gemm& g) {
-  return g.dtype == DType::Float32 && g.epilogue == Epilogue::None && g.batch >= kLeastBatch && g.m > 1 &&
-         g.n > 1 && g.k > 0 && g.k <= kMostSum && g.m * g.n <= kThreads * kTile * kTile &&
-         std::min({g.m, g.n, g.k}) <= 32 && products_of_block(g) >= 1;
+  return g.dtype == DType::Float32 && g.epilogue == Epilogue::None && g.row_stride_a == 0 &&
+         g.row_stride_y == 0 && g.batch >= kLeastBatch && g.m > 1 && g.n > 1 && g.k > 0 && g.k <= kMostSum &&
+         g.m * g.n <= kThreads * kTile * kTile && std::min({g.m, g.n, g.k}) <= 32 &&
+         products_of_block(g) >= 1;
 }
 
 PreparedGemm prepare_small_matmul(const Gemm& g) {
