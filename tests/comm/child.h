@@ -43,7 +43,11 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  void signal(int number) const { kill(pid_, number); }
+  /// Returns after SIGSTOP when the process stands still: the kernel stops its threads one by one.
+  void signal(int number) const {
+    kill(pid_, number);
+    if (number == SIGSTOP) waitpid(pid_, nullptr, WUNTRACED);
+  }
 
   /// The next line, or what came when there is none within the limit.
   std::string line(std::chrono::milliseconds limit) {

@@ -89,7 +89,10 @@ Process::~Process() {
 }
 
 void Process::signal(int number) const {
-  if (pid_ > 0 && !code_) ::kill(pid_, number);
+  if (pid_ <= 0 || code_) return;
+  ::kill(pid_, number);
+  siginfo_t stopped;
+  if (number == SIGSTOP) ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 std::optional<int> Process::wait(milliseconds limit) {

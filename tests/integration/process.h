@@ -26,6 +26,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  /// Returns after SIGSTOP when the process stands still: the kernel stops its threads one by one.
   void signal(int number) const;
 
   /// The exit code, 128 + N after signal N; nothing when it still runs after `limit`.

@@ -48,8 +48,11 @@ class Process {
     line.pop_back();
     return line;
   }
+  /// Returns after SIGSTOP when the process stands still: the kernel stops its threads one by one.
   void send(int signal) {
-    if (pid_ > 0) kill(pid_, signal);
+    if (pid_ <= 0) return;
+    kill(pid_, signal);
+    if (signal == SIGSTOP) waitpid(pid_, nullptr, WUNTRACED);
   }
   int wait() {
     int status = 0;

@@ -13,11 +13,11 @@ namespace {
 constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
 
 AttrMap attrs_of(const WindowSpec& w) {
-  return {{"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
-          {"dilations", Ints{1, 1, w.dilations[0], w.dilations[1]}},
-          {"padding", "EXPLICIT"},
-          {"explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]}},
-          {"data_format", "NCHW"}};
+  AttrMap attrs{{"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
+                {"dilations", Ints{1, 1, w.dilations[0], w.dilations[1]}},
+                {"data_format", "NCHW"}};
+  set_padding(attrs, w);
+  return attrs;
 }
 
 /// The last two spatial axes of `w`, or its one behind one of size 1.

@@ -111,7 +111,8 @@ void one_hot(OnnxNode& n) {
   const Val depth = cast(reshape(n.in(1), Ints{}), DType::Int64);
   const Val off = reshape(slice(n.in(2), 0, 0, 1), Ints{}), on = reshape(slice(n.in(2), 0, 1, 2), Ints{});
   const Val indices = from_start(cast(n.in(0), DType::Int64), depth);
-  n.out(0, tf("OneHot", {indices, cast(depth, DType::Int32), on, off}, {{"axis", n.i("axis", -1)}}));
+  const std::int64_t axis = positive_axis(n.i("axis", -1), indices.rank() + 1);
+  n.out(0, tf("OneHot", {indices, cast(depth, DType::Int32), on, off}, {{"axis", axis}}));
 }
 
 void non_zero(OnnxNode& n) {

@@ -139,7 +139,9 @@ class Importer : public onnx::Surroundings {
   }
 
   void translate(const onnx::NodeProto& proto) {
-    const std::string first = proto.output_size() > 0 ? proto.output(0) : "";
+    const auto used = std::find_if(proto.output().begin(), proto.output().end(),
+                                   [](const std::string& output) { return !output.empty(); });
+    const std::string first = used == proto.output().end() ? proto.op_type() : *used;
     const std::string name = proto.name().empty() ? first : proto.name();
     const std::string op = full_name(proto);
     bool broken = false;

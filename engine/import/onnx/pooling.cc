@@ -59,13 +59,10 @@ bool is_plain(const WindowSpec& w, const Ints& extra) {
   return plain;
 }
 
-Val pool_2d(const char* op, Val x, const WindowSpec& w) {
-  return tf(op, {x},
-            {{"ksize", Ints{1, 1, w.kernel[0], w.kernel[1]}},
-             {"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
-             {"padding", "EXPLICIT"},
-             {"explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]}},
-             {"data_format", "NCHW"}});
+AttrMap attrs_of(const WindowSpec& w) {
+  return {{"ksize", Ints{1, 1, w.kernel[0], w.kernel[1]}},
+          {"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
+          {"data_format", "NCHW"}};
 }
 
 /// Where each maximum is in its image, counted over the whole tensor; of equal ones the first.
@@ -105,7 +102,11 @@ void max_pool(OnnxNode& n) {
   const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
   const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
-  if (is_plain(w, extra) && has_kernel && !n.wants(1)) return n.out(0, pool_2d("MaxPool", x, w));
+  if (is_plain(w, extra) && has_kernel && !n.wants(1)) {
+    AttrMap attrs = attrs_of(w);
+    set_padding(attrs, w);
+    return n.out(0, tf("MaxPool", {x}, attrs));
+  }
   const Ints after = sum_of(w.after, extra);
   // Small integers have room for what is less than all of them in int32.
   const Val wide = is_floating(x.dtype()) ? x : cast(x, DType::Int32);
@@ -123,8 +124,13 @@ void average_pool(OnnxNode& n) {
   bool has_pads = false;
   for (std::size_t i = 0; i < extra.size(); ++i) has_pads = has_pads || w.before[i] != 0 || w.after[i] != 0;
   const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
-  if (is_plain(w, extra) && has_kernel && !(counts_pads && has_pads))
-    return n.out(0, pool_2d("AvgPool", x, w));
+  // TensorFlow's AvgPool has no other pads.
+  const bool is_same = has_pads && !counts_pads && is_same_padding(w, x);
+  if (is_plain(w, extra) && has_kernel && (!has_pads || is_same)) {
+    AttrMap attrs = attrs_of(w);
+    attrs.set("padding", is_same ? "SAME" : "VALID");
+    return n.out(0, tf("AvgPool", {x}, attrs));
+  }
   Ints ones_shape{1, 1};
   for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(x.static_dim(axis + 2));
   Val ones = broadcast_to(like(1, x), n.b.ints(ones_shape));

@@ -6,6 +6,32 @@
 
 namespace braid::onnx {
 
+namespace {
+
+bool all_zero(const Ints& v) {
+  return std::all_of(v.begin(), v.end(), [](std::int64_t x) { return x == 0; });
+}
+
+}  // namespace
+
+void set_padding(AttrMap& attrs, const WindowSpec& w) {
+  if (all_zero(w.before) && all_zero(w.after)) return attrs.set("padding", "VALID");
+  attrs.set("padding", "EXPLICIT");
+  attrs.set("explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]});
+}
+
+bool is_same_padding(const WindowSpec& w, Val x) {
+  for (std::size_t i = 0; i < w.kernel.size(); ++i) {
+    const std::int64_t in = x.dim(static_cast<int>(i) + 2);
+    if (in == Shape::kUnknown) return false;
+    const std::int64_t out = (in + w.strides[i] - 1) / w.strides[i];
+    const std::int64_t total =
+        std::max<std::int64_t>((out - 1) * w.strides[i] + w.extent(static_cast<int>(i)) - in, 0);
+    if (w.before[i] != total / 2 || w.after[i] != total - total / 2) return false;
+  }
+  return true;
+}
+
 WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
   const std::size_t axes = kernel.size();
   WindowSpec w;

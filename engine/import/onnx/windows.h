@@ -16,6 +16,13 @@ struct WindowSpec {
   }
 };
 
+/// "padding" and "explicit_paddings" of TensorFlow's ops on NCHW images of two spatial axes: VALID without
+/// pads.
+void set_padding(AttrMap& attrs, const WindowSpec& w);
+
+/// The pads are those that TensorFlow calls SAME.
+bool is_same_padding(const WindowSpec& w, Val x);
+
 /// Of a node whose input 0 is [N, C, spatial...]. With `ceil`, `after` grows by what the last window reaches
 /// beyond.
 WindowSpec read_window(OnnxNode& n, Val x, Ints kernel);
