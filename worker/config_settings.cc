@@ -85,8 +85,8 @@ void read_gpu(const proto::GPUOptions& gpu, Reader& reader) {
   if (gpu.has_visible_device_list())
     reader.set("gpu_options.visible_device_list", "runtime.visible_device_list=" + gpu.visible_device_list());
   if (gpu.has_allow_growth())
-    reader.warn("gpu_options.allow_growth",
-                "a program's memory is planned, and that much is taken when it is bound");
+    reader.set("gpu_options.allow_growth",
+               fmt::format("runtime.device_memory_up_front={}", !gpu.allow_growth()));
 }
 
 void read_pools(const proto::ConfigProto& config, bool inference, Reader& reader, Settings& settings) {

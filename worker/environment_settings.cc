@@ -115,6 +115,8 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
   }
   if (const auto merge = reader.flag("TF_GPU_STREAM_MERGE"))
     reader.set("TF_GPU_STREAM_MERGE", fmt::format("streams.merge_copies={}", *merge));
+  if (const auto growth = reader.flag("TF_FORCE_GPU_ALLOW_GROWTH"))
+    reader.set("TF_FORCE_GPU_ALLOW_GROWTH", fmt::format("runtime.device_memory_up_front={}", !*growth));
   if (inference) {
     read_groups(reader, settings.groups);
   } else {
@@ -127,8 +129,6 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
       "TF_PER_STREAM_HOST_ALLOCATOR",
       "each group's page-locked memory is allocated before its first step, and no step allocates");
   reader.warn_if_set("TF_SEGMENT_OWN_CONST", "groups always share one copy of constants and variables");
-  reader.warn_if_set("TF_FORCE_GPU_ALLOW_GROWTH",
-                     "a program's memory is planned, and that much is taken when it is bound");
 }
 
 std::optional<LogLevel> log_level_setting(const launch::Environment& environment) {

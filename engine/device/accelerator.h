@@ -20,6 +20,7 @@ namespace braid {
 struct AcceleratorOptions {
   int ordinal = 0;                 // among the visible devices
   std::uint64_t memory_limit = 0;  // bytes that may be held at once; 0: what the device has
+  bool memory_up_front = false;    // the limit, or 0.9 of what is free, is taken at once and kept
   bool tf32 = true;                // float32 products may be computed with TF32 inputs
 };
 

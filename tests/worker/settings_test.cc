@@ -48,7 +48,7 @@ constexpr std::string_view kEverything = R"(
   inter_op_parallelism_threads: 4
   allow_soft_placement: true
   log_device_placement: true
-  gpu_options { per_process_gpu_memory_fraction: 0.5 allow_growth: true visible_device_list: "1,0" }
+  gpu_options { per_process_gpu_memory_fraction: 0.5 allow_growth: false visible_device_list: "1,0" }
   graph_options {
     optimizer_options { stage_multi_stream: true }
     rewrite_options {
@@ -74,11 +74,11 @@ TEST(ConfigSettingsTest, FieldsBecomeThoseOfAJob) {
   EXPECT_EQ(job.staging().session_stage_subgraph_thread_pool(0).global_name(), "s");
   EXPECT_EQ(job.runtime().intra_op_threads(), 3U);
   EXPECT_DOUBLE_EQ(job.runtime().device_memory_fraction(), 0.5);
+  EXPECT_TRUE(job.runtime().device_memory_up_front());
   EXPECT_EQ(job.runtime().visible_device_list(), "1,0");
   EXPECT_TRUE(job.runtime().log_device_placement());
   EXPECT_THAT(settings.warnings,
               ElementsAre(StartsWith("c.pbtxt: session_inter_op_thread_pool has no effect:"),
-                          StartsWith("c.pbtxt: gpu_options.allow_growth has no effect:"),
                           StartsWith("c.pbtxt: inter_op_parallelism_threads has no effect:")));
 }
 
@@ -166,6 +166,15 @@ TEST(EnvironmentSettingsTest, NodesGoOntoStreamsInTheNodeLevelMode) {
   EXPECT_FALSE(settings.groups.groups.has_value());
 }
 
+TEST(EnvironmentSettingsTest, MemoryIsTakenUpFrontWhereItMayNotGrow) {
+  EXPECT_TRUE(settings_job(from_environment({{"TF_FORCE_GPU_ALLOW_GROWTH", "false"}}))
+                  .runtime()
+                  .device_memory_up_front());
+  EXPECT_FALSE(settings_job(from_environment({{"TF_FORCE_GPU_ALLOW_GROWTH", "true"}}))
+                   .runtime()
+                   .device_memory_up_front());
+}
+
 TEST(EnvironmentSettingsTest, WithoutItTheCountIsOfGroups) {
   // "false" counts as false: some programs took any text for true.
   const launch::Environment environment{{"TF_GPU_STREAM_GROUP_COUNT", "4"},
@@ -197,8 +206,7 @@ TEST(EnvironmentSettingsTest, LaunchThreadsOfGroups) {
 }
 
 TEST(EnvironmentSettingsTest, WhatDoesNothingIsNamed) {
-  for (const char* name : {"TF_GPU_CONTEXT_COUNT", "TF_PER_STREAM_HOST_ALLOCATOR", "TF_SEGMENT_OWN_CONST",
-                           "TF_FORCE_GPU_ALLOW_GROWTH"})
+  for (const char* name : {"TF_GPU_CONTEXT_COUNT", "TF_PER_STREAM_HOST_ALLOCATOR", "TF_SEGMENT_OWN_CONST"})
     EXPECT_THAT(from_environment({{name, "1"}}).warnings,
                 ElementsAre(StartsWith(std::string(name) + "=1 has no effect: ")));
   EXPECT_THAT(from_environment({{"TF_GPU_CONTEXT_COUNT", ""}, {"TF_SOMETHING_ELSE", "1"}}).warnings,

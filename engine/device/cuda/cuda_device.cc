@@ -67,7 +67,7 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
                                       count == 1 ? "device is" : "devices are"));
   keep_current(options.ordinal);
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.ordinal));
-  memory_ = std::make_shared<DeviceMemory>(options.ordinal, options.memory_limit, false);
+  memory_ = std::make_shared<DeviceMemory>(options.ordinal, options.memory_limit, options.memory_up_front);
   copies_ = make_stream();
   if (cublasLtCreate(&blas_) != CUBLAS_STATUS_SUCCESS)
     throw DeviceError(fmt::format("{}: cublasLtCreate failed", description()));

@@ -15,9 +15,18 @@ namespace {
 constexpr std::size_t kHoldersNamed = 4;
 constexpr std::uint64_t kSmallest = 256;
 
+/// Libraries, other pools and captured graphs need some as well.
+std::uint64_t most_of_free(int device) {
+  const DeviceGuard guard(device);
+  std::size_t free = 0, total = 0;
+  BRAID_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free / 10 * 9;
+}
+
 }  // namespace
 
-DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front) : device_(device), limit_(limit) {
+DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front)
+    : device_(device), limit_(limit == 0 && up_front ? most_of_free(device) : limit) {
   const DeviceGuard guard(device_);
   stream_ = make_stream();
   cudaMemPoolProps properties{};
@@ -26,10 +35,6 @@ DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front) : dev
   BRAID_CUDA_CHECK(cudaMemPoolCreate(&pool_, &properties));
   share_with_peers();
   if (!up_front) return;
-  if (limit_ == 0)
-    throw InvalidArgument(
-        "memory of the device can be taken up front only up to a limit: set runtime.device_memory_limit "
-        "or runtime.device_memory_fraction");
   std::uint64_t keep = UINT64_MAX;
   BRAID_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
   void* const all = take(limit_);

@@ -1,7 +1,7 @@
 // The memory of one CUDA device: a stream-ordered pool that all programs, variables and kernels of the
 // process take from, with a limit and a list of holders by purpose. Memory grows with what is asked for and
 // goes back to the device when it is freed; with `up_front` the pool takes all of the limit at once and keeps
-// it, so that later nobody else can have it. Thread rule: any thread.
+// it, so that nobody else can have it later. Thread rule: any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,8 +19,8 @@ namespace braid::cuda {
 
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
-  /// `limit`: bytes that may be held at once; 0: what the device has. Throws: OutOfMemory when `up_front` and
-  /// the device has less than that free; InvalidArgument when `up_front` and there is no limit.
+  /// `limit`: bytes that may be held at once; 0: what the device has, and with `up_front` nine tenths of what
+  /// is free on it now. Throws: OutOfMemory when `up_front` and the device has less than the limit free.
   DeviceMemory(int device, std::uint64_t limit, bool up_front);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;

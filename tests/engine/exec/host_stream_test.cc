@@ -9,6 +9,7 @@ namespace {
 
 struct HostHarness {
   using Stream = HostStream;
+  using Event = braid::Event;
   static std::unique_ptr<Stream> make(const std::string& name) {
     return std::make_unique<HostStream>(name, "compute");
   }
@@ -22,7 +23,8 @@ struct HostHarness {
 
 }  // namespace
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Host, StreamConformance, HostHarness);
+INSTANTIATE_TYPED_TEST_SUITE_P(Host, StreamOrder, HostHarness);
+INSTANTIATE_TYPED_TEST_SUITE_P(Host, StreamControl, HostHarness);
 
 namespace {
 

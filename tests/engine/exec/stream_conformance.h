@@ -1,14 +1,17 @@
-// What every kind of stream must do, as typed tests. A kind joins with a harness:
+// What every kind of stream must do, as typed tests: StreamOrder for streams of hosts and of devices, and
+// StreamControl (deadlines, stops, errors, waits that are enqueued before their record) for those of hosts. A
+// kind joins with a harness:
 //
 //   struct Harness {
 //     using Stream = ...;                                       // of which several can be made
+//     using Event = ...;
 //     static std::unique_ptr<Stream> make(const std::string& name);
 //     static void launch(Stream&, std::function<void()>);       // host work in stream order
 //     static void record(Stream&, Event&, std::uint64_t value);
 //     static void wait(Stream&, Event&, std::uint64_t value, WaitContext);
 //     static void synchronize(Stream&, const WaitContext&);     // throws the stream's error
 //   };
-//   INSTANTIATE_TYPED_TEST_SUITE_P(Host, StreamConformance, Harness);
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Host, StreamOrder, Harness);
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,15 +32,20 @@
 namespace braid::testing {
 
 template <class Harness>
-class StreamConformance : public ::testing::Test {
+class StreamTests : public ::testing::Test {
  protected:
   static WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(20)); }
   static void nap(int us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 };
 
-TYPED_TEST_SUITE_P(StreamConformance);
+template <class Harness>
+class StreamOrder : public StreamTests<Harness> {};
+template <class Harness>
+class StreamControl : public StreamTests<Harness> {};
 
-TYPED_TEST_P(StreamConformance, WorkRunsInOrder) {
+TYPED_TEST_SUITE_P(StreamOrder);
+
+TYPED_TEST_P(StreamOrder, WorkRunsInOrder) {
   auto stream = TypeParam::make("order");
   std::vector<int> seen;
   for (int i = 0; i < 1000; ++i) TypeParam::launch(*stream, [&seen, i] { seen.push_back(i); });
@@ -46,9 +54,9 @@ TYPED_TEST_P(StreamConformance, WorkRunsInOrder) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
 }
 
-TYPED_TEST_P(StreamConformance, WhatWasWrittenBeforeARecordIsSeenAfterTheWait) {
+TYPED_TEST_P(StreamOrder, WhatWasWrittenBeforeARecordIsSeenAfterTheWait) {
   auto a = TypeParam::make("a"), b = TypeParam::make("b");
-  Event there, back;
+  typename TypeParam::Event there, back;
   std::uint64_t value = 0, sum = 0;  // plain memory: the events alone order the accesses
   for (std::uint64_t n = 1; n <= 500; ++n) {
     TypeParam::wait(*a, back, n - 1, this->soon());
@@ -62,9 +70,9 @@ TYPED_TEST_P(StreamConformance, WhatWasWrittenBeforeARecordIsSeenAfterTheWait) {
   EXPECT_EQ(sum, 500U * 501U / 2);
 }
 
-TYPED_TEST_P(StreamConformance, AStreamWaitsForAnotherAndRunsOnAfterwards) {
+TYPED_TEST_P(StreamOrder, AStreamWaitsForAnotherAndRunsOnAfterwards) {
   auto slow = TypeParam::make("slow"), fast = TypeParam::make("fast");
-  Event event;
+  typename TypeParam::Event event;
   std::atomic<bool> slow_done{false};
   bool ordered = false;
   TypeParam::launch(*slow, [&] {
@@ -78,7 +86,47 @@ TYPED_TEST_P(StreamConformance, AStreamWaitsForAnotherAndRunsOnAfterwards) {
   EXPECT_TRUE(ordered);
 }
 
-TYPED_TEST_P(StreamConformance, StreamsRunSideBySide) {
+TYPED_TEST_P(StreamOrder, WhatIsQueuedRunsBeforeAStreamEnds) {
+  int ran = 0;
+  {
+    auto stream = TypeParam::make("ending");
+    for (int i = 0; i < 100; ++i) TypeParam::launch(*stream, [&] { ++ran; });
+  }
+  EXPECT_EQ(ran, 100);
+}
+
+TYPED_TEST_P(StreamOrder, ARingOfStreamsKeepsTheOrderOfItsEvents) {
+  constexpr std::size_t kStreams = 6;
+  constexpr std::uint64_t kRounds = 200;
+  std::vector<std::unique_ptr<typename TypeParam::Stream>> streams;
+  for (std::size_t s = 0; s < kStreams; ++s) streams.push_back(TypeParam::make("ring" + std::to_string(s)));
+  std::vector<typename TypeParam::Event> events(kStreams);
+  std::uint64_t token = 0;  // plain: handed round
+  std::minstd_rand random(7);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      const std::size_t before = (s + kStreams - 1) % kStreams;
+      TypeParam::wait(*streams[s], events[before], s == 0 ? round - 1 : round, this->soon());
+      const int delay = random() % 16 == 0 ? 50 : 0;
+      TypeParam::launch(*streams[s], [this, &token, delay, expected = (round - 1) * kStreams + s] {
+        if (delay) this->nap(delay);
+        EXPECT_EQ(token, expected);
+        ++token;
+      });
+      TypeParam::record(*streams[s], events[s], round);
+    }
+  }
+  for (auto& stream : streams) TypeParam::synchronize(*stream, this->soon());
+  EXPECT_EQ(token, kRounds * kStreams);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(StreamOrder, WorkRunsInOrder, WhatWasWrittenBeforeARecordIsSeenAfterTheWait,
+                            AStreamWaitsForAnotherAndRunsOnAfterwards, WhatIsQueuedRunsBeforeAStreamEnds,
+                            ARingOfStreamsKeepsTheOrderOfItsEvents);
+
+TYPED_TEST_SUITE_P(StreamControl);
+
+TYPED_TEST_P(StreamControl, StreamsRunSideBySide) {
   // Each waits for a signal that only the other gives.
   auto a = TypeParam::make("a"), b = TypeParam::make("b");
   Event from_a, from_b;
@@ -90,7 +138,7 @@ TYPED_TEST_P(StreamConformance, StreamsRunSideBySide) {
   TypeParam::synchronize(*b, this->soon());
 }
 
-TYPED_TEST_P(StreamConformance, AnEventSatisfiesEarlierSteps) {
+TYPED_TEST_P(StreamControl, AnEventSatisfiesEarlierSteps) {
   auto stream = TypeParam::make("steps");
   Event event;
   TypeParam::record(*stream, event, 7);
@@ -104,7 +152,7 @@ TYPED_TEST_P(StreamConformance, AnEventSatisfiesEarlierSteps) {
   EXPECT_EQ(ran, 1);
 }
 
-TYPED_TEST_P(StreamConformance, SynchronizeEndsAtItsDeadline) {
+TYPED_TEST_P(StreamControl, SynchronizeEndsAtItsDeadline) {
   auto stream = TypeParam::make("late");
   Event event;
   TypeParam::wait(*stream, event, 1, this->soon());
@@ -116,7 +164,7 @@ TYPED_TEST_P(StreamConformance, SynchronizeEndsAtItsDeadline) {
   TypeParam::synchronize(*stream, this->soon());
 }
 
-TYPED_TEST_P(StreamConformance, AWaitEndsAtItsDeadlineAndTheStreamGoesOn) {
+TYPED_TEST_P(StreamControl, AWaitEndsAtItsDeadlineAndTheStreamGoesOn) {
   auto stream = TypeParam::make("late");
   Event never, after;
   TypeParam::wait(*stream, never, 1, WaitContext::with_timeout(std::chrono::milliseconds(20)));
@@ -125,7 +173,7 @@ TYPED_TEST_P(StreamConformance, AWaitEndsAtItsDeadlineAndTheStreamGoesOn) {
   EXPECT_TRUE(after.reached(1));
 }
 
-TYPED_TEST_P(StreamConformance, AStopEndsAWait) {
+TYPED_TEST_P(StreamControl, AStopEndsAWait) {
   auto stream = TypeParam::make("stopped");
   Event never;
   std::stop_source stop;
@@ -135,7 +183,7 @@ TYPED_TEST_P(StreamConformance, AStopEndsAWait) {
   EXPECT_THROW(TypeParam::synchronize(*stream, this->soon()), Cancelled);
 }
 
-TYPED_TEST_P(StreamConformance, TheFirstErrorIsThrownOnceAndNobodyHangs) {
+TYPED_TEST_P(StreamControl, TheFirstErrorIsThrownOnceAndNobodyHangs) {
   auto stream = TypeParam::make("broken"), other = TypeParam::make("other");
   Event event;
   bool skipped = true;
@@ -158,45 +206,8 @@ TYPED_TEST_P(StreamConformance, TheFirstErrorIsThrownOnceAndNobodyHangs) {
   EXPECT_TRUE(ran);
 }
 
-TYPED_TEST_P(StreamConformance, WhatIsQueuedRunsBeforeAStreamEnds) {
-  int ran = 0;
-  {
-    auto stream = TypeParam::make("ending");
-    for (int i = 0; i < 100; ++i) TypeParam::launch(*stream, [&] { ++ran; });
-  }
-  EXPECT_EQ(ran, 100);
-}
-
-TYPED_TEST_P(StreamConformance, ARingOfStreamsKeepsTheOrderOfItsEvents) {
-  constexpr std::size_t kStreams = 6;
-  constexpr std::uint64_t kRounds = 200;
-  std::vector<std::unique_ptr<typename TypeParam::Stream>> streams;
-  for (std::size_t s = 0; s < kStreams; ++s) streams.push_back(TypeParam::make("ring" + std::to_string(s)));
-  std::vector<Event> events(kStreams);
-  std::uint64_t token = 0;  // plain: handed round
-  std::minstd_rand random(7);
-  for (std::uint64_t round = 1; round <= kRounds; ++round) {
-    for (std::size_t s = 0; s < kStreams; ++s) {
-      const std::size_t before = (s + kStreams - 1) % kStreams;
-      TypeParam::wait(*streams[s], events[before], s == 0 ? round - 1 : round, this->soon());
-      const int delay = random() % 16 == 0 ? 50 : 0;
-      TypeParam::launch(*streams[s], [this, &token, delay, expected = (round - 1) * kStreams + s] {
-        if (delay) this->nap(delay);
-        EXPECT_EQ(token, expected);
-        ++token;
-      });
-      TypeParam::record(*streams[s], events[s], round);
-    }
-  }
-  for (auto& stream : streams) TypeParam::synchronize(*stream, this->soon());
-  EXPECT_EQ(token, kRounds * kStreams);
-}
-
-REGISTER_TYPED_TEST_SUITE_P(StreamConformance, WorkRunsInOrder, WhatWasWrittenBeforeARecordIsSeenAfterTheWait,
-                            AStreamWaitsForAnotherAndRunsOnAfterwards, StreamsRunSideBySide,
-                            AnEventSatisfiesEarlierSteps, SynchronizeEndsAtItsDeadline,
-                            AWaitEndsAtItsDeadlineAndTheStreamGoesOn, AStopEndsAWait,
-                            TheFirstErrorIsThrownOnceAndNobodyHangs, WhatIsQueuedRunsBeforeAStreamEnds,
-                            ARingOfStreamsKeepsTheOrderOfItsEvents);
+REGISTER_TYPED_TEST_SUITE_P(StreamControl, StreamsRunSideBySide, AnEventSatisfiesEarlierSteps,
+                            SynchronizeEndsAtItsDeadline, AWaitEndsAtItsDeadlineAndTheStreamGoesOn,
+                            AStopEndsAWait, TheFirstErrorIsThrownOnceAndNobodyHangs);
 
 }  // namespace braid::testing
