@@ -30,7 +30,7 @@ StageOptions stage_options(const proto::Job& job) {
   options.name = "input";
   options.capacity = count_or_auto(from.capacity());
   options.num_threads = count_or_auto(from.num_threads());
-  options.timeout = std::chrono::milliseconds(from.timeout_millis());
+  options.timeout_millis = std::chrono::milliseconds(from.timeout_millis());
   options.on_timeout = timeout_policy(from.on_timeout());
   options.use_stage_subgraph_thread_pool = from.use_stage_subgraph_thread_pool();
   options.stage_subgraph_thread_pool_id = from.stage_subgraph_thread_pool_id();
@@ -88,7 +88,7 @@ InputStaging::InputStaging(const proto::Job& job, const Graph& graph, Batcher& b
 Batch InputStaging::make(const StageCall& call) {
   Batch batch = batcher_.make(call.ticket);
   if (!ahead_) return batch;
-  const WaitContext wait = WaitContext::with_timeout(options_.timeout, call.stop);
+  const WaitContext wait = WaitContext::with_timeout(options_.timeout_millis, call.stop);
   Batch made =
       pack_batch(ahead_->run(call.thread, call.ticket, named(columns_, batch.tensors), wait), *blocks_);
   made.ticket = batch.ticket;

@@ -15,7 +15,7 @@ StageBuffer::StageBuffer(const StageOptions& options, int capacity)
     : name_("stage '" + options.name + "'"),
       ordered_(options.ordered),
       num_clients_(options.num_clients),
-      timeout_(options.timeout),
+      timeout_(options.timeout_millis),
       on_timeout_(options.on_timeout),
       capacity_(capacity),
       ring_(16) {}

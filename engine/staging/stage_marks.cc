@@ -43,7 +43,7 @@ void visit_options(Visit&& visit, StageOptions& o) {
   visit.integer("capacity", o.capacity);
   visit.integer("num_threads", o.num_threads);
   visit.integer("num_clients", o.num_clients);
-  visit.millis("timeout_millis", o.timeout);
+  visit.millis("timeout_millis", o.timeout_millis);
   visit.policy("on_timeout", o.on_timeout);
   visit.flag("ordered", o.ordered);
   visit.codes("closed_exception_types", o.closed_exception_types);

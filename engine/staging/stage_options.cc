@@ -41,8 +41,8 @@ void check_stage_options(const StageOptions& options, const StageSession& sessio
   at_least_1("num_threads", options.num_threads, true);
   at_least_1("num_clients", options.num_clients, false);
   at_least_1("max_ignored_in_a_row", options.max_ignored_in_a_row, false);
-  require(options.timeout.count() > 0,
-          "timeout_millis must be positive, got " + std::to_string(options.timeout.count()));
+  require(options.timeout_millis.count() > 0,
+          "timeout_millis must be positive, got " + std::to_string(options.timeout_millis.count()));
   require(options.ignored_backoff.count() >= 0, "the back-off must not be negative");
   for (const ErrorCode closed : options.closed_exception_types)
     for (const ErrorCode ignored : options.ignored_exception_types)

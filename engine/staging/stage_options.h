@@ -16,7 +16,7 @@ namespace braid {
 
 class StagePools;  // engine/staging/stage_pools.h
 
-/// What happens when a finished batch finds no room for `timeout`.
+/// What happens when a finished batch finds no room for `timeout_millis`.
 enum class TimeoutPolicy {
   Error,  // takers get DeadlineExceeded at its place
   Drop,   // it is dropped and counted
@@ -33,7 +33,7 @@ struct StageOptions {
   int capacity = 1;     // finished batches that wait to be taken; each thread holds at most one more
   int num_threads = 1;  // batches that are made at the same time
   int num_clients = 1;  // takers that are served at the same time; further ones wait for their turn
-  std::chrono::milliseconds timeout{300000};  // of a batch waiting for room, and of one take()
+  std::chrono::milliseconds timeout_millis{300000};  // of a batch waiting for room, and of one take()
   TimeoutPolicy on_timeout = TimeoutPolicy::Error;
   bool ordered = true;  // batches come out in the order of their tickets, else in that of their completion
   std::vector<ErrorCode> closed_exception_types{ErrorCode::OutOfRange};

@@ -22,7 +22,8 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 WaitContext record_wait(const StageOptions& options, std::stop_token stop) {
   const bool forever = options.on_timeout == TimeoutPolicy::Wait;
-  return WaitContext::with_timeout(forever ? std::chrono::hours(24 * 365) : options.timeout, std::move(stop));
+  return WaitContext::with_timeout(forever ? std::chrono::hours(24 * 365) : options.timeout_millis,
+                                   std::move(stop));
 }
 
 /// Slices of a stage's threads, on tracks of their own.

@@ -47,7 +47,7 @@ TEST(InputStagingTest, SizesAreNumbersOrAuto) {
       stage_options(job_with("capacity: 5 num_threads: 3 timeout_millis: 7 on_timeout: WAIT"));
   EXPECT_EQ(numbers.capacity, 5);
   EXPECT_EQ(numbers.num_threads, 3);
-  EXPECT_EQ(numbers.timeout, std::chrono::milliseconds(7));
+  EXPECT_EQ(numbers.timeout_millis, std::chrono::milliseconds(7));
   EXPECT_EQ(numbers.on_timeout, TimeoutPolicy::Wait);
   const StageOptions measured = stage_options(job_with("capacity: AUTO num_threads: AUTO"));
   EXPECT_EQ(measured.capacity, StageOptions::kAuto);

@@ -49,7 +49,7 @@ TEST(StageAcceptance, T2_CapacityIsNeverExceededAndBackPressureBlocksTheProducer
 }
 
 TEST(StageAcceptance, T2_TimeoutIsAnErrorByDefaultWithoutALoss) {
-  Stage stage({.name = "s", .capacity = 2, .timeout = 30ms}, numbered);
+  Stage stage({.name = "s", .capacity = 2, .timeout_millis = 30ms}, numbered);
   stage.start();
   ASSERT_TRUE(eventually([&] { return stage.stats().threads.at(0).errors == 1; }));
   EXPECT_EQ(stage.take(soon()).ticket, 0U);
@@ -62,7 +62,7 @@ TEST(StageAcceptance, T2_TimeoutIsAnErrorByDefaultWithoutALoss) {
 
 TEST(StageAcceptance, T2_TimeoutDropsAndCountsWhereAsked) {
   for (const bool ordered : {true, false}) {
-    Stage stage({.name = "s", .timeout = 10ms, .on_timeout = TimeoutPolicy::Drop, .ordered = ordered},
+    Stage stage({.name = "s", .timeout_millis = 10ms, .on_timeout = TimeoutPolicy::Drop, .ordered = ordered},
                 numbered);
     stage.start();
     ASSERT_TRUE(eventually([&] { return stage.stats().dropped >= 3; }));
@@ -73,10 +73,11 @@ TEST(StageAcceptance, T2_TimeoutDropsAndCountsWhereAsked) {
 }
 
 TEST(StageAcceptance, T2_TimeoutKeepsWaitingWhereAsked) {
-  Stage stage({.name = "s", .timeout = 10ms, .on_timeout = TimeoutPolicy::Wait}, [](std::uint64_t ticket) {
-    if (ticket == 5) std::this_thread::sleep_for(100ms);
-    return numbered(ticket);
-  });
+  Stage stage({.name = "s", .timeout_millis = 10ms, .on_timeout = TimeoutPolicy::Wait},
+              [](std::uint64_t ticket) {
+                if (ticket == 5) std::this_thread::sleep_for(100ms);
+                return numbered(ticket);
+              });
   stage.start();
   std::this_thread::sleep_for(60ms);
   for (std::uint64_t t = 0; t < 10; ++t) EXPECT_EQ(stage.take(soon()).ticket, t);
@@ -84,7 +85,7 @@ TEST(StageAcceptance, T2_TimeoutKeepsWaitingWhereAsked) {
 }
 
 TEST(StageAcceptance, T2_NothingTimesOutWhileTheTakerSaysThatItPauses) {
-  Stage stage({.name = "s", .timeout = 150ms}, numbered);
+  Stage stage({.name = "s", .timeout_millis = 150ms}, numbered);
   std::optional<Stage::Pause> pause(std::in_place, stage);
   stage.start();
   std::this_thread::sleep_for(400ms);

@@ -12,6 +12,7 @@
 #include "engine/import/import.h"
 #include "engine/staging/staged_session.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/staging/delayed_op.h"
 #include "tests/engine/staging/stage_test_util.h"
 
 namespace braid::testing {
@@ -120,7 +121,8 @@ struct RandomGraph {
       options.init = {.kind = InitKind::Constant, .a = 0.5};
       handles.push_back(b.variable(name, kShape, options));
     }
-    const char* const unary[] = {"Relu", "Neg", "Tanh", "Identity"};
+    register_delayed_op();
+    const char* const unary[] = {"Relu", "Neg", "Tanh", "test.Delayed"};
     const char* const binary[] = {"AddV2", "Mul", "Sub", "Maximum"};
     for (int i = 0; i < 24; ++i) {
       const std::string name = "n" + std::to_string(i);
@@ -158,6 +160,7 @@ struct RandomGraph {
 };
 
 Batch record(std::uint64_t ticket) {
+  random_delay(ticket, 200);
   Batch batch;
   for (std::uint64_t p = 0; p < 3; ++p) {
     Tensor tensor(DType::Float32, kShape);

@@ -1,5 +1,6 @@
 // Stages of graphs: T1, T7, T8 and T9 as far as they are about graphs, chains of stages, and what is refused.
-// A staged session must give the bits of the same graph run as it is.
+// A staged session must give the bits of the same graph run as it is, with random delays of records, and of
+// kernels in the stage and in the step.
 #include "engine/staging/graph_stage.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program_cache.h"
@@ -16,6 +18,7 @@
 #include "engine/staging/stage_pools.h"
 #include "engine/staging/staged_session.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/staging/delayed_op.h"
 #include "tests/engine/staging/stage_test_util.h"
 
 namespace braid::testing {
@@ -48,20 +51,22 @@ RecordSource records(std::uint64_t end = UINT64_MAX) {
           }};
 }
 
-/// relu(2x + noise) is prepared; y = prepared W, and W changes in each step.
+/// relu(2x + noise) is prepared; y = prepared W, and W changes in each step. Both parts have a kernel with
+/// random delays.
 struct Model {
   GraphBuilder b;
   Output x = b.placeholder("x", DType::Float32, {-1, 3});
   Output prepared, y, update;
 
   explicit Model(bool with_stage, StageOptions options = {}) {
+    register_delayed_op();
     const Output noise = b.op("RandomUniform", {b.op("Shape", {x}, {{"out_type", DType::Int32}})},
                               {{"dtype", DType::Float32}}, "noise");
-    prepared = b.relu(b.add(b.mul(x, b.constant(Tensor::scalar(2.0F))), noise));
+    prepared = b.relu(b.add(b.op("test.Delayed", {b.mul(x, b.constant(Tensor::scalar(2.0F)))}), noise));
     Output input = prepared;
     if (with_stage) input = staged(b, Nested<Output>(prepared), std::move(options)).leaf();
     const Output w = b.variable("w", {3, 2}, {});
-    y = b.matmul(input, b.read(w));
+    y = b.matmul(b.op("test.Delayed", {input}), b.read(w));
     update = b.op("AssignAddVariableOp",
                   {w, b.constant(Tensor::from<float>({3, 2}, std::vector<float>(6, 0.25F)))},
                   {{"dtype", DType::Float32}}, "update");
@@ -106,7 +111,7 @@ struct Session {
   Tensor step(std::uint64_t t) { return session.run(step_params(t), {}, soon()).fetches[0]; }
 };
 
-TEST(GraphStageTest, AStagedGraphGivesTheBitsOfTheGraphAsItIs) {
+TEST(GraphStageTest, T3_AStagedGraphGivesTheBitsOfTheGraphAsItIs) {
   const std::vector<Tensor> expected = unstaged(Model(false), 40);
   for (const int threads : {1, 3}) {
     const Model model(true, {.capacity = 2, .num_threads = threads});
@@ -143,7 +148,7 @@ TEST(GraphStageTest, OptionsTravelWithTheGraphDef) {
   const Output x = b.placeholder("x", DType::Float32, {2});
   const Output p = b.placeholder("p", DType::Float32, {2});
   StageOptions options{.name = "in", .capacity = StageOptions::kAuto, .num_threads = 3, .num_clients = 2};
-  options.timeout = 17ms;
+  options.timeout_millis = 17ms;
   options.on_timeout = TimeoutPolicy::Drop;
   options.ordered = false;
   options.closed_exception_types = {ErrorCode::Unavailable};
@@ -217,8 +222,10 @@ struct FedModel {
   GraphBuilder b;
   Output x = b.placeholder("x", DType::Float32, {-1, 3}), p = b.placeholder("p", DType::Float32, {-1, 3}), y;
   explicit FedModel(StageOptions options) {
-    const Output value = b.op("CheckNumerics", {b.add(x, x)}, {{"message", "the record"}}, "value");
-    const Output features = b.mul(p, b.constant(Tensor::scalar(10.0F)));
+    register_delayed_op();
+    const Output value =
+        b.op("CheckNumerics", {b.op("test.Delayed", {b.add(x, x)})}, {{"message", "the record"}}, "value");
+    const Output features = b.mul(b.op("test.Delayed", {p}), b.constant(Tensor::scalar(10.0F)));
     y = b.op("Identity", {staged(b, Nested<Output>(features), std::move(options), {{p, value}}).leaf()}, {},
              "y");
   }
@@ -233,6 +240,47 @@ TEST(GraphStageTest, T8_FeedsAreEvaluatedForEachRecord) {
     for (std::size_t i = 0; i < 12; ++i)
       ASSERT_EQ(y.data<float>()[i], 20 * x.data<float>()[i]) << "record " << t;
   }
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+TEST(GraphStageTest, T5_ASessionOfAThousandLivesLeavesNothingBehind) {
+  std::atomic<int> blocks{0};
+  const std::ptrdiff_t threads = threads_of_this_process();
+  {
+    const FedModel model({.capacity = 2, .num_threads = 2});
+    RecordSource source = records();
+    source.read = [&blocks, read = source.read](std::uint64_t ticket) {
+      Batch batch = read(ticket);
+      ++blocks;
+      batch.block = std::shared_ptr<void>(nullptr, [&blocks](void*) { --blocks; });
+      return batch;
+    };
+    Session session(import_graph(model.b.graph()), {"y"}, {}, {source});
+    std::minstd_rand random(3);
+    for (int life = 0; life < 1000; ++life) {
+      const std::uint64_t first = random() % 50;
+      session.session.start(first);
+      for (std::uint64_t t = first; t < first + random() % 3; ++t)
+        ASSERT_EQ(session.step(t).data<float>()[0], 20 * rows(t).data<float>()[0]) << "life " << life;
+      switch (random() % 3) {
+        case 0:
+          session.session.cancel();
+          break;
+        case 1:
+          session.session.close();
+          EXPECT_THROW(for (;;) session.step(0), OutOfRange);
+          break;
+        default:  // what is in the buffer is not taken any more
+          session.session.close();
+          session.session.cancel();
+      }
+    }
+  }
+  EXPECT_EQ(blocks, 0);
+  EXPECT_TRUE(eventually([&] { return threads_of_this_process() == threads; }));
 }
 
 TEST(GraphStageTest, T8_WhereAFeedFailsNothingRunsWithAnOldOne) {

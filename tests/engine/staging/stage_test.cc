@@ -72,7 +72,7 @@ TEST(StageTest, TakeBeforeStartIsAnErrorAndNotAHang) {
 }
 
 TEST(StageTest, TimeoutNamesTheStageAndTheBatch) {
-  Stage stage({.name = "slow", .timeout = 30ms}, [](std::uint64_t ticket) {
+  Stage stage({.name = "slow", .timeout_millis = 30ms}, [](std::uint64_t ticket) {
     std::this_thread::sleep_for(300ms);
     return numbered(ticket);
   });
