@@ -14,6 +14,14 @@ void raise_to(Counter& counter, double total) {
   if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
 }
 
+/// Sum of the compute streams' busy time over that of all of them together; 1: one after another.
+double overlap_factor(const std::vector<StreamStats>& streams, double together) {
+  double sum = 0;
+  for (const StreamStats& s : streams)
+    if (s.cause == "compute") sum += s.busy_seconds;
+  return together > 0 ? sum / together : 1;
+}
+
 }  // namespace
 
 Monitor::Monitor(std::string role, const std::string& listen)
@@ -52,6 +60,11 @@ void Monitor::watch_streams(std::function<std::vector<StreamStats>()> source) {
   source_ = std::move(source);
 }
 
+void Monitor::watch_host(std::function<double()> compute_busy_seconds) {
+  std::lock_guard lock(mu_);
+  host_source_ = std::move(compute_busy_seconds);
+}
+
 void Monitor::watch_device(std::function<DeviceActivity()> source) {
   std::lock_guard lock(mu_);
   device_source_ = std::move(source);
@@ -64,6 +77,11 @@ std::vector<StreamStats> Monitor::streams() const {
   return source_ ? source_() : std::vector<StreamStats>{};
 }
 
+double Monitor::compute_busy() const {
+  std::lock_guard lock(mu_);
+  return host_source_ ? host_source_() : 0;
+}
+
 void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds) {
   steps_.add();
   examples_.add(static_cast<double>(examples));
@@ -73,7 +91,15 @@ void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples
 }
 
 void Monitor::collect() {
-  for (const StreamStats& stream : streams()) {
+  const std::vector<StreamStats> all = streams();
+  if (const double together = compute_busy(); together > 0) {
+    raise_to(registry_.counter("braid_host_busy_seconds_total",
+                               "Time in which any compute stream of the host was working."),
+             together);
+    registry_.gauge("braid_host_overlap_factor", "Sum of the compute streams' busy time over that time.")
+        .set(overlap_factor(all, together));
+  }
+  for (const StreamStats& stream : all) {
     const MetricLabels labels{{"stream", stream.name}};
     raise_to(
         registry_.counter("braid_stream_busy_seconds_total", "Time in which the stream was working.", labels),
@@ -81,6 +107,10 @@ void Monitor::collect() {
     raise_to(
         registry_.counter("braid_stream_launches_total", "Nodes that were started on the stream.", labels),
         static_cast<double>(stream.launches));
+    raise_to(registry_.counter("braid_stream_bytes_total",
+                               "Bytes that the stream's nodes read and wrote, as the cost model counts them.",
+                               labels),
+             static_cast<double>(stream.bytes));
     raise_to(registry_.counter("braid_stream_cross_waits_total",
                                "Waits for other streams that really had to wait.", labels),
              static_cast<double>(stream.waits));
@@ -93,14 +123,18 @@ void Monitor::collect() {
 }
 
 std::string Monitor::streams_json() const {
+  const std::vector<StreamStats> streams = this->streams();
   nlohmann::json rows = nlohmann::json::array();
-  for (const StreamStats& s : streams())
+  for (const StreamStats& s : streams)
     rows.push_back({{"stream", s.name},
                     {"busy_seconds", s.busy_seconds},
                     {"wait_seconds", s.wait_seconds},
                     {"launches", s.launches},
+                    {"bytes", s.bytes},
                     {"waits", s.waits}});
   nlohmann::json all{{"role", role_}, {"streams", rows}};
+  if (const double together = compute_busy(); together > 0)
+    all["host"] = {{"busy_seconds", together}, {"overlap_factor", overlap_factor(streams, together)}};
   DeviceActivity device;
   {
     std::lock_guard lock(mu_);
@@ -119,22 +153,31 @@ std::string Monitor::streams_json() const {
   return all.dump() + "\n";
 }
 
-std::string Monitor::stream_table(const std::vector<StreamStats>& streams, double seconds) {
+std::string Monitor::stream_table(const std::vector<StreamStats>& streams, double seconds,
+                                  double compute_busy_seconds) {
   std::set<std::string> causes;
   for (const auto& s : streams)
     for (const auto& [cause, value] : s.wait_seconds) causes.insert(cause);
-  std::string text = fmt::format("{:<12}{:>9}{:>8}{:>11}", "stream", "busy s", "busy %", "launches");
+  std::string text =
+      fmt::format("{:<12}{:>9}{:>8}{:>11}{:>10}", "stream", "busy s", "busy %", "launches", "MiB");
   for (const auto& cause : causes) text += fmt::format("{:>14}", "wait " + cause);
   text += "\n";
   for (const auto& s : streams) {
-    text += fmt::format("{:<12}{:>9.2f}{:>7.1f}%{:>11}", s.name, s.busy_seconds,
-                        seconds > 0 ? 100 * s.busy_seconds / seconds : 0.0, s.launches);
+    text += fmt::format("{:<12}{:>9.2f}{:>7.1f}%{:>11}{:>10.1f}", s.name, s.busy_seconds,
+                        seconds > 0 ? 100 * s.busy_seconds / seconds : 0.0, s.launches,
+                        static_cast<double>(s.bytes) / (1024 * 1024));
     for (const auto& cause : causes) {
       auto it = s.wait_seconds.find(cause);
       text += fmt::format("{:>14.2f}", it == s.wait_seconds.end() ? 0.0 : it->second);
     }
     text += "\n";
   }
+  const auto computing = std::count_if(streams.begin(), streams.end(), [](const StreamStats& s) {
+    return s.cause == "compute" && s.busy_seconds > 0;
+  });
+  if (computing > 1)
+    text += fmt::format("compute streams together: busy {:.2f} s, overlap factor {:.2f}\n",
+                        compute_busy_seconds, overlap_factor(streams, compute_busy_seconds));
   return text;
 }
 

@@ -30,6 +30,8 @@ class Monitor {
   /// Where the rows of the stream table come from; called on the HTTP thread. Pass {} before what it captures
   /// is gone.
   void watch_streams(std::function<std::vector<StreamStats>()> source);
+  /// The same for the time in which any compute stream of the host was busy (Runtime::compute_busy_seconds).
+  void watch_host(std::function<double()> compute_busy_seconds);
   /// The same for the sampled streams of a device, for /streams; may be called as long as the monitor lives.
   void watch_device(std::function<DeviceActivity()> source);
   /// Of this process, so far.
@@ -38,12 +40,15 @@ class Monitor {
   /// False makes /readyz answer 503, e.g. while shutting down.
   void set_ready(bool ready) { ready_ = ready; }
 
-  /// Busy and waiting time a stream, one row each, aligned; `seconds` is the length of the run.
-  static std::string stream_table(const std::vector<StreamStats>& streams, double seconds);
+  /// Busy and waiting time a stream, one row each, aligned; `seconds` is the length of the run. Where more
+  /// than one of them computes, the last line says how far they overlapped.
+  static std::string stream_table(const std::vector<StreamStats>& streams, double seconds,
+                                  double compute_busy_seconds);
 
  private:
   void collect();
   std::vector<StreamStats> streams() const;
+  double compute_busy() const;
   std::string streams_json() const;
 
   std::string role_;
@@ -51,6 +56,7 @@ class Monitor {
   std::atomic<bool> ready_{true};
   mutable std::mutex mu_;
   std::function<std::vector<StreamStats>()> source_;  // guarded by mu_
+  std::function<double()> host_source_;               // guarded by mu_
   std::function<DeviceActivity()> device_source_;     // guarded by mu_
   Counter& steps_;
   Counter& examples_;

@@ -56,7 +56,10 @@ class Run {
       throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
   }
 
-  ~Run() { monitor_.watch_streams({}); }
+  ~Run() {
+    monitor_.watch_streams({});
+    monitor_.watch_host({});
+  }
 
   TrainResult run() {
     load();
@@ -177,6 +180,7 @@ class Run {
       stage_->start(first_);
     }
     monitor_.watch_streams([this] { return all_streams(); });
+    monitor_.watch_host([this] { return runtime_.compute_busy_seconds(); });
   }
 
   void loop() {
@@ -192,6 +196,7 @@ class Run {
     }
     seconds_ += seconds_since(begin_);
     streams_ = all_streams();
+    compute_busy_seconds_ = runtime_.compute_busy_seconds();
     progress.finish();
   }
 
@@ -333,6 +338,7 @@ class Run {
       row.name = "stage" + std::to_string(t);
       row.busy_seconds = stage.threads[t].busy_seconds;
       row.wait_seconds["space"] = stage.threads[t].wait_seconds;
+      row.cause = "stage";
       row.launches = stage.threads[t].batches;
       rows.push_back(std::move(row));
     }
@@ -340,7 +346,9 @@ class Run {
   }
 
   void print_streams() const {
-    std::fputs((options_.role + ": busy time a stream\n" + Monitor::stream_table(streams_, seconds_)).c_str(),
+    std::fputs((options_.role + ": busy time a stream\n" +
+                Monitor::stream_table(streams_, seconds_, compute_busy_seconds_))
+                   .c_str(),
                stdout);
     std::fflush(stdout);
   }
@@ -419,7 +427,8 @@ class Run {
   std::optional<Quality> quality_;
   Clock::time_point begin_;
   double seconds_ = 0, input_wait_ = 0;
-  std::vector<StreamStats> streams_;  // at the end of the loop
+  std::vector<StreamStats> streams_;  // at the end of the loop, as what follows
+  double compute_busy_seconds_ = 0;
 };
 
 }  // namespace

@@ -6,11 +6,11 @@
 
 namespace braid {
 
-HostStream::HostStream(std::string name, std::string cause, const InputClock* input)
+HostStream::HostStream(std::string name, std::string cause, const InputClock* input, BusyUnion* together)
     : name_(std::move(name)),
       cause_(std::move(cause)),
       cause_number_(cause_id(cause_)),
-      meter_(input),
+      meter_(input, together),
       ring_(16) {
   thread_ = std::thread([this] { work(); });
   pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
@@ -152,7 +152,7 @@ void HostStream::run_function(void* context, std::uint64_t) noexcept {
 }
 
 void HostStream::launch(std::function<void()> function) {
-  meter_.add_launches(1);
+  meter_.add_work(1, 0);
   enqueue({&run_function, new Launched{this, std::move(function), false}, 0});
 }
 

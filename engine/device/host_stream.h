@@ -33,8 +33,10 @@ class HostStream {
     std::uint64_t argument;
   };
 
-  /// `cause` is the name under which others book waiting for this stream's work. `input` may be null.
-  HostStream(std::string name, std::string cause, const InputClock* input = nullptr);
+  /// `cause` is the name under which others book waiting for this stream's work. `input` and `together` may
+  /// be null (StreamMeter).
+  HostStream(std::string name, std::string cause, const InputClock* input = nullptr,
+             BusyUnion* together = nullptr);
   ~HostStream();  // runs what is queued, then joins
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;

@@ -59,13 +59,14 @@ std::map<std::string, double> MeterReading::wait_seconds() const {
   return result;
 }
 
-StreamMeter::StreamMeter(const InputClock* input) : input_(input), since_(MeterTime::clock::now()) {
+StreamMeter::StreamMeter(const InputClock* input, BusyUnion* together)
+    : input_(input), together_(together), since_(MeterTime::clock::now()) {
   if (input_) input_since_ = input_->total(since_);
 }
 
 void StreamMeter::settle(MeterTime now) {
   const auto elapsed = std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(now - since_));
-  if (state_ == kRunning || flights_ > 0) {
+  if (busy()) {
     sums_.busy += elapsed;
   } else if (state_ == kCauseIdle && input_) {
     const auto total = input_->total(now);
@@ -78,10 +79,20 @@ void StreamMeter::settle(MeterTime now) {
   since_ = std::max(since_, now);
 }
 
+void StreamMeter::tell(bool before, MeterTime now) {
+  if (!together_ || before == busy()) return;
+  if (before)
+    together_->leave(now);
+  else
+    together_->enter(now);
+}
+
 void StreamMeter::run(MeterTime now) {
   std::lock_guard lock(mu_);
   settle(now);
+  const bool before = busy();
   state_ = kRunning;
+  tell(before, now);
 }
 
 void StreamMeter::wait(int cause, MeterTime now) {
@@ -89,19 +100,24 @@ void StreamMeter::wait(int cause, MeterTime now) {
   settle(now);
   if (cause == kCauseIdle && input_) input_since_ = input_->total(now);
   if (cause != kCauseIdle) ++sums_.waits;
+  const bool before = busy();
   state_ = cause;
+  tell(before, now);
 }
 
 void StreamMeter::flight_begin(MeterTime now) {
   std::lock_guard lock(mu_);
   settle(now);
+  const bool before = busy();
   ++flights_;
+  tell(before, now);
 }
 
 void StreamMeter::flight_end(MeterTime now) {
   std::lock_guard lock(mu_);
   settle(now);
   if (--flights_ == 0 && state_ == kCauseIdle && input_) input_since_ = input_->total(now);
+  tell(true, now);
 }
 
 MeterReading StreamMeter::read(MeterTime now) const {
@@ -116,6 +132,7 @@ MeterReading StreamMeter::read(MeterTime now) const {
   }
   copy.settle(now);
   copy.sums_.launches = launches_.load(std::memory_order_relaxed);
+  copy.sums_.bytes = bytes_.load(std::memory_order_relaxed);
   return copy.sums_;
 }
 

@@ -15,6 +15,8 @@
 #include <mutex>
 #include <string>
 
+#include "engine/device/busy_union.h"
+
 namespace braid {
 
 using MeterTime = std::chrono::steady_clock::time_point;
@@ -45,6 +47,7 @@ struct MeterReading {
   std::chrono::nanoseconds busy{0};
   std::array<std::chrono::nanoseconds, kMaxCauses> waiting{};  // by cause
   std::uint64_t launches = 0;
+  std::uint64_t bytes = 0;
   std::uint64_t waits = 0;
 
   std::map<std::string, double> wait_seconds() const;  // causes that occurred, and "idle"
@@ -52,13 +55,17 @@ struct MeterReading {
 
 class StreamMeter {
  public:
-  /// `input` may be null; it outlives the meter.
-  explicit StreamMeter(const InputClock* input);
+  /// `input` and `together`, which is told when the stream is busy, may be null; they outlive the meter.
+  explicit StreamMeter(const InputClock* input, BusyUnion* together = nullptr);
 
   void run(MeterTime now);
   void wait(int cause, MeterTime now);
   void idle(MeterTime now) { wait(kCauseIdle, now); }
-  void add_launches(std::uint64_t count) { launches_.fetch_add(count, std::memory_order_relaxed); }
+  /// Nodes that were started, and bytes that they read and wrote.
+  void add_work(std::uint64_t launches, std::uint64_t bytes) {
+    launches_.fetch_add(launches, std::memory_order_relaxed);
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
 
   /// An asynchronous node was issued, and completed.
   void flight_begin(MeterTime now);
@@ -70,16 +77,20 @@ class StreamMeter {
  private:
   /// Books the time since the last change. REQUIRES: mu_ is held.
   void settle(MeterTime now);
+  bool busy() const { return state_ == kRunning || flights_ > 0; }
+  /// Tells `together_` of a change from `before`. REQUIRES: mu_ is held.
+  void tell(bool before, MeterTime now);
 
   static constexpr int kRunning = -1;
   const InputClock* const input_;
+  BusyUnion* const together_;
   mutable std::mutex mu_;
-  MeterReading sums_;       // guarded by mu_, as what follows; launches are in launches_
+  MeterReading sums_;       // guarded by mu_, as what follows; but not launches and bytes
   int state_ = kCauseIdle;  // kRunning, or the cause of the wait
   int flights_ = 0;
   MeterTime since_;
   std::chrono::nanoseconds input_since_{0};
-  std::atomic<std::uint64_t> launches_{0};
+  std::atomic<std::uint64_t> launches_{0}, bytes_{0};
 };
 
 }  // namespace braid

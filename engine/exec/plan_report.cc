@@ -159,9 +159,9 @@ std::string plan_report(const Program& program) {
     for (const Instruction& instruction : stream.instructions) {
       const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
       if (instruction.kind == Instruction::Kind::Run)
-        fmt::format_to(out, "  {} '{}'\n", op.op, op.name);
+        fmt::format_to(out, "  {:>10.1f} us  {} '{}'\n", op.cost_us, op.op, op.name);
       else
-        fmt::format_to(out, "    wait for '{}' on {}{}\n", op.name, stream_of(program, op).name,
+        fmt::format_to(out, "{:15}wait for '{}' on {}{}\n", "", op.name, stream_of(program, op).name,
                        instruction.kind == Instruction::Kind::WaitPrevious ? ", step before" : "");
     }
   }

@@ -24,6 +24,7 @@ struct Runtime::Impl {
   const bool device_graphs, device_check;
   VariableStore variables;
   InputClock input;
+  BusyUnion compute_busy;
   std::unique_ptr<Trace> trace;
   std::mutex issue_mu;
   mutable std::mutex mu;
@@ -53,7 +54,8 @@ HostStream& Runtime::stream(const std::string& name, const std::string& cause) {
   for (HostStream& stream : impl_->streams)
     if (stream.name() == name) return stream;
   if (impl_->trace) impl_->trace->track(name);
-  return impl_->streams.emplace_back(name, cause, &impl_->input);
+  return impl_->streams.emplace_back(name, cause, &impl_->input,
+                                     cause == "compute" ? &impl_->compute_busy : nullptr);
 }
 
 std::vector<StreamStats> Runtime::stream_stats() const {
@@ -62,10 +64,14 @@ std::vector<StreamStats> Runtime::stream_stats() const {
   std::vector<StreamStats> all;
   for (const HostStream& stream : impl_->streams) {
     const MeterReading reading = stream.meter().read(now);
-    all.push_back({stream.name(), std::chrono::duration<double>(reading.busy).count(), reading.wait_seconds(),
-                   reading.launches, reading.waits});
+    all.push_back({stream.name(), stream.cause(), std::chrono::duration<double>(reading.busy).count(),
+                   reading.wait_seconds(), reading.launches, reading.bytes, reading.waits});
   }
   return all;
+}
+
+double Runtime::compute_busy_seconds() const {
+  return std::chrono::duration<double>(impl_->compute_busy.total(MeterTime::clock::now())).count();
 }
 
 Runtime::InputWait::InputWait(Runtime& runtime) : runtime_(runtime) {

@@ -71,10 +71,12 @@ class HostStream;  // engine/device/host_stream.h
 
 /// Busy and waiting time of one stream since its start, for metrics, tables and /streams.
 struct StreamStats {
-  std::string name;  // "compute0", "pull", "push", "comm", "stage0"
+  std::string name;   // "compute0", "pull", "push", "comm", "stage0"
+  std::string cause;  // under which others wait for it: "compute", "pull"
   double busy_seconds = 0;
   std::map<std::string, double> wait_seconds;  // by cause: "compute", "pull", "push", "comm", "input", "idle"
   std::uint64_t launches = 0;
+  std::uint64_t bytes = 0;  // that its nodes read and wrote, as the cost model counts them
   std::uint64_t waits = 0;  // waits that really had to wait
 };
 
@@ -108,6 +110,9 @@ class Runtime {
   HostStream& stream(const std::string& name, const std::string& cause);
   /// Every stream that exists, idle ones too, in the order in which they were made.
   std::vector<StreamStats> stream_stats() const;
+  /// For how long any stream of the host's cores (cause "compute") was busy: over the sum of their busy times
+  /// it tells how far they overlap.
+  double compute_busy_seconds() const;
   /// Null unless tracing is on.
   Trace* trace();
 

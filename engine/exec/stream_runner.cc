@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "engine/passes/cost_model.h"
 
 namespace braid {
 
@@ -33,6 +34,7 @@ StreamRunner::StreamRunner(RunContext& context, int stream)
     if (instruction.kind == Instruction::Kind::Run) {
       step.kind = op.async ? Kind::Issue : Kind::Run;
       step.writes_variable = op.writes_variable;
+      step.bytes = static_cast<std::uint64_t>(modelled_cost(program, op).bytes);
       step.kernel = &context.bound.kernel(instruction.op);
       if (op.async) {
         flights_.resize(program.ops.size());
@@ -55,7 +57,7 @@ StreamRunner::StreamRunner(RunContext& context, int stream)
 void StreamRunner::run(std::uint64_t sequence) noexcept {
   sequence_.store(sequence, std::memory_order_relaxed);
   at_.store(0, std::memory_order_release);
-  launches_ = 0;
+  launches_ = bytes_ = 0;
   std::int64_t unset = 0;
   context_.board.slot(sequence).first_issue.compare_exchange_strong(
       unset, TraceTime::clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -69,7 +71,7 @@ void StreamRunner::run(std::uint64_t sequence) noexcept {
     context_.board.fail(sequence, context_.at_node(capture_current_exception(), op, sequence));
   }
   skip_rest(sequence);
-  host_.meter().add_launches(launches_);
+  host_.meter().add_work(launches_, bytes_);
   context_.board.part_done(sequence);
   context_.board.leave();
 }
@@ -93,6 +95,7 @@ void StreamRunner::walk(std::uint64_t sequence) {
         if (kTraced) begin = TraceTime::clock::now();
         if (step.kernel->run) step.kernel->run(context_.bound.args(slot, step.op));
         ++launches_;
+        bytes_ += step.bytes;
         if (kTraced)
           track_->add({step.label, begin, TraceTime::clock::now(), board.slot(sequence).params.step,
                        TraceSlice::Kind::Work, step.event ? context_.flow(step.op, sequence) : 0});
@@ -138,6 +141,7 @@ void StreamRunner::issue(const Step& step, std::uint64_t sequence) {
   flight.begin = TraceTime::clock::now();
   if (step.writes_variable) board.slot(sequence).wrote.store(true, std::memory_order_relaxed);
   ++launches_;
+  bytes_ += step.bytes;
   host_.meter().flight_begin(flight.begin);
   board.enter();  // the completion leaves
   flight.pending.store(true, std::memory_order_release);

@@ -62,8 +62,9 @@ class StreamRunner {
     bool on_device = false;  // Wait: the producer's event says only that it is issued
     std::uint8_t lag = 0;    // Wait: 1 for the step before
     int op;
-    int cause = 0;           // Wait: of the producer's stream
-    Event* event = nullptr;  // Wait: what is waited for. Run: what is signalled, or null
+    std::uint64_t bytes = 0;  // Run, Issue: that the op reads and writes
+    int cause = 0;            // Wait: of the producer's stream
+    Event* event = nullptr;   // Wait: what is waited for. Run: what is signalled, or null
     const PreparedKernel* kernel = nullptr;
     const char* label = "";  // in the trace
   };
@@ -92,9 +93,9 @@ class StreamRunner {
   TraceTrack* const track_;
   std::vector<Step> steps_;
   std::vector<std::unique_ptr<Flight[]>> flights_;  // by op; slots of each
-  std::uint64_t launches_ = 0;
-  std::atomic<std::uint64_t> sequence_{0};  // of the step that is being walked
-  std::atomic<std::size_t> at_{0};          // position in steps_; steps_.size() between steps
+  std::uint64_t launches_ = 0, bytes_ = 0;          // of the step that is being walked
+  std::atomic<std::uint64_t> sequence_{0};          // of the step that is being walked
+  std::atomic<std::size_t> at_{0};                  // position in steps_; steps_.size() between steps
 };
 
 }  // namespace braid

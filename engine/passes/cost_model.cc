@@ -28,6 +28,18 @@ Cost modelled_cost(const Graph& graph, const Node& node) {
   return cost;
 }
 
+Cost modelled_cost(const Program& program, const ProgramOp& op) {
+  switch (op.kind) {
+    case OpKind::Kernel:
+      return modelled_cost(program.graph, program.graph.node(op.node));
+    case OpKind::Copy:
+      return {0,
+              2 * static_cast<double>(program.buffers[static_cast<std::size_t>(op.outputs[0].buffer)].bytes)};
+    default:
+      return {};
+  }
+}
+
 double modelled_us(const Cost& cost, Lane lane, Domain domain) {
   const CostModel& m = cost_model(domain);
   if (lane == Lane::Pull || lane == Lane::Push || lane == Lane::Comm)
@@ -45,13 +57,9 @@ void model_costs(Plan& plan) {
         continue;
       }
     }
-    if (op.kind == OpKind::Kernel) {
-      const Node& node = plan.program.graph.node(op.node);
-      op.cost_us = modelled_us(modelled_cost(plan.program.graph, node), node.op->lane, op.domain);
-    } else if (op.kind == OpKind::Copy) {
-      const double bytes = static_cast<double>(plan.buffer(op.outputs[0].buffer).bytes);
-      op.cost_us = modelled_us({0, 2 * bytes}, Lane::Compute, op.domain);
-    }
+    if (op.kind == OpKind::Join) continue;
+    const Lane lane = op.kind == OpKind::Kernel ? plan.program.graph.node(op.node).op->lane : Lane::Compute;
+    op.cost_us = modelled_us(modelled_cost(plan.program, op), lane, op.domain);
   }
 }
 

@@ -10,6 +10,8 @@
 
 namespace braid {
 
+struct ProgramOp;
+
 struct CostModel {
   double flops_per_us = 20e3;         // one core, vectorised arithmetic
   double bytes_per_us = 8e3;          // one core, from memory
@@ -40,6 +42,8 @@ constexpr const CostModel& cost_model(Domain domain) {
 
 /// What the op declares, or all its inputs and outputs once. REQUIRES: inferred shapes.
 Cost modelled_cost(const Graph& graph, const Node& node);
+/// The same of an op of a program; nothing for a Join.
+Cost modelled_cost(const Program& program, const ProgramOp& op);
 /// The roofline.
 double modelled_us(const Cost& cost, Lane lane, Domain domain);
 

@@ -59,6 +59,10 @@ TEST_F(MonitoringTest, EveryEndpointAnswersWhileAJobTrains) {
   EXPECT_GT(sample(metrics, "braid_stream_busy_seconds_total", "stream=\"compute0\""), 0.0);
   EXPECT_GT(sample(metrics, "braid_stream_launches_total", "stream=\"push\""), 0.0);
   EXPECT_TRUE(sample(metrics, "braid_stream_wait_seconds_total", "cause=\"pull\""));
+  for (const char* stream : {"compute0", "pull", "push"})
+    EXPECT_GT(sample(metrics, "braid_stream_bytes_total", std::string("stream=\"") + stream + "\""), 0.0);
+  EXPECT_GT(sample(metrics, "braid_host_busy_seconds_total"), 0.0);
+  EXPECT_GE(sample(metrics, "braid_host_overlap_factor"), 0.99);
   EXPECT_EQ(sample(metrics, "braid_examples_total"), *sample(metrics, "braid_steps_total") * 32);
   EXPECT_GT(sample(metrics, "braid_loss"), 0.0);
   EXPECT_EQ(get(worker, "/healthz"), "ok\n");
@@ -69,6 +73,7 @@ TEST_F(MonitoringTest, EveryEndpointAnswersWhileAJobTrains) {
   std::set<std::string> names;
   for (const json& row : streams["streams"]) names.insert(row["stream"]);
   EXPECT_THAT(names, IsSupersetOf({"compute0", "compute1", "pull", "push", "stage0"}));
+  EXPECT_GE(streams["host"]["overlap_factor"], 0.99);
 
   const double pushes = wait_above(server, "braid_ps_pushes_total", 0);
   wait_above(server, "braid_ps_pushes_total", pushes);
@@ -153,7 +158,8 @@ TEST_F(MonitoringTest, TheTableAtTheEndHasARowAStream) {
   const auto process = run("run", wide_deep().with({"steps=20", "streams.policy=COST"}).arguments());
   EXPECT_EQ(process->wait({}), 0);
   EXPECT_THAT(process->out(), AllOf(HasSubstr("worker-0: busy time a stream"), HasSubstr("\ncompute0 "),
-                                    HasSubstr("\ncompute1 "), HasSubstr("\nstage0 ")));
+                                    HasSubstr("\ncompute1 "), HasSubstr("\nstage0 "),
+                                    HasSubstr("compute streams together: busy ")));
   EXPECT_EQ(result_of(*process).steps, 20U);
 }
 

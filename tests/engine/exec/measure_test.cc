@@ -1,10 +1,12 @@
-// What is measured is true: busy and waiting time of nodes of known duration, launches, the trace.
+// What is measured is true: busy and waiting time of nodes of known duration, of one stream and of all
+// together, launches, bytes, the trace.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
+#include "engine/device/stream_meter.h"
 #include "engine/exec/trace.h"
 #include "tests/engine/exec/test_ops.h"
 
@@ -46,6 +48,85 @@ TEST(MeasureTest, BusyTimeOfNodesOfKnownDurationIsWithinTwoPercent) {
   EXPECT_LE(wait_of(second, "compute"), known + 0.060)
       << "a wake-up on a busy machine takes long, but not so long";
   EXPECT_LT(second.busy_seconds, 0.02 * known);
+}
+
+TEST(MeasureTest, OverlapIsTheSumOfTheStreamsTimesOverThatOfAllTogether) {
+  TestGraph g;
+  std::vector<ValueRef> ends;
+  for (int stream = 0; stream < 2; ++stream) {
+    ends.push_back(g.add("test.Sleep", {}, us(150000)));
+    g.node(ends.back()).stream = stream;
+  }
+  g.mix(ends, 1, "beside");
+  const ValueRef first = g.add("test.Sleep", {}, us(150000)),
+                 second = g.add("test.Sleep", {first}, us(150000));
+  g.node(first).stream = 0;
+  g.node(second).stream = 1;
+  g.mix({second}, 1, "behind");
+  const auto factor = [&](const std::string& fetch) {
+    Runtime runtime({});
+    Instance instance(compile_test(g, {fetch}, {}, 2, StreamPolicy::User), runtime);
+    instance.run(request(0), soon());
+    const double sum =
+        stats_of(runtime, "compute0").busy_seconds + stats_of(runtime, "compute1").busy_seconds;
+    EXPECT_GE(runtime.compute_busy_seconds(), 0.150);
+    return sum / runtime.compute_busy_seconds();
+  };
+  EXPECT_GT(factor("beside"), 1.5);
+  EXPECT_LT(factor("behind"), 1.1);
+}
+
+TEST(MeasureTest, BytesAreThoseThatTheNodesReadAndWrite) {
+  TestGraph g;
+  const ValueRef x = g.add("Placeholder", {}, {{"dtype", DType::Float32}, {"shape", Shape{100}}}, "x");
+  const ValueRef a = g.add("Exp", {x}, {}, "a");
+  const ValueRef b = g.add("AddV2", {a, g.add("Neg", {a}, {}, "minus")}, {}, "b");
+  g.node(b).stream = 1;
+  const auto p = compile_test(g, {"b"}, {}, 2, StreamPolicy::User, 2, {{"x", DType::Float32, Shape{100}}});
+  Runtime runtime({});
+  Instance instance(p, runtime);
+  for (std::uint64_t step = 0; step < 3; ++step)
+    instance.run(request(step, {Tensor::zeros(DType::Float32, Shape{100})}), soon());
+  EXPECT_EQ(stats_of(runtime, "compute0").bytes, 3U * 2 * (100 + 100) * sizeof(float));
+  EXPECT_EQ(stats_of(runtime, "compute1").bytes, 3U * (100 + 100 + 100) * sizeof(float));
+}
+
+TEST(BusyUnionTest, TimesAtWhichSeveralAreBusyCountOnce) {
+  using std::chrono::milliseconds;
+  const auto begin = MeterTime::clock::now();
+  BusyUnion together;
+  const auto at = [&](int ms) { return begin + milliseconds(ms); };
+  const auto total = [&](int ms) { return std::chrono::round<milliseconds>(together.total(at(ms))).count(); };
+  together.enter(at(10));
+  EXPECT_EQ(total(9), 0) << "a reader's clock may be behind by a little";
+  together.enter(at(20));
+  together.leave(at(30));
+  EXPECT_EQ(total(35), 25) << "it lasts";
+  together.leave(at(40));
+  EXPECT_EQ(total(100), 30);
+  together.enter(at(100));
+  together.leave(at(170));
+  EXPECT_EQ(total(200), 100);
+}
+
+TEST(BusyUnionTest, ManyThreadsLoseNoTime) {
+  BusyUnion together;
+  const auto begin = MeterTime::clock::now();
+  together.enter(begin);
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 20000; ++i) {
+          together.enter(MeterTime::clock::now());
+          together.leave(MeterTime::clock::now());
+        }
+      });
+  }
+  const auto end = MeterTime::clock::now();
+  together.leave(end);
+  EXPECT_NEAR(std::chrono::duration<double>(together.total(end)).count(),
+              std::chrono::duration<double>(end - begin).count(), 1e-6);
 }
 
 TEST(MeasureTest, AnAsynchronousNodeIsBusyTimeOfItsLaneFromIssueToCompletion) {

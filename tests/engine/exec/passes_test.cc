@@ -495,7 +495,7 @@ TEST(PlanTest, TheReportHasStreamsTotalsAndTheCriticalPath) {
   const auto p = compile_test(g, {"b"}, {}, 2, StreamPolicy::User, 2, kX);
   const std::string text = plan_report(*p);
   for (const char* part : {"2 nodes on 2 compute streams", "1 waits issued, 0 removed", "critical path",
-                           "compute1", "wait for 'a' on compute0", "test.Mix 'b'"})
+                           "compute1", "wait for 'a' on compute0", " us  test.Mix 'b'"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
