@@ -165,6 +165,10 @@ TEST_F(InferTest, WhatCannotRunIsRefused) {
   EXPECT_THAT(refused({"--output", "nothing"}), HasSubstr("nothing"));
   EXPECT_THAT(refused({"--output", prediction, "--input", "dense=3,b"}), HasSubstr("neither a shape"));
   EXPECT_THAT(refused({"--output", prediction, "--pool", "1"}), HasSubstr("launch pool 1 does not exist"));
+  EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pool", "0"}),
+              HasSubstr("launch pool 0 does not exist"));
+  EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pools", "2"}),
+              HasSubstr("exclude each other"));
 }
 
 }  // namespace

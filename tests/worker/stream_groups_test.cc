@@ -119,6 +119,13 @@ TEST(LaunchPoolTest, WorkRunsOnItsThreadsAndErrorsComeBack) {
   EXPECT_EQ(pool.runs(), 3U);
 }
 
+TEST(LaunchPoolTest, ItsThreadsHaveItsName) {
+  LaunchPool pool(2, "a name of more than fifteen characters");
+  char name[16] = {};
+  pool.run([&] { pthread_getname_np(pthread_self(), name, sizeof name); }, soon());
+  EXPECT_STREQ(name, "a name of more ");
+}
+
 TEST(LaunchPoolTest, WorkThatHasNotBegunIsWithdrawn) {
   LaunchPool pool(1);
   std::promise<void> begun, go;

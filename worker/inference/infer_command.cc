@@ -52,6 +52,12 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.launch_threads = command.launch_threads.value_or(settings.launch_threads.value_or(1));
   options.pools = settings.pools;
   if (command.pools) options.pools.assign(static_cast<std::size_t>(*command.pools), {});
+  if (options.launch != LaunchThreads::Pools && !options.pools.empty()) {
+    if (command.pools)
+      throw InvalidArgument("launch pools and private or shared launch threads exclude each other");
+    log_warning("session_inter_op_thread_pool has no effect: groups have private or shared launch threads");
+    options.pools.clear();
+  }
   options.memory_limit = job.runtime().device_memory_limit();
   options.share_memory_limit =
       command.share_memory_limit.value_or(settings.share_memory_limit.value_or(true));

@@ -64,7 +64,7 @@ InferenceSession::InferenceSession(Graph graph, std::vector<std::string> inputs,
   switch (options_.launch) {
     case LaunchThreads::Pools:
       for (const GroupSettings::Pool& pool : options_.pools)
-        pools_.push_back(std::make_unique<LaunchPool>(pool.threads));
+        pools_.push_back(std::make_unique<LaunchPool>(pool.threads, pool.name));
       break;
     case LaunchThreads::Private:
       for (int i = 0; i < options_.groups; ++i)
@@ -205,6 +205,9 @@ std::vector<Tensor> InferenceSession::run_on(int index, const InferenceRequest& 
 
 LaunchPool* InferenceSession::pool_of(int group, const std::optional<int>& asked) {
   const int count = static_cast<int>(pools_.size());
+  if (asked && options_.launch != LaunchThreads::Pools)
+    throw InvalidArgument(
+        fmt::format("launch pool {} does not exist: groups have private or shared launch threads", *asked));
   if (asked && (*asked < 0 || *asked >= count))
     throw InvalidArgument(
         fmt::format("launch pool {} does not exist: there {} {}", *asked, count == 1 ? "is" : "are", count));

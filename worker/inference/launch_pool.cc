@@ -1,11 +1,16 @@
 #include "worker/inference/launch_pool.h"
 
+#include <pthread.h>
+
 namespace braid::worker {
 
-LaunchPool::LaunchPool(int threads) {
+LaunchPool::LaunchPool(int threads, const std::string& name) {
   if (threads < 1) throw InvalidArgument("a launch pool needs at least one thread");
   for (int i = 0; i < threads; ++i)
     threads_.emplace_back([this](const std::stop_token& stop) { serve(stop); });
+  if (name.empty()) return;
+  for (std::jthread& thread : threads_)
+    pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
 }
 
 LaunchPool::~LaunchPool() = default;  // the threads are asked to stop, and joined

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,8 +18,8 @@ namespace braid::worker {
 
 class LaunchPool {
  public:
-  /// REQUIRES: threads >= 1.
-  explicit LaunchPool(int threads);
+  /// The threads have the first 15 characters of `name`, unless it is empty. REQUIRES: threads >= 1.
+  explicit LaunchPool(int threads, const std::string& name = {});
   /// REQUIRES: no run() is under way.
   ~LaunchPool();
   LaunchPool(const LaunchPool&) = delete;
