@@ -3,10 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/cpu.h"
 #include "base/error.h"
+#include "engine/device/core_budget.h"
 
 namespace braid::worker {
+namespace {
+
+constexpr std::size_t kNear = 4;  // so many turns of 20 us make up for waking a thread
+constexpr std::chrono::microseconds kSpin{100};
+
+/// Looks for a grant without sleeping, as long as no core is needed for something else.
+void spin_for(const std::atomic<int>& group) {
+  CoreBudget::enter();
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  while (group.load(std::memory_order_acquire) < 0 && CoreBudget::may_spin() &&
+         std::chrono::steady_clock::now() < end)
+    for (int i = 0; i < 32; ++i) cpu_relax();
+  CoreBudget::leave();
+}
+
+}  // namespace
 
 StreamGroups::StreamGroups(int count, std::size_t queue_capacity)
     : groups_(static_cast<std::size_t>(std::max(count, 0))), queue_capacity_(queue_capacity) {
@@ -30,12 +49,32 @@ StreamGroups::Lease StreamGroups::acquire(const WaitContext& wait) {
                                   groups_.size(), waiting_.size()));
   Waiter self;
   const auto place = waiting_.insert(waiting_.end(), &self);
-  if (!self.granted.wait_until(lock, wait.stop, wait.deadline, [&] { return self.group >= 0; })) {
-    waiting_.erase(place);
-    wait.check(what);
-    throw DeadlineExceeded(what + ": deadline exceeded");
+  self.near = waiting_.size() <= kNear;
+  bool spun = false;
+  while (self.group < 0) {
+    if (self.near && !spun) {
+      lock.unlock();
+      spin_for(self.group);
+      lock.lock();
+      spun = true;
+    } else if (!self.changed.wait_until(lock, wait.stop, wait.deadline,
+                                        [&] { return self.group >= 0 || (self.near && !spun); })) {
+      waiting_.erase(place);
+      call_nearest();
+      wait.check(what);
+      throw DeadlineExceeded(what + ": deadline exceeded");
+    }
   }
   return {*this, self.group};
+}
+
+void StreamGroups::call_nearest() noexcept {
+  std::size_t place = 0;
+  for (Waiter* waiter : waiting_) {
+    if (place++ == kNear) break;
+    if (std::exchange(waiter->near, true)) continue;
+    waiter->changed.notify_one();
+  }
 }
 
 void StreamGroups::release(int index) noexcept {
@@ -49,8 +88,9 @@ void StreamGroups::release(int index) noexcept {
   if (group.free) return;
   Waiter* next = waiting_.front();
   waiting_.pop_front();
-  next->group = index;
-  next->granted.notify_one();  // under the lock: the waiter lives until it has it
+  next->group.store(index, std::memory_order_release);
+  next->changed.notify_one();  // under the lock: the waiter lives until it has it
+  call_nearest();
 }
 
 std::vector<StreamGroups::Stats> StreamGroups::stats() const {

@@ -1,9 +1,14 @@
 // Which stream group a request runs on. A group runs one request at a time, so all of them have the same work
 // outstanding, and requests wait in one bounded line, first come, first served, for the group that is free
 // first; where several are free, it is the one that has worked the least. A group is given back by its
-// lease's end, on every path. Thread rule: safe from any thread; a lease belongs to one.
+// lease's end, on every path.
+//
+// Waking a thread can take longer than a request of a device. So the front of the line is woken before its
+// turn and then spins for a little, while a core is free for that: a group does not stand still between two
+// requests. Thread rule: safe from any thread; a lease belongs to one.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -56,11 +61,14 @@ class StreamGroups {
     std::uint64_t requests = 0;
   };
   struct Waiter {
-    int group = -1;
-    std::condition_variable_any granted;
+    std::atomic<int> group{-1};
+    bool near = false;  // to the front; guarded by mu_
+    std::condition_variable_any changed;
   };
 
   void release(int group) noexcept;
+  /// Of the line's front: they are woken.
+  void call_nearest() noexcept;  // REQUIRES: mu_ is held
 
   mutable std::mutex mu_;
   std::vector<Group> groups_;   // guarded by mu_
