@@ -51,7 +51,8 @@ Plan::Plan(const Shape& shape, const std::vector<int>& axes) : JoinedAxes(shape,
     const bool enough = product(kept) * tiles >= kEnoughTasks;
     part_units =
         enough ? kLongestPartRows
-               : std::clamp<std::int64_t>(kPartElements / std::min(inner, kColumnTile), 16, kLongestPartRows);
+               : std::clamp<std::int64_t>(kPartElements / std::clamp<std::int64_t>(inner, 1, kColumnTile), 16,
+                                          kLongestPartRows);
   }
   parts = std::max<std::int64_t>(ceil_div(units, std::max<std::int64_t>(part_units, 1)), 1);
 }

@@ -59,6 +59,8 @@ void cases_reduce(OpCaseTable& table) {
       table.add(op, c);
     }
     table.add(op, {.label = "no elements", .inputs = {random_f64({0, 3}, 1), axes({0})}});
+    table.add(op, {.label = "no columns", .inputs = {random_f64({2, 0}, 1), axes({0})}});
+    table.add(op, {.label = "no integers", .inputs = {i32({0, 3}, {}), axes({0})}});
     table.add(op, {.label = "no results", .inputs = {random_f64({0, 3}, 1), axes({1})}});
     table.add(op, {.label = "int32", .inputs = {i32({2, 3}, {1, -2, 3, 4, 5, 6}), axes({1})}});
     table.add(op, {.label = "int64", .inputs = {i64({2, 3}, {1, -2, 3, 4, 5, 6}), axes({0})}});
