@@ -147,8 +147,18 @@ PreparedKernel prepare(const PrepareContext& c, const Shape& in, const Shape& fi
   return kernel;
 }
 
-/// Sizes that cuDNN's descriptions hold.
-bool supports(const Node&, std::span<const OutputInfo> inputs) {
+/// Whether images have as many channels as the filter takes.
+bool has_one_group(const Node& node, std::span<const OutputInfo> inputs) {
+  const std::string& op = node.op->name;
+  const Shape& images = op == "Conv2DBackpropInput" ? node.outputs[0].shape : inputs[0].shape;
+  const Shape& filter = op == "Conv2DBackpropFilter" ? node.outputs[0].shape : inputs[1].shape;
+  const bool nchw = node.attrs.get("data_format", std::string("NHWC")) == "NCHW";
+  return images[nchw ? 1 : 3] == filter[2];
+}
+
+/// Sizes that cuDNN's descriptions hold, and one group.
+bool supports(const Node& node, std::span<const OutputInfo> inputs) {
+  if (!has_one_group(node, inputs)) return false;
   constexpr std::int64_t kMost = (1LL << 31) - 1;
   for (const OutputInfo& input : inputs)
     if (input.shape.elements() > kMost) return false;

@@ -11,8 +11,9 @@
 
 namespace braid {
 
-/// Filters are [kernel h, kernel w, in channels / groups, out channels], or for groups > 1 (depthwise)
-/// [kernel h, kernel w, groups, out channels / groups].
+/// Filters are [kernel h, kernel w, in channels / groups, out channels], the groups' channels one after the
+/// other; depthwise, [kernel h, kernel w, groups, out channels / groups], the same elements in the same
+/// order.
 struct Convolution {
   std::int64_t batch = 0, groups = 1;
   std::int64_t in_h = 0, in_w = 0, in_c = 0;

@@ -7,6 +7,7 @@ namespace braid {
 
 Convolution make_convolution(const Node& node, const Shape& in, const Shape& filter, const Fail& fail) {
   Convolution conv;
+  const bool is_depthwise = node.op->name.starts_with("Depthwise");
   conv.window = read_window(node.attrs, fail);
   const ImageAxes& axes = conv.window.axes;
   conv.batch = in[axes.n];
@@ -15,12 +16,16 @@ Convolution make_convolution(const Node& node, const Shape& in, const Shape& fil
   conv.in_c = in[axes.c];
   conv.window.h.kernel = filter[0];
   conv.window.w.kernel = filter[1];
-  if (conv.in_c != filter[2] && conv.in_c != Shape::kUnknown && filter[2] != Shape::kUnknown)
-    fail(fmt::format("images of shape {} have {} channels, filter {} takes {}", in.to_string(), conv.in_c,
-                     filter.to_string(), filter[2]));
   if (conv.in_c == Shape::kUnknown) conv.in_c = filter[2];
   conv.out_c = filter[3];
-  if (node.op->name.starts_with("Depthwise")) {
+  if (filter[2] != Shape::kUnknown && conv.in_c != filter[2]) {
+    const bool fits = !is_depthwise && filter[2] > 0 && conv.in_c % filter[2] == 0;
+    if (fits) conv.groups = conv.in_c / filter[2];
+    if (!fits || conv.groups == 0 || (conv.out_c != Shape::kUnknown && conv.out_c % conv.groups != 0))
+      fail(fmt::format("images of shape {} have {} channels, filter {} takes {}", in.to_string(), conv.in_c,
+                       filter.to_string(), filter[2]));
+  }
+  if (is_depthwise) {
     conv.groups = conv.in_c;
     conv.out_c = conv.in_c == Shape::kUnknown || filter[3] == Shape::kUnknown ? Shape::kUnknown
                                                                               : conv.in_c * filter[3];

@@ -39,6 +39,9 @@ void cases_conv2d(OpCaseTable& table) {
               {"dilations", Ints{1, 2, 2, 1}}});
   add_family(table, "Conv2D", "NCHW", {2, 2, 4, 3}, {3, 3, 2, 3}, {2, 3, 4, 3},
              {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  add_family(table, "Conv2D", "three groups", {2, 4, 4, 6}, {3, 3, 2, 9}, {2, 4, 4, 9}, same);
+  add_family(table, "Conv2D", "two groups, NCHW", {2, 4, 4, 3}, {3, 2, 2, 2}, {2, 2, 2, 2},
+             {{"padding", "VALID"}, {"data_format", "NCHW"}});
   add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
   add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
   add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},

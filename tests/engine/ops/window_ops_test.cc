@@ -215,6 +215,20 @@ std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap a
   return "";
 }
 
+TEST(Conv2DTest, GroupsAreConvolutionsSideBySide) {
+  const Tensor x = converted(random_f64({2, 5, 4, 6}, 1), DType::Float32);
+  const Tensor w = converted(random_f64({3, 2, 2, 9}, 2), DType::Float32);
+  const Tensor axis = Tensor::scalar<std::int32_t>(3);
+  const auto images = run_op("Split", {axis, x}, {{"num_split", 3}});
+  const auto filters = run_op("Split", {axis, w}, {{"num_split", 3}});
+  std::vector<Tensor> parts;
+  for (std::size_t g = 0; g < 3; ++g)
+    parts.push_back(run_op("Conv2D", {images[g], filters[g]}, {{"padding", "SAME"}})[0]);
+  parts.push_back(axis);
+  expect_close(run_op("Conv2D", {x, w}, {{"padding", "SAME"}})[0], to_doubles(run_op("ConcatV2", parts)[0]),
+               1e-6);
+}
+
 TEST(Conv2DTest, RefusesWhatDoesNotFit) {
   const Tensor x = f32({1, 2, 2, 1}, {1, 2, 3, 4}), w = f32({3, 3, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1});
   EXPECT_EQ(refusal("Conv2D", {x, w}, {{"padding", "VALID"}}),
