@@ -18,9 +18,10 @@ namespace braid::unary_grad {
     }                                                         \
   };
 
-BRAID_UNARY_GRAD(SqrtGrad, y, dy, T(0.5) * dy / y)
-BRAID_UNARY_GRAD(RsqrtGrad, y, dy, T(-0.5) * dy * y * y * y)
-BRAID_UNARY_GRAD(ReciprocalGrad, y, dy, -dy* y* y)
+// No gradient stays none where the formula would multiply it by infinity, as in TensorFlow.
+BRAID_UNARY_GRAD(SqrtGrad, y, dy, dy == T(0) ? T(0) : T(0.5) * dy / y)
+BRAID_UNARY_GRAD(RsqrtGrad, y, dy, dy == T(0) ? T(0) : T(-0.5) * dy * y * y * y)
+BRAID_UNARY_GRAD(ReciprocalGrad, y, dy, dy == T(0) ? T(0) : -dy * y * y)
 BRAID_UNARY_GRAD(TanhGrad, y, dy, dy*(T(1) - y * y))
 BRAID_UNARY_GRAD(SigmoidGrad, y, dy, dy* y*(T(1) - y))
 BRAID_UNARY_GRAD(ReluGrad, dy, x, x > T(0) ? dy : T(0))

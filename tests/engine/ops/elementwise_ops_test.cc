@@ -104,6 +104,13 @@ TEST(ElementwiseOps, SpecialValuesFollowTheMathematics) {
   EXPECT_THAT(values<bool>(run_op("IsFinite", {x})[0]), ElementsAre(false, true, true, false, false));
 }
 
+TEST(ElementwiseOps, NoGradientStaysNoneAtInfiniteSlopes) {
+  const Tensor y = f32({4}, {0, kInf, 0, 2}), dy = f32({4}, {0, 0, 1, 1});
+  EXPECT_THAT(values<float>(run_op("SqrtGrad", {y, dy})[0]), ElementsAre(0, 0, kInf, 0.25F));
+  EXPECT_THAT(values<float>(run_op("RsqrtGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
+  EXPECT_THAT(values<float>(run_op("ReciprocalGrad", {y, dy})[0]), ElementsAre(0, 0, 0, -4));
+}
+
 TEST(ElementwiseOps, RoundGoesToEven) {
   const Tensor x = f32({6}, {-2.5F, -1.5F, -0.5F, 0.5F, 1.5F, 2.5F});
   for (const char* op : {"Round", "Rint"})
