@@ -1,7 +1,8 @@
 // Scatters of slices by vectors of indices [..., k] (common/nd_addressing.h), one after the other in their
 // order: ResourceScatterNdAdd, Sub, Update, Min, Max(handle, indices, updates) write a variable;
-// TensorScatterAdd, Sub, Update(tensor, indices, updates) give a changed copy. Gradients of the latter: dy,
-// and dy at the indices; Update puts zeros where it wrote.
+// TensorScatterAdd, Sub, Update, Min, Max(tensor, indices, updates) give a changed copy. Gradients of the
+// latter: dy, and dy at the indices; Update puts zeros where it wrote; Min and Max share dy among the
+// elements that equal the result.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -76,6 +77,19 @@ void gradient_update(GradContext& c) {
   c.set_grad(2, c.op("GatherNd", {c.grad(), c.input(1)}));
 }
 
+void gradient_extreme(GradContext& c) {
+  const auto hits = [&](ValueRef value, ValueRef result) {
+    return c.op("Cast", {c.op("Equal", {value, result})},
+                {{"DstT", c.output_info().dtype}, {"SrcT", DType::Bool}});
+  };
+  const ValueRef indices = c.input(1);
+  const ValueRef kept = hits(c.input(0), c.output());
+  const ValueRef updated = hits(c.input(2), c.op("GatherNd", {c.output(), indices}));
+  const ValueRef share = c.op("Div", {c.grad(), c.op("TensorScatterAdd", {kept, indices, updated})});
+  c.set_grad(0, grad::mul(c, share, kept));
+  c.set_grad(2, grad::mul(c, c.op("GatherNd", {share, indices}), updated));
+}
+
 }  // namespace
 
 void register_scatter_nd(OpRegistry& registry) {
@@ -106,6 +120,8 @@ void register_scatter_nd(OpRegistry& registry) {
   add_tensor("TensorScatterAdd", prepare<scatter::Add>, gradient_add);
   add_tensor("TensorScatterSub", prepare<scatter::Sub>, gradient_sub);
   add_tensor("TensorScatterUpdate", prepare<scatter::Update>, gradient_update);
+  add_tensor("TensorScatterMin", prepare<scatter::Min>, gradient_extreme);
+  add_tensor("TensorScatterMax", prepare<scatter::Max>, gradient_extreme);
 }
 
 }  // namespace braid

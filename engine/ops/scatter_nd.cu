@@ -49,6 +49,8 @@ constexpr Row kRows[] = {
     {"TensorScatterAdd", RowReduce::Sum, RowWrite::Add},
     {"TensorScatterSub", RowReduce::Sum, RowWrite::Sub},
     {"TensorScatterUpdate", RowReduce::Last, RowWrite::Set},
+    {"TensorScatterMin", RowReduce::Min, RowWrite::Min},
+    {"TensorScatterMax", RowReduce::Max, RowWrite::Max},
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ void cases_scatter_nd(OpCaseTable& table) {
                    .inputs = {i32({2, 2}, {1, 2, 3, 4}), i64({1, 2}, {1, 0}), i32({1}, {9})},
                    .variables = {0}});
   }
-  for (const char* op : {"TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate"}) {
+  for (const char* op : {"TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "TensorScatterMin",
+                         "TensorScatterMax"}) {
     table.add(op, {.label = "slices", .inputs = {cube, i32({2, 2}, {0, 1, 1, 3}), random_f64({2, 3}, 1)}});
     table.add(op, {.label = "no updates", .inputs = {cube, i64({0, 1}, {}), random_f64({0, 4, 3}, 1)}});
     table.add(op, {.label = "several blocks",
