@@ -1,6 +1,6 @@
 // FusedBatchNorm, V2, V3(x, scale, offset, mean, variance) and their gradients, attributes epsilon,
 // is_training, exponential_avg_factor f, data_format; TensorFlow's outputs y, batch_mean, batch_variance,
-// reserve_space_1, _2 (and _3). Over the n elements of a channel:
+// reserve_space_1, _2 (and _3, which is empty). Over the n elements of a channel:
 //   training:  m, v = mean and biased variance of x;   y = scale (x - m) / sqrt(v + epsilon) + offset
 //              batch_mean = (1 - f) mean + f m;  batch_variance = (1 - f) variance + f v n / (n - 1)
 //              reserves: m, v
@@ -98,14 +98,14 @@ void infer_forward(InferContext& c) {
   }
   c.output(c.dtype(0), x);
   for (int o = 1; o < 5; ++o) c.output(c.dtype(0), vector);
-  if (c.node().op->name == "FusedBatchNormV3") c.output(c.dtype(0), Shape{});
+  if (c.node().op->name == "FusedBatchNormV3") c.output(c.dtype(0), Shape{0});
 }
 
 template <class T>
 PreparedKernel forward_kernel(const PrepareContext& c) {
   const Layout l = layout_of(c, c.inputs[0].shape);
   const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
-  const bool training = c.attr("is_training", true), v3 = c.outputs.size() > 5;
+  const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
   kernel.scratch_bytes = scratch_doubles(l, 1, 2) * sizeof(double);
   kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
@@ -141,7 +141,6 @@ PreparedKernel forward_kernel(const PrepareContext& c) {
       a.out<T>(3)[ch] = static_cast<T>(mean[ch]);
       a.out<T>(4)[ch] = static_cast<T>(variance[ch]);
     }
-    if (v3) a.out<T>(5)[0] = T{0};
     // y = x * slope + shift, with the two in the place of mean and variance.
     for (std::int64_t ch = 0; ch < l.channels; ++ch) {
       const double slope = static_cast<double>(a.in<T>(1)[ch]) / std::sqrt(variance[ch] + epsilon);
@@ -181,8 +180,8 @@ void infer_backward(InferContext& c) {
   c.output(c.dtype(0), x);
   c.output(c.dtype(0), vector);
   c.output(c.dtype(0), vector);
-  c.output(c.dtype(0), Shape{0});
-  c.output(c.dtype(0), Shape{0});
+  c.output(c.dtype(0), Shape{});  // TensorFlow's, always 0
+  c.output(c.dtype(0), Shape{});
 }
 
 template <class T>
@@ -214,6 +213,7 @@ PreparedKernel backward_kernel(const PrepareContext& c) {
       a.out<T>(1)[ch] = static_cast<T>(sums[l.channels + ch] / std::sqrt(v));
       a.out<T>(2)[ch] = static_cast<T>(sums[ch]);
     }
+    for (int o : {3, 4}) *a.out<T>(o) = T{0};
     T* dx = a.out<T>(0);
     for_all(*pool, l, [&](std::int64_t at, std::int64_t ch) {
       double g = static_cast<double>(dy[at]);

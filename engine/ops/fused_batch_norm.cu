@@ -98,14 +98,12 @@ template <class T>
 struct Forward {
   const T *x, *scale, *offset, *mean, *variance;
   T *batch_mean, *batch_variance, *saved_mean, *saved_variance;
-  T* reserve;  // V3's, or null
   double epsilon, factor;
   bool training;
 };
 
 template <class T>
 __global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* parts, Line* lines) {
-  if (cuda::grid_index() == 0 && f.reserve) *f.reserve = T{0};
   for (std::int64_t ch = cuda::grid_index(); ch < l.channels; ch += cuda::grid_size()) {
     const auto n = static_cast<double>(l.count());
     double mean = 0, variance = 0, unbiased = 0;
@@ -136,6 +134,7 @@ template <class T>
 struct Backward {
   const T *scale, *mean, *variance;
   T *d_scale, *d_offset;
+  T *zero_3, *zero_4;  // TensorFlow's outputs 3 and 4
   double epsilon;
   bool training;
 };
@@ -143,6 +142,7 @@ struct Backward {
 /// dx = slope (dy - s / n - (x - m) q), q = t / (n (v + epsilon)), with s and t the sums.
 template <class T>
 __global__ void backward_channels_kernel(Layout l, Backward<T> f, const Sums* parts, Line* lines) {
+  if (cuda::grid_index() == 0) *f.zero_3 = *f.zero_4 = T{0};
   for (std::int64_t ch = cuda::grid_index(); ch < l.channels; ch += cuda::grid_size()) {
     const Sums sums = total(l, parts, ch);
     const auto n = static_cast<double>(l.count());
@@ -193,7 +193,7 @@ template <class T>
 PreparedKernel forward(const PrepareContext& c) {
   const Layout l(c, c.inputs[0].shape);
   const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
-  const bool training = c.attr("is_training", true), v3 = c.outputs.size() > 5;
+  const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
   kernel.scratch_bytes = Scratch::bytes(l);
   kernel.run = [=](const KernelArgs& a) {
@@ -209,7 +209,6 @@ PreparedKernel forward(const PrepareContext& c) {
                        .batch_variance = a.out<T>(2),
                        .saved_mean = a.out<T>(3),
                        .saved_variance = a.out<T>(4),
-                       .reserve = v3 ? a.out<T>(5) : nullptr,
                        .epsilon = epsilon,
                        .factor = factor,
                        .training = training};
@@ -240,6 +239,8 @@ PreparedKernel backward(const PrepareContext& c) {
                         .variance = a.in<T>(4),
                         .d_scale = a.out<T>(1),
                         .d_offset = a.out<T>(2),
+                        .zero_3 = a.out<T>(3),
+                        .zero_4 = a.out<T>(4),
                         .epsilon = epsilon,
                         .training = training};
     cuda::launch(backward_channels_kernel<T>, cuda::blocks_for(l.channels, 64), 64, 0, a.stream, l, f,
