@@ -26,6 +26,7 @@ const std::vector<NamedOutputs>& named_outputs() {
   static const std::vector<NamedOutputs> table = {
       {"TopK", {"values", "indices"}},
       {"TopKV2", {"values", "indices"}},
+      {"ListDiff", {"out", "idx"}},
       {"Unique", {"y", "idx"}},
       {"UniqueV2", {"y", "idx"}},
       {"UniqueWithCounts", {"y", "idx", "count"}},

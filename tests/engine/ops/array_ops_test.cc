@@ -1,4 +1,5 @@
 // Values of ops that move and address elements, as TensorFlow documents them.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -192,6 +193,12 @@ TEST(BatchNormTest, OutputsTheStatisticsThatTensorFlowDocuments) {
   EXPECT_NEAR(to_doubles(y[2])[0], 0.75 * 20 + 0.25 * 3.5 * 4 / 3, 1e-12);
   EXPECT_NEAR(to_doubles(y[3])[0], 3, 1e-12);
   EXPECT_NEAR(to_doubles(y[4])[0], 3.5, 1e-12);
+}
+
+TEST(ListDiffOp, KeepsWhatIsNotInTheOtherInItsOrder) {
+  const auto out = run_op("ListDiff", {i32({6}, {5, 1, 5, 3, 1, 7}), i32({3}, {1, 7, 9})});
+  EXPECT_THAT(out[0].data<std::int32_t>(), ::testing::ElementsAre(5, 5, 3));
+  EXPECT_THAT(out[1].data<std::int32_t>(), ::testing::ElementsAre(0, 2, 3));
 }
 
 }  // namespace
