@@ -105,9 +105,10 @@ class Builder {
       return;
     const NodeId target = graph_.find(pending.colocate_with);
     if (target == kNoNode) {
-      // Tools that prune graphs leave such names behind.
-      log_warning("node '{}' is colocated with '{}', which is not in the graph", pending.name,
-                  pending.colocate_with);
+      // Tools that prune graphs leave such names behind; nodes of the file that were not wanted are no news.
+      if (!pending_.left_out.contains(pending.colocate_with))
+        log_warning("node '{}' is colocated with '{}', which is not in the graph", pending.name,
+                    pending.colocate_with);
       return;
     }
     graph_.mutable_node(id(index)).colocate_with = target;

@@ -65,7 +65,10 @@ class Parser {
     std::vector<int> position(static_cast<std::size_t>(def_.node_size()), -1);
     PendingGraph graph;
     for (int i = 0; i < def_.node_size(); ++i) {
-      if (!wanted[static_cast<std::size_t>(i)]) continue;
+      if (!wanted[static_cast<std::size_t>(i)]) {
+        graph.left_out.insert(def_.node(i).name());
+        continue;
+      }
       position[static_cast<std::size_t>(i)] = static_cast<int>(graph.nodes.size());
       graph.nodes.push_back(parse_node(i));
       graph.names.insert(def_.node(i).name());

@@ -38,6 +38,7 @@ struct PendingNode {
 struct PendingGraph {
   std::vector<PendingNode> nodes;
   std::unordered_set<std::string> names;
+  std::unordered_set<std::string> left_out;  // nodes of the file that the roots do not need
 
   /// Adds a node under `name`, or the first of name_1, name_2, ... that is free; gives its index.
   int add(PendingNode node);
