@@ -2,18 +2,14 @@
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/data_show.h"
 #include "cli/data_tools.h"
-#include "engine/input/record_file.h"
-#include "engine/input/record_summary.h"
 #include "engine/input/tfrecord.h"
 
 namespace braid::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string file, format, separator;
@@ -25,12 +21,18 @@ struct Options {
 /// Texts as they are; what is not printable as \xNN.
 std::string printable(std::string_view bytes) {
   std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7F || c == '"' || c == '\\')
-      text += c == '"' || c == '\\' ? fmt::format("\\{}", c) : fmt::format("\\x{:02x}", byte);
+  while (!bytes.empty()) {
+    const auto byte = static_cast<unsigned char>(bytes[0]);
+    const std::size_t length = utf8_length(bytes);
+    const bool control =
+        byte < 0x20 || byte == 0x7F || (byte == 0xC2 && length == 2 && (bytes[1] & 0x20) == 0);
+    if (byte == '"' || byte == '\\')
+      text += fmt::format("\\{}", bytes[0]);
+    else if (length == 0 || control)
+      text += fmt::format("\\x{:02x}", byte);
     else
-      text.push_back(c);
+      text += bytes.substr(0, length);
+    bytes.remove_prefix(length == 0 || control ? 1 : length);
   }
   return text;
 }
@@ -39,7 +41,9 @@ constexpr std::size_t kShownValues = 8, kShownBytes = 48;
 
 std::string short_text(std::string_view bytes) {
   if (bytes.size() <= kShownBytes) return "\"" + printable(bytes) + "\"";
-  return fmt::format("\"{}\"... ({} bytes)", printable(bytes.substr(0, kShownBytes)), bytes.size());
+  std::size_t end = kShownBytes;  // not inside of a character
+  while (end > kShownBytes - 3 && (static_cast<unsigned char>(bytes[end]) & 0xC0) == 0x80) --end;
+  return fmt::format("\"{}\"... ({} bytes)", printable(bytes.substr(0, end)), bytes.size());
 }
 
 template <class T, class Show>
@@ -93,44 +97,6 @@ void print_summary(const RecordSummary& summary) {
   }
 }
 
-Json json_of(const FeatureSet& record) {
-  Json features = Json::object();
-  for (const Feature& f : record.features()) {
-    Json values = Json::array();
-    if (f.kind == FeatureKind::Bytes)
-      for (const std::string_view v : record.bytes(f)) values.push_back(printable(v));
-    if (f.kind == FeatureKind::Float)
-      for (const float v : record.floats(f)) values.push_back(static_cast<double>(v));
-    if (f.kind == FeatureKind::Int64)
-      for (const std::int64_t v : record.ints(f)) values.push_back(v);
-    features[printable(f.name)] = {std::string(feature_kind_name(f.kind)), std::move(values)};
-  }
-  return features;
-}
-
-Json json_of(const RecordSummary& summary) {
-  Json features = Json::object();
-  for (const auto& [name, f] : summary.features()) {
-    Json one;
-    one["type"] = f.mixed ? "mixed" : std::string(feature_kind_name(f.kind));
-    one["present"] = f.present;
-    one["values"] = f.values;
-    if (f.kind == FeatureKind::Int64) {
-      one["sum"] = Json::parse(to_text(f.int_sum));
-      one["min"] = f.int_min;
-      one["max"] = f.int_max;
-    } else if (f.kind == FeatureKind::Float) {
-      one["sum"] = f.sum;
-      one["min"] = f.min;
-      one["max"] = f.max;
-    } else if (f.kind == FeatureKind::Bytes) {
-      one["bytes"] = static_cast<std::int64_t>(f.sum);
-    }
-    features[printable(name)] = std::move(one);
-  }
-  return features;
-}
-
 /// Records of a TFRecord file that are not Examples: their number, place and size.
 int show_raw(const Options& options) {
   TfRecordReader reader(options.file);
@@ -160,28 +126,18 @@ int show(const Options& options) {
   if (options.raw) return show_raw(options);
   const auto file = RecordFile::open(options.file, options.open);
   RecordSummary summary;
-  Json first = nullptr, records = Json::array();
+  std::vector<std::string> records;
   while (next_of(*file)) {
-    if (options.json && summary.records() < options.rows) records.push_back(json_of(file->record()));
+    if (options.json && summary.records() < options.rows) records.push_back(json_of_record(file->record()));
     if (!options.json && summary.records() < options.rows)
       print_record(summary.records() + 1, file->record());
     summary.add(file->record());
   }
-  const bool checked = file->format() == FileFormat::TfRecord;
   if (options.json) {
-    Json all;
-    all["file"] = options.file;
-    all["format"] = file_format_name(file->format());
-    all["compression"] = compression_name(file->compression());
-    all["records"] = summary.records();
-    all["bad_records"] = file->bad_records();
-    if (checked) all["crc_ok"] = summary.records();
-    all["features"] = json_of(summary);
-    if (!records.empty()) all["first_record"] = records[0];
-    all["first_records"] = std::move(records);
-    fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}", json_of_file(options.file, *file, summary, records));
     return kExitSuccess;
   }
+  const bool checked = file->format() == FileFormat::TfRecord;
   if (!summary.features().empty()) print_summary(summary);
   fmt::print("\n{}: {}, compression {}, {} records{}{}\n", options.file, file_format_name(file->format()),
              compression_name(file->compression()), summary.records(), checked ? ", every CRC right" : "",
@@ -190,6 +146,35 @@ int show(const Options& options) {
 }
 
 }  // namespace
+
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (text.empty()) return 0;
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first < 0xE0 && follows(1)) return 2;
+  if (first >= 0xE0 && first < 0xF0 && follows(1) && follows(2)) {
+    const unsigned code = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    return code >= 0x800 && (code < 0xD800 || code > 0xDFFF) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first < 0xF5 && follows(1) && follows(2) && follows(3)) {
+    const unsigned code = (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6;
+    return code >= 0x10000 && code < 0x110000 ? 4 : 0;
+  }
+  return 0;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string shown_name(std::string_view name) { return is_utf8(name) ? std::string(name) : printable(name); }
 
 void add_data_show(CLI::App& data, Action& action) {
   auto options = std::make_shared<Options>();

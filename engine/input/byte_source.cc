@@ -133,7 +133,12 @@ std::unique_ptr<ByteSource> open_bytes(const std::filesystem::path& file, IsPlai
     if (byte(0) == 0x1F && byte(1) == 0x8B)
       return std::make_unique<InflatingSource>(std::move(opened), Compression::Gzip);
     const bool zlib = (byte(0) & 0x0F) == 8 && byte(0) <= 0x78 && (byte(0) * 256 + byte(1)) % 31 == 0;
-    if (zlib && is_plain) return std::make_unique<InflatingSource>(std::move(opened), Compression::Zlib);
+    // A TFRecord whose length has a wrong CRC begins like zlib now and then; the upper half of it is zero.
+    const bool length = std::all_of(head.begin() + std::min<std::ptrdiff_t>(4, std::ssize(head)),
+                                    head.begin() + std::min<std::ptrdiff_t>(8, std::ssize(head)),
+                                    [](char c) { return c == 0; });
+    if (zlib && is_plain && !(length && head.size() == kHead))
+      return std::make_unique<InflatingSource>(std::move(opened), Compression::Zlib);
   }
   return std::make_unique<PlainSource>(std::move(opened));
 }

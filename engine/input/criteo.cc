@@ -12,6 +12,7 @@
 #include "base/init.h"
 #include "engine/input/criteo_fields.h"
 #include "engine/input/example.h"
+#include "engine/input/field_reader.h"
 #include "engine/input/line_reader.h"
 #include "engine/input/readers.h"
 #include "engine/input/tfrecord.h"
@@ -190,16 +191,16 @@ std::string add_example(const ExampleReader& example, CriteoFeatures& features, 
 }
 
 void read_lines(const std::filesystem::path& file, RowShard& shard, BadRecords& bad, CriteoBuilder& builder) {
-  std::vector<std::string_view> fields;
-  std::string unquoted;
   const std::string text = read_text_file(file);
   const char separator = text.substr(0, text.find('\n')).find('\t') != std::string::npos ? '\t' : ',';
-  for_each_line(text, [&](std::string_view line, std::int64_t number) {
-    if (line.empty() || (number == 1 && line.starts_with("label")) || !shard.takes_next()) return;
-    split_fields(line, separator, fields, unquoted);
-    if (const std::string problem = add_line(fields, builder); !problem.empty())
-      bad.add(file, number, problem);
-  });
+  FieldReader record(text, separator);
+  for (bool first = true; record.next(); first = false) {
+    if (first && !record.fields().empty() && record.fields()[0] == "label") continue;
+    if (!shard.takes_next()) continue;
+    const std::string problem =
+        record.problem().empty() ? add_line(record.fields(), builder) : record.problem();
+    if (!problem.empty()) bad.add(file, record.line(), problem);
+  }
 }
 
 }  // namespace

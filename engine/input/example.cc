@@ -1,6 +1,7 @@
 #include "engine/input/example.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_map>
 
@@ -170,18 +171,20 @@ void ExampleReader::add_list(FeatureKind kind, Feature& feature, std::string_vie
   feature.count += bytes_.size() + floats_.size() + ints_.size() - before;
 }
 
-/// A map has each name once: of equal names the last counts. Looked for only when the names are new.
+/// A map has each name once: of equal names the last counts; a context and its lists are two maps. Looked for
+/// only when the names are new.
 void ExampleReader::settle_names() {
   const bool same = names_.size() == features_.size() &&
                     std::equal(names_.begin(), names_.end(), features_.begin(),
                                [](const std::string& name, const Feature& f) { return name == f.name; });
   if (same) return;
-  std::unordered_map<std::string_view, std::size_t> last;
-  for (std::size_t i = 0; i < features_.size(); ++i) last[features_[i].name] = i;
-  if (last.size() < features_.size()) {
+  std::array<std::unordered_map<std::string_view, std::size_t>, 2> last;
+  const auto map_of = [&](const Feature& f) -> auto& { return last[f.steps ? 1 : 0]; };
+  for (std::size_t i = 0; i < features_.size(); ++i) map_of(features_[i])[features_[i].name] = i;
+  if (last[0].size() + last[1].size() < features_.size()) {
     std::vector<Feature> kept;
     for (std::size_t i = 0; i < features_.size(); ++i)
-      if (last[features_[i].name] == i) kept.push_back(features_[i]);
+      if (map_of(features_[i])[features_[i].name] == i) kept.push_back(features_[i]);
     features_ = std::move(kept);
   }
   names_.clear();

@@ -1,4 +1,4 @@
-// What the readers of rows share: lines and fields of text, records of TFRecord files, bad records counted
+// What the readers of rows share: lines of text, records of TFRecord files, bad records counted
 // against a limit, and this worker's share of the rows. Private to engine/input.
 #pragma once
 
@@ -28,11 +28,6 @@ void for_each_line(std::string_view text, Visit visit) {
     begin = end + 1;
   }
 }
-
-/// Cuts `line` at `separator`; quotes ("a,b", doubled inside) are honoured when the field begins with one.
-/// Surrounding blanks go.
-void split_fields(std::string_view line, char separator, std::vector<std::string_view>& fields,
-                  std::string& unquoted);
 
 /// Counts records that were refused; the one past the limit throws.
 class BadRecords {

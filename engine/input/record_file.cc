@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/input/criteo_fields.h"
+#include "engine/input/field_reader.h"
 #include "engine/input/idx_array.h"
 #include "engine/input/line_reader.h"
 #include "engine/input/sniff.h"
@@ -45,14 +46,25 @@ class TfRecordFile : public RecordFile {
   ExampleReader example_;
 };
 
+/// A number of either sign; nothing that only begins like one.
+template <class T>
+bool parse(std::string_view text, T& value) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() && read.ptr == text.data() + text.size();
+}
+
+/// Numbers beyond the range of float are texts; those that are too small for it become 0.
+bool parse_float(std::string_view text, float& value) {
+  double exact = 0;
+  if (!parse(text, exact)) return false;
+  value = static_cast<float>(exact);
+  return std::isfinite(value) || !std::isfinite(exact);
+}
+
 FeatureKind kind_of_text(std::string_view text) {
-  const char* end = text.data() + text.size();
-  std::int64_t integer = 0;
-  if (const auto read = std::from_chars(text.data(), end, integer); read.ec == std::errc() && read.ptr == end)
-    return FeatureKind::Int64;
-  float number = 0;
-  if (const auto read = std::from_chars(text.data(), end, number); read.ec == std::errc() && read.ptr == end)
-    return FeatureKind::Float;
+  if (std::int64_t integer = 0; parse(text, integer)) return FeatureKind::Int64;
+  if (float number = 0; parse_float(text, number)) return FeatureKind::Float;
   return FeatureKind::Bytes;
 }
 
@@ -63,14 +75,7 @@ FeatureKind common_kind(FeatureKind a, FeatureKind b) {
   return numbers ? FeatureKind::Float : FeatureKind::Bytes;
 }
 
-template <class T>
-T number_of(std::string_view text) {
-  T value{};
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
-/// Lines of one number of fields. The whole text is in memory: types need a look at all of it before the
+/// Records of one number of fields. The whole text is in memory: types need a look at all of it before the
 /// first record.
 class FieldsFile : public RecordFile {
  public:
@@ -78,34 +83,32 @@ class FieldsFile : public RecordFile {
       : file_(file), format_(format), comment_(options.comment), bad_(options.max_bad_records) {
     text_ = read_all(file, compression_);
     const TextShape shape = text_shape(text_, options.comment, options.separator);
-    separator_ = shape.separator != 0 ? shape.separator : ',';
-    const bool header =
-        format == FileFormat::Criteo ? text_.starts_with("label") : options.header.value_or(shape.has_header);
-    names_ = format == FileFormat::Criteo ? criteo_names() : options.names;
-    take_names(header, shape.fields);
-    find_kinds();
-    at_ = first_;
+    FieldReader lines(text_, shape.separator != 0 ? shape.separator : ',', comment_);
+    if (format == FileFormat::Criteo) {
+      names_ = criteo_names();
+      if (without_byte_order_mark(text_).starts_with("label")) lines.next();
+    } else {
+      names_ = options.names;
+      const bool header = options.header.value_or(shape.has_header) && lines.next();
+      if (names_.empty()) take_names(header ? lines.fields() : std::vector<std::string_view>(shape.fields));
+    }
+    lines_.emplace(lines);
+    find_kinds(std::move(lines));
   }
 
   bool next() override {
-    for (std::string_view line; next_line(line);) {
-      split_fields(line, separator_, fields_, unquoted_);
-      if (fields_.size() != names_.size()) {
-        bad_.add(
-            file_, number_,
-            "expected " + std::to_string(names_.size()) + " fields, got " + std::to_string(fields_.size()));
+    while (lines_->next()) {
+      const auto& fields = lines_->fields();
+      if (!lines_->problem().empty() || fields.size() != names_.size()) {
+        bad_.add(file_, lines_->line(),
+                 !lines_->problem().empty() ? lines_->problem()
+                                            : "expected " + std::to_string(names_.size()) + " fields, got " +
+                                                  std::to_string(fields.size()));
         continue;
       }
       record_.clear();
-      for (std::size_t f = 0; f < fields_.size(); ++f) {
-        if (fields_[f].empty()) continue;
-        if (kinds_[f] == FeatureKind::Int64)
-          record_.add(names_[f], number_of<std::int64_t>(fields_[f]));
-        else if (kinds_[f] == FeatureKind::Float)
-          record_.add(names_[f], number_of<float>(fields_[f]));
-        else
-          record_.add(names_[f], fields_[f]);
-      }
+      for (std::size_t f = 0; f < fields.size(); ++f)
+        if (!fields[f].empty()) add(f, fields[f]);
       return true;
     }
     return false;
@@ -117,44 +120,36 @@ class FieldsFile : public RecordFile {
   std::vector<std::string> column_names() const override { return names_; }
 
  private:
-  /// The next line that may be a record; false at the end.
-  bool next_line(std::string_view& line) {
-    while (at_ < text_.size()) {
-      const std::size_t end = std::min(text_.find('\n', at_), text_.size());
-      line = std::string_view(text_).substr(at_, end - at_);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      at_ = end + 1;
-      ++number_;
-      if (!line.empty() && (comment_.empty() || !line.starts_with(comment_))) return true;
-    }
-    return false;
+  void add(std::size_t f, std::string_view text) {
+    std::int64_t integer = 0;
+    float number = 0;
+    if (kinds_[f] == FeatureKind::Int64 && parse(text, integer))
+      record_.add(names_[f], integer);
+    else if (kinds_[f] == FeatureKind::Float && parse_float(text, number))
+      record_.add(names_[f], number);
+    else
+      record_.add(names_[f], text);
   }
 
-  void take_names(bool header, std::size_t usual_fields) {
-    std::string_view line;
-    if (header && next_line(line)) {
-      first_ = at_;
-      split_fields(line, separator_, fields_, unquoted_);
-    } else {
-      fields_.assign(usual_fields, {});
+  /// What has no name is called by its number; of equal names the later ones have theirs added.
+  void take_names(const std::vector<std::string_view>& header) {
+    for (const std::string_view field : header) {
+      const std::string number = std::to_string(names_.size() + 1);
+      std::string name(field);
+      if (name.empty()) name = number;
+      if (std::find(names_.begin(), names_.end(), name) != names_.end()) name += "." + number;
+      names_.push_back(std::move(name));
     }
-    if (names_.empty())
-      for (std::size_t f = 0; f < fields_.size(); ++f)
-        names_.push_back(fields_[f].empty() ? std::to_string(f + 1) : std::string(fields_[f]));
   }
 
-  void find_kinds() {
+  void find_kinds(FieldReader lines) {
     kinds_.assign(names_.size(), FeatureKind::None);
-    const std::int64_t number = number_;
-    at_ = first_;
-    for (std::string_view line; next_line(line);) {
-      split_fields(line, separator_, fields_, unquoted_);
-      if (fields_.size() != names_.size()) continue;
-      for (std::size_t f = 0; f < fields_.size(); ++f)
-        if (!fields_[f].empty() && kinds_[f] != FeatureKind::Bytes)
-          kinds_[f] = common_kind(kinds_[f], kind_of_text(fields_[f]));
+    while (lines.next()) {
+      if (!lines.problem().empty() || lines.fields().size() != names_.size()) continue;
+      for (std::size_t f = 0; f < names_.size(); ++f)
+        if (const std::string_view text = lines.fields()[f]; !text.empty() && kinds_[f] != FeatureKind::Bytes)
+          kinds_[f] = common_kind(kinds_[f], kind_of_text(text));
     }
-    number_ = number;
     if (format_ != FileFormat::Criteo) return;
     // A hash of digits only is still a text.
     for (std::size_t f = 1 + kCriteoIntegers; f < kinds_.size(); ++f) kinds_[f] = FeatureKind::Bytes;
@@ -166,19 +161,18 @@ class FieldsFile : public RecordFile {
   BadRecords bad_;
   Compression compression_ = Compression::None;
   std::string text_;
-  char separator_ = ',';
   std::vector<std::string> names_;
   std::vector<FeatureKind> kinds_;
-  std::size_t first_ = 0, at_ = 0;
-  std::int64_t number_ = 0;  // of the line
-  std::vector<std::string_view> fields_;
-  std::string unquoted_;
+  std::optional<FieldReader> lines_;
   FeatureSet record_;
 };
 
 class LinesFile : public RecordFile {
  public:
-  explicit LinesFile(const std::filesystem::path& file) { text_ = read_all(file, compression_); }
+  explicit LinesFile(const std::filesystem::path& file) {
+    text_ = read_all(file, compression_);
+    at_ = text_.size() - without_byte_order_mark(text_).size();
+  }
   bool next() override {
     if (at_ >= text_.size()) return false;
     const std::size_t end = std::min(text_.find('\n', at_), text_.size());

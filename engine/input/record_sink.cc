@@ -101,15 +101,15 @@ class FieldsSink : public RecordSink {
         else
           put(value);
       }
-    if (field_.find('\n') != std::string::npos)
+    if (criteo_ && field_.find('\n') != std::string::npos)
       throw InvalidArgument("feature '" + std::string(f.name) +
-                            "' has a line end, which a field cannot hold");
+                            "' has a line end, which the Criteo layout has no place for");
     append_quoted(field_);
   }
 
   void append_quoted(std::string_view text) {
     const bool plain = text.find(separator_) == std::string_view::npos &&
-                       text.find('\r') == std::string_view::npos && !text.starts_with('"') &&
+                       text.find_first_of("\r\n") == std::string_view::npos && !text.starts_with('"') &&
                        !text.starts_with(' ') && !text.ends_with(' ');
     if (plain) {
       line_.append(text);

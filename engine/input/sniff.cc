@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "engine/input/criteo_fields.h"
-#include "engine/input/line_reader.h"
+#include "engine/input/field_reader.h"
 #include "engine/input/readers.h"
 #include "engine/input/tfrecord.h"
 
@@ -24,7 +24,7 @@ bool is_binary(std::string_view head) {
 bool is_idx(std::string_view head) {
   if (head.size() < 8 || head[0] != 0 || head[1] != 0) return false;
   const auto type = static_cast<unsigned char>(head[2]), rank = static_cast<unsigned char>(head[3]);
-  return type >= 0x08 && type <= 0x0E && type != 0x0A && rank >= 1 && rank <= 8;
+  return type >= 0x08 && type <= 0x0E && type != 0x0A && rank >= 1 && rank <= 32;
 }
 
 bool is_number(std::string_view text) {
@@ -37,60 +37,57 @@ bool name_says_tfrecord(const std::filesystem::path& file) {
   return file.filename().string().find("tfrecord") != std::string::npos;
 }
 
-std::vector<std::string_view> first_lines(std::string_view head, std::string_view comment) {
-  constexpr std::size_t kLines = 20;
-  std::vector<std::string_view> lines;
-  for_each_line(head, [&](std::string_view line, std::int64_t) {
-    if (lines.size() < kLines && !line.empty() && (comment.empty() || !line.starts_with(comment)))
-      lines.push_back(line);
-  });
-  if (lines.size() > 1 && head.size() == kHead) lines.pop_back();  // cut off
-  return lines;
+/// Of the pieces in which data sets are written, part-00000 and x-00000-of-00001, some may have no records.
+bool name_says_piece(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  return name.starts_with("part-") || name.find("-of-") != std::string::npos;
 }
 
-/// The number of fields that most lines have.
-std::size_t usual_fields(const std::vector<std::string_view>& lines, char separator) {
-  std::map<std::size_t, int> counts;
-  std::vector<std::string_view> fields;
-  std::string unquoted;
-  for (std::string_view line : lines) {
-    split_fields(line, separator, fields, unquoted);
-    ++counts[fields.size()];
+using Rows = std::vector<std::vector<std::string>>;
+
+/// The fields of the first records of `head`, without those whose quotes are wrong.
+Rows first_rows(std::string_view head, std::string_view comment, char separator) {
+  constexpr std::size_t kRows = 20;
+  Rows rows;
+  FieldReader record(head, separator, comment);
+  while (rows.size() < kRows && record.next())
+    if (record.problem().empty()) rows.emplace_back(record.fields().begin(), record.fields().end());
+  if (rows.size() > 1 && head.size() == kHead && rows.size() < kRows) rows.pop_back();  // cut off
+  return rows;
+}
+
+/// The number of fields that most records have, and whether all have it.
+std::pair<std::size_t, bool> usual_fields(const Rows& rows) {
+  std::map<std::size_t, std::size_t> counts;
+  for (const auto& row : rows) ++counts[row.size()];
+  for (const auto& [fields, records] : counts)
+    if (2 * records > rows.size()) return {fields, records == rows.size()};
+  return {1, false};
+}
+
+bool looks_like_header(const Rows& rows) {
+  if (rows.size() < 2 || rows[0].size() != rows[1].size()) return false;
+  bool tells = false;
+  for (std::size_t f = 0; f < rows[0].size(); ++f) {
+    if (is_number(rows[0][f])) return false;
+    tells = tells || (!rows[0][f].empty() && is_number(rows[1][f]));
   }
-  std::size_t usual = 1;
-  int most = 0;
-  for (const auto& [size, lines_of_size] : counts)
-    if (lines_of_size > most) {
-      most = lines_of_size;
-      usual = size;
-    }
-  return 2 * static_cast<std::size_t>(most) > lines.size() ? usual : 1;
-}
-
-bool looks_like_header(const std::vector<std::string_view>& lines, char separator) {
-  if (lines.size() < 2) return false;
-  std::vector<std::string_view> names, values;
-  std::string unquoted_names, unquoted_values;
-  split_fields(lines[0], separator, names, unquoted_names);
-  split_fields(lines[1], separator, values, unquoted_values);
-  const bool named = std::none_of(names.begin(), names.end(),
-                                  [](std::string_view name) { return name.empty() || is_number(name); });
-  return named && names.size() == values.size() && std::any_of(values.begin(), values.end(), is_number);
+  return tells;
 }
 
 }  // namespace
 
 TextShape text_shape(std::string_view head, std::string_view comment, char separator) {
-  const auto lines = first_lines(head.substr(0, kHead), comment);
   TextShape shape;
   shape.separator = separator;
+  bool all_alike = false;
   for (const char candidate : separator ? std::string(1, separator) : std::string("\t,;")) {
-    const std::size_t fields = usual_fields(lines, candidate);
-    if (fields < 2 && candidate != separator) continue;
-    shape.separator = candidate;
-    shape.fields = fields;
-    shape.has_header = looks_like_header(lines, candidate);
-    return shape;
+    const Rows rows = first_rows(head.substr(0, kHead), comment, candidate);
+    const auto [fields, alike] = usual_fields(rows);
+    const bool better = shape.fields < 2 || (alike && !all_alike);
+    if ((fields < 2 && candidate != separator) || !better) continue;
+    shape = {candidate, fields, looks_like_header(rows)};
+    all_alike = alike;
   }
   return shape;
 }
@@ -100,14 +97,15 @@ FileFormat sniff_format(const std::filesystem::path& file) {
   std::string head(kHead, '\0');
   head.resize(open_bytes(file)->read(head));
   const bool packed_nothing = head.empty() && std::filesystem::file_size(file) > 0;
-  if (head.empty() && !packed_nothing && !name_says_tfrecord(file))
+  if (head.empty() && !packed_nothing && !name_says_tfrecord(file) && !name_says_piece(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
-  if (packed_nothing || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
+  if (head.empty() || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
   const TextShape shape = text_shape(head, {});
+  const std::string_view text = without_byte_order_mark(head);
   const bool label_first =
-      head.size() > 1 && (head[0] == '0' || head[0] == '1') && head[1] == shape.separator;
-  if (shape.fields == kCriteoFields && (label_first || head.starts_with("label,I1,")))
+      text.size() > 1 && (text[0] == '0' || text[0] == '1') && text[1] == shape.separator;
+  if (shape.fields == kCriteoFields && (label_first || text.starts_with("label,I1,")))
     return FileFormat::Criteo;
   return shape.separator == 0 ? FileFormat::Text : FileFormat::Csv;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/input/byte_source.h"
+#include "engine/input/field_reader.h"
 #include "engine/input/line_reader.h"
 #include "engine/input/readers.h"
 
@@ -25,7 +26,7 @@ std::string read_text_file(const std::filesystem::path& file) {
 std::vector<std::string> read_words(const std::filesystem::path& file) {
   std::vector<std::string> words;
   const std::string text = read_text_file(file);
-  for_each_line(text, [&](std::string_view line, std::int64_t) {
+  for_each_line(without_byte_order_mark(text), [&](std::string_view line, std::int64_t) {
     if (!line.empty()) words.emplace_back(line);
   });
   return words;

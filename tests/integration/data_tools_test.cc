@@ -91,6 +91,31 @@ TEST_F(DataToolsTest, RowsAndSchemaArePrinted) {
   EXPECT_EQ(out.find("record 3"), std::string::npos);
 }
 
+TEST_F(DataToolsTest, TextsOfAnyLanguageBytesAndNumbersBeyondJsonAreShown) {
+  const std::string csv = write("a.csv",
+                                "\xEF\xBB\xBF"
+                                "größe,t,big\n1,\"two\nlines, \"\"漢字\"\"\",9223372036854775807\n2,\xFF\x01,"
+                                "9223372036854775807\n3,x,9223372036854775807\n");
+  const std::string json = expect_good({"data", "show", "--json", csv});
+  EXPECT_THAT(json, HasSubstr("\"sum\": 27670116110564327421")) << "exact, though no double";
+  const Json got = Json::parse(json);
+  EXPECT_EQ(got["features"]["größe"]["sum"], 6);
+  EXPECT_EQ(got["first_records"][0]["t"][1][0], "two\nlines, \"漢字\"");
+  EXPECT_EQ(got["first_records"][1]["t"][1][0]["base64"], "/wE=");
+  EXPECT_THAT(expect_good({"data", "show", csv}),
+              AllOf(HasSubstr("größe: int64 1"), HasSubstr("\"two\\x0alines, \\\"漢字\\\"\""),
+                    HasSubstr("\"\\xff\\x01\"")));
+
+  const std::string floats = write("b.csv", "f,g\n0,inf\n0,1\n");  // JSON has no number for infinity
+  EXPECT_EQ(shown(floats)["features"]["g"]["sum"], "Infinity");
+}
+
+TEST_F(DataToolsTest, AnEmptyPieceOfADataSetHasNoRecords) {
+  const Json got = shown(write("part-00001", ""));
+  EXPECT_EQ(got["records"], 0);
+  EXPECT_TRUE(got["features"].empty());
+}
+
 TEST_F(DataToolsTest, CriteoRowsConvertThereAndBack) {
   const std::string tsv = make_criteo("tsv", "400"),
                     packed = make_criteo("packed", "400", {"--format", "tfrecord", "--gzip"});
@@ -136,7 +161,7 @@ TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
   const Json got = shown(path("a.tfrecord"));
   EXPECT_EQ(got["records"], 2);
   EXPECT_EQ(got["features"]["label"]["sum"], 16);
-  EXPECT_EQ(got["first_record"]["image"][1][0], "\\x01\\x02");
+  EXPECT_EQ(got["first_record"]["image"][1][0], "\x01\x02");
   expect_refused({"data", "convert", images, write("three", std::string("\0\0\x08\x01\0\0\0\x01\x07", 9)),
                   "--out", path("b.tfrecord")},
                  HasSubstr("has fewer items than"));

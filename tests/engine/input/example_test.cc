@@ -174,6 +174,18 @@ TEST(ExampleTest, ListsOfFeaturesOfASequence) {
   EXPECT_THAT(reader.ints(*reader.find("clicks")), ElementsAre(10, 20, 21));
 }
 
+TEST(ExampleTest, AContextAndAListMayHaveOneName) {
+  proto::SequenceExample sequence;
+  (*sequence.mutable_context()->mutable_feature())["x"].mutable_int64_list()->add_value(5);
+  auto& list = (*sequence.mutable_feature_lists()->mutable_feature_list())["x"];
+  list.add_feature()->mutable_float_list()->add_value(0.5F);
+  const std::string record = sequence.SerializeAsString();
+  ExampleReader reader;
+  reader.parse(record);
+  ASSERT_EQ(reader.features().size(), 2U);
+  EXPECT_THAT(reader.ints(*reader.find("x")), ElementsAre(5)) << "the context counts";
+}
+
 TEST(ExampleTest, DamageIsRefusedWithItsByteAndNoiseNeverCrashes) {
   ExampleWriter writer;
   writer.add("name", std::vector<float>{1, 2});

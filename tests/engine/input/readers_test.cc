@@ -125,6 +125,46 @@ TEST_F(ReadersTest, CsvErrorsNameFileLineAndColumn) {
   EXPECT_EQ(table->find("dense")->data.elements(), 1) << "a refused record leaves nothing behind";
 }
 
+TEST_F(ReadersTest, CsvRecordsMayGoOverLinesAndBeginBehindAByteOrderMark) {
+  auto options = schema();
+  const std::string text =
+      "\xEF\xBB\xBF"
+      "14,\"a\nb\",x,>50K\r\n16,c,\"\r\n\",<=50K";
+  auto table = read_csv({write("a.csv", text)}, options);
+  ASSERT_EQ(table->rows, 2);
+  EXPECT_EQ(table->find("sparse")->data.data<std::int64_t>()[0],
+            static_cast<std::int64_t>(stable_hash("job=a\nb") % 50));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_csv({write("b.csv", text + "\n18,\"d")}, options); }),
+              HasSubstr("b.csv' line 5: the quote of field 2 is not closed"));
+  options.read.max_bad_records = 1;
+  EXPECT_EQ(read_csv({dir_ / "b.csv"}, options)->rows, 2);
+}
+
+TEST_F(ReadersTest, ColumnsAreFoundByTheNamesOfTheHeader) {
+  auto options = schema();
+  options.header = true;
+  auto expected = read_csv({write("a.csv", "age,job,skip,y\n14,clerk,x,>50K\n")}, options);
+  for (const char* text : {"y,more,job,age\n>50K,9,clerk,14\n", "a,b,c,d\n14,clerk,x,>50K\n"}) {
+    auto table = read_csv({write("b.csv", text)}, options);
+    EXPECT_EQ(table->find("dense")->data.data<float>()[0], expected->find("dense")->data.data<float>()[0]);
+    EXPECT_EQ(table->find("label")->data.data<float>()[0], 1.0F);
+    EXPECT_EQ(table->find("sparse")->data.data<std::int64_t>()[0],
+              expected->find("sparse")->data.data<std::int64_t>()[0]);
+  }
+  options.comment = "#";
+  EXPECT_EQ(read_csv({write("c.csv", "# made by hand\nage,job,skip,y\n14,clerk,x,>50K\n")}, options)->rows,
+            1);
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { read_csv({write("d.csv", "age,work,y\n1,2,3\n")}, options); }),
+      HasSubstr("d.csv' line 1: the header has no column 'job', but age, work, y"));
+  EXPECT_THAT(
+      message_of<InvalidArgument>([&] { read_csv({write("e.csv", "age,job,y,job\n1,2,3,4\n")}, options); }),
+      HasSubstr("e.csv' line 1: the header has two columns 'job'"));
+  EXPECT_THAT(
+      message_of<DataLoss>([&] { read_csv({write("f.csv", "y,job,age\n>50K,clerk,old\n")}, options); }),
+      HasSubstr("f.csv' line 2: column 3 (age): 'old' is not a number"));
+}
+
 TEST_F(ReadersTest, CriteoRowsKeepMissingAndDirtyFields) {
   std::string row = "1\t5\t\t-3";
   for (int i = 3; i < 13; ++i) row += "\t0";

@@ -139,6 +139,10 @@ TEST_F(TfRecordTest, OtherFilesAreNotTakenForTfRecords) {
   EXPECT_FALSE(is_tfrecord_file(raw("short", "abc")));
   EXPECT_FALSE(is_tfrecord_file(raw("empty", "")));
   EXPECT_ERROR(records_of(raw("text", "label,I1,I2\n1,2,3\n")), DataLoss, HasSubstr("not a TFRecord file"));
+  // A length of 376 bytes begins with the two bytes of a zlib header.
+  std::string damaged = bytes_of(write("long", {std::string(376, 'x')}));
+  damaged[8] ^= 1;
+  EXPECT_ERROR(records_of(raw("bad", damaged)), DataLoss, HasSubstr("the CRC of its length"));
   EXPECT_ERROR(records_of(dir_.path() / "none"), InvalidArgument, HasSubstr("No such file"));
   EXPECT_ERROR(records_of(dir_.path()), InvalidArgument, HasSubstr("directory"));
 }
