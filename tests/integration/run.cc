@@ -73,8 +73,10 @@ std::vector<std::string> braid(std::vector<std::string> arguments) {
 }
 
 std::vector<std::string> under_mpirun(int ranks, std::vector<std::string> arguments) {
-  std::vector<std::string> all{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
-                               std::to_string(ranks)};
+  // All ranks are on this host, which may have no ssh.
+  std::vector<std::string> all{"mpirun", "--allow-run-as-root", "--oversubscribe",
+                               "--mca",  "plm_rsh_agent",       "true",
+                               "-np",    std::to_string(ranks)};
   for (std::string& word : braid(std::move(arguments))) all.push_back(std::move(word));
   return all;
 }
