@@ -5,7 +5,8 @@ usage: trace_overlap.py TRACE.json [TRACE.json ...]
 
 For each communication stream (comm, pull, push): time in which it was working (the union of its work and
 asynchronous slices), and the share of that time in which a compute stream was working too. The first tenth of the
-steps is left out (warm-up), and so is what lies behind the last training step. Prints one JSON line a trace.
+steps is left out (warm-up), and so is what lies behind the last training step. A worker on a GPU: the same for its
+copies (h2d, d2h), over the sampled windows. Prints one JSON line a trace.
 """
 import json
 import sys
@@ -39,9 +40,30 @@ def intersection(a, b):
     return total
 
 
+def report_device(path, tracks, events):
+    inside = {}
+    for e in events:
+        name = tracks.get((e["pid"], e.get("tid")), "")
+        if e["ph"] == "X" and name.startswith("cuda:"):
+            stream = name.split(" ")[1]
+            kind = "compute" if stream.startswith("compute") else stream
+            inside.setdefault(kind, []).append((e["ts"], e["ts"] + e["dur"]))
+    compute = union(inside.get("compute", []))
+    result = {"trace": path, "compute_busy_ms": round(length(compute) / 1e3, 3)}
+    for lane in ("h2d", "d2h", "comm"):
+        if lane in inside:
+            busy = union(inside[lane])
+            result[lane] = {"busy_ms": round(length(busy) / 1e3, 3),
+                            "hidden": round(intersection(busy, compute) / length(busy), 4)}
+    return result
+
+
 def report(path):
     with open(path, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
+    full = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    if any(name.startswith("cuda:") for name in full.values()):
+        return report_device(path, full, events)
     tracks = {(e["pid"], e["tid"]): e["args"]["name"].split(" ")[0]
               for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     slices = [(tracks[(e["pid"], e["tid"])], e) for e in events if e["ph"] == "X" and e.get("cat") != "wait"]
