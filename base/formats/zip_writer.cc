@@ -105,6 +105,7 @@ void ZipWriter::add(const std::string& name, std::span<const std::span<const std
   entry.name = name;
   entry.header_at = impl_->position;
   for (const auto part : parts) {
+    if (part.empty()) continue;  // without data zlib begins a new sum
     entry.bytes += part.size();
     entry.crc = static_cast<std::uint32_t>(
         crc32_z(entry.crc, reinterpret_cast<const Bytef*>(part.data()), part.size()));

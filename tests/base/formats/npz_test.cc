@@ -107,7 +107,8 @@ TEST(ZipTest, EntriesComeBackAndTheFileAppearsWhole) {
   const std::string one = "one", two(100000, 'x');
   {
     ZipWriter out(file);
-    const std::span<const std::byte> parts[]{std::as_bytes(std::span(one)), std::as_bytes(std::span(two))};
+    const std::span<const std::byte> parts[]{
+        std::as_bytes(std::span(one)), {}, std::as_bytes(std::span(two)), {}};
     out.add("a/\xE4\xB8\xAD", parts);
     out.add("empty", {});
     EXPECT_ERROR(out.add("empty", {}), InvalidArgument, HasSubstr("is there already"));
