@@ -28,16 +28,19 @@ int list(const std::string& directory) {
 }
 
 /// What is no checkpoint of ours: names, types, shapes.
-int show_values(const std::string& path) {
+int show_values(const std::string& path, bool verify) {
   const auto source = ValueSource::open(path);
-  for (const auto& [name, info] : source->values())
+  for (const auto& [name, info] : source->values()) {
+    if (verify) source->read(name);
     fmt::print("{:<60} {:<9} {}\n", name, dtype_name(info.dtype), Shape(info.shape).to_string());
-  fmt::print("{}: {}, {} arrays\n", path, source->kind(), source->values().size());
+  }
+  fmt::print("{}: {}, {} arrays{}\n", path, source->kind(), source->values().size(),
+             verify ? ", each matches its CRC" : "");
   return kExitSuccess;
 }
 
 int show(const std::string& directory, bool verify) {
-  if (!std::filesystem::is_directory(directory)) return show_values(directory);
+  if (!std::filesystem::is_directory(directory)) return show_values(directory, verify);
   const CheckpointInfo info = read_checkpoint(directory);
   fmt::print("job {}  step {}  generation {}  plan {:016x}\n", info.meta.job_name, info.meta.step,
              info.meta.generation, info.meta.plan_hash);

@@ -2,12 +2,15 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 
 #include "base/error.h"
 #include "cli/ckpt_tools.h"
 #include "engine/ir/shape.h"
+#include "engine/ops/common/half.h"
 
 namespace braid::cli {
 namespace {
@@ -23,6 +26,19 @@ struct Difference {
 };
 
 template <class T>
+double distance(T x, T y) {
+  return std::abs(static_cast<double>(static_cast<float>(x)) - static_cast<double>(static_cast<float>(y)));
+}
+double distance(double x, double y) { return std::abs(x - y); }
+/// Not of the doubles nearest to them: large neighbours have one.
+template <std::integral T>
+double distance(T x, T y) {
+  const auto above = static_cast<std::uint64_t>(std::max(x, y)),
+             below = static_cast<std::uint64_t>(std::min(x, y));
+  return static_cast<double>(above - below);
+}
+
+template <class T>
 Difference compare(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   Difference difference;
   for (std::size_t at = 0; at + sizeof(T) <= a.size(); at += sizeof(T)) {
@@ -30,26 +46,39 @@ Difference compare(const std::vector<std::byte>& a, const std::vector<std::byte>
     T x, y;
     std::memcpy(&x, a.data() + at, sizeof(T));
     std::memcpy(&y, b.data() + at, sizeof(T));
-    const double apart = std::abs(static_cast<double>(x) - static_cast<double>(y));
+    const double apart = distance(x, y);
     ++difference.elements;
     difference.largest = std::isnan(apart) ? apart : std::max(difference.largest, apart);
   }
   return difference;
 }
 
-/// Numbers by their value, the rest by its bytes.
 Difference difference_of(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   switch (dtype) {
     case DType::Float32:
       return compare<float>(a, b);
     case DType::Float64:
       return compare<double>(a, b);
+    case DType::Float16:
+      return compare<Float16>(a, b);
+    case DType::BFloat16:
+      return compare<BFloat16>(a, b);
+    case DType::Int8:
+      return compare<std::int8_t>(a, b);
+    case DType::Int16:
+      return compare<std::int16_t>(a, b);
+    case DType::UInt16:
+      return compare<std::uint16_t>(a, b);
     case DType::Int32:
       return compare<std::int32_t>(a, b);
+    case DType::UInt32:
+      return compare<std::uint32_t>(a, b);
     case DType::Int64:
       return compare<std::int64_t>(a, b);
+    case DType::UInt64:
+      return compare<std::uint64_t>(a, b);
     default:
-      return compare<unsigned char>(a, b);
+      return compare<std::uint8_t>(a, b);
   }
 }
 
@@ -74,7 +103,7 @@ int run(const Options& options) {
         ++same;
         continue;
       }
-      if (x.size() != y.size()) {  // strings
+      if (info.dtype == DType::String) {
         fmt::print("{:<40} {}: texts differ\n", name, shown(info));
         ++different;
         continue;

@@ -2,6 +2,8 @@
 // are paths through Python objects ("model/kernel/.ATTRIBUTES/VARIABLE_VALUE"), and one entry tells the
 // variables' own names.
 #include <map>
+#include <optional>
+#include <set>
 
 #include "base/formats/proto_wire.h"
 #include "cli/ckpt_tools.h"
@@ -44,6 +46,20 @@ std::string without_attribute(const std::string& key) {
   return key.ends_with(kAttribute) ? key.substr(0, key.size() - kAttribute.size()) : key;
 }
 
+/// Keras since TensorFlow 2.11 keeps slots as variables of the optimizer, "Adam/m/dense/kernel" or
+/// "m/kernel".
+std::optional<std::string> keras_slot(const std::string& name, const std::set<std::string>& variables) {
+  for (const std::string_view slot : {"m", "v", "accumulator"})
+    for (const std::size_t begin : {std::size_t{0}, name.find('/') + 1}) {
+      const std::string prefix = std::string(slot) + "/";
+      if (name.compare(begin, prefix.size(), prefix) != 0) continue;
+      const std::string owner = name.substr(begin + prefix.size());
+      if (variables.contains(owner))
+        return owner + "/" + (name.starts_with("SGD/") ? "momentum" : std::string(slot));
+    }
+  return std::nullopt;
+}
+
 /// "<variable>/.OPTIMIZER_SLOT/<optimizer>/<slot>/.ATTRIBUTES/VARIABLE_VALUE" -> "<name of variable>/<slot>".
 std::string object_name(const std::string& key, const std::map<std::string, std::string>& names) {
   if (const std::size_t slot = key.find(kSlot); slot != std::string::npos) {
@@ -52,7 +68,11 @@ std::string object_name(const std::string& key, const std::map<std::string, std:
     return (name == names.end() ? key.substr(0, slot) : name->second) + path.substr(path.rfind('/'));
   }
   const auto name = names.find(key);
-  return name == names.end() ? without_attribute(key) : name->second;
+  if (name == names.end()) return without_attribute(key);
+  if (key.find("/_variables/") == std::string::npos) return name->second;
+  std::set<std::string> variables;
+  for (const auto& [other, full] : names) variables.insert(full);
+  return keras_slot(name->second, variables).value_or(name->second);
 }
 
 /// TensorFlow 1's names of slots.

@@ -7,6 +7,7 @@
 #include "base/formats/npy.h"
 #include "base/formats/tensor_bundle.h"
 #include "base/formats/zip.h"
+#include "base/log.h"
 #include "base/optim.h"
 
 namespace braid::cli {
@@ -40,10 +41,30 @@ class NpzValues : public ValueSource {
   std::map<std::string, ValueInfo> values_;
 };
 
+/// TensorFlow's types that are not ours.
+std::string foreign_type(DType dtype) {
+  constexpr int kComplex64 = 8, kComplex128 = 18, kVariant = 21;  // of its DataType
+  switch (static_cast<int>(dtype)) {
+    case kComplex64:
+      return "complex64";
+    case kComplex128:
+      return "complex128";
+    case kVariant:
+      return "variant";
+    default:
+      return "number " + std::to_string(static_cast<int>(dtype)) + " of TensorFlow's DataType";
+  }
+}
+
 class BundleValues : public ValueSource {
  public:
   explicit BundleValues(const std::filesystem::path& prefix) : prefix_(prefix), bundle_(prefix) {
-    for (const auto& [name, entry] : bundle_.entries()) values_[name] = {entry.dtype, entry.shape};
+    for (const auto& [name, entry] : bundle_.entries())
+      if (entry.dtype == DType::String || dtype_size(entry.dtype) > 0)
+        values_[name] = {entry.dtype, entry.shape};
+      else  // the state of an iterator, say
+        log_warning("'{}': '{}' is left out: its type is {}", prefix.string(), name,
+                    foreign_type(entry.dtype));
   }
   const std::map<std::string, ValueInfo>& values() const override { return values_; }
   std::vector<std::byte> read(const std::string& name) const override { return bundle_.read(name); }

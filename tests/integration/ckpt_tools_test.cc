@@ -62,6 +62,42 @@ TEST_F(CkptToolsTest, DifferencesAreToldAndMeasured) {
   EXPECT_THAT(tool({"ckpt", "show", "--verify", step(root, 20)}), HasSubstr("every block matches its CRC"));
 }
 
+TEST_F(CkptToolsTest, DifferencesOfEveryTypeAreMeasuredByTheirValues) {
+  const auto bundle = [&](const std::string& name, DType dtype, const auto& values) {
+    TensorBundleWriter out(path(name));
+    const std::int64_t shape[]{static_cast<std::int64_t>(values.size())};
+    out.add("x", dtype, shape, std::as_bytes(std::span(values)));
+    out.finish();
+  };
+  const auto expect = [&](DType dtype, const auto& a, const auto& b, const char* says) {
+    bundle("a", dtype, a);
+    bundle("b", dtype, b);
+    EXPECT_THAT(tool({"ckpt", "diff", path("a"), path("b")}, 1), HasSubstr(says));
+  };
+  using std::vector;
+  expect(DType::Float16, vector<std::uint16_t>{0x3C00, 0x3C00}, vector<std::uint16_t>{0x4200, 0x3C00},
+         "1 elements differ, by at most 2");
+  expect(DType::BFloat16, vector<std::uint16_t>{0x3F80}, vector<std::uint16_t>{0xBF80}, "by at most 2");
+  expect(DType::Int8, vector<std::int8_t>{-128}, vector<std::int8_t>{127}, "by at most 255");
+  expect(DType::UInt32, vector<std::uint32_t>{0}, vector<std::uint32_t>{4000000000U}, "by at most 4e+09");
+  expect(DType::Int64, vector<std::int64_t>{std::int64_t{1} << 60},
+         vector<std::int64_t>{(std::int64_t{1} << 60) + 1}, "1 elements differ, by at most 1");
+}
+
+TEST_F(CkptToolsTest, ValuesOfOtherProgramsAreVerifiedToo) {
+  TensorBundleWriter out(path("model"));
+  const std::vector<float> values(100, 1.5F);
+  const std::int64_t shape[]{100};
+  out.add("w", DType::Float32, shape, std::as_bytes(std::span(values)));
+  out.finish();
+  EXPECT_THAT(tool({"ckpt", "show", "--verify", path("model")}), HasSubstr("1 arrays, each matches its CRC"));
+  std::fstream data(path("model.data-00000-of-00001"), std::ios::in | std::ios::out | std::ios::binary);
+  data.seekp(50);
+  data.put('x');
+  data.close();
+  EXPECT_THAT(tool({"ckpt", "show", "--verify", path("model")}, 2), HasSubstr("do not match their CRC"));
+}
+
 TEST_F(CkptToolsTest, WhatIsExportedIsTheCheckpointAndComesBack) {
   train("run", job("run-ckpt", 20));
   const std::string root = path("run-ckpt");
@@ -123,6 +159,15 @@ TEST_F(CkptToolsTest, TensorFlowNamesAndStepsAreTaken) {
             "--rename", "^dense/=net/dense/", "--rename", "^many/variable_1$=net/one", "--step", "7"});
   EXPECT_THAT(some,
               AllOf(HasSubstr("net/dense/kernel"), HasSubstr("net/one"), HasSubstr("2 arrays, step 7")));
+}
+
+TEST_F(CkptToolsTest, SlotsOfKerasAreThoseOfItsVariablesAndIteratorsAreLeftOut) {
+  const Path golden = Path(BRAID_SOURCE_DIR) / "tests/base/formats/golden";
+  const std::string imported =
+      tool({"ckpt", "import", (golden / "keras.ckpt").string(), "--out", path("keras")});
+  EXPECT_THAT(imported, AllOf(HasSubstr("dense/kernel  "), HasSubstr("dense/kernel/m "),
+                              HasSubstr("dense/bias/v "), HasSubstr("is left out: its type is variant")));
+  tool({"ckpt", "export", (golden / "keras.ckpt").string(), "--out", path("keras.npz")});
 }
 
 TEST_F(CkptToolsTest, DirectoriesOfTensorFlowAreFollowed) {

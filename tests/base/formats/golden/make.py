@@ -58,3 +58,10 @@ arrays = {
 }
 np.savez(os.path.join(here, "stored.npz"), **arrays)
 np.savez_compressed(os.path.join(here, "deflated.npz"), **arrays)
+
+# A Keras model with the optimizer of TensorFlow 2.11 and later, and the state of an iterator.
+model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,), name="dense")])
+adam = tf.keras.optimizers.Adam(0.1)
+adam.build(model.trainable_variables)
+iterator = iter(tf.data.Dataset.range(3))
+tf.train.Checkpoint(model=model, optimizer=adam, iterator=iterator).write(os.path.join(here, "keras.ckpt"))
