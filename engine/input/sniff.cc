@@ -15,10 +15,12 @@ namespace {
 
 constexpr std::size_t kHead = std::size_t{1} << 16;
 
+/// Lengths in a TFRecord file have bytes of zero, which no text has; a stray control character it may have.
 bool is_binary(std::string_view head) {
-  return std::any_of(head.begin(), head.end(), [](char c) {
+  const auto controls = std::count_if(head.begin(), head.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\f';
   });
+  return 10 * static_cast<std::size_t>(controls) > head.size() || head.find('\0') != std::string_view::npos;
 }
 
 bool is_idx(std::string_view head) {
