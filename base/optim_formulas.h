@@ -1,7 +1,8 @@
 // The update formulas of base/optim.h for one element: one definition for the loops of the CPU (optim.cc) and
 // for CUDA kernels, and how a step's parameters become a PreparedUpdate. A formula is a class with kSlots
 // slots an element and
-//   float apply(u, w, g, slots): the new weight; `w` is decayed already, `g` scaled; updates the slots.
+//   T apply(u, w, g, slots): the new weight; `w` is decayed already, `g` scaled; updates the slots.
+// T is float, with a PreparedUpdate, or another type with its own rates under the same names.
 // Thread rule: pure functions.
 #pragma once
 
@@ -21,14 +22,16 @@ inline constexpr int kMostSlots = 2;
 
 struct Sgd {
   static constexpr int kSlots = 0;
-  BRAID_OPTIM static float apply(const PreparedUpdate& u, float w, float g, float*) {
+  template <class U, class T>
+  BRAID_OPTIM static T apply(const U& u, T w, T g, T*) {
     return w - u.learning_rate * g;
   }
 };
 
 struct Momentum {
   static constexpr int kSlots = 1;
-  BRAID_OPTIM static float apply(const PreparedUpdate& u, float w, float g, float* m) {
+  template <class U, class T>
+  BRAID_OPTIM static T apply(const U& u, T w, T g, T* m) {
     m[0] = u.momentum * m[0] + g;
     return w - u.learning_rate * m[0];
   }
@@ -36,7 +39,8 @@ struct Momentum {
 
 struct Nesterov {
   static constexpr int kSlots = 1;
-  BRAID_OPTIM static float apply(const PreparedUpdate& u, float w, float g, float* m) {
+  template <class U, class T>
+  BRAID_OPTIM static T apply(const U& u, T w, T g, T* m) {
     m[0] = u.momentum * m[0] + g;
     return w - u.learning_rate * (g + u.momentum * m[0]);
   }
@@ -44,7 +48,8 @@ struct Nesterov {
 
 struct Adagrad {
   static constexpr int kSlots = 1;
-  BRAID_OPTIM static float apply(const PreparedUpdate& u, float w, float g, float* a) {
+  template <class U, class T>
+  BRAID_OPTIM static T apply(const U& u, T w, T g, T* a) {
     a[0] += g * g;
     return w - u.learning_rate * g / std::sqrt(a[0]);
   }
@@ -52,7 +57,8 @@ struct Adagrad {
 
 struct Adam {
   static constexpr int kSlots = 2;
-  BRAID_OPTIM static float apply(const PreparedUpdate& u, float w, float g, float* mv) {
+  template <class U, class T>
+  BRAID_OPTIM static T apply(const U& u, T w, T g, T* mv) {
     mv[0] += u.one_minus_beta1 * (g - mv[0]);
     mv[1] += u.one_minus_beta2 * (g * g - mv[1]);
     return w - u.adam_learning_rate * mv[0] / (std::sqrt(mv[1]) + u.epsilon);
@@ -60,8 +66,8 @@ struct Adam {
 };
 
 /// Calls body.operator()<Formula>() for the kind. REQUIRES: the kind is one of the enumerators.
-template <class Body>
-BRAID_OPTIM void with_formula(const PreparedUpdate& u, Body&& body) {
+template <class U, class Body>
+BRAID_OPTIM void with_formula(const U& u, Body&& body) {
   switch (u.kind) {
     case OptimizerKind::Sgd:
       return body.template operator()<Sgd>();

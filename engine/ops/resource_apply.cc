@@ -1,8 +1,8 @@
-// TensorFlow's optimizer ops, whose hyper-parameters are scalar inputs (float32 variables):
+// TensorFlow's optimizer ops, whose hyper-parameters are scalar inputs (of the variable's type):
 //   ResourceApplyGradientDescent(var, alpha, delta)
 //   ResourceApplyMomentum, ResourceApplyKerasMomentum(var, accum, lr, grad, momentum)      use_nesterov
 //   ResourceApplyAdagrad(var, accum, lr, grad), ...V2(var, accum, lr, epsilon, grad)       update_slots
-//   ResourceApplyAdam(var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
+//   ResourceApplyAdam(var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)  use_nesterov
 //   ResourceSparseApplyMomentum(var, accum, lr, grad, indices, momentum), likewise the other sparse forms.
 // Formulas are those of base/optim.h and engine/ops/common/resource_apply_forms.h. Sparse forms update a row
 // once for each occurrence of its index, in order.
@@ -13,6 +13,7 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/resource_apply_forms.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/typed_apply.h"
 
 namespace braid {
 namespace {
@@ -30,6 +31,7 @@ struct ApplyUpdate {
     if (update.formula == Formula::Shared) return apply_update(update.shared, w, g, slots);
     with_formula(update, [&]<class F>() {
       if constexpr (F::kSlots == 1) run<F>(update.shared, w.size(), w.data(), g.data(), slots[0]);
+      if constexpr (F::kSlots == 2) run<F>(update.shared, w.size(), w.data(), g.data(), slots[0], slots[1]);
     });
   }
 
@@ -39,6 +41,17 @@ struct ApplyUpdate {
                   float* __restrict slot) {
     const PreparedUpdate u = shared;
     for (std::size_t i = 0; i < n; ++i) w[i] = F::apply(u, w[i], g[i], slot + i);
+  }
+  template <class F>
+  static void run(const PreparedUpdate& shared, std::size_t n, float* __restrict w, const float* __restrict g,
+                  float* __restrict s0, float* __restrict s1) {
+    const PreparedUpdate u = shared;
+    for (std::size_t i = 0; i < n; ++i) {
+      float state[] = {s0[i], s1[i]};
+      w[i] = F::apply(u, w[i], g[i], state);
+      s0[i] = state[0];
+      s1[i] = state[1];
+    }
   }
 };
 
@@ -54,9 +67,9 @@ void infer_apply(const Form& form, InferContext& c) {
       require_index_dtype(c, i);
       continue;
     }
-    require_dtype(c, i, {DType::Float32});
     if (i != form.gradient) c.require_rank(i, 0);
   }
+  require_one_float_type(c, form.slots + 1, form.indices);
   if (form.indices < 0) {
     merged_shape(c, 0, form.gradient);
   } else if (c.shape(0).has_rank()) {
@@ -70,13 +83,25 @@ void infer_apply(const Form& form, InferContext& c) {
   }
 }
 
+PreparedKernel prepare_typed(const Form& form, const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  RowsOf where{.gradient = form.gradient, .indices = form.indices, .elements = shape.elements()};
+  if (form.indices >= 0) where.rows = shape[0];
+  if (where.rows != 0) where.width = where.elements / where.rows;
+  return with_stored_type(c, [&]<class S, class T>() {
+    return typed_apply_kernel<S, T>(
+        c, form.slots, where, [form, settings = Settings(c.node.attrs)](const KernelArgs& a, auto body) {
+          const auto update =
+              read_typed_update<T>(form, settings, [&](int input) { return a.in<T>(input)[0]; });
+          with_formula(update, [&]<class F>() { body.template operator()<F>(update.shared); });
+        });
+  });
+}
+
 PreparedKernel prepare_apply(const Form& form, const PrepareContext& c) {
-  for (int i = 0; i <= form.slots; ++i)
-    if (c.inputs[static_cast<std::size_t>(i)].dtype != DType::Float32)
-      c.fail(fmt::format("input {} must hold float32", i));
+  check_variable_types(c, form.slots, form.gradient);
+  if (c.inputs[0].dtype != DType::Float32) return prepare_typed(form, c);
   const Settings settings(c.node.attrs);
-  if (settings.use_nesterov && form.kind == OptimizerKind::Adam)
-    c.fail("use_nesterov is not supported for Adam");
   const std::int64_t elements = c.inputs[0].shape.elements();
   const auto slots = static_cast<std::size_t>(form.slots);
   if (form.indices < 0)

@@ -43,8 +43,7 @@ PreparedKernel prepare(const Form& form, const PrepareContext& c) {
                           : cuda::apply_rows(c, form.gradient, form.indices, make);
 }
 
-bool supports(const Form& form, const Node& node, std::span<const OutputInfo> inputs) {
-  if (form.kind == OptimizerKind::Adam && Settings(node.attrs).use_nesterov) return false;
+bool supports(const Form& form, std::span<const OutputInfo> inputs) {
   for (int i = 0; i <= form.slots; ++i)
     if (inputs[static_cast<std::size_t>(i)].dtype != DType::Float32) return false;
   return form.indices < 0 || cuda::has_sortable_rows(inputs, form.indices);
@@ -56,9 +55,7 @@ void register_resource_apply_cuda(OpRegistry& registry) {
   for (const Form& form : kForms)
     registry.add_cuda(
         form.name, [&form](const PrepareContext& c) { return prepare(form, c); },
-        [&form](const Node& node, std::span<const OutputInfo> inputs) {
-          return supports(form, node, inputs);
-        });
+        [&form](const Node&, std::span<const OutputInfo> inputs) { return supports(form, inputs); });
 }
 
 }  // namespace braid

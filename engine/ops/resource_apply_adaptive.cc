@@ -1,5 +1,5 @@
-// TensorFlow's optimizer ops with two or three slots beside Adam (float32 variables; hyper-parameters are
-// inputs), by the formulas of common/adaptive_forms.h:
+// TensorFlow's optimizer ops with two or three slots beside Adam (hyper-parameters are inputs of the
+// variable's type), by the formulas of common/adaptive_forms.h:
 //   ResourceApplyRMSProp(var, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyCenteredRMSProp(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyAdadelta(var, accum, accum_update, lr, rho, epsilon, grad)
@@ -12,6 +12,7 @@
 #include "engine/ops/common/apply_rows.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/typed_apply.h"
 
 namespace braid {
 namespace {
@@ -24,12 +25,9 @@ void infer(const Form& form, InferContext& c) {
       c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
     merged_shape(c, 0, i);
   }
-  for (int i = form.first_hyper(); i < form.first_hyper() + form.hyper; ++i) {
-    require_dtype(c, i, {DType::Float32});
-    c.require_rank(i, 0);
-  }
+  for (int i = form.first_hyper(); i < form.first_hyper() + form.hyper; ++i) c.require_rank(i, 0);
+  require_one_float_type(c, form.slots + 1, form.sparse ? form.indices() : -1);
   if (c.attr("multiply_linear_by_lr", false)) c.fail("multiply_linear_by_lr is not supported");
-  require_dtype(c, form.gradient(), {DType::Float32});
   if (!form.sparse) {
     merged_shape(c, 0, form.gradient());
     return;
@@ -71,10 +69,24 @@ struct Update {
   }
 };
 
+PreparedKernel prepare_typed(const Form& form, const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  RowsOf where{.gradient = form.gradient(), .elements = shape.elements()};
+  if (form.sparse) where.indices = form.indices();
+  if (form.sparse) where.rows = shape[0];
+  if (where.rows != 0) where.width = where.elements / where.rows;
+  return with_stored_type(c, [&]<class S, class T>() {
+    return typed_apply_kernel<S, T>(c, form.slots, where, [form](const KernelArgs& a, auto body) {
+      HyperOf<T> hyper{};
+      for (int i = 0; i < form.hyper; ++i) hyper.at[i] = *a.in<T>(form.first_hyper() + i);
+      with_formula(form.kind, [&]<class F>() { body.template operator()<F>(hyper); });
+    });
+  });
+}
+
 PreparedKernel prepare(const Form& form, const PrepareContext& c) {
-  for (int i = 0; i <= form.slots; ++i)
-    if (c.inputs[static_cast<std::size_t>(i)].dtype != DType::Float32)
-      c.fail(fmt::format("input {} must hold float32", i));
+  check_variable_types(c, form.slots, form.gradient());
+  if (c.inputs[0].dtype != DType::Float32) return prepare_typed(form, c);
   const std::int64_t elements = c.inputs[0].shape.elements();
   const auto slots = static_cast<std::size_t>(form.slots);
   if (!form.sparse)

@@ -19,22 +19,25 @@ inline constexpr int kMostHyper = 5;
 inline constexpr int kMostSlots = 3;
 
 /// The hyper-parameters in the order of the op's inputs.
-struct Hyper {
-  float at[kMostHyper];
+template <class T>
+struct HyperOf {
+  T at[kMostHyper];
 };
+using Hyper = HyperOf<float>;
 
 // F::apply(h, w, g, slots) gives the new weight and updates the slots.
 
 template <bool kCentered>
 struct RmsProp {
   static constexpr int kSlots = kCentered ? 3 : 2;
-  BRAID_INLINE static float apply(const Hyper& h, float w, float g, float* slots) {
-    const float lr = h.at[0], rho = h.at[1], momentum = h.at[2], epsilon = h.at[3];
-    float &ms = slots[kCentered ? 1 : 0], &mom = slots[kCentered ? 2 : 1];
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T lr = h.at[0], rho = h.at[1], momentum = h.at[2], epsilon = h.at[3];
+    T &ms = slots[kCentered ? 1 : 0], &mom = slots[kCentered ? 2 : 1];
     ms += (1 - rho) * (g * g - ms);
-    float variance = ms + epsilon;
+    T variance = ms + epsilon;
     if (kCentered) {
-      float& mg = slots[0];
+      T& mg = slots[0];
       mg += (1 - rho) * (g - mg);
       variance -= mg * mg;
     }
@@ -45,31 +48,34 @@ struct RmsProp {
 
 struct Adadelta {
   static constexpr int kSlots = 2;
-  BRAID_INLINE static float apply(const Hyper& h, float w, float g, float* slots) {
-    const float lr = h.at[0], rho = h.at[1], epsilon = h.at[2];
-    float &a = slots[0], &u = slots[1];
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T lr = h.at[0], rho = h.at[1], epsilon = h.at[2];
+    T &a = slots[0], &u = slots[1];
     a = rho * a + (1 - rho) * g * g;
-    const float step = std::sqrt(u + epsilon) / std::sqrt(a + epsilon) * g;
+    const T step = std::sqrt(u + epsilon) / std::sqrt(a + epsilon) * g;
     u = rho * u + (1 - rho) * step * step;
     return w - lr * step;
   }
 };
 
-BRAID_INLINE float ftrl_power(float a, float lr_power) {
-  return lr_power == -0.5F ? std::sqrt(a) : std::pow(a, -lr_power);
+template <class T>
+BRAID_INLINE T ftrl_power(T a, T lr_power) {
+  return lr_power == T(-0.5) ? std::sqrt(a) : std::pow(a, -lr_power);
 }
 
 template <bool kShrinks>
 struct Ftrl {
   static constexpr int kSlots = 2;
-  BRAID_INLINE static float apply(const Hyper& h, float w, float g, float* slots) {
-    const float lr = h.at[0], l1 = h.at[1], l2 = h.at[2], shrinkage = kShrinks ? h.at[3] : 0.0F;
-    const float lr_power = h.at[kShrinks ? 4 : 3];
-    float &a = slots[0], &z = slots[1];
-    const float raised = a + g * g, root = ftrl_power(raised, lr_power);
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T lr = h.at[0], l1 = h.at[1], l2 = h.at[2], shrinkage = kShrinks ? h.at[3] : T(0);
+    const T lr_power = h.at[kShrinks ? 4 : 3];
+    T &a = slots[0], &z = slots[1];
+    const T raised = a + g * g, root = ftrl_power(raised, lr_power);
     z += g + 2 * shrinkage * w - (root - ftrl_power(a, lr_power)) / lr * w;
     a = raised;
-    return std::abs(z) > l1 ? ((z < 0 ? -l1 : l1) - z) / (root / lr + 2 * l2) : 0.0F;
+    return std::abs(z) > l1 ? ((z < 0 ? -l1 : l1) - z) / (root / lr + 2 * l2) : T(0);
   }
 };
 

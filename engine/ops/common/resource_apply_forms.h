@@ -13,8 +13,9 @@ namespace braid::resource_apply {
 /// m = momentum * m - lr * g, w += nesterov ? momentum * m - lr * g : m.
 struct KerasMomentum {
   static constexpr int kSlots = 1;
-  BRAID_INLINE static float apply(const PreparedUpdate& u, float w, float g, float* m) {
-    const float step = u.learning_rate * g;
+  template <class U, class T>
+  BRAID_INLINE static T apply(const U& u, T w, T g, T* m) {
+    const T step = u.learning_rate * g;
     m[0] = u.momentum * m[0] - step;
     return w + (u.nesterov ? u.momentum * m[0] - step : m[0]);
   }
@@ -24,13 +25,26 @@ struct KerasMomentum {
 template <bool kUpdatesSlot>
 struct AdagradEpsilon {
   static constexpr int kSlots = 1;
-  BRAID_INLINE static float apply(const PreparedUpdate& u, float w, float g, float* a) {
+  template <class U, class T>
+  BRAID_INLINE static T apply(const U& u, T w, T g, T* a) {
     if (kUpdatesSlot) a[0] += g * g;
     return w - u.learning_rate * g / (std::sqrt(a[0]) + u.epsilon);
   }
 };
 
-enum class Formula { Shared, KerasMomentum, Adagrad };
+/// Adam whose step looks one gradient ahead of the mean.
+struct AdamNesterov {
+  static constexpr int kSlots = 2;
+  template <class U, class T>
+  BRAID_INLINE static T apply(const U& u, T w, T g, T* mv) {
+    mv[0] += u.one_minus_beta1 * (g - mv[0]);
+    mv[1] += u.one_minus_beta2 * (g * g - mv[1]);
+    const T ahead = (1 - u.one_minus_beta1) * mv[0] + u.one_minus_beta1 * g;
+    return w - u.adam_learning_rate * ahead / (std::sqrt(mv[1]) + u.epsilon);
+  }
+};
+
+enum class Formula { Shared, KerasMomentum, Adagrad, AdamNesterov };
 
 /// What an op's inputs are, by index; -1 where it has none.
 struct Form {
@@ -77,6 +91,23 @@ struct Update {
   PreparedUpdate shared;
 };
 
+/// The same in T.
+template <class T>
+struct TypedUpdate {
+  struct Rates {
+    OptimizerKind kind;
+    bool nesterov;
+    T learning_rate, adam_learning_rate, momentum, one_minus_beta1, one_minus_beta2, epsilon;
+  };
+  Formula formula;
+  bool update_slots;
+  Rates shared;
+};
+
+BRAID_INLINE Formula formula_of(const Form& form, const Settings& settings) {
+  return form.kind == OptimizerKind::Adam && settings.use_nesterov ? Formula::AdamNesterov : form.formula;
+}
+
 /// The update of these inputs; read(i) is the scalar in input i.
 template <class Read>
 BRAID_INLINE Update read_update(const Form& form, const Settings& settings, const Read& read) {
@@ -90,7 +121,7 @@ BRAID_INLINE Update read_update(const Form& form, const Settings& settings, cons
     spec.beta1 = scalar(form.learning_rate + 1);
     spec.beta2 = scalar(form.learning_rate + 2);
   }
-  Update update{form.formula, settings.update_slots,
+  Update update{formula_of(form, settings), settings.update_slots,
                 optim::prepared(spec, {.learning_rate = scalar(form.learning_rate)})};
   if (form.beta1_power >= 0)  // the powers are variables of the graph, not the step number
     update.shared.adam_learning_rate = update.shared.learning_rate *
@@ -99,9 +130,28 @@ BRAID_INLINE Update read_update(const Form& form, const Settings& settings, cons
   return update;
 }
 
+/// read(i) gives a T.
+template <class T, class Read>
+TypedUpdate<T> read_typed_update(const Form& form, const Settings& settings, const Read& read) {
+  const auto scalar = [&](int input) { return input < 0 ? T(0) : read(input); };
+  TypedUpdate<T> update{formula_of(form, settings), settings.update_slots, {}};
+  auto& u = update.shared;
+  u.kind = form.kind;
+  u.nesterov = settings.use_nesterov;
+  u.learning_rate = u.adam_learning_rate = scalar(form.learning_rate);
+  u.momentum = scalar(form.momentum);
+  u.epsilon = scalar(form.epsilon);
+  if (form.beta1_power >= 0) {
+    u.one_minus_beta1 = 1 - scalar(form.learning_rate + 1);
+    u.one_minus_beta2 = 1 - scalar(form.learning_rate + 2);
+    u.adam_learning_rate *= std::sqrt(1 - scalar(form.beta1_power + 1)) / (1 - scalar(form.beta1_power));
+  }
+  return update;
+}
+
 /// Calls body.operator()<Formula>() for the update's formula.
-template <class Body>
-BRAID_INLINE void with_formula(const Update& update, Body&& body) {
+template <class U, class Body>
+BRAID_INLINE void with_formula(const U& update, Body&& body) {
   switch (update.formula) {
     case Formula::Shared:
       return optim::with_formula(update.shared, body);
@@ -110,6 +160,8 @@ BRAID_INLINE void with_formula(const Update& update, Body&& body) {
     case Formula::Adagrad:
       return update.update_slots ? body.template operator()<AdagradEpsilon<true>>()
                                  : body.template operator()<AdagradEpsilon<false>>();
+    case Formula::AdamNesterov:
+      return body.template operator()<AdamNesterov>();
   }
 }
 

@@ -214,6 +214,68 @@ TEST(ResourceApplyTest, AdamTakesItsPowersFromItsInputs) {
   EXPECT_FLOAT_EQ(after[2].data<float>()[0], 3);
 }
 
+TEST(ResourceApplyTest, NesterovAdamLooksOneGradientAhead) {
+  const auto scalar = [](float value) { return f32({}, {value}); };
+  const auto after = update("ResourceApplyAdam",
+                            {f32({1}, {1}), f32({1}, {0.5F}), f32({1}, {2}), scalar(0.125F), scalar(0.25F),
+                             scalar(0.1F), scalar(0.5F), scalar(0.25F), scalar(1e-3F), f32({1}, {3})},
+                            3, {{"use_nesterov", true}}, {});
+  const double m = 0.5 * 0.5 + 0.5 * 3, v = 0.25 * 2 + 0.75 * 9, rate = 0.1 * std::sqrt(0.75) / 0.875;
+  EXPECT_FLOAT_EQ(after[0].data<float>()[0],
+                  static_cast<float>(1 - rate * (0.5 * m + 0.5 * 3) / (std::sqrt(v) + 1e-3)));
+}
+
+/// Every optimizer op, dense and sparse, on variables of `stored` against the same update in float32.
+void expect_updates_as_of_float32(DType stored, double tolerance) {
+  const DType computed = stored == DType::Float64 ? DType::Float64 : DType::Float32;
+  const auto cast = [](const Tensor& t, DType to) {
+    return t.dtype() == to || !is_floating(t.dtype()) ? t : run_op("Cast", {t}, {{"DstT", to}})[0];
+  };
+  const OpCaseTable& table = all_op_cases();
+  int compared = 0;
+  for (const auto& [op, cases] : table.all())
+    for (const OpCase& c : cases) {
+      if (op.find("Apply") == std::string::npos || !op.starts_with("Resource")) continue;
+      if (c.inputs[0].dtype() != DType::Float32) continue;
+      const auto variables = static_cast<int>(c.variables.size());
+      std::vector<Tensor> wide, typed;
+      for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+        const bool is_variable = i < c.variables.size();
+        typed.push_back(cast(c.inputs[i], is_variable ? stored : computed));
+        wide.push_back(cast(typed.back(), DType::Float32));
+      }
+      const auto expected = update(op, wide, variables, c.attrs, {});
+      const auto actual = update(op, typed, variables, c.attrs, {});
+      for (std::size_t v = 0; v < expected.size(); ++v) {
+        const auto e = to_doubles(expected[v]), a = to_doubles(cast(actual[v], DType::Float32));
+        for (std::size_t i = 0; i < e.size(); ++i)
+          ASSERT_NEAR(a[i], e[i], tolerance * (1 + std::abs(e[i]))) << op << ", " << c.label << ", " << i;
+      }
+      ++compared;
+    }
+  EXPECT_GT(compared, 20);
+}
+
+TEST(ResourceApplyTest, Float64VariablesFollowTheSameFormulas) {
+  expect_updates_as_of_float32(DType::Float64, 1e-5);
+}
+
+TEST(ResourceApplyTest, HalfVariablesAreUpdatedInFloat32AndRounded) {
+  expect_updates_as_of_float32(DType::Float16, 2e-3);
+  expect_updates_as_of_float32(DType::BFloat16, 2e-2);
+}
+
+TEST(ResourceApplyTest, TypesThatDoNotFitAreRefused) {
+  const Tensor w = run_op("Cast", {f32({1}, {1})}, {{"DstT", DType::Float64}})[0];
+  try {
+    update("ResourceApplyGradientDescent", {w, f32({}, {1}), f32({1}, {1})}, 1, {}, {});
+    FAIL() << "was accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(error.message().find("the variable holds float64, the gradient is float32"), std::string::npos)
+        << error.message();
+  }
+}
+
 TEST(ResourceApplyTest, KerasMomentumKeepsTheScaledStepInItsSlot) {
   const auto after =
       update("ResourceApplyKerasMomentum",

@@ -2,26 +2,44 @@
 
 namespace braid::testing {
 
-void cases_resource_apply(OpCaseTable& table) {
-  const auto f32_of = [](Shape shape, std::uint64_t seed) {
-    return converted(random_f64(std::move(shape), seed, 0.5, 1.5), DType::Float32);
+namespace {
+
+/// All ops on variables of that type.
+void add_all(OpCaseTable& table, const std::string& label, DType dtype) {
+  const auto variable = [&](std::uint64_t seed) {
+    return converted(random_f64({4, 3}, seed, 0.5, 1.5), dtype);
   };
-  const Tensor w = f32_of({4, 3}, 1), m = f32_of({4, 3}, 2), v = f32_of({4, 3}, 3), g = f32_of({4, 3}, 4);
-  const Tensor rows = f32_of({3, 3}, 5), indices = axes({2, 0, 2});
-  const Tensor lr = f32({}, {0.1F}), mu = f32({}, {0.9F}), eps = f32({}, {1e-3F}), power = f32({}, {0.5F});
-  const auto add = [&](const char* op, std::vector<Tensor> inputs, std::vector<int> variables) {
-    table.add(op, {.label = op, .inputs = std::move(inputs), .variables = std::move(variables)});
+  const auto scalar = [&](double value) { return converted(f64({}, {value}), dtype); };
+  const Tensor w = variable(1), m = variable(2), v = variable(3), indices = axes({2, 0, 2});
+  const Tensor g = converted(random_f64({4, 3}, 4, 0.5, 1.5), dtype);
+  const Tensor rows = converted(random_f64({3, 3}, 5, 0.5, 1.5), dtype);
+  const Tensor lr = scalar(0.1), mu = scalar(0.9), eps = scalar(1e-3), power = scalar(0.5);
+  const auto add = [&](const char* op, std::vector<Tensor> inputs, std::vector<int> variables,
+                       AttrMap attrs = {}) {
+    table.add(op, {.label = attrs.has("use_nesterov") ? label + ", nesterov" : label,
+                   .inputs = std::move(inputs),
+                   .attrs = std::move(attrs),
+                   .variables = std::move(variables)});
   };
   add("ResourceApplyGradientDescent", {w, lr, g}, {0});
   add("ResourceApplyMomentum", {w, m, lr, g, mu}, {0, 1});
+  add("ResourceApplyMomentum", {w, m, lr, g, mu}, {0, 1}, {{"use_nesterov", true}});
   add("ResourceApplyKerasMomentum", {w, m, lr, g, mu}, {0, 1});
   add("ResourceApplyAdagrad", {w, m, lr, g}, {0, 1});
   add("ResourceApplyAdagradV2", {w, m, lr, eps, g}, {0, 1});
   add("ResourceApplyAdam", {w, m, v, power, power, lr, mu, mu, eps, g}, {0, 1, 2});
+  add("ResourceApplyAdam", {w, m, v, power, power, lr, mu, mu, eps, g}, {0, 1, 2}, {{"use_nesterov", true}});
   add("ResourceSparseApplyMomentum", {w, m, lr, rows, indices, mu}, {0, 1});
   add("ResourceSparseApplyKerasMomentum", {w, m, lr, rows, indices, mu}, {0, 1});
   add("ResourceSparseApplyAdagrad", {w, m, lr, rows, indices}, {0, 1});
   add("ResourceSparseApplyAdagradV2", {w, m, lr, eps, rows, indices}, {0, 1});
+}
+
+}  // namespace
+
+void cases_resource_apply(OpCaseTable& table) {
+  add_all(table, "float32", DType::Float32);
+  add_all(table, "float64", DType::Float64);
 }
 
 }  // namespace braid::testing
