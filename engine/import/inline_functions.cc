@@ -48,6 +48,8 @@ const std::vector<NamedOutputs>& named_outputs() {
   return table;
 }
 
+constexpr std::size_t kMostNested = 1000;  // each takes some of the stack, and adds to the names
+
 std::vector<std::string> split_at_colons(const std::string& text) {
   std::vector<std::string> parts;
   std::size_t at = 0;
@@ -69,6 +71,20 @@ std::string value_name(const std::string& node, int output) {
 }
 
 using Attrs = google::protobuf::Map<std::string, AttrValue>;
+
+/// A function that is being expanded, for as long as this lives.
+class OpenFunction {
+ public:
+  OpenFunction(std::set<std::string>& open, const std::string& name)
+      : open_(open), at_(open.insert(name).first) {}
+  ~OpenFunction() { open_.erase(at_); }
+  OpenFunction(const OpenFunction&) = delete;
+  OpenFunction& operator=(const OpenFunction&) = delete;
+
+ private:
+  std::set<std::string>& open_;
+  std::set<std::string>::iterator at_;
+};
 
 /// A call: the function and the attributes that its placeholders stand for.
 struct Call {
@@ -108,12 +124,10 @@ class Inliner {
       return;
     }
     const int nodes_before = result_.graph.node_size();
-    const std::set<std::string> open_before = open_;
     try {
       expand_call(node, call);
     } catch (const InvalidArgument& error) {
       // Nothing of it stays but the call, which is reported.
-      open_ = open_before;
       result_.graph.mutable_node()->DeleteSubrange(nodes_before, result_.graph.node_size() - nodes_before);
       NodeDef* left = result_.graph.add_node();
       *left = node;
@@ -126,6 +140,8 @@ class Inliner {
     const FunctionDef& function = *call.function;
     const std::string& name = function.signature().name();
     if (open_.contains(name)) throw InvalidArgument("function '" + name + "' calls itself");
+    if (open_.size() >= kMostNested)
+      throw InvalidArgument(fmt::format("calls of functions are nested more than {} deep", kMostNested));
     Scope scope{node, function, {}, {}, {}, {}};
     for (const std::string& input : node.input())
       (input.starts_with('^') ? scope.controls : scope.inputs).push_back(input);
@@ -139,9 +155,10 @@ class Inliner {
       scope.arguments.emplace(arg.name(), scope.inputs[static_cast<std::size_t>(i)]);
     }
     for (const NodeDef& inner : function.node_def()) scope.body.emplace(inner.name(), &inner);
-    open_.insert(name);
-    for (const NodeDef& inner : function.node_def()) expand(placed(inner, scope, call));
-    open_.erase(name);
+    {
+      const OpenFunction open(open_, name);
+      for (const NodeDef& inner : function.node_def()) expand(placed(inner, scope, call));
+    }
     add_results(scope);
   }
 
@@ -236,7 +253,8 @@ class Inliner {
       if (value == scope.function.ret().end())
         throw InvalidArgument("function '" + scope.function.signature().name() + "' does not say what '" +
                               output.name() + "' is");
-      values.push_back(outside(value->second, scope));
+      // Calls inside are expanded already, so a chain of them is walked once.
+      values.push_back(resolved(outside(value->second, scope)));
       node.add_input(values.back());
     }
     node.set_op(values.empty() ? "NoOp" : values.size() == 1 ? "Identity" : "IdentityN");

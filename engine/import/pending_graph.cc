@@ -87,6 +87,8 @@ class Parser {
   }
 
   std::string hint(std::string_view name) const {
+    if (hints_left_ == 0) return {};
+    --hints_left_;
     std::vector<std::string_view> names;
     for (const NodeDef& node : def_.node()) names.push_back(node.name());
     const std::string nearest = nearest_name(name, names);
@@ -207,6 +209,7 @@ class Parser {
 
   const GraphDef& def_;
   std::unordered_map<std::string_view, int> index_;
+  mutable int hints_left_ = 100;  // each looks at all names
 };
 
 }  // namespace

@@ -83,6 +83,16 @@ TEST(ImportTest, AllOffendingNodesAreNamedAtOnce) {
   EXPECT_EQ(message.find("after_x"), std::string::npos);
 }
 
+TEST(ImportTest, NearbyNamesAreSoughtForTheFirstMissingOnesOnly) {
+  std::string text = constant("alpha", 1);
+  for (int i = 0; i < 150; ++i) text += node("n" + std::to_string(i), "Relu", "alpah");
+  const std::string message = error_of(text);
+  std::size_t hints = 0;
+  for (std::size_t at = 0; (at = message.find("did you mean", at)) != std::string::npos; ++at) ++hints;
+  EXPECT_EQ(hints, 100U);
+  EXPECT_THAT(message, HasSubstr("[Relu] node 'n149': input 'alpah' does not exist"));
+}
+
 TEST(ImportTest, ACycleIsNamed) {
   EXPECT_THAT(error_of(node("a", "Relu", "b") + node("b", "Relu", "a")),
               HasSubstr("[Relu] node 'b': is on a cycle: 'b' -> 'a' -> 'b'"));

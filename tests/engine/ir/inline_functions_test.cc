@@ -95,6 +95,21 @@ TEST(InlineFunctionsTest, BothFormsOfCalls) {
   EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
 }
 
+/// f0 negates, and each f_i calls f_(i-1), up to `depth` functions.
+std::string nested(int depth) {
+  std::string functions = function("f0", "x", "y=r:y:0", inner("r", "Neg", "x"));
+  for (int i = 1; i < depth; ++i)
+    functions +=
+        function("f" + std::to_string(i), "x", "y=r:y:0", inner("r", "f" + std::to_string(i - 1), "x"));
+  return library(functions) + constant("a", "float_val: 3", 1) +
+         node("b", "f" + std::to_string(depth - 1), "a");
+}
+
+TEST(InlineFunctionsTest, CallsMayBeNestedAThousandDeep) {
+  EXPECT_EQ(run(parse(nested(1000)), "b"), (std::vector<double>{-3}));
+  EXPECT_THAT(error_of(nested(1002)), HasSubstr("calls of functions are nested more than 1000 deep"));
+}
+
 TEST(InlineFunctionsTest, CallsInsideFunctions) {
   const std::string four =
       function("four", "x", "y=again:y:0",
