@@ -10,7 +10,8 @@
 // share, which is broadcast; or variables, which then lie one after another in memory (a slab; the store
 // knows each by its name as before), if every use of each of them is batched in the same lanes; or else a
 // Pack of the lanes' values. Where a lane's result is used by itself there is an Unpack. A group is made only
-// if the modelled time of its lanes exceeds that of the batched node with its packing and unpacking.
+// if the modelled time of its lanes exceeds that of the batched node with its packing and unpacking, on the
+// host by a fifth.
 //
 // Nodes that the user has put on different streams stay apart unless BatchSiblings::AcrossScopes. A sum may
 // be made in another order than in the lanes, so results equal those of the graph as written to rounding.

@@ -22,6 +22,10 @@ struct CostModel {
   double contention = 0.04;           // slow-down by each other stream that is busy at the time
   /// AUTO leaves one stream only for a gain of at least this share.
   double worthwhile_gain = 0.03;
+  /// Siblings are batched only for a gain of more than this share of what they take alone. A batched node of
+  /// the host saves the dispatch of its lanes and nothing else, so small gains are errors of the model, and
+  /// it takes work from the other streams.
+  double worthwhile_batching = 0.2;
 };
 
 inline constexpr CostModel kHostCosts{};
@@ -34,7 +38,8 @@ inline constexpr CostModel kDeviceCosts{.flops_per_us = 60e6,
                                         .kernel_us = 2.5,
                                         .network_us = 25,
                                         .cross_stream_us = 1.0,
-                                        .contention = 0.1};
+                                        .contention = 0.1,
+                                        .worthwhile_batching = 0};
 
 constexpr const CostModel& cost_model(Domain domain) {
   return domain == Domain::Device ? kDeviceCosts : kHostCosts;

@@ -1,6 +1,6 @@
 // Groups are chosen by hill climbing from all of them: a group that loses by itself is given up where that
 // makes the whole gain more, so one that only carries its neighbours' results stays; then parts of the graph
-// that gain nothing as a whole are given up.
+// that do not gain enough as a whole (CostModel::worthwhile_batching) are given up.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -129,8 +129,12 @@ class Chooser {
         part[index(root(g))] = root(first);
       }
     }
+    const double least = cost_model(plan_.options.domain).worthwhile_batching;
     std::vector<double> gains(part.size(), 0);
-    for (int g = 0; g < static_cast<int>(part.size()); ++g) gains[index(root(g))] += gains_[index(g)];
+    for (int g = 0; g < static_cast<int>(part.size()); ++g) {
+      const SiblingGroup& group = result_.groups[index(g)];
+      if (group.accepted) gains[index(root(g))] += gains_[index(g)] - least * separate_us(group);
+    }
     bool any = false;
     for (int g = 0; g < static_cast<int>(part.size()); ++g) {
       SiblingGroup& group = result_.groups[index(g)];
