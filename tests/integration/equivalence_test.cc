@@ -117,6 +117,50 @@ TEST_F(IntegrationTest, AWorkerMayComeAfterTheLeaderWantsItsFirstCheckpoint) {
   EXPECT_EQ(checkpointed_steps(directory() / "checkpoints"), (std::vector<std::uint64_t>{1, 2}));
 }
 
+void expect_near(const std::vector<double>& losses, const std::vector<double>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(losses.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    ASSERT_NEAR(losses[i], expected[i], 1e-4 * (1 + std::abs(expected[i]))) << what << ", step " << i;
+}
+
+TEST_F(IntegrationTest, SiblingsMayBeBatchedUnderEveryStrategy) {
+  const std::string batched = "streams.batch_siblings=ACROSS_SCOPES";
+  std::vector<std::string> plan{"graph", "plan"};
+  for (const std::string& argument : mmoe().with({batched}).arguments())
+    if (argument != "train") plan.push_back(argument);
+  EXPECT_THAT(run("plan", plan)->out(), ::testing::HasSubstr("nodes became"));
+  const Job job = mmoe().with({"steps=40"});
+  for (const auto& [name, shape] :
+       std::map<std::string, Cluster::Shape>{{"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"PS", {2, 1}}}) {
+    std::vector<double> expected;
+    for (const std::string& siblings : {std::string("streams.batch_siblings=OFF"), batched}) {
+      Cluster cluster(directory() / (name + siblings), job.with({siblings, "strategy.kind=" + name}), shape);
+      cluster.expect_success();
+      const std::vector<double> losses = cluster.mean_losses();
+      if (expected.empty()) expected = losses;
+      expect_near(losses, expected, name + " " + siblings);
+    }
+  }
+}
+
+TEST_F(IntegrationTest, ACheckpointOfBatchedSiblingsIsOneOfTheGraphAsWritten) {
+  const Path root = directory() / "checkpoints";
+  const Job saving = mmoe().with(checkpoints_in(root, 20));
+  train("apart", mmoe().with({"steps=20"}).with(checkpoints_in(directory() / "apart-checkpoints", 20)));
+  train("batched", saving.with({"steps=20", "streams.batch_siblings=ACROSS_SCOPES"}));
+  const Values apart = values_of_newest(directory() / "apart-checkpoints"), batched = values_of_newest(root);
+  ASSERT_EQ(batched.size(), apart.size());
+  for (const auto& [name, values] : apart) {
+    ASSERT_TRUE(batched.contains(name)) << name;
+    EXPECT_THAT(batched.at(name), ::testing::Pointwise(::testing::FloatNear(1e-4F), values)) << name;
+  }
+  Cluster resumed(directory() / "resumed", saving.with({"steps=40"}), {}, {"--resume"});
+  resumed.expect_success();
+  const std::vector<float> whole = train("whole", mmoe().with({"steps=40"}));
+  expect_near(resumed.mean_losses(20), {whole.begin() + 20, whole.end()}, "resumed as written");
+}
+
 class ServersTest : public IntegrationTest {
  protected:
   /// Values after one step on rows [begin, begin + rows) of the data.

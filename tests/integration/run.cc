@@ -59,6 +59,11 @@ Job wide_deep() { return small("wide_deep_adult.pbtxt", kAdult, {"input.global_b
 Job dlrm(const Path& data) {
   return small("dlrm_criteo.pbtxt", data, {"input.global_batch_size=64", "model.hash_buckets=1000"});
 }
+Job mmoe() {
+  return small(
+      "mmoe_generated.pbtxt", "",
+      {"input.global_batch_size=8", "model.hidden=8,4", "model.experts=8", "input.generator.rows=2000"});
+}
 
 std::string data_missing(const Job& job) {
   const char* file = job.data == kFashionMnist ? "train-images-idx3-ubyte.gz"

@@ -37,6 +37,7 @@ Job mlp();                   // Fashion-MNIST, global batch 64
 Job cnn();                   // Fashion-MNIST, global batch 16
 Job wide_deep();             // Adult, global batch 64
 Job dlrm(const Path& data);  // global batch 64
+Job mmoe();                  // made rows, global batch 8, eight small experts
 
 /// Why the job's data cannot be read; empty when it can. For GTEST_SKIP.
 std::string data_missing(const Job& job);
