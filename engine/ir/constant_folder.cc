@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/ir/infer.h"
+#include "engine/ir/string_ids.h"
 
 namespace braid {
 
@@ -57,6 +58,7 @@ std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const Outpu
   if (node.outputs.empty() || !is_pure(op) || !inputs_known(node, inputs, values)) return {};
   if (!op.views.empty()) return fold_views(node, values);
   if (op.fold) return op.fold(node, values);
+  if (op.cpu && moves_strings(node, inputs)) return run_on_ids(node, inputs, values);
   if (!op.cpu || !has_plain_static_outputs(node)) return {};
   std::size_t total = 0;
   for (const OutputInfo& info : node.outputs) total += bytes_of(info);
@@ -66,6 +68,29 @@ std::vector<Tensor> ConstantFolder::fold(const Node& node, std::span<const Outpu
   }
   if (total > max_bytes_) return {};
   return run_kernel(node, inputs, values);
+}
+
+std::vector<Tensor> ConstantFolder::run_on_ids(const Node& node, std::span<const OutputInfo> inputs,
+                                               std::span<const Tensor* const> values) {
+  StringIds ids;
+  std::vector<Tensor> numbers(values.size());
+  std::vector<OutputInfo> infos(inputs.begin(), inputs.end());
+  std::vector<const Tensor*> known(values.begin(), values.end());
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    if (infos[i].dtype != DType::String) continue;
+    infos[i].dtype = DType::Int64;
+    if (!values[i]) continue;
+    numbers[i] = ids.ids_of(*values[i]);
+    known[i] = &numbers[i];
+  }
+  Node on_ids = node;
+  for (OutputInfo& output : on_ids.outputs)
+    if (output.dtype == DType::String) output.dtype = DType::Int64;
+  if (!has_plain_static_outputs(on_ids)) return {};
+  std::vector<Tensor> outputs = run_kernel(on_ids, infos, known);
+  for (std::size_t o = 0; o < outputs.size(); ++o)
+    if (node.outputs[o].dtype == DType::String) outputs[o] = ids.strings_of(outputs[o]);
+  return outputs;
 }
 
 std::vector<Tensor> ConstantFolder::run_kernel(const Node& node, std::span<const OutputInfo> inputs,

@@ -1,8 +1,9 @@
 // Computes a node's outputs before the program runs, from inputs whose values are known at compile time:
 // views are reshaped, what makes strings is computed by OpDef::fold, everything else runs its
-// CPU kernel once. Used by shape inference (values that decide shapes) and by the fold pass. Never folded:
-// stateful ops, side effects, handles, asynchronous kernels, strings, and more than max_bytes of inputs and
-// outputs together (views have no limit: they share the input's memory). Thread rule: one thread an object.
+// CPU kernel once (on strings, with numbers for them: string_ids.h). Used by shape inference (values that
+// decide shapes) and by the fold pass. Never folded: stateful ops, side effects, handles, asynchronous
+// kernels, and more than max_bytes of inputs and outputs together (views have no limit: they share the
+// input's memory). Thread rule: one thread an object.
 #pragma once
 
 #include <span>
@@ -28,6 +29,8 @@ class ConstantFolder {
                            std::span<const Tensor* const> values);
 
  private:
+  std::vector<Tensor> run_on_ids(const Node& node, std::span<const OutputInfo> inputs,
+                                 std::span<const Tensor* const> values);
   std::vector<Tensor> run_kernel(const Node& node, std::span<const OutputInfo> inputs,
                                  std::span<const Tensor* const> values);
 

@@ -26,7 +26,10 @@ constexpr Row kRows[] = {
 };
 
 void infer(InferContext& c, const Row& row) {
-  if (!row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
+  // Strings are compared at compile time (engine/ir/string_ids.h).
+  const std::string_view name = row.name;
+  const bool is_text = c.dtype(0) == DType::String && (name == "Equal" || name == "NotEqual");
+  if (!is_text && !row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
   infer_broadcast_bool(c);
 }
 

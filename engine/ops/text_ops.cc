@@ -5,6 +5,8 @@
 //   StringSplit(x, delimiters), attribute skip_empty: each character of `delimiters` separates
 //   StringSplitV2(x, sep), attribute maxsplit: the whole of `sep` does; white space where it is empty.
 //     The parts of all strings as a sparse matrix: indices [n, 2], values [n], shape [2]
+//   StringLower(x), StringUpper(x): of the ASCII letters; StringStrip(x): without white space at both ends
+//   StringLength(x): in bytes
 //   ShardedFilename(base, shard, shards): base-00001-of-00004
 //   ReadFile(name): the file's bytes
 //   DecodeCSV(records, defaults...), attributes field_delim, use_quote_delim, na_value, select_cols:
@@ -203,6 +205,61 @@ std::vector<Tensor> split(const Node& node, Values inputs) {
           Tensor::from<std::int64_t>({2}, shape)};
 }
 
+// -------------------------------------------------------------------------------------------- element by
+// element
+
+void infer_text(InferContext& c) {
+  require_string(c, 0);
+  if (!c.attr("encoding", std::string()).empty()) c.fail("only bytes are supported, not encoded characters");
+  c.output(DType::String, c.shape(0));
+}
+
+template <class Change>
+std::vector<Tensor> changed(const Tensor& x, Change change) {
+  Strings texts;
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    std::string text(x.string_at(i));
+    change(text);
+    texts.push_back(std::move(text));
+  }
+  return {Tensor::strings(x.shape(), texts)};
+}
+
+std::vector<Tensor> to_lower(const Node&, Values inputs) {
+  return changed(*inputs[0], [](std::string& text) {
+    for (char& c : text)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  });
+}
+
+std::vector<Tensor> to_upper(const Node&, Values inputs) {
+  return changed(*inputs[0], [](std::string& text) {
+    for (char& c : text)
+      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  });
+}
+
+std::vector<Tensor> strip(const Node&, Values inputs) {
+  return changed(*inputs[0], [](std::string& text) {
+    text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+    text.erase(text.find_last_not_of(kSpace) + 1);
+  });
+}
+
+void infer_length(InferContext& c) {
+  require_string(c, 0);
+  if (c.attr("unit", std::string("BYTE")) != "BYTE") c.fail("unit must be BYTE");
+  c.output(DType::Int32, c.shape(0));
+}
+
+std::vector<Tensor> lengths(const Node&, Values inputs) {
+  Tensor result(DType::Int32, inputs[0]->shape());
+  for (std::int64_t i = 0; i < result.elements(); ++i)
+    result.data<std::int32_t>()[static_cast<std::size_t>(i)] =
+        static_cast<std::int32_t>(inputs[0]->string_at(i).size());
+  return {result};
+}
+
 // ---------------------------------------------------------------------------------------------------- files
 
 void infer_sharded(InferContext& c) {
@@ -335,6 +392,10 @@ constexpr Row kRows[] = {
     {"StringJoin", 1, -1, infer_join, join},
     {"StringSplit", 2, 2, infer_split, split},
     {"StringSplitV2", 2, 2, infer_split, split},
+    {"StringLower", 1, 1, infer_text, to_lower},
+    {"StringUpper", 1, 1, infer_text, to_upper},
+    {"StringStrip", 1, 1, infer_text, strip},
+    {"StringLength", 1, 1, infer_length, lengths},
     {"ShardedFilename", 3, 3, infer_sharded, sharded},
     {"ReadFile", 1, 1, infer_read_file, read_whole_file},
     {"DecodeCSV", 2, -1, infer_csv, decode_csv},

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <unordered_set>
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
@@ -34,6 +36,11 @@ std::int64_t number_distinct(const T* x, std::int64_t n, std::int64_t* order, st
 }
 
 std::int64_t count_distinct(const Tensor& x) {
+  if (x.dtype() == DType::String) {
+    std::unordered_set<std::string_view> distinct;
+    for (std::int64_t i = 0; i < x.elements(); ++i) distinct.insert(x.string_at(i));
+    return static_cast<std::int64_t>(distinct.size());
+  }
   return with_number_or_bool("Unique", x.dtype(), [&]<class T>() {
     const auto n = static_cast<std::size_t>(x.elements());
     std::vector<std::int64_t> order(n), first(n), ids(n);
@@ -44,7 +51,9 @@ std::int64_t count_distinct(const Tensor& x) {
 
 void infer_unique(InferContext& c, bool counts) {
   c.require_rank(0, 1);
-  if (dtype_size(c.dtype(0)) == 0 || c.dtype(0) == DType::Float16 || c.dtype(0) == DType::BFloat16)
+  const bool is_text = c.dtype(0) == DType::String;  // at compile time: engine/ir/string_ids.h
+  if ((dtype_size(c.dtype(0)) == 0 && !is_text) || c.dtype(0) == DType::Float16 ||
+      c.dtype(0) == DType::BFloat16)
     c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
   if (c.inputs() > 1) {
     require_index_dtype(c, 1);

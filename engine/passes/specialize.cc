@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/ir/constant_folder.h"
 #include "engine/ir/infer.h"
+#include "engine/ir/string_ids.h"
 #include "engine/ops/op.h"
 #include "engine/passes/shape_values.h"
 
@@ -17,10 +18,13 @@ namespace {
 /// Its shapes are known, and a program can compute it, or need not.
 bool is_ready(const Graph& graph, const Node& node) {
   if (unknown_shape_value(graph, node) >= 0) return false;
+  std::vector<OutputInfo> inputs;
+  for (const ValueRef input : node.inputs) inputs.push_back(graph.info(input));
+  const bool has_no_kernel = node.op->fold != nullptr || moves_strings(node, inputs);
   for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
     const OutputInfo& info = node.outputs[static_cast<std::size_t>(o)];
     if (info.dtype == DType::Resource) continue;
-    const bool needs_value = info.dtype == DType::String || node.op->fold != nullptr;
+    const bool needs_value = info.dtype == DType::String || has_no_kernel;
     const bool computes = !needs_value || graph.known_value({node.id, o}) != nullptr;
     if (!info.shape.is_static() || !computes) return false;
   }

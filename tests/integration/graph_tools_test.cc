@@ -80,6 +80,27 @@ TEST_F(GraphToolsTest, ShapesThatFollowFromTheFeedsValuesAreComputed) {
   EXPECT_EQ(elements<std::int32_t>(read_array("index.npy")), (std::vector<std::int32_t>{0, 1, 1, 0, 2}));
 }
 
+TEST_F(GraphToolsTest, StringsAreTakenAndComparedByFedIndices) {
+  const std::string graph = write("names.pbtxt", R"(
+node { name: "i" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } }
+       attr { key: "shape" value { shape { unknown_rank: true } } } }
+node { name: "names" op: "Const" attr { key: "dtype" value { type: DT_STRING } }
+       attr { key: "value" value { tensor { dtype: DT_STRING tensor_shape { dim { size: 3 } }
+                                            string_val: "red" string_val: "green" string_val: "blue" } } } }
+node { name: "green" op: "Const" attr { key: "dtype" value { type: DT_STRING } }
+       attr { key: "value" value { tensor { dtype: DT_STRING tensor_shape { } string_val: "green" } } } }
+node { name: "zero" op: "Const" attr { key: "dtype" value { type: DT_INT32 } }
+       attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 } } } }
+node { name: "taken" op: "GatherV2" input: "names" input: "i" input: "zero" }
+node { name: "is_green" op: "Equal" input: "taken" input: "green" }
+)");
+  const std::string i = write_array<std::int32_t>("i.npy", DType::Int32, {4}, {2, 1, 1, 0});
+  const std::string text =
+      expect_good({"graph", "run", graph, "--feed", "i=" + i, "--fetch", "taken", "--fetch", "is_green"});
+  EXPECT_THAT(text, HasSubstr("taken: string [4] [blue green green red]"));
+  EXPECT_THAT(text, HasSubstr("is_green: bool [4] [0 1 1 0]"));
+}
+
 /// A row of values.tsv: kind, node, output, type, shape, values.
 struct StoredValue {
   bool is_feed = false;

@@ -20,7 +20,8 @@ namespace {
 const std::set<std::string> kTestedElsewhere = {
     "Placeholder",   "VarHandleOp",        "AsString",     "StringJoin",      "StringSplit",
     "StringSplitV2", "ReadFile",           "DecodeCSV",    "ShardedFilename", "SaveV2",
-    "RestoreV2",     "MergeV2Checkpoints", "ParseExample", "ParseExampleV2",  "ParseSingleExample"};
+    "RestoreV2",     "MergeV2Checkpoints", "ParseExample", "ParseExampleV2",  "ParseSingleExample",
+    "StringLower",   "StringUpper",        "StringStrip",  "StringLength"};
 
 std::vector<const OpDef*> walked_ops() {
   std::vector<const OpDef*> ops = OpRegistry::global().all();

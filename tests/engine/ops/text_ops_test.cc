@@ -58,6 +58,42 @@ TEST(TextOpsTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(strings(known("AsString", {bools({1}, {true})}, {{"width", 8}})), (Strings{"true"}));
 }
 
+TEST(TextOpsTest, StringsAreChangedByteByByte) {
+  const Tensor x = text({"Ab\xC3\x84", " c D\t", ""});
+  EXPECT_EQ(strings(known("StringLower", {x})), (Strings{"ab\xC3\x84", " c d\t", ""}));
+  EXPECT_EQ(strings(known("StringUpper", {x})), (Strings{"AB\xC3\x84", " C D\t", ""}));
+  EXPECT_EQ(strings(known("StringStrip", {x})), (Strings{"Ab\xC3\x84", "c D", ""}));
+  EXPECT_EQ(tensor_to_int64s(known("StringLength", {x})), (std::vector<std::int64_t>{4, 5, 0}));
+  EXPECT_EQ(refusal("StringLower", {x}, {{"encoding", "utf-8"}}),
+            "[StringLower] node 'op': only bytes are supported, not encoded characters");
+}
+
+TEST(MovedStringsTest, KeepTheirTextsWhereverTheyGo) {
+  const Tensor x = text({"a", "bc", "", "a"});
+  EXPECT_EQ(strings(known("GatherV2", {x, axes({1, 2, 1}), Tensor::scalar<std::int32_t>(0)})),
+            (Strings{"bc", "", "bc"}));
+  EXPECT_EQ(strings(known("ConcatV2", {x, text({"z"}), Tensor::scalar<std::int32_t>(0)})),
+            (Strings{"a", "bc", "", "a", "z"}));
+  EXPECT_EQ(strings(known("SelectV2", {bools({4}, {true, false, false, true}), x, word("other")})),
+            (Strings{"a", "other", "other", "a"}));
+  EXPECT_EQ(strings(known("SparseToDense", {axes({1}), axes({3}), text({"v"}), word("gap")})),
+            (Strings{"gap", "v", "gap"}));
+  EXPECT_EQ(strings(known("ZerosLike", {x})), (Strings{"", "", "", ""}));
+}
+
+TEST(MovedStringsTest, AreEqualByTheirCharacters) {
+  const Tensor x = text({"a", "bc", "", "a"});
+  const auto flags = [](const Tensor& t) {
+    return std::vector<bool>(t.data<bool>().begin(), t.data<bool>().end());
+  };
+  EXPECT_EQ(flags(known("Equal", {x, word("a")})), (std::vector<bool>{true, false, false, true}));
+  EXPECT_EQ(flags(known("NotEqual", {x, text({"a", "b", "", "A"})})),
+            (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(strings(known("Unique", {x})), (Strings{"a", "bc", ""}));
+  EXPECT_EQ(tensor_to_int64s(known("Unique", {x}, {}, 1)), (std::vector<std::int64_t>{0, 1, 2, 0}));
+  EXPECT_EQ(refusal("Less", {x, x}), "[Less] node 'op': does not take string");
+}
+
 TEST(TextOpsTest, JoinRepeatsScalars) {
   EXPECT_EQ(strings(known("StringJoin", {text({"a", "b"}), word("x")}, {{"separator", "/"}})),
             (Strings{"a/x", "b/x"}));
