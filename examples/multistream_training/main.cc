@@ -1,8 +1,12 @@
-// multistream_training [--steps N] [--width N] [--layers N] [--device cpu|cuda]
+// multistream_training [--steps N] [--width N] [--layers N] [--device cpu|cuda] [--config FILE]
 //
 // Four branches of twenty 512 x 512 layers: step times on 1 and on 4 streams, with scopes that backward nodes
 // follow and with scopes that they do not. Same numbers whatever the streams. Then the two-branch linear
 // regression over two streams, and the line that it finds.
+//
+// How many streams, and what else decides about them, may be in a text ConfigProto or in the environment
+// (TF_GPU_STREAM_GROUP_COUNT=4 with TF_NODE_LEVEL_MULTISTREAM=true, TF_STREAM_FROM_FILE, ...;
+// docs/streams.md).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,10 +16,14 @@
 #include "base/cpu.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/device/accelerator.h"
 #include "examples/multistream_training/branches.h"
 #include "examples/multistream_training/regression.h"
 #include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/job.h"
+#include "worker/settings.h"
 
 namespace braid {
 namespace {
@@ -28,7 +36,25 @@ struct Arguments {
   int steps = 10;
   BranchesOptions branches;
   bool cuda = false;
+  std::string config;
 };
+
+constexpr const char* kUsage =
+    "usage: multistream_training [--steps N] [--width N] [--layers N] [--device cpu|cuda] [--config FILE]";
+
+/// Of the run on several streams: what the settings say, or four streams, where scopes decide.
+StreamOptions chosen_streams(const Arguments& arguments) {
+  const worker::Settings settings =
+      worker::read_settings(launch::process_environment(), arguments.config, worker::SettingsFor::Training);
+  worker::log_settings(settings);
+  proto::Job job = worker::settings_job(settings);
+  if (job.streams().count() == 0) job.mutable_streams()->set_count(4);
+  worker::fill_job_defaults(job);
+  StreamOptions streams = worker::stream_options(job);
+  if (job.streams().policy() == proto::Streams::AUTO) streams.policy = StreamPolicy::User;
+  if (streams.count == 1) streams.policy = StreamPolicy::None;
+  return streams;
+}
 
 RuntimeOptions runtime_options(const Arguments& arguments, int streams) {
   RuntimeOptions options;
@@ -38,10 +64,12 @@ RuntimeOptions runtime_options(const Arguments& arguments, int streams) {
 }
 
 /// The median time of a step in milliseconds; `loss` becomes that of the last one.
-double time_branches(const Arguments& arguments, int streams, float& loss) {
-  Runtime runtime(runtime_options(arguments, streams));
+double time_branches(const Arguments& arguments, const StreamOptions& streams, float& loss) {
+  Runtime runtime(runtime_options(arguments, streams.count));
   SgdLoop loop(make_branches(arguments.branches), kBranchesLoss, kLearningRate,
                {branches_feed(arguments.branches, kSeed)}, streams, kSeed, runtime);
+  for (const std::string& note : loop.program().notes)
+    if (note.starts_with("warning: ") && arguments.branches.include_grad) log_warning("{}", note.substr(9));
   for (int i = 0; i < kWarmUpSteps; ++i) loop.step();
   std::vector<double> times;
   for (int i = 0; i < arguments.steps; ++i) {
@@ -55,15 +83,16 @@ double time_branches(const Arguments& arguments, int streams, float& loss) {
 }
 
 void run_branches(Arguments arguments) {
+  const StreamOptions chosen = chosen_streams(arguments), serial{.policy = StreamPolicy::None};
   for (const bool include_grad : {true, false}) {
     arguments.branches.include_grad = include_grad;
     double one = 0;
-    for (const int streams : {1, 4}) {
+    for (const StreamOptions& streams : {serial, chosen}) {
       float loss = 0;
       const double ms = time_branches(arguments, streams, loss);
-      if (streams == 1) one = ms;
+      if (one == 0) one = ms;
       fmt::print("include_grad {}, {} stream{}: {:.3f} ms a step ({:.2f} x), loss {:.6f}\n", include_grad,
-                 streams, streams == 1 ? " " : "s", ms, one / ms, loss);
+                 streams.count, streams.count == 1 ? " " : "s", ms, one / ms, loss);
     }
   }
 }
@@ -94,6 +123,10 @@ Arguments parse(int argc, char** argv) {
       arguments.cuda = value == "cuda";
       continue;
     }
+    if (name == "--config") {
+      arguments.config = value;
+      continue;
+    }
     const auto number = parse_int(value);
     if (!number || *number < 1 || *number > (1 << 20))
       throw InvalidArgument(name + " " + value + ": not a size");
@@ -104,12 +137,9 @@ Arguments parse(int argc, char** argv) {
     else if (name == "--layers")
       arguments.branches.layers = static_cast<int>(*number);
     else
-      throw InvalidArgument(
-          "usage: multistream_training [--steps N] [--width N] [--layers N] [--device cpu|cuda]");
+      throw InvalidArgument(kUsage);
   }
-  if (argc % 2 == 0)
-    throw InvalidArgument(
-        "usage: multistream_training [--steps N] [--width N] [--layers N] [--device cpu|cuda]");
+  if (argc % 2 == 0) throw InvalidArgument(kUsage);
   return arguments;
 }
 

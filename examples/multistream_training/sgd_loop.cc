@@ -36,6 +36,13 @@ std::vector<std::string> add_updates(Graph& graph, ValueRef loss, float learning
 
 SgdLoop::SgdLoop(const GraphDef& forward, const std::string& loss, float learning_rate,
                  std::vector<Feed> feeds, int streams, std::uint64_t seed, Runtime& runtime)
+    : SgdLoop(
+          forward, loss, learning_rate, std::move(feeds),
+          StreamOptions{.count = streams, .policy = streams == 1 ? StreamPolicy::None : StreamPolicy::User},
+          seed, runtime) {}
+
+SgdLoop::SgdLoop(const GraphDef& forward, const std::string& loss, float learning_rate,
+                 std::vector<Feed> feeds, const StreamOptions& streams, std::uint64_t seed, Runtime& runtime)
     : runtime_(runtime) {
   Graph graph = import_graph(forward);
   CompileRequest request;
@@ -46,8 +53,7 @@ SgdLoop::SgdLoop(const GraphDef& forward, const std::string& loss, float learnin
     feeds_.push_back(std::move(feed.value));
   }
   CompileOptions options;
-  options.streams.count = streams;
-  options.streams.policy = streams == 1 ? StreamPolicy::None : StreamPolicy::User;
+  options.streams = streams;
   options.domain = runtime.device() ? Domain::Device : Domain::Host;
   instance_ = std::make_unique<Instance>(compile(graph, request, options), runtime);
   for (const VariableInfo& variable : list_variables(graph)) {

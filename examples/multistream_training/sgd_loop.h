@@ -23,8 +23,10 @@ struct Feed {
 
 class SgdLoop {
  public:
-  /// Compiles for `streams` streams: nodes go where their scopes say, and with one stream nowhere else.
   /// Variables begin as their nodes say. Throws: what import_graph(), add_gradients() and compile() throw.
+  SgdLoop(const GraphDef& forward, const std::string& loss, float learning_rate, std::vector<Feed> feeds,
+          const StreamOptions& streams, std::uint64_t seed, Runtime& runtime);
+  /// With `streams` streams nodes go where their scopes say; with one, scopes mean nothing.
   SgdLoop(const GraphDef& forward, const std::string& loss, float learning_rate, std::vector<Feed> feeds,
           int streams, std::uint64_t seed, Runtime& runtime);
 

@@ -141,6 +141,23 @@ TEST_F(InferTest, TheTrainingProgramPrintsTheSameLossesAndTheLine) {
   EXPECT_THAT(losses, ::testing::AllOf(::testing::SizeIs(4), ::testing::Each(losses.at(0))));
 }
 
+TEST_F(InferTest, TheTrainingProgramTakesItsStreamsFromTheEnvironment) {
+  std::ofstream(path("rules.txt")) << "1:branch3/.*\n2:no/such/node\n";
+  Process process({MULTISTREAM_TRAINING_BINARY, "--steps", "2", "--width", "16", "--layers", "3"},
+                  {{"TF_GPU_STREAM_GROUP_COUNT", "5"},
+                   {"TF_NODE_LEVEL_MULTISTREAM", "true"},
+                   {"TF_STREAM_FROM_FILE", path("rules.txt")}},
+                  directory() / "training");
+  EXPECT_EQ(process.exit_code(), 0) << process.err();
+  EXPECT_THAT(process.out(), HasSubstr("include_grad true, 5 streams: "));
+  EXPECT_THAT(process.err(), HasSubstr("rules.txt:2: no node matches '2:no/such/node'"));
+  Process refused({MULTISTREAM_TRAINING_BINARY},
+                  {{"TF_GPU_STREAM_GROUP_COUNT", "2"}, {"TF_NODE_LEVEL_MULTISTREAM", "true"}},
+                  directory() / "refused");
+  EXPECT_EQ(refused.exit_code(), 2);
+  EXPECT_THAT(refused.err(), HasSubstr("stream 2 does not exist; the program has 2 compute streams"));
+}
+
 TEST_F(InferTest, RequestsThatFindTheLineFullAreCountedAndFailTheRun) {
   std::string prediction;
   const std::string graph = exported("dlrm", prediction);
