@@ -1,10 +1,5 @@
-// One of our checkpoints as named arrays: the pieces that servers hold are put together.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <charconv>
-#include <cstring>
-#include <numeric>
+// One of our checkpoints as a source of values.
+#include "base/checkpoint_values.h"
 
 #include "base/error.h"
 #include "cli/ckpt_values.h"
@@ -12,139 +7,26 @@
 namespace braid::cli {
 namespace {
 
-/// A piece of a value: an entry of a shard.
-struct Piece {
-  std::size_t shard = 0;
-  CheckpointEntry entry;
-  std::int64_t offset = 0;  // in elements of a dense table
-};
-
-/// "3,4" -> {3, 4}.
-std::vector<std::int64_t> parse_dims(const std::string& text) {
-  std::vector<std::int64_t> dims;
-  for (const char* at = text.data(); at < text.data() + text.size(); ++at) {
-    std::int64_t dim = 0;
-    at = std::from_chars(at, text.data() + text.size(), dim).ptr;
-    dims.push_back(dim);
-  }
-  return dims;
-}
-
-std::int64_t elements(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
-
-class CheckpointValues : public ValueSource {
+class CheckpointSource : public ValueSource {
  public:
-  explicit CheckpointValues(CheckpointInfo info) : info_(std::move(info)) {
-    for (const ShardInfo& shard : info_.shards)
-      readers_.push_back(std::make_unique<ShardReader>(info_.directory / shard.file));
-    for (std::size_t s = 0; s < readers_.size(); ++s)
-      for (const CheckpointEntry& entry : readers_[s]->entries()) add(s, entry);
-    for (auto& [name, pieces] : pieces_) settle(name, pieces);
-  }
-  const std::map<std::string, ValueInfo>& values() const override { return values_; }
+  explicit CheckpointSource(CheckpointInfo info) : values_(std::move(info)) {}
+  const std::map<std::string, ValueInfo>& values() const override { return values_.values(); }
   const char* kind() const override { return "checkpoint"; }
-  std::optional<CheckpointMeta> meta() const override { return info_.meta; }
-
-  std::vector<std::byte> read(const std::string& name) const override {
-    const auto at = pieces_.find(name);
-    if (at == pieces_.end())
-      throw InvalidArgument("'" + info_.directory.string() + "' has no '" + name + "'");
-    std::vector<std::byte> all;
-    for (const Piece& piece : at->second) {
-      const std::vector<std::byte> bytes = readers_[piece.shard]->read(piece.entry.name);
-      all.insert(all.end(), bytes.begin(), bytes.end());
-    }
-    return name.find('@') == std::string::npos ? all : sorted_rows(name, all);
-  }
+  std::optional<CheckpointMeta> meta() const override { return values_.meta(); }
+  std::vector<std::byte> read(const std::string& name) const override { return values_.read(name); }
 
  private:
-  /// Entries "<variable>@<offset>" are runs of a dense table, "<table>@rows" and the like rows of a sparse
-  /// one.
-  void add(std::size_t shard, const CheckpointEntry& entry) {
-    const std::size_t at = entry.name.find('@');
-    if (at == 0) return;  // what a server knows about itself
-    Piece piece{shard, entry, 0};
-    std::string name = entry.name;
-    if (at != std::string::npos) {
-      const char* end = name.data() + name.size();
-      const auto read = std::from_chars(name.data() + at + 1, end, piece.offset);
-      if (read.ec == std::errc() && read.ptr == end) name.resize(at);
-    }
-    pieces_[name].push_back(std::move(piece));
-  }
-
-  void settle(const std::string& name, std::vector<Piece>& pieces) {
-    std::stable_sort(pieces.begin(), pieces.end(),
-                     [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
-    ValueInfo info{pieces[0].entry.dtype, pieces[0].entry.shape};
-    const bool rows = name.find('@') != std::string::npos;
-    const bool runs = pieces[0].entry.name != name;
-    if (rows || runs) {
-      info.shape[0] = 0;
-      for (const Piece& piece : pieces) {
-        if (runs && piece.offset != info.shape[0])
-          throw DataLoss(fmt::format("'{}': elements {} to {} of '{}' are in no shard",
-                                     info_.directory.string(), info.shape[0], piece.offset, name));
-        info.shape[0] += piece.entry.shape[0];
-      }
-    } else if (pieces.size() > 1) {
-      throw DataLoss("'" + info_.directory.string() + "': two shards have an entry '" + name + "'");
-    }
-    if (runs) take_shape(name, info);
-    values_[name] = std::move(info);
-  }
-
-  /// Servers know elements only; the manifest knows the shapes of variables.
-  void take_shape(const std::string& name, ValueInfo& info) const {
-    for (const std::string& variable : {name, name.substr(0, name.rfind('/'))}) {
-      const auto at = info_.meta.attributes.find("shape/" + variable);
-      if (at == info_.meta.attributes.end()) continue;
-      const std::vector<std::int64_t> shape = parse_dims(at->second);
-      if (elements(shape) == info.shape[0]) info.shape = shape;
-      return;
-    }
-  }
-
-  /// Rows in the order of their keys, so that they do not depend on the number of servers.
-  std::vector<std::byte> sorted_rows(const std::string& name, const std::vector<std::byte>& rows) const {
-    std::string table = name.substr(0, name.find('@'));
-    if (!pieces_.contains(table + "@keys")) table = table.substr(0, table.rfind('/'));
-    const auto pieces = pieces_.find(table + "@keys");
-    if (pieces == pieces_.end()) return rows;
-    std::vector<std::int64_t> keys;
-    for (const Piece& piece : pieces->second) {
-      const std::vector<std::byte> bytes = readers_[piece.shard]->read(piece.entry.name);
-      const std::size_t have = keys.size();
-      keys.resize(have + bytes.size() / sizeof(std::int64_t));
-      if (!bytes.empty()) std::memcpy(keys.data() + have, bytes.data(), bytes.size());
-    }
-    if (keys.empty()) return rows;
-    std::vector<std::size_t> order(keys.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
-    const std::size_t row = rows.size() / keys.size();
-    std::vector<std::byte> sorted(rows.size());
-    for (std::size_t i = 0; i < order.size(); ++i)
-      std::memcpy(sorted.data() + i * row, rows.data() + order[i] * row, row);
-    return sorted;
-  }
-
-  CheckpointInfo info_;
-  std::vector<std::unique_ptr<ShardReader>> readers_;
-  std::map<std::string, std::vector<Piece>> pieces_;
-  std::map<std::string, ValueInfo> values_;
+  CheckpointValues values_;
 };
 
 }  // namespace
 
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory) {
   if (std::filesystem::exists(directory / "MANIFEST"))
-    return std::make_unique<CheckpointValues>(read_checkpoint(directory));
+    return std::make_unique<CheckpointSource>(read_checkpoint(directory));
   auto newest = CheckpointStore(directory).newest();
   if (!newest) throw InvalidArgument("'" + directory.string() + "' is no checkpoint and has none below it");
-  return std::make_unique<CheckpointValues>(std::move(*newest));
+  return std::make_unique<CheckpointSource>(std::move(*newest));
 }
 
 }  // namespace braid::cli

@@ -12,15 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "base/checkpoint.h"
+#include "base/checkpoint_values.h"
 #include "base/dtype.h"
 
 namespace braid::cli {
 
-struct ValueInfo {
-  DType dtype = DType::Invalid;
-  std::vector<std::int64_t> shape = {};
-};
+using ValueInfo = CheckpointValue;
 
 class ValueSource {
  public:
@@ -39,7 +36,6 @@ class ValueSource {
   virtual std::optional<CheckpointMeta> meta() const { return std::nullopt; }
 };
 
-/// Rows of a sparse table are under "<table>@keys", "<table>@rows", "<table>/<slot>@rows", sorted by key.
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory);
 
 /// The variable that `name` is a slot of ("w" for "w/m"), if it is one.

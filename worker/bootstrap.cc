@@ -41,8 +41,10 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   auto refuse = [&](const std::string& why) {
     throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
   };
-  if (cluster.task.type == TaskType::Evaluator)
-    refuse("a separate evaluator is not available; the leader evaluates");
+  if (!cluster.evaluator.empty() && kind == proto::Strategy::ALLREDUCE &&
+      job.strategy().backend() == proto::Strategy::MPI)
+    refuse("with backend MPI every rank is a worker, and an evaluator is none; set backend RING or NCCL");
+  if (cluster.task.type == TaskType::Evaluator) return;
   if (kind == proto::Strategy::PS) {
     if (cluster.ps.empty()) refuse("needs at least one ps task");
     if (cluster.world < 1) refuse("needs at least one worker");

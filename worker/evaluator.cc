@@ -11,9 +11,9 @@
 namespace braid::worker {
 namespace {
 
-BatchOptions evaluation_batches(const Table& test, std::int64_t rows) {
+BatchOptions evaluation_batches(std::int64_t rows) {
   BatchOptions options;
-  options.global_batch = std::min(rows, std::max<std::int64_t>(test.rows, 1));
+  options.global_batch = rows;
   options.shuffle = false;
   options.keep_remainder = true;
   return options;
@@ -28,7 +28,8 @@ Evaluator::Evaluator(const ModelGraph& model, Strategy& strategy, Runtime& runti
       runtime_(runtime),
       options_(options),
       test_(std::move(test)),
-      batcher_(test_, model.columns, evaluation_batches(*test_, batch_rows)),
+      full_batch_(std::min(batch_rows, std::max<std::int64_t>(test_->rows, 1))),
+      batcher_(test_, model.columns, evaluation_batches(full_batch_)),
       tasks_(model.tasks) {
   if (tasks_.empty()) tasks_.push_back({"", model.prediction, model.label});
   for (const ModelTask& task : tasks_)
@@ -39,6 +40,8 @@ Evaluator::Evaluator(const ModelGraph& model, Strategy& strategy, Runtime& runti
 }
 
 Evaluator::~Evaluator() = default;
+
+void Evaluator::bind() { instance_for(full_batch_); }
 
 Instance& Evaluator::instance_for(std::int64_t rows) {
   auto& instance = instances_[rows];

@@ -27,6 +27,9 @@ class Evaluator {
             std::shared_ptr<const Table> test, std::int64_t batch_rows);
   ~Evaluator();
 
+  /// Makes the program of a full batch, and with it the variables that are not there yet.
+  void bind();
+
   /// The model's metric over the whole table, with the variables' present values. Throws what the step threw.
   Quality run(const WaitContext& wait);
 
@@ -37,6 +40,7 @@ class Evaluator {
   Runtime& runtime_;
   CompileOptions options_;
   std::shared_ptr<const Table> test_;
+  std::int64_t full_batch_;
   Batcher batcher_;
   std::vector<ModelTask> tasks_;            // one without a name where the model has no tasks
   std::vector<std::size_t> label_columns_;  // of each

@@ -127,6 +127,8 @@ void fill_job_defaults(proto::Job& job) {
       [&](auto v) { optimizer.set_initial_accumulator(v); });
   set(job.evaluation().batch_size(), job.input().global_batch_size(),
       [&](auto v) { job.mutable_evaluation()->set_batch_size(v); });
+  set(job.evaluation().patience_seconds(), 3600.0,
+      [&](auto v) { job.mutable_evaluation()->set_patience_seconds(v); });
   set(job.checkpoint().keep(), 3U, [&](auto v) { job.mutable_checkpoint()->set_keep(v); });
   auto& metrics = *job.mutable_metrics();
   set(metrics.sample_every_seconds(), 5.0, [&](auto v) { metrics.set_sample_every_seconds(v); });
@@ -194,6 +196,7 @@ void check_job(const proto::Job& job) {
           "streams.priorities are more than streams.count");
   for (const int priority : job.streams().priorities())
     require(priority >= 0 && priority <= 5, "streams.priorities must be from 0 to 5");
+  require(job.evaluation().patience_seconds() > 0, "evaluation.patience_seconds must be positive");
   require(job.streams().measure_seconds() >= 0, "streams.measure_seconds must not be negative");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
   require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,

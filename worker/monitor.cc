@@ -90,6 +90,13 @@ void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples
   step_seconds_.observe(seconds);
 }
 
+void Monitor::record_evaluation(std::uint64_t step, const std::string& metric, double value) {
+  registry_.gauge("braid_evaluation_step", "The step after which the variables were measured last.")
+      .set(static_cast<double>(step));
+  registry_.gauge("braid_evaluation", "What was measured last on the test data.", {{"metric", metric}})
+      .set(value);
+}
+
 void Monitor::collect() {
   const std::vector<StreamStats> all = streams();
   if (const double together = compute_busy(); together > 0) {

@@ -15,6 +15,7 @@
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
 #include "worker/bootstrap.h"
+#include "worker/checkpoint_evaluator.h"
 #include "worker/device.h"
 #include "worker/device_watch.h"
 #include "worker/job.h"
@@ -117,6 +118,27 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   return result.exit;
 }
 
+int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
+  launch::ClusterSpec cluster = options.cluster;
+  Monitor monitor(task_name(cluster.task), http_address(job));
+  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  // Under mpirun all ranks tell their addresses.
+  const bool ring = job.strategy().kind() == proto::Strategy::ALLREDUCE;
+  if (ring || job.strategy().kind() == proto::Strategy::PS)
+    exchange_addresses(cluster, "",
+                       WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+  RuntimeOptions runtime_options;
+  runtime_options.device = open_device(job, cluster);
+  runtime_options.device_graphs = !job.runtime().no_graphs();
+  runtime_options.intra_op_threads = intra_op_threads(job, cluster);
+  Runtime runtime(runtime_options);
+  const EvaluationResult result = evaluate_checkpoints(job, options.data_dir, runtime, monitor, *stop);
+  monitor.set_ready(false);
+  fmt::print("result: {}\n", result.to_json());
+  std::fflush(stdout);
+  return result.exit;
+}
+
 }  // namespace
 
 int run_role(const proto::Job& job, const RoleOptions& options) {
@@ -130,6 +152,12 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   register_strategy_ops();
   if (cluster.task.type == launch::TaskType::Ps) return run_server(job, cluster, stop.flag());
   proto::Job mine = job;
+  if (cluster.task.type == launch::TaskType::Evaluator) {
+    // The host's devices are the workers', unless it is told to take one.
+    if (mine.runtime().device() == proto::Runtime::AUTO)
+      mine.mutable_runtime()->set_device(proto::Runtime::CPU);
+    return run_evaluator(mine, options, stop.flag());
+  }
   resolve_device(mine, cluster);
   if (mine.strategy().kind() == proto::Strategy::ALLREDUCE &&
       mine.strategy().backend() == proto::Strategy::NCCL)

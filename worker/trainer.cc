@@ -295,6 +295,7 @@ class Run {
     strategy_->refresh_variables(start_wait());
     quality_ = evaluator_->run(start_wait());
     evaluated_ = done_;
+    monitor_.record_evaluation(done_, metric_name(), quality_->value);
     log_info("step {}: {} {:.4f}", done_, metric_name(), quality_->value);
     for (const auto& [task, value] : quality_->tasks)
       log_info("step {}: {} of {} {:.4f}", done_, metric_name(), task, value);

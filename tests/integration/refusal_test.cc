@@ -34,6 +34,7 @@ class RefusalTest : public IntegrationTest {
     const Job job = linear_regression().with({std::string("strategy.kind=") + strategy});
     expect_refused(job.arguments(), says, {{"TF_CONFIG", tf_config}});
   }
+  std::string path(const std::string& name) const { return (directory() / name).string(); }
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(directory() / name, std::ios::binary) << text;
     return (directory() / name).string();
@@ -73,7 +74,7 @@ TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
                          "ALLREDUCE", HasSubstr("has no use for ps tasks"));
   expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]},
                              "task": {"type": "evaluator", "index": 0}})",
-                         "LOCAL", HasSubstr("a separate evaluator is not available"));
+                         "LOCAL", HasSubstr("an evaluator needs checkpoint.directory"));
 }
 
 TEST_F(RefusalTest, JobFilesWithLineAndColumn) {
@@ -172,6 +173,68 @@ TEST_F(RefusalTest, RowsOfTextWithTheirLine) {
   expect_refused(job.arguments(), HasSubstr("adult.data' line 3: column 1 (age): 'old' is not a number"));
   const auto tolerant = run("tolerant", job.with({"input.max_bad_records=1"}).arguments());
   EXPECT_EQ(tolerant->wait({}), 0) << tolerant->err();
+}
+
+TEST_F(RefusalTest, ClicksThatAreCutDamagedOrMissing) {
+  const auto made = run("make", {"data", "criteo", "--rows", "300", "--out", path("tsv")});
+  ASSERT_EQ(made->wait({}), 0) << made->err();
+  const auto packed =
+      run("pack", {"data", "criteo", "--rows", "300", "--format", "tfrecord", "--out", path("records")});
+  ASSERT_EQ(packed->wait({}), 0) << packed->err();
+  const Job job = dlrm(directory()).with({"steps=2"});
+  const auto train_on = [&](const std::string& name) {
+    return job.with({"input.train_files=" + name}).arguments();
+  };
+
+  const std::string records = bytes_of(directory() / "records/train.tfrecord");
+  write("cut.tfrecord", records.substr(0, records.size() - 9));
+  expect_refused(train_on("cut.tfrecord"),
+                 AllOf(HasSubstr("cut.tfrecord' record 300 at byte"), HasSubstr("truncated")));
+  std::string damaged = records;
+  damaged[40] ^= 0x04;
+  write("data.tfrecord", damaged);
+  expect_refused(train_on("data.tfrecord"),
+                 AllOf(HasSubstr("data.tfrecord' record 1 at byte 0: the CRC of its"),
+                       HasSubstr("bytes of data does not match")));
+  damaged = records;
+  damaged[1] ^= 0x04;
+  write("length.tfrecord", damaged);
+  expect_refused(train_on("length.tfrecord"),
+                 HasSubstr("length.tfrecord' record 1 at byte 0: the CRC of its length"));
+
+  const std::string rows = bytes_of(directory() / "tsv/train.tsv");
+  const std::size_t second = rows.find('\n') + 1, third = rows.find('\n', second) + 1;
+  write("short.tsv", rows.substr(0, rows.rfind('\t', third)) + "\n" + rows.substr(third));
+  expect_refused(train_on("short.tsv"), HasSubstr("short.tsv' line 2: expected 40 fields, got 39"));
+  write("label.tsv", rows.substr(0, second) + "2" + rows.substr(second + 1));
+  expect_refused(train_on("label.tsv"), HasSubstr("label.tsv' line 2: label '2' is not 0 or 1"));
+
+  write("none.tsv", "");
+  expect_refused(train_on("none.tsv"),
+                 AllOf(HasSubstr("input.train_files: '"), HasSubstr("none.tsv' has no records")));
+  write("none.tfrecord", "");
+  expect_refused(train_on("none.tfrecord"), HasSubstr("none.tfrecord' has no records"));
+  expect_refused(train_on("none-*.tsv"), AllOf(HasSubstr("no file matches"), HasSubstr("none-*.tsv")));
+}
+
+TEST_F(RefusalTest, GraphsWithACycleOrWithShapesThatDoNotFit) {
+  const std::string cycle =
+      write("cycle.pbtxt",
+            "node { name: 'a' op: 'Relu' input: 'b' attr { key: 'T' value { type: DT_FLOAT } } }\n"
+            "node { name: 'b' op: 'Relu' input: 'a' attr { key: 'T' value { type: DT_FLOAT } } }\n");
+  expect_refused({"graph", "plan", cycle}, HasSubstr("is on a cycle: 'b' -> 'a' -> 'b'"));
+  expect_refused({"graph", "run", cycle, "--fetch", "b", "--out", path("b.npy")}, HasSubstr("is on a cycle"));
+  const auto matrix = [](const std::string& name, const std::string& rows, const std::string& columns) {
+    return "node { name: '" + name + "' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } " +
+           "attr { key: 'shape' value { shape { dim { size: " + rows + " } dim { size: " + columns +
+           " } } } } }\n";
+  };
+  const std::string product =
+      write("product.pbtxt", matrix("x", "2", "3") + matrix("w", "4", "5") +
+                                 "node { name: 'y' op: 'MatMul' input: 'x' input: 'w' "
+                                 "attr { key: 'T' value { type: DT_FLOAT } } }\n");
+  expect_refused({"graph", "plan", product},
+                 AllOf(HasSubstr("[MatMul] node 'y'"), HasSubstr("[2,3]"), HasSubstr("[4,5]")));
 }
 
 TEST_F(RefusalTest, GraphFiles) {

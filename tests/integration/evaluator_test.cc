@@ -1,0 +1,112 @@
+// The evaluator task of a cluster: checkpoints of every strategy, measured beside training.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+constexpr const char* kEvaluator =
+    R"({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})";
+
+class EvaluatorTest : public IntegrationTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  }
+  Path checkpoints() const { return directory() / "checkpoints"; }
+  Job job(std::vector<std::string> more = {}) const {
+    return wide_deep().with({"steps=60"}).with(checkpoints_in(checkpoints(), 20)).with(std::move(more));
+  }
+  std::unique_ptr<Process> evaluate(const std::string& name, const Job& job) const {
+    return std::make_unique<Process>(braid(job.arguments()), Variables{{"TF_CONFIG", kEvaluator}},
+                                     directory() / name);
+  }
+  static void flip_a_byte(const Path& file) {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(200);
+    const char byte = static_cast<char>(f.get());
+    f.seekp(200);
+    f.put(static_cast<char>(byte ^ 1));
+    ASSERT_TRUE(f.good()) << file;
+  }
+  static json result_in(const std::string& text, const std::string& mark) {
+    const std::size_t at = text.rfind(mark);
+    if (at == std::string::npos) return {};
+    return json::parse(text.substr(at + mark.size(), text.find('\n', at) - at - mark.size()));
+  }
+};
+
+class EvaluatorOfClusterTest : public EvaluatorTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EvaluatorOfClusterTest, MeasuresTheLastStepAsTheLeaderDoes) {
+  const std::string strategy = GetParam();
+  std::vector<std::string> arguments{
+      "launch", "--workers", "2", "--evaluator", "--ps", strategy == "PS" ? "1" : "0", "--"};
+  const Job trained =
+      job({"strategy.kind=" + strategy, "evaluation.disabled=false", "evaluation.every_steps=20"});
+  for (const std::string& word : trained.arguments()) arguments.push_back(word);
+  Process launcher(braid(arguments), {}, directory() / "launch");
+  ASSERT_EQ(launcher.exit_code(), 0) << launcher.err();
+  const json evaluated = result_in(launcher.err(), "[evaluator 0] result: ");
+  ASSERT_TRUE(evaluated.contains("auc")) << launcher.err();
+  EXPECT_EQ(evaluated["last_step"], 60);
+  EXPECT_GE(evaluated["evaluations"], 1);
+  EXPECT_EQ(evaluated["auc"].get<double>(), result_of(launcher).quality.value_or(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, EvaluatorOfClusterTest, ::testing::Values("PS", "ALLREDUCE"));
+
+TEST_F(EvaluatorTest, ADamagedCheckpointIsLeftOutAndTheNextOneMeasured) {
+  const auto trained = run("train", job({"steps=40", "evaluation.disabled=false"}).arguments());
+  ASSERT_EQ(trained->exit_code(), 0) << trained->err();
+  flip_a_byte(checkpoints() / "step-000000000040" / "worker-0.shard");
+  const auto evaluator = evaluate("evaluator", job({"steps=60"}));
+  ASSERT_TRUE(evaluator->says("a damaged checkpoint is left out")) << evaluator->err();
+  ASSERT_TRUE(evaluator->says("step 20: auc 0.")) << evaluator->err();
+  std::vector<std::string> resumed = job({"steps=60"}).arguments();
+  resumed.push_back("--resume");
+  ASSERT_EQ(run("resume", resumed)->exit_code(), 0);
+  EXPECT_EQ(evaluator->exit_code(), 0) << evaluator->err();
+  EXPECT_EQ(result_in(evaluator->out(), "result: ")["last_step"], 60);
+}
+
+TEST_F(EvaluatorTest, PatienceHasAnEnd) {
+  const auto evaluator = evaluate("evaluator", job({"evaluation.patience_seconds=0.3"}));
+  EXPECT_EQ(evaluator->exit_code(), 138);
+  EXPECT_THAT(evaluator->err(),
+              AllOf(HasSubstr("no new checkpoint in '" + checkpoints().string() + "' for 0.3 s"),
+                    HasSubstr("there was none")));
+}
+
+TEST_F(EvaluatorTest, StopsAtSigterm) {
+  const auto evaluator = evaluate("evaluator", job());
+  ASSERT_TRUE(evaluator->says("of the checkpoints in")) << evaluator->err();
+  evaluator->signal(SIGTERM);
+  EXPECT_EQ(evaluator->exit_code(10s), 143);
+}
+
+TEST_F(EvaluatorTest, WhatItNeedsIsSaid) {
+  const auto refused = [&](const Job& job, const std::string& why) {
+    const auto evaluator = evaluate("refused", job);
+    EXPECT_EQ(evaluator->exit_code(), 2);
+    EXPECT_THAT(evaluator->err(), HasSubstr(why));
+  };
+  refused(wide_deep(), "an evaluator needs checkpoint.directory");
+  refused(linear_regression().with(checkpoints_in(checkpoints(), 1)), "an evaluator needs ");
+  const auto trained = run("train", job({"steps=20"}).arguments());
+  ASSERT_EQ(trained->exit_code(), 0) << trained->err();
+  refused(job({"model.embedding_dim=4"}), "the checkpoint of step 20: '");
+}
+
+}  // namespace
+}  // namespace braid::integration

@@ -1,0 +1,211 @@
+#include "worker/checkpoint_evaluator.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "base/checkpoint_values.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/import/import.h"
+#include "engine/ops/variable_init.h"
+#include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/data.h"
+#include "worker/evaluator.h"
+#include "worker/job.h"
+#include "worker/strategies/strategy.h"
+#include "worker/training_program.h"
+
+namespace braid::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{200};  // how often the directory is read
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class CheckpointEvaluation {
+ public:
+  CheckpointEvaluation(const proto::Job& job, const std::filesystem::path& data_dir, Runtime& runtime)
+      : job_(job), runtime_(runtime), store_(job.checkpoint().directory()) {
+    if (job.checkpoint().directory().empty())
+      throw InvalidArgument("an evaluator needs checkpoint.directory, which the workers write");
+    data_ = load_data(job_, data_dir, true);
+    model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
+    if (!data_.test || model_.metric == ModelMetric::None)
+      throw InvalidArgument(data_.test ? "an evaluator needs a model with a metric, and '" +
+                                             job_.model().name() + "' has none"
+                                       : std::string("an evaluator needs input.test_files"));
+    total_ = total_steps(job_, *data_.train);
+    data_.train.reset();
+    graph_ = import_graph(model_.inference ? *model_.inference : *model_.graph, "model");
+    strategy_ = make_strategy(job_, runtime_, {});
+    CompileOptions options = training_compile_options(job_);
+    options.steps_in_flight = 1;
+    options.batch_siblings = BatchSiblings::Off;  // variables are read one by one, too
+    evaluator_ = std::make_unique<Evaluator>(model_, *strategy_, runtime_, options, data_.test,
+                                             job_.evaluation().batch_size());
+    evaluator_->bind();
+  }
+
+  std::uint64_t total() const { return total_; }
+  ModelMetric metric() const { return model_.metric; }
+
+  /// The newest whole checkpoint behind `step`; a damaged one is left out with a warning.
+  std::optional<CheckpointInfo> newer_than(std::optional<std::uint64_t> step) {
+    if (!std::filesystem::exists(store_.root())) return std::nullopt;
+    std::vector<CheckpointInfo> all = store_.list();
+    for (; !all.empty() && (!step || all.back().meta.step > *step); all.pop_back()) {
+      if (damaged_.contains(all.back().directory)) continue;
+      return std::move(all.back());
+    }
+    return std::nullopt;
+  }
+
+  /// Nothing when the checkpoint cannot be read: damaged, or removed by the workers meanwhile.
+  std::optional<Quality> measure(const CheckpointInfo& info, const WaitContext& wait) {
+    try {
+      restore(info);
+    } catch (const Error& error) {
+      if (std::filesystem::exists(info.directory)) {
+        if (error.code() != ErrorCode::DataLoss) throw;
+        damaged_.insert(info.directory);
+        log_warning("a damaged checkpoint is left out: {}", error.message());
+      }
+      return std::nullopt;
+    }
+    return evaluator_->run(wait);
+  }
+
+ private:
+  void restore(const CheckpointInfo& info) {
+    const CheckpointValues values(info);
+    for (const VariableInfo& variable : list_variables(graph_)) {
+      // A row that training has not touched has its initial value.
+      Tensor tensor(variable.dtype, variable.shape);
+      initialize_variable(graph_.node(variable.handle), job_.seed(), tensor);
+      if (values.values().contains(variable.name + "@keys"))
+        fill_rows(values, variable, tensor);
+      else
+        fill(values, variable.name, tensor);
+      runtime_.variables().write(variable.name, tensor);
+    }
+  }
+
+  static void fill(const CheckpointValues& values, const std::string& name, Tensor& tensor) {
+    const auto at = values.values().find(name);
+    if (at == values.values().end())
+      throw InvalidArgument(fmt::format("the checkpoint of step {} has no '{}'", values.meta().step, name));
+    const Shape shape(at->second.shape);
+    if (at->second.dtype != tensor.dtype() || shape != tensor.shape())
+      throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' is {}{}, the model has {}{}",
+                                        values.meta().step, name, dtype_name(at->second.dtype),
+                                        shape.to_string(), dtype_name(tensor.dtype()),
+                                        tensor.shape().to_string()));
+    const std::vector<std::byte> bytes = values.read(name);
+    std::memcpy(tensor.as_bytes().data(), bytes.data(), bytes.size());
+  }
+
+  static void fill_rows(const CheckpointValues& values, const VariableInfo& variable, Tensor& tensor) {
+    const std::vector<std::byte> keys = values.read(variable.name + "@keys");
+    const std::vector<std::byte> rows = values.read(variable.name + "@rows");
+    const std::size_t count = keys.size() / sizeof(std::int64_t);
+    const auto all = static_cast<std::size_t>(variable.shape[0]);
+    const std::size_t row = tensor.bytes() / all;
+    if (rows.size() != count * row)
+      throw InvalidArgument(
+          fmt::format("the checkpoint of step {}: rows of '{}' have {} bytes, the model's {}",
+                      values.meta().step, variable.name, count == 0 ? 0 : rows.size() / count, row));
+    for (std::size_t i = 0; i < count; ++i) {
+      std::int64_t key = 0;
+      std::memcpy(&key, keys.data() + i * sizeof(key), sizeof(key));
+      if (key < 0 || static_cast<std::size_t>(key) >= all)
+        throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' has row {}, the model {} rows",
+                                          values.meta().step, variable.name, key, all));
+      std::memcpy(tensor.as_bytes().data() + static_cast<std::size_t>(key) * row, rows.data() + i * row, row);
+    }
+  }
+
+  const proto::Job job_;
+  Runtime& runtime_;
+  CheckpointStore store_;
+  JobData data_;
+  ModelGraph model_;
+  Graph graph_;
+  std::uint64_t total_ = 0;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::set<std::filesystem::path> damaged_;
+};
+
+}  // namespace
+
+EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
+                                      Runtime& runtime, Monitor& monitor, const StopFlag& stop) {
+  proto::Job alone = job;
+  alone.mutable_strategy()->set_kind(proto::Strategy::LOCAL);
+  CheckpointEvaluation evaluation(alone, data_dir, runtime);
+  const char* const metric = evaluation.metric() == ModelMetric::Accuracy ? "accuracy" : "auc";
+  log_info("evaluator: {} of the checkpoints in {} up to step {}", metric, job.checkpoint().directory(),
+           evaluation.total());
+
+  EvaluationResult result;
+  result.job = job.name();
+  result.metric = evaluation.metric();
+  const auto begin = Clock::now();
+  auto progress_at = begin;
+  std::optional<std::uint64_t> last;
+  while (last.value_or(0) < evaluation.total()) {
+    if (stop.requested()) {
+      result.exit = kExitTerminated;
+      break;
+    }
+    const std::optional<CheckpointInfo> next = evaluation.newer_than(last);
+    if (!next) {
+      if (seconds_since(progress_at) > job.evaluation().patience_seconds())
+        throw Unavailable(
+            fmt::format("no new checkpoint in '{}' for {} s; {}", job.checkpoint().directory(),
+                        job.evaluation().patience_seconds(),
+                        last ? fmt::format("the last was that of step {} of {}", *last, evaluation.total())
+                             : "there was none"));
+      std::this_thread::sleep_for(kLook);
+      continue;
+    }
+    const auto quality = evaluation.measure(*next, WaitContext::with_timeout(std::chrono::hours(1)));
+    if (!quality) continue;
+    progress_at = Clock::now();
+    last = result.last_step = next->meta.step;
+    ++result.evaluations;
+    result.quality = quality->value;
+    result.tasks = quality->tasks;
+    log_info("step {}: {} {:.4f}", *last, metric, quality->value);
+    for (const auto& [task, value] : quality->tasks)
+      log_info("step {}: {} of {} {:.4f}", *last, metric, task, value);
+    monitor.record_evaluation(*last, metric, quality->value);
+  }
+  result.seconds = seconds_since(begin);
+  return result;
+}
+
+std::string EvaluationResult::to_json() const {
+  nlohmann::ordered_json out;
+  out["job"] = job;
+  out["evaluations"] = evaluations;
+  out["last_step"] = last_step;
+  const bool accuracy = metric == ModelMetric::Accuracy;
+  if (quality) out[accuracy ? "accuracy" : "auc"] = *quality;
+  for (const auto& [task, value] : tasks) out[accuracy ? "accuracy_of_tasks" : "auc_of_tasks"][task] = value;
+  out["seconds"] = seconds;
+  out["exit"] = exit;
+  return out.dump();
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,44 @@
+// The evaluator task of a cluster: it takes no part in training, but watches the job's checkpoint directory
+// and measures each new checkpoint on the test data, whichever strategy wrote it, with tables of parameter
+// servers put together in memory. It ends with the checkpoint of the job's last step. Thread rule: one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "examples/models/model.h"
+#include "worker/monitor.h"
+#include "worker/stop_signal.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// What the last line of an evaluator says.
+struct EvaluationResult {
+  std::string job;
+  std::uint64_t evaluations = 0;
+  std::uint64_t last_step = 0;  // of the checkpoint that was measured last
+  ModelMetric metric = ModelMetric::None;
+  std::optional<double> quality;  // of that; of several tasks the mean
+  std::vector<std::pair<std::string, double>> tasks;
+  double seconds = 0;
+  int exit = 0;
+
+  std::string to_json() const;
+};
+
+/// Of the checkpoints that are there at once only the newest whole one is measured. Throws: InvalidArgument
+/// when the job has no checkpoint directory, no test data or no metric; Unavailable when no checkpoint came
+/// for evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit 143.
+EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
+                                      Runtime& runtime, Monitor& monitor, const StopFlag& stop);
+
+}  // namespace braid::worker
