@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 
 #include "base/formats/proto_wire.h"
 #include "engine/ops/common/shape_rules.h"
@@ -90,6 +91,13 @@ std::map<std::string, Feature, std::less<>> read_example(std::string_view record
   return features;
 }
 
+/// Of a feature [?, row...], as many rows as a record has; nothing where the shape is another.
+std::optional<Shape> row_shape(const Shape& shape) {
+  if (!shape.has_rank() || shape.rank() == 0 || shape[0] != Shape::kUnknown) return std::nullopt;
+  Shape row(std::vector<std::int64_t>(shape.dims().begin() + 1, shape.dims().end()));
+  return row.is_static() ? std::optional(std::move(row)) : std::nullopt;
+}
+
 /// What a node's inputs and attributes say. `value` gives the value of an input, null where it is not known.
 struct Spec {
   std::vector<std::string> sparse, dense, ragged;  // keys
@@ -136,8 +144,8 @@ struct Spec {
                      ragged.size() != ragged_types.size() || split_types.size() != ragged_types.size()))
       return "as many keys as types are needed";
     for (const Shape& shape : dense_shapes)
-      if (!shape.is_static())
-        return "dense features of unknown length are not supported, got " + shape.to_string();
+      if (!shape.is_static() && !row_shape(shape))
+        return "only the first axis of a dense feature may be unknown, got " + shape.to_string();
     for (const auto* types : {&sparse_types, &dense_types, &ragged_types})
       for (const DType type : *types)
         if (type != DType::Float32 && type != DType::Int64 && type != DType::String)
@@ -219,6 +227,7 @@ class ExampleParser {
     const Shape& shape = spec_.dense_shapes[i];
     const DType dtype = spec_.dense_types[i];
     const Tensor& fallback = *inputs_[spec_.first_default + i];
+    if (const auto row = row_shape(shape)) return padded_feature(i, *row);
     Feature all;
     for (std::size_t r = 0; r < examples_.size(); ++r) {
       const Feature* feature = find(r, spec_.dense[i], dtype);
@@ -236,6 +245,36 @@ class ExampleParser {
     std::vector<std::int64_t> dims;
     if (!is_single_) dims.push_back(count());
     dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
+    return all.tensor(dtype, Shape(std::move(dims)));
+  }
+
+  /// [records, rows of the longest one, row...], the shorter ones filled up with the default, or with zeros.
+  Tensor padded_feature(std::size_t i, const Shape& row) const {
+    const DType dtype = spec_.dense_types[i];
+    const std::int64_t width = row.elements();
+    std::int64_t longest = 0;
+    for (std::size_t r = 0; r < examples_.size(); ++r) {
+      const Feature* feature = find(r, spec_.dense[i], dtype);
+      const std::int64_t size = feature ? feature->size() : 0;
+      if (width == 0 ? size != 0 : size % width != 0)
+        throw InvalidArgument(fmt::format("record {}: feature '{}' has {} values, no multiple of {}", r,
+                                          spec_.dense[i], size, width));
+      longest = std::max(longest, width == 0 ? 0 : size / width);
+    }
+    const Tensor& given = *inputs_[spec_.first_default + i];
+    const Tensor filler = given.elements() == 1    ? given
+                          : dtype == DType::String ? Tensor::strings(Shape{1}, std::vector<std::string>{""})
+                                                   : Tensor::zeros(dtype, Shape{1});
+    Feature all;
+    for (std::size_t r = 0; r < examples_.size(); ++r) {
+      const Feature* feature = find(r, spec_.dense[i], dtype);
+      if (feature) all.append(*feature);
+      append_default(filler, longest * width - (feature ? feature->size() : 0), all);
+    }
+    std::vector<std::int64_t> dims;
+    if (!is_single_) dims.push_back(count());
+    dims.push_back(longest);
+    dims.insert(dims.end(), row.dims().begin(), row.dims().end());
     return all.tensor(dtype, Shape(std::move(dims)));
   }
 
@@ -289,9 +328,12 @@ void infer_parse_example(InferContext& c) {
   for (std::size_t i = 0; i < spec.dense_types.size(); ++i) {
     const auto at = static_cast<int>(spec.first_default + i);
     require_dtype(c, at, {spec.dense_types[i]});
-    const std::int64_t wanted = spec.dense_shapes[i].elements();
-    if (const Tensor* fallback = c.value(at);
-        fallback && fallback->elements() > 1 && fallback->elements() != wanted)
+    const Tensor* fallback = c.value(at);
+    if (!fallback || fallback->elements() <= 1) continue;
+    if (row_shape(spec.dense_shapes[i]))
+      c.fail(fmt::format("the default of dense feature {} fills it up, so it must have one element, not {}",
+                         i, fallback->elements()));
+    if (fallback->elements() != spec.dense_shapes[i].elements())
       c.fail(fmt::format("the default of dense feature {} has {} elements, its shape is {}", i,
                          fallback->elements(), spec.dense_shapes[i].to_string()));
   }

@@ -235,6 +235,26 @@ TEST(ParseExampleTest, RaggedFeaturesOfTheSecondForm) {
             (std::vector<std::int64_t>{0, 2, 2, 3}));
 }
 
+TEST(ParseExampleTest, DenseFeaturesOfUnknownLengthAreFilledUp) {
+  const Tensor records = text({example({{"ids", int_feature({4, 5, 6, 7}, true)}}), example({}),
+                               example({{"ids", int_feature({8, 9}, false)}})});
+  const AttrMap attrs{{"num_sparse", 0},
+                      {"Tdense", std::vector<DType>{DType::Int64}},
+                      {"dense_shapes", std::vector<Shape>{Shape{Shape::kUnknown, 2}}}};
+  const auto inputs = [&](const Tensor& record, Tensor filler) {
+    return std::vector<Tensor>{record, text({}), text({}), text({"ids"}), text({}), std::move(filler)};
+  };
+  const Tensor ids = known("ParseExampleV2", inputs(records, i64({}, {-1})), attrs);
+  EXPECT_EQ(ids.shape(), (Shape{3, 2, 2}));
+  EXPECT_EQ(tensor_to_int64s(ids), (std::vector<std::int64_t>{4, 5, 6, 7, -1, -1, -1, -1, 8, 9, -1, -1}));
+  EXPECT_EQ(refusal("ParseExampleV2",
+                    inputs(text({example({{"ids", int_feature({4, 5, 6}, true)}})}), i64({0}, {})), attrs),
+            "[ParseExampleV2] node 'op': record 0: feature 'ids' has 3 values, no multiple of 2");
+  EXPECT_EQ(refusal("ParseExampleV2", inputs(records, i64({2}, {1, 2})), attrs),
+            "[ParseExampleV2] node 'op': the default of dense feature 0 fills it up, so it must have one "
+            "element, not 2");
+}
+
 TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
   const auto refused = [](const std::string& record, const Tensor& fallback) {
     return refusal(
