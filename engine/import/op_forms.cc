@@ -13,9 +13,13 @@ struct Renamed {
 };
 
 constexpr Renamed kRenamed[] = {
-    {"AccumulateNV2", "AddN"},           {"BiasAddV1", "BiasAdd"},
-    {"ConjugateTranspose", "Transpose"}, {"DebugIdentity", "Identity"},
-    {"GuaranteeConst", "Identity"},      {"ScatterNdNonAliasingAdd", "TensorScatterAdd"},
+    {"AccumulateNV2", "AddN"},
+    {"BiasAddV1", "BiasAdd"},
+    {"ConjugateTranspose", "Transpose"},
+    {"DebugIdentity", "Identity"},
+    {"GuaranteeConst", "Identity"},
+    {"ScatterNdNonAliasingAdd", "TensorScatterAdd"},
+    {"IsVariableInitialized", "VarIsInitializedOp"},
 };
 
 template <class T>

@@ -1,7 +1,8 @@
 // Variables: VarHandleOp (attributes dtype, shape, shared_name) names one, ReadVariableOp sees its memory
 // (a view of the handle), Assign-, AssignAdd- and AssignSubVariableOp write it, VariableShape tells its
-// shape. At run time a handle's pointer is the variable's memory; whoever runs the graph binds it, so
-// VarHandleOp has no kernel. Reads and writes of a step are ordered by the compiler (engine/passes).
+// shape, VarIsInitializedOp true: all variables begin with a value. At run time a handle's pointer is the
+// variable's memory; whoever runs the graph binds it, so VarHandleOp has no kernel. Reads and writes of a
+// step are ordered by the compiler (engine/passes).
 #include <fmt/format.h>
 
 #include <cstring>
@@ -84,6 +85,10 @@ PreparedKernel prepare_variable_shape(const PrepareContext& c) {
   });
 }
 
+PreparedKernel prepare_is_initialized(const PrepareContext&) {
+  return serial_kernel([](const KernelArgs& a) { *a.out<bool>(0) = true; });
+}
+
 OpDef assignment(std::string name, Access access, PrepareFn cpu) {
   return {.name = std::move(name),
           .min_inputs = 2,
@@ -112,6 +117,13 @@ void register_variable(OpRegistry& registry) {
   registry.add(assignment("AssignVariableOp", Access::Write, prepare_assign));
   registry.add(assignment("AssignAddVariableOp", Access::ReadWrite, prepare_assign_add<1>));
   registry.add(assignment("AssignSubVariableOp", Access::ReadWrite, prepare_assign_add<-1>));
+  registry.add({.name = "VarIsInitializedOp",
+                .min_inputs = 1,
+                .max_inputs = 1,
+                .infer = [](InferContext& c) { c.output(DType::Bool, Shape{}); },
+                .no_gradient_reason = "the output is bool",
+                .cpu = prepare_is_initialized,
+                .shape_only = {0}});
   registry.add({.name = "VariableShape",
                 .min_inputs = 1,
                 .max_inputs = 1,

@@ -12,6 +12,7 @@ void cases_variable(OpCaseTable& table) {
   for (const char* op : {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
     table.add(op, {.label = "matrix", .inputs = {w, x}, .variables = {0}});
   table.add("VariableShape", {.label = "matrix", .inputs = {w}, .variables = {0}});
+  table.add("VarIsInitializedOp", {.label = "matrix", .inputs = {w}, .variables = {0}});
 }
 
 }  // namespace braid::testing
