@@ -77,7 +77,15 @@ std::int64_t constant_weights(const Graph& graph) {
 
 int stats(const Options& options) {
   const GraphDef def = read_graph(options.file);
-  const Graph graph = with_batch(def, options.batch);
+  std::string misfit;  // why the graph does not take the batch
+  const Graph graph = [&] {
+    try {
+      return with_batch(def, options.batch);
+    } catch (const InvalidArgument& error) {
+      misfit = error.message();
+      return try_import_graph(def).graph;
+    }
+  }();
   std::map<std::string, OpStats> ops;
   for (const NodeDef& node : def.node()) ++ops[node.op()].nodes;
   double flops = 0;
@@ -101,7 +109,12 @@ int stats(const Options& options) {
   fmt::print("nodes: {}  ops: {}\n", def.node_size(), rows.size());
   fmt::print("variables: {} with {} parameters\n", variables.size(), parameters);
   fmt::print("constants: {} weights\n", constant_weights(graph));
-  fmt::print("flops: {:.0f} (about {}, batch {})\n", flops, in_words(flops), options.batch);
+  if (misfit.empty())
+    fmt::print("flops: {:.0f} (about {}, batch {})\n", flops, in_words(flops), options.batch);
+  else
+    fmt::print(
+        "flops: {:.0f} (about {}, where shapes are known; {} for unknown dimensions does not fit: {})\n",
+        flops, in_words(flops), options.batch, misfit);
   if (loaded < def.node_size())
     fmt::print("{} nodes could not be loaded and count nothing; see braid graph check\n",
                def.node_size() - loaded);

@@ -267,6 +267,19 @@ TEST_F(GraphToolsTest, StatsCountParametersAndWork) {
               AllOf(HasSubstr("variables: 4 with 67 parameters"), HasSubstr("MatMul"), HasSubstr("1.12 k")));
 }
 
+TEST_F(GraphToolsTest, StatsSayWhenABatchDoesNotFit) {
+  const std::string graph = write("fixed.pbtxt", R"(
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+       attr { key: "shape" value { shape { dim { size: -1 } } } } }
+node { name: "w" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
+       attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 3 } } float_val: 1 } } } }
+node { name: "y" op: "AddV2" input: "x" input: "w" }
+)");
+  const std::string text = expect_good({"graph", "stats", graph, "--batch", "2"});
+  EXPECT_THAT(text, HasSubstr("2 for unknown dimensions does not fit: [AddV2] node 'y'"));
+  EXPECT_THAT(text, HasSubstr("nodes: 3  ops: 3"));
+}
+
 TEST_F(GraphToolsTest, DotIsADigraphOfEveryNode) {
   const std::string graph = write("where.pbtxt", kWherePositive);
   const std::string text = expect_good({"graph", "dot", graph});
