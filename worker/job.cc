@@ -251,6 +251,7 @@ StreamOptions stream_options(const proto::Job& job) {
   StreamOptions options;
   options.count = static_cast<int>(job.streams().count());
   options.policy = *stream_policy_from_name(proto::Streams::Policy_Name(job.streams().policy()));
+  if (options.count == 1 && options.policy == StreamPolicy::Auto) options.policy = StreamPolicy::None;
   options.keep_all_events = job.streams().keep_all_events();
   options.forward_propagation = job.streams().forward_propagation();
   if (!job.streams().rules_file().empty())

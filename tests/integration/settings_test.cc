@@ -71,6 +71,17 @@ TEST_F(SettingsTest, TrainingTakesThemAndSaysWhatDoesNothingOnce) {
   EXPECT_THAT(process->err(), HasSubstr(": (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"));
 }
 
+TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysThatScopesAreNotUsed) {
+  const std::string job =
+      write("job.pbtxt",
+            "model { name: 'linear_regression' } steps: 3 optimizer { learning_rate: 0.01 } input { format: "
+            "SYNTHETIC global_batch_size: 17 } evaluation { disabled: true }");
+  const auto process = run("plain", {"train", "--job", job});
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_EQ(times(process->err(), "streams: NONE does not use the ids"), 1U) << process->err();
+  EXPECT_THAT(process->out(), AllOf(HasSubstr("compute0"), Not(HasSubstr("compute1"))));
+}
+
 TEST_F(SettingsTest, WhatIsForDevicesAloneIsSaidOnTheHost) {
   const auto process =
       run("host",

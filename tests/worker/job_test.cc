@@ -111,6 +111,17 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
               AllOf(HasSubstr("SSP"), HasSubstr("BSP and ASP")));
 }
 
+TEST(JobTest, S4_OnOneStreamAutoMeansThatScopesMeanNothing) {
+  proto::Job job = minimal();
+  fill_job_defaults(job);
+  EXPECT_EQ(stream_options(job).policy, StreamPolicy::None);
+  job.mutable_streams()->set_policy(proto::Streams::USER);
+  EXPECT_EQ(stream_options(job).policy, StreamPolicy::User) << "who insists is told what does not fit";
+  job.mutable_streams()->set_policy(proto::Streams::AUTO);
+  job.mutable_streams()->set_count(2);
+  EXPECT_EQ(stream_options(job).policy, StreamPolicy::Auto);
+}
+
 TEST(JobTest, EveryShippedJobFileIsGood) {
   int files = 0;
   for (const auto& entry :
