@@ -15,6 +15,7 @@
 #include "engine/input/field_reader.h"
 #include "engine/input/line_reader.h"
 #include "engine/input/readers.h"
+#include "engine/input/sniff.h"
 #include "engine/input/tfrecord.h"
 
 namespace braid {
@@ -225,7 +226,7 @@ std::shared_ptr<const Table> read_criteo(const std::vector<std::filesystem::path
   RowShard shard(options.read);
   BadRecords bad(options.read.max_bad_records);
   for (const auto& file : files) {
-    if (!is_tfrecord_file(file)) {
+    if (!holds_tfrecords(file)) {
       read_lines(file, shard, bad, builder);
       continue;
     }

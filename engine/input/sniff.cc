@@ -45,6 +45,12 @@ bool name_says_piece(const std::filesystem::path& file) {
   return name.starts_with("part-") || name.find("-of-") != std::string::npos;
 }
 
+std::string read_head(const std::filesystem::path& file) {
+  std::string head(kHead, '\0');
+  head.resize(open_bytes(file)->read(head));
+  return head;
+}
+
 using Rows = std::vector<std::vector<std::string>>;
 
 /// The fields of the first records of `head`, without those whose quotes are wrong.
@@ -94,10 +100,13 @@ TextShape text_shape(std::string_view head, std::string_view comment, char separ
   return shape;
 }
 
+bool holds_tfrecords(const std::filesystem::path& file) {
+  return is_tfrecord_file(file) || name_says_tfrecord(file) || is_binary(read_head(file));
+}
+
 FileFormat sniff_format(const std::filesystem::path& file) {
   if (is_tfrecord_file(file)) return FileFormat::TfRecord;
-  std::string head(kHead, '\0');
-  head.resize(open_bytes(file)->read(head));
+  const std::string head = read_head(file);
   const bool packed_nothing = head.empty() && std::filesystem::file_size(file) > 0;
   if (head.empty() && !packed_nothing && !name_says_tfrecord(file) && !name_says_piece(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");

@@ -13,6 +13,10 @@ namespace braid {
 /// Throws: InvalidArgument (cannot open; an empty file whose name says nothing), DataLoss (damaged packing).
 FileFormat sniff_format(const std::filesystem::path& file);
 
+/// Whether a file that is text or TFRecord is the latter, be it damaged: by its first CRC, by its name, or
+/// because it is no text.
+bool holds_tfrecords(const std::filesystem::path& file);
+
 struct TextShape {
   char separator = 0;  // of fields; 0: there are none
   std::size_t fields = 1;

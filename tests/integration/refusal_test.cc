@@ -234,7 +234,7 @@ TEST_F(RefusalTest, GraphsWithACycleOrWithShapesThatDoNotFit) {
                                  "node { name: 'y' op: 'MatMul' input: 'x' input: 'w' "
                                  "attr { key: 'T' value { type: DT_FLOAT } } }\n");
   expect_refused({"graph", "plan", product},
-                 AllOf(HasSubstr("[MatMul] node 'y'"), HasSubstr("[2,3]"), HasSubstr("[4,5]")));
+                 AllOf(HasSubstr("[MatMul] node 'y'"), HasSubstr("[2, 3]"), HasSubstr("[4, 5]")));
 }
 
 TEST_F(RefusalTest, GraphFiles) {
