@@ -14,6 +14,12 @@ function(braid_library name)
   target_link_libraries(${name} PUBLIC ${arg_PUBLIC} Threads::Threads PRIVATE ${arg_PRIVATE})
 endfunction()
 
+# braid_cold(TARGET): code that runs once or waits for others. Release optimises it lightly, which a whole build
+# notices: templates of the standard library are most of it.
+function(braid_cold name)
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
 # braid_proto(NAME PROTOS... [GRPC] [DEPENDS libs...]): generated code as a library; headers are
 # included as "proto/x.pb.h".
 function(braid_proto name)
@@ -61,6 +67,7 @@ function(braid_test name)
   target_compile_definitions(${name} PRIVATE
     BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BRAID_BINARY_DIR="${CMAKE_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  braid_cold(${name})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
