@@ -7,8 +7,7 @@
 namespace braid {
 namespace {
 
-std::vector<int> rest_on_first(const StreamProblem& problem) {
-  std::vector<int> streams = problem.fixed;
+std::vector<int> rest_on_first(std::vector<int> streams) {
   for (int& stream : streams)
     if (stream == kNoStream) stream = 0;
   return streams;
@@ -26,14 +25,19 @@ Candidate predict(StreamPolicy policy, std::vector<int> streams, const StreamPro
   return {policy, std::move(streams), us};
 }
 
-std::vector<int> choose(Plan& plan, const StreamPins& pins, const StreamProblem& problem) {
+void note(Plan& plan, std::string text) { plan.program.notes.push_back("streams: " + std::move(text)); }
+
+std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes,
+                        const StreamProblem& problem) {
   const std::vector<int> order = problem.dag.priority_order();
   std::vector<Candidate> candidates;
   const StreamPolicy base = pins.hand_set > 0 ? StreamPolicy::User : StreamPolicy::None;
-  candidates.push_back(predict(base, rest_on_first(problem), problem, order));
+  candidates.push_back(predict(base, rest_on_first(problem.fixed), problem, order));
   candidates.push_back(predict(StreamPolicy::Cost, schedule_by_cost(problem), problem, order));
   if (problem.dag.size() <= kMostFullOps / 2)
     candidates.push_back(predict(StreamPolicy::Full, cover_by_chains(problem), problem, order));
+  if (base == StreamPolicy::User)  // ids that only cost time
+    candidates.push_back(predict(StreamPolicy::None, rest_on_first(lanes), problem, order));
   std::size_t best = 0;
   std::string times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -43,12 +47,11 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const StreamProblem&
                          candidates[i].step_us);
   }
   plan.program.policy = candidates[best].policy;
-  plan.program.notes.push_back(fmt::format("streams: AUTO took {}; predicted: {}",
-                                           stream_policy_name(candidates[best].policy), times));
+  note(plan, fmt::format("AUTO took {}; predicted: {}", stream_policy_name(candidates[best].policy), times));
+  if (base == StreamPolicy::User && candidates[best].policy == StreamPolicy::None)
+    note(plan, fmt::format("NONE does not use the ids that {} nodes were given; USER does", pins.hand_set));
   return candidates[best].streams;
 }
-
-void note(Plan& plan, std::string text) { plan.program.notes.push_back("streams: " + std::move(text)); }
 
 }  // namespace
 
@@ -75,7 +78,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
   switch (policy) {
     case StreamPolicy::None:
     case StreamPolicy::User:
-      return rest_on_first(problem);
+      return rest_on_first(problem.fixed);
     case StreamPolicy::Embedding:
       return spread_embeddings(plan, problem);
     case StreamPolicy::Full:
@@ -85,7 +88,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
     case StreamPolicy::Auto:
       break;
   }
-  return choose(plan, pins, problem);
+  return choose(plan, pins, lanes, problem);
 }
 
 }  // namespace braid

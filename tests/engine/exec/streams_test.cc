@@ -110,9 +110,9 @@ TEST(StreamsTest, S4_WhatIsNotUsedIsSaid) {
 
 TEST(StreamsTest, S5_BackwardNodesFollowTheirForwardNodeUnlessToldNotTo) {
   TestGraph g;
-  const ValueRef f = g.add("test.Nop", {}, {}, "f"), k = g.add("test.Nop", {}, {}, "k");
-  const ValueRef df = g.add("test.Nop", {f}, {}, "df"), dk = g.add("test.Nop", {k}, {}, "dk");
-  const ValueRef ddf = g.add("test.Nop", {df}, {}, "ddf");
+  const ValueRef f = g.add("test.Nop", {}, us(100), "f"), k = g.add("test.Nop", {}, us(100), "k");
+  const ValueRef df = g.add("test.Nop", {f}, us(100), "df"), dk = g.add("test.Nop", {k}, us(100), "dk");
+  const ValueRef ddf = g.add("test.Nop", {df}, us(100), "ddf");
   g.mix({ddf, dk}, 1, "end");
   g.node(f).stream = 2;
   g.node(k).stream = 3;
@@ -214,6 +214,25 @@ TEST(StreamsTest, AutoStaysSerialWhereStreamsDoNotPay) {
   for (int b = 0; b < 4; ++b) ends.push_back(large.add("test.Nop", {}, us(500)));
   large.add("test.Nop", ends, us(1), "end");
   EXPECT_NE(compile_test(large, {"end"}, {}, 4, StreamPolicy::Auto)->policy, StreamPolicy::None);
+}
+
+TEST(StreamsTest, S4_AutoDoesNotUseIdsThatOnlyCostTimeAndSaysSo) {
+  const auto program = [](std::int64_t node_us, StreamPolicy policy) {
+    TestGraph g;
+    std::vector<ValueRef> ends;
+    for (int b = 0; b < 2; ++b) {
+      ends.push_back(g.add("test.Nop", {}, us(node_us), "b" + std::to_string(b)));
+      g.node(ends.back()).stream = b;
+    }
+    g.add("test.Nop", ends, us(1), "end");
+    return compile_test(g, {"end"}, {}, 2, policy);
+  };
+  const auto tiny = program(1, StreamPolicy::Auto), large = program(500, StreamPolicy::Auto);
+  EXPECT_EQ(stream_of(*tiny, "b1"), 0);
+  EXPECT_LE(tiny->stats.step_us, 1.01 * tiny->stats.serial_us);
+  EXPECT_NE(plan_report(*tiny).find("NONE does not use the ids that 2 nodes were given"), std::string::npos);
+  EXPECT_EQ(stream_of(*large, "b1"), 1);
+  EXPECT_EQ(stream_of(*program(1, StreamPolicy::User), "b1"), 1) << "who insists has them";
 }
 
 TEST(StreamsTest, EmbeddingGivesEachTablesBranchAStream) {
