@@ -1,6 +1,6 @@
-// Conv2D(images, filter [h, w, in / groups, out]) and its gradients Conv2DBackpropInput(sizes, filter, dy) and
-// Conv2DBackpropFilter(images, sizes, dy); DepthwiseConv2dNative(images, filter [h, w, in, multiplier]) and
-// its two. Attributes strides, dilations, padding, explicit_paddings, data_format
+// Conv2D(images, filter [h, w, in / groups, out]) and its gradients Conv2DBackpropInput(sizes, filter, dy)
+// and Conv2DBackpropFilter(images, sizes, dy); DepthwiseConv2dNative(images, filter [h, w, in, multiplier])
+// and its two. Attributes strides, dilations, padding, explicit_paddings, data_format
 // (engine/ops/common/window.h). The three of a family are each other's gradients. float32.
 #include <fmt/format.h>
 
