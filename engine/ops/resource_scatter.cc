@@ -5,6 +5,7 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/scatter_rows.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/stored_type.h"
 
 namespace braid {
 namespace {
@@ -28,21 +29,21 @@ void infer(InferContext& c) {
 
 template <class Op>
 PreparedKernel prepare(const PrepareContext& c) {
-  if (c.inputs[0].dtype != c.inputs[2].dtype)
+  if (computed_type(c.inputs[0].dtype) != c.inputs[2].dtype)
     c.fail(fmt::format("the variable holds {}, the updates are {}", dtype_name(c.inputs[0].dtype),
                        dtype_name(c.inputs[2].dtype)));
   const std::int64_t n = c.inputs[1].shape.elements();
   const std::int64_t rows = c.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : c.inputs[0].shape.elements() / rows;
   const std::int64_t stride = c.inputs[2].shape.rank() == 0 ? 0 : 1;
-  return with_number("ResourceScatterAdd", c.inputs[0].dtype, [&]<class T>() {
+  return with_stored_number("ResourceScatterAdd", c.inputs[0].dtype, [&]<class S, class T>() {
     return with_index("ResourceScatterAdd", c.inputs[1].dtype, [&]<class I>() {
       PreparedKernel kernel;
       kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
       kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
         check_indices(place, a.in<I>(1), n, rows);
         const IndexGroups groups(a.in<I>(1), n, rows, a.scratch);
-        scatter::rows<Op>(*pool, groups, width, a.in<T>(2), stride, a.var<T>(0));
+        scatter::rows<Op>(*pool, groups, width, a.in<T>(2), stride, a.var<S>(0));
       };
       return kernel;
     });
@@ -52,7 +53,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 /// Of integers, where a zero divisor is an error.
 PreparedKernel prepare_div(const PrepareContext& c) {
   PreparedKernel kernel = prepare<scatter::Div>(c);
-  if (is_floating(c.inputs[0].dtype)) return kernel;
+  if (is_floating(c.inputs[2].dtype)) return kernel;
   return with_index("ResourceScatterDiv", c.inputs[2].dtype, [&]<class T>() {
     const std::int64_t updates = c.inputs[2].shape.elements();
     kernel.run = [divide = std::move(kernel.run), updates, place = place_of(c.node)](const KernelArgs& a) {

@@ -57,7 +57,7 @@ void register_resource_scatter_cuda(OpRegistry& registry) {
         [&row](const Node&, std::span<const OutputInfo> inputs) {
           // A zero divisor of integers is an error, which the host's kernel finds.
           if (row.write == RowWrite::Div && !is_floating(inputs[2].dtype)) return false;
-          return cuda::is_row_type(inputs[2].dtype);
+          return inputs[0].dtype == inputs[2].dtype && cuda::is_row_type(inputs[2].dtype);
         });
 }
 

@@ -12,6 +12,7 @@
 #include "engine/ops/common/nd_addressing.h"
 #include "engine/ops/common/scatter_rows.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/stored_type.h"
 
 namespace braid {
 namespace {
@@ -39,14 +40,14 @@ void infer_tensor(InferContext& c) {
 
 template <class Op>
 PreparedKernel prepare(const PrepareContext& c) {
-  if (c.inputs[0].dtype != c.inputs[2].dtype)
+  if (computed_type(c.inputs[0].dtype) != c.inputs[2].dtype)
     c.fail(fmt::format("the variable holds {}, the updates are {}", dtype_name(c.inputs[0].dtype),
                        dtype_name(c.inputs[2].dtype)));
   const NdAddressing to(c.inputs[0].shape, c.inputs[1].shape);
   const std::size_t row_bytes = (static_cast<std::size_t>(to.count) * sizeof(std::int64_t) + 63) / 64 * 64;
   const bool copies = !c.outputs.empty();
   const auto elements = static_cast<std::size_t>(c.inputs[0].shape.elements());
-  return with_number("ScatterNdUpdate", c.inputs[0].dtype, [&]<class T>() {
+  return with_stored_number("ScatterNdUpdate", c.inputs[0].dtype, [&]<class S, class T>() {
     return with_index("ScatterNdUpdate", c.inputs[1].dtype, [&]<class I>() {
       PreparedKernel kernel;
       kernel.scratch_bytes = row_bytes + IndexGroups::scratch_bytes(to.count);
@@ -54,9 +55,9 @@ PreparedKernel prepare(const PrepareContext& c) {
         auto* rows = static_cast<std::int64_t*>(a.scratch);
         for (std::int64_t k = 0; k < to.count; ++k) rows[k] = to.row(place, a.in<I>(1), k);
         const IndexGroups groups(rows, to.count, to.rows, static_cast<char*>(a.scratch) + row_bytes);
-        T* target = copies ? a.out<T>(0) : a.var<T>(0);
-        if (copies && target != a.in<T>(0) && elements != 0)
-          std::memcpy(target, a.in<T>(0), elements * sizeof(T));
+        S* target = copies ? a.out<S>(0) : a.var<S>(0);
+        if (copies && target != a.in<S>(0) && elements != 0)
+          std::memcpy(target, a.in<S>(0), elements * sizeof(S));
         scatter::rows<Op>(*pool, groups, to.width, a.in<T>(2), 1, target);
       };
       return kernel;

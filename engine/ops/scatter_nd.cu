@@ -60,7 +60,8 @@ void register_scatter_nd_cuda(OpRegistry& registry) {
     registry.add_cuda(
         row.name, [&row](const PrepareContext& c) { return prepare(c, row); },
         [](const Node&, std::span<const OutputInfo> inputs) {
-          return cuda::is_row_type(inputs[2].dtype) && cuda::NdRows::supports(inputs[0].shape);
+          return inputs[0].dtype == inputs[2].dtype && cuda::is_row_type(inputs[2].dtype) &&
+                 cuda::NdRows::supports(inputs[0].shape);
         });
 }
 

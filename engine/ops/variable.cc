@@ -10,6 +10,7 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/stored_type.h"
 
 namespace braid {
 namespace {
@@ -37,14 +38,14 @@ void infer_assign(InferContext& c) {
   merged_shape(c, 0, 1);
 }
 
-void check_dtype(const PrepareContext& c) {
-  if (c.inputs[0].dtype != c.inputs[1].dtype)
+void check_dtype(const PrepareContext& c, DType value) {
+  if (value != c.inputs[1].dtype)
     c.fail(fmt::format("the variable holds {}, the value {}", dtype_name(c.inputs[0].dtype),
                        dtype_name(c.inputs[1].dtype)));
 }
 
 PreparedKernel prepare_assign(const PrepareContext& c) {
-  check_dtype(c);
+  check_dtype(c, c.inputs[0].dtype);
   const std::size_t element = dtype_size(c.inputs[0].dtype);
   return parallel_kernel(c, c.inputs[0].shape.elements(), kElementGrain,
                          [element](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
@@ -54,18 +55,18 @@ PreparedKernel prepare_assign(const PrepareContext& c) {
                          });
 }
 
-template <class T>
-void add_scaled(T* w, const T* delta, std::int64_t n, T sign) {
-  for (std::int64_t i = 0; i < n; ++i) w[i] = static_cast<T>(w[i] + sign * delta[i]);
+template <class S, class T>
+void add_scaled(S* w, const T* delta, std::int64_t n, T sign) {
+  for (std::int64_t i = 0; i < n; ++i) w[i] = static_cast<S>(static_cast<T>(w[i]) + sign * delta[i]);
 }
 
 template <int kSign>
 PreparedKernel prepare_assign_add(const PrepareContext& c) {
-  check_dtype(c);
-  return with_number("AssignAddVariableOp", c.inputs[0].dtype, [&]<class T>() {
+  check_dtype(c, computed_type(c.inputs[0].dtype));
+  return with_stored_number("AssignAddVariableOp", c.inputs[0].dtype, [&]<class S, class T>() {
     return parallel_kernel(c, c.inputs[0].shape.elements(), kElementGrain,
                            [](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-                             add_scaled(a.var<T>(0) + begin, a.in<T>(1) + begin, end - begin, T{kSign});
+                             add_scaled(a.var<S>(0) + begin, a.in<T>(1) + begin, end - begin, T{kSign});
                            });
   });
 }

@@ -44,7 +44,9 @@ PreparedKernel prepare_add(const PrepareContext& c) {
   });
 }
 
-bool is_number(const Node&, std::span<const OutputInfo> inputs) { return cuda::is_row_type(inputs[1].dtype); }
+bool is_number(const Node&, std::span<const OutputInfo> inputs) {
+  return inputs[0].dtype == inputs[1].dtype && cuda::is_row_type(inputs[1].dtype);
+}
 
 }  // namespace
 

@@ -27,16 +27,17 @@ BRAID_SCATTER(Min, b < a || b != b ? b : a)
 BRAID_SCATTER(Max, b > a || b != b ? b : a)
 #undef BRAID_SCATTER
 
-/// `update_stride` is 1, or 0 when one scalar updates everything.
-template <class Op, class T>
+/// `update_stride` is 1, or 0 when one scalar updates everything. S is what the rows are stored as.
+template <class Op, class S, class T>
 void rows(ThreadPool& pool, const IndexGroups& groups, std::int64_t width, const T* updates,
-          std::int64_t update_stride, T* target) {
+          std::int64_t update_stride, S* target) {
   pool.parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t g = first; g < last; ++g) {
-      T* row = target + groups.index(g) * width;
+      S* row = target + groups.index(g) * width;
       for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e) {
         const T* update = updates + groups.position(e) * width * update_stride;
-        for (std::int64_t i = 0; i < width; ++i) row[i] = Op::apply(row[i], update[i * update_stride]);
+        for (std::int64_t i = 0; i < width; ++i)
+          row[i] = static_cast<S>(Op::apply(static_cast<T>(row[i]), update[i * update_stride]));
       }
     }
   });

@@ -256,6 +256,25 @@ void expect_updates_as_of_float32(DType stored, double tolerance) {
   EXPECT_GT(compared, 20);
 }
 
+TEST(ResourceApplyTest, HalfVariablesAreAddedToInFloat32) {
+  const auto half = [](const Tensor& t) { return run_op("Cast", {t}, {{"DstT", DType::Float16}})[0]; };
+  const auto wide = [](const Tensor& t) {
+    return to_doubles(run_op("Cast", {t}, {{"DstT", DType::Float32}})[0]);
+  };
+  const Tensor w = half(f32({3, 1}, {1, 2, 3}));
+  const Tensor two = f32({2, 1}, {0.5F, 0.25F});
+  // 2049 is no float16: the sum of both is rounded twice, each time to even.
+  EXPECT_EQ(wide(update("ResourceScatterAdd", {w, axes({2, 2}), two}, 1, {}, {})[0]),
+            (std::vector<double>{1, 2, 3.75}));
+  EXPECT_EQ(wide(update("ResourceScatterAdd", {half(f32({1}, {2048})), axes({0, 0}), f32({2}, {1, 1})}, 1, {},
+                        {})[0]),
+            (std::vector<double>{2048}));
+  EXPECT_EQ(wide(update("ResourceScatterNdSub", {w, i32({1, 1}, {1}), f32({1, 1}, {0.5F})}, 1, {}, {})[0]),
+            (std::vector<double>{1, 1.5, 3}));
+  EXPECT_EQ(wide(update("AssignAddVariableOp", {w, f32({3, 1}, {0.5F, 1, 1})}, 1, {}, {})[0]),
+            (std::vector<double>{1.5, 3, 4}));
+}
+
 TEST(ResourceApplyTest, Float64VariablesFollowTheSameFormulas) {
   expect_updates_as_of_float32(DType::Float64, 1e-5);
 }
