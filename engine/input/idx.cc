@@ -7,33 +7,64 @@
 namespace braid {
 namespace {
 
-IdxArray read_bytes(const std::filesystem::path& file, std::size_t rank) {
-  IdxArray array = read_idx_array(file);
-  if (array.dtype != DType::UInt8 || array.dims.size() != rank)
-    throw DataLoss("'" + file.string() + "': not an IDX file of unsigned bytes with rank " +
-                   std::to_string(rank) + " (byte 0: wrong magic number)");
-  return array;
+[[noreturn]] void refuse(const std::filesystem::path& file, const IdxArray& array, const char* expected) {
+  throw DataLoss("'" + file.string() + "': " + std::string(dtype_name(array.dtype)) + " of rank " +
+                 std::to_string(array.dims.size()) + " where " + expected +
+                 " are expected (byte 0: wrong magic number)");
+}
+
+/// One row an item; those of two dimensions get one channel. Bytes stay bytes, scaled when they are read.
+TableColumn images_of(const IdxArray& array) {
+  std::vector<std::int64_t> dims = array.dims;
+  if (dims.size() == 3) dims.push_back(1);
+  if (array.dtype == DType::UInt8) {
+    Tensor pixels(DType::UInt8, Shape(std::move(dims)));
+    std::memcpy(pixels.raw(), array.bytes.data() + array.offset, pixels.bytes());
+    return {"image", std::move(pixels), 1.0F / 255.0F};
+  }
+  Tensor values(DType::Float32, Shape(std::move(dims)));
+  auto out = values.data<float>();
+  FeatureSet item;
+  std::size_t at = 0;
+  for (std::int64_t i = 0; i < array.dims[0]; ++i) {
+    item.clear();
+    array.add_item(i, "image", item);
+    const Feature& feature = item.features()[0];
+    if (feature.kind == FeatureKind::Float)
+      for (const float value : item.floats(feature)) out[at++] = value;
+    else
+      for (const std::int64_t value : item.ints(feature)) out[at++] = static_cast<float>(value);
+  }
+  return {"image", std::move(values), 1.0F};
+}
+
+TableColumn labels_of(const IdxArray& array) {
+  Tensor classes(DType::Int64, Shape{array.dims[0]});
+  auto out = classes.data<std::int64_t>();
+  FeatureSet item;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    item.clear();
+    array.add_item(static_cast<std::int64_t>(i), "label", item);
+    out[i] = item.ints(item.features()[0])[0];
+  }
+  return {"label", std::move(classes), 1.0F};
 }
 
 }  // namespace
 
 std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels) {
-  const IdxArray image = read_bytes(images, 3);
-  const IdxArray label = read_bytes(labels, 1);
+  const IdxArray image = read_idx_array(images), label = read_idx_array(labels);
+  if (image.dims.size() < 2) refuse(images, image, "images");
+  if (label.dims.size() != 1 || is_floating(label.dtype))
+    refuse(labels, label, "labels, a list of integers,");
   if (image.dims[0] != label.dims[0])
     throw DataLoss("'" + images.string() + "' has " + std::to_string(image.dims[0]) + " images, '" +
                    labels.string() + "' has " + std::to_string(label.dims[0]) + " labels");
   auto table = std::make_shared<Table>();
   table->rows = image.dims[0];
-  Tensor pixels(DType::UInt8, Shape{image.dims[0], image.dims[1], image.dims[2], 1});
-  std::memcpy(pixels.raw(), image.bytes.data() + image.offset, pixels.bytes());
-  Tensor classes(DType::Int64, Shape{label.dims[0]});
-  auto out = classes.data<std::int64_t>();
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = static_cast<unsigned char>(label.bytes[label.offset + i]);
-  table->columns.push_back({"image", std::move(pixels), 1.0F / 255.0F});
-  table->columns.push_back({"label", std::move(classes), 1.0F});
+  table->columns.push_back(images_of(image));
+  table->columns.push_back(labels_of(label));
   return table;
 }
 

@@ -1,11 +1,18 @@
 // Files -> Table. Readers load whole files, gzip too; every error names file and line (or record and byte).
-//   IDX       images and labels of the MNIST family: "image" uint8 [rows, height, width, 1] scaled by 1/255,
-//             "label" int64 [rows]
+//   IDX       images and labels of the MNIST family: "image" uint8 [rows, height, width, 1] scaled by 1/255
+//             (other types as float32, other ranks as they are), "label" int64 [rows]
+//
 //   CSV       columns by a schema (engine/input/schema.h): "dense", "sparse" and "label" unless it says
-//   otherwise TFRECORD  features of tf.train.Example by the same kind of schema TEXT      lines, each a
-//   record of the one field "line", by the same kind of schema CRITEO    label, 13 integers, 26 hexadecimal
-//   categories: "dense" float [rows, 13], "sparse" int64 [rows, 26],
-//             "label" float [rows]; tab separated without a header, comma separated with one, or TFRecord
+//             otherwise
+//
+//   TFRECORD  features of tf.train.Example by the same kind of schema
+//
+//   TEXT      lines, each a record of the one field "line", by the same kind of schema
+//
+//   CRITEO    label, 13 integers, 26 hexadecimal categories: "dense" float [rows, 13], "sparse" int64
+//             [rows, 26], "label" float [rows]; tab separated without a header, comma separated with one, or
+//             TFRecord
+//
 // Throws: InvalidArgument (a missing file), DataLoss (a bad record beyond `max_bad_records`: file, line,
 // column, what was expected).
 #pragma once

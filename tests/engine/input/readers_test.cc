@@ -68,6 +68,25 @@ TEST_F(ReadersTest, IdxPlainAndGzipAgree) {
   EXPECT_EQ(packed->find("label")->data.data<std::int64_t>()[2], 2);
 }
 
+TEST_F(ReadersTest, IdxOfOtherTypesAndRanksBecomesFloats) {
+  const std::string shorts("\0\0\x0B\x02\0\0\0\x02\0\0\0\x02\0\x05\xFF\xFF\0\0\x01\0", 20);
+  const std::string ints("\0\0\x0C\x01\0\0\0\x02\0\0\x01\0\0\0\0\x03", 16);
+  auto table = read_idx(write("i", shorts), write("l", ints));
+  EXPECT_EQ(table->find("image")->data.shape(), (Shape{2, 2}));
+  EXPECT_THAT(table->find("image")->data.data<float>(), testing::ElementsAre(5, -1, 0, 256));
+  EXPECT_EQ(table->find("image")->scale, 1.0F);
+  EXPECT_THAT(table->find("label")->data.data<std::int64_t>(), testing::ElementsAre(256, 3));
+  const std::string color(
+      "\0\0\x08\x04\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\0\0\x03"
+      "abcdef",
+      26);
+  EXPECT_EQ(read_idx(write("c", color), dir_ / "l")->find("image")->data.shape(), (Shape{2, 1, 1, 3}));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(dir_ / "l", dir_ / "i"); }),
+              testing::AllOf(HasSubstr("l'"), HasSubstr("int32 of rank 1 where images are expected")));
+  EXPECT_THAT(message_of<DataLoss>([&] { read_idx(dir_ / "i", dir_ / "c"); }),
+              HasSubstr("a list of integers"));
+}
+
 TEST_F(ReadersTest, IdxDamageIsNamed) {
   auto labels = write("l", idx_labels(3));
   EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("short", idx_images(3).substr(0, 20)), labels); }),
