@@ -105,8 +105,10 @@ class Builder {
       return;
     const NodeId target = graph_.find(pending.colocate_with);
     if (target == kNoNode) {
-      // Tools that prune graphs leave such names behind; nodes of the file that were not wanted are no news.
-      if (!pending_.left_out.contains(pending.colocate_with))
+      // Tools that prune graphs leave such names behind; nodes that were not wanted or not loadable are no
+      // news.
+      if (!pending_.left_out.contains(pending.colocate_with) &&
+          !pending_.names.contains(pending.colocate_with))
         log_warning("node '{}' is colocated with '{}', which is not in the graph", pending.name,
                     pending.colocate_with);
       return;

@@ -1,6 +1,8 @@
 #include "engine/import/op_forms.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <variant>
 
 #include "engine/ir/tensor.h"
@@ -49,6 +51,57 @@ void take_window_inputs(PendingGraph& graph, PendingNode& node, std::string_view
   node.op = op;
 }
 
+/// The axes of `labels` that neither `other` nor `output` has; none where a label stands twice.
+std::vector<std::int32_t> lonely_axes(std::string_view labels, std::string_view other,
+                                      std::string_view output) {
+  std::vector<std::int32_t> axes;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels.find(labels[i], i + 1) != std::string_view::npos) return {};
+    const bool is_lonely =
+        other.find(labels[i]) == std::string_view::npos && output.find(labels[i]) == std::string_view::npos;
+    if (is_lonely) axes.push_back(static_cast<std::int32_t>(i));
+  }
+  return axes;
+}
+
+/// A Sum of the node's input along these axes takes its place.
+void sum_input(PendingGraph& graph, std::size_t user, std::size_t input,
+               const std::vector<std::int32_t>& axes) {
+  PendingNode constant, sum;
+  constant.name = graph.nodes[user].name + "/axes";
+  constant.op = "Const";
+  constant.attrs = {{"value", Tensor::from<std::int32_t>({static_cast<std::int64_t>(axes.size())}, axes)},
+                    {"dtype", DType::Int32}};
+  sum.name = graph.nodes[user].name + "/Sum";
+  sum.op = "Sum";
+  for (PendingNode* node : {&constant, &sum}) node->device = graph.nodes[user].device;
+  sum.stream = graph.nodes[user].stream;
+  sum.inputs = {graph.nodes[user].inputs[input], {graph.add(std::move(constant)), 0}};
+  const int added = graph.add(std::move(sum));
+  graph.nodes[user].inputs[input] = {added, 0};
+}
+
+/// Einsum "ij,jk->k": what is summed over one operand alone is summed before, which leaves a product.
+void sum_lonely_labels(PendingGraph& graph, std::size_t index) {
+  const auto* equation = find_attr<std::string>(graph.nodes[index], "equation");
+  if (!equation || graph.nodes[index].inputs.size() != 2) return;
+  std::string text;
+  std::copy_if(equation->begin(), equation->end(), std::back_inserter(text), [](char c) { return c != ' '; });
+  const std::size_t comma = text.find(','), arrow = text.find("->");
+  if (comma == std::string::npos || arrow == std::string::npos || comma > arrow ||
+      text.find('.') != std::string::npos)
+    return;
+  std::string operands[] = {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1)};
+  const std::string output = text.substr(arrow + 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto axes = lonely_axes(operands[i], operands[1 - i], output);
+    if (axes.empty()) continue;
+    sum_input(graph, index, i, axes);
+    for (std::size_t k = axes.size(); k-- > 0;) operands[i].erase(static_cast<std::size_t>(axes[k]), 1);
+  }
+  graph.nodes[index].attrs.set("equation", operands[0] + "," + operands[1] + "->" + output);
+}
+
 }  // namespace
 
 void rename_forms(PendingGraph& graph) {
@@ -60,6 +113,8 @@ void rename_forms(PendingGraph& graph) {
     if (node.op == "MaxPoolV2") take_window_inputs(graph, node, "MaxPool", 1);
     if (node.op == "MaxPoolGradV2") take_window_inputs(graph, node, "MaxPoolGrad", 3);
   }
+  for (std::size_t i = 0, count = graph.nodes.size(); i < count; ++i)
+    if (graph.nodes[i].op == "Einsum") sum_lonely_labels(graph, i);
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// Forms of ops that mean what another op of the engine means: other names, and settings given as constant
-// inputs instead of attributes. Thread rule: one thread.
+// Forms of ops that mean what another op of the engine means: other names, settings given as constant
+// inputs instead of attributes, and sums that an Einsum's product needs before. Thread rule: one thread.
 #pragma once
 
 #include "engine/import/pending_graph.h"

@@ -141,6 +141,21 @@ TEST(ImportTest, OtherNamesOfOpsAreKnown) {
   EXPECT_EQ(run_scalar(interpreter, "same"), 2);
 }
 
+TEST(ImportTest, AnEinsumsLabelsOfOneOperandAloneAreSummedBefore) {
+  const auto matrix = [](const std::string& name, const std::string& values) {
+    return node(name, "Const", "",
+                "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' value { tensor { dtype: "
+                "DT_FLOAT tensor_shape { dim { size: 2 } dim { size: 2 } } " +
+                    values + " } } }");
+  };
+  const Graph graph =
+      import_graph(parse(matrix("a", "float_val: [1, 2, 3, 4]") + matrix("b", "float_val: [5, 6, 7, 8]") +
+                         node("y", "Einsum", "a b", "attr { key: 'equation' value { s: 'ij, jk -> j' } }")));
+  Interpreter interpreter(graph);
+  const Tensor y = interpreter.run({}, {"y"})[0];
+  EXPECT_THAT(y.data<float>(), ::testing::ElementsAre((1 + 3) * (5 + 6), (2 + 4) * (7 + 8)));
+}
+
 TEST(ImportTest, WindowsOfPoolingMayBeConstants) {
   const std::string ints =
       "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 "
