@@ -62,6 +62,7 @@ ColumnSpec column_spec(const proto::Column& column, const Path& root) {
   to.scale = column.scale() == 0 ? 1.0 : column.scale();
   to.log1p = column.log1p();
   to.missing = column.missing();
+  to.missing_word = column.missing_word();
   to.vocabulary.assign(column.vocabulary().begin(), column.vocabulary().end());
   if (!column.vocabulary_file().empty())
     for (std::string& word : read_words(root / column.vocabulary_file()))

@@ -61,6 +61,8 @@ void TableBuilder::check(const ColumnSpec& column) const {
     refuse("buckets must be at least 1, or there must be a vocabulary");
   if (column.buckets < 0) refuse("buckets must not be negative");
   if (column.kind == ColumnKind::Numeric && column.scale == 0) refuse("scale must not be 0");
+  if (is_float(column.kind) && !column.missing_word.empty())
+    refuse("missing_word is for CATEGORICAL and CLASS; numbers have missing");
   if (is_float(column.kind) && !column.vocabulary.empty())
     refuse("a vocabulary is for CATEGORICAL and CLASS");
   auto words = column.vocabulary;
@@ -119,6 +121,7 @@ std::string TableBuilder::add_number(std::size_t column, double value) {
 
 std::string TableBuilder::add_one_text(std::size_t column, std::string_view text) {
   const ColumnSpec& spec = columns_[column];
+  if (text.empty() && !is_float(spec.kind)) text = spec.missing_word;
   double value = 0;
   switch (spec.kind) {
     case ColumnKind::Skip:
@@ -180,7 +183,7 @@ std::string TableBuilder::add_values(std::size_t column, const FieldValues& valu
     return "has " + std::to_string(values.size()) + " values, the schema says 1";
   if (values.size() == 0 && spec.length == 1) {
     if (spec.kind == ColumnKind::Numeric) return add_number(column, spec.missing);
-    if (spec.kind == ColumnKind::Categorical) return add_id(column, {});
+    if (spec.kind == ColumnKind::Categorical || !spec.missing_word.empty()) return add_one_text(column, {});
     return "has no value";
   }
   std::size_t have = 0;

@@ -7,6 +7,7 @@
 //                stable_hash("<name>=<text>") and an integer as its decimal text
 //   Label        float: the number, or 1 when the text begins with `positive` and 0 when it does not
 //   Class        int64: the number, or the place in `vocabulary`
+//                absent or empty categories and classes: `missing_word`
 // A column of `length` > 1 is a list (texts are cut at `list_separator`): more values are cut off; fewer are
 // filled with `missing`, or, of a category, with 0, for which its ids begin at 1. Columns of one `output`
 // stand side by side in the order of the schema; [rows] when there is one of length 1 among labels and
@@ -34,7 +35,8 @@ struct ColumnSpec {
   std::string positive = {};
   double shift = 0, scale = 1;
   bool log1p = false;
-  double missing = 0;  // of an empty or "?" field too
+  double missing = 0;             // of an empty or "?" field too
+  std::string missing_word = {};  // of an empty field of a Categorical or a Class
   std::vector<std::string> vocabulary = {};
   std::int64_t length = 1;
   char list_separator = '|';

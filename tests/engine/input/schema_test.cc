@@ -63,6 +63,27 @@ TEST_F(SchemaTest, VocabulariesBucketsAndListsOfText) {
   EXPECT_EQ(table->find("label")->data.shape(), (Shape{2}));
 }
 
+TEST_F(SchemaTest, EmptyCategoriesAndClassesHaveAWord) {
+  const std::vector<ColumnSpec> columns = {
+      {.name = "color",
+       .kind = ColumnKind::Categorical,
+       .missing_word = "other",
+       .vocabulary = {"red", "other"}},
+      {.name = "free", .kind = ColumnKind::Categorical, .buckets = 10, .missing_word = "none"},
+      {.name = "kind", .kind = ColumnKind::Class, .missing_word = "7"}};
+  const auto table = read_csv({write("a.csv", "red,x,1\n,,\n")}, {.columns = columns});
+  EXPECT_THAT(ints(*table, "sparse"), ElementsAre(0, hashed("free=x", 10), 1, hashed("free=none", 10)));
+  EXPECT_THAT(ints(*table, "label"), ElementsAre(1, 7));
+  TfRecordWriter out(dir_.path() / "a.tfrecord");
+  ExampleWriter example;
+  example.add("free", std::vector<std::string_view>{""});
+  out.write(example.finish());
+  out.finish();
+  const auto packed = read_tfrecord({dir_.path() / "a.tfrecord"}, {.columns = columns});
+  EXPECT_THAT(ints(*packed, "sparse"), ElementsAre(1, hashed("free=none", 10)));
+  EXPECT_THAT(ints(*packed, "label"), ElementsAre(7));
+}
+
 TEST_F(SchemaTest, WordsOutsideOfAVocabularyAreBadRecords) {
   CsvOptions options;
   options.columns = {{.name = "y", .kind = ColumnKind::Class, .vocabulary = {"cat", "dog"}}};
@@ -79,6 +100,8 @@ TEST_F(SchemaTest, ContradictionsAreRefusedWithTheColumn) {
                HasSubstr("'c': buckets"));
   EXPECT_ERROR(build({{.name = "n", .kind = ColumnKind::Numeric, .scale = 0}}), InvalidArgument,
                HasSubstr("'n': scale"));
+  EXPECT_ERROR(build({{.name = "n", .kind = ColumnKind::Numeric, .missing_word = "0"}}), InvalidArgument,
+               HasSubstr("'n': missing_word is for CATEGORICAL and CLASS"));
   EXPECT_ERROR(build({{.name = "n", .kind = ColumnKind::Numeric, .length = 0}}), InvalidArgument,
                HasSubstr("length"));
   EXPECT_ERROR(build({{.name = "a", .kind = ColumnKind::Label}, {.name = "b", .kind = ColumnKind::Label}}),
