@@ -90,6 +90,7 @@ class OpenFunction {
 struct Call {
   const FunctionDef* function = nullptr;
   const Attrs* attrs = nullptr;
+  std::size_t first_argument = 0;  // among the node's inputs
 };
 
 class Inliner {
@@ -110,11 +111,48 @@ class Inliner {
  private:
   Call call_of(const NodeDef& node) const {
     if (const auto at = functions_.find(node.op()); at != functions_.end()) return {at->second, &node.attr()};
-    if (node.op() != "PartitionedCall" && node.op() != "StatefulPartitionedCall") return {};
-    const auto f = node.attr().find("f");
+    if (node.op() == "PartitionedCall" || node.op() == "StatefulPartitionedCall")
+      return function_attr(node, "f");
+    if (is_guarded_assertion(node)) {
+      Call call = function_attr(node, "else_branch");
+      call.first_argument = 1;
+      return call;
+    }
+    return {};
+  }
+
+  /// The function that an attribute names, if the library has it.
+  Call function_attr(const NodeDef& node, const char* name) const {
+    const auto f = node.attr().find(name);
     if (f == node.attr().end()) return {};
     const auto at = functions_.find(f->second.func().name());
     return at == functions_.end() ? Call{} : Call{at->second, &f->second.func().attr()};
+  }
+
+  /// TensorFlow 2 writes Assert(c, ...) as If(c, c, ...) with an Assert(c, ...) in the else branch and
+  /// nothing in the other. The else branch alone does the same.
+  bool is_guarded_assertion(const NodeDef& node) const {
+    if (node.op() != "If" && node.op() != "StatelessIf") return false;
+    const Call taken = function_attr(node, "then_branch"), other = function_attr(node, "else_branch");
+    if (!taken.function || !other.function || node.input_size() < 2) return false;
+    const auto passes_on = [](const NodeDef& inner) {
+      return inner.op() == "Identity" || inner.op() == "NoOp";
+    };
+    const auto& body = taken.function->node_def();
+    if (!std::all_of(body.begin(), body.end(), passes_on)) return false;
+    int assertions = 0;
+    for (const NodeDef& inner : other.function->node_def()) {
+      if (passes_on(inner) || inner.op() == "Const") continue;
+      if (inner.op() != "Assert" || inner.input_size() == 0) return false;
+      const auto& arguments = other.function->signature().input_arg();
+      const auto at = std::find_if(arguments.begin(), arguments.end(),
+                                   [&](const auto& a) { return a.name() == inner.input(0); });
+      const auto input = static_cast<int>(at - arguments.begin()) + 1;
+      if (at == arguments.end() || input >= node.input_size() || node.input(input) != node.input(0))
+        return false;
+      ++assertions;
+    }
+    return assertions > 0;
   }
 
   void expand(const NodeDef& node) {
@@ -145,6 +183,9 @@ class Inliner {
     Scope scope{node, function, {}, {}, {}, {}};
     for (const std::string& input : node.input())
       (input.starts_with('^') ? scope.controls : scope.inputs).push_back(input);
+    scope.inputs.erase(scope.inputs.begin(),
+                       scope.inputs.begin() +
+                           static_cast<std::ptrdiff_t>(std::min(call.first_argument, scope.inputs.size())));
     if (scope.inputs.size() != static_cast<std::size_t>(function.signature().input_arg_size()))
       throw InvalidArgument(fmt::format("function '{}' takes {} arguments, the call has {}", name,
                                         function.signature().input_arg_size(), scope.inputs.size()));
@@ -228,8 +269,9 @@ class Inliner {
     if (parts.size() == 2 && number_of(parts[1]) >= 0) return number_of(parts[1]);
     const int k = parts.size() > 2 ? std::max(number_of(parts[2]), 0) : 0;
     if (parts.size() < 2) return k;
-    if (const Call call = call_of(node); call.function) {
-      const auto& outputs = call.function->signature().output_arg();
+    // The outputs of PartitionedCall are one list, those of a call by name have the function's names.
+    if (const auto named = functions_.find(node.op()); named != functions_.end()) {
+      const auto& outputs = named->second->signature().output_arg();
       const auto at =
           std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.name() == parts[1]; });
       return static_cast<int>(at - outputs.begin()) + k;

@@ -105,6 +105,43 @@ std::string nested(int depth) {
          node("b", "f" + std::to_string(depth - 1), "a");
 }
 
+TEST(InlineFunctionsTest, LaterOutputsOfCallsInsideFunctions) {
+  const std::string two = function("two", "x", "n=minus:y:0 s=square:y:0",
+                                   inner("minus", "Neg", "x") + inner("square", "Square", "x"));
+  const std::string outer =
+      function("outer", "x", "y=sum:z:0",
+               inner("call", "PartitionedCall", "x", "attr { key: 'f' value { func { name: 'two' } } }") +
+                   inner("named", "two", "x") + inner("sum", "AddV2", "call:output:1 named:s:0"));
+  EXPECT_EQ(
+      run(parse(library(two + outer) + constant("a", "float_val: 3", 1) + node("b", "outer", "a")), "b"),
+      (std::vector<double>{18}));
+}
+
+TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
+  const auto guarded = [](const std::string& checked) {
+    const std::string bools = "attr { key: 'T' value { type: DT_BOOL } }";
+    const std::string failing =
+        function("failing", "c data", "r=same:output:0",
+                 inner("check", "Assert", "c data") + inner("same", "Identity", "c ^check", bools));
+    const std::string passing =
+        function("passing", "c data", "r=same:output:0", inner("same", "Identity", "c", bools));
+    return library(failing + passing) + constant("a", "float_val: 3", 1) +
+           constant("limit", "float_val: 2", 1) + node("less", "Less", "a limit") +
+           node("below", "Squeeze", "less") + node("more", "Greater", "a limit") +
+           node("above", "Squeeze", "more") +
+           node("guard", "If", checked + " " + checked + " a",
+                "attr { key: 'then_branch' value { func { name: 'passing' } } }"
+                "attr { key: 'else_branch' value { func { name: 'failing' } } }") +
+           node("y", "Identity", "a ^guard");
+  };
+  EXPECT_EQ(run(parse(guarded("above")), "y"), (std::vector<double>{3}));
+  EXPECT_THROW(run(parse(guarded("below")), "y"), InvalidArgument);
+  // Which branch runs matters when the assertion's condition is another one.
+  std::string other = guarded("above");
+  other.replace(other.find("input: 'above' input: 'above'"), 29, "input: 'above' input: 'below'");
+  EXPECT_THAT(error_of(other), HasSubstr("[If] node 'guard': control flow is not supported"));
+}
+
 TEST(InlineFunctionsTest, CallsMayBeNestedAThousandDeep) {
   EXPECT_EQ(run(parse(nested(1000)), "b"), (std::vector<double>{-3}));
   EXPECT_THAT(error_of(nested(1002)), HasSubstr("calls of functions are nested more than 1000 deep"));
