@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "engine/device/core_budget.h"
+#include "engine/device/core_place.h"
 
 namespace braid {
 
@@ -50,9 +51,11 @@ bool HostStream::try_run_inline(Task task) {
     ++enqueued_;
   }
   CoreBudget::enter();
+  CorePlace::take();
   meter_.run(MeterTime::clock::now());
   task.run(task.context, task.argument);
   meter_.idle(MeterTime::clock::now());
+  CorePlace::leave();
   CoreBudget::leave();
   bool more;
   {
@@ -92,6 +95,7 @@ void HostStream::work() {
       lock.lock();
       if ((count_ == 0 || running_) && !(stopping_ && !running_)) {
         CoreBudget::leave();
+        CorePlace::leave();
         changed_.wait(lock, [this] { return (count_ != 0 || stopping_) && !running_; });
         CoreBudget::enter();
       }
@@ -102,6 +106,7 @@ void HostStream::work() {
     --count_;
     running_ = true;
     lock.unlock();
+    CorePlace::take();
     meter_.run(MeterTime::clock::now());
     task.run(task.context, task.argument);
     lock.lock();
@@ -113,6 +118,7 @@ void HostStream::work() {
     lock.lock();
   }
   CoreBudget::leave();
+  CorePlace::leave();
 }
 
 WaitStatus HostStream::await(Event& event, std::uint64_t value, const WaitContext& context,
@@ -122,7 +128,9 @@ WaitStatus HostStream::await(Event& event, std::uint64_t value, const WaitContex
   WaitStatus status = WaitStatus::Reached;
   if (!(CoreBudget::may_spin() && event.spin(value, kSpin))) {
     CoreBudget::leave();
+    CorePlace::leave();
     status = event.wait_status(value, context);
+    CorePlace::take();
     CoreBudget::enter();
   }
   meter_.run(MeterTime::clock::now());
