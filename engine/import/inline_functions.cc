@@ -32,6 +32,8 @@ const std::vector<NamedOutputs>& named_outputs() {
       {"UniqueWithCounts", {"y", "idx", "count"}},
       {"UniqueWithCountsV2", {"y", "idx", "count"}},
       {"BroadcastGradientArgs", {"r0", "r1"}},
+      {"StringSplit", {"indices", "values", "shape"}},
+      {"StringSplitV2", {"indices", "values", "shape"}},
       {"SoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
       {"SparseSoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
       {"FusedBatchNorm", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
@@ -49,6 +51,24 @@ const std::vector<NamedOutputs>& named_outputs() {
 }
 
 constexpr std::size_t kMostNested = 1000;  // each takes some of the stack, and adds to the names
+
+/// How many outputs of a node of the ParseExample family come before the list of that name.
+int before_list(const NodeDef& node, std::string_view list) {
+  const auto count = [&](const char* types) {
+    const auto at = node.attr().find(types);
+    return at == node.attr().end() ? 0 : at->second.list().type_size();
+  };
+  const int sparse = count("sparse_types"), dense = count("Tdense"), ragged = count("ragged_value_types");
+  const std::pair<std::string_view, int> lists[] = {
+      {"sparse_indices", sparse}, {"sparse_values", sparse}, {"sparse_shapes", sparse},
+      {"dense_values", dense},    {"ragged_values", ragged}, {"ragged_row_splits", ragged}};
+  int before = 0;
+  for (const auto& [name, size] : lists) {
+    if (name == list) return before;
+    before += size;
+  }
+  return 0;
+}
 
 std::vector<std::string> split_at_colons(const std::string& text) {
   std::vector<std::string> parts;
@@ -276,6 +296,7 @@ class Inliner {
           std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.name() == parts[1]; });
       return static_cast<int>(at - outputs.begin()) + k;
     }
+    if (node.op().starts_with("Parse")) return before_list(node, parts[1]) + k;
     for (const NamedOutputs& row : named_outputs())
       if (row.op == node.op()) {
         const auto at = std::find(row.names.begin(), row.names.end(), parts[1]);

@@ -117,6 +117,37 @@ TEST(InlineFunctionsTest, LaterOutputsOfCallsInsideFunctions) {
       (std::vector<double>{18}));
 }
 
+TEST(InlineFunctionsTest, NamedListsOfOutputs) {
+  const auto types = [](const std::string& name, const std::string& values) {
+    return "attr { key: '" + name + "' value { list { " + values + " } } } ";
+  };
+  const std::string attrs = types("sparse_types", "type: [DT_INT64, DT_INT64]") +
+                            types("Tdense", "type: [DT_FLOAT, DT_INT64]") +
+                            types("dense_shapes", "shape { } shape { }");
+  const auto text = [](const std::string& name, const std::string& shape, const std::string& values) {
+    return node(name, "Const", "",
+                "attr { key: 'dtype' value { type: DT_STRING } } attr { key: 'value' value { tensor { dtype: "
+                "DT_STRING tensor_shape { " +
+                    shape + " } " + values + " } } }");
+  };
+  // An Example without features, so that the defaults come back.
+  const std::string parsed = function(
+      "parsed", "s n k d f i", "y=age:z:0",
+      inner("parse", "ParseExampleV2", "s n k d n f i", attrs) +
+          inner("whole", "Cast", "parse:dense_values:1", "attr { key: 'DstT' value { type: DT_FLOAT } }") +
+          inner("age", "AddV2", "parse:dense_values:0 whole:y:0"));
+  const std::string graph =
+      library(parsed) + text("s", "dim { size: 1 }", "string_val: ''") + text("n", "dim { size: 0 }", "") +
+      text("k", "dim { size: 2 }", "string_val: ['p', 'q']") +
+      text("d", "dim { size: 2 }", "string_val: ['age', 'whole']") + constant("f", "float_val: 3", 1) +
+      node("i", "Const", "",
+           "attr { key: 'dtype' value { type: DT_INT64 } } attr { key: 'value' value { tensor { dtype: "
+           "DT_INT64 "
+           "tensor_shape { } int64_val: 4 } } }") +
+      node("y", "parsed", "s n k d f i");
+  EXPECT_EQ(run(parse(graph), "y"), (std::vector<double>{7}));
+}
+
 TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
   const auto guarded = [](const std::string& checked) {
     const std::string bools = "attr { key: 'T' value { type: DT_BOOL } }";
