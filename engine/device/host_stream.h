@@ -3,9 +3,10 @@
 // knows nothing of programs: an Instance enqueues one task a step, which walks that stream's instructions.
 //
 // A thread without work, or waiting for an event, spins for some microseconds if a core is free for that
-// (CoreBudget) and then sleeps; when it wakes, it goes where no other stream works (CorePlace). Errors: the first exception of a launched function is kept, later functions
-// are skipped until synchronize() has thrown it; events are recorded nevertheless, so nobody hangs. Thread
-// rule: everything from any thread, except await() and meter changes: from the work itself.
+// (CoreBudget) and then sleeps; when it wakes, it goes where no other stream works (CorePlace). Errors: the
+// first exception of a launched function is kept, later functions are skipped until synchronize() has thrown
+// it; events are recorded nevertheless, so nobody hangs. Thread rule: everything from any thread, except
+// await() and meter changes: from the work itself.
 #pragma once
 
 #include <chrono>
