@@ -62,13 +62,7 @@ void NcclWatch::after(cudaStream_t stream, std::string_view operation, const Wai
   if (capturing != cudaStreamCaptureStatusNone) return;
   const std::uint64_t number = peers_.collectives();
   std::lock_guard lock(mu_);
-  cuda::Event event;
-  if (spare_.empty()) {
-    event = cuda::make_event();
-  } else {
-    event = std::move(spare_.back());
-    spare_.pop_back();
-  }
+  cuda::Event event = events_.take();
   BRAID_CUDA_CHECK(cudaEventRecord(event.get(), stream));
   entries_.push_back({next_id_++, operation, number, wait, Clock::now(), std::move(event)});
 }
@@ -165,7 +159,7 @@ void NcclWatch::drop_finished() {
       continue;
     }
     BRAID_CUDA_CHECK(state);
-    spare_.push_back(std::move(entry->event));
+    events_.give_back(std::move(entry->event));
     entry = entries_.erase(entry);
   }
 }

@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
+#include "base/cuda/event_pool.h"
 #include "base/cuda/handles.h"
 #include "base/error.h"
 #include "base/wait_context.h"
@@ -80,7 +80,7 @@ class NcclWatch {
   ErrorPtr broken_;  // guarded by mu_, as what follows
   std::deque<Entry> entries_;
   std::uint64_t next_id_ = 0;
-  std::vector<cuda::Event> spare_;
+  cuda::EventPool events_;
   std::optional<Entry> waiting_;  // of the caller's own
   Clock::time_point asked_{};     // when the others were last asked whether one gave up; the thread's own
   std::condition_variable_any changed_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/cuda/check.h"
+#include "base/cuda/event_pool.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "tests/engine/exec/stream_conformance.h"
 
@@ -120,6 +121,16 @@ TEST_F(CudaDeviceTest, WhatCannotBeCapturedIsRefusedAndTheStreamGoesOn) {
       cudaLaunchHostFunc(cuda::native(stream), run_once, new std::function<void()>([&] { ran = true; })));
   device().synchronize();
   EXPECT_TRUE(ran);
+}
+
+TEST_F(CudaDeviceTest, AnEventThatIsGivenBackIsTakenAgain) {
+  cuda::EventPool pool;
+  cuda::Event one = pool.take();
+  const cuda::Event two = pool.take();
+  EXPECT_NE(one.get(), two.get());
+  const cudaEvent_t handle = one.get();
+  pool.give_back(std::move(one));
+  EXPECT_EQ(pool.take().get(), handle);
 }
 
 TEST_F(CudaDeviceTest, StreamsAreKnownByNameAndPriority) {
