@@ -50,7 +50,7 @@ const std::vector<NamedOutputs>& named_outputs() {
   return table;
 }
 
-constexpr std::size_t kMostNested = 1000;  // each takes some of the stack, and adds to the names
+constexpr std::size_t kMostNested = 200;  // each takes some of the stack, and adds to the names
 
 /// How many outputs of a node of the ParseExample family come before the list of that name.
 int before_list(const NodeDef& node, std::string_view list) {
