@@ -51,7 +51,8 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
   bind_arguments(params, waits);
 }
 
-BoundProgram::Block BoundProgram::allocate(Domain domain, std::uint64_t bytes, const char* purpose) const {
+BoundProgram::Block BoundProgram::allocate(Domain domain, std::uint64_t bytes,
+                                           const std::string& purpose) const {
   if (domain == Domain::Device) return device_->allocate(bytes, purpose);
   if (device_) return device_->allocate_pinned(bytes, purpose);
   return allocate_aligned(std::max<std::uint64_t>(bytes, 1));
@@ -215,9 +216,10 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
     const ProgramStream& stream = program_->streams[s];
     const bool on_device = stream.domain == Domain::Device;
     streams.push_back(on_device ? device_->stream(stream.name) : StreamRef::host());
-    scratch_.push_back(stream_scratch[s] == 0 && on_device
-                           ? nullptr
-                           : allocate(stream.domain, stream_scratch[s], "scratch memory"));
+    scratch_.push_back(
+        stream_scratch[s] == 0 && on_device
+            ? nullptr
+            : allocate(stream.domain, stream_scratch[s], "scratch memory of stream " + stream.name));
   }
 
   feed_positions_.resize(program_->feeds.size());

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/exec/program.h"
@@ -67,7 +68,7 @@ class BoundProgram {
     Block device, image;
   };
 
-  Block allocate(Domain domain, std::uint64_t bytes, const char* purpose) const;
+  Block allocate(Domain domain, std::uint64_t bytes, const std::string& purpose) const;
   void prepare_kernels(Runtime& runtime);
   PreparedKernel prepare(const ProgramOp& op, Runtime& runtime) const;
   void allocate_constants(const BoundProgram* shared);
