@@ -41,6 +41,15 @@ int intra_op_threads(const proto::Job& job, const launch::ClusterSpec& cluster) 
   return std::max(1, usable_cores() / std::max(1, cluster.local_world));
 }
 
+RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  RuntimeOptions options;
+  options.device = open_device(job, cluster);
+  options.device_graphs = !job.runtime().no_graphs();
+  options.device_check = job.runtime().check_kernels();
+  options.intra_op_threads = intra_op_threads(job, cluster);
+  return options;
+}
+
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
   Monitor monitor(task_name(cluster.task), http_address(job));
   ps::PsServer::Options options;
@@ -90,18 +99,13 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   const launch::ClusterSpec& cluster = options.cluster;
   Monitor monitor(task_name(cluster.task), http_address(job));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  RuntimeOptions runtime_options;
-  runtime_options.device = open_device(job, cluster);
-  runtime_options.device_graphs = !job.runtime().no_graphs();
-  runtime_options.device_check = job.runtime().check_kernels();
-  const Bootstrap bootstrap(job, cluster, runtime_options.device.get(),
+  RuntimeOptions its = runtime_options(job, cluster);
+  its.trace = !job.metrics().trace_file().empty();
+  const Bootstrap bootstrap(job, cluster, its.device.get(),
                             WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
-  runtime_options.intra_op_threads = intra_op_threads(job, cluster);
-  runtime_options.trace = !job.metrics().trace_file().empty();
-  Runtime runtime(runtime_options);
+  Runtime runtime(its);
   std::optional<DeviceWatch> device_watch;
-  if (runtime_options.device)
-    device_watch.emplace(job.metrics(), runtime_options.device, monitor, runtime.trace());
+  if (its.device) device_watch.emplace(job.metrics(), its.device, monitor, runtime.trace());
   auto services = std::make_shared<StepServices>();
   services->peer_deadline = to_ms(job.strategy().deadline_seconds());
   services->stop = stop;
@@ -127,11 +131,7 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   if (ring || job.strategy().kind() == proto::Strategy::PS)
     exchange_addresses(cluster, "",
                        WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
-  RuntimeOptions runtime_options;
-  runtime_options.device = open_device(job, cluster);
-  runtime_options.device_graphs = !job.runtime().no_graphs();
-  runtime_options.intra_op_threads = intra_op_threads(job, cluster);
-  Runtime runtime(runtime_options);
+  Runtime runtime(runtime_options(job, cluster));
   const EvaluationResult result = evaluate_checkpoints(job, options.data_dir, runtime, monitor, *stop);
   monitor.set_ready(false);
   fmt::print("result: {}\n", result.to_json());
