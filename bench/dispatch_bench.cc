@@ -124,7 +124,7 @@ void nodes_on_one_stream(int rounds) {
     if (instance.in_flight() == 2) stream_ns.push_back(instance.finish(in_time()).seconds * 1e9 / kNodes);
   }
   instance.finish(in_time());
-  const std::uint64_t launches = runtime.stream_stats().front().launches;
+  const std::uint64_t launches = runtime.activity().streams.front().launches;
   if (launches != 2U * static_cast<unsigned>(rounds) * kNodes)
     throw Internal(fmt::format("{} kernels ran instead of {}", launches, 2 * rounds * kNodes));
   print("node, inline", inline_ns, kNodes);

@@ -14,14 +14,6 @@ void raise_to(Counter& counter, double total) {
   if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
 }
 
-/// Sum of the compute streams' busy time over that of all of them together; 1: one after another.
-double overlap_factor(const std::vector<StreamStats>& streams, double together) {
-  double sum = 0;
-  for (const StreamStats& s : streams)
-    if (s.cause == "compute") sum += s.busy_seconds;
-  return together > 0 ? sum / together : 1;
-}
-
 }  // namespace
 
 Monitor::Monitor(std::string role, const std::string& listen)
@@ -55,14 +47,9 @@ Monitor::~Monitor() = default;
 
 std::string Monitor::address() const { return http_ ? http_->address() : std::string(); }
 
-void Monitor::watch_streams(std::function<std::vector<StreamStats>()> source) {
+void Monitor::watch_host(std::function<HostActivity()> source) {
   std::lock_guard lock(mu_);
-  source_ = std::move(source);
-}
-
-void Monitor::watch_host(std::function<double()> compute_busy_seconds) {
-  std::lock_guard lock(mu_);
-  host_source_ = std::move(compute_busy_seconds);
+  host_source_ = std::move(source);
 }
 
 void Monitor::watch_device(std::function<DeviceActivity()> source) {
@@ -72,14 +59,9 @@ void Monitor::watch_device(std::function<DeviceActivity()> source) {
 
 std::uint64_t Monitor::steps_finished() const { return static_cast<std::uint64_t>(steps_.value()); }
 
-std::vector<StreamStats> Monitor::streams() const {
+HostActivity Monitor::host() const {
   std::lock_guard lock(mu_);
-  return source_ ? source_() : std::vector<StreamStats>{};
-}
-
-double Monitor::compute_busy() const {
-  std::lock_guard lock(mu_);
-  return host_source_ ? host_source_() : 0;
+  return host_source_ ? host_source_() : HostActivity{};
 }
 
 void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds) {
@@ -98,15 +80,15 @@ void Monitor::record_evaluation(std::uint64_t step, const std::string& metric, d
 }
 
 void Monitor::collect() {
-  const std::vector<StreamStats> all = streams();
-  if (const double together = compute_busy(); together > 0) {
+  const HostActivity all = host();
+  if (all.compute_seconds > 0) {
     raise_to(registry_.counter("braid_host_busy_seconds_total",
                                "Time in which any compute stream of the host was working."),
-             together);
+             all.compute_seconds);
     registry_.gauge("braid_host_overlap_factor", "Sum of the compute streams' busy time over that time.")
-        .set(overlap_factor(all, together));
+        .set(all.overlap_factor());
   }
-  for (const StreamStats& stream : all) {
+  for (const StreamStats& stream : all.streams) {
     const MetricLabels labels{{"stream", stream.name}};
     raise_to(
         registry_.counter("braid_stream_busy_seconds_total", "Time in which the stream was working.", labels),
@@ -130,9 +112,9 @@ void Monitor::collect() {
 }
 
 std::string Monitor::streams_json() const {
-  const std::vector<StreamStats> streams = this->streams();
+  const HostActivity host = this->host();
   nlohmann::json rows = nlohmann::json::array();
-  for (const StreamStats& s : streams)
+  for (const StreamStats& s : host.streams)
     rows.push_back({{"stream", s.name},
                     {"busy_seconds", s.busy_seconds},
                     {"wait_seconds", s.wait_seconds},
@@ -140,8 +122,8 @@ std::string Monitor::streams_json() const {
                     {"bytes", s.bytes},
                     {"waits", s.waits}});
   nlohmann::json all{{"role", role_}, {"streams", rows}};
-  if (const double together = compute_busy(); together > 0)
-    all["host"] = {{"busy_seconds", together}, {"overlap_factor", overlap_factor(streams, together)}};
+  if (host.compute_seconds > 0)
+    all["host"] = {{"busy_seconds", host.compute_seconds}, {"overlap_factor", host.overlap_factor()}};
   DeviceActivity device;
   {
     std::lock_guard lock(mu_);
@@ -160,16 +142,15 @@ std::string Monitor::streams_json() const {
   return all.dump() + "\n";
 }
 
-std::string Monitor::stream_table(const std::vector<StreamStats>& streams, double seconds,
-                                  double compute_busy_seconds) {
+std::string Monitor::stream_table(const HostActivity& host, double seconds) {
   std::set<std::string> causes;
-  for (const auto& s : streams)
+  for (const auto& s : host.streams)
     for (const auto& [cause, value] : s.wait_seconds) causes.insert(cause);
   std::string text =
       fmt::format("{:<12}{:>9}{:>8}{:>11}{:>10}", "stream", "busy s", "busy %", "launches", "MiB");
   for (const auto& cause : causes) text += fmt::format("{:>14}", "wait " + cause);
   text += "\n";
-  for (const auto& s : streams) {
+  for (const auto& s : host.streams) {
     text += fmt::format("{:<12}{:>9.2f}{:>7.1f}%{:>11}{:>10.1f}", s.name, s.busy_seconds,
                         seconds > 0 ? 100 * s.busy_seconds / seconds : 0.0, s.launches,
                         static_cast<double>(s.bytes) / (1024 * 1024));
@@ -179,12 +160,12 @@ std::string Monitor::stream_table(const std::vector<StreamStats>& streams, doubl
     }
     text += "\n";
   }
-  const auto computing = std::count_if(streams.begin(), streams.end(), [](const StreamStats& s) {
+  const auto computing = std::count_if(host.streams.begin(), host.streams.end(), [](const StreamStats& s) {
     return s.cause == "compute" && s.busy_seconds > 0;
   });
   if (computing > 1)
     text += fmt::format("compute streams together: busy {:.2f} s, overlap factor {:.2f}\n",
-                        compute_busy_seconds, overlap_factor(streams, compute_busy_seconds));
+                        host.compute_seconds, host.overlap_factor());
   return text;
 }
 

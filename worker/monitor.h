@@ -27,11 +27,8 @@ class Monitor {
   /// "host:port" of the HTTP server; empty when there is none.
   std::string address() const;
 
-  /// Where the rows of the stream table come from; called on the HTTP thread. Pass {} before what it captures
-  /// is gone.
-  void watch_streams(std::function<std::vector<StreamStats>()> source);
-  /// The same for the time in which any compute stream of the host was busy (Runtime::compute_busy_seconds).
-  void watch_host(std::function<double()> compute_busy_seconds);
+  /// Where the streams' times come from; called on the HTTP thread. Pass {} before what it captures is gone.
+  void watch_host(std::function<HostActivity()> source);
   /// The same for the sampled streams of a device, for /streams; may be called as long as the monitor lives.
   void watch_device(std::function<DeviceActivity()> source);
   /// Of this process, so far.
@@ -44,22 +41,19 @@ class Monitor {
 
   /// Busy and waiting time a stream, one row each, aligned; `seconds` is the length of the run. Where more
   /// than one of them computes, the last line says how far they overlapped.
-  static std::string stream_table(const std::vector<StreamStats>& streams, double seconds,
-                                  double compute_busy_seconds);
+  static std::string stream_table(const HostActivity& host, double seconds);
 
  private:
   void collect();
-  std::vector<StreamStats> streams() const;
-  double compute_busy() const;
+  HostActivity host() const;
   std::string streams_json() const;
 
   std::string role_;
   MetricsRegistry registry_;
   std::atomic<bool> ready_{true};
   mutable std::mutex mu_;
-  std::function<std::vector<StreamStats>()> source_;  // guarded by mu_
-  std::function<double()> host_source_;               // guarded by mu_
-  std::function<DeviceActivity()> device_source_;     // guarded by mu_
+  std::function<HostActivity()> host_source_;      // guarded by mu_
+  std::function<DeviceActivity()> device_source_;  // guarded by mu_
   Counter& steps_;
   Counter& examples_;
   Gauge& loss_;

@@ -56,10 +56,7 @@ class Run {
       throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
   }
 
-  ~Run() {
-    monitor_.watch_streams({});
-    monitor_.watch_host({});
-  }
+  ~Run() { monitor_.watch_host({}); }
 
   TrainResult run() {
     load();
@@ -181,8 +178,7 @@ class Run {
       stage_metrics_ = std::make_unique<StageMetrics>(monitor_.registry(), *stage_);
       stage_->start(first_);
     }
-    monitor_.watch_streams([this] { return all_streams(); });
-    monitor_.watch_host([this] { return runtime_.compute_busy_seconds(); });
+    monitor_.watch_host([this] { return activity(); });
   }
 
   void loop() {
@@ -197,8 +193,7 @@ class Run {
       if (done_ == border && instance_->in_flight() == 0 && done_ < total_) at_border(progress);
     }
     seconds_ += seconds_since(begin_);
-    streams_ = all_streams();
-    compute_busy_seconds_ = runtime_.compute_busy_seconds();
+    activity_ = activity();
     progress.finish();
   }
 
@@ -332,9 +327,10 @@ class Run {
     return result;
   }
 
-  std::vector<StreamStats> all_streams() const {
-    std::vector<StreamStats> rows = runtime_.stream_stats();
-    if (!stage_) return rows;
+  /// Of the runtime's streams and the stages' threads.
+  HostActivity activity() const {
+    HostActivity host = runtime_.activity();
+    if (!stage_) return host;
     const StageStats stage = stage_->stats();
     for (std::size_t t = 0; t < stage.threads.size(); ++t) {
       StreamStats row;
@@ -343,16 +339,15 @@ class Run {
       row.wait_seconds["space"] = stage.threads[t].wait_seconds;
       row.cause = "stage";
       row.launches = stage.threads[t].batches;
-      rows.push_back(std::move(row));
+      host.streams.push_back(std::move(row));
     }
-    return rows;
+    return host;
   }
 
   void print_streams() const {
-    std::fputs((options_.role + ": busy time a stream\n" +
-                Monitor::stream_table(streams_, seconds_, compute_busy_seconds_))
-                   .c_str(),
-               stdout);
+    std::fputs(
+        (options_.role + ": busy time a stream\n" + Monitor::stream_table(activity_, seconds_)).c_str(),
+        stdout);
     std::fflush(stdout);
   }
 
@@ -430,8 +425,7 @@ class Run {
   std::optional<Quality> quality_;
   Clock::time_point begin_;
   double seconds_ = 0, input_wait_ = 0;
-  std::vector<StreamStats> streams_;  // at the end of the loop, as what follows
-  double compute_busy_seconds_ = 0;
+  HostActivity activity_;  // at the end of the loop
 };
 
 }  // namespace

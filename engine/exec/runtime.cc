@@ -58,20 +58,26 @@ HostStream& Runtime::stream(const std::string& name, const std::string& cause) {
                                      cause == "compute" ? &impl_->compute_busy : nullptr);
 }
 
-std::vector<StreamStats> Runtime::stream_stats() const {
-  std::lock_guard lock(impl_->mu);
-  const auto now = MeterTime::clock::now();
-  std::vector<StreamStats> all;
-  for (const HostStream& stream : impl_->streams) {
-    const MeterReading reading = stream.meter().read(now);
-    all.push_back({stream.name(), stream.cause(), std::chrono::duration<double>(reading.busy).count(),
-                   reading.wait_seconds(), reading.launches, reading.bytes, reading.waits});
-  }
-  return all;
+double HostActivity::overlap_factor() const {
+  double sum = 0;
+  for (const StreamStats& s : streams)
+    if (s.cause == "compute") sum += s.busy_seconds;
+  return compute_seconds > 0 ? sum / compute_seconds : 1;
 }
 
-double Runtime::compute_busy_seconds() const {
-  return std::chrono::duration<double>(impl_->compute_busy.total(MeterTime::clock::now())).count();
+HostActivity Runtime::activity() const {
+  std::lock_guard lock(impl_->mu);
+  const auto now = MeterTime::clock::now();
+  HostActivity all;
+  // Before the streams, whose meters go on meanwhile: what is not in a stream's time is then not in this
+  // either.
+  all.compute_seconds = std::chrono::duration<double>(impl_->compute_busy.total(now)).count();
+  for (const HostStream& stream : impl_->streams) {
+    const MeterReading reading = stream.meter().read(now);
+    all.streams.push_back({stream.name(), stream.cause(), std::chrono::duration<double>(reading.busy).count(),
+                           reading.wait_seconds(), reading.launches, reading.bytes, reading.waits});
+  }
+  return all;
 }
 
 Runtime::InputWait::InputWait(Runtime& runtime) : runtime_(runtime) {

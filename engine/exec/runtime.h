@@ -80,6 +80,15 @@ struct StreamStats {
   std::uint64_t waits = 0;  // waits that really had to wait
 };
 
+/// One reading of all streams of the host.
+struct HostActivity {
+  double compute_seconds = 0;        // in which any stream with the cause "compute" was busy
+  std::vector<StreamStats> streams;  // every stream that exists, idle ones too, in the order of their making
+
+  /// Sum of the compute streams' busy time over that of all of them together; 1: one after another.
+  double overlap_factor() const;
+};
+
 class Trace;  // engine/exec/trace.h
 
 struct RuntimeOptions {
@@ -108,11 +117,7 @@ class Runtime {
   /// The stream of that name, started at first use. `cause` is the name under which others wait for its work
   /// ("compute", "pull").
   HostStream& stream(const std::string& name, const std::string& cause);
-  /// Every stream that exists, idle ones too, in the order in which they were made.
-  std::vector<StreamStats> stream_stats() const;
-  /// For how long any stream of the host's cores (cause "compute") was busy: over the sum of their busy times
-  /// it tells how far they overlap.
-  double compute_busy_seconds() const;
+  HostActivity activity() const;
   /// Null unless tracing is on.
   Trace* trace();
 

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include <filesystem>
 #include <functional>
 
 #include "base/error.h"
@@ -13,6 +12,7 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/base/temp_dir.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/request_load.h"
 
@@ -164,15 +164,13 @@ TEST(InferenceSessionTest, MemoryIsLimitedTogetherOrInEqualParts) {
 
 class InferenceInputsTest : public testing::Test {
  protected:
-  ~InferenceInputsTest() override { std::filesystem::remove_all(directory_); }
   std::string array(const std::string& name, std::vector<std::int64_t> shape,
                     const std::vector<float>& values) const {
-    std::filesystem::create_directories(directory_);
-    write_file_atomically(directory_ / name,
+    write_file_atomically(directory_.path() / name,
                           format_npy(DType::Float32, shape, std::as_bytes(std::span(values))));
-    return (directory_ / name).string();
+    return (directory_.path() / name).string();
   }
-  const std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "braid_inputs";
+  const TempDir directory_;
 };
 
 TEST_F(InferenceInputsTest, FilesAreCutIntoBatches) {

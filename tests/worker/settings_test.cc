@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
+#include "tests/base/temp_dir.h"
 #include "worker/job.h"
 
 namespace braid::worker {
@@ -238,14 +239,9 @@ TEST(EnvironmentSettingsTest, LevelOfTheLog) {
 
 class PrecedenceTest : public testing::Test {
  protected:
-  PrecedenceTest() : directory_(std::filesystem::path(testing::TempDir()) / "braid_settings") {
-    std::filesystem::create_directories(directory_);
-  }
-  ~PrecedenceTest() override { std::filesystem::remove_all(directory_); }
-
   std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ / name) << text;
-    return directory_ / name;
+    std::ofstream(directory_.path() / name) << text;
+    return directory_.path() / name;
   }
   proto::Job load(const std::string& streams, const std::string& config,
                   const std::vector<std::string>& flags = {}) const {
@@ -264,7 +260,7 @@ class PrecedenceTest : public testing::Test {
     return load_job(file, flags, fields);
   }
 
-  std::filesystem::path directory_;
+  TempDir directory_;
 };
 
 constexpr const char* kThreeStreams =

@@ -26,7 +26,7 @@ StreamPlan tune(const TestGraph& g, const CompileRequest& request, int streams, 
   Runtime job({});
   const StreamPlan plan = tune_streams(g.graph, request, auto_on(streams), {}, job, options);
   EXPECT_TRUE(job.variables().names().empty()) << "the job's variables are not touched";
-  EXPECT_TRUE(job.stream_stats().empty()) << "nor are its streams";
+  EXPECT_TRUE(job.activity().streams.empty()) << "nor are its streams";
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "tests/base/temp_dir.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -17,11 +18,7 @@ Tensor word(const std::string& one) { return Tensor::strings({}, {&one, 1}); }
 
 class SaveRestoreTest : public ::testing::Test {
  protected:
-  SaveRestoreTest() : directory_(::testing::TempDir() + "save_restore_test") {
-    std::filesystem::remove_all(directory_);
-  }
-  ~SaveRestoreTest() override { std::filesystem::remove_all(directory_); }
-  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
 
   /// Runs an op that has no outputs.
   static void effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {}) {
@@ -46,7 +43,7 @@ class SaveRestoreTest : public ::testing::Test {
   }
 
  private:
-  std::filesystem::path directory_;
+  TempDir directory_;
 };
 
 TEST_F(SaveRestoreTest, WhatWasSavedIsRestored) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/formats/proto_wire.h"
+#include "tests/base/temp_dir.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -273,7 +274,8 @@ TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
 TEST(TextOpsTest, Files) {
   EXPECT_EQ(strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
             (Strings{"model-00001-of-00004"}));
-  const std::string file = ::testing::TempDir() + "text_ops_test.txt";
+  const TempDir directory;
+  const std::string file = directory.path() / "words.txt";
   std::ofstream(file) << "some text";
   EXPECT_EQ(strings(known("ReadFile", {word(file)})), (Strings{"some text"}));
 }
