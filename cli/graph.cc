@@ -39,7 +39,7 @@ struct Options {
   std::vector<std::string> set;
   std::string data_dir = ".";
   bool streams_given = false, policy_given = false;
-  std::string rules, batch_siblings = "OFF";
+  std::string rules, batch_siblings;
   bool forward_propagation = false, keep_all_events = false, measure = false;
   int steps_in_flight = 2;
   std::string dot;
@@ -119,7 +119,7 @@ std::vector<std::string> stream_overrides(const Options& options) {
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
   if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
-  if (options.batch_siblings != "OFF")
+  if (!options.batch_siblings.empty())
     overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
   if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
@@ -219,10 +219,11 @@ void add_graph(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}))
       ->capture_default_str();
   sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
-  sub->add_option("--batch-siblings", options->batch_siblings,
-                  "Independent nodes of one kind and shape as one: OFF, WITHIN_SCOPES or ACROSS_SCOPES")
-      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}))
-      ->capture_default_str();
+  sub->add_option(
+         "--batch-siblings", options->batch_siblings,
+         "Independent nodes of one kind and shape as one, where that is cheaper: OFF, WITHIN_SCOPES\n"
+         "(the default: nodes on streams of their own stay apart) or ACROSS_SCOPES")
+      ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
   sub->add_flag("--forward-propagation", options->forward_propagation,
                 "A node without a stream takes that of most of its inputs");
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");

@@ -112,6 +112,8 @@ void fill_job_defaults(proto::Job& job) {
   set(staging.num_threads(), 1, [&](auto v) { staging.set_num_threads(v); });
   set(staging.timeout_millis(), 300000U, [&](auto v) { staging.set_timeout_millis(v); });
   set(job.streams().count(), 1U, [&](auto v) { job.mutable_streams()->set_count(v); });
+  if (!job.streams().has_batch_siblings())
+    job.mutable_streams()->set_batch_siblings(proto::Streams::WITHIN_SCOPES);
   set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
   auto& strategy = *job.mutable_strategy();
   set(strategy.bucket_bytes(), std::int64_t{1} << 20, [&](auto v) { strategy.set_bucket_bytes(v); });
@@ -173,6 +175,7 @@ void check_job(const proto::Job& job) {
   require(!job.model().name().empty(), "model.name is missing");
   require(job.model().embedding_init() >= 0, "model.embedding_init must not be negative");
   require(job.model().experts() >= 0, "model.experts must not be negative");
+  require(job.model().dropout() >= 0 && job.model().dropout() < 1, "model.dropout must be in [0, 1)");
   require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   require(job.input().format() != proto::Input::FORMAT_UNSPECIFIED,
           "input.format is missing (IDX, CSV, CRITEO, TFRECORD, TEXT, GENERATOR or SYNTHETIC)");
@@ -257,6 +260,17 @@ StreamOptions stream_options(const proto::Job& job) {
   if (!job.streams().rules_file().empty())
     options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));
   return options;
+}
+
+BatchSiblings batch_siblings_of(const proto::Job& job) {
+  switch (job.streams().batch_siblings()) {
+    case proto::Streams::WITHIN_SCOPES:
+      return BatchSiblings::WithinScopes;
+    case proto::Streams::ACROSS_SCOPES:
+      return BatchSiblings::AcrossScopes;
+    default:
+      return BatchSiblings::Off;
+  }
 }
 
 }  // namespace braid::worker

@@ -36,6 +36,7 @@ void check_job(const proto::Job& job);
 OptimizerSpec optimizer_spec(const proto::Job& job);
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.
 StreamOptions stream_options(const proto::Job& job);
+BatchSiblings batch_siblings_of(const proto::Job& job);
 comm::TlsOptions tls_options(const proto::Job& job);
 
 }  // namespace braid::worker

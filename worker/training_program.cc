@@ -30,16 +30,7 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
 CompileOptions training_compile_options(const proto::Job& job) {
   CompileOptions options;
   options.streams = stream_options(job);
-  switch (job.streams().batch_siblings()) {
-    case proto::Streams::WITHIN_SCOPES:
-      options.batch_siblings = BatchSiblings::WithinScopes;
-      break;
-    case proto::Streams::ACROSS_SCOPES:
-      options.batch_siblings = BatchSiblings::AcrossScopes;
-      break;
-    default:
-      break;
-  }
+  options.batch_siblings = batch_siblings_of(job);
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
   options.soft_placement = !job.runtime().no_soft_placement();
   options.check_numerics = job.runtime().check_numerics();
