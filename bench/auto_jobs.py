@@ -55,7 +55,8 @@ def spread(ratios):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     models.add_arguments(parser)
-    parser.add_argument("--streams", type=int, default=os.cpu_count())
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--streams", type=int, default=cores)
     args = parser.parse_args()
     names = [name for name in args.only.split(",") if name] or ["linear_regression", "mmoe", "dlrm"]
     for name in names:
@@ -80,7 +81,7 @@ def main():
                               "one_stream_ms": round(statistics.median(ms["one"]), 4),
                               "auto_ms": round(statistics.median(ms["auto"]), 4), "auto": spread(ratio["auto"]),
                               "one_stream_again": spread(ratio["again"]), "took": sorted(took), "repeats": args.repeat,
-                              "streams": args.streams, "cores": os.cpu_count()}), flush=True)
+                              "streams": args.streams, "cores": cores}), flush=True)
     return 0
 
 
