@@ -108,6 +108,8 @@ void add_graph_export(CLI::App& graph, Action& action) {
   sub->add_option("--embedding-dim", options->config.embedding_dim, "Width of embeddings");
   sub->add_option("--hash-buckets", options->config.hash_buckets, "Rows of each embedding table");
   sub->add_option("--classes", options->config.classes, "Classes of a classifier");
+  sub->add_option("--dropout", options->config.dropout, "Share of hidden outputs that training drops")
+      ->check(CLI::Range(0.0, 0.99));
   sub->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

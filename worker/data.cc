@@ -214,6 +214,7 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.classes = job.model().classes();
   config.embedding_init = job.model().embedding_init();
   config.experts = job.model().experts();
+  config.dropout = job.model().dropout();
   config.tasks.assign(job.model().tasks().begin(), job.model().tasks().end());
   config.sparse_tables = job.model().sparse_tables();
   for (const auto& column : table.columns) {

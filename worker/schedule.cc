@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/init.h"
 #include "proto/job.pb.h"
 
 namespace braid::worker {
@@ -33,6 +34,10 @@ float learning_rate(const proto::Job& job, std::uint64_t step, std::uint64_t tot
       break;
   }
   return static_cast<float>(base * factor);
+}
+
+std::uint64_t random_seed(const proto::Job& job, int rank) {
+  return rank == 0 ? job.seed() : make_rng_key(job.seed(), "worker", static_cast<std::uint64_t>(rank)).value;
 }
 
 }  // namespace braid::worker

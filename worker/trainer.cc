@@ -103,7 +103,8 @@ class Run {
         });
     for (const std::string& note : made.program->notes) {
       if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
-      if (note.starts_with("streams: NONE")) log_info("{}", note);
+      if (note.starts_with("streams: NONE") || note.find(" nodes became ") != std::string::npos)
+        log_info("{}", note);
     }
     if (job_.runtime().log_device_placement()) log_placement(*made.program);
     training_ = std::move(made.training);
@@ -224,7 +225,7 @@ class Run {
     request.params.step = next_;
     request.params.learning_rate = learning_rate(job_, next_, total_);
     request.params.grad_scale = strategy_->gradient_scale();
-    request.params.seed = job_.seed();
+    request.params.seed = random_seed(job_, peers_.rank);
     request.feeds = std::move(batch.tensors);
     request.keep_alive = std::move(batch.block);
     strategy_->begin_step(next_, peer_wait());

@@ -30,11 +30,16 @@ Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, cons
   return builder.placeholder(column, dtype, Shape(std::move(dims)));
 }
 
+Output dropout(GraphBuilder& builder, const Output& x, double rate) {
+  return rate > 0 ? builder.op("braid.Dropout", {x}, {{"rate", rate}}, "dropout") : x;
+}
+
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
-                  const std::vector<std::int64_t>& hidden) {
+                  const std::vector<std::int64_t>& hidden, double dropout_rate) {
   NameScope scope(builder, name);
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     x = builder.dense("layer" + std::to_string(i), x, width, hidden[i], true);
+    x = dropout(builder, x, dropout_rate);
     width = hidden[i];
   }
   return x;

@@ -17,10 +17,13 @@ const Shape& row_shape(const ModelConfig& config, const std::string& model, cons
 Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
                           const std::string& column, DType dtype);
 
-/// Fully connected layers with ReLU: "<name>/layer0", ... Returns the last layer's output; `width` becomes
-/// its width.
+/// x with each element 0 with probability `rate`, else divided by 1 - rate; x itself when rate is 0.
+Output dropout(GraphBuilder& builder, const Output& x, double rate);
+
+/// Fully connected layers with ReLU, and dropout behind each: "<name>/layer0", ... Returns the last layer's
+/// output; `width` becomes its width.
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
-                  const std::vector<std::int64_t>& hidden);
+                  const std::vector<std::int64_t>& hidden, double dropout_rate = 0);
 
 /// A table [buckets, dim], uniform in +-`init` (0: 1/sqrt(dim)), for b.gather.
 Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t buckets, std::int64_t dim,

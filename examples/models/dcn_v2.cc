@@ -32,7 +32,7 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   std::int64_t deep_width = width;
   {
     StreamScope stream(b, 0);
-    deep = mlp_layers(b, "deep", x0, deep_width, hidden);
+    deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout);
   }
   const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",

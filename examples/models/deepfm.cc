@@ -53,7 +53,8 @@ ModelGraph build_deepfm(const ModelConfig& config) {
     NameScope name(b, "deep");
     StreamScope stream(b, 0);
     std::int64_t width = dense_columns + columns * dim;
-    deep = mlp_layers(b, "mlp", b.concat({dense, b.reshape(vectors, {-1, columns * dim})}, 1), width, hidden);
+    deep = mlp_layers(b, "mlp", b.concat({dense, b.reshape(vectors, {-1, columns * dim})}, 1), width, hidden,
+                      config.dropout);
     deep = logit(b, "logit", deep, width);
   }
   const Output logits = b.add(machine, deep);

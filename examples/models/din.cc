@@ -78,7 +78,7 @@ ModelGraph build_din(const ModelConfig& config) {
       features.push_back(std::move(row));
   }
   std::int64_t width = 3 * dim + dense_columns + columns * dim;
-  const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden);
+  const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits,
                       {"history", "item", "dense", "sparse", "label"}, "label", ModelMetric::Auc);

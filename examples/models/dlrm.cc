@@ -41,7 +41,7 @@ ModelGraph build_dlrm(const ModelConfig& config) {
                                     b.constant(Tensor::from<std::int32_t>(Shape{pair_count}, pairs), "pairs"),
                                     b.constant(Tensor::scalar<std::int32_t>(1), "pair_axis")});  // [B, pairs]
   std::int64_t width = dim + pair_count;
-  Output h = mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top);
+  Output h = mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout);
   Output logits = b.reshape(b.dense("logit", h, width, 1, false), {-1});
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
                       ModelMetric::Auc);

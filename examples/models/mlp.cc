@@ -13,7 +13,7 @@ ModelGraph build_mlp(const ModelConfig& config) {
   Output image = column_placeholder(b, config, kName, "image", DType::Float32);
   Output label = column_placeholder(b, config, kName, "label", DType::Int64);
   std::int64_t width = row_shape(config, kName, "image").elements();
-  Output h = mlp_layers(b, "mlp", b.reshape(image, {-1, width}), width, hidden);
+  Output h = mlp_layers(b, "mlp", b.reshape(image, {-1, width}), width, hidden, config.dropout);
   Output logits = b.dense("logits", h, width, classes, false);
   Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
   return finish_model(b, loss, logits, {"image", "label"}, "label", ModelMetric::Accuracy);

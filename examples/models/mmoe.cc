@@ -39,7 +39,7 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   for (std::int64_t e = 0; e < experts; ++e) {
     StreamScope stream(b, static_cast<int>(e % kStreams));
     top = width;
-    tops.push_back(mlp_layers(b, "expert" + std::to_string(e), x, top, hidden));
+    tops.push_back(mlp_layers(b, "expert" + std::to_string(e), x, top, hidden, config.dropout));
   }
   const Output all = b.op("Pack", tops, {{"N", experts}, {"axis", 1}}, "experts");  // [B, experts, top]
   const std::int64_t tower = std::max<std::int64_t>(top / 2, 1);
@@ -49,7 +49,8 @@ ModelGraph build_mmoe(const ModelConfig& config) {
     NameScope scope(b, tasks[t] + "_task");
     const Output gate = b.op("Softmax", {b.dense("gate", x, width, experts, false)});
     const Output mixed = b.op("BatchMatMulV2", {b.reshape(gate, {-1, 1, experts}), all});
-    const Output hidden_layer = b.dense("tower", b.reshape(mixed, {-1, top}), top, tower, true);
+    const Output hidden_layer =
+        dropout(b, b.dense("tower", b.reshape(mixed, {-1, top}), top, tower, true), config.dropout);
     logits.push_back(logit(b, "logit", hidden_layer, tower));
     losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t]));
   }

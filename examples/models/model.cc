@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "proto/graph.pb.h"
 
 namespace braid {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 struct Row {
   std::string_view name;
   ModelGraph (*build)(const ModelConfig&);
+  bool has_dropout = true;
 };
 
 constexpr std::array kModels = {
@@ -18,13 +20,24 @@ constexpr std::array kModels = {
     Row{"deepfm", build_deepfm},
     Row{"din", build_din},
     Row{"dlrm", build_dlrm},
-    Row{"linear_regression", build_linear_regression},
+    Row{"linear_regression", build_linear_regression, false},
     Row{"mlp", build_mlp},
     Row{"mmoe", build_mmoe},
-    Row{"resnet18", build_resnet18},
+    Row{"resnet18", build_resnet18, false},
     Row{"transformer", build_transformer},
     Row{"wide_deep", build_wide_deep},
 };
+
+ModelGraph build(const Row& row, const ModelConfig& config) {
+  if (config.dropout == 0) return row.build(config);
+  if (!row.has_dropout)
+    throw InvalidArgument("model '" + std::string(row.name) + "' has no layer with dropout");
+  ModelGraph model = row.build(config);
+  ModelConfig predicting = config;
+  predicting.dropout = 0;
+  model.inference = std::move(row.build(predicting).graph);
+  return model;
+}
 
 }  // namespace
 
@@ -36,7 +49,7 @@ std::vector<std::string> model_names() {
 
 ModelGraph build_model(const std::string& name, const ModelConfig& config) {
   for (const Row& row : kModels)
-    if (row.name == name) return row.build(config);
+    if (row.name == name) return build(row, config);
   std::string known;
   for (const Row& row : kModels) known += (known.empty() ? "" : ", ") + std::string(row.name);
   throw InvalidArgument("there is no model '" + name + "'; the models are: " + known);

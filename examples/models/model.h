@@ -28,6 +28,7 @@ struct ModelConfig {
   std::int64_t experts = 0;
   std::vector<std::string> tasks;  // label columns of a model of several tasks; empty: the model's default
   bool sparse_tables = false;
+  double dropout = 0;                    // share of a hidden layer's outputs that a training step drops
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
 };
 
@@ -42,8 +43,9 @@ struct ModelTask {
 
 struct ModelGraph {
   std::unique_ptr<GraphDef> graph;
-  /// How the model predicts where that differs from training (stored in place of batch statistics); the same
-  /// variables, and nodes of the same names for predictions and labels. Null: as in `graph`.
+  /// How the model predicts where that differs from training (stored in place of batch statistics, no
+  /// dropout); the same variables, and nodes of the same names for predictions and labels. Null: as in
+  /// `graph`.
   std::unique_ptr<GraphDef> inference;
   std::vector<std::string> updates;  // nodes that run in each training step for their effect
   std::string loss;                  // scalar: mean over the batch
@@ -60,7 +62,8 @@ struct ModelGraph {
   ~ModelGraph();
 };
 
-/// Throws: InvalidArgument (no such model: the known ones are named; a column that it needs is missing).
+/// Throws: InvalidArgument (no such model: the known ones are named; a column that it needs is missing;
+/// dropout for a model that has none).
 ModelGraph build_model(const std::string& name, const ModelConfig& config);
 std::vector<std::string> model_names();
 

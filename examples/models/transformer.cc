@@ -3,6 +3,7 @@
 // in pre-norm order (Xiong et al. 2020), which trains without warm-up:
 //   x = x + Attention(LN(x));   x = x + W_2 relu(W_1 LN(x))
 //   Attention: softmax(Q K^T / sqrt(d)) V for each of four heads;   LN(x) = g (x - m) / sqrt(v + 1e-5) + s
+// Dropout is applied to the sum of the embeddings and to what each layer adds to x.
 // Columns: "tokens" [B, L] int64, "label" [B] int64. `hidden` gives the feed-forward width of each layer.
 #include <cmath>
 
@@ -78,12 +79,12 @@ ModelGraph build_transformer(const ModelConfig& config) {
   const Output places =
       b.read(b.variable("places", Shape{sizes.length, dim}, {.init = {InitKind::Uniform, -range, range}}));
   const Output words = b.reshape(b.gather(table, b.reshape(tokens, {-1})), {-1, sizes.length, dim});
-  Output x = b.reshape(b.add(words, places), {-1, dim});  // [B L, dim]
+  Output x = dropout(b, b.reshape(b.add(words, places), {-1, dim}), config.dropout);  // [B L, dim]
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
-    x = b.add(x, attention(b, layer_norm(b, "norm0", x, dim), sizes));
+    x = b.add(x, dropout(b, attention(b, layer_norm(b, "norm0", x, dim), sizes), config.dropout));
     const Output inner = b.dense("inner", layer_norm(b, "norm1", x, dim), dim, layers[l], true);
-    x = b.add(x, b.dense("outer", inner, layers[l], dim, false));
+    x = b.add(x, dropout(b, b.dense("outer", inner, layers[l], dim, false), config.dropout));
   }
   const Output normal = b.reshape(layer_norm(b, "norm", x, dim), {-1, sizes.length, dim});
   const Output logits = b.dense("logits", b.reduce_mean(normal, {1}), dim, classes, false);

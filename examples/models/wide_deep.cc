@@ -38,7 +38,7 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
       parts.push_back(embedding(b, "c" + std::to_string(c), {columns.node, static_cast<int>(c)}, buckets, dim,
                                 config.sparse_tables, config.embedding_init));
     std::int64_t width = dense_columns + sparse_columns * dim;
-    deep = mlp_layers(b, "mlp", b.concat(parts, 1), width, hidden);
+    deep = mlp_layers(b, "mlp", b.concat(parts, 1), width, hidden, config.dropout);
     deep = b.dense("logit", deep, width, 1, false);
   }
   Output logits = b.reshape(b.add(wide, deep), {-1});

@@ -30,17 +30,17 @@ class RestartTest : public IntegrationTest {
       EXPECT_EQ(made->wait({}), 0) << made->err();
     }
     return dlrm(data).with({"input.train_files=train.*.gz", "input.shuffle_buffer=200",
-                            "input.carry_remainder=true", "optimizer.kind=ADAM", "streams.policy=COST",
-                            "steps=" + std::to_string(steps)});
+                            "input.carry_remainder=true", "optimizer.kind=ADAM", "model.dropout=0.2",
+                            "streams.policy=COST", "steps=" + std::to_string(steps)});
   }
   Path path(const std::string& name) const { return directory() / name; }
 };
 using RestartFaultTest = RestartTest;
 
 /// Everything that has a position: batches made ahead by two threads, a shuffle buffer, rows carried into the
-/// next epoch, Adam's slots and powers, evaluations in between. A run that is behind its share of the steps
-/// is killed wherever it happens to be, or a little after a checkpoint, so that it gets on; one that is ahead
-/// while it starts.
+/// next epoch, Adam's slots and powers, what dropout draws, evaluations in between. A run that is behind its
+/// share of the steps is killed wherever it happens to be, or a little after a checkpoint, so that it gets
+/// on; one that is ahead while it starts.
 TEST_F(RestartFaultTest, KilledTwentyTimesARunEndsWithTheSameBits) {
   constexpr int kSteps = 500, kEvery = 10, kKills = 20;
   const auto job_in = [&](const std::string& root) {

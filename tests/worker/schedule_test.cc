@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "proto/job.pb.h"
 #include "worker/job.h"
 
@@ -37,6 +39,14 @@ TEST(ScheduleTest, StepsMultiply) {
   EXPECT_FLOAT_EQ(learning_rate(j, 9, 100), 2.0F);
   EXPECT_FLOAT_EQ(learning_rate(j, 10, 100), 1.0F);
   EXPECT_FLOAT_EQ(learning_rate(j, 35, 100), 0.25F);
+}
+
+TEST(ScheduleTest, WorkersDrawNumbersOfTheirOwnAndTheFirstTheJobs) {
+  const auto j = parse_job("seed: 7", "j"), other = parse_job("seed: 8", "j");
+  EXPECT_EQ(random_seed(j, 0), 7U);
+  const std::set<std::uint64_t> seeds{random_seed(j, 0),     random_seed(j, 1),     random_seed(j, 2),
+                                      random_seed(other, 0), random_seed(other, 1), random_seed(other, 2)};
+  EXPECT_EQ(seeds.size(), 6U);
 }
 
 }  // namespace
