@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""The training step of each model of examples/jobs beside the same step in PyTorch on the CPU.
+"""The training step of each model of examples/jobs beside the same step in PyTorch and in TensorFlow on the CPU.
 
-usage: cpu_models.py [--check] [--threads N] [--steps N] and the options of bench/models.py
+usage: cpu_models.py [--pytorch PYTHON] [--tensorflow PYTHON] [--check] [--threads N] [--steps N] and the options of
+bench/models.py
 
-Needs PyTorch; without it, says so and ends with 0.  python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python
-bench/peers/cpu_models.py.
+Needs numpy; a framework that its Python cannot import is left out, and a line says so.
+python3 -m venv V && V/bin/pip install torch tensorflow-cpu numpy, then V/bin/python bench/peers/cpu_models.py.
 
 First the results are verified: the model is exported, its variables' initial values are read with `braid graph run`, and
-PyTorch must give the same loss from them on the same batch (relative difference below 1e-4); --check stops there. Then both train the job's
-batches with the job's optimizer, in turn, --repeat times, on the same number of threads. Ours is `braid train`, whose
-input stage makes batches beside the step; PyTorch's batches lie ready in memory, and it runs eagerly. Criteo rows are the
-same for both; other columns are drawn for PyTorch like the generator's. A JSON line a model: medians of examples/s and
-their ratio.
+each framework must give the same loss from them on the same batch (relative difference below 1e-4); --check stops there.
+Then all train the job's batches with the job's optimizer, in turn, --repeat times, on the same number of threads. Ours is
+`braid train`, whose input stage makes batches beside the step; the others' batches lie ready in memory. PyTorch runs
+eagerly, TensorFlow a tf.function. Criteo rows are the same for all; other columns are drawn for the peers like the
+generator's. A JSON line a model: medians of examples/s, and the medians of ours over theirs.
 """
 import argparse
 import json
@@ -22,19 +23,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import models as ours  # noqa: E402
 
 try:
     import numpy as np
-    import torch
-
-    import torch_models
 except ImportError as missing:
-    print(json.dumps({"left_out": f"no PyTorch here ({missing})"}))
+    print(json.dumps({"left_out": f"no numpy here ({missing})"}))
     sys.exit(0)
+
+from peer_process import PeerProcess  # noqa: E402
 
 CHECK_ROWS = 32
 READY_BATCHES = 16
@@ -154,94 +153,114 @@ def criteo_batches(file, settings):
     return batches
 
 
-def to_torch(batch):
-    """As PyTorch wants it: images [B, C, H, W] with channels last in memory."""
-    made = {column: torch.from_numpy(values) for column, values in batch.items()}
-    if "image" in made:
-        made["image"] = made["image"].permute(0, 3, 1, 2)
-    return made
+class Comparison:
+    """One model in all frameworks that are here, from the same values on the same batches."""
+
+    def __init__(self, args, name, folder, peers):
+        self.args, self.name, self.folder, self.peers = args, name, folder, peers
+        self.settings = job_settings(name)
+        self.exported = Exported(args, name, self.settings, folder)
+        self.settings["trainable"] = [label for label, trainable in self.exported.variables if trainable]
+
+    def _save(self, label, arrays):
+        file = os.path.join(self.folder, label + ".npz")
+        np.savez(file, **arrays)
+        return file
+
+    def load(self, batches):
+        """For each framework the relative difference of its loss from ours, after all have the model."""
+        check = draw(self.name, self.exported.columns, CHECK_ROWS, self.settings, np.random.default_rng(1))
+        values, expected = self.exported.values(check)
+        request = {"load": self.name, "settings": self.settings, "values": self._save("values", values),
+                   "batches": [self._save(f"batch{i}", batch) for i, batch in enumerate(batches)]}
+        check_file, differences = self._save("check", check), {}
+        for framework, peer in self.peers.items():
+            peer.ask(**request)
+            found = peer.ask(loss=check_file)["loss"]
+            differences[framework] = abs(found - expected) / abs(expected)
+            if not differences[framework] < 1e-4:
+                raise RuntimeError(f"{self.name}: the loss of {framework} is {found}, ours is {expected}: these "
+                                   "are two models")
+        return differences
+
+    def batches(self, criteo):
+        if ours.JOBS[self.name][1] == "criteo":
+            return criteo_batches(os.path.join(criteo, "train.tsv"), self.settings)
+        rng = np.random.default_rng(2)
+        return [draw(self.name, self.exported.columns, self.settings["batch"], self.settings, rng)
+                for _ in range(READY_BATCHES)]
+
+    def rates(self, data, steps):
+        """Lists of examples/s, taken in turn: "braid" and each framework."""
+        overrides = [f"steps={steps}", "evaluation.disabled=true", f"runtime.intra_op_threads={self.args.threads}",
+                     "runtime.device=CPU"]
+        found = {framework: [] for framework in ["braid", *self.peers]}
+        for _ in range(self.args.repeat):
+            found["braid"].append(ours.train(self.args, self.name, data, overrides)["examples_per_second"])
+            for framework, peer in self.peers.items():
+                seconds = peer.ask(steps=steps)["seconds"]
+                found[framework].append(steps * self.settings["batch"] / seconds)
+        return found
 
 
-class Peer:
-    def __init__(self, name, settings, exported, values):
-        self.p = {label: torch_models.parameter(torch.from_numpy(values[label]), trainable,
-                                                settings["sparse"] and label.endswith("/table"))
-                  for label, trainable in exported.variables}
-        self.loss_of = torch_models.MODELS[name]
-        self.optimizers = torch_models.optimizers(settings["optimizer"], self.p)
-
-    def loss(self, batch):
-        with torch.no_grad():
-            return float(self.loss_of(self.p, batch))
-
-    def rate(self, batches, steps, rows):
-        """Examples per second of `steps` steps."""
-        for batch in batches[:3]:
-            torch_models.train_step(self.loss_of, self.p, self.optimizers, batch)
-        begin = time.perf_counter()
-        for step in range(steps):
-            torch_models.train_step(self.loss_of, self.p, self.optimizers, batches[step % len(batches)])
-        return steps * rows / (time.perf_counter() - begin)
-
-
-def prepare(args, name, folder):
-    """(settings, exported, peer) after PyTorch has given our loss."""
-    settings = job_settings(name)
-    exported = Exported(args, name, settings, folder)
-    batch = draw(name, exported.columns, CHECK_ROWS, settings, np.random.default_rng(1))
-    values, expected = exported.values(batch)
-    peer = Peer(name, settings, exported, values)
-    found = peer.loss({column: values for column, values in to_torch(batch).items()})
-    difference = abs(found - expected) / abs(expected)
-    if not difference < 1e-4:
-        raise RuntimeError(f"{name}: PyTorch's loss is {found}, ours is {expected}: these are two models")
-    return settings, exported, peer, difference
-
-
-def compare(args, name, folder, criteo):
+def compare(args, name, folder, criteo, peers):
     data = ours.data_folder(name, args, criteo)
     if not os.path.isdir(data):
         return {"left_out": f"no data in {data}"}
-    settings, exported, peer, difference = prepare(args, name, folder)
-    line = {"loss_difference": float(f"{difference:.1e}")}
+    comparison = Comparison(args, name, folder, peers)
+    differences = comparison.load([] if args.check else comparison.batches(criteo))
+    line = {framework: {"loss_difference": float(f"{difference:.1e}")}
+            for framework, difference in differences.items()}
     if args.check:
         return line
-    if ours.JOBS[name][1] == "criteo":
-        batches = criteo_batches(os.path.join(criteo, "train.tsv"), settings)
-    else:
-        rng = np.random.default_rng(2)
-        batches = [draw(name, exported.columns, settings["batch"], settings, rng) for _ in range(READY_BATCHES)]
-    batches = [to_torch(batch) for batch in batches]
     steps = args.steps or (20 if name == "resnet18" else 300)
-    overrides = [f"steps={steps}", "evaluation.disabled=true", f"runtime.intra_op_threads={args.threads}",
-                 "runtime.device=CPU"]
-    mine, theirs = [], []
-    for _ in range(args.repeat):
-        mine.append(ours.train(args, name, data, overrides)["examples_per_second"])
-        theirs.append(peer.rate(batches, steps, settings["batch"]))
-    ratios = [a / b for a, b in zip(mine, theirs)]
-    return {**line, "examples_per_second": round(statistics.median(mine)),
-            "pytorch": round(statistics.median(theirs)), "ratio": round(statistics.median(ratios), 2),
-            "ratio_min": round(min(ratios), 2), "ratio_max": round(max(ratios), 2), "repeats": args.repeat,
-            "batch": settings["batch"], "steps": steps}
+    found = comparison.rates(data, steps)
+    for framework in peers:
+        ratios = [a / b for a, b in zip(found["braid"], found[framework])]
+        line[framework].update(examples_per_second=round(statistics.median(found[framework])),
+                               ratio=round(statistics.median(ratios), 2), ratio_min=round(min(ratios), 2),
+                               ratio_max=round(max(ratios), 2))
+    return {"examples_per_second": round(statistics.median(found["braid"])), **line, "repeats": args.repeat,
+            "batch": comparison.settings["batch"], "steps": steps}
+
+
+def start_peers(args, folder):
+    """Those frameworks that can be imported; a line for each of the others."""
+    peers, versions = {}, {}
+    for framework, module, python in (("pytorch", "torch_models", args.pytorch),
+                                      ("tensorflow", "tf_models", args.tensorflow)):
+        peer = PeerProcess(python, module, args.threads, folder)
+        if peer.missing:
+            print(json.dumps({"left_out": f"no {framework} for {python} ({peer.missing})"}), flush=True)
+            peer.close()
+        else:
+            peers[framework], versions[framework] = peer, peer.version
+    return peers, versions
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ours.add_arguments(parser)
+    parser.add_argument("--pytorch", default=sys.executable, help="the Python that has PyTorch")
+    parser.add_argument("--tensorflow", default=sys.executable, help="the Python that has TensorFlow")
     parser.add_argument("--check", action="store_true", help="compare losses only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=0, help="of a timed run; default 300, resnet18 20")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
     names = ours.chosen_models(args)
     with tempfile.TemporaryDirectory() as folder:
+        peers, versions = start_peers(args, folder)
+        if not peers:
+            return 0
         criteo = os.path.join(folder, "criteo")
         if any(ours.JOBS[name][1] == "criteo" for name in names):
             ours.make_criteo(args, criteo)
         for name in names:
-            print(json.dumps({"model": name, **compare(args, name, folder, criteo), "threads": args.threads,
-                              "torch": torch.__version__, "machine": platform.machine()}), flush=True)
+            print(json.dumps({"model": name, **compare(args, name, folder, criteo, peers),
+                              "threads": args.threads, "versions": versions, "machine": platform.machine()}),
+                  flush=True)
+        for peer in peers.values():
+            peer.close()
     return 0
 
 

@@ -11,6 +11,11 @@ import torch
 import torch.nn.functional as F
 
 warnings.filterwarnings("ignore", message="Sparse invariant checks")
+VERSION = torch.__version__
+
+
+def set_threads(count):
+    torch.set_num_threads(count)
 
 
 def dense(p, name, x):
@@ -197,11 +202,33 @@ def optimizers(settings, p):
     return made + ([torch.optim.SparseAdam(tables, lr=rate)] if tables else [])
 
 
-def train_step(loss_of, p, made, batch):
-    for optimizer in made:
-        optimizer.zero_grad(set_to_none=True)
-    loss = loss_of(p, batch)
-    loss.backward()
-    for optimizer in made:
-        optimizer.step()
-    return loss.item()
+class Model:
+    def __init__(self, name, settings, values):
+        self.p = {label: parameter(torch.from_numpy(value), label in settings["trainable"],
+                                   settings["sparse"] and label.endswith("/table"))
+                  for label, value in values.items()}
+        self.loss_of = MODELS[name]
+        self.optimizers = optimizers(settings["optimizer"], self.p)
+
+    def batch(self, columns):
+        """Images are [B, C, H, W] with channels last in memory."""
+        made = {column: torch.from_numpy(values) for column, values in columns.items()}
+        if "image" in made:
+            made["image"] = made["image"].permute(0, 3, 1, 2)
+        return made
+
+    def parameters(self):
+        return sum(v.numel() for v in self.p.values() if v.requires_grad)
+
+    def loss(self, batch):
+        with torch.no_grad():
+            return float(self.loss_of(self.p, batch))
+
+    def train_step(self, batch):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss = self.loss_of(self.p, batch)
+        loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss.item()
