@@ -12,6 +12,7 @@
 #include "engine/exec/device_runner.h"
 #include "engine/exec/program.h"
 #include "engine/exec/stream_runner.h"
+#include "engine/passes/batch_siblings.h"
 
 namespace braid {
 namespace {
@@ -50,6 +51,13 @@ std::vector<HostStream*> streams_of(const Program& program, Runtime& runtime, co
   return all;
 }
 
+/// Batched nodes are found in the trace by the names of their lanes.
+void describe_batches(const Program& program, Trace& trace) {
+  for (const ProgramOp& op : program.ops)
+    if (op.kind == OpKind::Kernel)
+      trace.describe(trace.intern(op.name), lanes_text(program.graph.node(op.node)));
+}
+
 }  // namespace
 
 struct Instance::Impl {
@@ -80,6 +88,7 @@ struct Instance::Impl {
       if (device->waits_for_host()) launcher = &runtime.stream(options.stream_prefix + "launch", "launch");
       ++parts;
     }
+    if (context.trace) describe_batches(*program, *context.trace);
     for (const ProgramOp& op : program->ops) parts += op.async;
     may_run_inline = active_streams == 1 && parts == 1 && !device;
   }

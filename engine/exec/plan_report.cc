@@ -7,6 +7,7 @@
 
 #include "base/init.h"
 #include "engine/memory/arena_plan.h"
+#include "engine/passes/batch_siblings.h"
 
 namespace braid {
 namespace {
@@ -65,6 +66,12 @@ std::string bytes_text(std::uint64_t bytes) {
   if (bytes < 10 * 1024) return fmt::format("{} B", bytes);
   if (bytes < 10 * 1024 * 1024) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
+}
+
+/// Behind a batched node's name.
+std::string batch_of(const Program& program, const ProgramOp& op) {
+  const std::string lanes = op.node == kNoNode ? "" : lanes_text(program.graph.node(op.node));
+  return lanes.empty() ? "" : " = " + lanes;
 }
 
 const ProgramStream& stream_of(const Program& program, const ProgramOp& op) {
@@ -159,7 +166,7 @@ std::string plan_report(const Program& program) {
     for (const Instruction& instruction : stream.instructions) {
       const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
       if (instruction.kind == Instruction::Kind::Run)
-        fmt::format_to(out, "  {:>10.1f} us  {} '{}'\n", op.cost_us, op.op, op.name);
+        fmt::format_to(out, "  {:>10.1f} us  {} '{}'{}\n", op.cost_us, op.op, op.name, batch_of(program, op));
       else
         fmt::format_to(out, "{:15}wait for '{}' on {}{}\n", "", op.name, stream_of(program, op).name,
                        instruction.kind == Instruction::Kind::WaitPrevious ? ", step before" : "");

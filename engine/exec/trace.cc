@@ -38,6 +38,12 @@ const char* Trace::intern(std::string_view name) {
   return (found != names_.end() ? found : names_.emplace(name).first)->c_str();
 }
 
+void Trace::describe(const char* name, std::string nodes) {
+  if (nodes.empty()) return;
+  std::lock_guard lock(mu_);
+  nodes_[name] = std::move(nodes);
+}
+
 namespace {
 
 std::string quoted(std::string_view text) {
@@ -94,10 +100,11 @@ class Writer {
     event(fmt::format(
         R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_sort_index","args":{{"sort_index":{0}}}}})", tid));
   }
-  void slice(int tid, const TraceSlice& s) {
+  void slice(int tid, const TraceSlice& s, const std::string* nodes) {
     event(fmt::format(
-        R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{"step":{}}}}})",
-        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted(s.name), s.step));
+        R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{"step":{}{}}}}})",
+        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted(s.name), s.step,
+        nodes ? ",\"nodes\":" + quoted(*nodes) : ""));
   }
   void flow(char phase, std::uint64_t id, int tid, TraceTime at) {
     event(fmt::format(R"({{"ph":"{}","pid":1,"tid":{},"ts":{:.3f},"cat":"event","name":"event","id":{}{}}})",
@@ -114,8 +121,10 @@ class Writer {
 
 void Trace::write(std::ostream& out, const std::string& process) const {
   std::vector<const TraceTrack*> tracks;
+  std::map<const void*, std::string> nodes;
   {
     std::lock_guard lock(mu_);
+    nodes = nodes_;
     for (const TraceTrack& track : tracks_) tracks.push_back(&track);
   }
   out << R"({"displayTimeUnit":"ms","traceEvents":[)";
@@ -141,7 +150,8 @@ void Trace::write(std::ostream& out, const std::string& process) const {
                          row == 0 ? track->name() : fmt::format("{} #{}", track->name(), row + 1));
     for (std::size_t i = 0; i < slices.size(); ++i) {
       const int tid = next_tid + rows[i];
-      writer.slice(tid, slices[i]);
+      const auto described = nodes.find(slices[i].name);
+      writer.slice(tid, slices[i], described == nodes.end() ? nullptr : &described->second);
       if (slices[i].flow == 0) continue;
       if (slices[i].kind == TraceSlice::Kind::Wait)
         targets.push_back({slices[i].flow, {tid, slices[i].end}});

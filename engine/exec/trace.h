@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -57,6 +58,8 @@ class Trace {
   TraceTrack& track(const std::string& name);
   /// A copy of `name` that lives as long as the trace; the same text gives the same pointer.
   const char* intern(std::string_view name);
+  /// What stands beside each slice of that interned name, as `nodes`: those that it is made of.
+  void describe(const char* name, std::string nodes);
 
   /// One JSON object; loads in ui.perfetto.dev and chrome://tracing. `process` is its title, e.g. "worker 1".
   void write(std::ostream& out, const std::string& process) const;
@@ -67,6 +70,7 @@ class Trace {
   mutable std::mutex mu_;
   std::deque<TraceTrack> tracks_;             // guarded by mu_; elements never move
   std::set<std::string, std::less<>> names_;  // guarded by mu_; elements never move
+  std::map<const void*, std::string> nodes_;  // guarded by mu_; by name
 };
 
 }  // namespace braid

@@ -77,6 +77,12 @@ class Rewriter {
     return made == node_of_lane_.end() ? node.forward_of : made->second;
   }
 
+  std::vector<std::string> names_of(const SiblingGroup& group) const {
+    std::vector<std::string> names;
+    for (const NodeId lane : group.lanes) names.push_back(graph_.node(lane).name);
+    return names;
+  }
+
   ValueRef constant(const SiblingGroup& group, const std::string& name, Tensor value) {
     const DType dtype = value.dtype();
     return add(group, "Const", name, {}, {{"dtype", dtype}, {"value", std::move(value)}});
@@ -209,6 +215,7 @@ class Rewriter {
         break;
     }
     batched_[index(g)] = made.node;
+    graph_.mutable_node(made.node).attrs.set(kLanes, names_of(group));
     for (int lane = 0; lane < static_cast<int>(group.lanes.size()); ++lane) {
       node_of_lane_[group.lanes[index(lane)]] = made.node;
       place_of_lane_[group.lanes[index(lane)]] = {g, lane};
@@ -290,6 +297,10 @@ class Rewriter {
 };
 
 }  // namespace
+
+std::string lanes_text(const Node& node) {
+  return fmt::format("{}", fmt::join(node.attrs.get<std::vector<std::string>>(kLanes, {}), ", "));
+}
 
 void batch_siblings(Plan& plan) {
   if (plan.options.batch_siblings == BatchSiblings::Off) return;

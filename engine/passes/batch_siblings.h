@@ -1,7 +1,6 @@
 // Batching of siblings: independent nodes of one kind and shape (the layers of towers, experts and heads,
 // their backward nodes, and the updates of their variables) become one node over operands with a leading
-// axis, the lanes. Runs on the graph, once shapes are known, before placement and before streams: what is
-// batched does not depend on their number.
+// axis, the lanes. Runs on the graph, once shapes are known, before placement and before streams.
 //
 //   MatMul, BatchMatMul -> BatchMatMulV2     BiasAdd -> AddV2     BiasAddGrad -> Sum     reshapes -> Reshape
 //   elementwise ops and their gradients, AddN, Softmax, Sum, Mean, ApplyOptimizer: the same op
@@ -13,9 +12,10 @@
 // if the modelled time of its lanes exceeds that of the batched node with its packing and unpacking, on the
 // host by a fifth.
 //
-// Nodes that the user has put on different streams stay apart unless BatchSiblings::AcrossScopes. A sum may
-// be made in another order than in the lanes, so results equal those of the graph as written to rounding.
-// Thread rule: one thread.
+// Nodes that the user has put on different streams, by scopes or rules, stay apart unless
+// BatchSiblings::AcrossScopes, also where there is one stream: what is batched does not depend on their
+// number. A sum may be made in another order than in the lanes, so results equal those of the graph as
+// written to rounding. Thread rule: one thread.
 #pragma once
 
 #include "engine/passes/plan.h"
@@ -24,6 +24,12 @@ namespace braid {
 
 /// Attribute of the VarHandleOp of a slab: the names of the variables in it.
 inline constexpr const char* kSlabMembers = "_slab_members";
+
+/// Attribute of a batched node: the names of its lanes as the graph has them. Stream rules, reports and the
+/// trace find them by it.
+inline constexpr const char* kLanes = "_lanes";
+/// "a, b" for a batched node, else nothing.
+std::string lanes_text(const Node& node);
 
 /// Off, unless the options say otherwise. Adds a note that says what was done.
 void batch_siblings(Plan& plan);

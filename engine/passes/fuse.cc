@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/ops/op.h"
+#include "engine/passes/batch_siblings.h"
 #include "engine/passes/plan.h"
 
 namespace braid {
@@ -173,6 +174,7 @@ class Fusion {
     fused.outputs.clear();
     fused.known_values.clear();
     fused.name = graph_.unique_name(name + "/fused");
+    if (const Attr* lanes = old.attrs.find(kLanes)) fused.attrs.set(kLanes, *lanes);
     const NodeId made = graph_.add(std::move(fused));
     graph_.replace_uses(ValueRef{old.id, 0}, ValueRef{made, output});
     users_.resize(static_cast<std::size_t>(graph_.size()));

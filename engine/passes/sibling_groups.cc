@@ -148,17 +148,23 @@ class Finder {
     return !bias || node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
   }
 
-  /// The stream that the user has given the node, by colocation, scope or rule.
+  /// The stream that the user has given the node, by colocation, scope or rule (stream_pins.cc).
   int pinned_stream(const Node& node) const {
     if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return kNoStream;
     const Node* target = &node;
     for (int steps = 0; target->colocate_with != kNoNode && steps < graph_.size(); ++steps)
       target = &graph_.node(target->colocate_with);
-    if (target->stream != kNoStream) return target->stream;
-    if (node.stream != kNoStream) return node.stream;
+    const int of_target = own_stream(*target);
+    return of_target == kNoStream ? own_stream(node) : of_target;
+  }
+
+  /// A backward node's id is that of its forward node unless a rule names it.
+  int own_stream(const Node& node) const {
+    const bool inherited = node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
+    if (node.stream != kNoStream && !inherited) return node.stream;
     const auto& rules = plan_.options.streams.rules;
     const auto rule = rules ? rules->find(node.name) : std::nullopt;
-    return rule ? rules->rule(*rule).stream : kNoStream;
+    return rule ? rules->rule(*rule).stream : node.stream;
   }
 
   // ------------------------------------------------------------------------------------------------ groups

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/ops/op.h"
+#include "engine/passes/batch_siblings.h"
 #include "engine/passes/dag.h"
 #include "engine/passes/stream_rules.h"
 
@@ -84,9 +85,8 @@ class PinFinder {
     std::vector<int> matches(static_cast<std::size_t>(rules.size()), 0);
     for (const NodeId id : live_) {
       const Node& node = graph_.node(id);
-      const auto rule = rules.find(node.name);
+      const auto rule = find_rule(node, matches);
       if (!rule) continue;
-      ++matches[static_cast<std::size_t>(*rule)];
       check_rule(*rule, place_of(node));
       if (own(id).stream == kNoStream) {
         own(id) = {rules.rule(*rule).stream, *rule};
@@ -119,6 +119,19 @@ class PinFinder {
     if (fixed_.count > 0)
       note(fmt::format("rules: {} of the named nodes keep the stream of their lane (first: '{}')",
                        fixed_.count, fixed_.first));
+  }
+
+  /// By the node's name, else by those of its lanes, the first that a rule names.
+  std::optional<int> find_rule(const Node& node, std::vector<int>& matches) const {
+    auto found = options_.rules->find(node.name);
+    if (found) ++matches[static_cast<std::size_t>(*found)];
+    for (const std::string& lane : node.attrs.get<std::vector<std::string>>(kLanes, {})) {
+      const auto rule = options_.rules->find(lane);
+      if (!rule) continue;
+      ++matches[static_cast<std::size_t>(*rule)];
+      if (!found) found = rule;
+    }
+    return found;
   }
 
   void check_rule(int rule, const std::string& node) const {

@@ -6,16 +6,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <sstream>
 
 #include "base/error.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/plan_report.h"
+#include "engine/exec/trace.h"
 #include "engine/exec/tune.h"
 #include "engine/import/import.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "engine/ops/variable_init.h"
+#include "engine/passes/stream_rules.h"
 #include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/test_ops.h"
@@ -329,6 +333,72 @@ TEST(BatchSiblingsTest, TheDecisionDoesNotDependOnTheNumberOfStreams) {
     std::sort(names.begin(), names.end());
     if (reference.empty()) reference = names;
     EXPECT_EQ(names, reference) << streams << " streams";
+  }
+}
+
+TEST(BatchSiblingsTest, ARuleThatNamesLanesPutsTheirBatchOnItsStream) {
+  const Towers towers = make_towers({.towers = 8, .layers = 1}, false);
+  const auto with_rules = [&](const std::string& rules) {
+    CompileOptions options;
+    options.batch_siblings = BatchSiblings::WithinScopes;
+    options.streams.count = 3;
+    options.streams.policy = StreamPolicy::User;
+    options.streams.rules = std::make_shared<const StreamRules>(StreamRules::parse(rules, "rules.txt"));
+    return compile(towers.graph, towers.request, options);
+  };
+  const auto together = with_rules("2:tower.*");
+  EXPECT_EQ(count_ops(*together, "MatMul"), 0);
+  for (const ProgramOp& op : together->ops)
+    if (op.op == "BatchMatMulV2") {
+      EXPECT_EQ(op.stream, 2);
+    }
+  EXPECT_EQ(plan_report(*together).find("no node matches"), std::string::npos);
+  // Four and four: what the rules put on different streams are no siblings.
+  const auto halves = with_rules("1:tower[0-3].*\n2:tower[4-7].*");
+  EXPECT_EQ(count_ops(*halves, "BatchMatMulV2"), 2);
+  for (const ProgramOp& op : halves->ops)
+    if (op.op == "BatchMatMulV2") {
+      EXPECT_EQ(op.stream, op.name.find("tower0") != std::string::npos ? 1 : 2) << op.name;
+    }
+  try {
+    with_rules("7:tower.*");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(error.message().find("rules.txt:1: "), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("stream 7 does not exist"), std::string::npos) << error.message();
+  }
+}
+
+TEST(BatchSiblingsTest, ReportsAndTheTraceSayForWhichNodesABatchStands) {
+  const Towers towers = make_towers({}, true);
+  const auto batched = compile_towers(towers, BatchSiblings::WithinScopes);
+  const std::string lanes =
+      "tower0/layer1/MatMul, tower1/layer1/MatMul, tower2/layer1/MatMul, tower3/layer1/MatMul";
+  EXPECT_NE(plan_report(*batched).find("'batch/tower0/layer1/MatMul' = " + lanes), std::string::npos)
+      << plan_report(*batched);
+  Runtime runtime({.intra_op_threads = 1, .trace = true});
+  losses(towers, batched, runtime, 1);
+  std::ostringstream trace;
+  runtime.trace()->write(trace, "test");
+  EXPECT_NE(trace.str().find(R"("name":"batch/tower0/layer1/MatMul","args":{"step":0,"nodes":")" + lanes),
+            std::string::npos);
+}
+
+TEST(BatchSiblingsTest, ACheckForNaNNamesTheNodeOfTheGraphAsWritten) {
+  const Towers towers = make_towers({}, false);
+  CompileOptions options;
+  options.batch_siblings = BatchSiblings::WithinScopes;
+  options.check_numerics = true;
+  Runtime runtime({});
+  Instance instance(compile(towers.graph, towers.request, options), runtime);
+  Tensor bias = Tensor::zeros(DType::Float32, Shape{kWide});
+  bias.data<float>()[3] = std::numeric_limits<float>::infinity();
+  runtime.variables().write("tower2/layer1/bias", bias);
+  try {
+    instance.run(request(0, feeds_of(towers, 0)), soon());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("node 'tower2/layer1/"), std::string::npos) << error.message();
   }
 }
 
