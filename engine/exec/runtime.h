@@ -35,6 +35,8 @@ class VariableStore {
   /// memory of its own already.
   Tensor& get_or_create_slab(const std::string& name, DType dtype, const Shape& shape,
                              const std::vector<std::string>& members, Domain domain);
+  /// Whether get_or_create_slab() is granted: no member exists, or all of them do as parts of that slab.
+  bool has_room_for_slab(const std::string& name, const std::vector<std::string>& members) const;
   /// A variable on the host; null when there is none of that name. Throws: Internal for one on the device.
   Tensor* find(const std::string& name);
   const Tensor* find(const std::string& name) const;

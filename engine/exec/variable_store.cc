@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -60,6 +61,22 @@ Tensor& VariableStore::get_or_create_slab(const std::string& name, DType dtype, 
     if (!is_new && known->second.memory.raw() + known->second.memory.bytes() != at) refuse(member);
   }
   return slab;
+}
+
+bool VariableStore::has_room_for_slab(const std::string& name,
+                                      const std::vector<std::string>& members) const {
+  std::lock_guard lock(mu_);
+  const auto slab = variables_.find(name);
+  if (slab == variables_.end())
+    return std::none_of(members.begin(), members.end(),
+                        [&](const std::string& member) { return variables_.contains(member); });
+  const std::byte* at = slab->second.memory.raw();
+  for (const std::string& member : members) {
+    const auto part = variables_.find(member);
+    if (part == variables_.end() || part->second.memory.raw() != at) return false;
+    at += part->second.memory.bytes();
+  }
+  return at == slab->second.memory.raw() + slab->second.memory.bytes();
 }
 
 const VariableStore::Variable* VariableStore::entry(const std::string& name) const {

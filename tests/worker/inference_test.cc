@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/base/temp_dir.h"
@@ -90,6 +91,58 @@ TEST(InferenceSessionTest, VariablesThatHaveAValueKeepIt) {
   InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
   session.run({batches({2})[0]}, soon());
   EXPECT_EQ(runtime.variables().find("v")->data<float>()[5], 0.0F);
+}
+
+/// Four towers of two small layers each over variables of their own, joined; [B, 16] f32 -> [B, 64] f32.
+Graph four_towers() {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{Shape::kUnknown, 16});
+  std::vector<Output> tops;
+  for (int tower = 0; tower < 4; ++tower) {
+    NameScope name(b, "tower" + std::to_string(tower));
+    tops.push_back(b.dense("second", b.dense("first", x, 16, 16, true), 16, 16, true));
+  }
+  b.op("Identity", {b.concat(tops, 1)}, {}, "y");
+  return import_graph(b.graph());
+}
+
+void expect_near(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(a.elements()); ++i)
+    ASSERT_NEAR(a.data<float>()[i], b.data<float>()[i], 1e-5F) << i;
+}
+
+TEST(InferenceSessionTest, SiblingsAreBatchedForEverySizeOfRequestOverOneCopyOfTheirVariables) {
+  InferenceOptions apart;
+  apart.compile.batch_siblings = BatchSiblings::Off;
+  apart.seed = 3;
+  InferenceOptions batched;
+  batched.seed = 3;
+  batched.groups = 2;
+  Runtime first({.intra_op_threads = 1}), second({.intra_op_threads = 1});
+  InferenceSession expected(four_towers(), {"x"}, {"y"}, apart, first);
+  InferenceSession session(four_towers(), {"x"}, {"y"}, batched, second);
+  // Of these sizes the larger ones do not gain by it.
+  for (const auto& feed : batches({4, 2048, 1, 512, 4})) {
+    const Tensor answer = session.run({feed}, soon())[0];
+    expect_near(answer, expected.run({feed}, soon())[0]);
+    const char* decision = feed[0].shape()[0] == 2048 ? "batching: no siblings" : "nodes became";
+    if (feed[0].shape()[0] != 512) {
+      EXPECT_THAT(session.program()->notes, testing::Contains(HasSubstr(decision)));
+    }
+  }
+  EXPECT_EQ(second.variables().names(), first.variables().names());
+}
+
+TEST(InferenceSessionTest, VariablesThatDoNotLieInABatchAreTakenAsTheyAre) {
+  Runtime runtime({.intra_op_threads = 1});
+  InferenceOptions apart;
+  apart.compile.batch_siblings = BatchSiblings::Off;
+  InferenceSession first(four_towers(), {"x"}, {"y"}, apart, runtime);
+  InferenceSession second(four_towers(), {"x"}, {"y"}, {}, runtime);
+  const auto feed = batches({4})[0];
+  const Tensor expected = first.run({feed}, soon())[0], answer = second.run({feed}, soon())[0];
+  expect_near(answer, expected);
 }
 
 TEST(InferenceSessionTest, GroupsGoRoundThePools) {

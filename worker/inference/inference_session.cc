@@ -118,7 +118,7 @@ std::shared_ptr<InferenceSession::Entry> InferenceSession::compile_for(const std
     options.streams = tune_streams(graph_, request, options, values, runtime_).apply(options.streams);
   auto entry = std::make_shared<Entry>();
   entry->feeds = feeds;
-  entry->program = compile(graph_, request, options);
+  entry->program = compile_to_fit(request, options);
   for (std::size_t op = 0; op < entry->program->ops.size(); ++op)
     if (entry->program->ops[op].writes_variable)
       throw InvalidArgument(entry->program->place(static_cast<int>(op)) +
@@ -126,15 +126,35 @@ std::shared_ptr<InferenceSession::Entry> InferenceSession::compile_for(const std
   return entry;
 }
 
+std::shared_ptr<const Program> InferenceSession::compile_to_fit(const CompileRequest& request,
+                                                                CompileOptions options) {
+  VariableStore& store = runtime_.variables();
+  auto program = compile(graph_, request, options);
+  const auto fits = [&](const ProgramVariable& variable) {
+    return variable.members.empty() || store.has_room_for_slab(variable.name, variable.members);
+  };
+  if (!std::all_of(program->variables.begin(), program->variables.end(), fits)) {
+    options.batch_siblings = BatchSiblings::Off;
+    return compile(graph_, request, options);
+  }
+  for (const ProgramVariable& variable : program->variables)
+    if (!variable.members.empty())
+      store.get_or_create_slab(variable.name, variable.dtype, variable.shape, variable.members,
+                               program->buffers[static_cast<std::size_t>(variable.buffer)].domain);
+  return program;
+}
+
 void InferenceSession::initialize_variables(const Program& program) {
-  for (NodeId id = 0; id < program.graph.size(); ++id) {
-    const Node& node = program.graph.node(id);
-    if (node.removed || node.op->name != "VarHandleOp") continue;
-    const VariableInfo info = variable_of(program.graph, {id, 0});
-    if (!initialized_.insert(info.name).second) continue;
-    Tensor value(info.dtype, info.shape);
-    initialize_variable(node, options_.seed, value);
-    runtime_.variables().write(info.name, value);
+  std::set<std::string> used;
+  for (const ProgramVariable& variable : program.variables) {
+    used.insert(variable.name);
+    used.insert(variable.members.begin(), variable.members.end());
+  }
+  for (const VariableInfo& variable : list_variables(graph_)) {
+    if (!used.contains(variable.name) || !initialized_.insert(variable.name).second) continue;
+    Tensor value(variable.dtype, variable.shape);
+    initialize_variable(graph_.node(variable.handle), options_.seed, value);
+    runtime_.variables().write(variable.name, value);
   }
 }
 

@@ -30,10 +30,11 @@ namespace braid::worker {
 struct InferenceOptions {
   int groups = 1;
   std::size_t queue_capacity = 1024;  // requests that wait for a group
-  CompileOptions compile = {};        // streams inside a group; one step is in flight whatever it
-                                      // says, and AUTO on one stream is NONE
-  bool measure_streams = true;        // policy AUTO over several streams is decided by timing the candidates
-  InstanceOptions instance = {};      // merge_copies and priorities; the rest is the session's
+  /// Streams inside a group, batching of siblings. One step is in flight whatever it says, and AUTO on one
+  /// stream is NONE.
+  CompileOptions compile = {.streams = {}, .batch_siblings = BatchSiblings::WithinScopes};
+  bool measure_streams = true;    // policy AUTO over several streams is decided by timing the candidates
+  InstanceOptions instance = {};  // merge_copies and priorities; the rest is the session's
   /// Pools: group i runs on pool i mod P, or on the client's thread where there are no pools. Private: each
   /// group has `launch_threads`. Shared: all groups have them.
   LaunchThreads launch = LaunchThreads::Pools;
@@ -84,6 +85,9 @@ class InferenceSession {
   std::shared_ptr<Entry> compile_for(const std::vector<FeedSpec>& feeds, const std::vector<Tensor>& values);
   Instance& instance_of(Group& group, int index, const std::shared_ptr<Entry>& entry);
   void make_room(Group& group, int index, std::uint64_t bytes);
+  /// Where siblings are batched, their variables lie one after another, as the first program has laid them
+  /// out: one that they do not fit is compiled without.
+  std::shared_ptr<const Program> compile_to_fit(const CompileRequest& request, CompileOptions options);
   void initialize_variables(const Program& program);
   std::vector<Tensor> run_on(int group, const InferenceRequest& request, const WaitContext& wait);
   LaunchPool* pool_of(int group, const std::optional<int>& asked);
