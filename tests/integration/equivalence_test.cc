@@ -145,20 +145,23 @@ TEST_F(IntegrationTest, SiblingsMayBeBatchedUnderEveryStrategy) {
 }
 
 TEST_F(IntegrationTest, ACheckpointOfBatchedSiblingsIsOneOfTheGraphAsWritten) {
-  const Path root = directory() / "checkpoints";
-  const Job saving = mmoe().with(checkpoints_in(root, 20));
-  train("apart", mmoe().with({"steps=20"}).with(checkpoints_in(directory() / "apart-checkpoints", 20)));
-  train("batched", saving.with({"steps=20", "streams.batch_siblings=ACROSS_SCOPES"}));
-  const Values apart = values_of_newest(directory() / "apart-checkpoints"), batched = values_of_newest(root);
-  ASSERT_EQ(batched.size(), apart.size());
-  for (const auto& [name, values] : apart) {
-    ASSERT_TRUE(batched.contains(name)) << name;
-    EXPECT_THAT(batched.at(name), ::testing::Pointwise(::testing::FloatNear(1e-4F), values)) << name;
+  const std::string off = "streams.batch_siblings=OFF", on = "streams.batch_siblings=ACROSS_SCOPES";
+  const std::vector<float> whole = train("whole", mmoe().with({"steps=40", off}));
+  std::map<std::string, Values> saved;
+  for (const auto& [first, second] : {std::pair{off, on}, {on, off}}) {
+    const Path root = directory() / (first + "-checkpoints");
+    const Job job = mmoe().with(checkpoints_in(root, 20));
+    train(first, job.with({"steps=20", first}));
+    saved[first] = values_of_newest(root);
+    Cluster resumed(directory() / (first + "-resumed"), job.with({"steps=40", second}), {}, {"--resume"});
+    resumed.expect_success();
+    expect_near(resumed.mean_losses(20), {whole.begin() + 20, whole.end()}, first + ", then " + second);
   }
-  Cluster resumed(directory() / "resumed", saving.with({"steps=40"}), {}, {"--resume"});
-  resumed.expect_success();
-  const std::vector<float> whole = train("whole", mmoe().with({"steps=40"}));
-  expect_near(resumed.mean_losses(20), {whole.begin() + 20, whole.end()}, "resumed as written");
+  ASSERT_EQ(saved[on].size(), saved[off].size());
+  for (const auto& [name, values] : saved[off]) {
+    ASSERT_TRUE(saved[on].contains(name)) << name;
+    EXPECT_THAT(saved[on].at(name), ::testing::Pointwise(::testing::FloatNear(1e-4F), values)) << name;
+  }
 }
 
 class ServersTest : public IntegrationTest {

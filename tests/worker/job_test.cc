@@ -93,6 +93,21 @@ TEST(JobTest, DefaultsAreFilledAndKept) {
   EXPECT_EQ(job.name(), "mlp");
 }
 
+TEST(JobTest, SiblingsAreBatchedUnlessTheJobSaysOff) {
+  proto::Job job = minimal();
+  fill_job_defaults(job);
+  EXPECT_EQ(job.streams().batch_siblings(), proto::Streams::WITHIN_SCOPES);
+  EXPECT_EQ(batch_siblings_of(job), BatchSiblings::WithinScopes);
+  for (const auto& [name, siblings] : {std::pair{"OFF", BatchSiblings::Off},
+                                       {"ACROSS_SCOPES", BatchSiblings::AcrossScopes},
+                                       {"WITHIN_SCOPES", BatchSiblings::WithinScopes}}) {
+    proto::Job set = minimal();
+    set_job_field(set, std::string("streams.batch_siblings=") + name);
+    fill_job_defaults(set);
+    EXPECT_EQ(batch_siblings_of(set), siblings);
+  }
+}
+
 TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
   auto broken = [](auto change) {
     proto::Job job = minimal();
