@@ -2,8 +2,9 @@
 // ReadVariableOp `v`, so that whoever uses or fetches `v` gets its value. An op that writes through a
 // reference takes the handle; its output, the reference after the write, becomes a ReadVariableOp that waits
 // for it. Reads that carry control inputs get a ReadVariableOp of their own that waits for the same.
-// TensorFlow reads a reference when its user runs, which these edges make explicit; reads without edges come
-// before the step's writes.
+// TensorFlow reads a reference when its user runs, also through an Identity, which is the variable's memory:
+// a user that comes after a write, over whatever path, sees what was written. Edges make that explicit; reads
+// that no path orders come before the step's writes.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -75,6 +76,7 @@ class Lowering {
 
   void run() {
     const std::vector<std::int32_t> order = graph_.order().order;
+    note_users();
     mark_used();
     for (const std::int32_t index : order) lower(index);
     for (const std::int32_t index : order) {
@@ -87,6 +89,40 @@ class Lowering {
 
  private:
   PendingNode& node(int index) { return graph_.nodes[static_cast<std::size_t>(index)]; }
+
+  void note_users() {
+    users_.resize(graph_.nodes.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const PendingInput input : graph_.nodes[i].inputs)
+        users_[static_cast<std::size_t>(input.node)].push_back(static_cast<int>(i));
+      for (const int control : graph_.nodes[i].controls)
+        users_[static_cast<std::size_t>(control)].push_back(static_cast<int>(i));
+    }
+  }
+
+  /// What runs after a write.
+  const std::unordered_set<int>& after(int write) {
+    const auto [at, is_new] = after_.try_emplace(write);
+    if (!is_new) return at->second;
+    std::vector<int> open{write};
+    while (!open.empty()) {
+      const int from = open.back();
+      open.pop_back();
+      for (const int user : users_[static_cast<std::size_t>(from)])
+        if (at->second.insert(user).second) open.push_back(user);
+    }
+    return at->second;
+  }
+
+  /// The writes of a variable that come before `user` on some path.
+  std::vector<int> writes_before(int user, int handle) {
+    std::vector<int> writes;
+    const auto at = writes_of_.find(handle);
+    if (at == writes_of_.end()) return writes;
+    for (const int write : at->second)
+      if (write != user && after(write).contains(user)) writes.push_back(write);
+    return writes;
+  }
 
   void mark_used() {
     for (const PendingNode& user : graph_.nodes) {
@@ -179,38 +215,59 @@ class Lowering {
       if (reference->write >= 0) node(index).controls.push_back(reference->write);
       if (i == 0) references_[index] = {reference->handle, index};
     }
+    // An Assign of a value that nobody else holds puts that in place of the variable's memory.
+    const bool in_place = row.op != "Assign" || is_held(node(index).inputs.back().node);
     node(index).op = row.lowered;
     node(index).attrs.set("dtype", dtype_of_handle(references_[index].handle));
     writes_[index] = &row;
     lower_reads(index);
+    if (in_place) writes_of_[references_[index].handle].push_back(index);
   }
+
+  bool is_held(int value) { return node(value).op == "Const" || node(value).op == "Placeholder"; }
 
   void lower_identity(int index) {
     if (node(index).inputs.size() != 1) return;
-    const std::optional<Reference> reference = reference_of(node(index).inputs[0]);
-    if (!reference) return;
-    if (node(index).op == "RefIdentity") references_[index] = *reference;
-    make_read(index, *reference);
+    const PendingInput input = node(index).inputs[0];
+    const std::optional<Reference> reference = reference_of(input);
+    if (reference) {
+      if (node(index).op == "RefIdentity")
+        references_[index] = *reference;
+      else
+        aliases_[index] = *reference;
+      make_read(index, *reference);
+    } else if (const auto alias = aliases_.find(input.node); alias != aliases_.end()) {
+      aliases_[index] = alias->second;
+      const std::vector<int> writes = writes_before(index, alias->second.handle);
+      if (writes.empty()) return;
+      make_read(index, alias->second);
+      node(index).controls.insert(node(index).controls.end(), writes.begin(), writes.end());
+    }
   }
 
   // Uses of references as values.
   void lower_reads(int index) {
     for (std::size_t i = 0; i < node(index).inputs.size(); ++i) {
-      const std::optional<Reference> reference = reference_of(node(index).inputs[i]);
-      if (!reference) continue;
-      if (!node(index).controls.empty()) {
-        node(index).inputs[i] = {add_read(index, *reference), 0};
-      } else if (reference->write >= 0) {
+      const PendingInput input = node(index).inputs[i];
+      const std::optional<Reference> reference = reference_of(input);
+      const auto alias = aliases_.find(input.node);
+      if (!reference && alias == aliases_.end()) continue;
+      const Reference& from = reference ? *reference : alias->second;
+      const std::vector<int> writes = writes_before(index, from.handle);
+      if (!writes.empty() || (reference && !node(index).controls.empty())) {
+        node(index).inputs[i] = {add_read(index, from, writes), 0};
+      } else if (reference && reference->write >= 0) {
         node(index).inputs[i] = {value_after(reference->write), 0};
       }
     }
   }
 
-  int add_read(int user, const Reference& reference) {
+  int add_read(int user, const Reference& reference, const std::vector<int>& writes) {
     PendingNode read;
     read.name = node(user).name + "/read";
     read.device = node(user).device;
     read.controls = node(user).controls;
+    read.controls.insert(read.controls.end(), writes.begin(), writes.end());
     const int index = graph_.add(std::move(read));
     make_read(index, reference);
     return index;
@@ -231,9 +288,13 @@ class Lowering {
   }
 
   PendingGraph& graph_;
-  std::map<int, Reference> references_;  // by the node whose output 0 is a reference
-  std::map<int, const RefOp*> writes_;   // nodes that came from kRefOps
-  std::map<int, int> values_;            // write -> the read of what it has written
+  std::map<int, Reference> references_;        // by the node whose output 0 is a reference
+  std::map<int, Reference> aliases_;           // by the Identity whose output is a variable's memory
+  std::vector<std::vector<int>> users_;        // of each node of the file, also those that only wait for it
+  std::map<int, std::vector<int>> writes_of_;  // handle -> what changes its variable's memory
+  std::map<int, std::unordered_set<int>> after_;  // write -> all that comes after it
+  std::map<int, const RefOp*> writes_;            // nodes that came from kRefOps
+  std::map<int, int> values_;                     // write -> the read of what it has written
   std::unordered_set<int> used_as_value_;
   std::unordered_set<int> used_as_control_;
 };

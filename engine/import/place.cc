@@ -26,14 +26,38 @@ NodeId add_cast(Graph& graph, const Node& beside, const std::string& name, Value
                     kNoNode);
 }
 
+/// An integer's largest and smallest elements are of its own range, also where there are none to compare.
+ValueRef within_range(Graph& graph, const Node& beside, ValueRef wide, DType narrow) {
+  const std::size_t bits = 8 * dtype_size(narrow);
+  const bool is_signed = narrow == DType::Int8 || narrow == DType::Int16;
+  const std::int64_t low = is_signed ? -(std::int64_t{1} << (bits - 1)) : 0;
+  const std::int64_t high = (std::int64_t{1} << (is_signed ? bits - 1 : bits)) - 1;
+  const auto bound = [&](std::int64_t value) {
+    const Tensor tensor = graph.info(wide).dtype == DType::Int64
+                              ? Tensor::scalar<std::int64_t>(value)
+                              : Tensor::scalar<std::int32_t>(static_cast<std::int32_t>(value));
+    return ValueRef{add_beside(graph, beside, graph.unique_name(beside.name + "/bound"), "Const", {},
+                               {{"dtype", tensor.dtype()}, {"value", tensor}}, kNoNode),
+                    0};
+  };
+  return {add_beside(graph, beside, graph.unique_name(beside.name + "/range"), "ClipByValue",
+                     {wide, bound(low), bound(high)}, {}, kNoNode),
+          0};
+}
+
+bool is_extreme(std::string_view op) {
+  return op == "Max" || op == "Min" || op == "UnsortedSegmentMax" || op == "UnsortedSegmentMin";
+}
+
 NodeId place_widened(Graph& graph, Node node) {
   const std::string name = node.name;
-  DType narrow = DType::Invalid;
+  const DType type = node.attrs.get("T", DType::Invalid);
+  DType narrow = DType::Invalid;  // of the data: T where an input has it, else of the last that is narrow
   for (ValueRef& input : node.inputs) {
     const DType dtype = graph.info(input).dtype;
     const std::optional<DType> wide = compute_type(node.op->name, dtype);
     if (!wide) continue;
-    narrow = dtype;
+    if (narrow != type || narrow == DType::Invalid) narrow = dtype;
     input = {add_cast(graph, node, graph.unique_name(name + "/widen"), input, *wide), 0};
   }
   const DType result = node.attrs.get("Tout", narrow);  // a product's can be wider than its factors
@@ -46,8 +70,11 @@ NodeId place_widened(Graph& graph, Node node) {
     const bool narrows = has_data_type(beside.op->name, o) &&
                          graph.info({wide, o}).dtype == compute_type(beside.op->name, narrow);
     const std::string cast_name = outputs == 1 ? name : graph.unique_name(name + "/narrow");
-    results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, {wide, o}, result), 0}
-                              : ValueRef{wide, o});
+    ValueRef value{wide, o};
+    const bool is_integer = narrow != DType::Float16 && narrow != DType::BFloat16;
+    if (narrows && is_integer && is_extreme(beside.op->name))
+      value = within_range(graph, beside, value, narrow);
+    results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, value, result), 0} : value);
   }
   if (outputs == 1 && results[0].node != wide) return results[0].node;
   return add_beside(graph, beside, name,

@@ -1,5 +1,5 @@
 // ArgMax, ArgMin: the index of the largest or smallest element along one axis (input 1, a scalar); of equal
-// ones the first; a NaN wins. Attribute output_type: int64 (default) or int32.
+// ones the first; a NaN only where there is nothing else. Attribute output_type: int64 (default) or int32.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/scalar_formulas.h"
@@ -18,9 +18,11 @@ std::int64_t extreme_of_run(const T* x, std::int64_t n) {
     using Op = std::conditional_t<kMax, reduce::Max, reduce::Min>;
     T best;
     reduce::rows<Op, T>(x, 0, 1, n, &best);
-    std::int64_t i = 0;
-    while (!(x[i] == best || x[i] != x[i])) ++i;
-    return i;
+    if (best == best) {
+      std::int64_t i = 0;
+      while (x[i] != best) ++i;
+      return i;
+    }
   }
   std::int64_t at = 0;
   T best = x[0];

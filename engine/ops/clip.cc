@@ -1,4 +1,4 @@
-// ClipByValue: y = min(max(x, low), high); low and high are scalars or have x's shape. Gradient
+// ClipByValue: y = max(min(x, high), low); low and high are scalars or have x's shape. Gradient
 // (TensorFlow's): dy where low <= x <= high, 0 elsewhere; a bound gets dy where x lies beyond it.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"

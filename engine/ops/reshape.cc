@@ -10,7 +10,8 @@
 namespace braid {
 namespace {
 
-/// Fills the one -1 of `dims` from the elements of `from`. Fails when the counts cannot agree.
+/// Fills the one -1 of `dims` from the elements of `from`, and where both shapes have none from its
+/// dimensions but the zeros, as TensorFlow does. Fails when the counts cannot agree.
 Shape resolve_reshape(const InferContext& c, const Shape& from, std::vector<std::int64_t> dims) {
   int free_axis = -1;
   std::int64_t known = 1;
@@ -25,6 +26,18 @@ Shape resolve_reshape(const InferContext& c, const Shape& from, std::vector<std:
   }
   if (!from.is_static()) return Shape(std::move(dims));
   const std::int64_t elements = from.elements();
+  if (free_axis >= 0 && known == 0 && elements == 0) {
+    const auto product = [](std::span<const std::int64_t> sizes) {
+      std::int64_t result = 1;
+      for (const std::int64_t size : sizes) result *= size > 0 ? size : 1;
+      return result;
+    };
+    const std::int64_t fixed = product(dims), given = product(from.dims());
+    if (given % fixed == 0) {
+      dims[static_cast<std::size_t>(free_axis)] = given / fixed;
+      return Shape(std::move(dims));
+    }
+  }
   const bool fits = free_axis < 0 ? known == elements : known != 0 && elements % known == 0;
   if (!fits)
     c.fail(fmt::format("{} elements of shape {} do not fit shape {}", elements, from.to_string(),

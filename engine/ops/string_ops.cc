@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
+#include "engine/ops/common/parse_number.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/common/string_hash.h"
 #include "engine/ops/common/strings.h"
@@ -65,16 +65,6 @@ void infer_number(InferContext& c) {
   c.output(out, c.shape(0));
 }
 
-template <class T>
-bool parse(std::string_view text, T& value) {
-  constexpr std::string_view kSpace = " \t\n\v\f\r";
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  text = text.substr(0, text.find_last_not_of(kSpace) + 1);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 PreparedKernel prepare_number(const PrepareContext& c) {
   const std::int64_t n = c.outputs[0].shape.elements();
   return with_number("StringToNumber", c.outputs[0].dtype, [&]<class T>() {
@@ -83,7 +73,7 @@ PreparedKernel prepare_number(const PrepareContext& c) {
         [n, place = place_of(c.node)](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
           const StringsView x(a.inputs[0], n);
           for (std::int64_t i = begin; i < end; ++i)
-            if (!parse(x[i], a.out<T>(0)[i]))
+            if (!parse_number(x[i], a.out<T>(0)[i]))
               throw InvalidArgument(
                   fmt::format("{}: element {}, '{}', is no {}", place, i, x[i], dtype_name(dtype_of<T>)));
         });

@@ -16,12 +16,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/parse_number.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/parse_example.h"
 
@@ -41,17 +41,16 @@ void infer_as_string(InferContext& c) {
   if (c.dtype(0) != DType::Bool) require_number(c, 0);
   if (c.attr("scientific", false) && c.attr("shortest", false))
     c.fail("scientific and shortest exclude each other");
-  if (c.attr("fill", std::string()).size() > 1) c.fail("fill must be one character");
+  const std::string fill = c.attr("fill", std::string());
+  if (fill.size() > 1) c.fail("fill must be one character");
+  if (fill.find_first_not_of(" +-0#") != std::string::npos) c.fail("fill '" + fill + "' is not supported");
   c.output(DType::String, c.shape(0));
 }
 
-std::string padded(std::string text, std::int64_t width, const std::string& fill) {
-  const auto missing = width - static_cast<std::int64_t>(text.size());
-  if (missing <= 0) return text;
-  if (fill == "-") return text + std::string(static_cast<std::size_t>(missing), ' ');
-  // Zeros stand between the sign and the digits.
-  const std::size_t at = fill == "0" && text.starts_with('-') ? 1 : 0;
-  text.insert(at, static_cast<std::size_t>(missing), fill.empty() ? ' ' : fill[0]);
+template <class T>
+std::string printed(const std::string& format, T value) {
+  std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, format.c_str(), value)), '\0');
+  std::snprintf(text.data(), text.size() + 1, format.c_str(), value);
   return text;
 }
 
@@ -62,8 +61,9 @@ std::vector<Tensor> as_string(const Node& node, Values inputs) {
   const char letter = node.attrs.get("scientific", false) ? 'e'
                       : node.attrs.get("shortest", false) ? 'g'
                                                           : 'f';
-  const std::string format =
-      precision < 0 ? std::string("%") + letter : fmt::format("%.{}{}", precision, letter);
+  // What fills is a flag of printf.
+  const std::string head = "%" + fill + (width > 0 ? std::to_string(width) : "");
+  const std::string format = precision < 0 ? head + letter : fmt::format("{}.{}{}", head, precision, letter);
   const Tensor& x = *inputs[0];
   Strings texts;
   with_number_or_bool("AsString", x.dtype(), [&]<class T>() {
@@ -72,13 +72,11 @@ std::vector<Tensor> as_string(const Node& node, Values inputs) {
       if constexpr (std::is_same_v<T, bool>) {
         text = value ? "true" : "false";
       } else if constexpr (std::is_floating_point_v<T>) {
-        char buffer[512];
-        std::snprintf(buffer, sizeof buffer, format.c_str(), static_cast<double>(value));
-        text = buffer;
+        text = printed(format, static_cast<double>(value));
       } else {
-        text = std::to_string(value);
+        text = printed(head + "lld", static_cast<long long>(value));
       }
-      texts.push_back(std::is_same_v<T, bool> ? text : padded(std::move(text), width, fill));
+      texts.push_back(std::move(text));
     }
   });
   return {Tensor::strings(x.shape(), texts)};
@@ -119,6 +117,7 @@ std::vector<Tensor> join(const Node& node, Values inputs) {
 std::vector<std::string_view> split_at_any(std::string_view text, std::string_view delimiters,
                                            bool skip_empty) {
   std::vector<std::string_view> parts;
+  if (text.empty()) return parts;
   while (true) {
     const std::size_t end = text.find_first_of(delimiters);
     if (const std::string_view part = text.substr(0, end); !part.empty() || !skip_empty)
@@ -160,8 +159,10 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
 }
 
 std::vector<std::string_view> parts_of(const Node& node, std::string_view text, std::string_view separator) {
-  if (node.op->name == "StringSplitV2")
-    return split_at(text, separator, node.attrs.get("maxsplit", std::int64_t{-1}));
+  if (node.op->name == "StringSplitV2") {
+    const auto most = node.attrs.get("maxsplit", std::int64_t{-1});
+    return most == 0 ? std::vector{text} : split_at(text, separator, most);
+  }
   if (separator.empty()) {  // one part a byte
     std::vector<std::string_view> bytes;
     for (std::size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
@@ -299,6 +300,7 @@ void infer_csv(InferContext& c) {
 
 /// The fields of a record (RFC 4180). Throws: InvalidArgument for quotes that do not fit.
 Strings csv_fields(std::string_view record, char delimiter, bool quotes) {
+  if (record.find_first_not_of("\r\n") == std::string_view::npos) return {};
   Strings fields(1);
   bool quoted = false, was_quoted = false;
   for (std::size_t i = 0; i < record.size(); ++i) {
@@ -319,6 +321,10 @@ Strings csv_fields(std::string_view record, char delimiter, bool quotes) {
     } else if ((quotes && c == '"') || was_quoted) {
       throw InvalidArgument(
           fmt::format("a quote in the middle of field {} of '{}'", fields.size() - 1, record));
+    } else if (c == '\n' || c == '\r') {
+      if (fields.back().empty() && !was_quoted) continue;
+      throw InvalidArgument(
+          fmt::format("a line break outside of quotes, in field {} of '{}'", fields.size() - 1, record));
     } else {
       fields.back() += c;
     }
@@ -329,13 +335,8 @@ Strings csv_fields(std::string_view record, char delimiter, bool quotes) {
 
 template <class T>
 T csv_number(const std::string& text, const std::string& place) {
-  std::string_view digits = text;
-  digits.remove_prefix(std::min(digits.find_first_not_of(kSpace), digits.size()));
-  digits = digits.substr(0, digits.find_last_not_of(kSpace) + 1);
-  if (digits.starts_with('+')) digits.remove_prefix(1);
   T value{};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size())
+  if (!parse_number(text, value))
     throw InvalidArgument(fmt::format("{}: '{}' is no {}", place, text, dtype_name(dtype_of<T>)));
   return value;
 }

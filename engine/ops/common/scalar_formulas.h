@@ -26,11 +26,11 @@ BRAID_INLINE To convert(From x) {
   }
 }
 
-/// ClipByValue.
+/// ClipByValue: where low > high, low. NaN goes through.
 template <class T>
 BRAID_INLINE T clipped(T x, T low, T high) {
-  const T raised = x < low ? low : x;  // NaN goes through
-  return raised > high ? high : raised;
+  const T lowered = x > high ? high : x;
+  return lowered < low ? low : lowered;
 }
 
 /// braid.SigmoidCrossEntropy of logit x and label z.
@@ -40,11 +40,11 @@ BRAID_INLINE T sigmoid_cross_entropy(T x, T z) {
   return positive - x * z + vec::log1p(vec::exp(-std::abs(x)));
 }
 
-/// ArgMax, ArgMin: does `candidate` beat `best`, which comes before it? A NaN beats all but a NaN.
+/// ArgMax, ArgMin: does `candidate` beat `best`, which comes before it? A NaN beats nothing, and all beat it.
 template <bool kMax, class T>
 BRAID_INLINE bool beats(T candidate, T best) {
   const bool beyond = kMax ? candidate > best : candidate < best;
-  return (beyond | (candidate != candidate)) & (best == best);
+  return beyond | ((best != best) & (candidate == candidate));
 }
 
 /// TopK: is element u at index a before element v at index b? Larger first, NaN before all, ties by index.

@@ -250,6 +250,31 @@ TEST(LowerVariablesTest, ReadsPrecedeWritesUnlessAControlEdgeSaysOtherwise) {
   EXPECT_EQ(values[2].data<float>()[0], 1);
 }
 
+TEST(LowerVariablesTest, AnIdentityOfAVariableShowsWhatWasWrittenBeforeItsUserRuns) {
+  // TensorFlow's accumulators: what is added reaches the update through an edge of the learning rate alone.
+  const Graph graph = import_graph(
+      parse(variable("v") + node("read", "Identity", "v") + constant("one", 1) +
+            node("add", "AssignAdd", "v one") + node("rate", "Identity", "one ^add") +
+            node("after", "Mul", "rate read") + node("copy", "Identity", "read ^add") +
+            node("before", "Neg", "read") + node("reset", "Assign", "v ten ^after") + constant("ten", 10) +
+            node("last", "Identity", "read ^reset") + node("all", "NoOp", "^before ^last")));
+  Interpreter interpreter(graph);
+  const std::vector<Tensor> values = interpreter.run({}, {"before", "after", "copy", "last"});
+  EXPECT_EQ(values[0].data<float>()[0], 0);
+  EXPECT_EQ(values[1].data<float>()[0], 1);
+  EXPECT_EQ(values[2].data<float>()[0], 1);
+  EXPECT_EQ(values[3].data<float>()[0], 10);
+}
+
+TEST(LowerVariablesTest, AComputedAssignmentLeavesWhatWasReadThroughAnIdentity) {
+  // It takes the place of the variable's memory, which the Identity still holds.
+  const Graph graph = import_graph(parse(variable("v") + node("read", "Identity", "v") + constant("one", 1) +
+                                         node("next", "AddV2", "read one") + node("set", "Assign", "v next") +
+                                         node("old", "Mul", "read one ^set")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "old"), 0);
+}
+
 TEST(LowerVariablesTest, OptimizersTakeTheHandlesOfVariableAndSlots) {
   const ImportResult result = try_import_graph(parse(
       variable("v") + variable("slot") + constant("lr", 0.5) + constant("g", 2) + constant("m", 0) +

@@ -24,6 +24,9 @@ Graph graph_of(const std::string& op, const std::string& type, const std::vector
     if (values.starts_with("int32 ")) {
       node_type = "DT_INT32";
       values = values.substr(6);
+    } else if (values.starts_with("half ")) {
+      node_type = "DT_BFLOAT16";
+      values = values.substr(5);
     }
     text += std::string("node { name: '") + name +
             "' op: 'Const' attr { key: 'dtype' value { type: " + node_type +
@@ -85,6 +88,22 @@ TEST(WidenTest, SmallIntegersWrap) {
   EXPECT_EQ(as_floats(graph, "y", DType::UInt8), (std::vector<float>{4, 7}));
   const Graph index = graph_of("ArgMax", "DT_UINT8", {kTwo + "|int_val: [3, 250]", "|int32 int_val: 0"});
   EXPECT_EQ(as_floats(index, "y", DType::Int64), (std::vector<float>{1}));
+}
+
+TEST(WidenTest, ExtremesOfNothingAreOfTheNarrowRange) {
+  const std::string none = "dim { size: 0 } dim { size: 1 }|";
+  EXPECT_EQ(as_floats(graph_of("Max", "DT_UINT8", {none, "|int32 int_val: 0"}), "y", DType::UInt8),
+            (std::vector<float>{0}));
+  EXPECT_EQ(as_floats(graph_of("Min", "DT_UINT8", {none, "|int32 int_val: 0"}), "y", DType::UInt8),
+            (std::vector<float>{255}));
+}
+
+TEST(WidenTest, TheDatasTypeComesBackAlsoBesideNarrowIndices) {
+  const Graph graph = graph_of(
+      "OneHot", "DT_UINT8",
+      {kTwo + "|int_val: [1, 0]", "|int32 int_val: 2", "|half half_val: 0x3F80", "|half half_val: 0"},
+      "attr { key: 'T' value { type: DT_BFLOAT16 } }");
+  EXPECT_EQ(as_floats(graph, "y", DType::BFloat16), (std::vector<float>{0, 1, 1, 0}));
 }
 
 TEST(WidenTest, WhatOnlyMovesElementsStaysAsItIs) {

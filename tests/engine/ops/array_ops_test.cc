@@ -166,6 +166,11 @@ TEST(BroadcastTest, FollowsNumpy) {
             "[BroadcastTo] node 'op': shape [3] does not broadcast to [2]");
 }
 
+TEST(ReshapeTest, AFreeDimensionBesideAZeroFollowsFromTheOthers) {
+  EXPECT_EQ(run_op("Reshape", {counting({3, 0}), axes({-1, 0})})[0].shape(), (Shape{3, 0}));
+  EXPECT_EQ(run_op("Reshape", {counting({0, 4, 3}), axes({0, -1})})[0].shape(), (Shape{0, 12}));
+}
+
 TEST(ReshapeTest, RefusesOtherCounts) {
   EXPECT_EQ(refusal("Reshape", {counting({2, 3}), axes({4, -1})}),
             "[Reshape] node 'op': 6 elements of shape [2, 3] do not fit shape [4, ?]");

@@ -318,6 +318,8 @@ TEST(ElementwiseOps, ClipKeepsNanAndBounds) {
   EXPECT_THAT(
       values<float>(run_op("ClipByValue", {f32({4}, {-2, 0.5F, 2, kNan}), f32({}, {-1}), f32({}, {1})})[0]),
       ElementsAre(-1, 0.5F, 1, ::testing::IsNan()));
+  EXPECT_THAT(values<float>(run_op("ClipByValue", {f32({3}, {-2, 1.5F, 5}), f32({}, {2}), f32({}, {1})})[0]),
+              ElementsAre(2, 2, 2));  // the lower bound has the last word
 }
 
 TEST(ElementwiseOps, AddNAddsInOrder) {

@@ -75,9 +75,25 @@ TEST(ReduceOps, NanWinsWhereverItStands) {
       x.data<float>()[static_cast<std::size_t>(at)] = std::nanf("");
       for (const char* op : {"Sum", "Mean", "Max", "Min", "Prod"})
         EXPECT_THAT(values<float>(run_op(op, {x, axes({0})})[0]), ElementsAre(IsNan())) << op << " of " << n;
-      EXPECT_THAT(values<std::int64_t>(run_op("ArgMax", {x, i32({}, {0})})[0]), ElementsAre(at));
-      EXPECT_THAT(values<std::int64_t>(run_op("ArgMin", {x, i32({}, {0})})[0]), ElementsAre(at));
     }
+}
+
+TEST(ReduceOps, ArgMaxTakesANanOnlyWhereThereIsNothingElse) {
+  const float nan = std::nanf("");
+  for (std::int64_t n : {2, 40, 500}) {
+    Tensor x = Tensor::zeros(DType::Float32, {n});
+    std::fill(x.data<float>().begin(), x.data<float>().end(), nan);
+    for (const char* op : {"ArgMax", "ArgMin"}) {
+      EXPECT_THAT(values<std::int64_t>(run_op(op, {x, i32({}, {0})})[0]), ElementsAre(0));
+      for (const std::int64_t at : {std::int64_t{0}, n - 1}) {
+        Tensor one = x.clone();
+        one.data<float>()[static_cast<std::size_t>(at)] = 3;
+        EXPECT_THAT(values<std::int64_t>(run_op(op, {one, i32({}, {0})})[0]), ElementsAre(at));
+        EXPECT_THAT(values<std::int64_t>(run_op(op, {one.reshaped({n, 1}), i32({}, {0})})[0]),
+                    ElementsAre(at));
+      }
+    }
+  }
 }
 
 TEST(ReduceOps, LongFloatSumsStayCloseToTheExactOnes) {

@@ -69,6 +69,11 @@ TEST(StringToNumberTest, ParsesAndRefuses) {
   const AttrMap integers{{"out_type", DType::Int64}};
   EXPECT_EQ(values("StringToNumber", text({"1.5", " -2e3\n", "+.5"}), {}), (Doubles{1.5, -2000, 0.5}));
   EXPECT_EQ(values("StringToNumber", text({"9007199254740993"}), integers), (Doubles{9007199254740992}));
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(values("StringToNumber", text({"0x1.8", "-0X10", "1e400", "-1e400", "1e-400"}), {}),
+            (Doubles{1.5, -16, inf, -inf, 0}));
+  EXPECT_EQ(refusal("StringToNumber", text({"--1"}), {}),
+            "[StringToNumber] node 'op': element 0, '--1', is no float32");
   EXPECT_EQ(refusal("StringToNumber", text({"1", "two"}), {}),
             "[StringToNumber] node 'op': element 1, 'two', is no float32");
   EXPECT_EQ(refusal("StringToNumber", text({"1.5"}), integers),

@@ -55,6 +55,15 @@ TEST(TextOpsTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(strings(known("AsString", {f32({1}, {0.25F})}, {{"shortest", true}})), (Strings{"0.25"}));
   EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "0"}})),
             (Strings{"0007", "-007"}));
+  EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "+"}})),
+            (Strings{"  +7", "  -7"}));
+  EXPECT_EQ(strings(known("AsString", {axes({7})}, {{"width", 3}, {"fill", "-"}})), (Strings{"7  "}));
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(
+      strings(known("AsString", {f32({2}, {1, -inf})}, {{"width", 6}, {"precision", 1}, {"fill", "0"}})),
+      (Strings{"0001.0", "  -inf"}));
+  EXPECT_EQ(refusal("AsString", {axes({7})}, {{"fill", "*"}}),
+            "[AsString] node 'op': fill '*' is not supported");
   EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
   EXPECT_EQ(strings(known("AsString", {bools({1}, {true})}, {{"width", 8}})), (Strings{"true"}));
 }
@@ -119,6 +128,11 @@ TEST(TextOpsTest, SplitsAsTensorFlowDocuments) {
             (Strings{"1", "2", "3"}));
   EXPECT_EQ(strings(known("StringSplitV2", {text({" 1 2  3 ", "4"}), word("")}, {{"maxsplit", 1}}, 1)),
             (Strings{"1", "2  3 ", "4", ""}));
+  for (const char* separator : {",", ""})
+    EXPECT_EQ(strings(known("StringSplitV2", {text({" 1,2 ", ""}), word(separator)}, {{"maxsplit", 0}}, 1)),
+              (Strings{" 1,2 ", ""}));
+  EXPECT_EQ(strings(known("StringSplit", {text({"", ","}), word(",")}, {{"skip_empty", false}}, 1)),
+            (Strings{"", ""}));  // nothing has no parts
 }
 
 TEST(TextOpsTest, CsvTypesDefaultsAndQuotes) {
@@ -134,8 +148,12 @@ TEST(TextOpsTest, CsvTypesDefaultsAndQuotes) {
             "[DecodeCSV] node 'op': record 0 has 2 fields, expected 1");
   EXPECT_EQ(refusal("DecodeCSV", {text({"1", "x"}), axes({0})}),
             "[DecodeCSV] node 'op': record 1, field 0: 'x' is no int32");
-  EXPECT_EQ(refusal("DecodeCSV", {text({""}), i32({0}, {})}),
+  EXPECT_EQ(refusal("DecodeCSV", {text({",1"}), i32({0}, {}), axes({0})}),
             "[DecodeCSV] node 'op': record 0, field 0: it is required, but empty");
+  EXPECT_EQ(refusal("DecodeCSV", {text({""}), axes({0})}),
+            "[DecodeCSV] node 'op': record 0 has 0 fields, expected 1");
+  EXPECT_EQ(refusal("DecodeCSV", {text({"1\r"}), axes({0})}),
+            "[DecodeCSV] node 'op': a line break outside of quotes, in field 0 of '1\r'");
   EXPECT_EQ(refusal("DecodeCSV", {text({"\"a"}), text({"x"})}),
             "[DecodeCSV] node 'op': an open quote in '\"a'");
 }
