@@ -65,8 +65,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   model_costs(plan);
   assign_streams(plan);
   set_issue_order(plan);
-  place_events(plan);
-  plan_memory(plan);
+  place_events_and_memory(plan);
   order_steps(plan);
   write_instructions(plan);
   cut_segments(plan.program);

@@ -70,6 +70,9 @@ struct CompileOptions {
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;
   int steps_in_flight = 2;
+  /// Streams wait for each other so that buffers of this many bytes and more can share memory, where that is
+  /// predicted to stop nobody.
+  std::uint64_t memory_waits_from = 64 << 10;
   bool verify = true;
   bool deterministic = true;
   /// Nodes that ask for a device which the program does not have, or which has no kernel for them, run on

@@ -1,7 +1,11 @@
 #include "engine/passes/dag.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <queue>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/passes/cost_model.h"
@@ -93,30 +97,103 @@ std::vector<int> Dag::critical_path() const {
   return path;
 }
 
-double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
-                       int stream_count) {
+Timeline predict(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
+                 int stream_count) {
   const CostModel& m = dag.model();
   std::vector<double> free_at(static_cast<std::size_t>(stream_count), 0);
-  std::vector<double> done(static_cast<std::size_t>(dag.size()), 0);
-  double end = 0;
+  Timeline times;
+  times.start.resize(static_cast<std::size_t>(dag.size()), 0);
+  times.done = times.start;
   for (const int op : order) {
     const auto stream = static_cast<std::size_t>(streams[static_cast<std::size_t>(op)]);
     double ready = free_at[stream];
     for (const int dep : dag.deps(op)) {
       const bool same =
           !dag.is_async(dep) && streams[static_cast<std::size_t>(dep)] == static_cast<int>(stream);
-      const double at = done[static_cast<std::size_t>(dep)];
+      const double at = times.done[static_cast<std::size_t>(dep)];
       // Only a wait that really waits pays for the wake-up.
       ready = std::max(ready, same || at <= free_at[stream] ? at : at + m.cross_stream_us);
     }
     int others = 0;
     for (std::size_t s = 0; s < free_at.size(); ++s) others += s != stream && free_at[s] > ready;
     const double cost = dag.is_async(op) ? dag.cost(op) : dag.cost(op) * (1 + m.contention * others);
-    done[static_cast<std::size_t>(op)] = ready + cost;
+    times.start[static_cast<std::size_t>(op)] = ready;
+    times.done[static_cast<std::size_t>(op)] = ready + cost;
     free_at[stream] = dag.is_async(op) ? ready + m.kernel_us : ready + cost;
-    end = std::max(end, ready + cost);
+    times.end = std::max(times.end, ready + cost);
   }
-  return end;
+  return times;
+}
+
+namespace {
+
+/// One stream of list_order.
+struct ListStream {
+  using Arrival = std::pair<double, int>;  // when its dependencies are complete, op
+  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arriving;
+  std::priority_queue<std::pair<double, int>> ready;  // (priority, -op)
+  double free_at = 0;
+
+  double next_start() const {
+    if (!ready.empty()) return free_at;
+    return arriving.empty() ? std::numeric_limits<double>::infinity()
+                            : std::max(free_at, arriving.top().first);
+  }
+  int start(double now, const Dag& dag) {
+    for (; !arriving.empty() && arriving.top().first <= now; arriving.pop())
+      ready.emplace(dag.priority(arriving.top().second), -arriving.top().second);
+    const int op = -ready.top().second;
+    ready.pop();
+    return op;
+  }
+};
+
+}  // namespace
+
+std::vector<int> list_order(const Dag& dag, const std::vector<int>& streams, int stream_count) {
+  const CostModel& m = dag.model();
+  std::vector<ListStream> all(static_cast<std::size_t>(stream_count));
+  std::vector<int> missing, order;
+  std::vector<double> done(static_cast<std::size_t>(dag.size()), 0);
+  const auto stream_of = [&](int op) {
+    return static_cast<std::size_t>(streams[static_cast<std::size_t>(op)]);
+  };
+  for (int op = 0; op < dag.size(); ++op) {
+    missing.push_back(static_cast<int>(dag.deps(op).size()));
+    if (missing.back() == 0) all[stream_of(op)].arriving.emplace(0, op);
+  }
+  while (static_cast<int>(order.size()) < dag.size()) {
+    const auto stream = std::min_element(
+        all.begin(), all.end(),
+        [](const ListStream& a, const ListStream& b) { return a.next_start() < b.next_start(); });
+    const double now = stream->next_start();
+    if (std::isinf(now)) throw Internal("the program's dependencies have a cycle");
+    const int op = stream->start(now, dag);
+    order.push_back(op);
+    const auto others = std::count_if(all.begin(), all.end(), [&](const ListStream& other) {
+      return &other != &*stream && other.free_at > now;
+    });
+    const bool async = dag.is_async(op);
+    const double cost =
+        async ? dag.cost(op) : dag.cost(op) * (1 + m.contention * static_cast<double>(others));
+    done[static_cast<std::size_t>(op)] = now + cost;
+    stream->free_at = now + (async ? m.kernel_us : cost);
+    for (const int user : dag.users(op)) {
+      if (--missing[static_cast<std::size_t>(user)] > 0) continue;
+      double at = 0;
+      for (const int dep : dag.deps(user)) {
+        const bool same = !dag.is_async(dep) && stream_of(dep) == stream_of(user);
+        at = std::max(at, done[static_cast<std::size_t>(dep)] + (same ? 0 : m.cross_stream_us));
+      }
+      all[stream_of(user)].arriving.emplace(at, user);
+    }
+  }
+  return order;
+}
+
+double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
+                       int stream_count) {
+  return predict(dag, order, streams, stream_count).end;
 }
 
 }  // namespace braid

@@ -48,10 +48,23 @@ class Dag {
   std::vector<char> async_;
 };
 
-/// Predicted time of a step under an assignment of streams, ops issued in `order`: each stream runs one op at
-/// a time, an asynchronous op frees its stream once issued, a dependency on another stream costs a wake-up,
-/// and an op is slowed by every other compute stream that is busy when it starts.
+/// Predicted times of a step's ops, in microseconds from its beginning.
+struct Timeline {
+  std::vector<double> start, done;  // by op
+  double end = 0;                   // of the step
+};
+
+/// Of a step under an assignment of streams, ops issued in `order`: each stream runs one op at a time, an
+/// asynchronous op frees its stream once issued, a dependency on another stream costs a wake-up, and an op is
+/// slowed by every other compute stream that is busy when it starts.
+Timeline predict(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
+                 int stream_count);
 double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
                        int stream_count);
+
+/// List scheduling on given streams (Graham 1969): a stream that is free starts, of its ops whose dependencies
+/// are complete, the one with the largest priority. The ops in the order of their predicted starts, which is
+/// topological; ties by number.
+std::vector<int> list_order(const Dag& dag, const std::vector<int>& streams, int stream_count);
 
 }  // namespace braid

@@ -1,7 +1,8 @@
 // The order in which ops are issued: one topological order for the whole program, of which each stream takes
 // its part, so the streams can never wait for each other in a circle.
 //
-// With several compute streams the longest remaining path goes first. One compute stream beside lanes (pulls,
+// With several compute streams each starts, of what is ready, the op with the longest path after it; ops are
+// issued in the order in which they are predicted to start. One compute stream beside lanes (pulls,
 // pushes, collectives) issues first what has the longest tail after it, so that communication begins early.
 // Alone, a stream takes the same time in any order, so there the order in which the graph was written is
 // kept: it frees memory early, where the others would put off what is off the critical path, such as weight
@@ -20,7 +21,12 @@ std::vector<int> choose_order(const Plan& plan) {
   const auto compute = std::count(used.begin(), used.begin() + plan.program.compute_streams, 1);
   const auto all = std::count(used.begin(), used.end(), 1);
   const Dag dag(plan);
-  return compute > 1 ? dag.priority_order() : all > 1 ? dag.delivery_order() : dag.rank_order();
+  if (compute > 1) {
+    std::vector<int> streams;
+    for (const ProgramOp& op : plan.program.ops) streams.push_back(op.stream);
+    return list_order(dag, streams, static_cast<int>(plan.program.streams.size()));
+  }
+  return all > 1 ? dag.delivery_order() : dag.rank_order();
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ void model_costs(Plan& plan);
 void assign_streams(Plan& plan);
 /// Sorts the ops into issue order.
 void set_issue_order(Plan& plan);
+/// The two that follow; where the arena shrinks by them, with dependencies between streams that let large
+/// buffers share memory and are predicted to stop nobody.
+void place_events_and_memory(Plan& plan);
 /// The smallest set of waits within a step.
 void place_events(Plan& plan);
 /// Arena offsets, in-place outputs.

@@ -197,6 +197,68 @@ TEST(MemoryTest, S7_OneStreamMayUseTheWholeArena) {
   EXPECT_LE(compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX)->stats.arena_bytes, 512U * 8 + 2 * 64);
 }
 
+/// A chain of large buffers on stream 0, of each of which stream 1 makes something small: like gradients and
+/// the updates that they feed. Nothing on stream 0 depends on stream 1 before the end.
+TestGraph chain_with_side_work(int links) {
+  TestGraph g;
+  std::vector<ValueRef> small;
+  ValueRef v = g.add("Placeholder", {}, {{"dtype", DType::Float32}, {"shape", Shape{65536}}}, "x");
+  for (int i = 0; i < links; ++i) {
+    v = g.add("Exp", {v}, {}, "link" + std::to_string(i));
+    g.node(v).stream = 0;
+    small.push_back(on(g, 1, {v}, "side" + std::to_string(i), 1));
+  }
+  small.push_back(on(g, 0, {v}, "last", 1));
+  on(g, 0, small, "end", 1);
+  return g;
+}
+
+TEST(MemoryTest, StreamsWaitForEachOtherWhereLargeBuffersCanThenShare) {
+  const TestGraph g = chain_with_side_work(12);
+  const auto compiled = [&](std::uint64_t waits_from) {
+    CompileOptions options;
+    options.streams.count = 2;
+    options.streams.policy = StreamPolicy::User;
+    options.memory_waits_from = waits_from;
+    return compile(g.graph, {{{"x", DType::Float32, Shape{65536}}}, {"end"}, {}}, options);
+  };
+  const auto without = compiled(~std::uint64_t{0}), with = compiled(CompileOptions{}.memory_waits_from);
+  constexpr std::uint64_t kLink = 65536 * sizeof(float);
+  EXPECT_GE(without->stats.arena_bytes, 12 * kLink) << "stream 0 never learns that stream 1 is done with one";
+  EXPECT_EQ(without->stats.waits_for_memory, 0);
+  EXPECT_LE(with->stats.arena_bytes, 5 * kLink);
+  EXPECT_GT(with->stats.waits_for_memory, 0);
+  EXPECT_LE(with->stats.step_us, 1.01 * without->stats.step_us);
+}
+
+TEST(MemoryTest, SmallBuffersAreNotWorthAWait) {
+  TestGraph g;
+  ValueRef v = g.feed("x", 4);
+  std::vector<ValueRef> ends;
+  for (int i = 0; i < 12; ++i) {
+    v = on(g, 0, {v}, "link" + std::to_string(i), 128);
+    ends.push_back(on(g, 1, {v}, "side" + std::to_string(i), 1));
+  }
+  ends.push_back(v);
+  on(g, 0, ends, "end", 1);
+  EXPECT_EQ(compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX)->stats.waits_for_memory, 0);
+}
+
+TEST(IssueOrderTest, AStreamDoesWhatIsReadyInsteadOfWaitingForWhatIsUrgent) {
+  // Stream 1 has a node that leads on to a long path, but comes late, and one that leads nowhere, but is
+  // ready.
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  ValueRef v = x;
+  for (int i = 0; i < 4; ++i) v = on(g, 0, {v}, "before" + std::to_string(i), 65536);
+  ValueRef urgent = on(g, 1, {v}, "urgent", 65536);
+  for (int i = 0; i < 4; ++i) urgent = on(g, 0, {urgent}, "after" + std::to_string(i), 65536);
+  const ValueRef ready = on(g, 1, {x}, "ready", 65536);
+  on(g, 0, {urgent, ready}, "end", 1);
+  const auto p = compile_test(g, {"end"}, {}, 2, StreamPolicy::User, 2, kX);
+  EXPECT_LT(op_named(*p, "ready"), op_named(*p, "urgent"));
+}
+
 TEST(MemoryTest, BestFitPutsSmallBuffersIntoGaps) {
   // 0 and 1 live together, 2 with 1 only: it fits where 0 was.
   BitMatrix share(3);
