@@ -137,6 +137,9 @@ std::string plan_report(const Program& program) {
       stats.critical_path_us);
   fmt::format_to(out, "order: {} waits issued, {} removed as implied, {} on the step before; {} events\n",
                  stats.waits_issued, stats.waits_removed, stats.waits_previous, stats.events);
+  if (stats.waits_for_memory > 0)
+    fmt::format_to(out, "       {} dependencies between streams are there for memory alone\n",
+                   stats.waits_for_memory);
   fmt::format_to(
       out, "memory: arena {}, on one stream {}, largest live set {}; slots {}, constants {}, variables {}\n",
       bytes_text(memory.arena_bytes), bytes_text(memory.serial_arena_bytes),
