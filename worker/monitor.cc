@@ -109,6 +109,19 @@ void Monitor::collect() {
                                  {{"stream", stream.name}, {"cause", cause}}),
                seconds);
   }
+  collect_device(all.device_streams);
+}
+
+void Monitor::collect_device(const std::vector<DeviceStreamWork>& streams) {
+  for (const DeviceStreamWork& stream : streams) {
+    const MetricLabels labels{{"stream", stream.name}};
+    raise_to(registry_.counter("braid_device_stream_launches_total",
+                               "Nodes and copies that were put on the device's stream.", labels),
+             static_cast<double>(stream.launches));
+    raise_to(registry_.counter("braid_device_stream_bytes_total",
+                               "Bytes that they read and wrote, as the cost model counts them.", labels),
+             static_cast<double>(stream.bytes));
+  }
 }
 
 std::string Monitor::streams_json() const {
@@ -124,6 +137,8 @@ std::string Monitor::streams_json() const {
   nlohmann::json all{{"role", role_}, {"streams", rows}};
   if (host.compute_seconds > 0)
     all["host"] = {{"busy_seconds", host.compute_seconds}, {"overlap_factor", host.overlap_factor()}};
+  for (const DeviceStreamWork& s : host.device_streams)
+    all["device_streams"].push_back({{"stream", s.name}, {"launches", s.launches}, {"bytes", s.bytes}});
   DeviceActivity device;
   {
     std::lock_guard lock(mu_);
@@ -166,6 +181,11 @@ std::string Monitor::stream_table(const HostActivity& host, double seconds) {
   if (computing > 1)
     text += fmt::format("compute streams together: busy {:.2f} s, overlap factor {:.2f}\n",
                         host.compute_seconds, host.overlap_factor());
+  if (!host.device_streams.empty())
+    text += fmt::format("{:<22}{:>18}{:>10}\n", "stream of the device", "launches", "MiB");
+  for (const DeviceStreamWork& s : host.device_streams)
+    text += fmt::format("{:<22}{:>18}{:>10.1f}\n", s.name, s.launches,
+                        static_cast<double>(s.bytes) / (1024 * 1024));
   return text;
 }
 

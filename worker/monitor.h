@@ -45,6 +45,7 @@ class Monitor {
 
  private:
   void collect();
+  void collect_device(const std::vector<DeviceStreamWork>& streams);
   HostActivity host() const;
   std::string streams_json() const;
 

@@ -9,6 +9,7 @@
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/stream_runner.h"
+#include "engine/passes/cost_model.h"
 
 namespace braid {
 namespace {
@@ -54,6 +55,7 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
       d2h_(options.merge_copies ? launch_ : stream("d2h")),
       slots_(static_cast<std::size_t>(context.program.steps_in_flight)) {
   make_parts();
+  count_work(runtime);
   fork_ = make_event();
   end_ = make_event();
   for (Slot& slot : slots_) {
@@ -138,6 +140,25 @@ void DeviceRunner::make_parts() {
   }
 }
 
+void DeviceRunner::count_work(Runtime& runtime) {
+  const Program& program = context_.program;
+  const auto counter = [&](const std::string& name) { return &runtime.device_work(prefix_ + name); };
+  for (const ProgramStream& stream : program.streams) {
+    if (stream.domain != Domain::Device) continue;
+    Work work{counter(stream.name)};
+    for (const Instruction& instruction : stream.instructions) {
+      if (instruction.kind != Instruction::Kind::Run) continue;
+      const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
+      ++work.launches;
+      work.bytes += static_cast<std::uint64_t>(modelled_cost(program, op).bytes);
+    }
+    work_.push_back(work);
+  }
+  const bool merged = h2d_.native == launch_.native;
+  work_.push_back({counter(merged ? "launch" : "h2d"), 1, context_.bound.copy_of_inputs(0).bytes});
+  work_.push_back({counter(merged ? "launch" : "d2h"), 1, context_.bound.copy_of_outputs(0).bytes});
+}
+
 // ------------------------------------------------------------------------------------------------- issuing
 
 void DeviceRunner::issue(std::uint64_t sequence) noexcept {
@@ -203,6 +224,7 @@ void DeviceRunner::run(std::uint64_t sequence) {
   device_.copy(out.to, out.from, out.bytes, d2h_);
   slot.done->record(d2h_);
   ++slot.runs;
+  for (const Work& work : work_) work.counter->add(work.launches, work.bytes);
 }
 
 void DeviceRunner::await_heads(const Part& part, std::uint64_t sequence) {

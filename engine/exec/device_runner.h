@@ -76,6 +76,7 @@ class DeviceRunner {
   /// Of the program, with its priority.
   StreamRef program_stream(int stream) const;
   void make_parts();
+  void count_work(Runtime& runtime);
   void run(std::uint64_t sequence);
   void await_heads(const Part& part, std::uint64_t sequence);
   void run_part(Part& part, std::uint64_t sequence);
@@ -96,6 +97,11 @@ class DeviceRunner {
   const StreamRef launch_, h2d_, d2h_;  // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;
   std::vector<Part> parts_;
+  struct Work {  // of a step, on one stream
+    Runtime::DeviceWorkCounter* counter = nullptr;
+    std::uint64_t launches = 0, bytes = 0;
+  };
+  std::vector<Work> work_;
   DeviceEvent* fork_ = nullptr;
   DeviceEvent* end_ = nullptr;
   struct Slot {

@@ -28,7 +28,8 @@ struct Runtime::Impl {
   std::unique_ptr<Trace> trace;
   std::mutex issue_mu;
   mutable std::mutex mu;
-  std::list<HostStream> streams;  // guarded by mu; elements never move. Last: joins first
+  std::list<DeviceWorkCounter> device_streams;  // guarded by mu; elements never move
+  std::list<HostStream> streams;                // guarded by mu; elements never move. Last: joins first
 };
 
 Runtime::Runtime(RuntimeOptions options) {
@@ -58,6 +59,13 @@ HostStream& Runtime::stream(const std::string& name, const std::string& cause) {
                                      cause == "compute" ? &impl_->compute_busy : nullptr);
 }
 
+Runtime::DeviceWorkCounter& Runtime::device_work(const std::string& stream) {
+  std::lock_guard lock(impl_->mu);
+  for (DeviceWorkCounter& counter : impl_->device_streams)
+    if (counter.name() == stream) return counter;
+  return impl_->device_streams.emplace_back(stream);
+}
+
 double HostActivity::overlap_factor() const {
   double sum = 0;
   for (const StreamStats& s : streams)
@@ -77,6 +85,7 @@ HostActivity Runtime::activity() const {
     all.streams.push_back({stream.name(), stream.cause(), std::chrono::duration<double>(reading.busy).count(),
                            reading.wait_seconds(), reading.launches, reading.bytes, reading.waits});
   }
+  for (const DeviceWorkCounter& counter : impl_->device_streams) all.device_streams.push_back(counter.read());
   return all;
 }
 

@@ -3,11 +3,13 @@
 // looked up from any thread afterwards.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -82,10 +84,17 @@ struct StreamStats {
   std::uint64_t waits = 0;  // waits that really had to wait
 };
 
+/// What has been put on a device's stream so far: nodes and copies, and bytes as for the host's.
+struct DeviceStreamWork {
+  std::string name;  // "compute0", "h2d"
+  std::uint64_t launches = 0, bytes = 0;
+};
+
 /// One reading of all streams of the host.
 struct HostActivity {
   double compute_seconds = 0;        // in which any stream with the cause "compute" was busy
   std::vector<StreamStats> streams;  // every stream that exists, idle ones too, in the order of their making
+  std::vector<DeviceStreamWork> device_streams = {};  // the same of the device's
 
   /// Sum of the compute streams' busy time over that of all of them together; 1: one after another.
   double overlap_factor() const;
@@ -119,6 +128,22 @@ class Runtime {
   /// The stream of that name, started at first use. `cause` is the name under which others wait for its work
   /// ("compute", "pull").
   HostStream& stream(const std::string& name, const std::string& cause);
+  /// Counts work on the device's stream of that name. The reference is good as long as the runtime.
+  class DeviceWorkCounter {
+   public:
+    explicit DeviceWorkCounter(std::string name) : name_(std::move(name)) {}
+    void add(std::uint64_t launches, std::uint64_t bytes) {
+      launches_.fetch_add(launches, std::memory_order_relaxed);
+      bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    const std::string& name() const { return name_; }
+    DeviceStreamWork read() const { return {name_, launches_.load(), bytes_.load()}; }
+
+   private:
+    const std::string name_;
+    std::atomic<std::uint64_t> launches_{0}, bytes_{0};
+  };
+  DeviceWorkCounter& device_work(const std::string& stream);
   HostActivity activity() const;
   /// Null unless tracing is on.
   Trace* trace();

@@ -41,6 +41,7 @@ TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
                         .arguments());
   ASSERT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_THAT(process->out(), HasSubstr("overlap factor")) << process->err();
+  EXPECT_THAT(process->out(), HasSubstr("stream of the device")) << "launches and bytes";
   std::ifstream file(trace);
   std::stringstream text;
   text << file.rdbuf();

@@ -21,5 +21,29 @@ TEST(DeviceTableTest, EveryStreamHasARowWithItsShareOfTheWindows) {
   EXPECT_THAT(device_table("x", activity), HasSubstr("3 records were dropped"));
 }
 
+TEST(DeviceTableTest, LaunchesAndBytesOfItsStreamsStandBelowTheHosts) {
+  HostActivity activity;
+  activity.streams = {{"compute0", "compute", 1.5, {}, 30, 4 << 20, 0}};
+  EXPECT_THAT(Monitor::stream_table(activity, 3), testing::Not(HasSubstr("of the device")));
+  activity.device_streams = {{"compute0", 3000, 5 << 20}, {"h2d", 300, 1 << 20}};
+  EXPECT_THAT(Monitor::stream_table(activity, 3),
+              testing::EndsWith("stream of the device            launches       MiB\n"
+                                "compute0                            3000       5.0\n"
+                                "h2d                                  300       1.0\n"));
+}
+
+TEST(DeviceTableTest, WorkOnAStreamOfTheDeviceIsCountedByItsName) {
+  Runtime runtime({});
+  runtime.device_work("compute0").add(10, 1000);
+  runtime.device_work("h2d").add(1, 64);
+  runtime.device_work("compute0").add(10, 1000);
+  const HostActivity all = runtime.activity();
+  ASSERT_EQ(all.device_streams.size(), 2U);
+  EXPECT_EQ(all.device_streams[0].name, "compute0");
+  EXPECT_EQ(all.device_streams[0].launches, 20U);
+  EXPECT_EQ(all.device_streams[0].bytes, 2000U);
+  EXPECT_EQ(all.device_streams[1].bytes, 64U);
+}
+
 }  // namespace
 }  // namespace braid::worker
