@@ -21,6 +21,15 @@ namespace {
 /// back to device 0 each time, and so make a context there, in a process that uses another.)
 void keep_current(int device) { BRAID_CUDA_CHECK(cudaSetDevice(device)); }
 
+/// Contexts are made as clients of the daemon that CUDA_MPS_PIPE_DIRECTORY names, where it runs. A driver
+/// that does not know the attribute has none that could be told.
+bool is_mps_client(int device) {
+  int enabled = 0;
+  if (cudaDeviceGetAttribute(&enabled, cudaDevAttrMpsEnabled, device) == cudaSuccess) return enabled != 0;
+  cudaGetLastError();
+  return false;
+}
+
 class CudaEvent final : public DeviceEvent {
  public:
   CudaEvent() : event_(make_event()) {}
@@ -71,6 +80,10 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
   copies_ = make_stream();
   if (cublasLtCreate(&blas_) != CUBLAS_STATUS_SUCCESS)
     throw DeviceError(fmt::format("{}: cublasLtCreate failed", description()));
+  log_info("{}: {}", description(),
+           is_mps_client(options.ordinal)
+               ? "this process is a client of MPS, which runs it beside other processes"
+               : "without MPS: all streams are of this process and its one context");
 }
 
 CudaDevice::~CudaDevice() {
