@@ -250,23 +250,37 @@ class Tuner {
 
   StreamPlan choose() {
     const std::vector<double>& serial = candidates_[0].us;
-    std::size_t best = 0;
-    double best_ratio = 1 - tune_.worthwhile_gain;
+    std::vector<double> medians;
     std::string times;
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
       std::vector<double> ratios;
       for (std::size_t turn = 0; turn < serial.size(); ++turn)
         ratios.push_back(candidates_[c].us[turn] / serial[turn]);
       const double ratio = median(std::move(ratios));
-      if (c > 0 && ratio < best_ratio) {
-        best = c;
-        best_ratio = ratio;
-      }
+      medians.push_back(ratio);
       times += fmt::format("{}{} {:.1f} us", c ? ", " : "", candidates_[c].name(), median(candidates_[c].us));
       if (c > 0) times += fmt::format(" ({:.3f})", ratio);
     }
     return decide(
-        best, fmt::format("medians of a step in {} turns, and their ratio to the first: {}", turns_, times));
+        best_of(medians),
+        fmt::format("medians of a step in {} turns, and their ratio to the first: {}", turns_, times));
+  }
+
+  /// `ratios` to the serial one, by candidate.
+  std::size_t best_of(const std::vector<double>& ratios) const {
+    const double fastest = *std::min_element(ratios.begin(), ratios.end());
+    if (fastest >= 1 - tune_.worthwhile_gain) return 0;
+    const auto arena = [&](std::size_t c) {
+      const ProgramStats& stats = candidates_[c].program->stats;
+      return stats.arena_bytes + stats.device_arena_bytes;
+    };
+    const double limit = std::min(fastest * (1 + tune_.as_fast), 1 - tune_.worthwhile_gain);
+    std::size_t best = 0;
+    for (std::size_t c = 1; c < ratios.size(); ++c) {
+      if (ratios[c] > limit) continue;
+      if (best == 0 || std::pair(arena(c), ratios[c]) < std::pair(arena(best), ratios[best])) best = c;
+    }
+    return best;
   }
 
   const Graph& graph_;

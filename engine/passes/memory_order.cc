@@ -2,11 +2,10 @@
 // is done with before the other begins (memory.cc). Streams that have few dependencies know little of each
 // other: one keeps waiting for the end of the step with what another has finished long ago. So before an op
 // that begins a large buffer, its stream waits for the last op of every other compute stream that is
-// predicted to be complete by then and was the last of its stream to use a large buffer. If all these waits
-// together save little, the program goes without them.
+// predicted to be complete well before then and was the last of its stream to use a large buffer. If all
+// these waits together save little, the program goes without them.
 #include <algorithm>
 
-#include "engine/passes/cost_model.h"
 #include "engine/passes/dag.h"
 #include "engine/passes/plan.h"
 
@@ -14,6 +13,7 @@ namespace braid {
 namespace {
 
 constexpr double kWorthwhile = 0.97;  // of the arena's bytes without the waits
+constexpr double kMargin = 0.1;       // of the step: predictions are no better
 
 class MemoryOrder {
  public:
@@ -66,7 +66,6 @@ class MemoryOrder {
       streams.push_back(plan_.op(op).stream);
     }
     times_ = predict(dag, order, streams, static_cast<int>(plan_.program.streams.size()));
-    wake_up_us_ = dag.model().cross_stream_us;
   }
 
   void find_large() {
@@ -94,9 +93,9 @@ class MemoryOrder {
             {op, times_.done[static_cast<std::size_t>(op)]});
   }
 
-  /// Of each other stream the last end that is predicted to lie before the op's start, and is issued before.
+  /// Of each other stream the last end that is predicted to lie well before the op's start.
   std::vector<int> complete_before(int op) const {
-    const double start = times_.start[static_cast<std::size_t>(op)] - wake_up_us_;
+    const double start = times_.start[static_cast<std::size_t>(op)] - kMargin * times_.end;
     std::vector<int> found;
     for (std::size_t stream = 0; stream < ends_.size(); ++stream) {
       if (static_cast<int>(stream) == plan_.op(op).stream) continue;
@@ -111,7 +110,6 @@ class MemoryOrder {
 
   Plan& plan_;
   Timeline times_;
-  double wake_up_us_ = 0;
   std::vector<std::vector<End>> ends_;  // by compute stream, in its order
   std::vector<char> begins_large_;      // by op: is the first to use a large buffer
 };
