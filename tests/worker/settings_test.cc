@@ -2,12 +2,15 @@
 #include "worker/settings.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
 
 #include <filesystem>
 #include <fstream>
 #include <functional>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "proto/config.pb.h"
 #include "proto/job.pb.h"
 #include "tests/base/temp_dir.h"
 #include "worker/job.h"
@@ -145,9 +148,88 @@ TEST(ConfigSettingsTest, FieldsThatAreNotHereAreRefusedByNameAndPlace) {
               HasSubstr("intra_op_parallelism_threads: must not be negative"));
 }
 
-TEST(ConfigSettingsTest, SoftPlacementCannotBeTurnedOff) {
-  EXPECT_THAT(from_config("allow_soft_placement: true").warnings, IsEmpty());
-  EXPECT_THAT(from_config("allow_soft_placement: false").warnings, IsEmpty());
+TEST(ConfigSettingsTest, SoftPlacementIsOnUnlessItIsTurnedOff) {
+  EXPECT_FALSE(settings_job(from_config("allow_soft_placement: true")).runtime().no_soft_placement());
+  EXPECT_TRUE(settings_job(from_config("allow_soft_placement: false")).runtime().no_soft_placement());
+}
+
+// ------------------------------------------------------------------------------------- docs/streams.md
+
+std::string docs_page() { return read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs/streams.md"); }
+
+/// Names of a message's fields that are no messages themselves, or are lists of them.
+std::vector<std::string> settings_in(const google::protobuf::Descriptor& message) {
+  std::vector<std::string> names;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const auto& field = *message.field(i);
+    if (!field.message_type() || field.is_repeated()) {
+      names.push_back(field.name());
+      continue;
+    }
+    for (std::string& name : settings_in(*field.message_type())) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+TEST(SettingsTableTest, EveryFieldThatIsTakenHasARow) {
+  const std::string page = docs_page();
+  const auto names = settings_in(*proto::ConfigProto::descriptor());
+  EXPECT_EQ(names.size(), 13U);
+  for (const std::string& name : names)
+    EXPECT_THAT(page, testing::ContainsRegex("\n\\| [^|\n]*" + name + "`")) << name;
+}
+
+/// Everything that settings make of a text, in words.
+std::string effect(const Settings& settings) {
+  std::string all;
+  for (const auto& [assignment, source] : settings.job) all += source + " sets " + assignment + "\n";
+  for (const std::string& warning : settings.warnings) all += warning + "\n";
+  const GroupSettings& groups = settings.groups;
+  if (groups.groups) all += "groups " + std::to_string(*groups.groups) + "\n";
+  if (groups.launch) all += "launch " + std::to_string(static_cast<int>(*groups.launch)) + "\n";
+  if (groups.launch_threads) all += "threads " + std::to_string(*groups.launch_threads) + "\n";
+  if (groups.share_memory_limit) all += "share " + std::to_string(*groups.share_memory_limit) + "\n";
+  return all;
+}
+
+struct Variable {
+  const char *name, *value;
+  const char *training, *inference;  // part of what comes of it
+};
+
+/// With TF_NODE_LEVEL_MULTISTREAM=true, and for requests without.
+TEST(SettingsTableTest, EveryVariableDoesWhatItsRowSaysOrSaysThatItDoesNothing) {
+  const std::vector<Variable> variables{
+      {"TF_GPU_STREAM_GROUP_COUNT", "4", "sets streams.count=4", "groups 4"},
+      {"TF_NODE_LEVEL_MULTISTREAM", "true", "", ""},
+      {"TF_REDUCE_STREAM_WAIT", "false", "sets streams.keep_all_events=true",
+       "has no effect: TF_NODE_LEVEL_MULTISTREAM is not true"},
+      {"TF_MULTI_STREAM_ALLOW_FORWARD_PROPAGATION", "true", "sets streams.forward_propagation=true",
+       "has no effect"},
+      {"TF_STREAM_FROM_FILE", "r.txt", "sets streams.rules_file=r.txt", "has no effect"},
+      {"TF_GPU_STREAM_MERGE", "true", "sets streams.merge_copies=true", "sets streams.merge_copies=true"},
+      {"TF_GPU_STREAM_GROUP_SHARE_MEM_POOL", "false", "has no effect", "share 0"},
+      {"TF_GPU_THREAD_MODE", "gpu_private", "has no effect", "launch 1"},
+      {"TF_GPU_THREAD_COUNT", "2", "has no effect", "threads 2"},
+      {"TF_PER_STREAM_HOST_ALLOCATOR", "true", "has no effect", "has no effect"},
+      {"TF_SEGMENT_OWN_CONST", "true", "has no effect", "has no effect"},
+      {"TF_GPU_CONTEXT_COUNT", "2", "has no effect", "has no effect"},
+      {"TF_FORCE_GPU_ALLOW_GROWTH", "false", "sets runtime.device_memory_up_front=true",
+       "sets runtime.device_memory_up_front=true"}};
+  const std::string page = docs_page();
+  for (const Variable& variable : variables) {
+    EXPECT_THAT(page, testing::ContainsRegex("\n\\| [^|\n]*`" + std::string(variable.name) + "`"))
+        << variable.name;
+    const std::string training = effect(from_environment(
+        {{"TF_NODE_LEVEL_MULTISTREAM", "true"}, {variable.name, variable.value}}, SettingsFor::Training));
+    const std::string inference =
+        effect(from_environment({{variable.name, variable.value}}, SettingsFor::Inference));
+    EXPECT_THAT(training, HasSubstr(variable.training)) << variable.name;
+    EXPECT_THAT(inference, HasSubstr(variable.inference)) << variable.name;
+  }
+  // Read elsewhere: by the log, and by the driver.
+  for (const char* name : {"TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_THAT(page, HasSubstr("\n| `" + std::string(name) + "` |"));
 }
 
 TEST(EnvironmentSettingsTest, NodesGoOntoStreamsInTheNodeLevelMode) {
