@@ -25,39 +25,22 @@ KeyIndex::Table KeyIndex::make_table(std::size_t capacity) {
   return table;
 }
 
-std::uint32_t KeyIndex::look_up(const Table& table, std::int64_t key, std::uint64_t hash) {
-  for (std::size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
-    const Slot& slot = table.slots[at];
-    if (slot.row_plus_one == 0) return kNone;
-    if (slot.key == key) return slot.row_plus_one - 1;
-  }
-}
-
-void KeyIndex::place(const Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one) {
+void KeyIndex::place(const Table& table, const Slot& slot, std::uint64_t hash) {
   std::size_t at = hash & table.mask;
   while (table.slots[at].row_plus_one != 0) at = (at + 1) & table.mask;
-  table.slots[at] = {key, row_plus_one, 0};
+  table.slots[at] = slot;
 }
 
 void KeyIndex::migrate(std::size_t slots) {
   const std::size_t end = std::min(old_next_ + slots, old_.mask + 1);
   for (; old_next_ < end; ++old_next_) {
     const Slot& slot = old_.slots[old_next_];
-    if (slot.row_plus_one != 0) place(current_, slot.key, key_hash(slot.key), slot.row_plus_one);
+    if (slot.row_plus_one != 0) place(current_, slot, key_hash(slot.key));
   }
   if (old_next_ > old_.mask) old_ = Table();
 }
 
-std::uint32_t KeyIndex::find(std::int64_t key, std::uint64_t hash) const {
-  const std::uint32_t row = look_up(current_, key, hash);
-  return row == kNone && old_.slots ? look_up(old_, key, hash) : row;
-}
-
-std::uint32_t KeyIndex::find_or_insert(std::int64_t key, std::uint64_t hash, std::uint32_t next_row,
-                                       bool* inserted) {
-  const std::uint32_t row = find(key, hash);
-  *inserted = row == kNone;
-  if (row != kNone) return row;
+void KeyIndex::insert(std::int64_t key, std::uint64_t hash, std::uint32_t row, std::uint32_t stamp) {
   if (old_.slots) migrate(kMigrateSlots);
   const std::size_t capacity = current_.mask + 1;
   if (!old_.slots && (size_ + 1) * 8 > capacity * 5) {
@@ -66,9 +49,8 @@ std::uint32_t KeyIndex::find_or_insert(std::int64_t key, std::uint64_t hash, std
     current_ = std::move(larger);
     old_next_ = 0;
   }
-  place(current_, key, hash, next_row + 1);
+  place(current_, {key, row + 1, stamp}, hash);
   ++size_;
-  return next_row;
 }
 
 }  // namespace braid::ps

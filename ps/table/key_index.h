@@ -1,7 +1,8 @@
-// An open-addressing hash table from int64 keys to row numbers, with linear probing. Every int64 is a key: a
-// slot is empty by its row, not by a reserved key. It grows without a long stop: the larger table is filled a
-// few slots at a time by the insertions that follow, and look-ups try both until then. Keys are never
-// removed. Thread rule: one thread.
+// An open-addressing hash table from int64 keys to row numbers, with linear probing. Beside each key lies a
+// stamp of its owner's, since whoever finds a key has its slot in the cache. Every int64 is a key: a slot is
+// empty by its row, not by a reserved key. It grows without a long stop: the larger table is filled a few
+// slots at a time by the insertions that follow, and look-ups try both until then. Keys are never removed.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +21,31 @@ class KeyIndex {
   std::size_t size() const { return size_; }
 
   /// The row of `key`, kNone when there is none. `hash` is key_hash(key).
-  std::uint32_t find(std::int64_t key, std::uint64_t hash) const;
+  std::uint32_t find(std::int64_t key, std::uint64_t hash) const {
+    const Slot* slot = slot_of(key, hash);
+    return slot != nullptr ? slot->row_plus_one - 1 : kNone;
+  }
+  /// The same, and the key's stamp becomes `stamp`.
+  std::uint32_t find_and_stamp(std::int64_t key, std::uint64_t hash, std::uint32_t stamp) {
+    Slot* slot = slot_of(key, hash);
+    if (slot == nullptr) return kNone;
+    slot->stamp = stamp;
+    return slot->row_plus_one - 1;
+  }
+  /// REQUIRES: `key` has a row.
+  std::uint32_t stamp(std::int64_t key, std::uint64_t hash) const { return slot_of(key, hash)->stamp; }
 
-  /// The row of `key`, after storing `next_row` for it when it has none. `inserted` says which.
-  /// REQUIRES: next_row < kNone.
-  std::uint32_t find_or_insert(std::int64_t key, std::uint64_t hash, std::uint32_t next_row, bool* inserted);
+  /// REQUIRES: `key` has no row; row < kNone.
+  void insert(std::int64_t key, std::uint64_t hash, std::uint32_t row, std::uint32_t stamp);
 
   /// Brings the slot of `hash` into the cache, ahead of a look-up.
-  void prefetch(std::uint64_t hash) const { __builtin_prefetch(&current_.slots[hash & current_.mask]); }
+  void prefetch(std::uint64_t hash) const { __builtin_prefetch(&current_.slots[hash & current_.mask], 1); }
 
  private:
   struct Slot {
     std::int64_t key;
     std::uint32_t row_plus_one;  // 0: empty
-    std::uint32_t unused;
+    std::uint32_t stamp;
   };
   struct Table {
     ZeroedBlock block;
@@ -42,8 +54,18 @@ class KeyIndex {
   };
 
   static Table make_table(std::size_t capacity);
-  static std::uint32_t look_up(const Table& table, std::int64_t key, std::uint64_t hash);
-  static void place(const Table& table, std::int64_t key, std::uint64_t hash, std::uint32_t row_plus_one);
+  static Slot* look_up(const Table& table, std::int64_t key, std::uint64_t hash) {
+    for (std::size_t at = hash & table.mask;; at = (at + 1) & table.mask) {
+      Slot& slot = table.slots[at];
+      if (slot.row_plus_one == 0) return nullptr;
+      if (slot.key == key) return &slot;
+    }
+  }
+  Slot* slot_of(std::int64_t key, std::uint64_t hash) const {
+    Slot* slot = look_up(current_, key, hash);
+    return slot == nullptr && old_.slots != nullptr ? look_up(old_, key, hash) : slot;
+  }
+  static void place(const Table& table, const Slot& slot, std::uint64_t hash);
   void migrate(std::size_t slots);
 
   Table current_;

@@ -28,15 +28,12 @@ void RowStore::add_slabs() {
   const std::size_t rows = std::size_t{1} << bits_;
   const std::size_t slabs = slabs_.size() < kFewSlabs ? 1 : kSlabsOfABlock;
   const std::size_t row_bytes = rows * stride_ * sizeof(float);
-  const std::size_t bytes =
-      row_bytes + rows * (sizeof(std::uint64_t) + sizeof(RowMark) + sizeof(std::int64_t));
+  const std::size_t bytes = row_bytes + rows * (sizeof(std::int64_t) + sizeof(std::uint32_t));
   blocks_.emplace_back(slabs * bytes);
   std::byte* next = blocks_.back().data();
   for (std::size_t i = 0; i < slabs; ++i, next += bytes) {
-    auto* last_use = reinterpret_cast<std::uint64_t*>(next + row_bytes);
-    auto* marks = reinterpret_cast<RowMark*>(last_use + rows);
-    slabs_.push_back(
-        {reinterpret_cast<float*>(next), last_use, marks, reinterpret_cast<std::int64_t*>(marks + rows)});
+    auto* keys = reinterpret_cast<std::int64_t*>(next + row_bytes);
+    slabs_.push_back({reinterpret_cast<float*>(next), keys, reinterpret_cast<std::uint32_t*>(keys + rows)});
   }
 }
 
@@ -45,10 +42,6 @@ std::uint32_t RowStore::add(std::int64_t key) {
   const auto row = static_cast<std::uint32_t>(size_++);
   slab(row).keys[row & mask_] = key;
   return row;
-}
-
-void RowStore::clear_marks() {
-  for (const Slab& slab : slabs_) std::fill_n(slab.marks, std::size_t{1} << bits_, RowMark());
 }
 
 }  // namespace braid::ps

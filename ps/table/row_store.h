@@ -1,5 +1,5 @@
-// The rows of a sparse table by number: values and slots, and beside them key, step of last use and a mark
-// for the update under way. Rows never move; new ones are added in slabs, several of which share a block once
+// The rows of a sparse table by number: values and slots, and beside them the key and a mark for the update
+// under way. Rows never move; new ones are added in slabs, several of which share a block once
 // the table is large. Thread rule: one thread.
 #pragma once
 
@@ -9,12 +9,6 @@
 #include "ps/table/zeroed_block.h"
 
 namespace braid::ps {
-
-/// Which of an update's gradients is this row's; of the update `update` alone.
-struct RowMark {
-  std::uint32_t update = 0;
-  std::uint32_t index = 0;
-};
 
 class RowStore {
  public:
@@ -27,20 +21,17 @@ class RowStore {
 
   float* row(std::uint32_t row) const { return slab(row).rows + (row & mask_) * stride_; }
   std::int64_t key(std::uint32_t row) const { return slab(row).keys[row & mask_]; }
-  std::uint64_t& last_use(std::uint32_t row) const { return slab(row).last_use[row & mask_]; }
-  RowMark& mark(std::uint32_t row) const { return slab(row).marks[row & mask_]; }
+  /// The owner's, 0 at first.
+  std::uint32_t& mark(std::uint32_t row) const { return slab(row).marks[row & mask_]; }
 
   void prefetch_row(std::uint32_t row) const { __builtin_prefetch(this->row(row), 1); }
-  void prefetch_last_use(std::uint32_t row) const { __builtin_prefetch(&last_use(row), 1); }
   void prefetch_mark(std::uint32_t row) const { __builtin_prefetch(&mark(row), 1); }
-  void clear_marks();
 
  private:
   struct Slab {
     float* rows;
-    std::uint64_t* last_use;
-    RowMark* marks;
     std::int64_t* keys;
+    std::uint32_t* marks;
   };
   const Slab& slab(std::uint32_t row) const { return slabs_[row >> bits_]; }
   void add_slabs();

@@ -10,7 +10,7 @@ namespace braid::ps {
 namespace {
 
 // Look-ups are this far ahead of their use: about the misses that a core keeps in flight.
-constexpr std::size_t kAhead = 12;
+constexpr std::size_t kAhead = 16;
 
 }  // namespace
 
@@ -26,109 +26,153 @@ void SparseTable::initial_values(std::int64_t key, float* out) const {
                {out, static_cast<std::size_t>(dim_)});
 }
 
-std::uint32_t SparseTable::find_or_make(std::int64_t key, std::uint64_t hash, bool* made) {
-  if (store_.size() == KeyIndex::kNone - 1)
-    throw OutOfMemory("[ps] table '" + spec_.name + "': more than 2^32 - 2 rows on one engine thread");
-  const std::uint32_t at = index_.find_or_insert(key, hash, static_cast<std::uint32_t>(store_.size()), made);
-  if (*made) {
-    store_.add(key);
-    float* values = store_.row(at);
-    initial_values(key, values);
-    for (std::size_t k = 0; k < slot_initial_.size(); ++k)
-      std::fill_n(values + static_cast<std::ptrdiff_t>(k + 1) * dim_, dim_, slot_initial_[k]);
-  }
-  return at;
+/// A call begins that uses keys in `step`.
+void SparseTable::begin(std::uint64_t step) {
+  newest_step_ = std::max(newest_step_, step);
+  stamp_ = static_cast<std::uint32_t>(step);
 }
 
-std::int64_t SparseTable::find_rows(std::span<const std::int64_t> keys,
-                                    std::span<const std::uint32_t> positions, bool insert) {
+std::uint32_t SparseTable::make(std::int64_t key, std::uint64_t hash) {
+  if (store_.size() == KeyIndex::kNone - 1)
+    throw OutOfMemory("[ps] table '" + spec_.name + "': more than 2^32 - 2 rows on one engine thread");
+  const std::uint32_t row = store_.add(key);
+  index_.insert(key, hash, row, stamp_);
+  float* values = store_.row(row);
+  initial_values(key, values);
+  for (std::size_t k = 0; k < slot_initial_.size(); ++k)
+    std::fill_n(values + static_cast<std::ptrdiff_t>(k + 1) * dim_, dim_, slot_initial_[k]);
+  return row;
+}
+
+/// The row of a key that is used by the call under way.
+std::uint32_t SparseTable::used_row(std::int64_t key) {
+  const std::uint64_t hash = key_hash(key);
+  const std::uint32_t row = index_.find_and_stamp(key, hash, stamp_);
+  return row != KeyIndex::kNone ? row : make(key, hash);
+}
+
+/// use(p, find(keys[p])) for each p of `positions`, in order. What is used now was found kAhead positions
+/// before, by `find`, which asks for the row's memory; its slot of the index was asked for kAhead before
+/// that.
+template <class Find, class Use>
+void SparseTable::walk(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                       Find find, Use use) {
   const std::size_t count = positions.size();
-  std::int64_t inserted = 0;
-  found_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  std::array<std::uint32_t, kAhead> found;
+  for (std::size_t i = 0; i < std::min(count, kAhead); ++i) index_.prefetch(key_hash(keys[positions[i]]));
+  for (std::size_t i = 0; i < count + kAhead; ++i) {
     if (i + kAhead < count) index_.prefetch(key_hash(keys[positions[i + kAhead]]));
-    const std::int64_t key = keys[positions[i]];
-    bool made = false;
-    found_[i] = insert ? find_or_make(key, key_hash(key), &made) : index_.find(key, key_hash(key));
-    inserted += made ? 1 : 0;
+    if (i >= kAhead) use(positions[i - kAhead], found[i % kAhead]);
+    if (i < count) found[i % kAhead] = find(keys[positions[i]]);
   }
-  return inserted;
 }
 
 std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
                                bool insert, std::uint64_t step, float* out) {
   const auto dim = static_cast<std::size_t>(dim_);
-  const std::size_t count = positions.size();
-  const std::int64_t inserted = find_rows(keys, positions, insert);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count && found_[i + kAhead] != KeyIndex::kNone) {
-      store_.prefetch_row(found_[i + kAhead]);
-      if (insert) store_.prefetch_last_use(found_[i + kAhead]);
-    }
-    float* to = out + positions[i] * dim;
-    if (found_[i] == KeyIndex::kNone) {
-      initial_values(keys[positions[i]], to);
-      continue;
-    }
-    if (insert) store_.last_use(found_[i]) = step;
-    std::memcpy(to, store_.row(found_[i]), dim * sizeof(float));
+  const std::int64_t rows_before = rows();
+  if (insert) {
+    begin(step);
+    walk(
+        keys, positions,
+        [&](std::int64_t key) {
+          const std::uint32_t row = used_row(key);
+          store_.prefetch_row(row);
+          return row;
+        },
+        [&](std::uint32_t position, std::uint32_t row) {
+          std::memcpy(out + position * dim, store_.row(row), dim * sizeof(float));
+        });
+  } else {
+    walk(
+        keys, positions,
+        [&](std::int64_t key) {
+          const std::uint32_t row = index_.find(key, key_hash(key));
+          if (row != KeyIndex::kNone) store_.prefetch_row(row);
+          return row;
+        },
+        [&](std::uint32_t position, std::uint32_t row) {
+          float* to = out + position * dim;
+          if (row == KeyIndex::kNone)
+            initial_values(keys[position], to);
+          else
+            std::memcpy(to, store_.row(row), dim * sizeof(float));
+        });
   }
-  return inserted;
+  return rows() - rows_before;
 }
 
-void SparseTable::collect(const SparseGradient& gradient, std::size_t most_sums) {
+void SparseTable::collect(std::uint32_t row, const float* gradient, std::size_t most_sums) {
   const auto dim = static_cast<std::size_t>(dim_);
-  const std::size_t count = gradient.positions.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) store_.prefetch_mark(found_[i + kAhead]);
-    const float* from = gradient.rows + gradient.positions[i] * dim;
-    RowMark& mark = store_.mark(found_[i]);
-    if (mark.update != update_) {
-      mark = {update_, static_cast<std::uint32_t>(touched_.size())};
-      touched_.push_back({found_[i], from, false});
-      continue;
-    }
-    Touched& touched = touched_[mark.index];
-    if (sums_used_ == 0 && sums_.size() < most_sums * dim) sums_ = AlignedFloats(most_sums * dim);
-    if (!touched.summed) {
-      float* sum = sums_.data() + sums_used_++ * dim;
-      std::memcpy(sum, touched.gradient, dim * sizeof(float));
-      touched.gradient = sum;
-      touched.summed = true;
-    }
-    float* sum = const_cast<float*>(touched.gradient);
-    for (std::size_t c = 0; c < dim; ++c) sum[c] += from[c];
+  std::uint32_t& mark = store_.mark(row);
+  if (mark >= touched_.size() || touched_[mark].row != row) {
+    mark = static_cast<std::uint32_t>(touched_.size());
+    touched_.push_back({row, gradient, false});
+    return;
+  }
+  Touched& touched = touched_[mark];
+  if (sums_used_ == 0 && sums_.size() < most_sums * dim) sums_ = AlignedFloats(most_sums * dim);
+  if (!touched.summed) {
+    float* sum = sums_.data() + sums_used_++ * dim;
+    std::memcpy(sum, touched.gradient, dim * sizeof(float));
+    touched.gradient = sum;
+    touched.summed = true;
+  }
+  float* sum = const_cast<float*>(touched.gradient);
+  for (std::size_t c = 0; c < dim; ++c) sum[c] += gradient[c];
+}
+
+void SparseTable::update_row(const PreparedUpdate& update, std::uint32_t row, const float* gradient) {
+  const auto dim = static_cast<std::size_t>(dim_);
+  float* values = store_.row(row);
+  std::array<float*, 4> slots{};
+  for (std::size_t k = 0; k < slot_initial_.size(); ++k) slots[k] = values + (k + 1) * dim;
+  apply_update(update, {values, dim}, {gradient, dim}, {slots.data(), slot_initial_.size()});
+}
+
+void SparseTable::apply_sums(const PreparedUpdate& update, std::span<const SparseGradient> gradients) {
+  const auto dim = static_cast<std::size_t>(dim_);
+  touched_.clear();
+  sums_used_ = 0;
+  std::size_t keys = 0;
+  for (const SparseGradient& gradient : gradients) keys += gradient.positions.size();
+  for (const SparseGradient& gradient : gradients)
+    walk(
+        gradient.keys, gradient.positions,
+        [&](std::int64_t key) {
+          const std::uint32_t row = used_row(key);
+          store_.prefetch_mark(row);
+          return row;
+        },
+        [&](std::uint32_t position, std::uint32_t row) {
+          collect(row, gradient.rows + position * dim, keys / 2);
+        });
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    if (i + kAhead < touched_.size()) store_.prefetch_row(touched_[i + kAhead].row);
+    update_row(update, touched_[i].row, touched_[i].gradient);
   }
 }
 
 std::int64_t SparseTable::apply(const PreparedUpdate& update, std::uint64_t step,
                                 std::span<const SparseGradient> gradients) {
-  const auto dim = static_cast<std::size_t>(dim_);
-  if (++update_ == 0) {
-    store_.clear_marks();
-    update_ = 1;
+  const std::int64_t rows_before = rows();
+  begin(step);
+  if (gradients.size() > 1) {
+    apply_sums(update, gradients);
+  } else {
+    const SparseGradient& only = gradients[0];
+    walk(
+        only.keys, only.positions,
+        [&](std::int64_t key) {
+          const std::uint32_t row = used_row(key);
+          store_.prefetch_row(row);
+          return row;
+        },
+        [&](std::uint32_t position, std::uint32_t row) {
+          update_row(update, row, only.rows + position * static_cast<std::size_t>(dim_));
+        });
   }
-  touched_.clear();
-  sums_used_ = 0;
-  std::size_t keys = 0;
-  for (const SparseGradient& gradient : gradients) keys += gradient.positions.size();
-  std::int64_t inserted = 0;
-  for (const SparseGradient& gradient : gradients) {
-    inserted += find_rows(gradient.keys, gradient.positions, true);
-    collect(gradient, keys / 2);
-  }
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    if (i + kAhead < touched_.size()) {
-      store_.prefetch_row(touched_[i + kAhead].row);
-      store_.prefetch_last_use(touched_[i + kAhead].row);
-    }
-    float* values = store_.row(touched_[i].row);
-    std::array<float*, 4> slots{};
-    for (std::size_t k = 0; k < slot_initial_.size(); ++k) slots[k] = values + (k + 1) * dim;
-    apply_update(update, {values, dim}, {touched_[i].gradient, dim}, {slots.data(), slot_initial_.size()});
-    store_.last_use(touched_[i].row) = step;
-  }
-  return inserted;
+  return rows() - rows_before;
 }
 
 void SparseTable::append_to(SparseRows& out) const {
@@ -140,8 +184,11 @@ void SparseTable::append_to(SparseRows& out) const {
   out.values.reserve(total * dim);
   for (auto& slot : out.slots) slot.reserve(total * dim);
   for (std::uint32_t at = 0; at < index_.size(); ++at) {
-    out.keys.push_back(store_.key(at));
-    out.last_use.push_back(store_.last_use(at));
+    if (at + kAhead < index_.size()) index_.prefetch(key_hash(store_.key(at + kAhead)));
+    const std::int64_t key = store_.key(at);
+    out.keys.push_back(key);
+    const auto behind = static_cast<std::uint32_t>(newest_step_) - index_.stamp(key, key_hash(key));
+    out.last_use.push_back(newest_step_ - behind);
     const float* values = store_.row(at);
     out.values.insert(out.values.end(), values, values + dim);
     for (std::size_t k = 0; k < out.slots.size(); ++k)
@@ -151,8 +198,8 @@ void SparseTable::append_to(SparseRows& out) const {
 
 void SparseTable::restore_row(const SparseRows& source, std::size_t i) {
   const auto dim = static_cast<std::size_t>(dim_);
-  bool made = false;
-  const std::uint32_t at = find_or_make(source.keys[i], key_hash(source.keys[i]), &made);
+  begin(source.last_use.empty() ? 0 : source.last_use[i]);
+  const std::uint32_t at = used_row(source.keys[i]);
   float* values = store_.row(at);
   std::copy_n(source.values.data() + i * dim, dim, values);
   for (std::size_t k = 0; k < slot_initial_.size(); ++k) {
@@ -161,7 +208,6 @@ void SparseTable::restore_row(const SparseRows& source, std::size_t i) {
     else
       std::fill_n(values + (k + 1) * dim, dim, slot_initial_[k]);
   }
-  store_.last_use(at) = source.last_use.empty() ? 0 : source.last_use[i];
 }
 
 }  // namespace braid::ps

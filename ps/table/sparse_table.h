@@ -18,14 +18,15 @@
 namespace braid::ps {
 
 /// One worker's gradient: row p of `rows` ([keys, dim] f32, row-major) belongs to keys[p], for each p of
-/// `positions`.
+/// `positions`. Its keys are distinct: the client adds the rows of repeated ones.
 struct SparseGradient {
   std::span<const std::int64_t> keys;
   std::span<const std::uint32_t> positions;
   const float* rows = nullptr;
 };
 
-/// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot.
+/// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot. A
+/// table tells steps of last use apart that lie less than 2^32 behind the newest.
 struct SparseRows {
   std::vector<std::int64_t> keys;
   std::vector<std::uint64_t> last_use;
@@ -46,8 +47,8 @@ class SparseTable {
   std::int64_t pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions, bool insert,
                     std::uint64_t step, float* out);
 
-  /// One update of every key that occurs, by the sum of its gradients, added in order of `gradients`, then of
-  /// position. Result: rows made.
+  /// One update of every key that occurs, by the sum of its gradients, added in order of `gradients`.
+  /// REQUIRES: not empty. Result: rows made.
   std::int64_t apply(const PreparedUpdate& update, std::uint64_t step,
                      std::span<const SparseGradient> gradients);
 
@@ -66,23 +67,26 @@ class SparseTable {
   };
 
   void initial_values(std::int64_t key, float* out) const;
-  std::uint32_t find_or_make(std::int64_t key, std::uint64_t hash, bool* made);
-  /// Rows of keys[positions] into found_. Result: rows made.
-  std::int64_t find_rows(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
-                         bool insert);
-  void collect(const SparseGradient& gradient, std::size_t most_sums);
+  void begin(std::uint64_t step);
+  std::uint32_t make(std::int64_t key, std::uint64_t hash);
+  std::uint32_t used_row(std::int64_t key);
+  template <class Find, class Use>
+  void walk(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions, Find find, Use use);
+  void collect(std::uint32_t row, const float* gradient, std::size_t most_sums);
+  void update_row(const PreparedUpdate& update, std::uint32_t row, const float* gradient);
+  void apply_sums(const PreparedUpdate& update, std::span<const SparseGradient> gradients);
 
   SparseTableSpec spec_;
   std::int64_t dim_;
   std::vector<float> slot_initial_;
-  KeyIndex index_;
+  KeyIndex index_;  // a key's stamp: the low half of the step of its last use
   RowStore store_;
+  std::uint64_t newest_step_ = 0;
 
   // Of the call under way:
-  std::vector<std::uint32_t> found_;  // by place in `positions`
-  std::vector<Touched> touched_;
-  std::uint32_t update_ = 0;
-  AlignedFloats sums_;  // [sums_used_, dim]: of the keys that occur more than once
+  std::uint32_t stamp_ = 0;
+  std::vector<Touched> touched_;  // a row's mark is its place here, once it has one
+  AlignedFloats sums_;            // [sums_used_, dim]: of the keys that occur more than once
   std::size_t sums_used_ = 0;
 };
 

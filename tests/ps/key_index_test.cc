@@ -11,8 +11,8 @@
 namespace braid::ps {
 namespace {
 
-std::uint32_t insert(KeyIndex& index, std::int64_t key, bool* made) {
-  return index.find_or_insert(key, key_hash(key), static_cast<std::uint32_t>(index.size()), made);
+void insert(KeyIndex& index, std::int64_t key) {
+  index.insert(key, key_hash(key), static_cast<std::uint32_t>(index.size()), static_cast<std::uint32_t>(key));
 }
 
 TEST(KeyIndexTest, EveryInt64IsAKey) {
@@ -21,11 +21,8 @@ TEST(KeyIndexTest, EveryInt64IsAKey) {
                                std::numeric_limits<std::int64_t>::max()};
   for (std::int64_t key : keys) {
     EXPECT_EQ(index.find(key, key_hash(key)), KeyIndex::kNone);
-    bool made = false;
-    const std::uint32_t row = insert(index, key, &made);
-    EXPECT_TRUE(made);
-    EXPECT_EQ(insert(index, key, &made), row);
-    EXPECT_FALSE(made);
+    insert(index, key);
+    EXPECT_EQ(index.find(key, key_hash(key)), index.size() - 1);
   }
   EXPECT_EQ(index.size(), 5U);
 }
@@ -37,14 +34,16 @@ TEST(KeyIndexTest, AgreesWithAMapWhileItGrows) {
   fill_bits(make_rng_key(3, "keys"), 0, bits);
   for (std::uint32_t random : bits) {
     const auto key = static_cast<std::int64_t>(random % 90000) * (random & 1 ? -1 : 0x100000001LL);
-    bool made = false;
-    const std::uint32_t row = insert(index, key, &made);
-    const auto [at, fresh] = truth.emplace(key, row);
-    ASSERT_EQ(made, fresh);
-    ASSERT_EQ(at->second, row);
+    const auto [at, fresh] = truth.emplace(key, static_cast<std::uint32_t>(index.size()));
+    ASSERT_EQ(index.find(key, key_hash(key)), fresh ? KeyIndex::kNone : at->second);
+    if (fresh) insert(index, key);
   }
   ASSERT_EQ(index.size(), truth.size());
-  for (const auto& [key, row] : truth) ASSERT_EQ(index.find(key, key_hash(key)), row);
+  for (const auto& [key, row] : truth) {
+    ASSERT_EQ(index.stamp(key, key_hash(key)), static_cast<std::uint32_t>(key));
+    ASSERT_EQ(index.find_and_stamp(key, key_hash(key), row + 1), row);
+    ASSERT_EQ(index.stamp(key, key_hash(key)), row + 1);
+  }
   for (std::int64_t key = 5000000; key < 5001000; ++key)
     ASSERT_EQ(index.find(key, key_hash(key)), KeyIndex::kNone);
 }

@@ -122,6 +122,7 @@ class SparseTableTest : public testing::Test {
     std::iota(positions.begin(), positions.end(), 0U);
     return positions;
   }
+  const std::vector<std::uint32_t> all_one_{0};
   SparseTable table_;
 };
 
@@ -144,24 +145,52 @@ TEST_F(SparseTableTest, EvaluationNeverInserts) {
   EXPECT_EQ(table_.rows(), 3);
 }
 
-TEST_F(SparseTableTest, RepeatedKeysAreAddedInOrderOfPosition) {
-  const std::vector<std::int64_t> keys{4, 9, 4, 4};
-  const std::vector<float> before = pull({4, 9}, true);
-  const auto gradients = random_floats("g", 0, keys.size() * SparseAdapter::kDim);
-  const auto positions = all(keys.size());
-  const SparseGradient gradient{keys, positions, gradients.data()};
-  const UpdateParams params{0.1F, 1.0F, 0};
-  table_.apply(prepare_update(OptimizerSpec(), params), 0, {&gradient, 1});
-
+TEST_F(SparseTableTest, GradientsOfAKeyAreAddedInOrderInEveryUpdate) {
   constexpr auto kDim = static_cast<std::size_t>(SparseAdapter::kDim);
-  auto row = [&](std::size_t p) {
-    return std::vector<float>(gradients.begin() + static_cast<std::ptrdiff_t>(p * kDim),
-                              gradients.begin() + static_cast<std::ptrdiff_t>((p + 1) * kDim));
-  };
-  ReferenceVariable reference(OptimizerSpec(), before);
-  reference.apply(params, {row(0), row(2), row(3)}, 0);
-  reference.apply(params, {row(1)}, kDim);
-  EXPECT_EQ(pull({4, 9}, true), reference.values());
+  const std::vector<std::int64_t> all_keys{4, 9, 2, 7};
+  ReferenceVariable reference(OptimizerSpec(), pull(all_keys, true));
+  // The keys of three workers; in the second update they are met in another order.
+  const std::vector<std::vector<std::vector<std::int64_t>>> updates{{{4, 9}, {2, 4, 9}, {4}},
+                                                                    {{2}, {9, 7, 2}, {2, 7}}};
+  for (std::uint64_t step = 0; step < updates.size(); ++step) {
+    const UpdateParams params{0.1F, 1.0F, step};
+    std::vector<SparseGradient> gradients;
+    std::vector<std::vector<float>> rows;
+    std::vector<std::vector<std::uint32_t>> positions;
+    for (const auto& keys : updates[step]) {
+      rows.push_back(random_floats("g" + std::to_string(rows.size()), step, keys.size() * kDim));
+      positions.push_back(all(keys.size()));
+    }
+    for (std::size_t w = 0; w < rows.size(); ++w)
+      gradients.push_back({updates[step][w], positions[w], rows[w].data()});
+    table_.apply(prepare_update(OptimizerSpec(), params), step, gradients);
+
+    for (std::size_t k = 0; k < all_keys.size(); ++k) {
+      std::vector<std::vector<float>> of_key;
+      for (std::size_t w = 0; w < rows.size(); ++w)
+        for (std::size_t p = 0; p < updates[step][w].size(); ++p)
+          if (updates[step][w][p] == all_keys[k])
+            of_key.emplace_back(rows[w].begin() + static_cast<std::ptrdiff_t>(p * kDim),
+                                rows[w].begin() + static_cast<std::ptrdiff_t>((p + 1) * kDim));
+      if (!of_key.empty()) reference.apply(params, of_key, k * kDim);
+    }
+    EXPECT_EQ(pull(all_keys, true), reference.values()) << "update " << step;
+  }
+}
+
+TEST_F(SparseTableTest, KnowsTheStepOfLastUseOfEveryRow) {
+  constexpr std::uint64_t kLate = (std::uint64_t{5} << 32) + 2;  // its low half is below that of kEarlier
+  constexpr std::uint64_t kEarlier = kLate - 10;
+  std::vector<float> out(SparseAdapter::kDim * 3);
+  const auto positions = all(3);
+  const std::vector<std::int64_t> first{1, 2, 3}, pushed{2}, evaluated{1};
+  table_.pull(first, positions, true, kEarlier, out.data());
+  const SparseGradient gradient{pushed, all_one_, out.data()};
+  table_.apply(prepare_update(OptimizerSpec(), {0.1F, 1.0F, kLate}), kLate, {&gradient, 1});
+  table_.pull(evaluated, all_one_, false, kLate + 5, out.data());
+  SparseRows rows;
+  table_.append_to(rows);
+  EXPECT_EQ(rows.last_use, (std::vector<std::uint64_t>{kEarlier, kLate, kEarlier}));
 }
 
 TEST_F(SparseTableTest, RowsSurviveTheWayThroughACheckpoint) {
