@@ -2,14 +2,15 @@
 // how fast does one thread sum and apply?
 //
 // A forked process is the server, this one the worker. A push is one 4 MiB dense table, or 16384 sparse rows
-// of 16 columns out of 2^20 (keys and rows); a pull is the same the other way. Up to `window` are in flight.
+// of 16 columns out of 2^20 (keys and rows; no batch has the order in which rows were made); a pull is the
+// same the other way. Up to `window` are in flight.
 // Beside it, in turn in the same run, two blocking threads with a connected socket move the same buffers (a
 // 16-byte header, keys and payload one way, an acknowledgement or the payload the other). Numbers are medians
 // of rounds; GB/s counts gradient or parameter bytes (and the keys of a push) once. Table modes: noop throws
 // pushes away; sgd applies them, one engine thread. Verified: after the sgd rounds the table is minus the
 // number of pushes times the gradient.
 //
-//   ps_bench [--seconds S] [--rounds R] [--window N]
+//   ps_bench [--seconds S] [--rounds R] [--window N] [--cases TEXT]      (cases whose name has TEXT)
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -30,6 +32,7 @@
 #include "ps/client/ps_client.h"
 #include "ps/server/ps_server.h"
 #include "ps/table/dense_table.h"
+#include "ps/table/sparse_table.h"
 
 namespace braid::ps {
 namespace {
@@ -46,7 +49,20 @@ struct Settings {
   double seconds = 0.5;
   int rounds = 5;
   int window = 4;
+  std::string cases;
 };
+
+bool matches(const Settings& settings, std::string_view what) {
+  return what.find(settings.cases) != std::string_view::npos;
+}
+
+/// The keys 0 to `space` - 1, a power of two, in an order that is not that in which rows are made: an odd
+/// multiplier is a permutation.
+std::vector<std::int64_t> spread_keys(std::int64_t space) {
+  std::vector<std::int64_t> keys(static_cast<std::size_t>(space));
+  for (std::int64_t k = 0; k < space; ++k) keys[static_cast<std::size_t>(k)] = k * 0x9E3779B1 % space;
+  return keys;
+}
 
 WaitContext long_wait() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
 
@@ -265,10 +281,9 @@ class Worker {
     out_.resize(kElements * static_cast<std::size_t>(kTables));
     const std::vector<float> zeros(kElements);
     for (const auto& table : set.dense) client_->set_dense(table.name, zeros, long_wait());
-    // Distinct keys, spread: an odd multiplier is a permutation of the key space.
-    for (std::int64_t k = 0; k < kKeySpace; ++k) all_keys_.push_back(k * 0x9E3779B1 % kKeySpace);
+    all_keys_ = spread_keys(kKeySpace);
     rows_.resize(static_cast<std::size_t>(kRows * kDim), 1.0F);
-    for (std::int64_t first = 0; first < kKeySpace; first += kRows) pull_rows_of(first);
+    for (std::int64_t first = 0; first < kKeySpace; first += kRows) make_rows(first);
   }
   void end() { client_->shutdown(long_wait()); }
 
@@ -320,15 +335,11 @@ class Worker {
     push.examples = 1;
     return push;
   }
-  void pull_rows_of(std::int64_t first) {
+  void make_rows(std::int64_t first) {
     std::vector<float> out(static_cast<std::size_t>(kRows * kDim));
-    client_->pull(
-        {{},
-         {{0, std::span<const std::int64_t>(all_keys_).subspan(static_cast<std::size_t>(first), kRows),
-           out.data(), true}},
-         0,
-         true},
-        long_wait());
+    std::vector<std::int64_t> keys(kRows);
+    std::iota(keys.begin(), keys.end(), first);
+    client_->pull({{}, {{0, keys, out.data(), true}}, 0, true}, long_wait());
   }
   static PsClient::Done releasing(std::counting_semaphore<>& slots) {
     return [&slots](const ErrorPtr& error) {
@@ -369,6 +380,7 @@ struct Case {
 
 void compare(const Settings& settings, const Case& c, Worker& worker, const CpuClock& clock, int raw,
              const char* transport, const char* table) {
+  if (!matches(settings, c.what)) return;
   Measured socket, ps;
   for (int round = 0; round < settings.rounds; ++round) {
     socket.round(settings, clock, [&] { return raw_rate(raw, settings, c.request, c.reply_bytes); });
@@ -424,6 +436,7 @@ void bench_network(const Settings& settings) {
 }
 
 void bench_apply(const Settings& settings, const char* what, OptimizerKind kind, std::size_t workers) {
+  if (!matches(settings, what)) return;
   OptimizerSpec spec;
   spec.kind = kind;
   // Eight tables of 4 MiB and their gradients are far larger than the caches.
@@ -453,6 +466,43 @@ void bench_apply(const Settings& settings, const char* what, OptimizerKind kind,
       what, workers, median(rates), settings.rounds);
 }
 
+/// One thread with a sparse table of `space` rows: pushes and pulls of kRows rows, without a network.
+void bench_rows(const Settings& settings, const char* what, std::int64_t space) {
+  if (!matches(settings, what)) return;
+  const OptimizerSpec spec;
+  SparseTable table({"emb", kDim, {InitKind::Zeros, 0, 0}, {1}}, spec);
+  const std::vector<std::int64_t> keys = spread_keys(space);
+  std::vector<std::uint32_t> positions(static_cast<std::size_t>(std::max(kRows, space)));
+  std::iota(positions.begin(), positions.end(), 0U);
+  std::vector<std::int64_t> in_order(positions.begin(), positions.begin() + space);
+  // As many blocks in transit as the network's window has.
+  std::vector<std::vector<float>> blocks(static_cast<std::size_t>(settings.window),
+                                         std::vector<float>(static_cast<std::size_t>(kRows * kDim), 1.0F));
+  std::vector<float> all(static_cast<std::size_t>(space * kDim));
+  table.pull(in_order, std::span(positions).first(in_order.size()), true, 0, all.data());
+  std::array<std::vector<double>, 2> nanoseconds;  // push, pull
+  std::uint64_t count = 0;
+  const auto end = Clock::now() + settings.rounds * std::chrono::duration<double>(settings.seconds);
+  for (; Clock::now() < end; ++count) {
+    const auto batch = std::span(keys).subspan(count * kRows % keys.size(), kRows);
+    const auto part = std::span(positions).first(kRows);
+    std::vector<float>& block = blocks[count % blocks.size()];
+    const auto begin = Clock::now();
+    if (count % 2 == 0) {
+      const SparseGradient gradient{batch, part, block.data()};
+      table.apply(prepare_update(spec, {0.01F, 1.0F, count}), count, {&gradient, 1});
+    } else {
+      table.pull(batch, part, true, count, block.data());
+    }
+    nanoseconds[count % 2].push_back(std::chrono::duration<double, std::nano>(Clock::now() - begin).count() /
+                                     kRows);
+  }
+  fmt::print(
+      "{{\"bench\":\"ps\",\"case\":\"{}\",\"push_ns_a_row\":{:.1f},\"pull_ns_a_row\":{:.1f},\"threads\":1}}"
+      "\n",
+      what, median(nanoseconds[0]), median(nanoseconds[1]));
+}
+
 }  // namespace
 }  // namespace braid::ps
 
@@ -464,6 +514,7 @@ int main(int count, char** arguments) {
     if (name == "--seconds") settings.seconds = std::atof(arguments[i + 1]);
     if (name == "--rounds") settings.rounds = std::atoi(arguments[i + 1]);
     if (name == "--window") settings.window = std::atoi(arguments[i + 1]);
+    if (name == "--cases") settings.cases = arguments[i + 1];
   }
   try {
     ps::bench_network(settings);
@@ -472,6 +523,8 @@ int main(int count, char** arguments) {
     ps::bench_apply(settings, "sum and apply SGD", OptimizerKind::Sgd, 4);
     ps::bench_apply(settings, "apply Adagrad", OptimizerKind::Adagrad, 1);
     ps::bench_apply(settings, "apply Adam", OptimizerKind::Adam, 1);
+    ps::bench_rows(settings, "rows of 16 out of 2^20", std::int64_t{1} << 20);
+    ps::bench_rows(settings, "rows of 16 out of 2^14", std::int64_t{1} << 14);
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 1;
