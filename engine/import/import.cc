@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/import/inline_functions.h"
+#include "engine/import/lower_tables.h"
 #include "engine/import/op_forms.h"
 #include "engine/import/pending_graph.h"
 #include "engine/import/place.h"
@@ -125,12 +126,15 @@ class Builder {
 
 ImportResult try_import_graph(const GraphDef& graph, const ImportOptions& options) {
   const std::optional<InlinedGraph> inlined = inline_functions(graph);
-  PendingGraph pending = parse_nodes(inlined ? inlined->graph : graph, options);
-  for (PendingNode& node : pending.nodes) {
-    if (!inlined) break;
-    if (const auto at = inlined->problems.find(node.name); at != inlined->problems.end())
-      node.add_problem(at->second);
-  }
+  const GraphDef& flat = inlined ? inlined->graph : graph;
+  const std::optional<LoweredTables> tables = lower_tables(flat);
+  PendingGraph pending = parse_nodes(tables ? tables->graph : flat, options);
+  const auto take_problems = [&](const std::map<std::string, std::string>& problems) {
+    for (PendingNode& node : pending.nodes)
+      if (const auto at = problems.find(node.name); at != problems.end()) node.add_problem(at->second);
+  };
+  if (inlined) take_problems(inlined->problems);
+  if (tables) take_problems(tables->problems);
   std::vector<std::string> original_ops;
   for (PendingNode& node : pending.nodes) original_ops.push_back(node.op);
   report_cycle(pending, pending.order().cycle);

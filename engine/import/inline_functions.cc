@@ -34,6 +34,10 @@ const std::vector<NamedOutputs>& named_outputs() {
       {"BroadcastGradientArgs", {"r0", "r1"}},
       {"StringSplit", {"indices", "values", "shape"}},
       {"StringSplitV2", {"indices", "values", "shape"}},
+      {"SparseReshape", {"output_indices", "output_shape"}},
+      {"SparseFillEmptyRows",
+       {"output_indices", "output_values", "empty_row_indicator", "reverse_index_map"}},
+      {"SparseCross", {"output_indices", "output_values", "output_shape"}},
       {"SoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
       {"SparseSoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
       {"FusedBatchNorm", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
@@ -50,6 +54,7 @@ const std::vector<NamedOutputs>& named_outputs() {
   return table;
 }
 
+constexpr std::string_view kColocatePrefix = "loc:@";
 constexpr std::size_t kMostNested = 200;  // each takes some of the stack, and adds to the names
 
 /// How many outputs of a node of the ParseExample family come before the list of that name.
@@ -236,6 +241,11 @@ class Inliner {
     NodeDef node = inner;
     node.set_name(scope.call.name() + "/" + inner.name());
     if (node.device().empty()) node.set_device(scope.call.device());
+    if (const auto at = node.mutable_attr()->find("_class"); at != node.mutable_attr()->end())
+      for (std::string& constraint : *at->second.mutable_list()->mutable_s())
+        if (constraint.starts_with(kColocatePrefix) &&
+            scope.body.contains(constraint.substr(kColocatePrefix.size())))
+          constraint.insert(kColocatePrefix.size(), scope.call.name() + "/");
     for (auto& [name, value] : *node.mutable_attr()) substitute(value, scope.function, *call.attrs);
     bool follows_inside = false;
     for (std::string& input : *node.mutable_input()) {

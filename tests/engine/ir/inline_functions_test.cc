@@ -95,6 +95,16 @@ TEST(InlineFunctionsTest, BothFormsOfCalls) {
   EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
 }
 
+TEST(InlineFunctionsTest, ColocationInsideAFunctionIsWithItsOwnNodes) {
+  const std::string nodes =
+      inner("minus", "Neg", "x") + inner("sum", "AddV2", "minus:y:0 minus:y:0",
+                                         "attr { key: '_class' value { list { s: 'loc:@minus' } } }");
+  const Graph graph =
+      import_graph(parse(library(function("f", "x", "y=sum:z:0", nodes)) + constant("a", "float_val: 3", 1) +
+                         node("c", "f", "a") + node("minus", "Abs", "a")));
+  EXPECT_EQ(graph.node(graph.find("c/sum")).colocate_with, graph.find("c/minus"));
+}
+
 /// f0 negates, and each f_i calls f_(i-1), up to `depth` functions.
 std::string nested(int depth) {
   std::string functions = function("f0", "x", "y=r:y:0", inner("r", "Neg", "x"));

@@ -15,13 +15,17 @@ namespace braid::testing {
 namespace {
 
 // Ops that mean nothing alone: they need a feed, services or a program, and are tested with those.
-// Ops that make or take apart strings have no kernels (text_ops_test.cc), those of checkpoints need files
+// Ops that make or take apart strings have no kernels (text_ops_test.cc), nor have those of sparse matrices
+// (sparse_ops_test.cc) and tables (lookup_table_test.cc); those of checkpoints need files
 // (save_restore_test.cc).
 const std::set<std::string> kTestedElsewhere = {
-    "Placeholder",   "VarHandleOp",        "AsString",     "StringJoin",      "StringSplit",
-    "StringSplitV2", "ReadFile",           "DecodeCSV",    "ShardedFilename", "SaveV2",
-    "RestoreV2",     "MergeV2Checkpoints", "ParseExample", "ParseExampleV2",  "ParseSingleExample",
-    "StringLower",   "StringUpper",        "StringStrip",  "StringLength"};
+    "Placeholder",         "VarHandleOp",    "AsString",           "StringJoin",
+    "StringSplit",         "StringSplitV2",  "ReadFile",           "DecodeCSV",
+    "ShardedFilename",     "SaveV2",         "RestoreV2",          "MergeV2Checkpoints",
+    "ParseExample",        "ParseExampleV2", "ParseSingleExample", "StringLower",
+    "StringUpper",         "StringStrip",    "StringLength",       "SparseReshape",
+    "SparseFillEmptyRows", "SparseCross",    "DenseBincount",      "braid.LookupTableFind",
+    "braid.TableOfFile"};
 
 std::vector<const OpDef*> walked_ops() {
   std::vector<const OpDef*> ops = OpRegistry::global().all();
