@@ -51,8 +51,6 @@ TestGraph small_step() {
   return g;
 }
 
-const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
-
 TEST(InstanceTest, StepsStartInOrderEndInOrderAndOverlap) {
   TestGraph g;
   const ValueRef x = g.feed("x", 4);

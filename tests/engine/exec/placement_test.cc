@@ -12,8 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
-
 std::shared_ptr<const Program> compile_with(const TestGraph& g, bool soft_placement) {
   CompileOptions options;
   options.soft_placement = soft_placement;

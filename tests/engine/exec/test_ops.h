@@ -61,6 +61,22 @@ class TestGraph {
   std::int64_t salt_ = 0;
 };
 
+/// The feed "x" of four elements.
+inline const std::vector<FeedSpec> kX = {{"x", DType::Int64, Shape{4}}};
+/// A Mix on a stream.
+inline ValueRef on(TestGraph& g, int stream, std::vector<ValueRef> inputs, const std::string& name,
+                   std::int64_t elements = 8) {
+  const ValueRef v = g.mix(std::move(inputs), elements, name);
+  g.node(v).stream = stream;
+  return v;
+}
+/// Its position among the program's ops, or -1.
+inline int op_named(const Program& program, const std::string& name) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i)
+    if (program.ops[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
 /// `elements` int64 values that depend on `seed`.
 Tensor test_tensor(std::int64_t elements, std::uint64_t seed);
 
