@@ -1,6 +1,7 @@
 // Groups are chosen by hill climbing from all of them: a group that loses by itself is given up where that
 // makes the whole gain more, so one that only carries its neighbours' results stays; then parts of the graph
-// that do not gain enough as a whole (CostModel::worthwhile_batching) are given up.
+// that do not gain enough as a whole (CostModel::worthwhile_batching) are given up. On a device,
+// what fuse() would put into the node before it costs nothing, batched or not.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -232,11 +233,33 @@ class Chooser {
                        [&](ValueRef value) { return graph_.known_value(value) != nullptr; });
   }
 
+  bool is_used_once(ValueRef value) const {
+    const auto uses = uses_.find(value);
+    return uses != uses_.end() && uses->second.size() == 1 && !fetched_.contains(value);
+  }
+
+  /// Whether fuse() puts the node, alone or batched, into the one before it, where it costs nothing.
+  bool is_fused(const Node& node) const {
+    if (plan_.options.domain == Domain::Host) return false;
+    const std::string& op = node.op->name;
+    if (op != "BiasAdd" && op != "Relu" && op != "BiasAddGrad") return false;
+    const Node& before = graph_.node(node.inputs[0].node);
+    if (op == "BiasAddGrad") return before.op->name == "ReluGrad";
+    if (!is_used_once(node.inputs[0])) return false;
+    return op == "BiasAdd" ? before.op->name == "MatMul" : before.op->name == "BiasAdd" && is_fused(before);
+  }
+
   double separate_us(const SiblingGroup& group) const {
     if (group.form == SiblingForm::Reshape) return 0;  // the same memory
     double sum = 0;
-    for (const NodeId lane : group.lanes) sum += us(modelled_cost(graph_, graph_.node(lane)));
+    for (const NodeId lane : group.lanes)
+      if (!is_fused(graph_.node(lane))) sum += us(modelled_cost(graph_, graph_.node(lane)));
     return sum;
+  }
+
+  bool costs_nothing(const SiblingGroup& group) const {
+    return group.form == SiblingForm::Reshape ||
+           (group.operands[0].kind == Kind::Aligned && is_fused(graph_.node(group.lanes.front())));
   }
 
   double batched_us(const SiblingGroup& group) const {
@@ -246,7 +269,7 @@ class Chooser {
       all.flops += cost.flops;
       all.bytes += cost.bytes;
     }
-    double sum = group.form == SiblingForm::Reshape ? 0 : us(all);
+    double sum = costs_nothing(group) ? 0 : us(all);
     const auto copy = [&](const OutputInfo& info) {
       const double bytes = static_cast<double>(info.shape.elements()) * sizeof(float);
       sum += us({0, 2 * bytes * static_cast<double>(group.lanes.size())});

@@ -200,6 +200,30 @@ TEST(BatchSiblingsTest, LayersOfLanesAreFusedOnADevice) {
   }
 }
 
+/// Layers without ReLU whose variables have other uses, so that they would have to be packed in each step.
+TEST(BatchSiblingsTest, WhatADeviceFusesAnywayIsNotSavedByBatching) {
+  GraphBuilder b;
+  const Shape square{64, 64}, row{64};
+  const Output x = b.placeholder("x", DType::Float32, square);
+  std::vector<std::string> fetches;
+  for (int layer = 0; layer < 3; ++layer) {
+    NameScope name(b, "layer" + std::to_string(layer));
+    const Output kernel = b.read(b.variable("kernel", square, {})),
+                 bias = b.read(b.variable("bias", row, {}));
+    fetches.push_back(b.op("BiasAdd", {b.matmul(x, kernel), bias}).name());
+    if (layer > 0) continue;
+    fetches.push_back(b.op("Exp", {kernel}).name());
+    fetches.push_back(b.op("Exp", {bias}).name());
+  }
+  CompileOptions options;
+  options.domain = Domain::Device;
+  options.batch_siblings = BatchSiblings::WithinScopes;
+  const auto program =
+      compile(import_graph(b.graph()), {{{"x", DType::Float32, square}}, fetches, {}}, options);
+  EXPECT_EQ(count_ops(*program, "braid.FusedMatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "Pack") + count_ops(*program, "Unpack"), 0);
+}
+
 TEST(BatchSiblingsTest, AnotherProgramUsesAVariableOfASlabAlone) {
   const Towers training = make_towers({}, true), forward = make_towers({}, false);
   Runtime batched({}), apart({});
