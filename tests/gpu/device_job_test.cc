@@ -1,5 +1,7 @@
 // One worker on a GPU: the CPU's losses, what it tells about its streams, and what is refused.
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/gpu/gpu_job.h"
@@ -48,6 +50,40 @@ TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
   EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 compute0\""));
   EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 h2d\""));
   EXPECT_THAT(text.str(), HasSubstr("gradients/")) << "kernels have the names of their nodes";
+}
+
+/// Of the slices on the track `of`, the share of their time in which one on the track `beside` runs.
+double share_beside(const nlohmann::json& trace, const std::string& of, const std::string& beside) {
+  std::map<int, std::string> tracks;
+  for (const auto& event : trace["traceEvents"])
+    if (event["ph"] == "M" && event["name"] == "thread_name")
+      tracks[event["tid"]] = event["args"]["name"].get<std::string>();
+  std::vector<std::pair<double, double>> slices, others;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const std::string& track = tracks[event["tid"]];
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    if (track == of) slices.emplace_back(begin, end);
+    if (track == beside) others.emplace_back(begin, end);  // of one stream: they do not overlap
+  }
+  double all = 0, shared = 0;
+  for (const auto& [begin, end] : slices) {
+    all += end - begin;
+    for (const auto& [b, e] : others) shared += std::max(0.0, std::min(end, e) - std::max(begin, b));
+  }
+  return all > 0 ? shared / all : 0;
+}
+
+TEST_F(DeviceJobTest, T9_AStagedBatchIsOneCopyBesideTheStepBefore) {
+  const Job job = mlp().with({"steps=3000", "model.hidden=4096,4096", "input.global_batch_size=512",
+                              "streams.count=1", "metrics.sample_every_seconds=0.5"});
+  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
+  const Path file = directory() / "trace.json";
+  const auto process = run("traced", on_gpu(job).with({"metrics.trace_file=" + file.string()}).arguments());
+  ASSERT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\nh2d +3000 ")) << "one launch a step";
+  std::ifstream in(file);
+  EXPECT_GT(share_beside(nlohmann::json::parse(in), "cuda:0 h2d", "cuda:0 compute0"), 0.5);
 }
 
 TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {
