@@ -2,6 +2,7 @@
 // integers by zero is reported as no finite number. Powers of integers, which refuse negative exponents, stay
 // on the CPU.
 #include "engine/ops/common/binary_formulas.h"
+#include "engine/ops/common/cuda/dtype_rows.h"
 #include "engine/ops/common/cuda/elementwise.cuh"
 
 namespace braid {
@@ -49,27 +50,8 @@ PreparedKernel prepare_division(const PrepareContext& c) {
   return kernel;
 }
 
-using Prepare = PreparedKernel (*)(const PrepareContext&);
+using Row = cuda::DtypeRow;
 
-struct Row {
-  const char* name;
-  Prepare f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr;
-
-  Prepare of(DType dtype) const {
-    switch (dtype) {
-      case DType::Float32:
-        return f32;
-      case DType::Float64:
-        return f64;
-      case DType::Int32:
-        return i32;
-      case DType::Int64:
-        return i64;
-      default:
-        return nullptr;
-    }
-  }
-};
 template <class Op>
 constexpr Row floats(const char* name) {
   return {name, prepare<Op, float>, prepare<Op, double>};
@@ -120,13 +102,6 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-void register_binary_cuda(OpRegistry& registry) {
-  for (const Row& row : kRows)
-    registry.add_cuda(
-        row.name, [&row](const PrepareContext& c) { return row.of(c.inputs[0].dtype)(c); },
-        [&row](const Node&, std::span<const OutputInfo> inputs) {
-          return row.of(inputs[0].dtype) != nullptr;
-        });
-}
+void register_binary_cuda(OpRegistry& registry) { cuda::register_rows(registry, kRows); }
 
 }  // namespace braid

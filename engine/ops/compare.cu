@@ -1,5 +1,6 @@
 // CUDA kernels of comparisons and logical ops: the formulas of common/compare_formulas.h.
 #include "engine/ops/common/compare_formulas.h"
+#include "engine/ops/common/cuda/dtype_rows.h"
 #include "engine/ops/common/cuda/elementwise.cuh"
 
 namespace braid {
@@ -17,29 +18,8 @@ PreparedKernel prepare(const PrepareContext& c) {
   return cuda::prepare_broadcast2<T, bool>(c, c.inputs[0].shape, c.inputs[1].shape, Apply<Op, T>{});
 }
 
-using Prepare = PreparedKernel (*)(const PrepareContext&);
+using Row = cuda::DtypeRow;
 
-struct Row {
-  const char* name;
-  Prepare f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr, boolean = nullptr;
-
-  Prepare of(DType dtype) const {
-    switch (dtype) {
-      case DType::Float32:
-        return f32;
-      case DType::Float64:
-        return f64;
-      case DType::Int32:
-        return i32;
-      case DType::Int64:
-        return i64;
-      case DType::Bool:
-        return boolean;
-      default:
-        return nullptr;
-    }
-  }
-};
 template <class Op>
 constexpr Row numbers(const char* name) {
   return {name, prepare<Op, float>, prepare<Op, double>, prepare<Op, std::int32_t>,
@@ -72,13 +52,6 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-void register_compare_cuda(OpRegistry& registry) {
-  for (const Row& row : kRows)
-    registry.add_cuda(
-        row.name, [&row](const PrepareContext& c) { return row.of(c.inputs[0].dtype)(c); },
-        [&row](const Node&, std::span<const OutputInfo> inputs) {
-          return row.of(inputs[0].dtype) != nullptr;
-        });
-}
+void register_compare_cuda(OpRegistry& registry) { cuda::register_rows(registry, kRows); }
 
 }  // namespace braid
