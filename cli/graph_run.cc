@@ -149,7 +149,9 @@ LoadedGraph load(const Options& options, const Feeds& feeds, Runtime& runtime,
   ImportOptions import{.roots = loaded.fetches};
   import.roots.insert(import.roots.end(), loaded.inits.begin(), loaded.inits.end());
   for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
-  GraphDef def = read_graph(options.file);
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, tensor] : feeds) shapes.emplace(name, tensor.shape());
+  GraphDef def = read_graph(options.file, shapes);
   cut_above(def, feeds);
   const auto renamed = run_queues(def, import.roots, options.seed,
                                   [&](const GraphDef& graph, const std::vector<std::string>& names) {

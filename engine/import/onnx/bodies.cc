@@ -1,8 +1,10 @@
 // If, Loop and Scan, where they need no control flow: both branches of an If are computed and one is chosen,
-// unless the condition is known; Loop and Scan whose number of rounds is known are unrolled.
+// unless the condition is known; Loop and Scan whose number of rounds is known, or follows from conditions
+// that are known, are unrolled.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
@@ -13,11 +15,18 @@ namespace {
 constexpr std::int64_t kMaxRounds = 1024;
 
 /// Empty when the body has problems, which are reported where they are.
-std::optional<std::vector<Val>> body_of(OnnxNode& n, const char* name, const std::vector<Val>& arguments) {
-  std::vector<Val> results = n.around.translate_body(n.body(name), arguments);
-  for (const Val& result : results)
+std::optional<std::vector<BodyValue>> body_of(OnnxNode& n, const char* name,
+                                              const std::vector<BodyValue>& arguments) {
+  std::vector<BodyValue> results = n.around.translate_body(n.body(name), arguments);
+  for (const BodyValue& result : results)
     if (!result) return std::nullopt;
   return results;
+}
+
+/// Throws: InvalidArgument when it is a sequence.
+Val tensor_of(const BodyValue& value) {
+  if (value.sequence) throw InvalidArgument("a sequence is where only a tensor is supported");
+  return value.tensor;
 }
 
 [[noreturn]] void fail_body() { throw InvalidArgument("its body cannot be translated"); }
@@ -27,47 +36,51 @@ void if_op(OnnxNode& n) {
   if (const auto known = known_ints(cast(condition, DType::Int64))) {
     const auto results = body_of(n, known->at(0) != 0 ? "then_branch" : "else_branch", {});
     if (!results) fail_body();
-    for (int i = 0; i < n.outputs(); ++i)
-      n.out(i, tf("Identity", {results->at(static_cast<std::size_t>(i))}));
+    for (int i = 0; i < n.outputs(); ++i) n.out_any(i, results->at(static_cast<std::size_t>(i)));
     return;
   }
   const auto yes = body_of(n, "then_branch", {}), no = body_of(n, "else_branch", {});
   if (!yes || !no) fail_body();
   for (int i = 0; i < n.outputs(); ++i) {
-    const Val a = yes->at(static_cast<std::size_t>(i)), b = no->at(static_cast<std::size_t>(i));
-    if (!a.shape().is_static() || a.shape() != b.shape())
+    const auto at = static_cast<std::size_t>(i);
+    const Val a = tensor_of(yes->at(at)), b = tensor_of(no->at(at));
+    Shape both;
+    if (!merge_shapes(a.shape(), b.shape(), both) || !both.is_static())
       throw InvalidArgument(fmt::format("its branches give shapes {} and {}: only equal ones are supported",
                                         a.shape().to_string(), b.shape().to_string()));
-    n.out(i, where(condition, a, b));
+    const Ints sizes(both.dims().begin(), both.dims().end());
+    n.out(i, where(condition, refined(a, sizes), refined(b, sizes)));
   }
 }
 
-bool is_known_true(Val condition) {
-  const auto known = known_ints(cast(condition, DType::Int64));
-  return known && known->at(0) != 0;
+/// Of a condition that goes on with a loop.
+bool goes_on(Val condition) {
+  if (condition.known() == nullptr)
+    throw InvalidArgument("control flow is not supported: its condition must be known (--shape may tell it)");
+  return known_ints(cast(reshape(condition, Ints{}), DType::Int64))->at(0) != 0;
 }
 
 void loop(OnnxNode& n) {
-  if (!n.has(0)) throw InvalidArgument("control flow is not supported: it has no trip count");
-  const std::int64_t rounds = need_ints(n.in(0), "control flow is not supported: the trip count").at(0);
-  if (rounds > kMaxRounds) throw InvalidArgument(fmt::format("{} rounds are too many to unroll", rounds));
+  std::int64_t rounds = std::numeric_limits<std::int64_t>::max();
+  if (n.has(0)) rounds = need_ints(n.in(0), "control flow is not supported: the trip count").at(0);
   Val condition = n.has(1) ? n.in(1) : n.b.number(1, DType::Bool);
-  std::vector<Val> state;
-  for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in(i));
+  std::vector<BodyValue> state;
+  for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in_any(i));
   const std::size_t states = state.size();
   std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    if (!is_known_true(condition))
-      throw InvalidArgument("control flow is not supported: its condition must be a constant true");
-    std::vector<Val> arguments{n.b.number(static_cast<double>(round), DType::Int64), condition};
+  for (std::int64_t round = 0; round < rounds && goes_on(condition); ++round) {
+    if (round == kMaxRounds) throw InvalidArgument(fmt::format("more than {} rounds", kMaxRounds));
+    std::vector<BodyValue> arguments{{n.b.number(static_cast<double>(round), DType::Int64), {}},
+                                     {condition, {}}};
     arguments.insert(arguments.end(), state.begin(), state.end());
     const auto results = body_of(n, "body", arguments);
     if (!results) fail_body();
-    condition = results->at(0);
+    condition = tensor_of(results->at(0));
     for (std::size_t i = 0; i < states; ++i) state[i] = results->at(i + 1);
-    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(results->at(states + 1 + i));
+    for (std::size_t i = 0; i < scanned.size(); ++i)
+      scanned[i].push_back(tensor_of(results->at(states + 1 + i)));
   }
-  for (std::size_t i = 0; i < states; ++i) n.out(static_cast<int>(i), tf("Identity", {state[i]}));
+  for (std::size_t i = 0; i < states; ++i) n.out_any(static_cast<int>(i), state[i]);
   for (std::size_t i = 0; i < scanned.size(); ++i) {
     if (scanned[i].empty()) throw InvalidArgument("a loop without rounds has no outputs to join");
     n.out(static_cast<int>(states + i), pack(scanned[i], 0));
@@ -85,16 +98,17 @@ std::vector<Val> scan_rounds(OnnxNode& n, std::vector<Val> state, const std::vec
     throw InvalidArgument(fmt::format("{} rounds cannot be unrolled", rounds));
   std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
   for (std::int64_t round = 0; round < rounds; ++round) {
-    std::vector<Val> arguments = state;
+    std::vector<BodyValue> arguments;
+    for (const Val& value : state) arguments.push_back({value, {}});
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const int axis = positive_axis(in_axes[i], inputs[i].rank());
       const std::int64_t at = in_directions[i] != 0 ? rounds - 1 - round : round;
-      arguments.push_back(squeeze(slice(inputs[i], axis, at, at + 1), {axis}));
+      arguments.push_back({squeeze(slice(inputs[i], axis, at, at + 1), {axis}), {}});
     }
     const auto results = body_of(n, "body", arguments);
     if (!results) fail_body();
-    for (std::size_t i = 0; i < states; ++i) state[i] = results->at(i);
-    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(results->at(states + i));
+    for (std::size_t i = 0; i < states; ++i) state[i] = tensor_of(results->at(i));
+    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(tensor_of(results->at(states + i)));
   }
   for (std::size_t i = 0; i < scanned.size(); ++i) {
     if (out_directions[i] != 0) std::reverse(scanned[i].begin(), scanned[i].end());

@@ -35,7 +35,9 @@ std::int64_t Val::dim(int axis) const { return shape()[positive_axis(axis, rank(
 
 std::int64_t Val::static_dim(int axis) const {
   const std::int64_t size = dim(axis);
-  if (size < 0) throw InvalidArgument(fmt::format("the size of axis {} of an input is not known", axis));
+  if (size < 0)
+    throw InvalidArgument(
+        fmt::format("the size of axis {} of an input is not known (--shape can say it)", axis));
   return size;
 }
 

@@ -111,6 +111,8 @@ Val where(Val condition, Val a, Val b);
 Val reduce(const char* op, Val x, const Ints& axes, bool keep_dims = false);
 Val reshape(Val x, const Ints& shape);
 Val reshape(Val x, Val shape);
+/// To sizes of which some are not known: the others stay known.
+Val reshape(Val x, const std::vector<Val>& sizes);
 Val transpose(Val x, const Ints& permutation);
 /// The permutation that moves one axis elsewhere, in rank dimensions.
 Ints moving(int rank, int from, int to);
@@ -135,6 +137,12 @@ std::vector<Val> split(Val x, int axis, const Ints& sizes);
 std::optional<Ints> known_ints(Val x);
 /// Throws: InvalidArgument naming `what` when it is not known.
 Ints need_ints(Val x, const char* what);
+/// The elements of a vector or scalar of integers, those that are known; nothing where not even their number
+/// is.
+using PartialInts = std::optional<std::vector<std::optional<std::int64_t>>>;
+PartialInts partial_ints(Val x);
+/// x, whose sizes are known to be these, but for negative ones.
+Val refined(Val x, const Ints& sizes);
 /// An axis in [-rank, rank) as [0, rank). Throws: InvalidArgument.
 int positive_axis(std::int64_t axis, int rank);
 Ints all_axes(int rank, int first = 0);

@@ -54,19 +54,18 @@ Val convolve(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   if (w.axes() == 2) return convolve_planes(x, filter, w, groups);
   if (w.axes() != 3) throw InvalidArgument("only one, two and three spatial axes are supported");
   const Val padded = pad(x, {0, 0, w.before[0], 0, 0}, {0, 0, w.after[0], 0, 0}, like(0, x));
-  const std::int64_t depth = padded.static_dim(2), out = (depth - w.extent(0)) / w.strides[0] + 1;
-  Val sum;
+  Val sum, layer;
   for (std::int64_t k = 0; k < w.kernel[0]; ++k) {
-    const std::int64_t first = k * w.dilations[0];
+    const std::int64_t first = k * w.dilations[0], behind = w.extent(0) - 1 - first;
     // [N, C, D, H, W] -> [N D, C, H, W]
-    const Val layer = transpose(slice(padded, 2, first, first + (out - 1) * w.strides[0] + 1, w.strides[0]),
-                                {0, 2, 1, 3, 4});
-    const Val images =
-        reshape(layer, Ints{-1, layer.static_dim(2), layer.static_dim(3), layer.static_dim(4)});
+    layer = transpose(slice(padded, 2, first, behind == 0 ? kEnd : -behind, w.strides[0]), {0, 2, 1, 3, 4});
+    const Val count = size_of(layer, 0) * size_of(layer, 1);
+    const Val images = reshape(layer, {count, size_of(layer, 2), size_of(layer, 3), size_of(layer, 4)});
     const Val y = convolve_planes(images, squeeze(slice(filter, 2, k, k + 1), {2}), planar(w), groups);
     sum = sum ? sum + y : y;
   }
-  const Val apart = reshape(sum, Ints{-1, out, sum.static_dim(1), sum.static_dim(2), sum.static_dim(3)});
+  const Val apart =
+      reshape(sum, {size_of(layer, 0), size_of(layer, 1), size_of(sum, 1), size_of(sum, 2), size_of(sum, 3)});
   return transpose(apart, {0, 2, 1, 3, 4});
 }
 
@@ -140,10 +139,12 @@ Val spread(Val x, int axis, std::int64_t stride) {
   const Val apart = expand_dims(x, axis + 1);
   Ints none(static_cast<std::size_t>(apart.rank()), 0), after = none;
   after[static_cast<std::size_t>(axis) + 1] = stride - 1;
-  Ints shape;
-  for (int a = 0; a < x.rank(); ++a) shape.push_back(a == axis ? x.static_dim(a) * stride : x.dim(a));
-  const Val filled = reshape(pad(apart, none, after, like(0, x)), shape);
-  return slice(filled, axis, 0, (x.static_dim(axis) - 1) * stride + 1);
+  std::vector<Val> sizes;
+  for (int a = 0; a < x.rank(); ++a) {
+    const Val size = size_of(x, a);
+    sizes.push_back(a == axis ? size * static_cast<double>(stride) : size);
+  }
+  return slice(reshape(pad(apart, none, after, like(0, x)), sizes), axis, 0, 1 - stride);
 }
 
 /// The filter [in, out / groups, kernel...] as that of a convolution over the spread image: turned around,
@@ -174,13 +175,13 @@ void conv_transpose(OnnxNode& n) {
   WindowSpec w{kernel, Ints(axes, 1), dilations, Ints(axes, 0), Ints(axes, 0)};
   for (std::size_t i = 0; i < axes; ++i) {
     const auto axis = static_cast<int>(i) + 2;
-    const std::int64_t in = x.static_dim(axis), reach = w.extent(static_cast<int>(i));
-    const std::int64_t full = (in - 1) * strides[i] + reach + more[i];
+    const std::int64_t reach = w.extent(static_cast<int>(i));
+    const std::int64_t beyond = reach + more[i] - strides[i];  // the whole result has in * stride + this
     std::int64_t before = pads[i], after = pads[axes + i];
     const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
     if (same || !wanted.empty()) {
-      const std::int64_t out = wanted.empty() ? in * strides[i] : wanted[wanted.size() - axes + i];
-      const std::int64_t total = full - out;
+      std::int64_t total = beyond;
+      if (!wanted.empty()) total += x.static_dim(axis) * strides[i] - wanted[wanted.size() - axes + i];
       // What a larger output has more lies behind.
       before = total < 0 ? 0 : mode == "SAME_UPPER" ? total / 2 : total - total / 2;
       after = total - before;

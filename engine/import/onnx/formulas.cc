@@ -46,6 +46,28 @@ Val reduce(const char* op, Val x, const Ints& axes, bool keep_dims) {
 Val reshape(Val x, const Ints& shape) { return reshape(x, ints(x, shape)); }
 Val reshape(Val x, Val shape) { return tf("Reshape", {x, shape}); }
 
+Val reshape(Val x, const std::vector<Val>& sizes) {
+  Ints shape;
+  int unknown = 0;
+  for (const Val& size : sizes) {
+    const auto known = known_ints(size);
+    shape.push_back(known ? known->at(0) : Shape::kUnknown);
+    if (shape.back() < 0) ++unknown;
+  }
+  const bool has_zero = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (unknown == 0 || (unknown == 1 && !has_zero)) return reshape(x, shape);
+  return refined(reshape(x, pack(sizes, 0)), shape);
+}
+
+Val refined(Val x, const Ints& sizes) {
+  Shape own(sizes), both;
+  for (int axis = 0; axis < own.rank(); ++axis) own.set_dim(axis, std::max(own.dim(axis), Shape::kUnknown));
+  if (!merge_shapes(x.shape(), own, both))
+    throw InvalidArgument(
+        fmt::format("a value of shape {} cannot have shape {}", x.shape().to_string(), own.to_string()));
+  return both == x.shape() ? x : tf("EnsureShape", {x}, {{"shape", both}});
+}
+
 Val transpose(Val x, const Ints& permutation) {
   if (std::is_sorted(permutation.begin(), permutation.end())) return x;
   return tf("Transpose", {x, ints(x, permutation)});

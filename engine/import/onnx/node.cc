@@ -22,6 +22,26 @@ void OnnxNode::out(int i, Val value) {
   if (wants(i)) outputs_[static_cast<std::size_t>(i)] = value;
 }
 
+void OnnxNode::out_sequence(Sequence sequence, int i) {
+  if (wants(i)) sequences_[static_cast<std::size_t>(i)] = std::move(sequence);
+}
+
+BodyValue OnnxNode::in_any(int i) const {
+  if (i < proto_.input_size())
+    if (const Sequence* found = around.find_sequence(proto_.input(i))) return {{}, *found};
+  return {in(i), std::nullopt};
+}
+
+void OnnxNode::out_any(int i, const BodyValue& value) {
+  if (value.sequence) return out_sequence(*value.sequence, i);
+  out(i, tf("Identity", {value.tensor}));
+}
+
+BodyValue OnnxNode::result(int i) const {
+  const auto at = static_cast<std::size_t>(i);
+  return {outputs_[at], sequences_[at]};
+}
+
 const AttributeProto* OnnxNode::find(std::string_view name) const {
   for (const AttributeProto& attribute : proto_.attribute())
     if (attribute.name() == name) return &attribute;

@@ -15,21 +15,29 @@
 
 namespace braid::onnx {
 
+/// A sequence of tensors, which exists while a model is translated only.
+using Sequence = std::vector<Val>;
+
+/// What a body gets and gives.
+struct BodyValue {
+  Val tensor;
+  std::optional<Sequence> sequence;
+  explicit operator bool() const { return tensor || sequence; }
+};
+
 /// What a translation needs of the model around its node.
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
   /// The nodes of a body of If, Loop or Scan, with `arguments` for its inputs; gives its outputs, empty ones
   /// for those that cannot be translated, which have been reported then. Bodies see the values around them.
-  virtual std::vector<Val> translate_body(const GraphProto& body, const std::vector<Val>& arguments) = 0;
+  virtual std::vector<BodyValue> translate_body(const GraphProto& body,
+                                                const std::vector<BodyValue>& arguments) = 0;
   /// Where the model is, for external data.
   virtual const std::filesystem::path& folder() const = 0;
   /// The sequence of that ONNX name; null when there is none.
-  virtual const std::vector<Val>* find_sequence(const std::string& name) const = 0;
+  virtual const Sequence* find_sequence(const std::string& name) const = 0;
 };
-
-/// A sequence of tensors, which exists while a model is translated only.
-using Sequence = std::vector<Val>;
 
 class OnnxNode {
  public:
@@ -39,7 +47,8 @@ class OnnxNode {
         around(around),
         proto_(proto),
         inputs_(std::move(inputs)),
-        outputs_(static_cast<std::size_t>(proto.output_size())) {}
+        outputs_(static_cast<std::size_t>(proto.output_size())),
+        sequences_(outputs_.size()) {}
 
   Builder& b;
   const int opset;
@@ -58,10 +67,11 @@ class OnnxNode {
   void out(int i, Val value);
   /// Throws: InvalidArgument when the input is not a sequence whose length is known.
   const Sequence& sequence(int i) const;
-  void out_sequence(Sequence sequence) { sequence_ = std::move(sequence); }
-  /// What output 0 is, where it is one.
-  const std::optional<Sequence>& sequence_result() const { return sequence_; }
-  const std::vector<Val>& results() const { return outputs_; }
+  void out_sequence(Sequence sequence, int i = 0);
+  /// An input or an output that is a tensor or a sequence.
+  BodyValue in_any(int i) const;
+  void out_any(int i, const BodyValue& value);
+  BodyValue result(int i) const;
 
   bool has_attr(std::string_view name) const { return find(name) != nullptr; }
   std::int64_t i(std::string_view name, std::int64_t fallback) const;
@@ -80,7 +90,7 @@ class OnnxNode {
   const NodeProto& proto_;
   std::vector<Val> inputs_;
   std::vector<Val> outputs_;
-  std::optional<Sequence> sequence_;
+  std::vector<std::optional<Sequence>> sequences_;
 };
 
 using Translate = void (*)(OnnxNode&);

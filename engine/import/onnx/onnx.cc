@@ -41,8 +41,8 @@ std::string full_name(const onnx::NodeProto& node) {
 
 class Importer : public onnx::Surroundings {
  public:
-  Importer(const onnx::ModelProto& model, std::filesystem::path folder)
-      : model_(model), folder_(std::move(folder)), builder_(names_of(model)) {}
+  Importer(const onnx::ModelProto& model, std::filesystem::path folder, const OnnxInputShapes& shapes)
+      : model_(model), folder_(std::move(folder)), shapes_(shapes), builder_(names_of(model)) {}
 
   OnnxImport run() {
     read_opsets();
@@ -63,15 +63,17 @@ class Importer : public onnx::Surroundings {
     return std::move(result_);
   }
 
-  std::vector<Val> translate_body(const onnx::GraphProto& body, const std::vector<Val>& arguments) override {
+  std::vector<onnx::BodyValue> translate_body(const onnx::GraphProto& body,
+                                              const std::vector<onnx::BodyValue>& arguments) override {
     if (static_cast<std::size_t>(body.input_size()) != arguments.size())
       throw InvalidArgument("a body has another number of inputs");
     const std::map<std::string, Val> outside = values_;
+    const std::map<std::string, onnx::Sequence> outside_sequences = sequences_;
     const std::string scope = builder_.scope();
     for (const auto& initializer : body.initializer())
       values_[initializer.name()] = builder_.constant(onnx::read_tensor(initializer, folder_));
     for (std::size_t i = 0; i < arguments.size(); ++i)
-      values_[body.input(static_cast<int>(i)).name()] = arguments[i];
+      set(body.input(static_cast<int>(i)).name(), arguments[i]);
     ++depth_;
     for (const auto& node : body.node()) {
       builder_.set_scope(scope);
@@ -79,12 +81,10 @@ class Importer : public onnx::Surroundings {
     }
     --depth_;
     builder_.set_scope(scope);
-    std::vector<Val> results;
-    for (const auto& output : body.output()) {
-      const auto it = values_.find(output.name());
-      results.push_back(it == values_.end() ? Val() : it->second);
-    }
+    std::vector<onnx::BodyValue> results;
+    for (const auto& output : body.output()) results.push_back(get(output.name()));
     values_ = outside;
+    sequences_ = outside_sequences;
     return results;
   }
 
@@ -96,6 +96,25 @@ class Importer : public onnx::Surroundings {
   }
 
  private:
+  void set(const std::string& name, const onnx::BodyValue& value) {
+    values_[name] = value.tensor;
+    sequences_.erase(name);
+    if (value.sequence) sequences_[name] = *value.sequence;
+  }
+
+  /// The value of a node, which has its name unless it is in a body.
+  void set_result(const std::string& name, onnx::BodyValue value) {
+    if (value.tensor && depth_ == 0) value.tensor = builder_.named(value.tensor, clean_name(name));
+    set(name, value);
+  }
+
+  onnx::BodyValue get(const std::string& name) const {
+    const auto value = values_.find(name);
+    const onnx::Sequence* sequence = find_sequence(name);
+    return {value == values_.end() ? Val() : value->second,
+            sequence ? std::optional(*sequence) : std::nullopt};
+  }
+
   static std::set<std::string> names_of(const onnx::ModelProto& model) {
     std::set<std::string> names;
     for (const auto& input : model.graph().input()) names.insert(clean_name(input.name()));
@@ -132,10 +151,21 @@ class Importer : public onnx::Surroundings {
       if (!input.type().has_tensor_type()) throw InvalidArgument("only tensors are supported");
       return builder_.op("Placeholder", {},
                          {{"dtype", onnx::dtype_of_onnx(input.type().tensor_type().elem_type())},
-                          {"shape", shape_of_type(input.type())}});
+                          {"shape", shape_of_input(input)}});
     });
     const Val value = values_.at(input.name());
     if (value && !given) result_.inputs.push_back({clean_name(input.name()), value.dtype(), value.shape()});
+  }
+
+  Shape shape_of_input(const onnx::ValueInfoProto& input) const {
+    const Shape declared = shape_of_type(input.type());
+    const auto given = shapes_.find(clean_name(input.name()));
+    if (given == shapes_.end()) return declared;
+    Shape both;
+    if (!merge_shapes(declared, given->second, both))
+      throw InvalidArgument(fmt::format("it is to have shape {}, the model says {}",
+                                        given->second.to_string(), declared.to_string()));
+    return both;
   }
 
   void translate(const onnx::NodeProto& proto) {
@@ -156,7 +186,7 @@ class Importer : public onnx::Surroundings {
       }
       if (const onnx::FunctionProto* function = find_function(proto)) {
         if (broken) return mark_broken(proto);
-        return call(*function, proto, inputs);
+        return call(*function, proto);
       }
       const onnx::Translate translate = onnx::Translations::all().find(op);
       if (!translate) throw InvalidArgument("the op is not supported");
@@ -177,14 +207,9 @@ class Importer : public onnx::Surroundings {
   void take_result(const onnx::OnnxNode& node, int i) {
     const std::string& name = node.proto().output(i);
     if (name.empty()) return;
-    if (i == 0 && node.sequence_result()) {
-      values_[name] = Val();
-      sequences_[name] = *node.sequence_result();
-      return;
-    }
-    const Val value = node.results()[static_cast<std::size_t>(i)];
+    const onnx::BodyValue value = node.result(i);
     if (!value) throw InvalidArgument(fmt::format("output {} is not supported", i));
-    values_[name] = depth_ == 0 ? builder_.named(value, clean_name(name)) : value;
+    set_result(name, value);
   }
 
   const onnx::FunctionProto* find_function(const onnx::NodeProto& node) const {
@@ -196,11 +221,12 @@ class Importer : public onnx::Surroundings {
   }
 
   /// The nodes of a function that the model brings, in place of its call.
-  void call(const onnx::FunctionProto& function, const onnx::NodeProto& proto,
-            const std::vector<Val>& inputs) {
+  void call(const onnx::FunctionProto& function, const onnx::NodeProto& proto) {
     onnx::GraphProto body;
-    std::vector<Val> arguments(static_cast<std::size_t>(function.input_size()));
-    std::copy_n(inputs.begin(), std::min(inputs.size(), arguments.size()), arguments.begin());
+    std::vector<onnx::BodyValue> arguments(static_cast<std::size_t>(function.input_size()));
+    for (std::size_t i = 0; i < arguments.size() && static_cast<int>(i) < proto.input_size(); ++i)
+      if (const std::string& input = proto.input(static_cast<int>(i)); !input.empty())
+        arguments[i] = get(input);
     for (const std::string& input : function.input()) body.add_input()->set_name(input);
     for (const std::string& output : function.output()) body.add_output()->set_name(output);
     for (const auto& node : function.node()) *body.add_node() = with_attributes(node, function, proto);
@@ -208,17 +234,17 @@ class Importer : public onnx::Surroundings {
     for (const auto& set : function.opset_import())
       opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
     const std::map<std::string, Val> outside = std::exchange(values_, {});
+    const std::map<std::string, onnx::Sequence> outside_sequences = std::exchange(sequences_, {});
     const std::string scope = builder_.scope();
     const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
     builder_.set_scope(depth_ == 0 ? own : scope + "/" + own);
-    const std::vector<Val> results = translate_body(body, arguments);
+    const std::vector<onnx::BodyValue> results = translate_body(body, arguments);
     values_ = outside;
+    sequences_ = outside_sequences;
     opsets_ = opsets;
     for (int i = 0; i < proto.output_size() && i < static_cast<int>(results.size()); ++i) {
       const std::string& name = proto.output(i);
-      const Val value = results[static_cast<std::size_t>(i)];
-      if (!name.empty())
-        values_[name] = value && depth_ == 0 ? builder_.named(value, clean_name(name)) : value;
+      if (!name.empty()) set_result(name, results[static_cast<std::size_t>(i)]);
     }
     builder_.set_scope(scope);
   }
@@ -249,7 +275,7 @@ class Importer : public onnx::Surroundings {
   }
 
   void mark_broken(const onnx::NodeProto& proto) {
-    for (const std::string& output : proto.output()) values_[output] = Val();
+    for (const std::string& output : proto.output()) set(output, {});
   }
 
   void add_output(const std::string& name) {
@@ -261,6 +287,7 @@ class Importer : public onnx::Surroundings {
 
   const onnx::ModelProto& model_;
   std::filesystem::path folder_;
+  const OnnxInputShapes& shapes_;
   Builder builder_;
   std::map<std::string, int> opsets_;
   std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
@@ -271,16 +298,16 @@ class Importer : public onnx::Surroundings {
 
 }  // namespace
 
-OnnxImport try_import_onnx(const std::filesystem::path& file) {
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {
   const std::string content = read_file(file);
   onnx::ModelProto model;
   if (!model.ParseFromString(content) || !model.has_graph())
     throw InvalidArgument(file.string() + ": not an ONNX model");
-  return Importer(model, file.parent_path()).run();
+  return Importer(model, file.parent_path(), shapes).run();
 }
 
-OnnxImport import_onnx(const std::filesystem::path& file) {
-  OnnxImport result = try_import_onnx(file);
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {
+  OnnxImport result = try_import_onnx(file, shapes);
   if (result.problems.empty()) return result;
   std::string text = fmt::format("{}: {} of {} nodes cannot be translated:", file.string(),
                                  result.problems.size(), result.nodes);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,14 @@ struct OnnxImport {
   int nodes = 0;                      // in the file
 };
 
-/// Throws: InvalidArgument when the file is no ONNX model.
-OnnxImport try_import_onnx(const std::filesystem::path& file);
+/// By an input's name as the GraphDef has it: the shape that it will be fed with. What must
+/// be known while a model is translated, e.g. how long a sequence is, follows from it.
+using OnnxInputShapes = std::map<std::string, Shape>;
+
+/// Throws: InvalidArgument when the file is no ONNX model, or a shape contradicts the model's.
+OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});
 
 /// Throws: InvalidArgument with every node that cannot be translated and why.
-OnnxImport import_onnx(const std::filesystem::path& file);
+OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});
 
 }  // namespace braid

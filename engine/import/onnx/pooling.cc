@@ -11,6 +11,8 @@
 namespace braid::onnx {
 namespace {
 
+constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+
 Ints with_batch(const Ints& spatial) {
   Ints all{0, 0};
   all.insert(all.end(), spatial.begin(), spatial.end());
@@ -25,12 +27,12 @@ Ints sum_of(Ints a, const Ints& b) {
 /// The k-th position of all windows along one spatial axis of a padded image.
 Val position(Val padded, const WindowSpec& w, int axis, std::int64_t k) {
   const auto i = static_cast<std::size_t>(axis);
-  const std::int64_t windows = (padded.static_dim(axis + 2) - w.extent(axis)) / w.strides[i] + 1;
-  const std::int64_t first = k * w.dilations[i];
-  return slice(padded, axis + 2, first, first + (windows - 1) * w.strides[i] + 1, w.strides[i]);
+  const std::int64_t first = k * w.dilations[i], behind = w.extent(axis) - 1 - first;
+  return slice(padded, axis + 2, first, behind == 0 ? kEnd : -behind, w.strides[i]);
 }
 
 Val combine(Val padded, const WindowSpec& w, Val (*with)(Val, Val)) {
+  if (w.is_same) throw InvalidArgument("its pads are SAME, so the image's sizes must be known (--shape)");
   for (int axis = 0; axis < w.axes(); ++axis) {
     Val result;
     for (std::int64_t k = 0; k < w.kernel[static_cast<std::size_t>(axis)]; ++k) {
@@ -121,7 +123,7 @@ void average_pool(OnnxNode& n) {
   const WindowSpec w = read_window(n, x, n.is("kernel_shape"));
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
   const bool counts_pads = n.i("count_include_pad", 0) != 0;
-  bool has_pads = false;
+  bool has_pads = w.is_same;
   for (std::size_t i = 0; i < extra.size(); ++i) has_pads = has_pads || w.before[i] != 0 || w.after[i] != 0;
   const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
   // TensorFlow's AvgPool has no other pads.
@@ -131,9 +133,9 @@ void average_pool(OnnxNode& n) {
     attrs.set("padding", is_same ? "SAME" : "VALID");
     return n.out(0, tf("AvgPool", {x}, attrs));
   }
-  Ints ones_shape{1, 1};
-  for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(x.static_dim(axis + 2));
-  Val ones = broadcast_to(like(1, x), n.b.ints(ones_shape));
+  std::vector<Val> ones_shape{n.b.number(1, DType::Int64), n.b.number(1, DType::Int64)};
+  for (int axis = 0; axis < w.axes(); ++axis) ones_shape.push_back(size_of(x, axis + 2));
+  Val ones = broadcast_to(like(1, x), pack(ones_shape, 0));
   if (counts_pads) ones = pad(ones, with_batch(w.before), with_batch(w.after), like(1, x));
   const Ints none(extra.size(), 0), after = sum_of(w.after, extra);
   const Val counted = counts_pads ? pad(ones, with_batch(none), with_batch(extra), like(0, x))

@@ -41,19 +41,63 @@ Val axes_of(OnnxNode& n, int i) {
 
 // ------------------------------------------------------------------------------------------------ one to one
 
+/// x in a shape that is given but for its zeros, which stand for x's sizes there, and -1.
+Val reshape_copying(Val x, const Ints& wanted) {
+  std::int64_t given = 1, rest = 1;  // the elements of sizes that are given, and of x's that are not copied
+  for (const std::int64_t size : wanted)
+    if (size > 0) given *= size;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    const bool copied = axis < static_cast<int>(wanted.size()) && wanted[static_cast<std::size_t>(axis)] == 0;
+    if (!copied) rest = rest < 0 || x.dim(axis) < 0 ? Shape::kUnknown : rest * x.dim(axis);
+  }
+  std::vector<Val> sizes;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto axis = static_cast<int>(i);
+    if (wanted[i] == 0 && axis >= x.rank())
+      throw InvalidArgument(fmt::format("0 at {} stands for a size, but its input has {}", i, x.rank()));
+    const bool is_rest = wanted[i] < 0 && rest >= 0 && rest % given == 0;
+    sizes.push_back(
+        wanted[i] == 0
+            ? size_of(x, axis)
+            : x.builder->number(static_cast<double>(is_rest ? rest / given : wanted[i]), DType::Int64));
+  }
+  return reshape(x, sizes);
+}
+
+/// What is known of the sizes that x has in a shape of which some elements are known.
+Ints reshaped_sizes(Val x, const PartialInts::value_type& wanted, bool copies_zeros) {
+  Ints sizes;
+  const int rank = x.shape().has_rank() ? x.rank() : 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto axis = static_cast<int>(i);
+    const std::int64_t size = wanted[i].value_or(Shape::kUnknown);
+    const bool is_copied = size == 0 && copies_zeros;
+    sizes.push_back(!is_copied ? size : axis < rank ? x.dim(axis) : Shape::kUnknown);
+  }
+  return sizes;
+}
+
 void reshape_op(OnnxNode& n) {
   const Val x = n.in(0);
   Val shape = n.opset >= 5 ? cast(n.in(1), DType::Int64) : n.b.ints(n.is("shape"));
   const auto known = known_ints(shape);
   const bool has_zero = !known || std::find(known->begin(), known->end(), 0) != known->end();
-  if (n.i("allowzero", 0) != 0 || !has_zero) return n.out(0, reshape(x, shape));
+  if (known && !has_zero) return n.out(0, reshape(x, shape));
+  if (n.i("allowzero", 0) != 0) {
+    const PartialInts given = partial_ints(shape);
+    const Val y = reshape(x, shape);
+    return n.out(0, given ? refined(y, reshaped_sizes(x, *given, false)) : y);
+  }
+  if (known && x.shape().has_rank()) return n.out(0, reshape_copying(x, *known));
   // 0 stands for the input's size there.
   const auto length = static_cast<int>(shape.static_dim(0));
   Val sizes = shape_of(x);
   const int more = length - x.rank();
   if (more > 0) sizes = concat({sizes, n.b.ints(Ints(static_cast<std::size_t>(more), 0))}, 0);
   if (more < 0) sizes = slice(sizes, 0, 0, length);
-  n.out(0, reshape(x, where(tf("Equal", {shape, like(0, shape)}), sizes, shape)));
+  const Val y = reshape(x, where(tf("Equal", {shape, like(0, shape)}), sizes, shape));
+  const PartialInts given = partial_ints(shape);
+  n.out(0, given ? refined(y, reshaped_sizes(x, *given, true)) : y);
 }
 
 void transpose_op(OnnxNode& n) {
@@ -117,7 +161,15 @@ void expand(OnnxNode& n) {
   const Ints ones(static_cast<std::size_t>(std::abs(more)), 1);
   if (more > 0) own = concat({n.b.ints(ones), own}, 0);
   if (more < 0) wanted = concat({n.b.ints(ones), wanted}, 0);
-  n.out(0, broadcast_to(x, where(tf("Equal", {wanted, like(1, wanted)}), own, wanted)));
+  const Val y = broadcast_to(x, where(tf("Equal", {wanted, like(1, wanted)}), own, wanted));
+  const PartialInts from = partial_ints(own), to = partial_ints(wanted);
+  Ints sizes;
+  for (std::size_t i = 0; from && to && i < from->size(); ++i) {
+    const std::int64_t own_size = (*from)[i].value_or(Shape::kUnknown);
+    const std::int64_t size = (*to)[i].value_or(Shape::kUnknown);
+    sizes.push_back(own_size > 1 || size == 1 ? own_size : size);
+  }
+  n.out(0, from && to ? refined(y, sizes) : y);
 }
 
 void tile(OnnxNode& n) {
@@ -163,6 +215,11 @@ void split_op(OnnxNode& n) {
   } else if (n.has_attr("split")) {
     sizes = n.b.ints(n.is("split"));
   } else {
+    if (x.dim(axis) == Shape::kUnknown && parts > 1) {
+      const Val all = tf("Split", {n.b.number(axis, DType::Int32), x}, {{"num_split", parts}});
+      for (int i = 0; i < n.outputs(); ++i) n.out(i, all.at(i));
+      return;
+    }
     const std::int64_t whole = x.static_dim(axis), each = (whole + parts - 1) / parts;
     Ints equal(static_cast<std::size_t>(parts), each);
     equal.back() = whole - each * (parts - 1);
@@ -184,7 +241,15 @@ void slice_op(OnnxNode& n) {
   const Val begin = at_axes(starts, axes, rank, 0), end = at_axes(ends, axes, rank, kEnd);
   const Val steps = !by_attr && n.has(4) ? at_axes(n.in(4), axes, rank, 1)
                                          : n.b.ints(Ints(static_cast<std::size_t>(rank), 1));
-  n.out(0, tf("StridedSlice", {x, begin, end, steps}));
+  const Val y = tf("StridedSlice", {x, begin, end, steps});
+  Ints sizes;
+  const auto cut = known_ints(axes);
+  for (int axis = 0; cut && axis < rank; ++axis) {
+    const bool whole = std::none_of(cut->begin(), cut->end(),
+                                    [&](std::int64_t one) { return positive_axis(one, rank) == axis; });
+    sizes.push_back(whole ? x.dim(axis) : Shape::kUnknown);
+  }
+  n.out(0, cut ? refined(y, sizes) : y);
 }
 
 /// One axis of x as `index` picks it from positions -before ... size + after - 1.

@@ -15,12 +15,14 @@ bool all_zero(const Ints& v) {
 }  // namespace
 
 void set_padding(AttrMap& attrs, const WindowSpec& w) {
+  if (w.is_same) return attrs.set("padding", "SAME");
   if (all_zero(w.before) && all_zero(w.after)) return attrs.set("padding", "VALID");
   attrs.set("padding", "EXPLICIT");
   attrs.set("explicit_paddings", Ints{0, 0, 0, 0, w.before[0], w.after[0], w.before[1], w.after[1]});
 }
 
 bool is_same_padding(const WindowSpec& w, Val x) {
+  if (w.is_same) return true;
   for (std::size_t i = 0; i < w.kernel.size(); ++i) {
     const std::int64_t in = x.dim(static_cast<int>(i) + 2);
     if (in == Shape::kUnknown) return false;
@@ -48,10 +50,20 @@ WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
   for (std::size_t i = 0; i < axes; ++i) {
     w.before[i] = w.after[i] = 0;
     if (mode == "VALID") continue;
-    const std::int64_t in = x.static_dim(static_cast<int>(i) + 2),
-                       out = (in + w.strides[i] - 1) / w.strides[i];
-    const std::int64_t total =
-        std::max<std::int64_t>((out - 1) * w.strides[i] + w.extent(static_cast<int>(i)) - in, 0);
+    const std::int64_t extent = w.extent(static_cast<int>(i));
+    std::int64_t total = extent - 1;  // of stride 1, for any size
+    if (w.strides[i] != 1) {
+      const std::int64_t in = x.dim(static_cast<int>(i) + 2);
+      if (in == Shape::kUnknown && mode == "SAME_UPPER" && axes == 2) {
+        w.before.assign(axes, 0);
+        w.after.assign(axes, 0);
+        w.is_same = true;
+        return w;
+      }
+      const std::int64_t size = x.static_dim(static_cast<int>(i) + 2);
+      const std::int64_t out = (size + w.strides[i] - 1) / w.strides[i];
+      total = std::max<std::int64_t>((out - 1) * w.strides[i] + extent - size, 0);
+    }
     w.before[i] = mode == "SAME_UPPER" ? total / 2 : total - total / 2;
     w.after[i] = total - w.before[i];
   }
@@ -61,7 +73,14 @@ WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
 Ints ceil_extra(const WindowSpec& w, Val x, bool ceil_mode) {
   Ints extra(w.kernel.size(), 0);
   for (std::size_t i = 0; ceil_mode && i < extra.size(); ++i) {
-    const std::int64_t in = x.static_dim(static_cast<int>(i) + 2), stride = w.strides[i];
+    const std::int64_t stride = w.strides[i];
+    // One window more than fits, and no more; it begins within the image where it is this large.
+    if (x.dim(static_cast<int>(i) + 2) == Shape::kUnknown &&
+        w.extent(static_cast<int>(i)) >= w.after[i] + stride) {
+      extra[i] = stride - 1;
+      continue;
+    }
+    const std::int64_t in = x.static_dim(static_cast<int>(i) + 2);
     const std::int64_t span = in + w.before[i] + w.after[i] - w.extent(static_cast<int>(i));
     std::int64_t windows = (span + stride - 1) / stride + 1;
     if ((windows - 1) * stride >= in + w.before[i]) --windows;  // a window must begin before the end

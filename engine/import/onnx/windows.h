@@ -1,5 +1,6 @@
 // The windows of convolutions and pooling as ONNX nodes say them: kernel, strides, dilations, pads or
-// auto_pad, for any number of spatial axes; sizes must be known where SAME or ceil_mode depends on them.
+// auto_pad, for any number of spatial axes. Where sizes that are not known matter, SAME_UPPER of two axes is
+// left to TensorFlow's ops, and ceil_mode pads as much as it may need.
 // Thread rule: pure.
 #pragma once
 
@@ -9,6 +10,8 @@ namespace braid::onnx {
 
 struct WindowSpec {
   Ints kernel, strides, dilations, before, after;
+  /// Sizes are not known and the pads are those that TensorFlow calls SAME; `before` and `after` are zeros.
+  bool is_same = false;
   int axes() const { return static_cast<int>(kernel.size()); }
   std::int64_t extent(int axis) const {
     const auto i = static_cast<std::size_t>(axis);
@@ -23,8 +26,7 @@ void set_padding(AttrMap& attrs, const WindowSpec& w);
 /// The pads are those that TensorFlow calls SAME.
 bool is_same_padding(const WindowSpec& w, Val x);
 
-/// Of a node whose input 0 is [N, C, spatial...]. With `ceil`, `after` grows by what the last window reaches
-/// beyond.
+/// Of a node whose input 0 is [N, C, spatial...].
 WindowSpec read_window(OnnxNode& n, Val x, Ints kernel);
 
 /// `extra` in addition to the pads behind each axis, so that ceil_mode's last windows fit.
