@@ -30,6 +30,11 @@ const T* find_attr(const PendingNode& node, std::string_view name) {
   return attr ? std::get_if<T>(static_cast<const AttrValue_*>(attr)) : nullptr;
 }
 
+bool adds_strings(const PendingNode& node) {
+  const auto* type = find_attr<DType>(node, "T");
+  return type && *type == DType::String;
+}
+
 /// A GatherV2 with batch axes is another op here.
 void name_batch_gather(PendingNode& node) {
   const auto* batch_dims = find_attr<std::int64_t>(node, "batch_dims");
@@ -110,6 +115,7 @@ void rename_forms(PendingGraph& graph) {
                                    [&](const Renamed& r) { return r.from == node.op; });
     if (row != std::end(kRenamed)) node.op = row->to;
     if (node.op == "GatherV2") name_batch_gather(node);
+    if ((node.op == "Add" || node.op == "AddV2") && adds_strings(node)) node.op = "StringJoin";
     if (node.op == "MaxPoolV2") take_window_inputs(graph, node, "MaxPool", 1);
     if (node.op == "MaxPoolGradV2") take_window_inputs(graph, node, "MaxPoolGrad", 3);
   }

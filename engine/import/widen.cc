@@ -22,9 +22,21 @@ std::optional<DType> wide_type(DType dtype) {
   }
 }
 
+namespace {
+
+bool takes_bools_as_integers(std::string_view op) {
+  return op == "ArgMax" || op == "ArgMin" || op == "ScatterNd" || op == "TensorScatterUpdate";
+}
+
+}  // namespace
+
 std::optional<DType> compute_type(std::string_view op, DType dtype) {
   if (dtype == DType::Float64 && (op.starts_with("Conv2D") || op.starts_with("DepthwiseConv2d")))
     return DType::Float32;
+  const bool is_integer =
+      dtype == DType::Int32 || dtype == DType::Int64 || wide_type(dtype).value_or(dtype) == DType::Int32;
+  if (is_integer && op == "MaxPool") return DType::Float64;
+  if (dtype == DType::Bool && takes_bools_as_integers(op)) return DType::Int32;
   return wide_type(dtype);
 }
 

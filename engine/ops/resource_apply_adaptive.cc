@@ -1,9 +1,14 @@
-// TensorFlow's optimizer ops with two or three slots beside Adam (hyper-parameters are inputs of the
-// variable's type), by the formulas of common/adaptive_forms.h:
+// TensorFlow's optimizer ops beside those of resource_apply.cc (hyper-parameters are inputs of the variable's
+// type), by the formulas of common/adaptive_forms.h:
 //   ResourceApplyRMSProp(var, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyCenteredRMSProp(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyAdadelta(var, accum, accum_update, lr, rho, epsilon, grad)
 //   ResourceApplyFtrl(var, accum, linear, grad, lr, l1, l2, lr_power), V2(..., l2, l2_shrinkage, lr_power)
+//   ResourceApplyAdaMax(var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad)
+//   ResourceApplyAdamWithAmsgrad(var, m, v, vhat, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
+//   ResourceApplyAddSign, ResourceApplyPowerSign(var, m, lr, alpha or logbase, sign_decay, beta, grad)
+//   ResourceApplyProximalGradientDescent(var, alpha, l1, l2, delta)
+//   ResourceApplyProximalAdagrad(var, accum, lr, l1, l2, grad)
 // Sparse forms take indices behind the gradient and update a row once for each occurrence of its index, in
 // order.
 #include <fmt/format.h>
@@ -61,7 +66,7 @@ struct Update {
   static void run(const Hyper& h, std::span<float> w, std::span<const float> g,
                   std::span<float* const> slots) {
     for (std::size_t i = 0; i < w.size(); ++i) {
-      float state[F::kSlots];
+      float state[F::kSlots > 0 ? F::kSlots : 1];
       for (std::size_t s = 0; s < F::kSlots; ++s) state[s] = slots[s][i];
       w[i] = F::apply(h, w[i], g[i], state);
       for (std::size_t s = 0; s < F::kSlots; ++s) slots[s][i] = state[s];

@@ -1,5 +1,4 @@
-// CUDA kernels of the optimizer ops with two or three slots beside Adam (common/adaptive_forms.h), walked by
-// common/cuda/resource_apply.cuh.
+// CUDA kernels of the optimizer ops of common/adaptive_forms.h, walked by common/cuda/resource_apply.cuh.
 #include "engine/ops/common/adaptive_forms.h"
 #include "engine/ops/common/cuda/resource_apply.cuh"
 
@@ -36,14 +35,15 @@ struct Rule {
   template <class F, int kCount>
   __device__ void update(const Hyper& h, const float* gradient, std::int64_t at) const {
     using Elements = cuda::Pack<float, kCount>;
+    constexpr int kHeld = F::kSlots > 0 ? F::kSlots : 1;
     const auto g = *reinterpret_cast<const Elements*>(gradient);
     auto& weights = *reinterpret_cast<Elements*>(variable.weights + at);
-    Elements w = weights, s[F::kSlots];
+    Elements w = weights, s[kHeld];
 #pragma unroll
     for (int k = 0; k < F::kSlots; ++k) s[k] = *reinterpret_cast<const Elements*>(variable.slots[k] + at);
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
-      float state[F::kSlots];
+      float state[kHeld];
 #pragma unroll
       for (int k = 0; k < F::kSlots; ++k) state[k] = s[k].at[e];
       w.at[e] = F::apply(h, w.at[e], g.at[e], state);

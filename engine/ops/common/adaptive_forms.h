@@ -1,4 +1,4 @@
-// TensorFlow's optimizer ops with two or three slots beside Adam: what the inputs of each are, and the
+// TensorFlow's optimizer ops beside those of resource_apply_forms.h: what the inputs of each are, and the
 // formulas, element by element (sources: the documentation of the ops):
 //   RMSProp   ms += (1 - rho) (g^2 - ms);  mom = momentum mom + lr g / sqrt(ms + epsilon);  w -= mom
 //             centered: also mg += (1 - rho) (g - mg), and ms - mg^2 under the root
@@ -6,6 +6,12 @@
 //             u = rho u + (1 - rho) d^2;  w -= lr d
 //   Ftrl      a' = a + g^2;  z += g + 2 l2_shrinkage w - (a'^-p - a^-p) / lr w;  a = a'
 //             w = |z| > l1 ? (sign(z) l1 - z) / (a^-p / lr + 2 l2) : 0
+//   AdaMax    m += (1 - beta1) (g - m);  v = max(beta2 v, |g|);  w -= lr / (1 - beta1_power) m / (v +
+//   epsilon) AMSGrad   Adam with the largest v so far under the root AddSign   m = beta m + (1 - beta) g;  w
+//   -= lr (alpha + sign_decay sign(g) sign(m)) g PowerSign the same, with exp(logbase sign_decay sign(g)
+//   sign(m)) Proximal  p = w - r g;  w = sign(p) max(|p| - r l1, 0) / (1 + r l2);  r is the rate of gradient
+//   descent, or
+//             of Adagrad: a += g^2, r = lr / sqrt(a)
 // Shared by the kernels of CPU (resource_apply_adaptive.cc) and CUDA (.cu). Thread rule: pure functions.
 #pragma once
 
@@ -15,7 +21,7 @@
 
 namespace braid::adaptive {
 
-inline constexpr int kMostHyper = 5;
+inline constexpr int kMostHyper = 6;
 inline constexpr int kMostSlots = 3;
 
 /// The hyper-parameters in the order of the op's inputs.
@@ -79,7 +85,82 @@ struct Ftrl {
   }
 };
 
-enum class Kind { RmsProp, CenteredRmsProp, Adadelta, Ftrl, FtrlShrinkage };
+struct AdaMax {
+  static constexpr int kSlots = 2;
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T power = h.at[0], lr = h.at[1], beta1 = h.at[2], beta2 = h.at[3], epsilon = h.at[4];
+    T &m = slots[0], &v = slots[1];
+    m += (1 - beta1) * (g - m);
+    const T decayed = beta2 * v, size = std::abs(g);
+    v = decayed > size ? decayed : size;
+    return w - lr / (1 - power) * (m / (v + epsilon));
+  }
+};
+
+struct AmsGrad {
+  static constexpr int kSlots = 3;
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T rate = h.at[2] * std::sqrt(1 - h.at[1]) / (1 - h.at[0]);
+    const T beta1 = h.at[3], beta2 = h.at[4], epsilon = h.at[5];
+    T &m = slots[0], &v = slots[1], &largest = slots[2];
+    m += (1 - beta1) * (g - m);
+    v += (1 - beta2) * (g * g - v);
+    largest = v > largest ? v : largest;
+    return w - rate * m / (std::sqrt(largest) + epsilon);
+  }
+};
+
+/// sign(u) sign(v).
+template <class T>
+BRAID_INLINE T agreement(T u, T v) {
+  const T sign_u = u > 0 ? T(1) : u < 0 ? T(-1) : T(0);
+  return v > 0 ? sign_u : v < 0 ? -sign_u : T(0);
+}
+
+template <bool kPower>
+struct SignStep {
+  static constexpr int kSlots = 1;
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    const T lr = h.at[0], base = h.at[1], decay = h.at[2], beta = h.at[3];
+    T& m = slots[0];
+    m = beta * m + (1 - beta) * g;
+    const T agrees = decay * agreement(g, m);
+    return w - lr * (kPower ? std::exp(base * agrees) : base + agrees) * g;
+  }
+};
+
+template <bool kAdagrad>
+struct Proximal {
+  static constexpr int kSlots = kAdagrad ? 1 : 0;
+  template <class T>
+  BRAID_INLINE static T apply(const HyperOf<T>& h, T w, T g, T* slots) {
+    T rate = h.at[0];
+    if constexpr (kAdagrad) {
+      slots[0] += g * g;
+      rate /= std::sqrt(slots[0]);
+    }
+    const T next = w - rate * g, shrunk = std::abs(next) - rate * h.at[1];
+    const T size = h.at[1] > 0 ? (shrunk > 0 ? shrunk : T(0)) : std::abs(next);
+    return (next < 0 ? -size : size) / (1 + rate * h.at[2]);
+  }
+};
+
+enum class Kind {
+  RmsProp,
+  CenteredRmsProp,
+  Adadelta,
+  Ftrl,
+  FtrlShrinkage,
+  AdaMax,
+  AmsGrad,
+  AddSign,
+  PowerSign,
+  ProximalSgd,
+  ProximalAdagrad
+};
 
 /// Inputs: variable, slots, then (gradient, indices) before or behind the hyper-parameters.
 struct Form {
@@ -102,6 +183,14 @@ inline constexpr Form kForms[] = {
     {"ResourceApplyAdadelta", Kind::Adadelta, 2, 3, false, false},
     {"ResourceApplyFtrl", Kind::Ftrl, 2, 4, true, false},
     {"ResourceApplyFtrlV2", Kind::FtrlShrinkage, 2, 5, true, false},
+    {"ResourceApplyAdaMax", Kind::AdaMax, 2, 5, false, false},
+    {"ResourceApplyAdamWithAmsgrad", Kind::AmsGrad, 3, 6, false, false},
+    {"ResourceApplyAddSign", Kind::AddSign, 1, 4, false, false},
+    {"ResourceApplyPowerSign", Kind::PowerSign, 1, 4, false, false},
+    {"ResourceApplyProximalGradientDescent", Kind::ProximalSgd, 0, 3, false, false},
+    {"ResourceApplyProximalAdagrad", Kind::ProximalAdagrad, 1, 3, false, false},
+    {"ResourceSparseApplyProximalGradientDescent", Kind::ProximalSgd, 0, 3, false, true},
+    {"ResourceSparseApplyProximalAdagrad", Kind::ProximalAdagrad, 1, 3, false, true},
     {"ResourceSparseApplyRMSProp", Kind::RmsProp, 2, 4, false, true},
     {"ResourceSparseApplyCenteredRMSProp", Kind::CenteredRmsProp, 3, 4, false, true},
     {"ResourceSparseApplyAdadelta", Kind::Adadelta, 2, 3, false, true},
@@ -123,6 +212,18 @@ BRAID_INLINE void with_formula(Kind kind, Body&& body) {
       return body.template operator()<Ftrl<false>>();
     case Kind::FtrlShrinkage:
       return body.template operator()<Ftrl<true>>();
+    case Kind::AdaMax:
+      return body.template operator()<AdaMax>();
+    case Kind::AmsGrad:
+      return body.template operator()<AmsGrad>();
+    case Kind::AddSign:
+      return body.template operator()<SignStep<false>>();
+    case Kind::PowerSign:
+      return body.template operator()<SignStep<true>>();
+    case Kind::ProximalSgd:
+      return body.template operator()<Proximal<false>>();
+    case Kind::ProximalAdagrad:
+      return body.template operator()<Proximal<true>>();
   }
 }
 

@@ -141,6 +141,20 @@ TEST(ImportTest, OtherNamesOfOpsAreKnown) {
   EXPECT_EQ(run_scalar(interpreter, "same"), 2);
 }
 
+TEST(ImportTest, SumsOfStringsJoinThem) {
+  const auto word = [](const std::string& name, const std::string& text) {
+    return "node { name: '" + name +
+           "' op: 'Const' attr { key: 'dtype' value { type: DT_STRING } } attr { key: "
+           "'value' value { tensor { dtype: DT_STRING tensor_shape {} string_val: '" +
+           text + "' } } } }\n";
+  };
+  const Graph graph =
+      import_graph(parse(word("a", "in") + word("b", "put") +
+                         node("y", "AddV2", "a b", "attr { key: 'T' value { type: DT_STRING } }")));
+  ASSERT_NE(graph.known_value({graph.find("y"), 0}), nullptr);
+  EXPECT_EQ(graph.known_value({graph.find("y"), 0})->string_at(0), "input");
+}
+
 TEST(ImportTest, AnEinsumsLabelsOfOneOperandAloneAreSummedBefore) {
   const auto matrix = [](const std::string& name, const std::string& values) {
     return node(name, "Const", "",

@@ -106,6 +106,26 @@ TEST(WidenTest, TheDatasTypeComesBackAlsoBesideNarrowIndices) {
   EXPECT_EQ(as_floats(graph, "y", DType::BFloat16), (std::vector<float>{0, 1, 1, 0}));
 }
 
+TEST(WidenTest, BoolsAreSoughtAndScattered) {
+  const Graph first = graph_of("ArgMax", "DT_BOOL", {kTwo + "|bool_val: [false, true]", "|int32 int_val: 0"});
+  EXPECT_EQ(as_floats(first, "y", DType::Int64), (std::vector<float>{1}));
+  const Graph scattered =
+      graph_of("TensorScatterUpdate", "DT_BOOL",
+               {kTwo + "|bool_val: [true, true]", "dim { size: 1 } dim { size: 1 }|int32 int_val: 1",
+                "dim { size: 1 }|bool_val: false"});
+  EXPECT_EQ(as_floats(scattered, "y", DType::Bool), (std::vector<float>{1, 0}));
+}
+
+TEST(WidenTest, WindowsOfIntegers) {
+  const Graph graph =
+      graph_of("MaxPool", "DT_UINT8",
+               {"dim { size: 1 } dim { size: 2 } dim { size: 1 } dim { size: 1 }|int_val: [7, 200]"},
+               "attr { key: 'ksize' value { list { i: [1, 2, 1, 1] } } } "
+               "attr { key: 'strides' value { list { i: [1, 1, 1, 1] } } } attr { key: 'padding' value { s: "
+               "'VALID' } }");
+  EXPECT_EQ(as_floats(graph, "y", DType::UInt8), (std::vector<float>{200}));
+}
+
 TEST(WidenTest, WhatOnlyMovesElementsStaysAsItIs) {
   const Graph graph = graph_of(
       "Transpose", "DT_BFLOAT16",

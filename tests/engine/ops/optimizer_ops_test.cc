@@ -152,6 +152,39 @@ TEST(AdaptiveOptimizers, FollowTheDocumentedFormulas) {
               {w - lr * step, a, rho * 0.2 + 0.1 * step * step});
 }
 
+TEST(AdaptiveOptimizers, VariantsOfAdamAndSignsFollowTheDocumentedFormulas) {
+  const double w = 0.5, g = 0.3, lr = 0.1, b1 = 0.9, b2 = 0.8, p1 = 0.81, p2 = 0.64, eps = 1e-3;
+  const double m = b1 * 0.4 + (1 - b1) * g;
+  expect_near(one_update("ResourceApplyAdaMax", {0.5F, 0.4F, 0.2F}, {0.81F, 0.1F, 0.9F, 0.8F, 1e-3F, 0.3F}),
+              {w - lr / (1 - p1) * m / (g + eps), m, g});
+  const double v = b2 * 0.2 + (1 - b2) * g * g, rate = lr * std::sqrt(1 - p2) / (1 - p1);
+  for (const double largest : {0.01, 0.7})
+    expect_near(one_update("ResourceApplyAdamWithAmsgrad", {0.5F, 0.4F, 0.2F, static_cast<float>(largest)},
+                           {0.81F, 0.64F, 0.1F, 0.9F, 0.8F, 1e-3F, 0.3F}),
+                {w - rate * m / (std::sqrt(std::max(v, largest)) + eps), m, v, std::max(v, largest)});
+  for (const double sign : {1.0, -1.0}) {
+    const auto slot = static_cast<float>(sign * 0.4);
+    const double mean = b1 * sign * 0.4 + (1 - b1) * g;
+    expect_near(one_update("ResourceApplyAddSign", {0.5F, slot}, {0.1F, 2, 0.5F, 0.9F, 0.3F}),
+                {w - lr * (2 + 0.5 * sign) * g, mean});
+    expect_near(one_update("ResourceApplyPowerSign", {0.5F, slot}, {0.1F, 2, 0.5F, 0.9F, 0.3F}),
+                {w - lr * std::exp(2 * 0.5 * sign) * g, mean});
+  }
+}
+
+TEST(AdaptiveOptimizers, ProximalStepsShrinkTowardsZero) {
+  const double w = -0.5, g = 0.3, lr = 0.1, l1 = 0.2, l2 = 0.4;
+  const double next = w - lr * g;
+  expect_near(one_update("ResourceApplyProximalGradientDescent", {-0.5F}, {0.1F, 0.2F, 0.4F, 0.3F}),
+              {-(std::abs(next) - lr * l1) / (1 + lr * l2)});
+  expect_near(one_update("ResourceApplyProximalGradientDescent", {-0.5F}, {0.1F, 0, 0.4F, 0.3F}),
+              {next / (1 + lr * l2)});
+  expect_near(one_update("ResourceApplyProximalGradientDescent", {-0.5F}, {0.1F, 9, 0.4F, 0.3F}), {0});
+  const double a = 0.4 + g * g, rate = lr / std::sqrt(a);
+  expect_near(one_update("ResourceApplyProximalAdagrad", {-0.5F, 0.4F}, {0.1F, 0.2F, 0.4F, 0.3F}),
+              {-(std::abs(w - rate * g) - rate * l1) / (1 + rate * l2), a});
+}
+
 TEST(AdaptiveOptimizers, FtrlShrinksSmallWeightsToZero) {
   const double w = 0.5, g = 0.3, lr = 0.1, l1 = 0.01, l2 = 0.02, shrinkage = 0.05;
   const double n = 0.4 + g * g, sigma = (std::sqrt(n) - std::sqrt(0.4)) / lr;

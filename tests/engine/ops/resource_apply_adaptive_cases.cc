@@ -31,6 +31,14 @@ void add_all(OpCaseTable& table, const std::string& label, const Shape& shape, c
     add("RMSProp", {w, s, t, lr, rho, rho, eps}, {}, {0, 1, 2});
     add("CenteredRMSProp", {w, mean, s, t, lr, rho, rho, eps}, {}, {0, 1, 2, 3});
     add("Adadelta", {w, s, u, lr, rho, eps}, {}, {0, 1, 2});
+    add("ProximalGradientDescent", {w, lr, rho, eps}, {}, {0});
+    add("ProximalAdagrad", {w, s, lr, rho, eps}, {}, {0, 1});
+    if (!sparse) {
+      add("AdaMax", {w, s, t, rho, lr, rho, rho, eps}, {}, {0, 1, 2});
+      add("AdamWithAmsgrad", {w, s, t, u, rho, rho, lr, rho, rho, eps}, {}, {0, 1, 2, 3});
+      add("AddSign", {w, s, lr, rho, rho, rho}, {}, {0, 1});
+      add("PowerSign", {w, s, lr, rho, rho, rho}, {}, {0, 1});
+    }
     add("Ftrl", {w, s, t}, {lr, eps, eps, power}, {0, 1, 2});
     add("FtrlV2", {w, s, t}, {lr, eps, eps, eps, power}, {0, 1, 2});
   }
