@@ -6,6 +6,8 @@
 // or fed values between. A fused node has the name of the chain's last node.
 #include <algorithm>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "engine/ops/op.h"
 #include "engine/passes/batch_siblings.h"
@@ -33,11 +35,10 @@ class Fusion {
 
  private:
   void find_users() {
-    users_.resize(static_cast<std::size_t>(graph_.size()));
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node& node = graph_.node(id);
       if (node.removed) continue;
-      for (const ValueRef input : node.inputs) users_[static_cast<std::size_t>(input.node)].push_back(id);
+      note_references(id);
       for (const NodeId control : node.control_inputs) kept_.insert(control);
     }
     for (const ValueRef fetch : plan_.fetches) kept_.insert(fetch.node);
@@ -46,14 +47,30 @@ class Fusion {
       if (graph_.node(id).colocate_with != kNoNode) kept_.insert(graph_.node(id).colocate_with);
   }
 
-  const std::vector<NodeId>& users(NodeId id) const { return users_[static_cast<std::size_t>(id)]; }
+  const std::vector<NodeId>& users(NodeId id) { return users_[id]; }
+
+  void note_references(NodeId id) {
+    const Node& node = graph_.node(id);
+    for (const ValueRef input : node.inputs) users_[input.node].push_back(id);
+    for (const NodeId control : node.control_inputs) referrers_[control].push_back(id);
+    if (node.colocate_with != kNoNode) referrers_[node.colocate_with].push_back(id);
+    if (node.forward_of != kNoNode) referrers_[node.forward_of].push_back(id);
+  }
+
+  void remove(NodeId id) {
+    for (const ValueRef input : graph_.node(id).inputs) {
+      std::vector<NodeId>& users = users_[input.node];
+      if (const auto at = std::find(users.begin(), users.end(), id); at != users.end()) users.erase(at);
+    }
+    graph_.remove(id);
+  }
 
   bool is_plain(const Node& node) const {
     return !node.removed && node.control_inputs.empty() && !plan_.is_fed(node) && node.outputs.size() == 1 &&
            plan_.feed_of({node.id, 0}) < 0;
   }
   /// Whether the node may vanish into the one that uses it.
-  bool is_inner(const Node& node) const {
+  bool is_inner(const Node& node) {
     return is_plain(node) && users(node.id).size() == 1 && !kept_.contains(node.id);
   }
   static bool together(const Node& a, const Node& b) {
@@ -128,8 +145,8 @@ class Fusion {
     const NodeId made = replace(last, std::move(fused), 0);
     move_references(bias_add.id, made, 0);
     move_references(product.id, made, 0);
-    if (relu) graph_.remove(bias_add.id);
-    graph_.remove(product.id);
+    if (relu) remove(bias_add.id);
+    remove(product.id);
     ++layers_;
   }
 
@@ -147,9 +164,8 @@ class Fusion {
     fused.op = &OpRegistry::global().require("braid.ReluBiasGrad");
     fused.attrs = {};
     const NodeId made = replace(relu, std::move(fused), 0);
-    graph_.replace_uses(ValueRef{sums.id, 0}, ValueRef{made, 1});
     move_references(sums.id, made, 1);
-    graph_.remove(sums.id);
+    remove(sums.id);
     ++gradients_;
   }
 
@@ -176,31 +192,40 @@ class Fusion {
     fused.name = graph_.unique_name(name + "/fused");
     if (const Attr* lanes = old.attrs.find(kLanes)) fused.attrs.set(kLanes, *lanes);
     const NodeId made = graph_.add(std::move(fused));
-    graph_.replace_uses(ValueRef{old.id, 0}, ValueRef{made, output});
-    users_.resize(static_cast<std::size_t>(graph_.size()));
-    users_[static_cast<std::size_t>(made)] = users(old.id);
+    note_references(made);
     move_references(old.id, made, output);
-    graph_.remove(old.id);
+    remove(old.id);
     return made;
   }
 
+  /// Whoever uses or names `from`, which has one output, does so with `to` and its output `output`.
   void move_references(NodeId from, NodeId to, int output) {
+    for (const NodeId user : std::exchange(users_[from], {})) {
+      if (graph_.node(user).removed || user == to) continue;
+      for (ValueRef& input : graph_.mutable_node(user).inputs)
+        if (input == ValueRef{from, 0}) {
+          input = {to, output};
+          users_[to].push_back(user);
+        }
+    }
     for (ValueRef& fetch : plan_.fetches)
       if (fetch.node == from) fetch = {to, output};
     for (NodeId& target : plan_.targets)
       if (target == from) target = to;
-    for (NodeId id = 0; id < graph_.size(); ++id) {
+    for (const NodeId id : std::exchange(referrers_[from], {})) {
       Node& node = graph_.mutable_node(id);
       if (node.colocate_with == from) node.colocate_with = to;
       if (node.forward_of == from) node.forward_of = to;
       std::replace(node.control_inputs.begin(), node.control_inputs.end(), from, to);
+      referrers_[to].push_back(id);
     }
   }
 
   Plan& plan_;
   Graph& graph_;
-  std::vector<std::vector<NodeId>> users_;
-  std::set<NodeId> kept_;  // referred to by more than the use of a value
+  std::unordered_map<NodeId, std::vector<NodeId>> users_;      // live ones, once for each use
+  std::unordered_map<NodeId, std::vector<NodeId>> referrers_;  // that name it otherwise
+  std::set<NodeId> kept_;                                      // referred to by more than the use of a value
   int layers_ = 0, gradients_ = 0;
 };
 
