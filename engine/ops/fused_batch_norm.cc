@@ -47,33 +47,96 @@ int channel_axis(const InferContext& c) {
   return format == "NHWC" ? 3 : 1;
 }
 
-/// sums[s * channels + c] = sum over the channel of the s-th of kSums values that value(index, channel, sums)
-/// adds, in blocks whose parts lie in `scratch`.
-template <int kSums, class T, class Add>
-void channel_sums(ThreadPool& pool, const Layout& l, double* scratch, double* sums, Add add) {
+/// f(index, channel) for the elements of outer rows [begin, end). Channels that lie side by side are the
+/// inner loop, which becomes vectors.
+template <class F>
+BRAID_VECTOR_CLONES void for_rows(Layout l, std::int64_t begin, std::int64_t end, F f) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    if (l.inner == 1)
+      for (std::int64_t c = 0; c < l.channels; ++c) f(r * l.channels + c, c);
+    else
+      for (std::int64_t c = 0; c < l.channels; ++c)
+        for (std::int64_t i = 0; i < l.inner; ++i) f((r * l.channels + c) * l.inner + i, c);
+  }
+}
+
+template <class F>
+void for_all(ThreadPool& pool, const Layout& l, F f) {
+  pool.parallel_range(l.outer, l.grain,
+                      [&](std::int64_t begin, std::int64_t end) { for_rows(l, begin, end, f); });
+}
+
+/// sums[s * channels + c] = the s-th of kSums sums over channel c. `adder(part)` gives the f of for_rows that
+/// adds to `part`, laid out like sums. Blocks have their parts in `scratch`.
+template <int kSums, class Adder>
+void channel_sums(ThreadPool& pool, const Layout& l, double* scratch, double* sums, Adder adder) {
   const std::int64_t width = kSums * l.channels;
   pool.parallel_for(l.blocks(), [&](std::int64_t b) {
     double* part = scratch + b * width;
     std::fill(part, part + width, 0.0);
-    for (std::int64_t r = b * l.grain; r < std::min(l.outer, (b + 1) * l.grain); ++r)
-      for (std::int64_t c = 0; c < l.channels; ++c)
-        for (std::int64_t i = 0; i < l.inner; ++i)
-          add((r * l.channels + c) * l.inner + i, c, part + c, l.channels);
+    for_rows(l, b * l.grain, std::min(l.outer, (b + 1) * l.grain), adder(part));
   });
   std::fill(sums, sums + width, 0.0);
   for (std::int64_t b = 0; b < l.blocks(); ++b)
     for (std::int64_t k = 0; k < width; ++k) sums[k] += scratch[b * width + k];
 }
 
-/// y[i] = f(i, channel) for all elements.
-template <class F>
-void for_all(ThreadPool& pool, const Layout& l, F f) {
-  pool.parallel_range(l.outer, l.grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r)
-      for (std::int64_t c = 0; c < l.channels; ++c)
-        for (std::int64_t i = 0; i < l.inner; ++i) f((r * l.channels + c) * l.inner + i, c);
-  });
-}
+// What the loops do with an element.
+
+template <class T>
+struct AddValue {
+  const T* x;
+  double* sum;
+  BRAID_INLINE void operator()(std::int64_t at, std::int64_t c) const {
+    sum[c] += static_cast<double>(x[at]);
+  }
+};
+
+template <class T>
+struct AddSquare {
+  const T* x;
+  const double* mean;
+  double* sum;
+  BRAID_INLINE void operator()(std::int64_t at, std::int64_t c) const {
+    const double d = static_cast<double>(x[at]) - mean[c];
+    sum[c] += d * d;
+  }
+};
+
+/// y = x slope + shift
+template <class T>
+struct Scale {
+  const T* x;
+  const double *slope, *shift;
+  T* y;
+  BRAID_INLINE void operator()(std::int64_t at, std::int64_t c) const {
+    y[at] = static_cast<T>(static_cast<double>(x[at]) * slope[c] + shift[c]);
+  }
+};
+
+/// Sums of dy and of dy (x - mean).
+template <class T>
+struct AddGradient {
+  const T *dy, *x, *mean;
+  double *sum, *centred_sum;
+  BRAID_INLINE void operator()(std::int64_t at, std::int64_t c) const {
+    const auto g = static_cast<double>(dy[at]);
+    sum[c] += g;
+    centred_sum[c] += g * (static_cast<double>(x[at]) - static_cast<double>(mean[c]));
+  }
+};
+
+/// dx = (dy - level - (x - mean) tilt) slope
+template <class T>
+struct Gradient {
+  const T *dy, *x, *mean;
+  const double *level, *tilt, *slope;
+  T* dx;
+  BRAID_INLINE void operator()(std::int64_t at, std::int64_t c) const {
+    const double centred = static_cast<double>(x[at]) - static_cast<double>(mean[c]);
+    dx[at] = static_cast<T>((static_cast<double>(dy[at]) - level[c] - centred * tilt[c]) * slope[c]);
+  }
+};
 
 std::size_t scratch_doubles(const Layout& l, int sums, int vectors) {
   return static_cast<std::size_t>((l.blocks() * sums + vectors) * l.channels);
@@ -115,16 +178,9 @@ PreparedKernel forward_kernel(const PrepareContext& c) {
     double* parts = variance + l.channels;
     const auto n = static_cast<double>(l.count());
     if (training) {
-      channel_sums<1, T>(*pool, l, parts, mean,
-                         [&](std::int64_t at, std::int64_t, double* sum, std::int64_t) {
-                           *sum += static_cast<double>(x[at]);
-                         });
+      channel_sums<1>(*pool, l, parts, mean, [&](double* sum) { return AddValue<T>{x, sum}; });
       for (std::int64_t ch = 0; ch < l.channels; ++ch) mean[ch] = n == 0 ? 0 : mean[ch] / n;
-      channel_sums<1, T>(*pool, l, parts, variance,
-                         [&](std::int64_t at, std::int64_t ch, double* sum, std::int64_t) {
-                           const double d = static_cast<double>(x[at]) - mean[ch];
-                           *sum += d * d;
-                         });
+      channel_sums<1>(*pool, l, parts, variance, [&](double* sum) { return AddSquare<T>{x, mean, sum}; });
       for (std::int64_t ch = 0; ch < l.channels; ++ch) variance[ch] = n == 0 ? 0 : variance[ch] / n;
     } else {
       std::copy_n(a.in<T>(3), l.channels, mean);
@@ -147,10 +203,7 @@ PreparedKernel forward_kernel(const PrepareContext& c) {
       variance[ch] = static_cast<double>(a.in<T>(2)[ch]) - mean[ch] * slope;
       mean[ch] = slope;
     }
-    T* y = a.out<T>(0);
-    for_all(*pool, l, [&](std::int64_t at, std::int64_t ch) {
-      y[at] = static_cast<T>(static_cast<double>(x[at]) * mean[ch] + variance[ch]);
-    });
+    for_all(*pool, l, Scale<T>{x, mean, variance, a.out<T>(0)});
   };
   return kernel;
 }
@@ -190,39 +243,32 @@ PreparedKernel backward_kernel(const PrepareContext& c) {
   const double epsilon = c.attr("epsilon", 1e-4);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
-  kernel.scratch_bytes = scratch_doubles(l, 2, 4) * sizeof(double);
+  kernel.scratch_bytes = scratch_doubles(l, 2, 3) * sizeof(double);
   kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
     const T* dy = a.in<T>(0);
     const T* x = a.in<T>(1);
     double* sums = static_cast<double*>(a.scratch);  // [2, channels]: of dy, of dy (x - mean)
     double* slope = sums + 2 * l.channels;
-    double* inverse = slope + l.channels;  // 1 / (v + epsilon)
-    double* parts = inverse + l.channels;
+    double* parts = slope + l.channels;
     const T* mean = a.in<T>(3);
-    channel_sums<2, T>(*pool, l, parts, sums,
-                       [&](std::int64_t at, std::int64_t ch, double* sum, std::int64_t step) {
-                         const auto g = static_cast<double>(dy[at]);
-                         sum[0] += g;
-                         sum[step] += g * (static_cast<double>(x[at]) - static_cast<double>(mean[ch]));
-                       });
+    channel_sums<2>(*pool, l, parts, sums, [&](double* sum) {
+      return AddGradient<T>{dy, x, mean, sum, sum + l.channels};
+    });
     const auto n = static_cast<double>(l.count());
     for (std::int64_t ch = 0; ch < l.channels; ++ch) {
       const double v = static_cast<double>(a.in<T>(4)[ch]) + epsilon;
       slope[ch] = static_cast<double>(a.in<T>(2)[ch]) / std::sqrt(v);
-      inverse[ch] = 1 / v;
       a.out<T>(1)[ch] = static_cast<T>(sums[l.channels + ch] / std::sqrt(v));
       a.out<T>(2)[ch] = static_cast<T>(sums[ch]);
+      // Of inference dx = slope dy + 0.
+      sums[ch] = training ? sums[ch] / n : 0;
+      sums[l.channels + ch] /= v * n;
     }
     for (int o : {3, 4}) *a.out<T>(o) = T{0};
-    T* dx = a.out<T>(0);
-    for_all(*pool, l, [&](std::int64_t at, std::int64_t ch) {
-      double g = static_cast<double>(dy[at]);
-      if (training) {
-        const double centred = static_cast<double>(x[at]) - static_cast<double>(mean[ch]);
-        g -= (sums[ch] + centred * inverse[ch] * sums[l.channels + ch]) / n;
-      }
-      dx[at] = static_cast<T>(g * slope[ch]);
-    });
+    if (training)
+      for_all(*pool, l, Gradient<T>{dy, x, mean, sums, sums + l.channels, slope, a.out<T>(0)});
+    else
+      for_all(*pool, l, Scale<T>{dy, slope, sums, a.out<T>(0)});
   };
   return kernel;
 }

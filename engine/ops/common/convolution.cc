@@ -22,14 +22,21 @@ using tag = memory::format_tag;
 
 constexpr double kBlockFlops = 2e6;      // some 20 us of one core: well above the cost of handing out a block
 constexpr std::int64_t kMaxBlocks = 16;  // each has its own scratchpad, and for filters its own sum
+// Every block reads the filter, or makes a part of its gradient. One that no core's cache holds is worth it
+// for so many positions of the output.
+constexpr double kLargeFilterBytes = 1 << 20;
+constexpr double kLargeFilterPositions = 256;
 
 /// The batch's blocks: all of `images` images but the last, which may have fewer.
 struct Blocks {
   std::int64_t images, count, last_images;
   explicit Blocks(const Convolution& conv) {
-    const double flops = conv.flops_an_image() * static_cast<double>(conv.batch);
+    const auto batch = static_cast<double>(conv.batch);
+    double most = std::min(conv.batch, kMaxBlocks);
+    if (conv.filter_bytes() > kLargeFilterBytes)
+      most = std::min(most, batch * static_cast<double>(conv.out_h * conv.out_w) / kLargeFilterPositions);
     const auto wanted = static_cast<std::int64_t>(
-        std::clamp(flops / kBlockFlops, 1.0, static_cast<double>(std::min(conv.batch, kMaxBlocks))));
+        std::clamp(conv.flops_an_image() * batch / kBlockFlops, 1.0, std::max(most, 1.0)));
     images = (conv.batch + wanted - 1) / wanted;
     count = (conv.batch + images - 1) / images;
     last_images = conv.batch - (count - 1) * images;

@@ -23,8 +23,11 @@ struct Convolution {
   /// REQUIRES: known sizes.
   bool is_empty() const { return batch * in_h * in_w * in_c * out_h * out_w * out_c == 0; }
   double flops_an_image() const {
-    return 2.0 * static_cast<double>(out_h * out_w * out_c) *
-           static_cast<double>(window.h.kernel * window.w.kernel * in_c / groups);
+    return 2.0 * static_cast<double>(out_h * out_w * out_c) * products_an_output();
+  }
+  double filter_bytes() const { return sizeof(float) * static_cast<double>(out_c) * products_an_output(); }
+  double products_an_output() const {
+    return static_cast<double>(window.h.kernel * window.w.kernel * in_c / groups);
   }
 };
 
