@@ -9,8 +9,8 @@
 namespace braid::ps {
 namespace {
 
-// Look-ups are this far ahead of their use: about the misses that a core keeps in flight.
-constexpr std::size_t kAhead = 16;
+// Look-ups are this far ahead of their use; from here on it makes no difference.
+constexpr std::size_t kAhead = 32;
 
 }  // namespace
 
@@ -77,7 +77,7 @@ std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<con
         keys, positions,
         [&](std::int64_t key) {
           const std::uint32_t row = used_row(key);
-          store_.prefetch_row(row);
+          store_.prefetch_row(row, dim);
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
@@ -88,7 +88,7 @@ std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<con
         keys, positions,
         [&](std::int64_t key) {
           const std::uint32_t row = index_.find(key, key_hash(key));
-          if (row != KeyIndex::kNone) store_.prefetch_row(row);
+          if (row != KeyIndex::kNone) store_.prefetch_row(row, dim);
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
@@ -148,7 +148,7 @@ void SparseTable::apply_sums(const PreparedUpdate& update, std::span<const Spars
           collect(row, gradient.rows + position * dim, keys / 2);
         });
   for (std::size_t i = 0; i < touched_.size(); ++i) {
-    if (i + kAhead < touched_.size()) store_.prefetch_row(touched_[i + kAhead].row);
+    if (i + kAhead < touched_.size()) store_.prefetch_row(touched_[i + kAhead].row, row_floats());
     update_row(update, touched_[i].row, touched_[i].gradient);
   }
 }
@@ -165,7 +165,7 @@ std::int64_t SparseTable::apply(const PreparedUpdate& update, std::uint64_t step
         only.keys, only.positions,
         [&](std::int64_t key) {
           const std::uint32_t row = used_row(key);
-          store_.prefetch_row(row);
+          store_.prefetch_row(row, row_floats());
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {

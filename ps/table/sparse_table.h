@@ -67,6 +67,7 @@ class SparseTable {
   };
 
   void initial_values(std::int64_t key, float* out) const;
+  std::size_t row_floats() const { return static_cast<std::size_t>(dim_) * (1 + slot_initial_.size()); }
   void begin(std::uint64_t step);
   std::uint32_t make(std::int64_t key, std::uint64_t hash);
   std::uint32_t used_row(std::int64_t key);
