@@ -49,7 +49,7 @@ RecordSinkOptions sink_options(const Options& options) {
         "': its name does not say a format (.tfrecord, .csv, .tsv, .txt, each with .gz); --to does");
   }
   const bool tabs = options.to == "tsv" || (options.to.empty() && name.ends_with(".tsv"));
-  sink.separator = tabs ? '\t' : options.separator.empty() ? ',' : options.separator[0];
+  sink.separator = tabs ? '\t' : ',';
   return sink;
 }
 
@@ -62,6 +62,7 @@ class Inputs {
     open_.max_bad_records = options.max_bad_records;
     if (!options.from.empty()) open_.format = file_format_from_name(options.from);
     if (options.from == "tsv") open_.separator = '\t';
+    if (!options.separator.empty()) open_.separator = options.separator[0];
     if (options.header || options.no_header) open_.header = options.header;
     restart();
   }
@@ -108,6 +109,8 @@ class Inputs {
 };
 
 int convert(const Options& options) {
+  if (options.separator.size() > 1)
+    throw InvalidArgument("--separator must be one character, got '" + options.separator + "'");
   for (const std::string& file : options.files)
     if (std::error_code ignored; std::filesystem::equivalent(file, options.out, ignored))
       throw InvalidArgument("--out '" + options.out + "' is one of the inputs");
@@ -151,6 +154,7 @@ void add_data_convert(CLI::App& data, Action& action) {
                   "Format of the output: tfrecord, criteo, csv, tsv or text; default: by its name");
   sub->add_option("--compression", options->compression, "Of the output; default: gzip for .gz, else none")
       ->check(CLI::IsMember({"none", "gzip", "zlib"}));
+  sub->add_option("--separator", options->separator, "Of the fields of a CSV input, one character");
   sub->add_flag("--header", options->header, "The first line of a CSV input has names");
   sub->add_flag("--no-header", options->no_header, "The first line of a CSV input is a record");
   sub->add_option("--names", options->names,

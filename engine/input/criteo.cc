@@ -115,9 +115,12 @@ class CriteoBuilder {
   std::vector<std::int64_t> sparse_;
 };
 
+std::string wrong_count(std::size_t fields) {
+  return "expected " + std::to_string(kCriteoFields) + " fields, got " + std::to_string(fields);
+}
+
 std::string add_line(const std::vector<std::string_view>& fields, CriteoBuilder& builder) {
-  if (fields.size() != kCriteoFields)
-    return "expected " + std::to_string(kCriteoFields) + " fields, got " + std::to_string(fields.size());
+  if (fields.size() != kCriteoFields) return wrong_count(fields.size());
   if (std::string problem = builder.set_label(fields[0]); !problem.empty()) return "label " + problem;
   for (std::size_t i = 0; i < kCriteoIntegers; ++i)
     if (const std::string problem = builder.set_integer(i, fields[1 + i]); !problem.empty())
@@ -205,6 +208,16 @@ void read_lines(const std::filesystem::path& file, RowShard& shard, BadRecords& 
 }
 
 }  // namespace
+
+std::string criteo_problem(const std::vector<std::string_view>& fields) {
+  if (fields.size() != kCriteoFields) return wrong_count(fields.size());
+  if (fields[0] != "0" && fields[0] != "1") return "label " + quoted(fields[0], "is not 0 or 1");
+  float value = 0;
+  for (std::size_t f = 1; f <= kCriteoIntegers; ++f)
+    if (!fields[f].empty() && !parse_float(fields[f], value))
+      return criteo_name(f) + " " + quoted(fields[f], "is not a number");
+  return {};
+}
 
 std::string criteo_name(std::size_t field) {
   if (field == 0) return "label";

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace braid {
@@ -13,5 +14,8 @@ inline constexpr std::size_t kCriteoFields = 1 + kCriteoIntegers + kCriteoCatego
 /// "label", "I1", ..., "C26". REQUIRES: field < kCriteoFields.
 std::string criteo_name(std::size_t field);
 std::vector<std::string> criteo_names();
+
+/// What keeps the fields of a line from being a row, e.g. "I3 'x' is not a number"; empty when nothing does.
+std::string criteo_problem(const std::vector<std::string_view>& fields);
 
 }  // namespace braid

@@ -99,11 +99,8 @@ class FieldsFile : public RecordFile {
   bool next() override {
     while (lines_->next()) {
       const auto& fields = lines_->fields();
-      if (!lines_->problem().empty() || fields.size() != names_.size()) {
-        bad_.add(file_, lines_->line(),
-                 !lines_->problem().empty() ? lines_->problem()
-                                            : "expected " + std::to_string(names_.size()) + " fields, got " +
-                                                  std::to_string(fields.size()));
+      if (const std::string problem = problem_of(*lines_); !problem.empty()) {
+        bad_.add(file_, lines_->line(), problem);
         continue;
       }
       record_.clear();
@@ -120,6 +117,14 @@ class FieldsFile : public RecordFile {
   std::vector<std::string> column_names() const override { return names_; }
 
  private:
+  std::string problem_of(const FieldReader& line) const {
+    const std::size_t count = line.fields().size();
+    if (!line.problem().empty()) return line.problem();
+    if (count != names_.size())
+      return "expected " + std::to_string(names_.size()) + " fields, got " + std::to_string(count);
+    return format_ == FileFormat::Criteo ? criteo_problem(line.fields()) : std::string();
+  }
+
   void add(std::size_t f, std::string_view text) {
     std::int64_t integer = 0;
     float number = 0;
@@ -145,7 +150,7 @@ class FieldsFile : public RecordFile {
   void find_kinds(FieldReader lines) {
     kinds_.assign(names_.size(), FeatureKind::None);
     while (lines.next()) {
-      if (!lines.problem().empty() || lines.fields().size() != names_.size()) continue;
+      if (!problem_of(lines).empty()) continue;
       for (std::size_t f = 0; f < names_.size(); ++f)
         if (const std::string_view text = lines.fields()[f]; !text.empty() && kinds_[f] != FeatureKind::Bytes)
           kinds_[f] = common_kind(kinds_[f], kind_of_text(text));
@@ -255,7 +260,7 @@ FileFormat file_format_from_name(const std::string& name) {
 
 std::unique_ptr<RecordFile> RecordFile::open(const std::filesystem::path& file,
                                              const RecordFileOptions& options) {
-  const FileFormat format = options.format ? *options.format : sniff_format(file);
+  const FileFormat format = options.format ? *options.format : sniff_format(file, options.comment);
   switch (format) {
     case FileFormat::TfRecord:
       return std::make_unique<TfRecordFile>(file, options.max_bad_records);

@@ -51,29 +51,37 @@ std::string read_head(const std::filesystem::path& file) {
   return head;
 }
 
-using Rows = std::vector<std::vector<std::string>>;
+struct Rows {
+  std::vector<std::vector<std::string>> fields;
+  std::size_t wrong = 0;  // with quotes that are wrong
+};
 
-/// The fields of the first records of `head`, without those whose quotes are wrong.
+/// The first records of `head`.
 Rows first_rows(std::string_view head, std::string_view comment, char separator) {
   constexpr std::size_t kRows = 20;
   Rows rows;
   FieldReader record(head, separator, comment);
-  while (rows.size() < kRows && record.next())
-    if (record.problem().empty()) rows.emplace_back(record.fields().begin(), record.fields().end());
-  if (rows.size() > 1 && head.size() == kHead && rows.size() < kRows) rows.pop_back();  // cut off
+  while (rows.fields.size() < kRows && record.next()) {
+    if (record.problem().empty())
+      rows.fields.emplace_back(record.fields().begin(), record.fields().end());
+    else
+      ++rows.wrong;
+  }
+  if (rows.fields.size() > 1 && head.size() == kHead && rows.fields.size() < kRows)
+    rows.fields.pop_back();  // cut off
   return rows;
 }
 
 /// The number of fields that most records have, and whether all have it.
 std::pair<std::size_t, bool> usual_fields(const Rows& rows) {
   std::map<std::size_t, std::size_t> counts;
-  for (const auto& row : rows) ++counts[row.size()];
+  for (const auto& row : rows.fields) ++counts[row.size()];
   for (const auto& [fields, records] : counts)
-    if (2 * records > rows.size()) return {fields, records == rows.size()};
+    if (2 * records > rows.fields.size()) return {fields, records == rows.fields.size() + rows.wrong};
   return {1, false};
 }
 
-bool looks_like_header(const Rows& rows) {
+bool looks_like_header(const std::vector<std::vector<std::string>>& rows) {
   if (rows.size() < 2 || rows[0].size() != rows[1].size()) return false;
   bool tells = false;
   for (std::size_t f = 0; f < rows[0].size(); ++f) {
@@ -94,7 +102,7 @@ TextShape text_shape(std::string_view head, std::string_view comment, char separ
     const auto [fields, alike] = usual_fields(rows);
     const bool better = shape.fields < 2 || (alike && !all_alike);
     if ((fields < 2 && candidate != separator) || !better) continue;
-    shape = {candidate, fields, looks_like_header(rows)};
+    shape = {candidate, fields, looks_like_header(rows.fields)};
     all_alike = alike;
   }
   return shape;
@@ -104,7 +112,7 @@ bool holds_tfrecords(const std::filesystem::path& file) {
   return is_tfrecord_file(file) || name_says_tfrecord(file) || is_binary(read_head(file));
 }
 
-FileFormat sniff_format(const std::filesystem::path& file) {
+FileFormat sniff_format(const std::filesystem::path& file, std::string_view comment) {
   if (is_tfrecord_file(file)) return FileFormat::TfRecord;
   const std::string head = read_head(file);
   const bool packed_nothing = head.empty() && std::filesystem::file_size(file) > 0;
@@ -112,7 +120,7 @@ FileFormat sniff_format(const std::filesystem::path& file) {
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
   if (head.empty() || name_says_tfrecord(file) || is_binary(head)) return FileFormat::TfRecord;
-  const TextShape shape = text_shape(head, {});
+  const TextShape shape = text_shape(head, comment);
   const std::string_view text = without_byte_order_mark(head);
   const bool label_first =
       text.size() > 1 && (text[0] == '0' || text[0] == '1') && text[1] == shape.separator;

@@ -10,8 +10,9 @@
 namespace braid {
 
 /// Binary files that are nothing else count as TFRecord, whose reader then says where they are damaged.
-/// Throws: InvalidArgument (cannot open; an empty file whose name says nothing), DataLoss (damaged packing).
-FileFormat sniff_format(const std::filesystem::path& file);
+/// Lines of text that begin with `comment` say nothing. Throws: InvalidArgument (cannot open; an empty file
+/// whose name says nothing), DataLoss (damaged packing).
+FileFormat sniff_format(const std::filesystem::path& file, std::string_view comment = {});
 
 /// Whether a file that is text or TFRecord is the latter, be it damaged: by its first CRC, by its name, or
 /// because it is no text.

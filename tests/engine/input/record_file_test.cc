@@ -90,6 +90,20 @@ TEST_F(RecordFileTest, TheSeparatorThatCutsAllLinesAlikeIsTaken) {
   EXPECT_EQ(summary_of(file).features().find("price")->second.kind, FeatureKind::Bytes);
 }
 
+TEST_F(RecordFileTest, ASeparatorInsideOfQuotesCutsNothing) {
+  const auto file = write("a.csv", "\"a\",\"b\"\n\"x\ty\",\"z\"\n\"p\",\"q\tr\"\n\"s\",\"t\"\n");
+  EXPECT_EQ(RecordFile::open(file, {.header = true})->column_names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(summary_of(file, {.header = true}).records(), 3);
+}
+
+TEST_F(RecordFileTest, CommentsDoNotHideThatAFileIsCsv) {
+  const auto file = write("a.csv", "#made by hand\na,b\n#x\n1,2\n");
+  EXPECT_EQ(RecordFile::open(file, {})->format(), FileFormat::Text);
+  const auto in = RecordFile::open(file, {.comment = "#"});
+  EXPECT_EQ(in->format(), FileFormat::Csv);
+  EXPECT_EQ(in->column_names(), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST_F(RecordFileTest, ColumnsWithoutANameOrWithOneTwiceAreToldApart) {
   const auto in = RecordFile::open(write("a.csv", "a,,a\n1,2,3\n4,5,6\n"), {});
   EXPECT_EQ(in->column_names(), (std::vector<std::string>{"a", "2", "a.3"}));
@@ -172,6 +186,21 @@ TEST_F(RecordFileTest, CriteoRowsAreTheSameInEveryFormatTheyAreWrittenIn) {
           << file << " " << column;
     }
   }
+}
+
+TEST_F(RecordFileTest, WhatACriteoRowCannotHoldIsNamedAsInTraining) {
+  std::string row = "1";
+  for (int i = 1; i <= 13; ++i) row += "\t" + std::to_string(i);
+  for (int c = 1; c <= 26; ++c) row += "\t0a1b2c3d";
+  const auto wrong = [&](const std::string& label, const std::string& first, const std::string& problem) {
+    const auto file = write("a.tsv", row + "\n" + label + "\t" + first + row.substr(3) + "\n" + row + "\n");
+    EXPECT_ERROR(summary_of(file), DataLoss, HasSubstr("line 2: " + problem));
+    EXPECT_ERROR(read_criteo({file}, {.buckets = 10}), DataLoss, HasSubstr("line 2: " + problem));
+    EXPECT_EQ(summary_of(file, {.max_bad_records = 1}).records(), 2);
+  };
+  wrong("2", "1", "label '2' is not 0 or 1");
+  wrong("", "1", "label '' is not 0 or 1");
+  wrong("0", "x1", "I1 'x1' is not a number");
 }
 
 TEST_F(RecordFileTest, RealCriteoRecordsOfIntegersTrainToo) {
