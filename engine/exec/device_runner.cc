@@ -20,6 +20,8 @@ constexpr std::chrono::microseconds kSpin{200};
 constexpr std::chrono::milliseconds kYield{5};
 constexpr std::chrono::microseconds kNap{50};
 constexpr int kLooksBetweenClocks = 64;
+/// Other ranks wait for a collective, so it does not wait for room behind this rank's own kernels.
+constexpr int kCommPriority = 5;
 
 template <class Reached>
 WaitStatus poll(const Reached& reached, const WaitContext& wait) {
@@ -68,8 +70,9 @@ DeviceEvent* DeviceRunner::make_event() { return events_.emplace_back(device_.ma
 
 StreamRef DeviceRunner::program_stream(int stream) const {
   const auto index = static_cast<std::size_t>(stream);  // compute streams come first
-  return device_.stream(prefix_ + context_.program.streams[index].name,
-                        index < priorities_.size() ? priorities_[index] : 0);
+  const ProgramStream& of = context_.program.streams[index];
+  const int usual = of.lane == Lane::Comm ? kCommPriority : 0;
+  return device_.stream(prefix_ + of.name, index < priorities_.size() ? priorities_[index] : usual);
 }
 
 volatile std::uint64_t* DeviceRunner::flag_at(int flag, int slot) const {

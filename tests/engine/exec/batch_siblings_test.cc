@@ -224,6 +224,21 @@ TEST(BatchSiblingsTest, WhatADeviceFusesAnywayIsNotSavedByBatching) {
   EXPECT_EQ(count_ops(*program, "Pack") + count_ops(*program, "Unpack"), 0);
 }
 
+TEST(BatchSiblingsTest, S8_TenThousandNodesCompileInTime) {
+  const Towers towers = make_towers({.towers = 12, .layers = 64, .optimizer = OptimizerKind::Sgd}, true);
+  EXPECT_GT(towers.graph.size(), 9500);
+  for (const Domain domain : {Domain::Host, Domain::Device})
+    for (const auto batching : {BatchSiblings::Off, BatchSiblings::WithinScopes}) {
+      CompileOptions options;
+      options.domain = domain;
+      options.batch_siblings = batching;
+      const auto begin = std::chrono::steady_clock::now();
+      compile(towers.graph, towers.request, options);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      EXPECT_LT(seconds, 20) << "the aim is 1 s in a Release build on an idle core";
+    }
+}
+
 TEST(BatchSiblingsTest, AnotherProgramUsesAVariableOfASlabAlone) {
   const Towers training = make_towers({}, true), forward = make_towers({}, false);
   Runtime batched({}), apart({});
