@@ -205,6 +205,29 @@ TEST(MaxPoolGradTest, GoesToTheFirstOfEqualMaxima) {
   EXPECT_EQ(to_doubles(dx), (std::vector<double>{0, 7, 0, 0}));
 }
 
+/// A filter that no cache holds: the images are cut into fewer blocks, and what two halves of them give is
+/// still what all give.
+TEST(Conv2DTest, ALargeFilterIsReadForManyImages) {
+  const auto f32 = [](const Tensor& x) { return converted(x, DType::Float32); };
+  const Tensor w = f32(random_f64({1, 1, 520, 530}, 1));
+  const Tensor x = f32(random_f64({61, 3, 3, 520}, 2)), dy = f32(random_f64({61, 3, 3, 530}, 3));
+  const Tensor sizes = Tensor::from<std::int64_t>(Shape{2}, Ints{40, 21});
+  const Tensor axis = Tensor::scalar<std::int32_t>(0);
+  const Tensor filter_shape = Tensor::from<std::int32_t>(Shape{4}, std::vector<std::int32_t>{1, 1, 520, 530});
+  const auto xs = run_op("SplitV", {x, sizes, axis}, {{"num_split", 2}});
+  const auto dys = run_op("SplitV", {dy, sizes, axis}, {{"num_split", 2}});
+  const AttrMap attrs{{"padding", "SAME"}};
+  std::vector<Tensor> images, filters;
+  for (std::size_t half : {0, 1}) {
+    images.push_back(run_op("Conv2D", {xs[half], w}, attrs)[0]);
+    filters.push_back(run_op("Conv2DBackpropFilter", {xs[half], filter_shape, dys[half]}, attrs)[0]);
+  }
+  images.push_back(axis);
+  expect_close(run_op("Conv2D", {x, w}, attrs)[0], to_doubles(run_op("ConcatV2", images)[0]), 1e-4);
+  expect_close(run_op("Conv2DBackpropFilter", {x, filter_shape, dy}, attrs)[0],
+               to_doubles(run_op("AddV2", filters)[0]), 1e-4);
+}
+
 /// The message of the InvalidArgument that the op's shape rule or prepare throws.
 std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
   try {
