@@ -15,6 +15,23 @@ bool same_signature(const std::vector<FeedSpec>& a, const std::vector<FeedSpec>&
 
 }  // namespace
 
+std::shared_ptr<const Program> compile_to_fit(const Graph& graph, const CompileRequest& request,
+                                              CompileOptions options, VariableStore& store) {
+  auto program = compile(graph, request, options);
+  const auto fits = [&](const ProgramVariable& variable) {
+    return variable.members.empty() || store.has_room_for_slab(variable.name, variable.members);
+  };
+  if (!std::all_of(program->variables.begin(), program->variables.end(), fits)) {
+    options.batch_siblings = BatchSiblings::Off;
+    return compile(graph, request, options);
+  }
+  for (const ProgramVariable& variable : program->variables)
+    if (!variable.members.empty())
+      store.get_or_create_slab(variable.name, variable.dtype, variable.shape, variable.members,
+                               program->buffers[static_cast<std::size_t>(variable.buffer)].domain);
+  return program;
+}
+
 ProgramCache::ProgramCache(Graph graph, std::vector<std::string> fetches, std::vector<std::string> targets,
                            CompileOptions options, Runtime& runtime, std::size_t capacity)
     : graph_(std::move(graph)),
@@ -33,7 +50,7 @@ std::shared_ptr<Instance> ProgramCache::instance(const std::vector<FeedSpec>& fe
     entries_.splice(entries_.begin(), entries_, found);
     return entries_.front().instance;
   }
-  auto program = compile(graph_, {feeds, fetches_, targets_}, options_);
+  auto program = compile_to_fit(graph_, {feeds, fetches_, targets_}, options_, runtime_.variables());
   entries_.push_front({feeds, std::make_shared<Instance>(std::move(program), runtime_)});
   ++compiled_;
   if (entries_.size() > capacity_) entries_.pop_back();

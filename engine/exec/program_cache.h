@@ -14,9 +14,16 @@
 
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
+#include "engine/exec/runtime.h"
 #include "engine/passes/compile.h"
 
 namespace braid {
+
+/// compile(), for programs that share the variables of `store`. Where siblings are batched their variables
+/// lie one after another, as the first program has laid them out, and a program that they do not fit is
+/// compiled without batching. Makes the memory of the slabs. Throws: what compile() throws; OutOfMemory.
+std::shared_ptr<const Program> compile_to_fit(const Graph& graph, const CompileRequest& request,
+                                              CompileOptions options, VariableStore& store);
 
 class ProgramCache {
  public:

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/exec/program.h"
+#include "engine/exec/program_cache.h"
 #include "engine/exec/tune.h"
 #include "engine/ops/variable_init.h"
 
@@ -118,30 +119,12 @@ std::shared_ptr<InferenceSession::Entry> InferenceSession::compile_for(const std
     options.streams = tune_streams(graph_, request, options, values, runtime_).apply(options.streams);
   auto entry = std::make_shared<Entry>();
   entry->feeds = feeds;
-  entry->program = compile_to_fit(request, options);
+  entry->program = compile_to_fit(graph_, request, options, runtime_.variables());
   for (std::size_t op = 0; op < entry->program->ops.size(); ++op)
     if (entry->program->ops[op].writes_variable)
       throw InvalidArgument(entry->program->place(static_cast<int>(op)) +
                             " writes a variable, which all stream groups share");
   return entry;
-}
-
-std::shared_ptr<const Program> InferenceSession::compile_to_fit(const CompileRequest& request,
-                                                                CompileOptions options) {
-  VariableStore& store = runtime_.variables();
-  auto program = compile(graph_, request, options);
-  const auto fits = [&](const ProgramVariable& variable) {
-    return variable.members.empty() || store.has_room_for_slab(variable.name, variable.members);
-  };
-  if (!std::all_of(program->variables.begin(), program->variables.end(), fits)) {
-    options.batch_siblings = BatchSiblings::Off;
-    return compile(graph_, request, options);
-  }
-  for (const ProgramVariable& variable : program->variables)
-    if (!variable.members.empty())
-      store.get_or_create_slab(variable.name, variable.dtype, variable.shape, variable.members,
-                               program->buffers[static_cast<std::size_t>(variable.buffer)].domain);
-  return program;
 }
 
 void InferenceSession::initialize_variables(const Program& program) {

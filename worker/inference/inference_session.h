@@ -85,9 +85,6 @@ class InferenceSession {
   std::shared_ptr<Entry> compile_for(const std::vector<FeedSpec>& feeds, const std::vector<Tensor>& values);
   Instance& instance_of(Group& group, int index, const std::shared_ptr<Entry>& entry);
   void make_room(Group& group, int index, std::uint64_t bytes);
-  /// Where siblings are batched, their variables lie one after another, as the first program has laid them
-  /// out: one that they do not fit is compiled without.
-  std::shared_ptr<const Program> compile_to_fit(const CompileRequest& request, CompileOptions options);
   void initialize_variables(const Program& program);
   std::vector<Tensor> run_on(int group, const InferenceRequest& request, const WaitContext& wait);
   LaunchPool* pool_of(int group, const std::optional<int>& asked);

@@ -14,6 +14,7 @@
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/plan_report.h"
+#include "engine/exec/program_cache.h"
 #include "engine/exec/trace.h"
 #include "engine/exec/tune.h"
 #include "engine/import/import.h"
@@ -260,6 +261,45 @@ TEST(BatchSiblingsTest, AnotherProgramUsesAVariableOfASlabAlone) {
               std::string::npos)
         << error.message();
   }
+}
+
+TEST(BatchSiblingsTest, EverySizeOfABatchTakesTheVariablesAsTheFirstHasLaidThemOut) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{Shape::kUnknown, kWide});
+  std::vector<Output> tops;
+  for (int tower = 0; tower < 4; ++tower)
+    tops.push_back(b.dense("tower" + std::to_string(tower), x, kWide, kWide, true));
+  Towers towers;
+  const Output all = b.concat(tops, 1), loss = b.reduce_mean(b.mul(all, all));
+  towers.graph = import_graph(b.graph());
+  towers.request.fetches = {loss.name()};
+  add_training(towers, OptimizerKind::Momentum);
+  const auto train = [&](BatchSiblings batching, const std::vector<std::int64_t>& sizes) {
+    CompileOptions options;
+    options.batch_siblings = batching;
+    Runtime runtime({});
+    ProgramCache cache(towers.graph, towers.request.fetches, towers.request.targets, options, runtime);
+    std::vector<float> losses;
+    for (const std::int64_t rows : sizes) {
+      const auto instance = cache.instance({{"x", DType::Float32, Shape{rows, kWide}}});
+      if (losses.empty())
+        for (const VariableInfo& variable : list_variables(towers.graph)) {
+          Tensor value(variable.dtype, variable.shape);
+          initialize_variable(towers.graph.node(variable.handle), 5, value);
+          runtime.variables().write(variable.name, value);
+        }
+      Tensor input(DType::Float32, Shape{rows, kWide});
+      for (std::size_t i = 0; i < static_cast<std::size_t>(input.elements()); ++i)
+        input.data<float>()[i] = std::sin(static_cast<float>(i));
+      StepRequest r = request(losses.size(), {input});
+      r.params.learning_rate = 0.01F;
+      losses.push_back(instance->run(std::move(r), soon()).fetches[0].data<float>()[0]);
+    }
+    return losses;
+  };
+  // The larger batch gains nothing by it, and has its siblings apart.
+  for (const auto& sizes : {std::vector<std::int64_t>{4, 4096, 3, 4}, {4096, 4, 4096}})
+    expect_close(train(BatchSiblings::WithinScopes, sizes), train(BatchSiblings::Off, sizes));
 }
 
 TEST(BatchSiblingsTest, EachTowersOwnInputIsPackedOnce) {
