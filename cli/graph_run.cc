@@ -16,12 +16,12 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/log.h"
+#include "cli/fed_values.h"
 #include "cli/graph_tools.h"
 #include "cli/queue_runners.h"
 #include "cli/step_flags.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/program.h"
-#include "engine/import/convert.h"
 #include "engine/import/import.h"
 #include "engine/ops/common/format_tensor.h"
 #include "engine/ops/variable_init.h"
@@ -51,8 +51,6 @@ struct Options {
   double timeout_seconds = 3600;
 };
 
-using Feeds = std::map<std::string, Tensor>;
-
 /// "name=file"; names have no '='.
 std::pair<std::string, std::string> split_feed(const std::string& text) {
   const std::size_t at = text.find('=');
@@ -61,30 +59,6 @@ std::pair<std::string, std::string> split_feed(const std::string& text) {
   std::string name = text.substr(0, at);
   if (name.ends_with(":0")) name.resize(name.size() - 2);
   return {std::move(name), text.substr(at + 1)};
-}
-
-/// A fed node needs nothing, so what computes it elsewhere need not even be loadable. Nodes with further
-/// outputs that are used stay as they are.
-void cut_above(GraphDef& def, const Feeds& feeds) {
-  std::set<std::string> has_more;  // nodes whose output 1 or a later one is used
-  for (const NodeDef& node : def.node())
-    for (const std::string& input : node.input())
-      if (const std::size_t colon = input.rfind(':');
-          colon != std::string::npos && input.substr(colon) != ":0")
-        has_more.insert(input.substr(0, colon));
-  for (NodeDef& node : *def.mutable_node()) {
-    const auto feed = feeds.find(node.name());
-    if (feed == feeds.end() || has_more.contains(node.name()) || node.op().starts_with("Placeholder"))
-      continue;
-    const auto declared = node.attr().find("T");
-    AttrValue dtype = to_proto(Attr(feed->second.dtype()));
-    if (declared != node.attr().end()) dtype = declared->second;
-    node.set_op("Placeholder");
-    node.clear_input();
-    node.clear_attr();
-    (*node.mutable_attr())["dtype"] = dtype;
-    (*node.mutable_attr())["shape"] = to_proto(Attr(feed->second.shape()));
-  }
 }
 
 /// Gives the variables that the program has made their first values, each once.
@@ -141,25 +115,27 @@ struct LoadedGraph {
   std::vector<std::string> fetches, inits;  // under their names in the graph
 };
 
-LoadedGraph load(const Options& options, const Feeds& feeds, Runtime& runtime,
-                 std::set<std::string>& initialized) {
+/// Renames feeds too, where the graph that is run has other names for them.
+LoadedGraph load(const Options& options, Feeds& feeds, Runtime& runtime, std::set<std::string>& initialized) {
   LoadedGraph loaded;
   for (const auto& [fetch, out] : options.outputs) loaded.fetches.push_back(fetch);
   loaded.inits = options.inits;
   ImportOptions import{.roots = loaded.fetches};
   import.roots.insert(import.roots.end(), loaded.inits.begin(), loaded.inits.end());
-  for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes.emplace(name, tensor.shape());
   GraphDef def = read_graph(options.file, shapes);
-  cut_above(def, feeds);
-  const auto renamed = run_queues(def, import.roots, options.seed,
-                                  [&](const GraphDef& graph, const std::vector<std::string>& names) {
-                                    return evaluate(graph, options, names, runtime, initialized);
-                                  });
-  for (std::vector<std::string>* names : {&import.roots, &loaded.fetches, &loaded.inits})
-    for (std::string& name : *names)
-      if (const auto at = renamed.find(name); at != renamed.end()) name = at->second;
+  const auto rename = [&](const std::map<std::string, std::string>& renamed) {
+    for (std::vector<std::string>* names : {&import.roots, &loaded.fetches, &loaded.inits})
+      for (std::string& name : *names)
+        if (const auto at = renamed.find(name); at != renamed.end()) name = at->second;
+  };
+  rename(put_placeholders(def, feeds));
+  for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
+  rename(run_queues(def, import.roots, options.seed,
+                    [&](const GraphDef& graph, const std::vector<std::string>& names) {
+                      return evaluate(graph, options, names, runtime, initialized);
+                    }));
   loaded.graph = import_graph(def, options.file, import);
   return loaded;
 }

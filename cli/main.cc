@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <new>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -57,6 +58,11 @@ int main(int argc, char** argv) {
     braid::log_error("{}: {}", braid::error_code_name(e.code()), e.message());
     write_termination_message(e.message());
     return braid::exit_code_for(e.code());
+  } catch (const std::bad_alloc&) {
+    constexpr const char* kText = "the machine has no memory of the size that is needed";
+    braid::log_error("OutOfMemory: {}", kText);
+    write_termination_message(kText);
+    return braid::kExitFailed;
   } catch (const std::exception& e) {
     braid::log_error("Internal: {}", e.what());
     write_termination_message(e.what());

@@ -41,6 +41,10 @@ void infer_as_string(InferContext& c) {
   if (c.dtype(0) != DType::Bool) require_number(c, 0);
   if (c.attr("scientific", false) && c.attr("shortest", false))
     c.fail("scientific and shortest exclude each other");
+  constexpr std::int64_t kWidest = 65536;
+  for (const char* size : {"width", "precision"})
+    if (const auto value = c.attr(size, std::int64_t{-1}); value > kWidest)
+      c.fail(fmt::format("{} is {}", size, value));
   const std::string fill = c.attr("fill", std::string());
   if (fill.size() > 1) c.fail("fill must be one character");
   if (fill.find_first_not_of(" +-0#") != std::string::npos) c.fail("fill '" + fill + "' is not supported");

@@ -80,6 +80,25 @@ TEST_F(GraphToolsTest, ShapesThatFollowFromTheFeedsValuesAreComputed) {
   EXPECT_EQ(elements<std::int32_t>(read_array("index.npy")), (std::vector<std::int32_t>{0, 1, 1, 0, 2}));
 }
 
+TEST_F(GraphToolsTest, FedOutputsOfANodeNeedNotBeComputable) {
+  // What a data set's iterator gives, as TensorFlow 1 programs feed it.
+  const std::string graph = write("iterator.pbtxt", R"(
+node { name: "make" op: "OneShotIterator" attr { key: "dataset_factory" value { func { name: "data" } } } }
+node { name: "next" op: "IteratorGetNext" input: "make"
+       attr { key: "output_types" value { list { type: DT_FLOAT type: DT_INT32 } } } }
+node { name: "index" op: "Cast" input: "next:1" attr { key: "SrcT" value { type: DT_INT32 } }
+       attr { key: "DstT" value { type: DT_FLOAT } } }
+node { name: "sum" op: "AddV2" input: "next" input: "index" }
+)");
+  const std::string x = write_array<double>("x.npy", DType::Float64, {2}, {0.5, 1.5});
+  const std::string i = write_array<std::int64_t>("i.npy", DType::Int64, {2}, {10, 20});
+  EXPECT_THAT(expect_good({"graph", "run", graph, "--feed", "next:0=" + x, "--feed", "next:1=" + i, "--fetch",
+                           "sum", "--fetch", "next:1"}),
+              AllOf(HasSubstr("sum: float32 [2] [10.5 21.5]"), HasSubstr("next:1: int32 [2] [10 20]")));
+  expect_refused({"graph", "run", graph, "--feed", "next=" + x, "--fetch", "sum"},
+                 HasSubstr("[IteratorGetNext] node 'next': the op is not supported"));
+}
+
 TEST_F(GraphToolsTest, StringsAreTakenAndComparedByFedIndices) {
   const std::string graph = write("names.pbtxt", R"(
 node { name: "i" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } }

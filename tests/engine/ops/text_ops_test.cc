@@ -62,6 +62,8 @@ TEST(TextOpsTest, AsStringWritesAsPrintf) {
   EXPECT_EQ(
       strings(known("AsString", {f32({2}, {1, -inf})}, {{"width", 6}, {"precision", 1}, {"fill", "0"}})),
       (Strings{"0001.0", "  -inf"}));
+  EXPECT_EQ(refusal("AsString", {axes({7})}, {{"width", 1 << 30}}),
+            "[AsString] node 'op': width is 1073741824");
   EXPECT_EQ(refusal("AsString", {axes({7})}, {{"fill", "*"}}),
             "[AsString] node 'op': fill '*' is not supported");
   EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
