@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The training step of each model of examples/jobs beside the same step in PyTorch and in TensorFlow on the CPU.
 
-usage: cpu_models.py [--pytorch PYTHON] [--tensorflow PYTHON] [--check] [--threads N] [--steps N] and the options of
-bench/models.py
+usage: cpu_models.py [--pytorch PYTHON] [--tensorflow PYTHON] [--check] [--threads N] [--steps N] [--cpu-time] and the
+options of bench/models.py
 
 Needs numpy; a framework that its Python cannot import is left out, and a line says so.
 python3 -m venv V && V/bin/pip install torch tensorflow-cpu numpy, then V/bin/python bench/peers/cpu_models.py.
@@ -12,13 +12,16 @@ each framework must give the same loss from them on the same batch (relative dif
 Then all train the job's batches with the job's optimizer, in turn, --repeat times, on the same number of threads. Ours is
 `braid train`, whose input stage makes batches beside the step; the others' batches lie ready in memory. PyTorch runs
 eagerly, TensorFlow a tf.function. Criteo rows are the same for all; other columns are drawn for the peers like the
-generator's. A JSON line a model: medians of examples/s, and the medians of ours over theirs.
+generator's. --cpu-time is for a machine that does other work: a second is then one that the process spent on a core, ours,
+with the input stage's, as the difference between two runs, one of which has so many steps more. A JSON line a model: medians
+of examples/s, and of ours over theirs.
 """
 import argparse
 import json
 import os
 import platform
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -190,15 +193,31 @@ class Comparison:
         return [draw(self.name, self.exported.columns, self.settings["batch"], self.settings, rng)
                 for _ in range(READY_BATCHES)]
 
-    def rates(self, data, steps):
-        """Lists of examples/s, taken in turn: "braid" and each framework."""
+    def train(self, data, steps):
+        """Examples/s by the clock, and the CPU seconds of the whole run."""
         overrides = [f"steps={steps}", "evaluation.disabled=true", f"runtime.intra_op_threads={self.args.threads}",
                      "runtime.device=CPU"]
+        if self.args.cpu_time:
+            overrides += ["streams.policy=NONE", "streams.count=1"]  # AUTO would measure in the first of the steps
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        rate = ours.train(self.args, self.name, data, overrides)["examples_per_second"]
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return rate, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+    def own_rate(self, data, steps):
+        if not self.args.cpu_time:
+            return self.train(data, steps)[0]
+        few = max(1, steps // 10)
+        seconds = self.train(data, steps + few)[1] - self.train(data, few)[1]
+        return steps * self.settings["batch"] / seconds
+
+    def rates(self, data, steps):
+        """Lists of examples/s, taken in turn: "braid" and each framework."""
         found = {framework: [] for framework in ["braid", *self.peers]}
         for _ in range(self.args.repeat):
-            found["braid"].append(ours.train(self.args, self.name, data, overrides)["examples_per_second"])
+            found["braid"].append(self.own_rate(data, steps))
             for framework, peer in self.peers.items():
-                seconds = peer.ask(steps=steps)["seconds"]
+                seconds = peer.ask(steps=steps)["cpu" if self.args.cpu_time else "clock"]
                 found[framework].append(steps * self.settings["batch"] / seconds)
         return found
 
@@ -245,6 +264,7 @@ def main():
     parser.add_argument("--tensorflow", default=sys.executable, help="the Python that has TensorFlow")
     parser.add_argument("--check", action="store_true", help="compare losses only")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of the CPU instead of the clock")
     parser.add_argument("--steps", type=int, default=0, help="of a timed run; default 300, resnet18 20")
     args = parser.parse_args()
     names = ours.chosen_models(args)
@@ -257,8 +277,8 @@ def main():
             ours.make_criteo(args, criteo)
         for name in names:
             print(json.dumps({"model": name, **compare(args, name, folder, criteo, peers),
-                              "threads": args.threads, "versions": versions, "machine": platform.machine()}),
-                  flush=True)
+                              "threads": args.threads, "seconds_of": "cpu" if args.cpu_time else "clock",
+                              "versions": versions, "machine": platform.machine()}), flush=True)
         for peer in peers.values():
             peer.close()
     return 0

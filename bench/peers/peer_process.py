@@ -5,7 +5,7 @@ while others are timed.
     (at the start)                                     {"version": "..."} or {"missing": "why it cannot be imported"}
     {"load": model, "settings", "values", "batches"}   {"parameters": how many numbers are trained}
     {"loss": batch}                                    {"loss": of that batch with the first values}
-    {"steps": n}                                       {"seconds": of n training steps, after a few that are not timed}
+    {"steps": n}                                       {"clock", "cpu": seconds of n training steps, after a few others}
 values and batches are .npz files: variables by name, columns by name.
 """
 import importlib
@@ -55,10 +55,10 @@ class PeerProcess:
 def timed_steps(model, batches, steps):
     for step in range(WARM_UP_STEPS):
         model.train_step(batches[step % len(batches)])
-    begin = time.perf_counter()
+    begin, cpu_begin = time.perf_counter(), time.process_time()
     for step in range(steps):
         model.train_step(batches[step % len(batches)])
-    return time.perf_counter() - begin
+    return {"clock": time.perf_counter() - begin, "cpu": time.process_time() - cpu_begin}
 
 
 def serve(module, say):
@@ -74,7 +74,7 @@ def serve(module, say):
         elif "loss" in request:
             say({"loss": model.loss(model.batch(dict(np.load(request["loss"]))))})
         else:
-            say({"seconds": timed_steps(model, batches, request["steps"])})
+            say(timed_steps(model, batches, request["steps"]))
 
 
 def main():
