@@ -62,9 +62,9 @@ Timeline predict(const Dag& dag, const std::vector<int>& order, const std::vecto
 double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
                        int stream_count);
 
-/// List scheduling on given streams (Graham 1969): a stream that is free starts, of its ops whose dependencies
-/// are complete, the one with the largest priority. The ops in the order of their predicted starts, which is
-/// topological; ties by number.
+/// List scheduling on given streams (Graham 1969): a stream that is free starts, of its ops whose
+/// dependencies are complete, the one with the largest priority. The ops in the order of their predicted
+/// starts, which is topological; ties by number.
 std::vector<int> list_order(const Dag& dag, const std::vector<int>& streams, int stream_count);
 
 }  // namespace braid
