@@ -55,6 +55,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   merge_duplicates(plan);
   prune(plan, true);
   if (options.check_numerics) check_values(plan);
+  fuse_pair_dots(plan);
   batch_siblings(plan);
   fuse(plan);
   place(plan);

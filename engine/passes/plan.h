@@ -75,6 +75,8 @@ void infer_shapes(Plan& plan);
 void simplify(Plan& plan);
 /// Merges pure nodes that compute the same from the same inputs.
 void merge_duplicates(Plan& plan);
+/// Products of pairs of vectors of which some are gathered, and their gradients, as one node on a device.
+void fuse_pair_dots(Plan& plan);
 /// Puts chains of short nodes of a device's program into one.
 void fuse(Plan& plan);
 /// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.

@@ -1,0 +1,107 @@
+// Gathered products of pairs of vectors become one node on a device, with their gradient, and mean the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/autodiff/gradients.h"
+#include "engine/builder/graph_builder.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid::testing {
+namespace {
+
+constexpr std::int64_t kRows = 5, kVectors = 6, kWidth = 8;
+
+struct Interaction {
+  Graph graph;
+  std::vector<std::string> fetches;  // the loss and the gradient of the variable that all vectors come from
+  std::string products;              // of all pairs
+};
+
+Tensor random_floats(const Shape& shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> value(-1, 1);
+  Tensor made = Tensor::zeros(DType::Float32, shape);
+  for (float& x : made.data<float>()) x = value(random);
+  return made;
+}
+
+Interaction make_interaction(const std::vector<std::int32_t>& pairs) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kVectors * kWidth});
+  const Output w = b.variable("w", Shape{kVectors * kWidth}, {});
+  const Output all = b.reshape(b.mul(x, b.read(w)), {-1, kVectors, kWidth});
+  const Output dots = b.op("BatchMatMulV2", {all, all}, {{"adj_x", false}, {"adj_y", true}}, "dots");
+  const auto count = static_cast<std::int64_t>(pairs.size());
+  const Output chosen = b.op("GatherV2", {b.reshape(dots, {-1, kVectors * kVectors}),
+                                          b.constant(Tensor::from<std::int32_t>(Shape{count}, pairs)),
+                                          b.constant(Tensor::scalar<std::int32_t>(1))});
+  const Output loss = b.reduce_mean(b.op("Square", {chosen}));
+  Interaction made{import_graph(b.graph()), {loss.name()}, dots.name()};
+  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(loss.name())))
+    made.fetches.push_back(made.graph.value_name(gradient.dense));
+  return made;
+}
+
+const std::vector<std::int32_t> kBelowDiagonal = {6, 12, 13, 18, 19, 20, 24, 25, 26, 27, 30, 31, 32, 33, 34};
+
+std::shared_ptr<const Program> compiled(const Interaction& made, std::vector<std::string> fetches,
+                                        Domain domain = Domain::Device) {
+  CompileOptions options;
+  options.domain = domain;
+  return compile(made.graph,
+                 {{{"x", DType::Float32, Shape{kRows, kVectors * kWidth}}}, std::move(fetches), {}}, options);
+}
+
+int count_ops(const Program& program, const std::string& op) {
+  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(),
+                                        [&](const ProgramOp& any) { return any.op == op; }));
+}
+
+TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
+  const Interaction made = make_interaction(kBelowDiagonal);
+  const auto program = compiled(made, made.fetches);
+  EXPECT_EQ(count_ops(*program, "braid.PairDots"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.PairDotsGrad"), 1);
+  for (const char* gone : {"BatchMatMulV2", "GatherV2", "braid.GatherGrad", "AddN"})
+    EXPECT_EQ(count_ops(*program, gone), 0) << gone;
+
+  const Tensor x = random_floats(Shape{kRows, kVectors * kWidth}, 1),
+               w = random_floats(Shape{kVectors * kWidth}, 2);
+  const auto run = [&](const Graph& graph, const std::vector<std::string>& fetches) {
+    Interpreter interpreter(graph);
+    interpreter.variables()["w"] = w;
+    return interpreter.run({{"x", x}}, fetches);
+  };
+  const std::vector<Tensor> expected = run(made.graph, made.fetches), got = run(program->graph, made.fetches);
+  ASSERT_EQ(got.size(), 2U);
+  for (std::size_t f = 0; f < got.size(); ++f) {
+    ASSERT_EQ(got[f].shape(), expected[f].shape());
+    for (std::size_t i = 0; i < got[f].data<float>().size(); ++i)
+      EXPECT_NEAR(got[f].data<float>()[i], expected[f].data<float>()[i], 1e-5F) << f << ", " << i;
+  }
+}
+
+TEST(FusePairDotsTest, WhatSomebodyElseReadsOrTheKernelsDoNotTakeIsLeftAlone) {
+  const Interaction made = make_interaction(kBelowDiagonal);
+  EXPECT_EQ(count_ops(*compiled(made, {made.fetches[0], made.products}), "braid.PairDots"), 0);
+  EXPECT_EQ(count_ops(*compiled(made, made.fetches, Domain::Host), "braid.PairDots"), 0);
+  for (const std::vector<std::int32_t>& twice : {std::vector<std::int32_t>{6, 12, 6}, {6, 1}}) {
+    const Interaction repeated = make_interaction(twice);
+    EXPECT_EQ(count_ops(*compiled(repeated, repeated.fetches), "braid.PairDots"), 0);
+  }
+}
+
+TEST(FusePairDotsTest, WithoutAGradientTheProductsAreFusedAlone) {
+  const Interaction made = make_interaction(kBelowDiagonal);
+  const auto program = compiled(made, {made.fetches[0]});
+  EXPECT_EQ(count_ops(*program, "braid.PairDots"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.PairDotsGrad"), 0);
+}
+
+}  // namespace
+}  // namespace braid::testing
