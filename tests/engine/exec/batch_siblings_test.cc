@@ -1,4 +1,4 @@
-// Siblings as one node: what is batched, that results stay, and that variables keep their names.
+// Siblings as one node: what is batched, and that results stay. Their variables: slab_test.cc.
 #include "engine/passes/batch_siblings.h"
 
 #include <gtest/gtest.h>
@@ -11,178 +11,19 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/plan_report.h"
-#include "engine/exec/program_cache.h"
 #include "engine/exec/trace.h"
 #include "engine/exec/tune.h"
 #include "engine/import/import.h"
 #include "engine/ops/optimizer_attrs.h"
-#include "engine/ops/variable_init.h"
 #include "engine/passes/stream_rules.h"
 #include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
-#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/exec/towers.h"
 
 namespace braid::testing {
 namespace {
-
-constexpr std::int64_t kRows = 6, kWide = 16;
-
-struct TowersOptions {
-  int towers = 4;
-  int layers = 3;
-  bool own_input = false;    // each tower has its own
-  bool own_streams = false;  // each tower is in a scope
-  OptimizerKind optimizer = OptimizerKind::Adam;
-};
-
-struct Towers {
-  Graph graph;
-  CompileRequest request;
-  std::vector<std::string> tops;
-};
-
-/// Adds gradients and updates of all variables.
-void add_training(Towers& made, OptimizerKind optimizer) {
-  OptimizerSpec spec;
-  spec.kind = optimizer;
-  const ValueRef loss = made.graph.parse_value(made.request.fetches[0]);
-  for (const VariableGradient& gradient : add_gradients(made.graph, loss)) {
-    Node update;
-    update.name = "update/" + gradient.variable.name;
-    update.op = &OpRegistry::global().require("braid.ApplyOptimizer");
-    update.attrs = optimizer_attrs(spec);
-    update.inputs.push_back({gradient.variable.handle, 0});
-    for (const SlotSpec& slot : optimizer_slots(spec)) {
-      Node handle;
-      handle.name = gradient.variable.name + "/" + std::string(slot.name);
-      handle.op = &OpRegistry::global().require("VarHandleOp");
-      handle.attrs = {{"dtype", DType::Float32}, {"shape", gradient.variable.shape}, {"_trainable", false}};
-      update.inputs.push_back({made.graph.add(std::move(handle)), 0});
-    }
-    update.inputs.push_back(gradient.dense);
-    update.colocate_with = gradient.dense.node;
-    made.request.targets.push_back(update.name);
-    made.graph.add(std::move(update));
-  }
-}
-
-/// Towers of dense layers on one input (or one each), side by side into a mean of squares.
-Towers make_towers(const TowersOptions& options, bool training) {
-  Towers made;
-  GraphBuilder b;
-  std::vector<Output> tops;
-  const auto feed = [&](const std::string& name) {
-    made.request.feeds.push_back({name, DType::Float32, Shape{kRows, kWide}});
-    return b.placeholder(name, DType::Float32, Shape{kRows, kWide});
-  };
-  Output x;
-  if (!options.own_input) x = feed("x");
-  for (int t = 0; t < options.towers; ++t) {
-    NameScope name(b, "tower" + std::to_string(t));
-    std::optional<StreamScope> scope;
-    if (options.own_streams) scope.emplace(b, t);
-    Output h = options.own_input ? feed("x") : x;
-    if (options.own_input) made.request.feeds.back().name = h.node;
-    for (int layer = 0; layer < options.layers; ++layer)
-      h = b.dense("layer" + std::to_string(layer), h, kWide, kWide, layer + 1 < options.layers);
-    tops.push_back(h);
-    made.tops.push_back(h.name());
-  }
-  const Output all = b.concat(tops, 1);
-  const Output loss = b.reduce_mean(b.mul(all, all));
-  made.graph = import_graph(b.graph());
-  made.request.fetches = {loss.name()};
-  if (training) add_training(made, options.optimizer);
-  return made;
-}
-
-std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSiblings batching, int streams = 1) {
-  CompileOptions options;
-  options.batch_siblings = batching;
-  options.streams.count = streams;
-  options.streams.policy = streams == 1 ? StreamPolicy::None : StreamPolicy::User;
-  return compile(towers.graph, towers.request, options);
-}
-
-int count_ops(const Program& program, const std::string& op) {
-  return static_cast<int>(
-      std::count_if(program.ops.begin(), program.ops.end(), [&](const ProgramOp& o) { return o.op == op; }));
-}
-
-std::vector<Tensor> feeds_of(const Towers& towers, std::uint64_t step) {
-  std::vector<Tensor> feeds;
-  for (const FeedSpec& spec : towers.request.feeds) {
-    Tensor tensor(spec.dtype, spec.shape);
-    for (std::int64_t i = 0; i < tensor.elements(); ++i)
-      tensor.data<float>()[static_cast<std::size_t>(i)] = std::sin(
-          static_cast<float>(i) + 0.37F * static_cast<float>(step) + static_cast<float>(feeds.size()));
-    feeds.push_back(std::move(tensor));
-  }
-  return feeds;
-}
-
-/// Losses of some steps from the variables' initial values.
-std::vector<float> losses(const Towers& towers, const std::shared_ptr<const Program>& program,
-                          Runtime& runtime, std::uint64_t steps = 12) {
-  Instance instance(program, runtime);
-  for (const VariableInfo& variable : list_variables(towers.graph)) {
-    std::optional<Tensor> value = runtime.variables().read(variable.name);
-    if (!value) continue;
-    initialize_variable(towers.graph.node(variable.handle), 5, *value);
-    runtime.variables().write(variable.name, *value);
-  }
-  std::vector<float> result;
-  for (std::uint64_t step = 0; step < steps; ++step) {
-    StepRequest r = request(step, feeds_of(towers, step));
-    r.params.learning_rate = 0.01F;
-    result.push_back(instance.run(std::move(r), soon()).fetches[0].data<float>()[0]);
-  }
-  return result;
-}
-
-void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i)
-    EXPECT_NEAR(a[i], b[i], 1e-5F * (1 + std::abs(b[i]))) << "step " << i;
-}
-
-TEST(BatchSiblingsTest, TowersBecomeOneAndTheirVariablesLieInSlabs) {
-  const Towers towers = make_towers({}, true);
-  const auto apart = compile_towers(towers, BatchSiblings::Off),
-             batched = compile_towers(towers, BatchSiblings::WithinScopes);
-  EXPECT_EQ(count_ops(*apart, "MatMul"), 4 * (3 + 3 + 2));
-  EXPECT_EQ(count_ops(*batched, "MatMul"), 0);
-  EXPECT_EQ(count_ops(*batched, "BatchMatMulV2"), 3 + 3 + 2);
-  EXPECT_EQ(count_ops(*batched, "braid.ApplyOptimizer"), 6) << "three kernels, three biases";
-  EXPECT_EQ(count_ops(*batched, "BiasAddGrad"), 0);
-  EXPECT_EQ(count_ops(*batched, "Pack") + count_ops(*batched, "Unpack"), 0);
-  EXPECT_EQ(count_ops(*batched, "ConcatV2") + count_ops(*batched, "braid.SplitLike"), 0)
-      << "lanes are joined, and taken apart, by a Transpose";
-  int slabs = 0;
-  for (const ProgramVariable& variable : batched->variables) {
-    slabs += !variable.members.empty();
-    if (!variable.members.empty()) {
-      EXPECT_EQ(variable.members.size(), 4U);
-    }
-  }
-  EXPECT_EQ(slabs, 6 * 3) << "values and both of Adam's slots";
-  EXPECT_NE(plan_report(*batched).find("batching: "), std::string::npos);
-
-  Runtime first({}), second({});
-  expect_close(losses(towers, batched, second), losses(towers, apart, first));
-  EXPECT_EQ(second.variables().names(), first.variables().names()) << "slabs have no names of their own";
-  for (const std::string& name : first.variables().names()) {
-    const Tensor a = *first.variables().read(name), b = *second.variables().read(name);
-    ASSERT_EQ(a.shape(), b.shape()) << name;
-    for (std::int64_t i = 0; i < a.elements(); ++i)
-      ASSERT_NEAR(a.data<float>()[static_cast<std::size_t>(i)], b.data<float>()[static_cast<std::size_t>(i)],
-                  2e-4F)
-          << name;
-  }
-}
 
 TEST(BatchSiblingsTest, LayersOfLanesAreFusedOnADevice) {
   const Towers towers = make_towers({}, true);
@@ -240,68 +81,6 @@ TEST(BatchSiblingsTest, S8_TenThousandNodesCompileInTime) {
     }
 }
 
-TEST(BatchSiblingsTest, AnotherProgramUsesAVariableOfASlabAlone) {
-  const Towers training = make_towers({}, true), forward = make_towers({}, false);
-  Runtime batched({}), apart({});
-  losses(training, compile_towers(training, BatchSiblings::WithinScopes), batched);
-  losses(training, compile_towers(training, BatchSiblings::Off), apart);
-  const auto evaluate = [&](Runtime& runtime) {
-    Instance instance(compile_towers(forward, BatchSiblings::Off), runtime);
-    return instance.run(request(0, feeds_of(forward, 3)), soon()).fetches[0].data<float>()[0];
-  };
-  EXPECT_NEAR(evaluate(batched), evaluate(apart), 1e-5F);
-  // The other way round there is no slab to be had.
-  Runtime late({});
-  Instance first(compile_towers(training, BatchSiblings::Off), late);
-  try {
-    Instance second(compile_towers(training, BatchSiblings::WithinScopes), late);
-    FAIL();
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(error.message().find("programs that share variables must batch siblings alike"),
-              std::string::npos)
-        << error.message();
-  }
-}
-
-TEST(BatchSiblingsTest, EverySizeOfABatchTakesTheVariablesAsTheFirstHasLaidThemOut) {
-  GraphBuilder b;
-  const Output x = b.placeholder("x", DType::Float32, Shape{Shape::kUnknown, kWide});
-  std::vector<Output> tops;
-  for (int tower = 0; tower < 4; ++tower)
-    tops.push_back(b.dense("tower" + std::to_string(tower), x, kWide, kWide, true));
-  Towers towers;
-  const Output all = b.concat(tops, 1), loss = b.reduce_mean(b.mul(all, all));
-  towers.graph = import_graph(b.graph());
-  towers.request.fetches = {loss.name()};
-  add_training(towers, OptimizerKind::Momentum);
-  const auto train = [&](BatchSiblings batching, const std::vector<std::int64_t>& sizes) {
-    CompileOptions options;
-    options.batch_siblings = batching;
-    Runtime runtime({});
-    ProgramCache cache(towers.graph, towers.request.fetches, towers.request.targets, options, runtime);
-    std::vector<float> losses;
-    for (const std::int64_t rows : sizes) {
-      const auto instance = cache.instance({{"x", DType::Float32, Shape{rows, kWide}}});
-      if (losses.empty())
-        for (const VariableInfo& variable : list_variables(towers.graph)) {
-          Tensor value(variable.dtype, variable.shape);
-          initialize_variable(towers.graph.node(variable.handle), 5, value);
-          runtime.variables().write(variable.name, value);
-        }
-      Tensor input(DType::Float32, Shape{rows, kWide});
-      for (std::size_t i = 0; i < static_cast<std::size_t>(input.elements()); ++i)
-        input.data<float>()[i] = std::sin(static_cast<float>(i));
-      StepRequest r = request(losses.size(), {input});
-      r.params.learning_rate = 0.01F;
-      losses.push_back(instance->run(std::move(r), soon()).fetches[0].data<float>()[0]);
-    }
-    return losses;
-  };
-  // The larger batch gains nothing by it, and has its siblings apart.
-  for (const auto& sizes : {std::vector<std::int64_t>{4, 4096, 3, 4}, {4096, 4, 4096}})
-    expect_close(train(BatchSiblings::WithinScopes, sizes), train(BatchSiblings::Off, sizes));
-}
-
 TEST(BatchSiblingsTest, EachTowersOwnInputIsPackedOnce) {
   const Towers towers = make_towers({.own_input = true}, true);
   const auto batched = compile_towers(towers, BatchSiblings::WithinScopes);
@@ -336,25 +115,6 @@ TEST(BatchSiblingsTest, AFetchedLaneIsUnpacked) {
   Runtime first({}), second({});
   expect_close(losses(towers, three, second, 1),
                losses(towers, compile_towers(towers, BatchSiblings::Off), first, 1));
-}
-
-TEST(BatchSiblingsTest, AVariableThatIsUsedAloneTooIsNotInASlab) {
-  Towers towers = make_towers({.optimizer = OptimizerKind::Sgd}, true);
-  // One more reader of one kernel.
-  Node read;
-  read.name = "peek";
-  read.op = &OpRegistry::global().require("ReadVariableOp");
-  read.attrs.set("dtype", DType::Float32);
-  read.inputs = {{towers.graph.find("tower1/layer0/kernel"), 0}};
-  towers.graph.add(std::move(read));
-  towers.request.fetches.push_back("peek");
-  const auto batched = compile_towers(towers, BatchSiblings::WithinScopes);
-  for (const ProgramVariable& variable : batched->variables)
-    for (const std::string& member : variable.members)
-      EXPECT_EQ(member.find("layer0/kernel"), std::string::npos);
-  Runtime first({}), second({});
-  expect_close(losses(towers, batched, second),
-               losses(towers, compile_towers(towers, BatchSiblings::Off), first));
 }
 
 /// The models that ranking is made of, small: eight towers with inputs of their own, and eight experts with

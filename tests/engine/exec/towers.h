@@ -1,0 +1,45 @@
+// Models of equal towers, the graphs that batching of siblings is tested with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/ops/optimizer_attrs.h"
+#include "tests/engine/exec/test_ops.h"
+
+namespace braid::testing {
+
+constexpr std::int64_t kRows = 6, kWide = 16;
+
+struct TowersOptions {
+  int towers = 4;
+  int layers = 3;
+  bool own_input = false;    // each tower has its own
+  bool own_streams = false;  // each tower is in a scope
+  OptimizerKind optimizer = OptimizerKind::Adam;
+};
+
+struct Towers {
+  Graph graph;
+  CompileRequest request;
+  std::vector<std::string> tops;
+};
+
+/// Adds gradients and updates of all variables.
+void add_training(Towers& made, OptimizerKind optimizer);
+
+/// Towers of dense layers on one input (or one each), side by side into a mean of squares.
+Towers make_towers(const TowersOptions& options, bool training);
+
+std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSiblings batching, int streams = 1);
+int count_ops(const Program& program, const std::string& op);
+std::vector<Tensor> feeds_of(const Towers& towers, std::uint64_t step);
+
+/// Losses of some steps from the variables' initial values.
+std::vector<float> losses(const Towers& towers, const std::shared_ptr<const Program>& program,
+                          Runtime& runtime, std::uint64_t steps = 12);
+void expect_close(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace braid::testing
