@@ -137,6 +137,15 @@ std::string node_of(std::string_view input) {
   return std::string(input.substr(0, input.rfind(':')));
 }
 
+/// The edge's label: the value's shape, where the graph has that value.
+std::string value_style(const Graph& graph, const std::string& input) {
+  try {
+    return fmt::format(" [label=\"{}\", fontsize=8]", graph.info(graph.parse_value(input)).shape.to_string());
+  } catch (const InvalidArgument&) {
+    return "";  // drawn all the same: the node could not be loaded, or has become one without outputs
+  }
+}
+
 std::string drawing(const GraphDef& def, const Graph& graph) {
   std::string text =
       "digraph graph_def {\n  rankdir=TB;\n  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n";
@@ -148,14 +157,8 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
   }
   for (const NodeDef& node : def.node())
     for (const std::string& input : node.input()) {
-      const std::string from = node_of(input);
-      std::string style = input.starts_with('^') ? " [style=dashed]" : "";
-      const NodeId id = graph.find(from);
-      if (style.empty() && id != kNoNode) {
-        const ValueRef value = graph.parse_value(input);
-        style = fmt::format(" [label=\"{}\", fontsize=8]", graph.info(value).shape.to_string());
-      }
-      text += fmt::format("  {} -> {}{};\n", quoted(from), quoted(node.name()), style);
+      const std::string style = input.starts_with('^') ? " [style=dashed]" : value_style(graph, input);
+      text += fmt::format("  {} -> {}{};\n", quoted(node_of(input)), quoted(node.name()), style);
     }
   text += "}\n";
   return text;

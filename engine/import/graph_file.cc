@@ -5,9 +5,12 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/formats/proto_wire.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 
@@ -24,6 +27,46 @@ bool looks_like_text(const std::string& content) {
     const auto byte = static_cast<unsigned char>(c);
     return byte >= 0x20 || byte == '\n' || byte == '\r' || byte == '\t';
   });
+}
+
+/// The graph inside of a MetaGraphDef (field 2), as TensorFlow 1 writes beside checkpoints; nothing for
+/// another message. The same bytes read as a GraphDef have one node at most, and nothing that is a function.
+std::optional<GraphDef> graph_of_meta(std::string_view message) {
+  std::string_view inside;
+  int graphs = 0, firsts = 0;
+  try {
+    for (WireReader reader(message); reader.next();) {
+      if (reader.is(1, WireType::Bytes)) ++firsts;
+      if (!reader.is(2, WireType::Bytes)) continue;
+      ++graphs;
+      inside = reader.bytes();
+    }
+    if (graphs != 1 || firsts > 1) return std::nullopt;
+    WireReader first(inside);  // of a graph, a node: its name and its op are text
+    if (!first.next() || !first.is(1, WireType::Bytes)) return std::nullopt;
+    int names = 0;
+    for (WireReader node = first.message(); node.next();)
+      names += (node.is(1, WireType::Bytes) || node.is(2, WireType::Bytes)) && !node.bytes().empty() &&
+               static_cast<unsigned char>(node.bytes()[0]) >= ' ';
+    if (names != 2) return std::nullopt;
+  } catch (const DataLoss&) {
+    return std::nullopt;
+  }
+  GraphDef graph;
+  if (!graph.ParseFromArray(inside.data(), static_cast<int>(inside.size()))) return std::nullopt;
+  return graph;
+}
+
+/// The graph of a SavedModel's first MetaGraphDef.
+std::optional<GraphDef> graph_of_saved_model(std::string_view message) {
+  try {
+    WireReader reader(message);
+    if (!reader.next() || !reader.is(1, WireType::Varint)) return std::nullopt;
+    while (reader.next())
+      if (reader.is(2, WireType::Bytes)) return graph_of_meta(reader.bytes());
+  } catch (const DataLoss&) {
+  }
+  return std::nullopt;
 }
 
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -48,6 +91,10 @@ GraphDef read_graph_file(const std::filesystem::path& file) {
     google::protobuf::TextFormat::Parser parser;
     parser.RecordErrorsTo(&error);
     if (!parser.ParseFromString(content, &graph)) throw InvalidArgument(file.string() + ":" + error.text());
+  } else if (std::optional<GraphDef> meta = graph_of_meta(content)) {
+    return *std::move(meta);
+  } else if (std::optional<GraphDef> saved = graph_of_saved_model(content)) {
+    return *std::move(saved);
   } else if (!graph.ParseFromString(content)) {
     throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef");
   }

@@ -236,16 +236,26 @@ class Inliner {
     std::map<std::string, const NodeDef*> body;
   };
 
+  /// Constraints that name nodes of the body keep; TensorFlow leaves others of the place where it was traced.
+  static void colocate_inside(NodeDef& node, const Scope& scope) {
+    const auto at = node.mutable_attr()->find("_class");
+    if (at == node.mutable_attr()->end()) return;
+    AttrValue kept;
+    kept.mutable_list();
+    for (const std::string& constraint : at->second.list().s())
+      if (constraint.starts_with(kColocatePrefix) &&
+          scope.body.contains(constraint.substr(kColocatePrefix.size())))
+        kept.mutable_list()->add_s(std::string(kColocatePrefix) + scope.call.name() + "/" +
+                                   constraint.substr(kColocatePrefix.size()));
+    at->second = kept;
+  }
+
   /// A node of a function's body as a node of the graph.
   NodeDef placed(const NodeDef& inner, const Scope& scope, const Call& call) const {
     NodeDef node = inner;
     node.set_name(scope.call.name() + "/" + inner.name());
     if (node.device().empty()) node.set_device(scope.call.device());
-    if (const auto at = node.mutable_attr()->find("_class"); at != node.mutable_attr()->end())
-      for (std::string& constraint : *at->second.mutable_list()->mutable_s())
-        if (constraint.starts_with(kColocatePrefix) &&
-            scope.body.contains(constraint.substr(kColocatePrefix.size())))
-          constraint.insert(kColocatePrefix.size(), scope.call.name() + "/");
+    colocate_inside(node, scope);
     for (auto& [name, value] : *node.mutable_attr()) substitute(value, scope.function, *call.attrs);
     bool follows_inside = false;
     for (std::string& input : *node.mutable_input()) {

@@ -107,6 +107,53 @@ void sum_lonely_labels(PendingGraph& graph, std::size_t index) {
   graph.nodes[index].attrs.set("equation", operands[0] + "," + operands[1] + "->" + output);
 }
 
+Tensor without(const Tensor& strings, const std::vector<bool>& dropped) {
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < dropped.size(); ++i)
+    if (!dropped[i]) kept.emplace_back(strings.string_at(static_cast<std::int64_t>(i)));
+  return Tensor::strings({static_cast<std::int64_t>(kept.size())}, kept);
+}
+
+/// TensorFlow 2 restores a string beside the variables, the description of its objects, that nobody reads and
+/// that a program could not hold: it is not restored.
+void drop_unread_strings(PendingGraph& graph, std::size_t restore) {
+  const auto* dtypes = find_attr<std::vector<DType>>(graph.nodes[restore], "dtypes");
+  if (!dtypes || graph.nodes[restore].inputs.size() != 3) return;
+  std::vector<bool> dropped;
+  for (const DType dtype : *dtypes) dropped.push_back(dtype == DType::String);
+  std::vector<PendingInput*> uses;
+  for (PendingNode& node : graph.nodes)
+    for (PendingInput& input : node.inputs)
+      if (static_cast<std::size_t>(input.node) == restore) uses.push_back(&input);
+  for (const PendingInput* use : uses)
+    if (static_cast<std::size_t>(use->output) < dropped.size())
+      dropped[static_cast<std::size_t>(use->output)] = false;
+  if (std::find(dropped.begin(), dropped.end(), true) == dropped.end()) return;
+  const Tensor* texts[2] = {};  // names and slices
+  for (std::size_t i = 0; i < 2; ++i) {
+    const PendingNode& source =
+        graph.nodes[static_cast<std::size_t>(graph.nodes[restore].inputs[i + 1].node)];
+    texts[i] = source.op == "Const" ? find_attr<Tensor>(source, "value") : nullptr;
+    const auto count = static_cast<std::int64_t>(dropped.size());
+    if (!texts[i] || texts[i]->dtype() != DType::String || texts[i]->shape() != Shape{count}) return;
+  }
+  for (PendingInput* use : uses)
+    use->output -= static_cast<int>(std::count(dropped.begin(), dropped.begin() + use->output, true));
+  std::vector<DType> kept;
+  for (std::size_t i = 0; i < dropped.size(); ++i)
+    if (!dropped[i]) kept.push_back((*dtypes)[i]);
+  const Tensor rest[] = {without(*texts[0], dropped), without(*texts[1], dropped)};
+  graph.nodes[restore].attrs.set("dtypes", std::move(kept));
+  for (std::size_t i = 0; i < 2; ++i) {
+    PendingNode constant;
+    constant.name = graph.nodes[restore].name + (i == 0 ? "/names" : "/slices");
+    constant.op = "Const";
+    constant.attrs = {{"value", rest[i]}, {"dtype", DType::String}};
+    const int added = graph.add(std::move(constant));
+    graph.nodes[restore].inputs[i + 1] = {added, 0};
+  }
+}
+
 }  // namespace
 
 void rename_forms(PendingGraph& graph) {
@@ -119,8 +166,10 @@ void rename_forms(PendingGraph& graph) {
     if (node.op == "MaxPoolV2") take_window_inputs(graph, node, "MaxPool", 1);
     if (node.op == "MaxPoolGradV2") take_window_inputs(graph, node, "MaxPoolGrad", 3);
   }
-  for (std::size_t i = 0, count = graph.nodes.size(); i < count; ++i)
+  for (std::size_t i = 0, count = graph.nodes.size(); i < count; ++i) {
     if (graph.nodes[i].op == "Einsum") sum_lonely_labels(graph, i);
+    if (graph.nodes[i].op == "RestoreV2") drop_unread_strings(graph, i);
+  }
 }
 
 }  // namespace braid

@@ -306,6 +306,11 @@ TEST_F(GraphToolsTest, DotIsADigraphOfEveryNode) {
                           HasSubstr("UniqueWithCounts")));
   expect_good({"graph", "dot", graph, "--out", path("graph.dot")});
   EXPECT_EQ(read_file(directory() / "graph.dot"), text);
+  const std::string table = write("table.pbtxt", R"(
+node { name: "table" op: "HashTableV2" }
+node { name: "found" op: "LookupTableFindV2" input: "table" input: "table:7" }
+)");
+  EXPECT_THAT(expect_good({"graph", "dot", table}), HasSubstr("\"table\" -> \"found\";"));
 }
 
 TEST_F(GraphToolsTest, AxesMayBeFedWhereShapesAreKnownWithoutThem) {

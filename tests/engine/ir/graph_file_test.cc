@@ -45,6 +45,41 @@ class GraphFileTest : public ::testing::Test {
   fs::path folder_;
 };
 
+/// A length-delimited field of a message.
+std::string field(int number, const std::string& bytes) {
+  std::string text(1, static_cast<char>(number << 3 | 2));
+  for (std::size_t size = bytes.size();; size >>= 7) {
+    text += static_cast<char>((size & 0x7F) | (size > 0x7F ? 0x80 : 0));
+    if (size <= 0x7F) break;
+  }
+  return text + bytes;
+}
+
+TEST_F(GraphFileTest, TheGraphOfAMetaGraphOrASavedModelIsRead) {
+  GraphDef graph;
+  for (const char* name : {"x", "y"}) {
+    NodeDef* node = graph.add_node();
+    node->set_name(name);
+    node->set_op("NoOp");
+    (*node->mutable_attr())["text"].set_s(std::string(200, 'a'));
+  }
+  graph.mutable_library()->add_function()->mutable_signature()->set_name("f");
+  // MetaGraphDef: meta_info_def 1, graph_def 2, saver_def 3. SavedModel: its schema version 1, meta graphs 2.
+  const std::string meta = field(1, field(4, "serve") + field(5, "2.15.1")) +
+                           field(2, graph.SerializeAsString()) + field(3, field(1, "save/Const:0"));
+  const std::string saved = std::string("\x08\x01") + field(2, meta) + field(2, meta);
+  const auto same = [&](const fs::path& file) {
+    return google::protobuf::util::MessageDifferencer::Equals(read_graph_file(file), graph);
+  };
+  EXPECT_TRUE(same(write("model.meta", meta)));
+  EXPECT_TRUE(same(write("saved_model.pb", saved)));
+  EXPECT_TRUE(same(write("graph.pb", graph.SerializeAsString())));
+  graph.mutable_node()->DeleteSubrange(1, 1);
+  EXPECT_TRUE(same(write("one.pb", graph.SerializeAsString())));
+  graph.clear_node();
+  EXPECT_TRUE(same(write("library.pb", graph.SerializeAsString())));
+}
+
 // A field number that we have wrong parses as an unknown field.
 bool has_unknown_fields(const google::protobuf::Message& message) {
   const auto* reflection = message.GetReflection();

@@ -141,6 +141,28 @@ TEST(ImportTest, OtherNamesOfOpsAreKnown) {
   EXPECT_EQ(run_scalar(interpreter, "same"), 2);
 }
 
+TEST(ImportTest, StringsThatNobodyReadsAreNotRestored) {
+  const auto words = [](const std::string& name, const std::string& texts) {
+    return "node { name: '" + name +
+           "' op: 'Const' attr { key: 'dtype' value { type: DT_STRING } } attr { key: "
+           "'value' value { tensor { dtype: DT_STRING tensor_shape { dim { size: 3 } } string_val: [" +
+           texts + "] } } } }\n";
+  };
+  const Graph graph = import_graph(
+      parse("node { name: 'file' op: 'Placeholder' attr { key: 'dtype' value { type: DT_STRING } } attr { "
+            "key: 'shape' "
+            "value { shape {} } } }\n" +
+            words("names", "'a', 'objects', 'b'") + words("slices", "'', '', ''") +
+            node("restore", "RestoreV2", "file names slices",
+                 "attr { key: 'dtypes' value { list { type: [DT_FLOAT, DT_STRING, DT_INT32] } } }") +
+            node("b", "Identity", "restore:2")));
+  const Node& restore = graph.node(graph.find("restore"));
+  ASSERT_EQ(restore.outputs.size(), 2u);
+  const Tensor* names = graph.known_value(restore.inputs[1]);
+  EXPECT_EQ(std::string(names->string_at(0)) + std::string(names->string_at(1)), "ab");
+  EXPECT_EQ(graph.node(graph.find("b")).outputs[0].dtype, DType::Int32);
+}
+
 TEST(ImportTest, SumsOfStringsJoinThem) {
   const auto word = [](const std::string& name, const std::string& text) {
     return "node { name: '" + name +

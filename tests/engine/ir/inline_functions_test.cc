@@ -97,8 +97,9 @@ TEST(InlineFunctionsTest, BothFormsOfCalls) {
 
 TEST(InlineFunctionsTest, ColocationInsideAFunctionIsWithItsOwnNodes) {
   const std::string nodes =
-      inner("minus", "Neg", "x") + inner("sum", "AddV2", "minus:y:0 minus:y:0",
-                                         "attr { key: '_class' value { list { s: 'loc:@minus' } } }");
+      inner("minus", "Neg", "x") +
+      inner("sum", "AddV2", "minus:y:0 minus:y:0",
+            "attr { key: '_class' value { list { s: ['loc:@minus', 'loc:@elsewhere'] } } }");
   const Graph graph =
       import_graph(parse(library(function("f", "x", "y=sum:z:0", nodes)) + constant("a", "float_val: 3", 1) +
                          node("c", "f", "a") + node("minus", "Abs", "a")));
