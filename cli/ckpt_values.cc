@@ -97,6 +97,10 @@ std::optional<std::filesystem::path> tensorflow_prefix(const std::filesystem::pa
 
 }  // namespace
 
+bool is_tensorflow_directory(const std::filesystem::path& directory) {
+  return tensorflow_prefix(directory).has_value();
+}
+
 std::unique_ptr<ValueSource> ValueSource::open(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
     if (const auto prefix = tensorflow_prefix(path)) return std::make_unique<BundleValues>(*prefix);

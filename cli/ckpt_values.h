@@ -36,6 +36,9 @@ class ValueSource {
   virtual std::optional<CheckpointMeta> meta() const { return std::nullopt; }
 };
 
+/// Whether a directory is a Saver's or a SavedModel, which open() follows to its checkpoint.
+bool is_tensorflow_directory(const std::filesystem::path& directory);
+
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory);
 
 /// The variable that `name` is a slot of ("w" for "w/m"), if it is one.

@@ -168,6 +168,10 @@ TEST_F(CkptToolsTest, SlotsOfKerasAreThoseOfItsVariablesAndIteratorsAreLeftOut) 
   EXPECT_THAT(imported, AllOf(HasSubstr("dense/kernel  "), HasSubstr("dense/kernel/m "),
                               HasSubstr("dense/bias/v "), HasSubstr("is left out: its type is variant")));
   tool({"ckpt", "export", (golden / "keras.ckpt").string(), "--out", path("keras.npz")});
+  const std::string keras_3 =
+      tool({"ckpt", "import", (golden / "keras3.ckpt").string(), "--out", path("keras3")});
+  EXPECT_THAT(keras_3, AllOf(HasSubstr("net/dense/kernel  "), HasSubstr("net/dense/kernel/m "),
+                             HasSubstr("net/dense/bias/v "), Not(HasSubstr("velocity"))));
 }
 
 TEST_F(CkptToolsTest, DirectoriesOfTensorFlowAreFollowed) {
@@ -180,6 +184,8 @@ TEST_F(CkptToolsTest, DirectoriesOfTensorFlowAreFollowed) {
   copy(path("saver/model.ckpt-120"));
   std::ofstream(path("saver/checkpoint")) << "model_checkpoint_path: \"/moved/away/model.ckpt-120\"\n";
   EXPECT_THAT(tool({"ckpt", "import", path("saver"), "--out", path("a")}), HasSubstr("48 arrays, step 120"));
+  EXPECT_THAT(tool({"ckpt", "show", "--verify", path("saver")}),
+              HasSubstr("48 arrays, each matches its CRC"));
   copy(path("saved/variables/variables"));
   EXPECT_THAT(tool({"ckpt", "diff", path("saved"), path("saver")}), HasSubstr("48 the same to the bit"));
   std::ofstream(path("saver/checkpoint")) << "nothing\n";
