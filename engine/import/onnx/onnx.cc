@@ -47,8 +47,7 @@ class Importer : public onnx::Surroundings {
   OnnxImport run() {
     read_opsets();
     for (const auto& initializer : model_.graph().initializer()) {
-      add(initializer.name(), "initializer",
-          [&] { return builder_.constant(onnx::read_tensor(initializer, folder_)); });
+      add(initializer.name(), "initializer", [&] { return builder_.constant(read_weights(initializer)); });
     }
     for (const auto& initializer : model_.graph().sparse_initializer()) {
       const std::string& name = initializer.values().name();
@@ -96,6 +95,12 @@ class Importer : public onnx::Surroundings {
   }
 
  private:
+  Tensor read_weights(const onnx::TensorProto& initializer) {
+    if (!onnx::is_four_bit(initializer)) return onnx::read_tensor(initializer, folder_);
+    four_bit_.insert(initializer.name());
+    return onnx::read_four_bit_tensor(initializer, folder_);
+  }
+
   void set(const std::string& name, const onnx::BodyValue& value) {
     values_[name] = value.tensor;
     sequences_.erase(name);
@@ -178,6 +183,8 @@ class Importer : public onnx::Surroundings {
     try {
       std::vector<Val> inputs;
       for (const std::string& input : proto.input()) {
+        if (four_bit_.contains(input) && op != "DequantizeLinear")
+          throw InvalidArgument("of 4-bit integers only DequantizeLinear is supported");
         const auto it = values_.find(input);
         if (!input.empty() && it == values_.end())
           throw InvalidArgument("its input '" + input + "' does not exist");
@@ -292,7 +299,8 @@ class Importer : public onnx::Surroundings {
   std::map<std::string, int> opsets_;
   std::map<std::string, Val> values_;  // by ONNX name; an empty Val where its node has a problem
   std::map<std::string, onnx::Sequence> sequences_;
-  int depth_ = 0;  // of bodies
+  std::set<std::string> four_bit_;  // initializers that have more room here than in the model
+  int depth_ = 0;                   // of bodies
   OnnxImport result_;
 };
 

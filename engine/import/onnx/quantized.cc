@@ -2,6 +2,7 @@
 // of one.
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
+#include "engine/import/onnx/tensors.h"
 
 namespace braid::onnx {
 namespace {
@@ -43,10 +44,8 @@ Val saturated(Val x, DType dtype) {
 void quantize_linear(OnnxNode& n) {
   const Val x = cast(n.in(0), DType::Float32);
   Val y = tf("Rint", {x / cast(along(n, n.in(1), x), DType::Float32)});
-  DType dtype = DType::UInt8;
-  if (n.i("output_dtype", 0) == TensorProto::INT8) dtype = DType::Int8;
-  if (n.i("output_dtype", 0) == TensorProto::INT16) dtype = DType::Int16;
-  if (n.i("output_dtype", 0) == TensorProto::UINT16) dtype = DType::UInt16;
+  const auto wanted = static_cast<int>(n.i("output_dtype", 0));
+  DType dtype = wanted == 0 ? DType::UInt8 : dtype_of_onnx(wanted);
   if (n.has(2)) {
     dtype = n.in(2).dtype();
     y = y + cast(along(n, n.in(2), x), DType::Float32);

@@ -161,6 +161,35 @@ Tensor read_tensor(const TensorProto& proto, const std::filesystem::path& folder
   }
 }
 
+bool is_four_bit(const TensorProto& proto) {
+  return proto.data_type() == TensorProto::INT4 || proto.data_type() == TensorProto::UINT4;
+}
+
+Tensor read_four_bit_tensor(const TensorProto& proto, const std::filesystem::path& folder) {
+  const Shape shape(std::vector<std::int64_t>(proto.dims().begin(), proto.dims().end()));
+  // What is stored, as a list of bytes.
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape.dims()) {
+    if (dim < 0 || (dim > 0 && count > (std::int64_t{1} << 40) / dim))
+      throw InvalidArgument("tensor '" + proto.name() + "': its shape is " + shape.to_string());
+    count *= dim;
+  }
+  TensorProto packed = proto;
+  packed.set_data_type(TensorProto::UINT8);
+  packed.clear_dims();
+  packed.add_dims((count + 1) / 2);
+  const Tensor bytes = read_tensor(packed, folder);
+  const bool is_signed = proto.data_type() == TensorProto::INT4;
+  Tensor values(is_signed ? DType::Int8 : DType::UInt8, shape);
+  auto* out = reinterpret_cast<std::uint8_t*>(values.raw());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<unsigned>(bytes.as_bytes()[static_cast<std::size_t>(i / 2)]);
+    const unsigned bits = i % 2 == 0 ? byte & 0x0F : byte >> 4;
+    out[i] = static_cast<std::uint8_t>(is_signed && bits > 7 ? bits | 0xF0 : bits);
+  }
+  return values;
+}
+
 Tensor read_sparse_tensor(const SparseTensorProto& proto, const std::filesystem::path& folder) {
   const Tensor values = read_tensor(proto.values(), folder);
   const std::vector<std::int64_t> places = tensor_to_int64s(read_tensor(proto.indices(), folder));

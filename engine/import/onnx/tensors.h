@@ -16,6 +16,11 @@ DType dtype_of_onnx(int type);
 /// the tensor's name.
 Tensor read_tensor(const TensorProto& proto, const std::filesystem::path& folder);
 
+/// Whether its elements are integers of 4 bits, two a byte, which the engine does not have.
+bool is_four_bit(const TensorProto& proto);
+/// As read_tensor, of integers of 4 bits: they become int8 or uint8. Throws: InvalidArgument.
+Tensor read_four_bit_tensor(const TensorProto& proto, const std::filesystem::path& folder);
+
 /// The dense form. Throws: InvalidArgument.
 Tensor read_sparse_tensor(const SparseTensorProto& proto, const std::filesystem::path& folder);
 

@@ -47,6 +47,19 @@ TEST(OnnxImportTest, AnInitializerThatIsAnInputIsItsDefault) {
   EXPECT_THAT(float_values(run_onnx(text, {})), ElementsAre(-3));
 }
 
+TEST(OnnxImportTest, WeightsOfFourBitsAreDequantizedAndNothingElse) {
+  const std::string weights =
+      "initializer { name: \"w\" data_type: 22 dims: 3 raw_data: \"\\x7f\\x08\" } "
+      "initializer { name: \"scale\" data_type: 1 float_data: 0.5 } output { name: \"y\" } ";
+  const std::string used =
+      "node { op_type: \"DequantizeLinear\" input: \"w\" input: \"scale\" output: \"y\" } ";
+  EXPECT_THAT(float_values(run_onnx(onnx_model(21, used + weights), {})), ElementsAre(-0.5, 3.5, -4));
+  const TempDir dir;
+  const std::string copied = "node { op_type: \"Identity\" input: \"w\" output: \"y\" } ";
+  EXPECT_THAT(refusal([&] { import_onnx(write_onnx(dir, onnx_model(21, copied + weights))); }),
+              HasSubstr("of 4-bit integers only DequantizeLinear is supported"));
+}
+
 TEST(OnnxImportTest, ExternalDataIsReadBesideTheModelAndNowhereElse) {
   const auto text = [](const std::string& location) {
     return onnx_model(
