@@ -30,8 +30,11 @@ Accelerator* device_for(const Program& program, Runtime& runtime) {
 
 BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
                            std::vector<const StepParams*> params, std::vector<const WaitContext*> waits,
-                           const BoundProgram* constants_of)
-    : program_(std::move(program)), slots_(params.size()), device_(device_for(*program_, runtime)) {
+                           std::vector<StreamRef> streams, const BoundProgram* constants_of)
+    : program_(std::move(program)),
+      slots_(params.size()),
+      device_(device_for(*program_, runtime)),
+      streams_(std::move(streams)) {
   arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
   for (const ProgramVariable& variable : program_->variables) {
     VariableStore& store = runtime.variables();
@@ -211,11 +214,9 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
     auto& bytes = stream_scratch[static_cast<std::size_t>(p.stream)];
     if (!p.async) bytes = std::max(bytes, kernels_[op].scratch_bytes);
   }
-  std::vector<StreamRef> streams;
   for (std::size_t s = 0; s < program_->streams.size(); ++s) {
     const ProgramStream& stream = program_->streams[s];
     const bool on_device = stream.domain == Domain::Device;
-    streams.push_back(on_device ? device_->stream(stream.name) : StreamRef::host());
     scratch_.push_back(
         stream_scratch[s] == 0 && on_device
             ? nullptr
@@ -247,7 +248,7 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
       KernelArgs args{};
       args.inputs = add(p.inputs);
       args.outputs = add(p.outputs);
-      args.stream = streams[static_cast<std::size_t>(p.stream)];
+      args.stream = stream(p.stream);
       args.op = static_cast<int>(op);
       if (p.domain == Domain::Device) {
         args.params = reinterpret_cast<const StepParams*>(inputs_[slot].device.get());

@@ -24,16 +24,18 @@ namespace braid {
 
 class BoundProgram {
  public:
-  /// `params` and `waits` are those of each slot; they outlive this. `constants_of`, unless it is null, is
+  /// `params` and `waits` are those of each slot; they outlive this. `streams` are those that the kernels of
+  /// each of the program's streams are given. `constants_of`, unless it is null, is
   /// the same program bound before: its constants on the device are used. Throws: what kernels throw when
   /// they are prepared; OutOfMemory; InvalidArgument for a variable that exists with another type or shape,
   /// and for a program of the device without one.
   BoundProgram(std::shared_ptr<const Program> program, Runtime& runtime,
                std::vector<const StepParams*> params, std::vector<const WaitContext*> waits,
-               const BoundProgram* constants_of = nullptr);
+               std::vector<StreamRef> streams, const BoundProgram* constants_of = nullptr);
   BoundProgram(const BoundProgram&) = delete;
 
   const Program& program() const { return *program_; }
+  StreamRef stream(int stream) const { return streams_[static_cast<std::size_t>(stream)]; }
   const PreparedKernel& kernel(int op) const { return kernels_[static_cast<std::size_t>(op)]; }
   const KernelArgs& args(int slot, int op) const {
     return args_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(op)];
@@ -82,6 +84,7 @@ class BoundProgram {
   const std::shared_ptr<const Program> program_;
   const std::size_t slots_;
   Accelerator* const device_;
+  const std::vector<StreamRef> streams_;
   Block arena_, device_arena_, device_constants_;
   std::vector<std::uint64_t> constant_offsets_;  // in device_constants_
   std::vector<Tensor> variables_;                // sharing the store's memory

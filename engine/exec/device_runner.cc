@@ -45,13 +45,29 @@ WaitStatus poll(const Reached& reached, const WaitContext& wait) {
 
 }  // namespace
 
+std::vector<StreamRef> device_streams(const Program& program, Runtime& runtime,
+                                      const InstanceOptions& options) {
+  std::vector<StreamRef> all;
+  for (const ProgramStream& stream : program.streams) {
+    if (stream.domain == Domain::Host) {
+      all.push_back(StreamRef::host());
+      continue;
+    }
+    const std::size_t index = all.size();  // compute streams come first
+    const int usual = stream.lane == Lane::Comm ? kCommPriority : 0;
+    all.push_back(
+        runtime.device()->stream(options.stream_prefix + stream.name,
+                                 index < options.priorities.size() ? options.priorities[index] : usual));
+  }
+  return all;
+}
+
 DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const InstanceOptions& options)
     : context_(context),
       device_(*runtime.device()),
       check_kernels_(runtime.device_check()),
       graphs_(runtime.device_graphs() && !check_kernels_),
       prefix_(options.stream_prefix),
-      priorities_(options.priorities),
       launch_(stream("launch")),
       h2d_(options.merge_copies ? launch_ : stream("h2d")),
       d2h_(options.merge_copies ? launch_ : stream("d2h")),
@@ -67,13 +83,6 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
 }
 
 DeviceEvent* DeviceRunner::make_event() { return events_.emplace_back(device_.make_event()).get(); }
-
-StreamRef DeviceRunner::program_stream(int stream) const {
-  const auto index = static_cast<std::size_t>(stream);  // compute streams come first
-  const ProgramStream& of = context_.program.streams[index];
-  const int usual = of.lane == Lane::Comm ? kCommPriority : 0;
-  return device_.stream(prefix_ + of.name, index < priorities_.size() ? priorities_[index] : usual);
-}
 
 volatile std::uint64_t* DeviceRunner::flag_at(int flag, int slot) const {
   return reinterpret_cast<volatile std::uint64_t*>(flags_.get()) +
@@ -109,7 +118,7 @@ void DeviceRunner::make_parts() {
     waits_for_host_ = waits_for_host_ || !part.heads.empty();
     for (const Segment::Range& range : segment.ranges) {
       const ProgramStream& stream = program.streams[static_cast<std::size_t>(range.stream)];
-      part.streams.push_back(program_stream(range.stream));
+      part.streams.push_back(context_.bound.stream(range.stream));
       part.tails.push_back(make_event());
       for (int i = range.begin; i < range.end; ++i)
         if (stream.instructions[static_cast<std::size_t>(i)].kind == Instruction::Kind::Run)
@@ -123,7 +132,7 @@ void DeviceRunner::make_parts() {
         const auto op = static_cast<std::size_t>(instruction.op);
         if (instruction.kind == Instruction::Kind::Run) {
           launch.op = instruction.op;
-          launch.stream = program_stream(range.stream);
+          launch.stream = context_.bound.stream(range.stream);
           launch.flag = flag_of_[op];
           if (launch.flag >= 0) part.signalled.push_back(instruction.op);
           part.writes_variable = part.writes_variable || op_of(instruction.op).writes_variable;

@@ -31,6 +31,11 @@ namespace braid {
 struct InstanceOptions;  // engine/exec/instance.h
 struct RunContext;       // engine/exec/stream_runner.h
 
+/// What each of the program's streams is on the device, by the instance's prefix and priorities; those of the
+/// host are StreamRef::host().
+std::vector<StreamRef> device_streams(const Program& program, Runtime& runtime,
+                                      const InstanceOptions& options);
+
 class DeviceRunner {
  public:
   DeviceRunner(RunContext& context, Runtime& runtime, const InstanceOptions& options);
@@ -73,8 +78,6 @@ class DeviceRunner {
   };
 
   StreamRef stream(const std::string& name) const { return device_.stream(prefix_ + name); }
-  /// Of the program, with its priority.
-  StreamRef program_stream(int stream) const;
   void make_parts();
   void count_work(Runtime& runtime);
   void run(std::uint64_t sequence);
@@ -93,7 +96,6 @@ class DeviceRunner {
   bool graphs_;
   bool waits_for_host_ = false;
   const std::string prefix_;
-  const std::vector<int> priorities_;
   const StreamRef launch_, h2d_, d2h_;  // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;
   std::vector<Part> parts_;

@@ -65,7 +65,8 @@ struct Instance::Impl {
       : program(std::move(p)),
         runtime(r),
         board(program->steps_in_flight),
-        bound(program, r, params_of(board), waits_of(board), constants_of(*program, options)),
+        bound(program, r, params_of(board), waits_of(board), streams_on_device(*program, r, options),
+              constants_of(*program, options)),
         context{*program,
                 bound,
                 board,
@@ -93,6 +94,12 @@ struct Instance::Impl {
     may_run_inline = active_streams == 1 && parts == 1 && !device;
   }
 
+  /// A program of the device without one is refused by what is bound to it.
+  static std::vector<StreamRef> streams_on_device(const Program& program, Runtime& runtime,
+                                                  const InstanceOptions& options) {
+    return runtime.device() ? device_streams(program, runtime, options)
+                            : std::vector<StreamRef>(program.streams.size(), StreamRef::host());
+  }
   static const BoundProgram* constants_of(const Program& program, const InstanceOptions& options) {
     if (!options.constants_of) return nullptr;
     if (&options.constants_of->program() != &program)
