@@ -4,9 +4,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <random>
-#include <regex>
 #include <thread>
 
 #include "tests/integration/checkpoints.h"
@@ -149,9 +149,12 @@ TEST_F(RestartTest, TheBestByItsMetricStays) {
   ASSERT_EQ(process->wait({}), 0) << process->err();
   const std::string log = process->err();
   std::vector<std::pair<double, std::uint64_t>> measured;
-  const std::regex line("step ([0-9]+): auc ([0-9.]+)");
-  for (std::sregex_iterator at(log.begin(), log.end(), line), end; at != end; ++at)
-    measured.emplace_back(std::stod((*at)[2]), std::stoull((*at)[1]));
+  for (std::size_t at = 0; (at = log.find("step ", at)) != std::string::npos; ++at) {
+    unsigned long long step = 0;
+    double auc = 0;
+    if (std::sscanf(log.c_str() + at, "step %llu: auc %lf", &step, &auc) == 2)
+      measured.emplace_back(auc, step);
+  }
   ASSERT_EQ(measured.size(), 10U) << log;
   std::sort(measured.rbegin(), measured.rend());
   if (measured[1].first == measured[2].first) GTEST_SKIP() << "equal to the digits that are printed";
