@@ -13,7 +13,7 @@ template <class T>
 std::vector<T> read(const ShardReader& shard, const CheckpointEntry& entry) {
   const std::vector<std::byte> bytes = shard.read(entry.name);
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <span>
 
 #include "base/files.h"
 #include "base/formats/npy.h"
@@ -44,8 +45,8 @@ NpyArray read_case_tensor(const Path& file) {
   array.dtype = types.at(proto.data_type());
   array.shape.assign(proto.dims().begin(), proto.dims().end());
   const std::string& raw = proto.raw_data();
-  array.data.resize(raw.size());
-  std::memcpy(array.data.data(), raw.data(), raw.size());
+  const auto bytes = std::as_bytes(std::span(raw));
+  array.data.assign(bytes.begin(), bytes.end());
   return array;
 }
 
