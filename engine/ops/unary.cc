@@ -3,6 +3,7 @@
 // stop the flow, as TensorFlow's do: they are zero almost everywhere.
 #include <array>
 
+#include "engine/ops/common/by_dtype.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
@@ -29,27 +30,9 @@ BRAID_VECTOR_CLONES void loop(const void* input, void* output, std::int64_t n, d
   for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(x[i], a);
 }
 
-/// The types of an op and a loop for each; null where it has none.
-struct Loops {
-  Loop f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr, boolean = nullptr;
+/// An op's loop for each type.
+using Loops = ByDtype<Loop>;
 
-  Loop of(DType dtype) const {
-    switch (dtype) {
-      case DType::Float32:
-        return f32;
-      case DType::Float64:
-        return f64;
-      case DType::Int32:
-        return i32;
-      case DType::Int64:
-        return i64;
-      case DType::Bool:
-        return boolean;
-      default:
-        return nullptr;
-    }
-  }
-};
 template <class Op>
 constexpr Loops floats() {
   return {.f32 = loop<Op, float>, .f64 = loop<Op, double>};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/ops/common/broadcast.h"
+#include "engine/ops/common/by_dtype.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 
@@ -43,27 +44,8 @@ BRAID_VECTOR_CLONES void binary_loop(const BinaryTile& t) {
   }
 }
 
-/// The types of an op and a loop for each; null where it has none.
-struct BinaryLoops {
-  BinaryLoop f32 = nullptr, f64 = nullptr, i32 = nullptr, i64 = nullptr, boolean = nullptr;
-
-  BinaryLoop of(DType dtype) const {
-    switch (dtype) {
-      case DType::Float32:
-        return f32;
-      case DType::Float64:
-        return f64;
-      case DType::Int32:
-        return i32;
-      case DType::Int64:
-        return i64;
-      case DType::Bool:
-        return boolean;
-      default:
-        return nullptr;
-    }
-  }
-};
+/// An op's loop for each type.
+using BinaryLoops = ByDtype<BinaryLoop>;
 
 template <class Op>
 constexpr BinaryLoops binary_floats() {
