@@ -191,9 +191,4 @@ std::vector<int> list_order(const Dag& dag, const std::vector<int>& streams, int
   return order;
 }
 
-double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
-                       int stream_count) {
-  return predict(dag, order, streams, stream_count).end;
-}
-
 }  // namespace braid

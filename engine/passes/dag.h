@@ -59,8 +59,6 @@ struct Timeline {
 /// slowed by every other compute stream that is busy when it starts.
 Timeline predict(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
                  int stream_count);
-double predict_step_us(const Dag& dag, const std::vector<int>& order, const std::vector<int>& streams,
-                       int stream_count);
 
 /// List scheduling on given streams (Graham 1969): a stream that is free starts, of its ops whose
 /// dependencies are complete, the one with the largest priority. The ops in the order of their predicted

@@ -61,8 +61,8 @@ void set_issue_order(Plan& plan) {
     if (plan.op(i).stream >= program.compute_streams) serial[static_cast<std::size_t>(i)] = plan.op(i).stream;
   }
   const int count = static_cast<int>(program.streams.size());
-  program.stats.step_us = predict_step_us(dag, in_order, streams, count);
-  program.stats.serial_us = predict_step_us(dag, in_order, serial, count);
+  program.stats.step_us = predict(dag, in_order, streams, count).end;
+  program.stats.serial_us = predict(dag, in_order, serial, count).end;
   program.stats.critical_path_us =
       program.stats.critical_path.empty() ? 0 : dag.priority(program.stats.critical_path.front());
 }

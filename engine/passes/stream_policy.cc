@@ -19,9 +19,9 @@ struct Candidate {
   double step_us;
 };
 
-Candidate predict(StreamPolicy policy, std::vector<int> streams, const StreamProblem& problem) {
+Candidate predicted(StreamPolicy policy, std::vector<int> streams, const StreamProblem& problem) {
   const std::vector<int> order = list_order(problem.dag, streams, problem.all_streams);
-  const double us = predict_step_us(problem.dag, order, streams, problem.all_streams);
+  const double us = predict(problem.dag, order, streams, problem.all_streams).end;
   return {policy, std::move(streams), us};
 }
 
@@ -31,12 +31,12 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<in
                         const StreamProblem& problem) {
   std::vector<Candidate> candidates;
   const StreamPolicy base = pins.hand_set > 0 ? StreamPolicy::User : StreamPolicy::None;
-  candidates.push_back(predict(base, rest_on_first(problem.fixed), problem));
-  candidates.push_back(predict(StreamPolicy::Cost, schedule_by_cost(problem), problem));
+  candidates.push_back(predicted(base, rest_on_first(problem.fixed), problem));
+  candidates.push_back(predicted(StreamPolicy::Cost, schedule_by_cost(problem), problem));
   if (problem.dag.size() <= kMostFullOps / 2)
-    candidates.push_back(predict(StreamPolicy::Full, cover_by_chains(problem), problem));
+    candidates.push_back(predicted(StreamPolicy::Full, cover_by_chains(problem), problem));
   if (base == StreamPolicy::User)  // ids that only cost time
-    candidates.push_back(predict(StreamPolicy::None, rest_on_first(lanes), problem));
+    candidates.push_back(predicted(StreamPolicy::None, rest_on_first(lanes), problem));
   std::size_t best = 0;
   std::string times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
