@@ -47,6 +47,7 @@ class Run {
       : job_(job),
         options_(options),
         peers_(peers),
+        seed_(random_seed(job, peers.rank)),
         runtime_(runtime),
         monitor_(monitor),
         stop_(stop),
@@ -225,7 +226,7 @@ class Run {
     request.params.step = next_;
     request.params.learning_rate = learning_rate(job_, next_, total_);
     request.params.grad_scale = strategy_->gradient_scale();
-    request.params.seed = random_seed(job_, peers_.rank);
+    request.params.seed = seed_;
     request.feeds = std::move(batch.tensors);
     request.keep_alive = std::move(batch.block);
     strategy_->begin_step(next_, peer_wait());
@@ -394,6 +395,7 @@ class Run {
   const proto::Job& job_;
   const TrainOptions& options_;
   const Peers& peers_;
+  const std::uint64_t seed_;  // of the steps' random ops
   Runtime& runtime_;
   Monitor& monitor_;
   const StopFlag& stop_;
