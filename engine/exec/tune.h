@@ -25,9 +25,8 @@ struct TuneOptions {
   std::chrono::milliseconds budget{2000};                      // for timing; compiling comes on top
   std::uint64_t most_variable_bytes = std::uint64_t{2} << 30;  // they exist twice while this runs
   double worthwhile_gain = 0.02;  // what another candidate must gain over the serial one
-  double as_fast =
-      0.01;  // of those that are so near to the fastest, the one with the smallest arena is taken
-  std::uint64_t seed = 0;  // of the scratch variables' values
+  double as_fast = 0.01;          // so near to the fastest, the smallest arena wins
+  std::uint64_t seed = 0;         // of the scratch variables' values
 };
 
 /// The decision for a program that is compiled with `options` (policy AUTO). `feeds` are values for the

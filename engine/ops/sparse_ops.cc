@@ -5,12 +5,10 @@
 //   SparseFillEmptyRows(indices, values, shape, default): rows in order, those without an element with one at
 //     column 0; also which rows were empty [rows], and where each element has gone [n]
 //   SparseCross(indices..., values..., shapes..., dense...), attributes hashed_output, num_buckets, hash_key:
-//   a
-//     row's combinations of one element each, the last input's first, as chained fingerprints modulo
+//     combinations of one element each of a row, the last input's first, as chained fingerprints modulo
 //     num_buckets or joined by "_X_"
 //   DenseBincount(x, size, weights), attribute binary_output: how often (or with what weight) each number
-//   below
-//     `size` occurs, in x or in each row of it
+//     below `size` occurs, in x or in each row of it
 // Thread rule: pure functions.
 #include <fmt/format.h>
 

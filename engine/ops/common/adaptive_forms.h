@@ -6,12 +6,13 @@
 //             u = rho u + (1 - rho) d^2;  w -= lr d
 //   Ftrl      a' = a + g^2;  z += g + 2 l2_shrinkage w - (a'^-p - a^-p) / lr w;  a = a'
 //             w = |z| > l1 ? (sign(z) l1 - z) / (a^-p / lr + 2 l2) : 0
-//   AdaMax    m += (1 - beta1) (g - m);  v = max(beta2 v, |g|);  w -= lr / (1 - beta1_power) m / (v +
-//   epsilon) AMSGrad   Adam with the largest v so far under the root AddSign   m = beta m + (1 - beta) g;  w
-//   -= lr (alpha + sign_decay sign(g) sign(m)) g PowerSign the same, with exp(logbase sign_decay sign(g)
-//   sign(m)) Proximal  p = w - r g;  w = sign(p) max(|p| - r l1, 0) / (1 + r l2);  r is the rate of gradient
-//   descent, or
-//             of Adagrad: a += g^2, r = lr / sqrt(a)
+//   AdaMax    m += (1 - beta1) (g - m);  v = max(beta2 v, |g|);
+//             w -= lr / (1 - beta1_power) m / (v + epsilon)
+//   AMSGrad   Adam with the largest v so far under the root
+//   AddSign   m = beta m + (1 - beta) g;  w -= lr (alpha + sign_decay sign(g) sign(m)) g
+//   PowerSign the same, with exp(logbase sign_decay sign(g) sign(m))
+//   Proximal  p = w - r g;  w = sign(p) max(|p| - r l1, 0) / (1 + r l2);
+//             r is the rate of gradient descent, or of Adagrad: a += g^2, r = lr / sqrt(a)
 // Shared by the kernels of CPU (resource_apply_adaptive.cc) and CUDA (.cu). Thread rule: pure functions.
 #pragma once
 
