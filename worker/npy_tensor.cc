@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
 #include <span>
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ Tensor read_npy_tensor(const std::filesystem::path& file) {
   const std::string bytes = read_file(file);
   NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), file.string());
   auto memory = allocate_aligned(array.data.size());
-  std::memcpy(memory.get(), array.data.data(), array.data.size());
+  std::copy(array.data.begin(), array.data.end(), memory.get());
   return {array.dtype, Shape(array.shape), std::move(memory)};
 }
 
