@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "tests/engine/ir/test_ops.h"
@@ -125,11 +125,11 @@ TEST(GraphTest, TenThousandNodesSortInMilliseconds) {
   for (int i = 1; i < 10'000; ++i) {
     last = graph.add(make_node(join_op(), graph.unique_name("n"), {{last, 0}, {last / 2, 0}}));
   }
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the process: others may be busy
   const auto order = graph.topological_order();
-  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_EQ(order.size(), 10'000u);
-  EXPECT_LT(seconds, 0.5);  // 5 ms alone; the bound leaves room for sanitizers and busy machines
+  EXPECT_LT(seconds, 0.5);  // 5 ms alone; the bound leaves room for sanitizers
 }
 
 }  // namespace
