@@ -43,7 +43,7 @@ std::vector<Tensor> fold_views(const Node& node, std::span<const Tensor* const> 
     const auto o = static_cast<std::size_t>(output);
     const Tensor* value = values[static_cast<std::size_t>(input)];
     if (!value || !node.outputs[o].shape.is_static()) return {};
-    outputs[o] = value->reshaped(node.outputs[o].shape);
+    outputs[o] = Tensor(value->dtype(), node.outputs[o].shape, value->memory());
   }
   const bool complete =
       std::all_of(outputs.begin(), outputs.end(), [](const Tensor& t) { return t.defined(); });

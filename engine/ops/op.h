@@ -245,8 +245,8 @@ struct OpDef {
   /// Whether `cuda` does this node; null: all that the shape rule allows.
   std::function<bool(const Node&, std::span<const OutputInfo> inputs)> cuda_supports = {};
 
-  /// (output, input): the output is the input's memory. An op all of whose outputs are views has no kernel
-  /// and runs nowhere.
+  /// (output, input): the output is the input's memory, or its first part. An op all of whose outputs are
+  /// views has no kernel and runs nowhere.
   std::vector<std::pair<int, int>> views = {};
   /// Input that output 0 equals wherever their types and shapes are equal: such nodes are left out. -1: none.
   int same_shape_identity = -1;

@@ -1,6 +1,8 @@
-// CUDA kernels of braid.PairDots and its gradient: a warp an example, a lane a vector. Each lane holds its
-// vector in registers, and all others pass by in shared memory. The gradient is a product of the example's
-// symmetric matrix of dy, zero where there is no pair, with its vectors.
+// CUDA kernels of braid.PairDots and its gradient: a warp an example, whose vectors lie in shared memory and
+// are multiplied by tensor cores (mma m16n8k8). The factors are cut into two TF32 numbers each, of whose four
+// products the smallest is left out, so that sums are as exact as those of float32 (the error of a product is
+// below 2^-20 of it). The gradient is a product of the example's symmetric matrix of dy, zero where there is
+// no pair, with its vectors.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/pair_dots.h"
 
@@ -8,138 +10,278 @@ namespace braid {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kMostPairs = kLanes * (kLanes + 1) / 2;
-constexpr int kPitch = kLanes + 1;  // of a matrix in shared memory, so that columns lie in different banks
+constexpr int kRows = 32;  // vectors of an example, with zeros
+static_assert(kRows == kMostPairVectors);
 
-/// The k-th pair is (at[k] / kLanes, at[k] % kLanes).
+/// The k-th pair is (at[k] / kRows, at[k] % kRows). On the device.
 struct PairList {
   int count = 0;
-  short at[kMostPairs] = {};
+  std::shared_ptr<std::byte[]> at;
+
+  const std::int16_t* data() const { return reinterpret_cast<const std::int16_t*>(at.get()); }
 };
 
 PairList pair_list(const PrepareContext& c, std::int64_t n) {
-  PairList list;
+  std::vector<std::int16_t> places;
   for (const std::int64_t pair : c.attr<std::vector<std::int64_t>>("pairs", {}))
-    list.at[list.count++] = static_cast<short>(pair / n * kLanes + pair % n);
+    places.push_back(static_cast<std::int16_t>(pair / n * kRows + pair % n));
+  PairList list{static_cast<int>(places.size()), nullptr};
+  if (places.empty()) return list;
+  const std::uint64_t bytes = places.size() * sizeof(std::int16_t);
+  list.at = c.accelerator->allocate(bytes, "pairs");
+  c.accelerator->copy_now(list.at.get(), places.data(), bytes);
   return list;
 }
 
-template <int kWidth>
-struct Vectors {
-  static constexpr int kWarps = kWidth == 64 ? 2 : 4;
-  static constexpr int kPacks = kWidth / 4;
-  float4 at[kLanes * kPacks];
+/// A float as the sum of two that TF32 holds.
+struct Split {
+  std::uint32_t high, low;
 
-  __device__ void load(const float4* from, int n, int lane) {
-    for (int t = lane; t < n * kPacks; t += kLanes) at[t] = from[t];
-    __syncwarp();
+  __device__ explicit Split(float x) {
+    high = __float_as_uint(x) & 0xffffe000U;
+    low = __float_as_uint(x - __uint_as_float(high));
+  }
+};
+
+/// c[16, 8] += a[16, 8] b[8, 8]. Lane 4 g + t has rows g and g + 8 of a in columns t and t + 4, column g of b
+/// in rows t and t + 4, and rows g and g + 8 of c in columns 2 t and 2 t + 1 (PTX ISA, m16n8k8).
+__device__ void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
+                         std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+__device__ void multiply(float (&c)[4], const Split (&a)[4], const Split (&b)[2]) {
+  multiply(c, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
+  multiply(c, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
+  multiply(c, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
+}
+
+/// Where an example's vectors are: vector i of example b at at[i] + b * stride, in elements.
+template <class T>
+struct Places {
+  T* at[kRows] = {};
+  std::int64_t stride = 0;
+  int n = 0;
+
+  /// `memory`: the addresses of the inputs that are vectors, or of the outputs.
+  Places(const PairVectors& v, const auto* memory) : stride(v.example_stride()), n(static_cast<int>(v.n)) {
+    for (int i = 0; i < n; ++i)
+      at[i] = v.inputs == 1 ? static_cast<T*>(memory[0]) + i * v.width : static_cast<T*>(memory[i]);
   }
 };
 
 template <int kWidth>
-__global__ void pair_dots(const float4* x, float* y, std::int64_t examples, int n,
-                          const __grid_constant__ PairList pairs) {
-  using V = Vectors<kWidth>;
-  __shared__ V vectors[V::kWarps];
-  __shared__ short place[kLanes * kLanes];  // of the pair (row, lane) among the results, or -1
-  for (int t = threadIdx.x; t < kLanes * kLanes; t += blockDim.x) place[t] = -1;
-  __syncthreads();
-  for (int k = threadIdx.x; k < pairs.count; k += blockDim.x) place[pairs.at[k]] = static_cast<short>(k);
-  __syncthreads();
-  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  V& mine = vectors[warp];
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * V::kWarps + warp; i < examples;
-       i += static_cast<std::int64_t>(gridDim.x) * V::kWarps) {
-    mine.load(x + i * n * V::kPacks, n, lane);
-    float4 own[V::kPacks];
+constexpr int kColumns = kWidth < 8 ? 8 : kWidth;  // of which those behind kWidth are zero
+template <int kWidth>
+constexpr int kWarps = kWidth == 64 ? 2 : 4;
+
+/// A matrix in shared memory, for one warp.
+template <int kPitch>
+struct Matrix {
+  float at[kRows * kPitch];
+
+  __device__ void clear(int lane) {
+    for (int t = lane; t < kRows * kPitch; t += kLanes) at[t] = 0;
+    __syncwarp();
+  }
+  __device__ Split operator()(int row, int column) const { return Split(at[row * kPitch + column]); }
+};
+
+/// A lane's part of an example's vectors, on its way from global memory while the example before is computed.
+template <int kWidth>
+class Ahead {
+ public:
+  __device__ Ahead(const Places<const float>& from, int lane) : stride_(from.stride) {
 #pragma unroll
-    for (int q = 0; q < V::kPacks; ++q) own[q] = mine.at[min(lane, n - 1) * V::kPacks + q];
-    for (int row = 0; row < n; ++row) {
-      float sum = 0;
-#pragma unroll
-      for (int q = 0; q < V::kPacks; ++q) {
-        const float4 other = mine.at[row * V::kPacks + q];
-        sum += own[q].x * other.x + own[q].y * other.y + own[q].z * other.z + own[q].w * other.w;
-      }
-      const int k = place[row * kLanes + lane];
-      if (k >= 0) y[i * pairs.count + k] = sum;
+    for (int k = 0; k < kPacks; ++k) {
+      const int row = (lane + k * kLanes) / kPacks, column = (lane + k * kLanes) % kPacks * 4;
+      from_[k] = row < from.n ? from.at[row] + column : nullptr;
     }
+  }
+  __device__ void load(std::int64_t example) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k)
+      if (from_[k]) packs_[k] = *reinterpret_cast<const float4*>(from_[k] + example * stride_);
+  }
+  template <int kPitch>
+  __device__ void store(Matrix<kPitch>& matrix, int lane) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int row = (lane + k * kLanes) / kPacks, column = (lane + k * kLanes) % kPacks * 4;
+      if (from_[k]) *reinterpret_cast<float4*>(matrix.at + row * kPitch + column) = packs_[k];
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kPacks = kWidth / 4;
+  const float* from_[kPacks];
+  float4 packs_[kPacks];
+  std::int64_t stride_;
+};
+
+/// Columns of y: `before` ones that are copied, the products, zeros.
+struct Columns {
+  const float* before;
+  int count_before, width;
+};
+
+template <int kWidth>
+__global__ void pair_dots(const __grid_constant__ Places<const float> x, float* y, std::int64_t examples,
+                          Columns columns, const std::int16_t* pairs, int pair_count) {
+  // Pitches for which lanes read, and write two floats each, in different banks.
+  constexpr int kPitch = kColumns<kWidth> + 4, kPitchOfProducts = 40;
+  __shared__ Matrix<kPitch> vectors[kWarps<kWidth>];
+  __shared__ Matrix<kPitchOfProducts> products[kWarps<kWidth>];
+  __shared__ std::int16_t places[kRows * kRows];  // of the pairs among the products
+  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, g = lane / 4, t = lane % 4;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kWarps<kWidth> + warp;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps<kWidth>;
+  Ahead<kWidth> ahead(x, lane);
+  if (first < examples) ahead.load(first);
+  for (int q = threadIdx.x; q < pair_count; q += blockDim.x)
+    places[q] = static_cast<std::int16_t>(pairs[q] / kRows * kPitchOfProducts + pairs[q] % kRows);
+  auto& mine = vectors[warp];
+  float* const product = products[warp].at;
+  mine.clear(lane);
+  __syncthreads();
+  for (std::int64_t i = first; i < examples; i += step) {
+    ahead.store(mine, lane);
+    if (i + step < examples) ahead.load(i + step);
+    float c[2][4][4] = {};
+#pragma unroll
+    for (int k = 0; k < kColumns<kWidth>; k += 8) {
+#pragma unroll
+      for (int band = 0; band < 2; ++band) {
+        const Split a[4] = {mine(16 * band + g, k + t), mine(16 * band + g + 8, k + t),
+                            mine(16 * band + g, k + t + 4), mine(16 * band + g + 8, k + t + 4)};
+#pragma unroll
+        for (int tile = 0; tile < 4; ++tile) {
+          const Split b[2] = {mine(8 * tile + g, k + t), mine(8 * tile + g, k + t + 4)};
+          multiply(c[band][tile], a, b);
+        }
+      }
+    }
+#pragma unroll
+    for (int band = 0; band < 2; ++band)
+#pragma unroll
+      for (int tile = 0; tile < 4; ++tile)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          *reinterpret_cast<float2*>(product + (16 * band + 8 * half + g) * kPitchOfProducts + 8 * tile +
+                                     2 * t) =
+              make_float2(c[band][tile][2 * half], c[band][tile][2 * half + 1]);
+    __syncwarp();
+    float* out = y + i * columns.width;
+    for (int q = lane; q < columns.count_before; q += kLanes)
+      out[q] = columns.before[i * columns.count_before + q];
+    out += columns.count_before;
+#pragma unroll 4
+    for (int q = lane; q < pair_count; q += kLanes) out[q] = product[places[q]];
+    for (int q = pair_count + lane; q < columns.width - columns.count_before; q += kLanes) out[q] = 0;
     __syncwarp();
   }
 }
 
 template <int kWidth>
-__global__ void pair_dots_grad(const float* dy, const float4* x, float4* dx, std::int64_t examples, int n,
-                               const __grid_constant__ PairList pairs) {
-  using V = Vectors<kWidth>;
-  __shared__ V vectors[V::kWarps];
-  __shared__ float factors[V::kWarps][kLanes * kPitch];
-  __shared__ short at[kMostPairs];  // lanes read different ones, which constant memory gives one by one
-  for (int k = threadIdx.x; k < pairs.count; k += blockDim.x) at[k] = pairs.at[k];
+__global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
+    pair_dots_grad(const float* dy, std::int64_t pitch, const __grid_constant__ Places<const float> x,
+                   const __grid_constant__ Places<float> dx, std::int64_t examples, const std::int16_t* pairs,
+                   int pair_count) {
+  // Pitches for which lanes read in different banks.
+  constexpr int kPitch = kColumns<kWidth> + (kWidth <= 8 ? 0 : 8), kPitchOfFactors = kRows + 4;
+  constexpr int kTiles = kColumns<kWidth> / 8;
+  __shared__ Matrix<kPitch> vectors[kWarps<kWidth>];
+  __shared__ Matrix<kPitchOfFactors> factors[kWarps<kWidth>];
+  __shared__ std::int16_t places[kRows * kRows];
+  __shared__ float* results[kRows];
+  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, g = lane / 4, t = lane % 4;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kWarps<kWidth> + warp;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps<kWidth>;
+  Ahead<kWidth> ahead(x, lane);
+  if (first < examples) ahead.load(first);
+  for (int q = threadIdx.x; q < pair_count; q += blockDim.x) places[q] = pairs[q];
+  if (threadIdx.x < kRows) results[threadIdx.x] = dx.at[threadIdx.x];
+  auto& mine = vectors[warp];
+  auto& factor = factors[warp];
+  mine.clear(lane);
+  factor.clear(lane);
   __syncthreads();
-  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  V& mine = vectors[warp];
-  float* const factor = factors[warp];
-  for (int t = lane; t < kLanes * kPitch; t += kLanes) factor[t] = 0;
-  __syncwarp();
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * V::kWarps + warp; i < examples;
-       i += static_cast<std::int64_t>(gridDim.x) * V::kWarps) {
-    for (int k = lane; k < pairs.count; k += kLanes) {
-      const int a = at[k] / kLanes, b = at[k] % kLanes;
-      const float g = dy[i * pairs.count + k];
-      factor[a * kPitch + b] = a == b ? 2 * g : g;
-      factor[b * kPitch + a] = a == b ? 2 * g : g;
+  for (std::int64_t i = first; i < examples; i += step) {
+    ahead.store(mine, lane);
+    if (i + step < examples) ahead.load(i + step);
+#pragma unroll 4
+    for (int q = lane; q < pair_count; q += kLanes) {
+      const int a = places[q] / kRows, b = places[q] % kRows;
+      const float value = dy[i * pitch + q] * (a == b ? 2.0F : 1.0F);
+      factor.at[a * kPitchOfFactors + b] = value;
+      factor.at[b * kPitchOfFactors + a] = value;
     }
-    mine.load(x + i * n * V::kPacks, n, lane);
-    float4 sum[V::kPacks] = {};
-    for (int row = 0; row < n; ++row) {
-      const float f = factor[lane * kPitch + row];
+    __syncwarp();
+    float c[2][kTiles][4] = {};
 #pragma unroll
-      for (int q = 0; q < V::kPacks; ++q) {
-        const float4 other = mine.at[row * V::kPacks + q];
-        sum[q].x += f * other.x;
-        sum[q].y += f * other.y;
-        sum[q].z += f * other.z;
-        sum[q].w += f * other.w;
+    for (int k = 0; k < kRows; k += 8) {
+#pragma unroll
+      for (int band = 0; band < 2; ++band) {
+        const Split a[4] = {factor(16 * band + g, k + t), factor(16 * band + g + 8, k + t),
+                            factor(16 * band + g, k + t + 4), factor(16 * band + g + 8, k + t + 4)};
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const Split b[2] = {mine(k + t, 8 * tile + g), mine(k + t + 4, 8 * tile + g)};
+          multiply(c[band][tile], a, b);
+        }
       }
     }
-    __syncwarp();
-    if (lane < n)
 #pragma unroll
-      for (int q = 0; q < V::kPacks; ++q) mine.at[lane * V::kPacks + q] = sum[q];
-    __syncwarp();
-    for (int t = lane; t < n * V::kPacks; t += kLanes) dx[i * n * V::kPacks + t] = mine.at[t];
+    for (int band = 0; band < 2; ++band)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * band + 8 * half + g;
+        if (row >= dx.n) continue;
+        float* const out = results[row] + i * dx.stride + 2 * t;
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+          if (8 * tile + 2 * t < kWidth)
+            *reinterpret_cast<float2*>(out + 8 * tile) =
+                make_float2(c[band][tile][2 * half], c[band][tile][2 * half + 1]);
+      }
     __syncwarp();
   }
 }
 
 template <int kWidth>
 unsigned blocks(std::int64_t examples) {
-  return cuda::blocks_for(examples, Vectors<kWidth>::kWarps);
+  return cuda::blocks_for(examples, kWarps<kWidth>);
 }
 
 template <int kWidth>
 PreparedKernel prepare_of(const PrepareContext& c) {
-  const Shape& x = c.inputs[0].shape;
+  const PairVectors v = pair_vectors(c.node, c.inputs);
   PreparedKernel kernel;
-  kernel.run = [examples = x[0], n = static_cast<int>(x[1]),
-                pairs = pair_list(c, x[1])](const KernelArgs& a) {
-    if (examples != 0 && pairs.count != 0)
-      cuda::launch(pair_dots<kWidth>, blocks<kWidth>(examples), Vectors<kWidth>::kWarps * kLanes, 0, a.stream,
-                   a.in<float4>(0), a.out<float>(0), examples, n, pairs);
+  kernel.run = [v, before = static_cast<int>(columns_before_pairs(c)),
+                width = static_cast<int>(c.outputs[0].shape[1]),
+                pairs = pair_list(c, v.n)](const KernelArgs& a) {
+    const Columns columns{before != 0 ? a.in<float>(v.inputs) : nullptr, before, width};
+    if (v.examples != 0 && width != 0)
+      cuda::launch(pair_dots<kWidth>, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
+                   Places<const float>(v, a.inputs), a.out<float>(0), v.examples, columns, pairs.data(),
+                   pairs.count);
   };
   return kernel;
 }
 
 template <int kWidth>
 PreparedKernel prepare_grad_of(const PrepareContext& c) {
-  const Shape& x = c.inputs[1].shape;
+  const PairVectors v = pair_vectors(c.node, c.inputs);
   PreparedKernel kernel;
-  kernel.run = [examples = x[0], n = static_cast<int>(x[1]),
-                pairs = pair_list(c, x[1])](const KernelArgs& a) {
-    if (examples != 0)
-      cuda::launch(pair_dots_grad<kWidth>, blocks<kWidth>(examples), Vectors<kWidth>::kWarps * kLanes, 0,
-                   a.stream, a.in<float>(0), a.in<float4>(1), a.out<float4>(0), examples, n, pairs);
+  kernel.run = [v, pitch = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
+                pairs = pair_list(c, v.n)](const KernelArgs& a) {
+    if (v.examples != 0)
+      cuda::launch(pair_dots_grad<kWidth>, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
+                   a.in<float>(0) + offset, pitch, Places<const float>(v, a.inputs + 1),
+                   Places<float>(v, a.outputs), v.examples, pairs.data(), pairs.count);
   };
   return kernel;
 }
@@ -168,20 +310,22 @@ struct Backward {
   PreparedKernel operator()(const PrepareContext& c) const { return prepare_grad_of<kWidth>(c); }
 };
 
-bool supports(const Node&, std::span<const OutputInfo> inputs) {
-  const OutputInfo& x = inputs.back();
-  return x.dtype == DType::Float32 && pair_dots_on_device(x.shape[1], x.shape[2]);
+/// Vectors of an input begin at multiples of 16 bytes.
+bool supports(const Node& node, std::span<const OutputInfo> inputs) {
+  const PairVectors v = pair_vectors(node, inputs);
+  return inputs[0].dtype == DType::Float32 && pair_dots_on_device(v.n, v.width);
+}
+
+template <template <int> class Prepare>
+PreparedKernel prepare(const PrepareContext& c) {
+  return by_width<Prepare>(c, pair_vectors(c.node, c.inputs).width);
 }
 
 }  // namespace
 
 void register_pair_dots_cuda(OpRegistry& registry) {
-  registry.add_cuda(
-      "braid.PairDots", [](const PrepareContext& c) { return by_width<Forward>(c, c.inputs[0].shape[2]); },
-      supports);
-  registry.add_cuda(
-      "braid.PairDotsGrad",
-      [](const PrepareContext& c) { return by_width<Backward>(c, c.inputs[1].shape[2]); }, supports);
+  registry.add_cuda("braid.PairDots", prepare<Forward>, supports);
+  registry.add_cuda("braid.PairDotsGrad", prepare<Backward>, supports);
 }
 
 }  // namespace braid

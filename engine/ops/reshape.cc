@@ -1,6 +1,7 @@
 // Ops that see the same elements under another shape: Reshape, Squeeze, ExpandDims, and braid.ReshapeLike
 // (input 0 under the shape of input 1, of which nothing else is used: what gradients of reshapes need when
-// batch sizes are unknown). All are views of input 0.
+// batch sizes are unknown). braid.LeadingRows(x [n, ...]) -> [rows, ...] sees the first of them only. All are
+// views of input 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,6 +101,16 @@ void infer_expand_dims(InferContext& c) {
   c.output(c.dtype(0), Shape(std::move(dims)));
 }
 
+void infer_leading_rows(InferContext& c) {
+  Shape shape = c.shape(0);
+  const auto rows = c.attr<std::int64_t>("rows", 0);
+  if (!shape.has_rank()) return c.output(c.dtype(0), shape);
+  if (shape.rank() == 0 || rows < 0 || (shape[0] != Shape::kUnknown && rows > shape[0]))
+    c.fail(fmt::format("shape {} has no {} rows", shape.to_string(), rows));
+  shape.set_dim(0, rows);
+  c.output(c.dtype(0), shape);
+}
+
 void reshape_gradient(GradContext& c) { c.set_grad(0, c.reshape_like(c.grad(), c.input(0))); }
 
 OpDef view_op(std::string name, int inputs, std::function<void(InferContext&)> infer) {
@@ -124,6 +135,10 @@ void register_reshape(OpRegistry& registry) {
   like.shape_only = {1};
   registry.add(std::move(like));
   registry.add(view_op("Squeeze", 1, infer_squeeze));
+  OpDef leading = view_op("braid.LeadingRows", 1, infer_leading_rows);
+  leading.gradient = nullptr;
+  leading.no_gradient_reason = "the compiler makes it after differentiation";
+  registry.add(std::move(leading));
 }
 
 }  // namespace braid

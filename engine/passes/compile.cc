@@ -57,6 +57,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   if (options.check_numerics) check_values(plan);
   fuse_pair_dots(plan);
   batch_siblings(plan);
+  align_products(plan);
   fuse(plan);
   place(plan);
   group_gathers(plan);

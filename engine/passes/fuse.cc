@@ -11,7 +11,7 @@
 
 #include "engine/ops/op.h"
 #include "engine/passes/batch_siblings.h"
-#include "engine/passes/plan.h"
+#include "engine/passes/rewrite.h"
 
 namespace braid {
 namespace {
@@ -65,21 +65,13 @@ class Fusion {
     graph_.remove(id);
   }
 
-  bool is_plain(const Node& node) const {
-    return !node.removed && node.control_inputs.empty() && !plan_.is_fed(node) && node.outputs.size() == 1 &&
-           plan_.feed_of({node.id, 0}) < 0;
-  }
+  bool has_plain_output(const Node& node) const { return node.outputs.size() == 1 && is_plain(plan_, node); }
   /// Whether the node may vanish into the one that uses it.
   bool is_inner(const Node& node) {
-    return is_plain(node) && users(node.id).size() == 1 && !kept_.contains(node.id);
-  }
-  static bool together(const Node& a, const Node& b) {
-    return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with &&
-           a.forward_of == b.forward_of;
+    return has_plain_output(node) && users(node.id).size() == 1 && !kept_.contains(node.id);
   }
   static bool forward_together(const Node& a, const Node& b) {
-    return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with &&
-           a.include_grad == b.include_grad;
+    return together(a, b) && a.include_grad == b.include_grad;
   }
   bool is_float(ValueRef value) const {
     const DType dtype = graph_.info(value).dtype;
@@ -91,7 +83,7 @@ class Fusion {
 
   void fuse_layer(NodeId id) {
     const Node bias_add = graph_.node(id);
-    if (!is_plain(bias_add) || !channels_last(bias_add) || !is_float(bias_add.inputs[0])) return;
+    if (!has_plain_output(bias_add) || !channels_last(bias_add) || !is_float(bias_add.inputs[0])) return;
     const Node product = graph_.node(bias_add.inputs[0].node);
     if (product.op->name != "MatMul") return;
     fuse_product(product, bias_add, bias_add.inputs[1],
@@ -103,7 +95,7 @@ class Fusion {
   /// [n].
   void fuse_lanes(NodeId id) {
     const Node sum = graph_.node(id);
-    if (!is_plain(sum) || !is_float(sum.inputs[0])) return;
+    if (!has_plain_output(sum) || !is_float(sum.inputs[0])) return;
     const Node product = graph_.node(sum.inputs[0].node);
     if (product.op->name != "BatchMatMulV2") return;
     const Shape& out = product.outputs[0].shape;
@@ -132,7 +124,7 @@ class Fusion {
     bool relu = false;
     if (is_inner(bias_add)) {
       const Node& next = graph_.node(users(id)[0]);
-      if (next.op->name == "Relu" && is_plain(next) && forward_together(next, bias_add)) {
+      if (next.op->name == "Relu" && has_plain_output(next) && forward_together(next, bias_add)) {
         last = next;
         relu = true;
       }
@@ -153,10 +145,10 @@ class Fusion {
   /// `id` is a BiasAddGrad, or a Sum, perhaps of the rows of lanes.
   void fuse_gradient(NodeId id) {
     const Node sums = graph_.node(id);
-    if (!is_plain(sums) || !channels_last(sums)) return;
+    if (!has_plain_output(sums) || !channels_last(sums)) return;
     const Node relu = graph_.node(sums.inputs[0].node);
-    if (relu.op->name != "ReluGrad" || !is_plain(relu) || !is_float(relu.inputs[0]) ||
-        !forward_pair(relu, sums))
+    if (relu.op->name != "ReluGrad" || !has_plain_output(relu) || !is_float(relu.inputs[0]) ||
+        !together(relu, sums))
       return;
     if (relu.outputs[0].shape.rank() != (sums.op->name == "Sum" ? 3 : 2)) return;
     if (sums.op->name == "Sum" && !is_sum_of_rows(sums)) return;
@@ -175,12 +167,6 @@ class Fusion {
     if (!axes || axes->elements() != 1 || sum.attrs.get<bool>("keep_dims", false)) return false;
     const std::int64_t axis = tensor_to_int64s(*axes)[0];
     return axis == 1 || axis == -2;
-  }
-
-  /// Backward nodes of a layer: of the ReLU and of the BiasAdd in front of it, on one stream.
-  static bool forward_pair(const Node& relu, const Node& sums) {
-    return relu.stream == sums.stream && relu.device == sums.device &&
-           relu.colocate_with == sums.colocate_with;
   }
 
   /// Puts `fused` in the place of `old`, under its name; output `output` of it is what old's output 0 was.

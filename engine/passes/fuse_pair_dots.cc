@@ -1,37 +1,40 @@
-// The interaction of DLRM on a device. As written it multiplies all n x n pairs of an example's n vectors and
-// gathers some of the products, so that most of what is written and read is thrown away:
+// The interaction of DLRM on a device. As written it multiplies all n x n pairs of an example's n vectors,
+// gathers some of the products, so that most of what is written and read is thrown away, and puts them beside
+// other columns:
 //   GatherV2(Reshape(BatchMatMulV2(x, x, adj_y)), pairs, axis 1)    -> braid.PairDots(x)
 //   AddN(BatchMatMulV2(g, x), BatchMatMulV2(g, x, adj_x)) where g is ReshapeLike(GatherGrad(dy, pairs))
 //                                                                   -> braid.PairDotsGrad(dy, x)
+//   ConcatV2(a, PairDots(x), axis 1)                                -> braid.PairDots(x, a)
+//   PairDotsGrad(SplitLike(axis, dy, a, products):1, x)             -> braid.PairDotsGrad(dy, x), offset
+//   x = Pack(v..., axis 1), Unpack(PairDotsGrad(dy, x))             -> v... in the place of x
 // Left apart: pairs that stand there twice, nodes with control edges or on different hand-set streams,
 // products that somebody else uses, too, and what the kernels do not take (common/pair_dots.h).
-#include <algorithm>
 #include <map>
 #include <vector>
 
 #include "engine/ops/common/pair_dots.h"
 #include "engine/ops/op.h"
-#include "engine/passes/plan.h"
+#include "engine/passes/rewrite.h"
 
 namespace braid {
 namespace {
 
 class PairDotsFusion {
  public:
-  explicit PairDotsFusion(Plan& plan) : plan_(plan), graph_(plan.program.graph) {}
+  explicit PairDotsFusion(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
 
   void run() {
-    const std::vector<NodeId> order = graph_.topological_order();
-    for (const NodeId id : order) {
-      const Node& node = graph_.node(id);
-      for (const ValueRef input : node.inputs) users_[input.node].push_back(id);
-      for (const NodeId control : node.control_inputs) users_[control].push_back(id);
-    }
-    for (const NodeId id : order) {
+    for (const NodeId id : graph_.topological_order()) {
       if (graph_.node(id).op->name == "GatherV2") fuse_products(id);
       if (graph_.node(id).op->name == "AddN") fuse_gradient(id);
     }
     if (made_.empty()) return;
+    prune(plan_, true);
+    users_ = Users(graph_);
+    for (auto& [reshape, made] : made_) put_beside(made);
+    prune(plan_, true);
+    users_ = Users(graph_);
+    for (const auto& [reshape, made] : made_) take_apart(made);
     prune(plan_, true);
     plan_.program.notes.push_back("fusion: products of pairs of vectors, " + std::to_string(made_.size()));
   }
@@ -40,25 +43,13 @@ class PairDotsFusion {
   struct Made {
     ValueRef x;
     std::vector<std::int64_t> pairs;
-    NodeId node;
+    NodeId products, gradient = kNoNode;
   };
 
-  /// Whether another node may do what this one does.
-  bool is_plain(const Node& node) const {
-    return node.control_inputs.empty() && !plan_.is_fed(node) && plan_.feed_of({node.id, 0}) < 0;
-  }
-  static bool together(const Node& a, const Node& b) {
-    return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with;
-  }
   /// The node that makes the value, if it is such an op and plain.
   const Node* made_by(ValueRef value, std::string_view op) const {
     const Node& node = graph_.node(value.node);
-    return node.op->name == op && is_plain(node) ? &node : nullptr;
-  }
-  bool is_fetched(NodeId id) const {
-    for (const ValueRef fetch : plan_.fetches)
-      if (fetch.node == id) return true;
-    return false;
+    return node.op->name == op && is_plain(plan_, node) ? &node : nullptr;
   }
   static bool adjoint(const Node& product, const char* which) {
     return product.attrs.get<bool>(which, false);
@@ -66,7 +57,7 @@ class PairDotsFusion {
 
   void fuse_products(NodeId id) {
     const Node gather = graph_.node(id);
-    if (!is_plain(gather) || gather.attrs.get<std::int64_t>("batch_dims", 0) != 0) return;
+    if (!is_plain(plan_, gather) || gather.attrs.get<std::int64_t>("batch_dims", 0) != 0) return;
     const Node* const reshape = made_by(gather.inputs[0], "Reshape");
     const Node* const product = reshape ? made_by(reshape->inputs[0], "BatchMatMulV2") : nullptr;
     if (!product || !together(*product, gather)) return;
@@ -86,31 +77,20 @@ class PairDotsFusion {
     const std::vector<std::int64_t> wanted = tensor_to_int64s(*pairs);
     if (!pairs_differ(wanted, n) || used_otherwise(*product, *reshape, id)) return;
 
-    Node fused = like(gather, "braid.PairDots", {x}, wanted);
     const NodeId reshape_id = reshape->id;
-    made_[reshape_id] = {x, wanted, replace(id, std::move(fused))};
+    made_[reshape_id] = {x, wanted,
+                         replace(plan_, id, like(gather, "braid.PairDots", {x}, wanted), "/fused")};
   }
 
   /// Gradients ask for no more than shapes.
-  bool used_otherwise(const Node& product, const Node& reshape, NodeId gather) {
-    return is_fetched(product.id) || is_fetched(reshape.id) || readers(product.id) != 1 ||
-           readers(reshape.id) != 1 || !reads(graph_.node(gather), reshape.id);
-  }
-  /// How many nodes use more of it than its shape.
-  std::size_t readers(NodeId id) {
-    const auto& users = users_[id];
-    return static_cast<std::size_t>(
-        std::count_if(users.begin(), users.end(), [&](NodeId user) { return reads(graph_.node(user), id); }));
-  }
-  static bool reads(const Node& user, NodeId id) {
-    for (std::size_t i = 0; i < user.inputs.size(); ++i)
-      if (user.inputs[i].node == id && !uses_shape_only(user, i)) return true;
-    return std::count(user.control_inputs.begin(), user.control_inputs.end(), id) > 0;
+  bool used_otherwise(const Node& product, const Node& reshape, NodeId gather) const {
+    return is_fetched(plan_, product.id) || is_fetched(plan_, reshape.id) ||
+           users_.readers(product.id).size() != 1 || users_.readers(reshape.id) != std::vector{gather};
   }
 
   void fuse_gradient(NodeId id) {
     const Node sum = graph_.node(id);
-    if (!is_plain(sum) || sum.inputs.size() != 2) return;
+    if (!is_plain(plan_, sum) || sum.inputs.size() != 2) return;
     for (const auto& [one, other] : {std::pair{0, 1}, std::pair{1, 0}}) {
       const Node *const a = made_by(sum.inputs[static_cast<std::size_t>(one)], "BatchMatMulV2"),
                         *const b = made_by(sum.inputs[static_cast<std::size_t>(other)], "BatchMatMulV2");
@@ -119,19 +99,95 @@ class PairDotsFusion {
         continue;
       const Node* const reshape = made_by(a->inputs[0], "braid.ReshapeLike");
       const Node* const scatter = reshape ? made_by(reshape->inputs[0], "braid.GatherGrad") : nullptr;
-      if (!scatter || users_[scatter->id].size() != 1 || users_[reshape->id].size() != 2 ||
-          users_[a->id].size() != 1 || users_[b->id].size() != 1)
+      if (!scatter || users_.of(scatter->id).size() != 1 || users_.of(reshape->id).size() != 2 ||
+          users_.of(a->id).size() != 1 || users_.of(b->id).size() != 1)
         continue;
       const auto forward = made_.find(scatter->inputs[2].node);
       if (forward == made_.end() || forward->second.x != a->inputs[1]) continue;
       Node fused = like(sum, "braid.PairDotsGrad", {scatter->inputs[0], a->inputs[1]}, forward->second.pairs);
-      fused.forward_of = forward->second.node;
-      replace(id, std::move(fused));
+      fused.forward_of = forward->second.products;
+      forward->second.gradient = replace(plan_, id, std::move(fused), "/fused");
       return;
     }
   }
 
-  /// A node in the place of `old`, without a name.
+  /// The products are written, and their gradient is read, where they stand beside the columns before them.
+  void put_beside(Made& made) {
+    const Node products = graph_.node(made.products);
+    const std::vector<NodeId> readers = users_.readers(made.products);
+    if (readers.size() != 1 || is_fetched(plan_, made.products)) return;
+    const Node join = graph_.node(readers[0]);
+    if (join.op->name != "ConcatV2" || join.inputs.size() != 3 || join.inputs[1].node != made.products ||
+        !is_plain(plan_, join) || !together(join, products) || join.outputs[0].shape.rank() != 2 ||
+        !is_last_axis(join.inputs[2]))
+      return;
+    const ValueRef before = join.inputs[0];
+    const std::vector<NodeId>& users = users_.of(made.products);
+    const NodeId split = find_split(users, made);
+    if (users.size() != (split == kNoNode ? 1U : 2U)) return;
+
+    made.products =
+        replace(plan_, join.id, like(join, "braid.PairDots", {made.x, before}, made.pairs), "/fused");
+    if (split == kNoNode) return;
+    const Node whole = graph_.node(split);
+    Node first = whole;  // what remains of the split
+    first.inputs.pop_back();
+    replace(plan_, split, std::move(first), "/first");
+    Node& gradient = graph_.mutable_node(made.gradient);
+    gradient.inputs[0] = whole.inputs[1];
+    gradient.attrs.set("offset", graph_.info(before).shape[1]);
+  }
+
+  /// The vectors are read, and their gradients written, where they lie before they are packed.
+  void take_apart(const Made& made) {
+    const Node* const pack = made_by(made.x, "Pack");
+    if (!pack || pack->attrs.get<std::int64_t>("axis", 0) != 1) return;
+    const std::vector<ValueRef> vectors = pack->inputs;
+    if (graph_.info(vectors[0]).shape.rank() != 2) return;
+    Node gradients;
+    NodeId unpack = kNoNode;
+    if (made.gradient != kNoNode) {
+      const std::vector<NodeId>& users = users_.of(made.gradient);
+      if (users.size() != 1 || is_fetched(plan_, made.gradient)) return;
+      const Node& node = graph_.node(users[0]);
+      gradients = graph_.node(made.gradient);
+      if (node.op->name != "Unpack" || !is_plain(plan_, node) || !is_plain(plan_, gradients) ||
+          !together(node, gradients) || node.attrs.get<std::int64_t>("axis", 0) != 1)
+        return;
+      unpack = node.id;
+    }
+    Node products = graph_.node(made.products);
+    products.attrs.set("vectors", static_cast<std::int64_t>(vectors.size()));
+    products.inputs.erase(products.inputs.begin());
+    products.inputs.insert(products.inputs.begin(), vectors.begin(), vectors.end());
+    replace(plan_, made.products, std::move(products), "/apart");
+    if (unpack == kNoNode) return;
+    gradients.inputs.resize(1);
+    gradients.inputs.insert(gradients.inputs.end(), vectors.begin(), vectors.end());
+    replace(plan_, unpack, std::move(gradients), "/fused");
+  }
+
+  /// The node that takes the gradient of [before, products] apart for nobody but made.gradient and one more.
+  NodeId find_split(const std::vector<NodeId>& users, const Made& made) const {
+    if (made.gradient == kNoNode) return kNoNode;
+    const Node& gradient = graph_.node(made.gradient);
+    const Node& split = graph_.node(gradient.inputs[0].node);
+    const bool fits = split.op->name == "braid.SplitLike" && is_plain(plan_, split) &&
+                      split.inputs.size() == 4 && split.inputs[3] == ValueRef{made.products, 0} &&
+                      gradient.inputs[0] == ValueRef{split.id, 1} && is_last_axis(split.inputs[0]) &&
+                      !is_fetched(plan_, split.id) && is_plain(plan_, gradient) && together(split, gradient);
+    if (!fits || std::count(users.begin(), users.end(), split.id) != 1) return kNoNode;
+    for (const NodeId user : users_.of(split.id))
+      for (const ValueRef input : graph_.node(user).inputs)
+        if (input == ValueRef{split.id, 1} && user != made.gradient) return kNoNode;
+    return split.id;
+  }
+  bool is_last_axis(ValueRef value) const {
+    const Tensor* axis = graph_.known_value(value);
+    return axis && (tensor_to_int64s(*axis)[0] == 1 || tensor_to_int64s(*axis)[0] == -1);
+  }
+
+  /// A node in the place of `old`.
   static Node like(const Node& old, const char* op, std::vector<ValueRef> inputs,
                    std::vector<std::int64_t> pairs) {
     Node node = old;
@@ -141,24 +197,10 @@ class PairDotsFusion {
     return node;
   }
 
-  NodeId replace(NodeId old, Node node) {
-    node.id = kNoNode;
-    node.outputs.clear();
-    node.known_values.clear();
-    node.name = graph_.unique_name(node.name + "/fused");
-    const NodeId made = graph_.add(std::move(node));
-    graph_.replace_uses({old, 0}, {made, 0});
-    for (ValueRef& fetch : plan_.fetches)
-      if (fetch.node == old) fetch = {made, 0};
-    for (NodeId& target : plan_.targets)
-      if (target == old) target = made;
-    return made;
-  }
-
   Plan& plan_;
   Graph& graph_;
-  std::map<NodeId, std::vector<NodeId>> users_;  // as the graph was
-  std::map<NodeId, Made> made_;                  // by the Reshape in front of the gather
+  Users users_;
+  std::map<NodeId, Made> made_;  // by the Reshape in front of the gather
 };
 
 }  // namespace

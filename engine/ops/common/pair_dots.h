@@ -1,9 +1,12 @@
-// Inner products of pairs of vectors of one example, as in the interaction of DLRM (Naumov et al. 2019): what
-// the attribute "pairs" of braid.PairDots means. A pair (i, j) of n vectors is i * n + j.
+// Inner products of pairs of vectors of one example, as in the interaction of DLRM (Naumov et al. 2019): the
+// inputs of braid.PairDots and braid.PairDotsGrad, and what their attribute "pairs" means. A pair (i, j) of n
+// vectors is i * n + j.
 #pragma once
 
 #include <cstdint>
 #include <span>
+
+#include "engine/ops/op.h"
 
 namespace braid {
 
@@ -17,5 +20,20 @@ constexpr bool pair_dots_on_device(std::int64_t n, std::int64_t width) {
 
 /// Whether all pairs are inside of n x n, and none stands there twice, (j, i) being (i, j).
 bool pairs_differ(std::span<const std::int64_t> pairs, std::int64_t n);
+
+/// The vectors of a node: one input [b, n, d], or n inputs [b, d].
+struct PairVectors {
+  int first = 0;   // input
+  int inputs = 1;  // how many they are
+  std::int64_t examples = 0, n = 0, width = 0;
+
+  bool apart() const { return inputs != 1 || n == 1; }
+  /// Of an example's vector to the next example's, and to the next one in the same input.
+  std::int64_t example_stride() const { return inputs == 1 ? n * width : width; }
+};
+PairVectors pair_vectors(const Node& node, std::span<const OutputInfo> inputs);
+
+/// Of another input that stand in front of the products in a braid.PairDots' output.
+std::int64_t columns_before_pairs(const PrepareContext& c);
 
 }  // namespace braid

@@ -90,9 +90,11 @@ class Evaluator {
     } else if (node.op->name == "Const") {
       values_[{id, 0}] = node.attrs.require<Tensor>("value");
     } else if (!node.op->views.empty() && !node.op->cpu) {
-      for (auto [output, input] : node.op->views)
-        values_[{id, output}] = value(node.inputs[static_cast<std::size_t>(input)])
-                                    .reshaped(node.outputs[static_cast<std::size_t>(output)].shape);
+      for (auto [output, input] : node.op->views) {
+        const Tensor& from = value(node.inputs[static_cast<std::size_t>(input)]);
+        values_[{id, output}] =
+            Tensor(from.dtype(), node.outputs[static_cast<std::size_t>(output)].shape, from.memory());
+      }
     } else {
       run_kernel(node);
     }

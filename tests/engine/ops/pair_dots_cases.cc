@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {
@@ -33,6 +35,43 @@ void cases_pair_dots(OpCaseTable& table) {
   add("a width of no kernel", {4, 6, 5}, below_diagonal(6));
   add("one vector", {6, 1, 16}, {0});
   add("no pairs", {6, 4, 16}, {});
+  const auto beside = [&](const char* label, const Shape& x, std::int64_t before, std::int64_t width) {
+    const std::vector<std::int64_t> pairs = below_diagonal(x[1]);
+    table.add("braid.PairDots", {.label = label,
+                                 .inputs = {random_f64(x, 4), random_f64({x[0], before}, 5)},
+                                 .attrs = {{"pairs", pairs}, {"width", width}},
+                                 .float32_tolerance = 1e-4});
+    const std::int64_t end = before + static_cast<std::int64_t>(pairs.size());
+    table.add("braid.PairDotsGrad",
+              {.label = label,
+               .inputs = {random_f64({x[0], std::max(end, width)}, 6), random_f64(x, 7)},
+               .attrs = {{"pairs", pairs}, {"offset", before}},
+               .float32_tolerance = 1e-4});
+  };
+  beside("beside other columns", {65, 27, 16}, 16, 0);
+  beside("beside other columns, padded", {65, 27, 16}, 16, 368);
+  beside("beside no columns, padded", {9, 3, 8}, 0, 40);
+  beside("beside many columns", {5, 2, 4}, 70, 72);
+  const auto apart = [&](const char* label, std::int64_t n, std::int64_t rows, std::int64_t width,
+                         bool beside_columns) {
+    const std::vector<std::int64_t> pairs = below_diagonal(n);
+    std::vector<Tensor> vectors;
+    for (std::int64_t i = 0; i < n; ++i)
+      vectors.push_back(random_f64({rows, width}, 10 + static_cast<unsigned>(i)));
+    std::vector<Tensor> inputs = vectors;
+    if (beside_columns) inputs.push_back(random_f64({rows, 5}, 8));
+    table.add("braid.PairDots", {.label = label,
+                                 .inputs = inputs,
+                                 .attrs = {{"pairs", pairs}, {"vectors", n}},
+                                 .float32_tolerance = 1e-4});
+    inputs = {random_f64({rows, static_cast<std::int64_t>(pairs.size())}, 9)};
+    inputs.insert(inputs.end(), vectors.begin(), vectors.end());
+    table.add("braid.PairDotsGrad",
+              {.label = label, .inputs = inputs, .attrs = {{"pairs", pairs}}, .float32_tolerance = 1e-4});
+  };
+  apart("vectors apart", 27, 40, 16, false);
+  apart("vectors apart, beside other columns", 6, 130, 32, true);
+  apart("vectors of four", 9, 21, 4, true);
   add("no examples", {0, 4, 16}, below_diagonal(4));
 }
 

@@ -16,6 +16,10 @@ void cases_reshape(OpCaseTable& table) {
   table.add("braid.ReshapeLike", {.label = "matrix",
                                   .inputs = {random_f64({2, 6}, 1), random_f64({3, 4}, 2)},
                                   .no_gradient_inputs = {1}});
+  const auto rows = [](std::int64_t n) { return AttrMap{{"rows", n}}; };
+  table.add("braid.LeadingRows", {.label = "some", .inputs = {random_f64({5, 3}, 1)}, .attrs = rows(4)});
+  table.add("braid.LeadingRows", {.label = "all", .inputs = {random_f64({2, 3, 2}, 1)}, .attrs = rows(2)});
+  table.add("braid.LeadingRows", {.label = "none", .inputs = {random_f64({2, 3}, 1)}, .attrs = rows(0)});
 }
 
 }  // namespace braid::testing

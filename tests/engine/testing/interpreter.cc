@@ -157,7 +157,8 @@ class Run {
       const OutputInfo& info = node.outputs[static_cast<std::size_t>(output)];
       const Tensor& source = value(node.inputs[static_cast<std::size_t>(input)]);
       const bool passes_handle = info.dtype == DType::Resource;
-      values_[{node.id, output}] = passes_handle ? source : source.clone().reshaped(info.shape);
+      values_[{node.id, output}] =
+          passes_handle ? source : Tensor(source.dtype(), info.shape, source.clone().memory());
     }
   }
 

@@ -1,0 +1,37 @@
+// What passes that put one node in the place of others have in common. Thread rule: one thread.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "engine/passes/plan.h"
+
+namespace braid {
+
+/// Whether another node may do what this one does: nothing orders it, and it is not fed.
+bool is_plain(const Plan& plan, const Node& node);
+/// Whether one of its values is a fetch.
+bool is_fetched(const Plan& plan, NodeId id);
+/// Whether both are on one stream, device and colocation.
+bool together(const Node& a, const Node& b);
+
+/// Puts `node`, whose first outputs are what those of `old` were, in the place of `old`; its name is that of
+/// `old` and `suffix`. Whoever uses or names `old` does so with the new node; `old` is left for prune.
+NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix);
+
+/// Who uses what, as the graph is when this is made.
+class Users {
+ public:
+  explicit Users(const Graph& graph);
+
+  /// Nodes that name `id` as input or control input, once for each time.
+  const std::vector<NodeId>& of(NodeId id) const;
+  /// Those of them that use more of it than its shape.
+  std::vector<NodeId> readers(NodeId id) const;
+
+ private:
+  const Graph* graph_;
+  std::map<NodeId, std::vector<NodeId>> users_;
+};
+
+}  // namespace braid
