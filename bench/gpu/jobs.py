@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole jobs on GPUs: what their losses, input and servers make of the device.
 
-usage: jobs.py [--braid BINARY] [--parts losses,files,servers] [--steps N] [--fashion DIR] [--adult DIR] [--rows N]
+usage: jobs.py [--braid BINARY] [--parts losses,files,servers,siblings] [--steps N] [--fashion DIR] [--adult DIR] [--rows N]
 
 losses:  every job of examples/jobs on the CPU and on the GPU, without TF32: the largest relative difference of the loss
          in the first step, the first 20 and all. Training carries rounding on and makes it grow, of some models fast:
@@ -9,6 +9,8 @@ losses:  every job of examples/jobs on the CPU and on the GPU, without TF32: the
 files:   dlrm from Criteo-layout files through the stage, batches of 2048, beside the same program on one batch that stays
          (as the tuner of AUTO times it), by the number of stage threads; and the share of copies that compute hides.
 servers: wide_deep with one server and two workers (one where there is one GPU), seeds 1 to 3, on CPU and GPU: the AUC.
+siblings: mmoe of 8 experts with and without batched siblings, on one GPU and with all-reduce over NCCL on two: the step, and
+         how far the losses part.
 
 Prints a JSON line a measurement. A job without its data is left out, and the line says so.
 """
@@ -127,17 +129,39 @@ def servers(args, folder, gpus):
     return None
 
 
+def siblings(args, folder, gpus):
+    for workers in (1, 2)[:gpus]:
+        cluster = ["strategy.kind=ALLREDUCE", "strategy.backend=NCCL"] if workers > 1 else []
+        steps, losses = {}, {}
+        for _ in range(3):
+            for batching in ("OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"):
+                file = os.path.join(folder, "siblings-%r.jsonl")
+                result, _ = train(args, models.job_path("mmoe"), folder,
+                                  [f"streams.batch_siblings={batching}", "streams.count=8", "steps=1000", "epochs=0",
+                                   "staging.num_threads=2", "input.global_batch_size=4096", "model.experts=8",
+                                   "model.hidden=256", "model.hidden=128", "runtime.device=CUDA",
+                                   "evaluation.disabled=true", f"metrics.steps_file={file}", *cluster],
+                                  ["--workers", str(workers)] if workers > 1 else ())
+                steps.setdefault(batching, []).append(1e6 * result["seconds"] / result["steps"])
+                with open(file.replace("%r", "worker-0"), encoding="utf-8") as lines:
+                    losses[batching] = [json.loads(line)["loss"] for line in lines]
+        tell(part="siblings", model="mmoe", batch=4096, workers=workers,
+             step_us={name: round(statistics.median(took), 1) for name, took in steps.items()},
+             largest_difference={name: differences(name, losses["OFF"], other)["all"]
+                                 for name, other in losses.items() if name != "OFF"})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--braid", default=os.path.join(models.ROOT, "build/release/cli/braid"))
-    parser.add_argument("--parts", default="losses,files,servers")
+    parser.add_argument("--parts", default="losses,files,servers,siblings")
     parser.add_argument("--steps", type=int, default=200, help="of each job whose losses are compared")
     parser.add_argument("--fashion", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--adult", default=os.path.join(models.ROOT, "../shared/data/uci_adult"))
     parser.add_argument("--rows", dest="criteo_rows", type=int, default=2000000, help="generated, in the Criteo layout")
     args = parser.parse_args()
     parts = args.parts.split(",")
-    if unknown := set(parts) - {"losses", "files", "servers"}:
+    if unknown := set(parts) - {"losses", "files", "servers", "siblings"}:
         parser.error(f"--parts: unknown: {', '.join(sorted(unknown))}")
     gpus = len(subprocess.run(["nvidia-smi", "--list-gpus"], check=True, capture_output=True).stdout.splitlines())
     with tempfile.TemporaryDirectory() as folder:
@@ -150,6 +174,8 @@ def main():
             files(args, folder, criteo)
         if "servers" in parts:
             servers(args, folder, gpus)
+        if "siblings" in parts:
+            siblings(args, folder, gpus)
     return 0
 
 
