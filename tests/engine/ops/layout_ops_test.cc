@@ -3,27 +3,12 @@
 
 #include <cmath>
 
-#include "base/error.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
 namespace {
 
 using Doubles = std::vector<double>;
-
-Doubles values(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {},
-               std::size_t output = 0) {
-  return to_doubles(run_op(op, std::move(inputs), std::move(attrs))[output]);
-}
-
-std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {}) {
-  try {
-    run_op(op, std::move(inputs), std::move(attrs));
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "";
-}
 
 Tensor counting_from_one(Shape shape) {
   Tensor t(DType::Int32, std::move(shape));

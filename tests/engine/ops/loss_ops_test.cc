@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -55,13 +54,10 @@ TEST(CrossEntropyTest, UniformLogitsCostTheLogarithmOfTheClasses) {
 }
 
 TEST(CrossEntropyTest, LabelsOutsideTheClassesAreRefusedWithTheirRow) {
-  for (std::int64_t label : {-1, 4}) try {
-      run_op("SparseSoftmaxCrossEntropyWithLogits", {random_f64({2, 4}, 1), i64({2}, {0, label})});
-      FAIL() << "no error";
-    } catch (const InvalidArgument& error) {
-      EXPECT_EQ(error.message(), "[SparseSoftmaxCrossEntropyWithLogits] node 'op': label " +
-                                     std::to_string(label) + " of row 1 is outside [0, 4)");
-    }
+  for (std::int64_t label : {-1, 4})
+    EXPECT_EQ(refusal("SparseSoftmaxCrossEntropyWithLogits", {random_f64({2, 4}, 1), i64({2}, {0, label})}),
+              "[SparseSoftmaxCrossEntropyWithLogits] node 'op': label " + std::to_string(label) +
+                  " of row 1 is outside [0, 4)");
 }
 
 TEST(SigmoidCrossEntropyTest, IsTheDefinitionWhereThatIsStableAndLinearFarOut) {

@@ -49,6 +49,11 @@ Tensor axes(std::initializer_list<std::int32_t> values) {
   return i32({static_cast<std::int64_t>(values.size())}, values);
 }
 
+Tensor text(const std::vector<std::string>& words) {
+  return Tensor::strings({static_cast<std::int64_t>(words.size())}, words);
+}
+Tensor word(const std::string& one) { return Tensor::strings({}, {&one, 1}); }
+
 Tensor random_f64(Shape shape, std::uint64_t seed, double low, double high) {
   Tensor t(DType::Float64, std::move(shape));
   std::vector<float> uniform(static_cast<std::size_t>(t.elements()));
@@ -84,6 +89,12 @@ std::vector<double> to_doubles(const Tensor& tensor) {
     const auto data = tensor.data<T>();
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(data[i]);
   });
+  return values;
+}
+
+std::vector<std::string> to_strings(const Tensor& tensor) {
+  std::vector<std::string> values;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) values.emplace_back(tensor.string_at(i));
   return values;
 }
 

@@ -58,6 +58,8 @@ Tensor i32(Shape shape, std::initializer_list<std::int32_t> values);
 Tensor i64(Shape shape, std::initializer_list<std::int64_t> values);
 Tensor bools(Shape shape, std::initializer_list<bool> values);
 Tensor axes(std::initializer_list<std::int32_t> values);  // a vector
+Tensor text(const std::vector<std::string>& words);       // a vector
+Tensor word(const std::string& one);                      // a scalar
 /// Uniform in [low, high), the same for the same seed.
 Tensor random_f64(Shape shape, std::uint64_t seed, double low = -1, double high = 1);
 Tensor random_i64(Shape shape, std::uint64_t seed, std::int64_t low, std::int64_t high);
@@ -65,5 +67,6 @@ Tensor random_i64(Shape shape, std::uint64_t seed, std::int64_t low, std::int64_
 Tensor converted(const Tensor& tensor, DType dtype);
 /// Any number or bool as double.
 std::vector<double> to_doubles(const Tensor& tensor);
+std::vector<std::string> to_strings(const Tensor& tensor);
 
 }  // namespace braid::testing

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ops/op.h"
+#include "tests/base/message_of.h"
 
 namespace braid::testing {
 namespace {
@@ -15,12 +16,7 @@ OpDef minimal(const std::string& name) {
 }
 
 std::string add_error(OpRegistry& registry, OpDef def) {
-  try {
-    registry.add(std::move(def));
-  } catch (const Internal& error) {
-    return error.message();
-  }
-  return "no error";
+  return message_of<Internal>([&] { registry.add(std::move(def)); });
 }
 
 TEST(OpRegistryTest, RefusesWhatIsIncompleteOrDouble) {
@@ -46,12 +42,7 @@ TEST(OpRegistryTest, FindsByNameAndNamesWhatIsMissing) {
   EXPECT_EQ(registry.all()[0]->name, "test.A");
   EXPECT_EQ(registry.find("test.C"), nullptr);
   EXPECT_EQ(&registry.require("test.A"), registry.find("test.A"));
-  try {
-    registry.require("test.C");
-    FAIL() << "no error";
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.message(), "op 'test.C' is not known");
-  }
+  EXPECT_EQ(message_of([&] { registry.require("test.C"); }), "op 'test.C' is not known");
 }
 
 TEST(OpRegistryTest, GlobalHoldsTheEnginesOps) {

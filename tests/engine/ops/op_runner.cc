@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/thread_pool.h"
+#include "tests/base/message_of.h"
 
 namespace braid::testing {
 namespace {
@@ -230,6 +231,23 @@ std::vector<Tensor> run_case(const OpDef& def, const OpCase& op_case, int pool_w
 std::vector<Tensor> run_op(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
   return run_case(OpRegistry::global().require(op),
                   {.label = {}, .inputs = std::move(inputs), .attrs = std::move(attrs)});
+}
+
+std::vector<double> values(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs,
+                           std::size_t output) {
+  return to_doubles(run_op(op, std::move(inputs), std::move(attrs))[output]);
+}
+
+void run_effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
+  CaseGraph g = make_case_graph(OpRegistry::global().require(op),
+                                {.label = {}, .inputs = std::move(inputs), .attrs = std::move(attrs)});
+  const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
+  g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
+  evaluate(g.graph, g.execution, {after});
+}
+
+std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
+  return message_of([&] { run_op(op, std::move(inputs), std::move(attrs)); });
 }
 
 }  // namespace braid::testing

@@ -46,5 +46,12 @@ CaseGraph make_case_graph(const OpDef& def, const OpCase& op_case);
 std::vector<Tensor> run_case(const OpDef& def, const OpCase& op_case, int pool_width = 1);
 /// For tests of values: one op, inputs, attributes; all outputs. Floats may be of any type.
 std::vector<Tensor> run_op(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {});
+/// One of them, as doubles.
+std::vector<double> values(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {},
+                           std::size_t output = 0);
+/// Runs an op for its effect; its outputs are not fetched.
+void run_effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {});
+/// The message of the InvalidArgument that run_op throws.
+std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {});
 
 }  // namespace braid::testing

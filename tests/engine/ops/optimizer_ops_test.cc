@@ -9,6 +9,7 @@
 #include "base/optim.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "engine/ops/variable_init.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -343,29 +344,25 @@ TEST(ResourceScatterAddTest, CountsEveryDuplicate) {
   EXPECT_EQ(to_doubles(after[0]), (std::vector<double>{12, 20, 35}));
 }
 
-std::string message_of(const std::string& op, std::vector<Tensor> inputs, int variables, AttrMap attrs = {}) {
-  try {
-    update(op, std::move(inputs), variables, std::move(attrs), {});
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "";
+std::string update_refusal(const std::string& op, std::vector<Tensor> inputs, int variables,
+                           AttrMap attrs = {}) {
+  return message_of([&] { update(op, std::move(inputs), variables, std::move(attrs), {}); });
 }
 
 TEST(IndexErrorTest, NamesNodeIndexAndBound) {
   const Tensor table = f32_of({10, 2}, 1), rows = f32_of({2, 2}, 2);
   const std::string text = "indices[1] = 10 is not in [0, 10)";
-  EXPECT_EQ(message_of("ResourceGather", {table, axes({3, 10})}, 1, {{"dtype", DType::Float32}}),
+  EXPECT_EQ(update_refusal("ResourceGather", {table, axes({3, 10})}, 1, {{"dtype", DType::Float32}}),
             "[ResourceGather] node 'op': " + text);
-  EXPECT_EQ(message_of("ResourceScatterAdd", {table, axes({3, 10}), rows}, 1),
+  EXPECT_EQ(update_refusal("ResourceScatterAdd", {table, axes({3, 10}), rows}, 1),
             "[ResourceScatterAdd] node 'op': " + text);
-  EXPECT_EQ(message_of("braid.SparseApplyOptimizer", {table, axes({3, 10}), rows}, 1, {{"kind", "SGD"}}),
+  EXPECT_EQ(update_refusal("braid.SparseApplyOptimizer", {table, axes({3, 10}), rows}, 1, {{"kind", "SGD"}}),
             "[braid.SparseApplyOptimizer] node 'op': " + text);
-  EXPECT_EQ(message_of("GatherV2", {table, axes({-1}), i32({}, {0})}, 0),
+  EXPECT_EQ(update_refusal("GatherV2", {table, axes({-1}), i32({}, {0})}, 0),
             "[GatherV2] node 'op': indices[0] = -1 is not in [0, 10)");
-  EXPECT_EQ(message_of("GatherNd", {table, i32({1, 2}, {9, 2})}, 0),
+  EXPECT_EQ(update_refusal("GatherNd", {table, i32({1, 2}, {9, 2})}, 0),
             "[GatherNd] node 'op': indices[0, 1] = 2 is not in [0, 2)");
-  EXPECT_EQ(message_of("UnsortedSegmentSum", {rows, axes({0, 3}), i32({}, {3})}, 0),
+  EXPECT_EQ(update_refusal("UnsortedSegmentSum", {rows, axes({0, 3}), i32({}, {3})}, 0),
             "[UnsortedSegmentSum] node 'op': segment_ids[1] = 3 is not below 3");
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
+#include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
 #include "tests/engine/ops/op_runner.h"
 
@@ -13,33 +13,17 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-Tensor text(Strings words) { return Tensor::strings({static_cast<std::int64_t>(words.size())}, words); }
-Tensor word(const std::string& one) { return Tensor::strings({}, {&one, 1}); }
-
 class SaveRestoreTest : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
 
-  /// Runs an op that has no outputs.
-  static void effect(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {}) {
-    CaseGraph g = make_case_graph(OpRegistry::global().require(op),
-                                  {.label = {}, .inputs = std::move(inputs), .attrs = std::move(attrs)});
-    const ValueRef after = add_known(g.graph, "after", Tensor::scalar<std::int32_t>(0));
-    g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
-    evaluate(g.graph, g.execution, {after});
-  }
   static std::vector<Tensor> restore(const std::string& prefix, const Strings& names, const Strings& slices,
                                      std::vector<DType> dtypes) {
     return run_op("RestoreV2", {word(prefix), text(names), text(slices)}, {{"dtypes", std::move(dtypes)}});
   }
   static std::string refusal(const std::string& prefix, const Strings& names, const Strings& slices,
                              DType dtype) {
-    try {
-      restore(prefix, names, slices, {dtype});
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "";
+    return message_of<Error>([&] { restore(prefix, names, slices, {dtype}); });
   }
 
  private:
@@ -48,8 +32,8 @@ class SaveRestoreTest : public ::testing::Test {
 
 TEST_F(SaveRestoreTest, WhatWasSavedIsRestored) {
   const Tensor w = f32({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}), step = i64({}, {42});
-  effect("SaveV2",
-         {word(path("deep/model")), text({"dense/kernel", "global_step"}), text({"", ""}), w, step});
+  run_effect("SaveV2",
+             {word(path("deep/model")), text({"dense/kernel", "global_step"}), text({"", ""}), w, step});
   const auto values =
       restore(path("deep/model"), {"global_step", "dense/kernel"}, {"", ""}, {DType::Int64, DType::Float32});
   EXPECT_EQ(to_doubles(values[0]), (std::vector<double>{42}));
@@ -61,7 +45,7 @@ TEST_F(SaveRestoreTest, WhatWasSavedIsRestored) {
 }
 
 TEST_F(SaveRestoreTest, WhatIsNotInTheFileIsRefused) {
-  effect("SaveV2", {word(path("model")), text({"w"}), text({""}), f32({2}, {1, 2})});
+  run_effect("SaveV2", {word(path("model")), text({"w"}), text({""}), f32({2}, {1, 2})});
   EXPECT_EQ(refusal(path("model"), {"v"}, {""}, DType::Float32),
             "[RestoreV2] node 'op': checkpoint '" + path("model") + "' has no tensor 'v'");
   EXPECT_EQ(refusal(path("model"), {"w"}, {""}, DType::Int32),
@@ -73,9 +57,9 @@ TEST_F(SaveRestoreTest, WhatIsNotInTheFileIsRefused) {
 }
 
 TEST_F(SaveRestoreTest, SeveralCheckpointsBecomeOne) {
-  effect("SaveV2", {word(path("part1")), text({"a"}), text({""}), f32({1}, {1})});
-  effect("SaveV2", {word(path("part2")), text({"b"}), text({""}), f32({1}, {2})});
-  effect("MergeV2Checkpoints", {text({path("part1"), path("part2")}), word(path("whole"))});
+  run_effect("SaveV2", {word(path("part1")), text({"a"}), text({""}), f32({1}, {1})});
+  run_effect("SaveV2", {word(path("part2")), text({"b"}), text({""}), f32({1}, {2})});
+  run_effect("MergeV2Checkpoints", {text({path("part1"), path("part2")}), word(path("whole"))});
   const auto values = restore(path("whole"), {"a", "b"}, {"", ""}, {DType::Float32, DType::Float32});
   EXPECT_EQ(to_doubles(values[1]), (std::vector<double>{2}));
   EXPECT_FALSE(std::filesystem::exists(path("part1.index")));

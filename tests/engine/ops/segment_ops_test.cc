@@ -4,28 +4,13 @@
 #include <cmath>
 #include <limits>
 
-#include "base/error.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
 namespace {
 
 using Doubles = std::vector<double>;
-
-Doubles values(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs = {},
-               std::size_t output = 0) {
-  return to_doubles(run_op(op, std::move(inputs), std::move(attrs))[output]);
-}
-
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "";
-}
 
 /// The variable after the op has written it.
 Doubles after(const std::string& op, const Tensor& variable, const Tensor& indices, const Tensor& updates) {
@@ -53,7 +38,7 @@ TEST(ScatterTest, EachFormOfAVariable) {
   EXPECT_EQ(after("ResourceScatterMax", v, rows, u), (Doubles{2, 2, 3, 4, 10, 6}));
   EXPECT_EQ(after("ResourceScatterUpdate", v, rows, u), (Doubles{2, 2, 3, 4, 4, 5}));
   EXPECT_EQ(after("ResourceScatterUpdate", v, axes({1, 0}), f32({}, {9})), (Doubles{9, 9, 9, 9, 5, 6}));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(message_of([] {
               after("ResourceScatterDiv", axes({6, 8}), axes({1}), axes({0}));
             }),
             "[ResourceScatterDiv] node 'op': integer division by zero");
@@ -67,7 +52,7 @@ TEST(ScatterTest, SlicesByVectorsOfIndices) {
             (Doubles{1, 2, 8, 9}));
   EXPECT_EQ(values("TensorScatterUpdate", {axes({1, 2, 3}), i32({2, 1}, {2, 0}), axes({7, 9})}),
             (Doubles{9, 2, 7}));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(message_of([] {
               run_op("TensorScatterAdd", {axes({1, 2}), i32({1, 1}, {2}), axes({7})});
             }),
             "[TensorScatterAdd] node 'op': indices[0, 0] = 2 is not in [0, 2)");
@@ -84,7 +69,7 @@ TEST(SegmentTest, EmptySegmentsHaveTheDocumentedValue) {
   EXPECT_EQ(values("UnsortedSegmentMax", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{lowest, 4}));
   EXPECT_EQ(values("UnsortedSegmentMin", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{-lowest, -2}));
   EXPECT_EQ(values("UnsortedSegmentProd", {x, axes({1, 1, -1}), i32({}, {2})}), (Doubles{1, -8}));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               run_op("SegmentMean", {x, axes({0, 2, 1})});
             }),
             "[SegmentMean] node 'op': segment_ids must not fall or be negative, [2] is 1");
@@ -101,7 +86,7 @@ TEST(SparseSegmentTest, SumsTheRowsThatIndicesName) {
             (Doubles{3, 4, 0, 0}));
   EXPECT_EQ(values("SparseSegmentMeanGrad", {f32({1, 2}, {6, 8}), axes({2, 2}), axes({0, 0}), i32({}, {3})}),
             (Doubles{0, 0, 0, 0, 6, 8}));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               run_op("SparseSegmentSum", {x, axes({3}), axes({0})});
             }),
             "[SparseSegmentSum] node 'op': indices[0] = 3 is not in [0, 3)");
@@ -111,7 +96,7 @@ TEST(DynamicPartitionTest, PartsAndBack) {
   const Tensor x = f32({4}, {10, 20, 30, 40}), partitions = axes({1, 0, 1, 0});
   EXPECT_EQ(values("DynamicPartition", {x, partitions}, {{"num_partitions", 2}}, 0), (Doubles{20, 40}));
   EXPECT_EQ(values("DynamicPartition", {x, partitions}, {{"num_partitions", 2}}, 1), (Doubles{10, 30}));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               run_op("DynamicPartition", {x, axes({0, 0, 3, 0})}, {{"num_partitions", 2}});
             }),
             "[DynamicPartition] node 'op': partition 3 is not in [0, 2)");
@@ -125,7 +110,7 @@ Doubles stitched(std::vector<Tensor> inputs, std::vector<int> known) {
 
 TEST(DynamicStitchTest, TheLastOfEqualIndicesStays) {
   EXPECT_EQ(stitched({axes({2, 0}), axes({2}), f32({2}, {1, 2}), f32({1}, {3})}, {0, 1}), (Doubles{2, 0, 3}));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(message_of([] {
               stitched({axes({0}), axes({1}), f32({1}, {1}), f32({1, 2}, {3, 4})}, {0, 1});
             }),
             "[DynamicStitch] node 'op': data 1 has slices of shape [2], those before []");
@@ -149,7 +134,7 @@ TEST(WhereTest, IndicesInRowMajorOrder) {
 TEST(SparseToDenseTest, ValuesAtTheirPlaces) {
   EXPECT_EQ(values("SparseToDense", {i32({2, 2}, {0, 1, 1, 0}), axes({2, 2}), axes({5, 6}), i32({}, {-1})}),
             (Doubles{-1, 5, 6, -1}));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(message_of([] {
               run_op("SparseToDense", {axes({1, 0}), axes({2}), i32({}, {1}), i32({}, {0})});
             }),
             "[SparseToDense] node 'op': indices[1] is out of order");
@@ -179,7 +164,7 @@ TEST(BatchGatherTest, EachBatchHasItsOwnIndices) {
   EXPECT_EQ(
       values("braid.BatchGather", {matrix, i32({2, 2}, {2, 0, 1, 1}), i32({}, {1})}, {{"batch_dims", 1}}),
       (Doubles{12, 10, 21, 21}));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(message_of([&] {
               run_op("braid.BatchGather", {matrix, i32({2, 1}, {3, 0}), i32({}, {1})}, {{"batch_dims", 1}});
             }),
             "[braid.BatchGather] node 'op': indices[0] = 3 is not in [0, 3)");
@@ -190,7 +175,7 @@ TEST(BucketizeTest, ABoundaryBelongsToTheBucketAbove) {
   EXPECT_EQ(
       values("Bucketize", {f32({6}, {-5, 0, 9.5F, 10, 150, std::nanf("")})}, {{"boundaries", boundaries}}),
       (Doubles{0, 1, 1, 2, 3, 3}));
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(message_of([] {
               run_op("Bucketize", {f32({1}, {0})}, {{"boundaries", std::vector<double>{2, 1}}});
             }),
             "[Bucketize] node 'op': boundaries must rise, got 2 before 1");

@@ -5,9 +5,9 @@
 #include <bit>
 #include <fstream>
 
-#include "base/error.h"
 #include "base/formats/proto_wire.h"
 #include "tests/base/temp_dir.h"
+#include "tests/engine/ops/known_values.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -15,82 +15,49 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-Tensor text(Strings words) { return Tensor::strings({static_cast<std::int64_t>(words.size())}, words); }
-Tensor word(const std::string& one) { return Tensor::strings({}, {&one, 1}); }
-
-/// What shape inference knows of the op's output.
-Tensor known(const std::string& op, const std::vector<Tensor>& inputs, AttrMap attrs = {}, int output = 0) {
-  Graph graph;
-  Node node;
-  node.name = "op";
-  node.op = &OpRegistry::global().require(op);
-  node.attrs = std::move(attrs);
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    node.inputs.push_back(add_known(graph, "input" + std::to_string(i), inputs[i]));
-  const NodeId id = graph.add(std::move(node));
-  const Tensor* value = graph.known_value({id, output});
-  if (!value) throw Internal("not known");
-  return *value;
-}
-
-Strings strings(const Tensor& tensor) {
-  Strings result;
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) result.emplace_back(tensor.string_at(i));
-  return result;
-}
-
-std::string refusal(const std::string& op, const std::vector<Tensor>& inputs, AttrMap attrs = {}) {
-  try {
-    known(op, inputs, std::move(attrs));
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "";
-}
-
 TEST(TextOpsTest, AsStringWritesAsPrintf) {
-  EXPECT_EQ(strings(known("AsString", {f32({2}, {1.5F, -2})})), (Strings{"1.500000", "-2.000000"}));
-  EXPECT_EQ(strings(known("AsString", {f64({1}, {1234.5})}, {{"scientific", true}, {"precision", 2}})),
+  EXPECT_EQ(to_strings(known("AsString", {f32({2}, {1.5F, -2})})), (Strings{"1.500000", "-2.000000"}));
+  EXPECT_EQ(to_strings(known("AsString", {f64({1}, {1234.5})}, {{"scientific", true}, {"precision", 2}})),
             (Strings{"1.23e+03"}));
-  EXPECT_EQ(strings(known("AsString", {f32({1}, {0.25F})}, {{"shortest", true}})), (Strings{"0.25"}));
-  EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "0"}})),
+  EXPECT_EQ(to_strings(known("AsString", {f32({1}, {0.25F})}, {{"shortest", true}})), (Strings{"0.25"}));
+  EXPECT_EQ(to_strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "0"}})),
             (Strings{"0007", "-007"}));
-  EXPECT_EQ(strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "+"}})),
+  EXPECT_EQ(to_strings(known("AsString", {axes({7, -7})}, {{"width", 4}, {"fill", "+"}})),
             (Strings{"  +7", "  -7"}));
-  EXPECT_EQ(strings(known("AsString", {axes({7})}, {{"width", 3}, {"fill", "-"}})), (Strings{"7  "}));
+  EXPECT_EQ(to_strings(known("AsString", {axes({7})}, {{"width", 3}, {"fill", "-"}})), (Strings{"7  "}));
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(
-      strings(known("AsString", {f32({2}, {1, -inf})}, {{"width", 6}, {"precision", 1}, {"fill", "0"}})),
+      to_strings(known("AsString", {f32({2}, {1, -inf})}, {{"width", 6}, {"precision", 1}, {"fill", "0"}})),
       (Strings{"0001.0", "  -inf"}));
-  EXPECT_EQ(refusal("AsString", {axes({7})}, {{"width", 1 << 30}}),
+  EXPECT_EQ(known_refusal("AsString", {axes({7})}, {{"width", 1 << 30}}),
             "[AsString] node 'op': width is 1073741824");
-  EXPECT_EQ(refusal("AsString", {axes({7})}, {{"fill", "*"}}),
+  EXPECT_EQ(known_refusal("AsString", {axes({7})}, {{"fill", "*"}}),
             "[AsString] node 'op': fill '*' is not supported");
-  EXPECT_EQ(strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
-  EXPECT_EQ(strings(known("AsString", {bools({1}, {true})}, {{"width", 8}})), (Strings{"true"}));
+  EXPECT_EQ(to_strings(known("AsString", {bools({2}, {true, false})})), (Strings{"true", "false"}));
+  EXPECT_EQ(to_strings(known("AsString", {bools({1}, {true})}, {{"width", 8}})), (Strings{"true"}));
 }
 
 TEST(TextOpsTest, StringsAreChangedByteByByte) {
   const Tensor x = text({"Ab\xC3\x84", " c D\t", ""});
-  EXPECT_EQ(strings(known("StringLower", {x})), (Strings{"ab\xC3\x84", " c d\t", ""}));
-  EXPECT_EQ(strings(known("StringUpper", {x})), (Strings{"AB\xC3\x84", " C D\t", ""}));
-  EXPECT_EQ(strings(known("StringStrip", {x})), (Strings{"Ab\xC3\x84", "c D", ""}));
+  EXPECT_EQ(to_strings(known("StringLower", {x})), (Strings{"ab\xC3\x84", " c d\t", ""}));
+  EXPECT_EQ(to_strings(known("StringUpper", {x})), (Strings{"AB\xC3\x84", " C D\t", ""}));
+  EXPECT_EQ(to_strings(known("StringStrip", {x})), (Strings{"Ab\xC3\x84", "c D", ""}));
   EXPECT_EQ(tensor_to_int64s(known("StringLength", {x})), (std::vector<std::int64_t>{4, 5, 0}));
-  EXPECT_EQ(refusal("StringLower", {x}, {{"encoding", "utf-8"}}),
+  EXPECT_EQ(known_refusal("StringLower", {x}, {{"encoding", "utf-8"}}),
             "[StringLower] node 'op': only bytes are supported, not encoded characters");
 }
 
 TEST(MovedStringsTest, KeepTheirTextsWhereverTheyGo) {
   const Tensor x = text({"a", "bc", "", "a"});
-  EXPECT_EQ(strings(known("GatherV2", {x, axes({1, 2, 1}), Tensor::scalar<std::int32_t>(0)})),
+  EXPECT_EQ(to_strings(known("GatherV2", {x, axes({1, 2, 1}), Tensor::scalar<std::int32_t>(0)})),
             (Strings{"bc", "", "bc"}));
-  EXPECT_EQ(strings(known("ConcatV2", {x, text({"z"}), Tensor::scalar<std::int32_t>(0)})),
+  EXPECT_EQ(to_strings(known("ConcatV2", {x, text({"z"}), Tensor::scalar<std::int32_t>(0)})),
             (Strings{"a", "bc", "", "a", "z"}));
-  EXPECT_EQ(strings(known("SelectV2", {bools({4}, {true, false, false, true}), x, word("other")})),
+  EXPECT_EQ(to_strings(known("SelectV2", {bools({4}, {true, false, false, true}), x, word("other")})),
             (Strings{"a", "other", "other", "a"}));
-  EXPECT_EQ(strings(known("SparseToDense", {axes({1}), axes({3}), text({"v"}), word("gap")})),
+  EXPECT_EQ(to_strings(known("SparseToDense", {axes({1}), axes({3}), text({"v"}), word("gap")})),
             (Strings{"gap", "v", "gap"}));
-  EXPECT_EQ(strings(known("ZerosLike", {x})), (Strings{"", "", "", ""}));
+  EXPECT_EQ(to_strings(known("ZerosLike", {x})), (Strings{"", "", "", ""}));
 }
 
 TEST(MovedStringsTest, AreEqualByTheirCharacters) {
@@ -101,39 +68,41 @@ TEST(MovedStringsTest, AreEqualByTheirCharacters) {
   EXPECT_EQ(flags(known("Equal", {x, word("a")})), (std::vector<bool>{true, false, false, true}));
   EXPECT_EQ(flags(known("NotEqual", {x, text({"a", "b", "", "A"})})),
             (std::vector<bool>{false, true, false, true}));
-  EXPECT_EQ(strings(known("Unique", {x})), (Strings{"a", "bc", ""}));
+  EXPECT_EQ(to_strings(known("Unique", {x})), (Strings{"a", "bc", ""}));
   EXPECT_EQ(tensor_to_int64s(known("Unique", {x}, {}, 1)), (std::vector<std::int64_t>{0, 1, 2, 0}));
-  EXPECT_EQ(refusal("Less", {x, x}), "[Less] node 'op': does not take string");
+  EXPECT_EQ(known_refusal("Less", {x, x}), "[Less] node 'op': does not take string");
 }
 
 TEST(TextOpsTest, JoinRepeatsScalars) {
-  EXPECT_EQ(strings(known("StringJoin", {text({"a", "b"}), word("x")}, {{"separator", "/"}})),
+  EXPECT_EQ(to_strings(known("StringJoin", {text({"a", "b"}), word("x")}, {{"separator", "/"}})),
             (Strings{"a/x", "b/x"}));
-  EXPECT_EQ(refusal("StringJoin", {text({"a", "b"}), text({"x"})}),
+  EXPECT_EQ(known_refusal("StringJoin", {text({"a", "b"}), text({"x"})}),
             "[StringJoin] node 'op': inputs must have one shape, got [2] and [1]");
 }
 
 TEST(TextOpsTest, SplitsAsTensorFlowDocuments) {
   const Tensor x = text({"hello world", "a b c"});
-  EXPECT_EQ(strings(known("StringSplit", {x, word(" ")}, {}, 1)), (Strings{"hello", "world", "a", "b", "c"}));
+  EXPECT_EQ(to_strings(known("StringSplit", {x, word(" ")}, {}, 1)),
+            (Strings{"hello", "world", "a", "b", "c"}));
   EXPECT_EQ(tensor_to_int64s(known("StringSplit", {x, word(" ")}, {}, 0)),
             (std::vector<std::int64_t>{0, 0, 0, 1, 1, 0, 1, 1, 1, 2}));
   EXPECT_EQ(tensor_to_int64s(known("StringSplit", {x, word(" ")}, {}, 2)), (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(strings(known("StringSplit", {text({"a,,b"}), word(",")}, {{"skip_empty", false}}, 1)),
+  EXPECT_EQ(to_strings(known("StringSplit", {text({"a,,b"}), word(",")}, {{"skip_empty", false}}, 1)),
             (Strings{"a", "", "b"}));
-  EXPECT_EQ(strings(known("StringSplit", {text({"abc"}), word("")}, {}, 1)), (Strings{"a", "b", "c"}));
-  EXPECT_EQ(strings(known("StringSplitV2", {text({"1<>2<><>3"}), word("<>")}, {}, 1)),
+  EXPECT_EQ(to_strings(known("StringSplit", {text({"abc"}), word("")}, {}, 1)), (Strings{"a", "b", "c"}));
+  EXPECT_EQ(to_strings(known("StringSplitV2", {text({"1<>2<><>3"}), word("<>")}, {}, 1)),
             (Strings{"1", "2", "", "3"}));
-  EXPECT_EQ(strings(known("StringSplitV2", {text({"1,2,3"}), word(",")}, {{"maxsplit", 1}}, 1)),
+  EXPECT_EQ(to_strings(known("StringSplitV2", {text({"1,2,3"}), word(",")}, {{"maxsplit", 1}}, 1)),
             (Strings{"1", "2,3"}));
-  EXPECT_EQ(strings(known("StringSplitV2", {text({"  1 2   3  "}), word("")}, {}, 1)),
+  EXPECT_EQ(to_strings(known("StringSplitV2", {text({"  1 2   3  "}), word("")}, {}, 1)),
             (Strings{"1", "2", "3"}));
-  EXPECT_EQ(strings(known("StringSplitV2", {text({" 1 2  3 ", "4"}), word("")}, {{"maxsplit", 1}}, 1)),
+  EXPECT_EQ(to_strings(known("StringSplitV2", {text({" 1 2  3 ", "4"}), word("")}, {{"maxsplit", 1}}, 1)),
             (Strings{"1", "2  3 ", "4", ""}));
   for (const char* separator : {",", ""})
-    EXPECT_EQ(strings(known("StringSplitV2", {text({" 1,2 ", ""}), word(separator)}, {{"maxsplit", 0}}, 1)),
-              (Strings{" 1,2 ", ""}));
-  EXPECT_EQ(strings(known("StringSplit", {text({"", ","}), word(",")}, {{"skip_empty", false}}, 1)),
+    EXPECT_EQ(
+        to_strings(known("StringSplitV2", {text({" 1,2 ", ""}), word(separator)}, {{"maxsplit", 0}}, 1)),
+        (Strings{" 1,2 ", ""}));
+  EXPECT_EQ(to_strings(known("StringSplit", {text({"", ","}), word(",")}, {{"skip_empty", false}}, 1)),
             (Strings{"", ""}));  // nothing has no parts
 }
 
@@ -142,21 +111,21 @@ TEST(TextOpsTest, CsvTypesDefaultsAndQuotes) {
                                    text({"none"})};
   EXPECT_EQ(to_doubles(known("DecodeCSV", inputs, {}, 0)), (std::vector<double>{1, 3}));
   EXPECT_EQ(to_doubles(known("DecodeCSV", inputs, {}, 1)), (std::vector<double>{2.5, -1}));
-  EXPECT_EQ(strings(known("DecodeCSV", inputs, {}, 2)), (Strings{"a \"b\", c", "d"}));
+  EXPECT_EQ(to_strings(known("DecodeCSV", inputs, {}, 2)), (Strings{"a \"b\", c", "d"}));
   EXPECT_EQ(to_doubles(known("DecodeCSV", {text({"x;7;y"}), axes({0})},
                              {{"field_delim", ";"}, {"select_cols", std::vector<std::int64_t>{1}}})),
             (std::vector<double>{7}));
-  EXPECT_EQ(refusal("DecodeCSV", {text({"1,2"}), axes({0})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({"1,2"}), axes({0})}),
             "[DecodeCSV] node 'op': record 0 has 2 fields, expected 1");
-  EXPECT_EQ(refusal("DecodeCSV", {text({"1", "x"}), axes({0})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({"1", "x"}), axes({0})}),
             "[DecodeCSV] node 'op': record 1, field 0: 'x' is no int32");
-  EXPECT_EQ(refusal("DecodeCSV", {text({",1"}), i32({0}, {}), axes({0})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({",1"}), i32({0}, {}), axes({0})}),
             "[DecodeCSV] node 'op': record 0, field 0: it is required, but empty");
-  EXPECT_EQ(refusal("DecodeCSV", {text({""}), axes({0})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({""}), axes({0})}),
             "[DecodeCSV] node 'op': record 0 has 0 fields, expected 1");
-  EXPECT_EQ(refusal("DecodeCSV", {text({"1\r"}), axes({0})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({"1\r"}), axes({0})}),
             "[DecodeCSV] node 'op': a line break outside of quotes, in field 0 of '1\r'");
-  EXPECT_EQ(refusal("DecodeCSV", {text({"\"a"}), text({"x"})}),
+  EXPECT_EQ(known_refusal("DecodeCSV", {text({"\"a"}), text({"x"})}),
             "[DecodeCSV] node 'op': an open quote in '\"a'");
 }
 
@@ -218,7 +187,7 @@ TEST(ParseExampleTest, DenseAndSparseFeatures) {
   EXPECT_EQ(tensor_to_int64s(known("ParseExample", inputs, attrs, 2)), (std::vector<std::int64_t>{2, 2}));
   EXPECT_EQ(known("ParseExample", inputs, attrs, 3).shape(), (Shape{2, 1}));
   EXPECT_EQ(to_doubles(known("ParseExample", inputs, attrs, 3)), (std::vector<double>{7.5, -1}));
-  EXPECT_EQ(strings(known("ParseExample", inputs, attrs, 4)), (Strings{"none", "bo"}));
+  EXPECT_EQ(to_strings(known("ParseExample", inputs, attrs, 4)), (Strings{"none", "bo"}));
 }
 
 TEST(ParseExampleTest, OneRecordHasNoAxisOfRecords) {
@@ -268,17 +237,18 @@ TEST(ParseExampleTest, DenseFeaturesOfUnknownLengthAreFilledUp) {
   const Tensor ids = known("ParseExampleV2", inputs(records, i64({}, {-1})), attrs);
   EXPECT_EQ(ids.shape(), (Shape{3, 2, 2}));
   EXPECT_EQ(tensor_to_int64s(ids), (std::vector<std::int64_t>{4, 5, 6, 7, -1, -1, -1, -1, 8, 9, -1, -1}));
-  EXPECT_EQ(refusal("ParseExampleV2",
+  EXPECT_EQ(
+      known_refusal("ParseExampleV2",
                     inputs(text({example({{"ids", int_feature({4, 5, 6}, true)}})}), i64({0}, {})), attrs),
-            "[ParseExampleV2] node 'op': record 0: feature 'ids' has 3 values, no multiple of 2");
-  EXPECT_EQ(refusal("ParseExampleV2", inputs(records, i64({2}, {1, 2})), attrs),
+      "[ParseExampleV2] node 'op': record 0: feature 'ids' has 3 values, no multiple of 2");
+  EXPECT_EQ(known_refusal("ParseExampleV2", inputs(records, i64({2}, {1, 2})), attrs),
             "[ParseExampleV2] node 'op': the default of dense feature 0 fills it up, so it must have one "
             "element, not 2");
 }
 
 TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
   const auto refused = [](const std::string& record, const Tensor& fallback) {
-    return refusal(
+    return known_refusal(
         "ParseExample", {text({record}), text({}), word("age"), fallback},
         {{"Tdense", std::vector<DType>{DType::Float32}}, {"dense_shapes", std::vector<Shape>{Shape{}}}});
   };
@@ -292,12 +262,12 @@ TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
 }
 
 TEST(TextOpsTest, Files) {
-  EXPECT_EQ(strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
+  EXPECT_EQ(to_strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
             (Strings{"model-00001-of-00004"}));
   const TempDir directory;
   const std::string file = directory.path() / "words.txt";
   std::ofstream(file) << "some text";
-  EXPECT_EQ(strings(known("ReadFile", {word(file)})), (Strings{"some text"}));
+  EXPECT_EQ(to_strings(known("ReadFile", {word(file)})), (Strings{"some text"}));
 }
 
 TEST(TextOpsTest, WhatIsNotKnownStaysUnknown) {

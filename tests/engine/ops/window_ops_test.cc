@@ -7,7 +7,6 @@
 #include <optional>
 #include <ostream>
 
-#include "base/error.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {
@@ -226,16 +225,6 @@ TEST(Conv2DTest, ALargeFilterIsReadForManyImages) {
   expect_close(run_op("Conv2D", {x, w}, attrs)[0], to_doubles(run_op("ConcatV2", images)[0]), 1e-4);
   expect_close(run_op("Conv2DBackpropFilter", {x, filter_shape, dy}, attrs)[0],
                to_doubles(run_op("AddV2", filters)[0]), 1e-4);
-}
-
-/// The message of the InvalidArgument that the op's shape rule or prepare throws.
-std::string refusal(const std::string& op, std::vector<Tensor> inputs, AttrMap attrs) {
-  try {
-    run_op(op, std::move(inputs), std::move(attrs));
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "";
 }
 
 TEST(Conv2DTest, GroupsAreConvolutionsSideBySide) {
