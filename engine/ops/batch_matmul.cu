@@ -3,6 +3,7 @@
 // of their own (common/cuda/small_matmul.h).
 #include "engine/ops/common/batch_shape.h"
 #include "engine/ops/common/broadcast.h"
+#include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/small_matmul.h"
@@ -34,6 +35,33 @@ bool share_matrices(const Shape& x, const Shape& y, cuda::Gemm& g) {
   return true;
 }
 
+/// The same where `g`, set up by share_matrices, is short sums of long rows; without a `run` where it is not.
+PreparedKernel combine_rows(const cuda::Gemm& g) {
+  cuda::Combination sums;
+  sums.examples = g.batch;
+  sums.terms = static_cast<int>(std::min<std::int64_t>(g.k, cuda::Combination::kMostTerms + 1));
+  sums.rows = static_cast<int>(g.m);
+  sums.columns = g.n;
+  sums.factor_stride = g.stride_a;
+  sums.factor_row = g.row_stride_a;
+  sums.vector_stride = g.stride_b;
+  sums.out_stride = g.stride_y;
+  sums.out_row = g.row_stride_y;
+  PreparedKernel kernel;
+  if (g.dtype != DType::Float32 || g.transpose_b || !sums.is_supported()) return kernel;
+  kernel.run = [sums](const KernelArgs& a) {
+    cuda::CombinationArgs args;
+    for (int t = 0; t < sums.terms; ++t) {
+      args.factors[static_cast<std::size_t>(t)] = a.in<float>(0) + t;
+      args.vectors[static_cast<std::size_t>(t)] = a.in<float>(1) + t * sums.columns;
+    }
+    args.out = a.out<float>(0);
+    args.stream = a.stream;
+    cuda::combine_vectors(sums, args);
+  };
+  return kernel;
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape &x = c.inputs[0].shape, &y = c.inputs[1].shape, &out = c.outputs[0].shape;
   cuda::Gemm g;
@@ -43,7 +71,10 @@ PreparedKernel prepare(const PrepareContext& c) {
   g.n = size_at(out, 1);
   g.k = size_at(x, g.transpose_a ? 2 : 1);
   g.dtype = c.outputs[0].dtype;
-  if (share_matrices(x, y, g)) return cuda::gemm_kernel(c, g);
+  if (share_matrices(x, y, g)) {
+    PreparedKernel combined = combine_rows(g);
+    return combined.run ? combined : cuda::gemm_kernel(c, g);
+  }
   const Shape x_batch = batch_of(x), y_batch = batch_of(y), out_batch = batch_of(out);
   g.batch = out_batch.elements();
   if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return cuda::gemm_kernel(c, g);

@@ -56,6 +56,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   prune(plan, true);
   if (options.check_numerics) check_values(plan);
   fuse_pair_dots(plan);
+  fuse_outer_products(plan);
   batch_siblings(plan);
   align_products(plan);
   fuse(plan);

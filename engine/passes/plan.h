@@ -77,6 +77,8 @@ void simplify(Plan& plan);
 void merge_duplicates(Plan& plan);
 /// Products of pairs of vectors of which some are gathered, and their gradients, as one node on a device.
 void fuse_pair_dots(Plan& plan);
+/// The sum of outer products of many pairs of vectors as one node on a device.
+void fuse_outer_products(Plan& plan);
 /// Zeros beside the columns of a device's products, where rows would not be a multiple of 16 bytes.
 void align_products(Plan& plan);
 /// Puts chains of short nodes of a device's program into one.

@@ -70,6 +70,7 @@ void cases_batch_matmul(OpCaseTable& table) {
   add("many, y repeated", "BatchMatMulV2", {515, 5, 6}, {6, 7}, false, false, false);
   add("many large ones", "BatchMatMulV2", {260, 16, 64}, {260, 64, 256}, false, false, false);
   add("lanes share matrices", "BatchMatMulV2", {3, 40, 1, 8}, {40, 8, 12}, false, false, false);
+  add("many lanes share large matrices", "BatchMatMulV2", {9, 21, 1, 20}, {21, 20, 260}, false, false, false);
   add("lanes share matrices, y transposed", "BatchMatMulV2", {4, 33, 1, 5}, {1, 33, 7, 5}, false, true,
       false);
   add("y repeated", "BatchMatMulV2", {3, 2, 4}, {4, 2}, false, false);

@@ -1,0 +1,58 @@
+// The gradient of a batch of matrices [b, r, n] that several row vectors [b, 1, r] are multiplied with (the
+// experts of a mixture, by the gates of its tasks) is a sum of products that are as large as it each:
+//   AddN(BatchMatMulV2(a_i, c_i, adj_x)...), a_i [b, 1, r], c_i [b, 1, n]  -> braid.SumOfOuterProducts
+// On a device, where it is read and written once then. Left apart: products that somebody else uses, too, and
+// nodes with control edges or on different hand-set streams.
+#include <algorithm>
+#include <vector>
+
+#include "engine/ops/op.h"
+#include "engine/passes/rewrite.h"
+
+namespace braid {
+namespace {
+
+/// Whether `id` is such a product, for nobody but `sum`.
+bool is_term(const Plan& plan, const Users& users, const Node& sum, ValueRef value) {
+  const Graph& graph = plan.program.graph;
+  const Node& node = graph.node(value.node);
+  if (node.op->name != "BatchMatMulV2" || !node.attrs.get<bool>("adj_x", false) ||
+      node.attrs.get<bool>("adj_y", false) || !is_plain(plan, node) || is_fetched(plan, node.id) ||
+      !together(node, sum) || users.of(node.id).size() != 1)
+    return false;
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueRef input) {
+    const OutputInfo& info = graph.info(input);
+    return info.dtype == DType::Float32 && info.shape.rank() == 3 && info.shape.is_static() &&
+           info.shape[1] == 1 && info.shape[0] == sum.outputs[0].shape[0];
+  });
+}
+
+}  // namespace
+
+void fuse_outer_products(Plan& plan) {
+  if (plan.options.domain != Domain::Device) return;
+  Graph& graph = plan.program.graph;
+  const Users users(graph);
+  int made = 0;
+  for (const NodeId id : graph.topological_order()) {
+    const Node sum = graph.node(id);
+    if (sum.op->name != "AddN" || sum.inputs.size() < 2 || !is_plain(plan, sum) ||
+        sum.outputs[0].shape.rank() != 3 ||
+        !std::all_of(sum.inputs.begin(), sum.inputs.end(),
+                     [&](ValueRef input) { return is_term(plan, users, sum, input); }))
+      continue;
+    Node fused = sum;
+    fused.op = &OpRegistry::global().require("braid.SumOfOuterProducts");
+    fused.attrs = {};
+    fused.inputs.clear();
+    for (const std::size_t side : {0, 1})
+      for (const ValueRef product : sum.inputs) fused.inputs.push_back(graph.node(product.node).inputs[side]);
+    replace(plan, id, std::move(fused), "/fused");
+    ++made;
+  }
+  if (made == 0) return;
+  prune(plan, true);
+  plan.program.notes.push_back("fusion: sums of outer products, " + std::to_string(made));
+}
+
+}  // namespace braid
