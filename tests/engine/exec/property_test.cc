@@ -12,7 +12,7 @@
 namespace braid::testing {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef BRAID_SANITIZED
 constexpr int kGraphs = 2000;
 #else
 constexpr int kGraphs = 10000;
