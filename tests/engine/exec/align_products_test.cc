@@ -19,14 +19,6 @@ namespace {
 
 constexpr std::int64_t kUnits = 256;
 
-Tensor random_floats(const Shape& shape, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> value(-1, 1);
-  Tensor made = Tensor::zeros(DType::Float32, shape);
-  for (float& x : made.data<float>()) x = value(random);
-  return made;
-}
-
 struct Model {
   Graph graph;
   std::vector<std::pair<std::string, Tensor>> feeds;
@@ -72,11 +64,6 @@ Model joined_columns(std::int64_t rows, std::int64_t width, bool transposed, boo
   if (read_elsewhere) loss = b.add(loss, b.reduce_mean(b.op("Square", {joined})));
   return with_gradients(b, loss,
                         {{"x", random_floats({rows, 20}, 1)}, {"z", random_floats({rows, width}, 2)}});
-}
-
-int count_ops(const Program& program, const std::string& op) {
-  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(),
-                                        [&](const ProgramOp& any) { return any.op == op; }));
 }
 
 /// Products in the program whose first factor has rows of more than 16 columns that are no multiple of 16

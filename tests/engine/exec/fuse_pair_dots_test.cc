@@ -1,9 +1,6 @@
 // Gathered products of pairs of vectors become one node on a device, with their gradient, and mean the same.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
-
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
@@ -21,14 +18,6 @@ struct Interaction {
   std::vector<std::string> fetches;  // the loss and the gradient of the variable that all vectors come from
   std::string products;              // of all pairs
 };
-
-Tensor random_floats(const Shape& shape, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<float> value(-1, 1);
-  Tensor made = Tensor::zeros(DType::Float32, shape);
-  for (float& x : made.data<float>()) x = value(random);
-  return made;
-}
 
 Interaction make_interaction(const std::vector<std::int32_t>& pairs) {
   GraphBuilder b;
@@ -55,11 +44,6 @@ std::shared_ptr<const Program> compiled(const Interaction& made, std::vector<std
   options.domain = domain;
   return compile(made.graph,
                  {{{"x", DType::Float32, Shape{kRows, kVectors * kWidth}}}, std::move(fetches), {}}, options);
-}
-
-int count_ops(const Program& program, const std::string& op) {
-  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(),
-                                        [&](const ProgramOp& any) { return any.op == op; }));
 }
 
 TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {

@@ -2,6 +2,7 @@
 #include "engine/device/host_stream.h"
 
 #include "engine/device/stream_meter.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/exec/stream_conformance.h"
 
 namespace braid::testing {
@@ -161,12 +162,9 @@ TEST(EventTest, NoSignalIsLost) {
 
 TEST(EventTest, TheErrorSaysWhatWasWaitedFor) {
   Event event;
-  try {
-    event.wait(1, WaitContext::with_timeout(milliseconds(1)), "the other stream");
-    FAIL();
-  } catch (const DeadlineExceeded& error) {
-    EXPECT_EQ(error.message(), "the other stream: deadline exceeded");
-  }
+  EXPECT_EQ(message_of<DeadlineExceeded>(
+                [&] { event.wait(1, WaitContext::with_timeout(milliseconds(1)), "the other stream"); }),
+            "the other stream: deadline exceeded");
 }
 
 }  // namespace

@@ -2,25 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 
-#include "base/error.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
-
-std::string message_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "no error";
-}
 
 // -------------------------------------------------------------------------------------------------------
 // events

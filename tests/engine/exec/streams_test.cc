@@ -6,11 +6,11 @@
 #include <fstream>
 #include <set>
 
-#include "base/error.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
 #include "engine/passes/plan.h"
 #include "engine/passes/stream_policy.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {
@@ -21,15 +21,6 @@ int stream_of(const Program& program, const std::string& name) {
     if (op.name == name) return op.stream;
   ADD_FAILURE() << "no op " << name;
   return -1;
-}
-
-std::string message_of(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "no error";
 }
 
 AttrMap us(std::int64_t us) { return {{"us", us}}; }

@@ -1,5 +1,6 @@
 #include "tests/engine/exec/test_ops.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -365,6 +366,19 @@ Tensor test_tensor(std::int64_t elements, std::uint64_t seed) {
     tensor.data<std::int64_t>()[static_cast<std::size_t>(i)] =
         static_cast<std::int64_t>(scramble(seed * 1000 + static_cast<std::uint64_t>(i)));
   return tensor;
+}
+
+Tensor random_floats(const Shape& shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> value(-1, 1);
+  Tensor made = Tensor::zeros(DType::Float32, shape);
+  for (float& x : made.data<float>()) x = value(random);
+  return made;
+}
+
+int count_ops(const Program& program, const std::string& op) {
+  return static_cast<int>(
+      std::count_if(program.ops.begin(), program.ops.end(), [&](const ProgramOp& o) { return o.op == op; }));
 }
 
 std::shared_ptr<const Program> compile_test(const TestGraph& graph, const std::vector<std::string>& fetches,

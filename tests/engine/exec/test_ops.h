@@ -77,8 +77,13 @@ inline int op_named(const Program& program, const std::string& name) {
   return -1;
 }
 
+/// How many of the program's ops are `op`.
+int count_ops(const Program& program, const std::string& op);
+
 /// `elements` int64 values that depend on `seed`.
 Tensor test_tensor(std::int64_t elements, std::uint64_t seed);
+/// float32, uniform in [-1, 1), the same for the same seed.
+Tensor random_floats(const Shape& shape, unsigned seed);
 
 std::shared_ptr<const Program> compile_test(const TestGraph& graph, const std::vector<std::string>& fetches,
                                             const std::vector<std::string>& targets, int streams,

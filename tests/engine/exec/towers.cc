@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -73,11 +72,6 @@ std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSibling
   options.streams.count = streams;
   options.streams.policy = streams == 1 ? StreamPolicy::None : StreamPolicy::User;
   return compile(towers.graph, towers.request, options);
-}
-
-int count_ops(const Program& program, const std::string& op) {
-  return static_cast<int>(
-      std::count_if(program.ops.begin(), program.ops.end(), [&](const ProgramOp& o) { return o.op == op; }));
 }
 
 std::vector<Tensor> feeds_of(const Towers& towers, std::uint64_t step) {

@@ -34,7 +34,6 @@ void add_training(Towers& made, OptimizerKind optimizer);
 Towers make_towers(const TowersOptions& options, bool training);
 
 std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSiblings batching, int streams = 1);
-int count_ops(const Program& program, const std::string& op);
 std::vector<Tensor> feeds_of(const Towers& towers, std::uint64_t step);
 
 /// Losses of some steps from the variables' initial values.

@@ -5,9 +5,9 @@
 
 #include <chrono>
 
-#include "base/error.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {
@@ -128,12 +128,7 @@ TEST(TuneTest, AKeptPlanGivesTheSameProgram) {
 
 TEST(TuneTest, ABrokenPlanIsRefusedWithItsLine) {
   const auto refusal = [](std::string_view text) {
-    try {
-      StreamPlan::from_text(text, "p");
-    } catch (const InvalidArgument& error) {
-      return error.message();
-    }
-    return std::string("no error");
+    return message_of([&] { StreamPlan::from_text(text, "p"); });
   };
   EXPECT_EQ(refusal("x"), "p:1: not a stream plan of this version");
   EXPECT_EQ(refusal("braid stream plan 1\npolicy AUTO\n"),
