@@ -3,55 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
-#include "engine/autodiff/gradients.h"
-#include "engine/builder/graph_builder.h"
-#include "engine/import/import.h"
 #include "examples/models/multi_branch.h"
-#include "proto/graph.pb.h"
-#include "tests/engine/exec/test_ops.h"
-#include "tests/engine/testing/interpreter.h"
+#include "tests/engine/exec/differentiated.h"
 
 namespace braid::testing {
 namespace {
 
 constexpr std::int64_t kUnits = 256;
 
-struct Model {
-  Graph graph;
-  std::vector<std::pair<std::string, Tensor>> feeds;
-  std::vector<std::string> fetches;  // the loss and the gradients of all dense variables
-
-  std::shared_ptr<const Program> compiled(Domain domain = Domain::Device) const {
-    CompileRequest request;
-    for (const auto& [name, value] : feeds) request.feeds.push_back({name, value.dtype(), value.shape()});
-    request.fetches = fetches;
-    CompileOptions options;
-    options.domain = domain;
-    return compile(graph, request, options);
-  }
-};
-
-Model with_gradients(const GraphBuilder& b, const Output& loss,
-                     std::vector<std::pair<std::string, Tensor>> feeds) {
-  Model made{import_graph(b.graph()), std::move(feeds), {loss.name()}};
-  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(loss.name()))) {
-    if (!gradient.dense.valid()) continue;
-    Node seen;  // under a name that no pass changes
-    seen.op = &OpRegistry::global().require("Identity");
-    seen.name = made.graph.unique_name("gradient");
-    seen.inputs = {gradient.dense};
-    made.fetches.push_back(seen.name);
-    made.graph.add(std::move(seen));
-  }
-  return made;
-}
-
 /// relu([x, z] w) of `rows` examples with 20 and `width` columns; w is [units, columns] where it is
 /// transposed.
-Model joined_columns(std::int64_t rows, std::int64_t width, bool transposed, bool read_elsewhere = false) {
+Differentiated joined_columns(std::int64_t rows, std::int64_t width, bool transposed,
+                              bool read_elsewhere = false) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, Shape{rows, 20});
   const Output z = b.mul(b.placeholder("z", DType::Float32, Shape{rows, width}),
@@ -62,7 +27,7 @@ Model joined_columns(std::int64_t rows, std::int64_t width, bool transposed, boo
   Output loss =
       b.reduce_mean(b.op("Square", {b.op("MatMul", {joined, b.read(w)}, {{"transpose_b", transposed}})}));
   if (read_elsewhere) loss = b.add(loss, b.reduce_mean(b.op("Square", {joined})));
-  return with_gradients(b, loss,
+  return differentiated(b, loss,
                         {{"x", random_floats({rows, 20}, 1)}, {"z", random_floats({rows, width}, 2)}});
 }
 
@@ -79,30 +44,8 @@ int unaligned_products(const Program& program) {
   return count;
 }
 
-void expect_same_values(const Model& model, const Program& program) {
-  const auto run = [&](const Graph& graph) {
-    Interpreter interpreter(graph);
-    unsigned seed = 10;
-    for (const VariableInfo& variable : list_variables(model.graph))
-      interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
-    return interpreter.run({model.feeds.begin(), model.feeds.end()}, model.fetches);
-  };
-  const std::vector<Tensor> expected = run(model.graph), got = run(program.graph);
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t f = 0; f < got.size(); ++f) {
-    ASSERT_EQ(got[f].shape(), expected[f].shape()) << model.fetches[f];
-    float largest = 0, error = 0;
-    for (std::size_t i = 0; i < got[f].data<float>().size(); ++i) {
-      largest = std::max(largest, std::abs(expected[f].data<float>()[i]));
-      error = std::max(error, std::abs(expected[f].data<float>()[i] - got[f].data<float>()[i]));
-    }
-    EXPECT_LE(error, 1e-5F * largest) << model.fetches[f];
-    EXPECT_GT(largest, 0) << model.fetches[f];
-  }
-}
-
 TEST(AlignProductsTest, JoinedColumnsGetZeros) {
-  const Model model = joined_columns(4100, 81, false);
+  const Differentiated model = joined_columns(4100, 81, false);
   EXPECT_GT(unaligned_products(*model.compiled(Domain::Host)), 0);
   const auto program = model.compiled();
   EXPECT_EQ(unaligned_products(*program), 0);
@@ -111,7 +54,7 @@ TEST(AlignProductsTest, JoinedColumnsGetZeros) {
 }
 
 TEST(AlignProductsTest, TransposedWeightsGetThemUnlessTheyAreTrained) {
-  Model model = joined_columns(4100, 81, true);
+  Differentiated model = joined_columns(4100, 81, true);
   EXPECT_EQ(count_ops(*model.compiled(), "Pad"), 0);
   model.fetches.resize(1);
   const auto program = model.compiled();
@@ -120,7 +63,7 @@ TEST(AlignProductsTest, TransposedWeightsGetThemUnlessTheyAreTrained) {
 }
 
 TEST(AlignProductsTest, TheGradientOfTheWeightsIsAView) {
-  const Model model = joined_columns(4100, 81, false);
+  const Differentiated model = joined_columns(4100, 81, false);
   const auto program = model.compiled();
   const bool there = std::any_of(program->ops.begin(), program->ops.end(), [&](const ProgramOp& op) {
     return program->graph.node(op.node).outputs[0].shape == Shape{104, kUnits} && op.op == "MatMul";
@@ -130,8 +73,8 @@ TEST(AlignProductsTest, TheGradientOfTheWeightsIsAView) {
 }
 
 TEST(AlignProductsTest, SmallAlignedOrSharedFactorsAreLeftAlone) {
-  for (const Model& model : {joined_columns(41, 81, false), joined_columns(4100, 80, false),
-                             joined_columns(4100, 81, false, true)})
+  for (const Differentiated& model : {joined_columns(41, 81, false), joined_columns(4100, 80, false),
+                                      joined_columns(4100, 81, false, true)})
     EXPECT_EQ(count_ops(*model.compiled(), "Pad"), 0);
 }
 
@@ -149,7 +92,7 @@ TEST(AlignProductsTest, TheInteractionOfDlrmIsWrittenInPlace) {
   }
   const Output loss = build_dlrm_branches(b, b.placeholder("x", DType::Float32, Shape{kRows, 12}), 12, ids,
                                           50, 16, b.placeholder("y", DType::Float32, Shape{kRows}), 0);
-  const Model model = with_gradients(b, loss, std::move(feeds));
+  const Differentiated model = differentiated(b, loss, std::move(feeds));
   const auto program = model.compiled();
   EXPECT_EQ(count_ops(*program, "braid.PairDots"), 1);
   for (const char* gone : {"ConcatV2", "Pack", "Unpack"}) EXPECT_EQ(count_ops(*program, gone), 0) << gone;

@@ -1,0 +1,62 @@
+#include "tests/engine/exec/differentiated.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/autodiff/gradients.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid::testing {
+
+std::shared_ptr<const Program> Differentiated::compiled(Domain domain, int streams) const {
+  CompileRequest request;
+  for (const auto& [name, value] : feeds) request.feeds.push_back({name, value.dtype(), value.shape()});
+  request.fetches = fetches;
+  CompileOptions options;
+  options.domain = domain;
+  options.streams.count = streams;
+  return compile(graph, request, options);
+}
+
+Differentiated differentiated(const GraphBuilder& b, const Output& loss,
+                              std::vector<std::pair<std::string, Tensor>> feeds) {
+  Differentiated made{import_graph(b.graph()), std::move(feeds), {loss.name()}};
+  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(loss.name()))) {
+    if (!gradient.dense.valid()) continue;
+    Node seen;  // under a name that no pass changes
+    seen.op = &OpRegistry::global().require("Identity");
+    seen.name = made.graph.unique_name("gradient");
+    seen.inputs = {gradient.dense};
+    made.fetches.push_back(seen.name);
+    made.graph.add(std::move(seen));
+  }
+  return made;
+}
+
+void expect_same_values(const Differentiated& model, const Program& program) {
+  const auto run = [&](const Graph& graph) {
+    Interpreter interpreter(graph);
+    unsigned seed = 10;
+    for (const VariableInfo& variable : list_variables(model.graph))
+      interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
+    return interpreter.run({model.feeds.begin(), model.feeds.end()}, model.fetches);
+  };
+  const std::vector<Tensor> expected = run(model.graph), got = run(program.graph);
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t f = 0; f < got.size(); ++f) {
+    ASSERT_EQ(got[f].shape(), expected[f].shape()) << model.fetches[f];
+    float largest = 0, error = 0;
+    for (std::size_t i = 0; i < got[f].data<float>().size(); ++i) {
+      largest = std::max(largest, std::abs(expected[f].data<float>()[i]));
+      error = std::max(error, std::abs(expected[f].data<float>()[i] - got[f].data<float>()[i]));
+    }
+    EXPECT_LE(error, 1e-5F * largest) << model.fetches[f];
+    EXPECT_GT(largest, 0) << model.fetches[f];
+  }
+}
+
+}  // namespace braid::testing
