@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
 #include "base/init.h"
 
 namespace braid {
@@ -80,8 +80,7 @@ TEST(Crc32cTest, AgreesWithTfRecordFilesOfAnotherWriter) {
   const auto file =
       std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord/ecosystem_hadoop/part-m-00000";
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is missing";
-  std::ifstream in(file, std::ios::binary);
-  const std::string content((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string content = read_file(file);
   const auto load = [&](std::size_t at, std::size_t bytes) {
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < bytes; ++i)

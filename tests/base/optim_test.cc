@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/init.h"
 
 namespace braid {
@@ -209,8 +209,7 @@ TEST(OptimTest, RefusesRunsThatDoNotFit) {
 
 /// raw_data (field 9) of an ONNX TensorProto, or its float_data (field 4); both are length-delimited.
 std::vector<float> read_onnx_floats(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string bytes = read_file(file);
   for (std::size_t at = 0; at + 1 < bytes.size();) {
     const int field = bytes[at] >> 3, wire = bytes[at] & 7;
     const auto value = static_cast<unsigned char>(bytes[at + 1]);

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/formats/zip.h"
 #include "tests/base/expect_error.h"
@@ -17,11 +18,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Dims = std::vector<std::int64_t>;
-
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 NpyArray parse(const std::string& bytes) { return parse_npy(std::as_bytes(std::span(bytes)), "x.npy"); }
 
@@ -129,7 +125,7 @@ TEST(ZipTest, EntriesComeBackAndTheFileAppearsWhole) {
 
 TEST(ZipTest, CutsAndFlippedBitsNeverGiveWrongBytes) {
   TempDir dir;
-  const std::string whole = bytes_of(golden("deflated.npz"));
+  const std::string whole = read_file(golden("deflated.npz"));
   const auto file = dir.path() / "damaged.npz";
   const auto read_all = [&] {
     std::vector<std::vector<std::byte>> all;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/files.h"
 #include "base/formats/snappy.h"
 #include "base/formats/sorted_table.h"
 #include "tests/base/expect_error.h"
@@ -20,11 +21,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Dims = std::vector<std::int64_t>;
-
-std::string bytes_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 TEST(TensorBundleTest, WhatTensorFlowWroteIsRead) {
   const TensorBundleReader bundle(golden("graph.ckpt"));
@@ -93,15 +89,15 @@ TEST(TensorBundleTest, WhatIsWrittenIsReadBackAndTwiceTheSame) {
   const TensorBundleReader bundle(dir.path() / "a.index");
   EXPECT_EQ(bundle.entries().size(), expected.size());
   for (const auto& [name, data] : expected) EXPECT_EQ(bundle.read(name), data) << name;
-  EXPECT_EQ(bytes_of(dir.path() / "a.index"), bytes_of(dir.path() / "b.index"));
+  EXPECT_EQ(read_file(dir.path() / "a.index"), read_file(dir.path() / "b.index"));
   { TensorBundleWriter abandoned(dir.path() / "c"); }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 4);
 }
 
 TEST(TensorBundleTest, DamageAndMissingPartsAreNamed) {
   TempDir dir;
-  const std::string index = bytes_of(golden("graph.ckpt.index")),
-                    data = bytes_of(golden("graph.ckpt.data-00000-of-00001"));
+  const std::string index = read_file(golden("graph.ckpt.index")),
+                    data = read_file(golden("graph.ckpt.data-00000-of-00001"));
   const auto put = [&](const std::string& new_index, const std::string& new_data) {
     std::ofstream(dir.path() / "x.index", std::ios::binary) << new_index;
     std::ofstream(dir.path() / "x.data-00000-of-00001", std::ios::binary) << new_data;

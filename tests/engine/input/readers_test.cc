@@ -8,9 +8,10 @@
 #include <cmath>
 #include <fstream>
 
-#include "base/error.h"
+#include "base/files.h"
 #include "base/init.h"
 #include "engine/input/criteo_generator.h"
+#include "tests/base/message_of.h"
 
 namespace braid {
 namespace {
@@ -37,16 +38,6 @@ class ReadersTest : public testing::Test {
   }
   fs::path dir_;
 };
-
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.message();
-  }
-  return "nothing was thrown";
-}
 
 std::string idx_images(int count) {
   std::string bytes{0, 0, 8, 3, 0, 0, 0, static_cast<char>(count), 0, 0, 0, 2, 0, 0, 0, 2};
@@ -95,12 +86,8 @@ TEST_F(ReadersTest, IdxDamageIsNamed) {
               HasSubstr("magic number"));
   EXPECT_THAT(message_of<DataLoss>([&] { read_idx(write("two", idx_images(2)), labels); }),
               HasSubstr("2 images"));
-  EXPECT_THAT(message_of<InvalidArgument>([&] { read_idx(dir_ / "absent", labels); }),
-              HasSubstr("No such file"));
-  const std::string gz = [&] {
-    std::ifstream in(write_gz("full.gz", std::string(100000, 'x')), std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  }();
+  EXPECT_THAT(message_of([&] { read_idx(dir_ / "absent", labels); }), HasSubstr("No such file"));
+  const std::string gz = read_file(write_gz("full.gz", std::string(100000, 'x')));
   EXPECT_THAT(message_of<DataLoss>([&] { read_text_file(write("cut.gz", gz.substr(0, gz.size() / 2))); }),
               HasSubstr("cut.gz"));
 }
@@ -173,12 +160,10 @@ TEST_F(ReadersTest, ColumnsAreFoundByTheNamesOfTheHeader) {
   options.comment = "#";
   EXPECT_EQ(read_csv({write("c.csv", "# made by hand\nage,job,skip,y\n14,clerk,x,>50K\n")}, options)->rows,
             1);
-  EXPECT_THAT(
-      message_of<InvalidArgument>([&] { read_csv({write("d.csv", "age,work,y\n1,2,3\n")}, options); }),
-      HasSubstr("d.csv' line 1: the header has no column 'job', but age, work, y"));
-  EXPECT_THAT(
-      message_of<InvalidArgument>([&] { read_csv({write("e.csv", "age,job,y,job\n1,2,3,4\n")}, options); }),
-      HasSubstr("e.csv' line 1: the header has two columns 'job'"));
+  EXPECT_THAT(message_of([&] { read_csv({write("d.csv", "age,work,y\n1,2,3\n")}, options); }),
+              HasSubstr("d.csv' line 1: the header has no column 'job', but age, work, y"));
+  EXPECT_THAT(message_of([&] { read_csv({write("e.csv", "age,job,y,job\n1,2,3,4\n")}, options); }),
+              HasSubstr("e.csv' line 1: the header has two columns 'job'"));
   EXPECT_THAT(
       message_of<DataLoss>([&] { read_csv({write("f.csv", "y,job,age\n>50K,clerk,old\n")}, options); }),
       HasSubstr("f.csv' line 2: column 3 (age): 'old' is not a number"));

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
 
@@ -18,11 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 std::vector<std::string> records_of(const fs::path& file) {
   std::vector<std::string> records;
@@ -65,7 +61,7 @@ TEST_F(TfRecordTest, EmptyLongAndBinaryRecordsComeBackInEveryPacking) {
 
 TEST_F(TfRecordTest, TheFirstRecordOfAKnownFileHasTheBytesOfTheFormat) {
   // length 3, its masked CRC, "abc", its masked CRC; the CRCs computed with TensorFlow 2.15.
-  EXPECT_EQ(bytes_of(write("known", {"abc"})),
+  EXPECT_EQ(read_file(write("known", {"abc"})),
             std::string("\x03\0\0\0\0\0\0\0", 8) + "\xb0\x99\x49\x0e" + "abc" + "\x6e\x57\xf1\x21");
 }
 
@@ -80,15 +76,15 @@ TEST_F(TfRecordTest, RealFilesOfOtherWritersAreRead) {
 }
 
 TEST_F(TfRecordTest, GzipMembersOneAfterTheOtherAreOneFile) {
-  const std::string first = bytes_of(write("a", {"one", "two"}, Compression::Gzip));
-  const std::string second = bytes_of(write("b", {"three"}, Compression::Gzip));
+  const std::string first = read_file(write("a", {"one", "two"}, Compression::Gzip));
+  const std::string second = read_file(write("b", {"three"}, Compression::Gzip));
   EXPECT_EQ(records_of(raw("both", first + second)), (std::vector<std::string>{"one", "two", "three"}));
   EXPECT_EQ(records_of(raw("padded", first + std::string(512, '\0'))).size(), 2U);
   EXPECT_ERROR(records_of(raw("tail", first + "tail")), DataLoss, HasSubstr("damaged gzip data after"));
 }
 
 TEST_F(TfRecordTest, EveryCutIsNoticedWithItsRecordAndByte) {
-  const std::string whole = bytes_of(write("whole", {"first", "second"}));
+  const std::string whole = read_file(write("whole", {"first", "second"}));
   for (std::size_t size = 1; size < whole.size(); ++size) {
     SCOPED_TRACE(size);
     const fs::path cut = raw("cut", whole.substr(0, size));
@@ -100,13 +96,13 @@ TEST_F(TfRecordTest, EveryCutIsNoticedWithItsRecordAndByte) {
                  AllOf(HasSubstr("cut' record " + std::string(size < 21 ? "1 at byte 0" : "2 at byte 21")),
                        HasSubstr("truncated")));
   }
-  const std::string packed = bytes_of(write("packed", {"first", "second"}, Compression::Gzip));
+  const std::string packed = read_file(write("packed", {"first", "second"}, Compression::Gzip));
   for (std::size_t size = 12; size < packed.size(); ++size)
     EXPECT_ERROR(records_of(raw("cut", packed.substr(0, size))), DataLoss, HasSubstr("gzip data ends early"));
 }
 
 TEST_F(TfRecordTest, EveryFlippedBitIsNoticed) {
-  const std::string whole = bytes_of(write("whole", {"first", "second"}));
+  const std::string whole = read_file(write("whole", {"first", "second"}));
   for (std::size_t byte = 0; byte < whole.size(); ++byte)
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = whole;
@@ -116,7 +112,7 @@ TEST_F(TfRecordTest, EveryFlippedBitIsNoticed) {
 }
 
 TEST_F(TfRecordTest, AfterAWrongDataCrcTheNextRecordIsReadAfterAWrongLengthNone) {
-  std::string bytes = bytes_of(write("x", {"first", "second", "third"}));
+  std::string bytes = read_file(write("x", {"first", "second", "third"}));
   bytes[12] = 'F';
   {
     TfRecordReader reader(raw("data", bytes));
@@ -140,7 +136,7 @@ TEST_F(TfRecordTest, OtherFilesAreNotTakenForTfRecords) {
   EXPECT_FALSE(is_tfrecord_file(raw("empty", "")));
   EXPECT_ERROR(records_of(raw("text", "label,I1,I2\n1,2,3\n")), DataLoss, HasSubstr("not a TFRecord file"));
   // A length of 376 bytes begins with the two bytes of a zlib header.
-  std::string damaged = bytes_of(write("long", {std::string(376, 'x')}));
+  std::string damaged = read_file(write("long", {std::string(376, 'x')}));
   damaged[8] ^= 1;
   EXPECT_ERROR(records_of(raw("bad", damaged)), DataLoss, HasSubstr("the CRC of its length"));
   EXPECT_ERROR(records_of(dir_.path() / "none"), InvalidArgument, HasSubstr("No such file"));
