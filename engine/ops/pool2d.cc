@@ -1,12 +1,14 @@
 // MaxPool(x), MaxPoolGrad(x, y, dy), AvgPool(x), AvgPoolGrad(sizes, dy): windows over images, attributes
 // ksize, strides, padding, explicit_paddings, data_format (engine/ops/common/window.h). Paddings never win a
-// maximum and do not count in a mean. A maximum's gradient goes to the first position that holds it, in
+// maximum and do not count in a mean. As in TensorFlow, a maximum passes over NaN and is no less than the
+// lowest finite number. A maximum's gradient goes to the first position that holds it, in
 // row-major order. float32 and float64. Inner loops run over channels; NCHW is seen as N * C images of one
 // channel.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
@@ -41,8 +43,10 @@ BRAID_VECTOR_CLONES void quarter_row(const Pooling& p, const T* __restrict x, T*
     for (std::int64_t i = 0; i < n; ++i) {
       const T a = x[i], b = x[n + i], c = x[below + i], d = x[below + n + i];
       if constexpr (kMax) {
-        const T upper = b > a ? b : a, lower = d > c ? d : c;
-        y[i] = lower > upper ? lower : upper;
+        T largest = a > std::numeric_limits<T>::lowest() ? a : std::numeric_limits<T>::lowest();
+        largest = b > largest ? b : largest;
+        largest = c > largest ? c : largest;
+        y[i] = d > largest ? d : largest;
       } else {
         y[i] = (((a + b) + c) + d) / T{4};
       }
@@ -74,10 +78,9 @@ BRAID_VECTOR_CLONES void pool_row(const Pooling& p, std::int64_t row, const T* x
   const PoolSpan h(p.window.h, row, p.in_h);
   for (std::int64_t column = 0; column < p.out_w; ++column, y += n) {
     const PoolSpan w(p.window.w, column, p.in_w);
-    const T* first = x + (h.first * p.in_w + w.first) * n;
-    for (std::int64_t i = 0; i < n; ++i) y[i] = first[i];
+    for (std::int64_t i = 0; i < n; ++i) y[i] = kMax ? std::numeric_limits<T>::lowest() : T{0};
     for (std::int64_t r = h.first; r < h.end; ++r)
-      for (std::int64_t s = w.first + (r == h.first ? 1 : 0); s < w.end; ++s) {
+      for (std::int64_t s = w.first; s < w.end; ++s) {
         const T* tap = x + (r * p.in_w + s) * n;
         if constexpr (kMax)
           raise_to(y, tap, n);

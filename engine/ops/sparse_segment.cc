@@ -2,8 +2,11 @@
 // with segment_ids[k] == s, divided by their number n or by sqrt(n); the ids never fall. The WithNumSegments
 // forms are told the number of segments; the others have as many as the last id says. An empty segment is 0.
 // SparseSegment*Grad(dy, indices, segment_ids, output_dim0): its gradient, rows added in the order of k.
+// GradV2 gives only the rows that indices name, and their numbers, which rise: that the indices are known
+// decides how many.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/ops/common/dispatch.h"
@@ -42,6 +45,20 @@ void infer_grad(InferContext& c) {
   require_operands(c);
   const std::int64_t rows = count_input(c, 3, "output_dim0");
   c.output(c.dtype(0), c.shape(0).has_rank() ? segments_shape(c.shape(0), 1, rows) : Shape::unknown_rank());
+}
+
+std::int64_t distinct_count(const Tensor& indices) {
+  std::vector<std::int64_t> sorted = tensor_to_int64s(indices);
+  std::sort(sorted.begin(), sorted.end());
+  return std::unique(sorted.begin(), sorted.end()) - sorted.begin();
+}
+
+void infer_grad_rows(InferContext& c) {
+  require_operands(c);
+  count_input(c, 3, "dense_output_dim0");
+  const std::int64_t rows = c.value(1) ? distinct_count(*c.value(1)) : Shape::kUnknown;
+  c.output(c.dtype(0), c.shape(0).has_rank() ? segments_shape(c.shape(0), 1, rows) : Shape::unknown_rank());
+  c.output(c.dtype(1), Shape{rows});
 }
 
 std::int64_t width_of(const Shape& rows) {
@@ -107,7 +124,9 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 template <Scale kScale>
 PreparedKernel prepare_grad(const PrepareContext& c) {
-  const std::int64_t n = c.inputs[1].shape[0], segments = c.inputs[0].shape[0], rows = c.outputs[0].shape[0];
+  const std::int64_t n = c.inputs[1].shape[0], segments = c.inputs[0].shape[0];
+  const std::int64_t rows = tensor_to_int64s(*c.values[3])[0], out_rows = c.outputs[0].shape[0];
+  const bool named_only = c.outputs.size() > 1;
   const std::int64_t width = width_of(c.outputs[0].shape);
   const std::string& name = c.node.op->name;
   const std::size_t starts_bytes =
@@ -123,12 +142,13 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
           check_indices(place, a.in<I>(1), n, rows);
           find_segments(place, ids, n, segments, starts);
           const IndexGroups groups(a.in<I>(1), n, rows, static_cast<char*>(a.scratch) + starts_bytes);
-          pool->parallel_range(rows * width, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+          pool->parallel_range(out_rows * width, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
             std::fill(a.out<T>(0) + begin, a.out<T>(0) + end, T{});
           });
           pool->parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
             for (std::int64_t g = first; g < last; ++g) {
-              T* dx = a.out<T>(0) + groups.index(g) * width;
+              T* dx = a.out<T>(0) + (named_only ? g : groups.index(g)) * width;
+              if (named_only) a.out<I>(1)[g] = static_cast<I>(groups.index(g));
               for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e) {
                 const auto s = static_cast<std::int64_t>(ids[groups.position(e)]);
                 const T* dy = a.in<T>(0) + s * width;
@@ -187,6 +207,14 @@ void register_sparse_segment(OpRegistry& registry) {
                   .cost = cost_per_output(2),
                   .cpu = row.prepare_grad,
                   .shape_values = {3}});
+    registry.add({.name = grad_name + "V2",
+                  .min_inputs = 4,
+                  .max_inputs = 4,
+                  .infer = infer_grad_rows,
+                  .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
+                  .cost = cost_per_output(2),
+                  .cpu = row.prepare_grad,
+                  .shape_values = {1, 3}});
   }
 }
 

@@ -84,6 +84,9 @@ TEST(SparseSegmentTest, SumsTheRowsThatIndicesName) {
   EXPECT_NEAR(roots[0], 4 / std::sqrt(2.0), 1e-6);
   EXPECT_EQ(values("SparseSegmentSumWithNumSegments", {x, axes({1}), axes({0}), i32({}, {2})}),
             (Doubles{3, 4, 0, 0}));
+  const std::vector<Tensor> seen{f32({1, 2}, {6, 8}), axes({5, 2, 5}), axes({0, 0, 0}), i32({}, {7})};
+  EXPECT_EQ(values("SparseSegmentMeanGradV2", seen), (Doubles{2, 8.0F / 3, 4, 16.0F / 3}));
+  EXPECT_EQ(values("SparseSegmentMeanGradV2", seen, {}, 1), (Doubles{2, 5}));
   EXPECT_EQ(values("SparseSegmentMeanGrad", {f32({1, 2}, {6, 8}), axes({2, 2}), axes({0, 0}), i32({}, {3})}),
             (Doubles{0, 0, 0, 0, 6, 8}));
   EXPECT_EQ(message_of([&] {

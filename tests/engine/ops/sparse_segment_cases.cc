@@ -24,7 +24,18 @@ void cases_sparse_segment(OpCaseTable& table) {
               {.label = "empty ones behind", .inputs = {x, indices, ids, i32({}, {5})}});
     table.add(op + "Grad", {.label = "a gap, repeated rows",
                             .inputs = {random_f64({3, 3}, 1), indices, ids, i32({}, {4})}});
+    table.add(op + "GradV2", {.label = "a gap, repeated rows",
+                              .inputs = {random_f64({3, 3}, 1), indices, ids, i32({}, {6})}});
+    table.add(op + "GradV2", {.label = "nothing",
+                              .inputs = {random_f64({0, 3}, 1), i64({0}, {}), i64({0}, {}), i32({}, {6})}});
   }
+}
+
+void cases_fill_empty_rows_grad(OpCaseTable& table) {
+  table.add("SparseFillEmptyRowsGrad",
+            {.label = "rows", .inputs = {i64({3}, {3, 0, 1}), random_f64({5}, 1)}});
+  table.add("SparseFillEmptyRowsGrad",
+            {.label = "only empty ones", .inputs = {i64({0}, {}), random_f64({2}, 1)}});
 }
 
 }  // namespace braid::testing
