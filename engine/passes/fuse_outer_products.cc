@@ -1,8 +1,9 @@
 // The gradient of a batch of matrices [b, r, n] that several row vectors [b, 1, r] are multiplied with (the
 // experts of a mixture, by the gates of its tasks) is a sum of products that are as large as it each:
 //   AddN(BatchMatMulV2(a_i, c_i, adj_x)...), a_i [b, 1, r], c_i [b, 1, n]  -> braid.SumOfOuterProducts
-// On a device, where it is read and written once then. Left apart: products that somebody else uses, too, and
-// nodes with control edges or on different hand-set streams.
+// On a device, where it is read and written once then. Hand-set streams of the products are given up, so that
+// sums do not depend on them. Left apart: products that somebody else uses, too, and nodes with control
+// edges, on different devices or in different colocation groups.
 #include <algorithm>
 #include <vector>
 
@@ -18,7 +19,7 @@ bool is_term(const Plan& plan, const Users& users, const Node& sum, ValueRef val
   const Node& node = graph.node(value.node);
   if (node.op->name != "BatchMatMulV2" || !node.attrs.get<bool>("adj_x", false) ||
       node.attrs.get<bool>("adj_y", false) || !is_plain(plan, node) || is_fetched(plan, node.id) ||
-      !together(node, sum) || users.of(node.id).size() != 1)
+      node.device != sum.device || node.colocate_with != sum.colocate_with || users.of(node.id).size() != 1)
     return false;
   return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueRef input) {
     const OutputInfo& info = graph.info(input);
