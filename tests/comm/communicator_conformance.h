@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
+#include "tests/comm/error_of.h"
 
 namespace braid::comm::conformance {
 
@@ -231,27 +232,15 @@ inline const std::vector<WrongUse>& wrong_uses() {
   return uses;
 }
 
-template <class ErrorType>
-std::string text_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ErrorType& error) {
-    return error.message();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
-}
-
 inline void check_broken(Communicator& comm) {
   float x = 0;
-  auto text = text_of<Unavailable>(
+  auto text = error_of<Unavailable>(
       [&] { comm.all_reduce(&x, &x, 1, DType::Float32, ReduceOp::Sum, StreamRef::host(), soon()); });
   EXPECT_NE(text.find("the communicator is broken"), std::string::npos) << text;
 }
 
 inline void check_wrong_use(Communicator& comm, const WrongUse& use) {
-  auto text = text_of<InvalidArgument>([&] { use.call(comm); });
+  auto text = error_of<InvalidArgument>([&] { use.call(comm); });
   EXPECT_NE(text.find(use.text), std::string::npos) << text;
   EXPECT_NE(text.find("[" + std::string(comm.backend()) + "]"), std::string::npos) << text;
   check_broken(comm);
@@ -262,7 +251,7 @@ inline void check_absence(Communicator& comm) {
   if (comm.rank() == 0) return;
   auto started = std::chrono::steady_clock::now();
   std::vector<float> data(100000, 1.0f);
-  auto text = text_of<DeadlineExceeded>([&] {
+  auto text = error_of<DeadlineExceeded>([&] {
     comm.all_reduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), DType::Float32,
                     ReduceOp::Sum, StreamRef::host(),
                     WaitContext::with_timeout(std::chrono::milliseconds(200)));

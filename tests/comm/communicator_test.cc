@@ -77,8 +77,7 @@ TEST_P(CommunicatorTest, RanksThatDisagreeAreTold) {
   auto disagree = [](Communicator& comm, const std::function<void(float*)>& first,
                      const std::function<void(float*)>& others) {
     std::vector<float> data(50000);
-    auto text =
-        conformance::text_of<InvalidArgument>([&] { (comm.rank() == 0 ? first : others)(data.data()); });
+    auto text = error_of<InvalidArgument>([&] { (comm.rank() == 0 ? first : others)(data.data()); });
     EXPECT_THAT(text, HasSubstr("calls"));
     conformance::check_broken(comm);
   };
@@ -107,7 +106,7 @@ TEST_P(CommunicatorTest, AbortEndsAPendingOperation) {
       std::this_thread::sleep_for(50ms);
       if (comm.rank() == 1) comm.abort();
     });
-    auto text = conformance::text_of<Unavailable>([&] { comm.barrier(soon()); });
+    auto text = error_of<Unavailable>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text, testing::AnyOf(HasSubstr("abort"), HasSubstr("gave up")));
     conformance::check_broken(comm);
   });
@@ -123,7 +122,7 @@ TEST_P(CommunicatorTest, AStopRequestEndsAPendingOperation) {
       source.request_stop();
     });
     auto wait = WaitContext::with_timeout(20s, source.get_token());
-    EXPECT_THAT(conformance::text_of<Cancelled>([&] { comm.barrier(wait); }), HasSubstr("cancelled"));
+    EXPECT_THAT(error_of<Cancelled>([&] { comm.barrier(wait); }), HasSubstr("cancelled"));
   });
 }
 
@@ -144,7 +143,7 @@ TEST_P(CommunicatorTest, ARankThatLeavesIsNamed) {
       }
       auto started = std::chrono::steady_clock::now();
       std::vector<double> data(1000000);
-      auto text = conformance::text_of<Unavailable>([&] {
+      auto text = error_of<Unavailable>([&] {
         comm->barrier(soon());  // here too, when a faster rank has met the loss already and says so
         comm->all_reduce(data.data(), data.data(), 1000000, DType::Float64, ReduceOp::Sum, StreamRef::host(),
                          soon());
@@ -166,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(All, CommunicatorTest,
 TEST(LocalCommunicatorTest, ARankThatIsDestroyedIsNamed) {
   auto ranks = make_local_group(2);
   ranks[1].reset();
-  EXPECT_THAT(conformance::text_of<Unavailable>([&] { ranks[0]->barrier(soon()); }),
+  EXPECT_THAT(error_of<Unavailable>([&] { ranks[0]->barrier(soon()); }),
               HasSubstr("rank 1 (a thread of this process) is gone"));
 }
 
@@ -174,10 +173,9 @@ TEST(LocalCommunicatorTest, ReceiverAndSenderMustAgree) {
   auto ranks = make_local_group(2);
   float data[4] = {};
   std::jthread sender([&] {
-    conformance::text_of<InvalidArgument>(
-        [&] { ranks[0]->send(data, 2, DType::Float32, 1, StreamRef::host(), soon()); });
+    error_of<InvalidArgument>([&] { ranks[0]->send(data, 2, DType::Float32, 1, StreamRef::host(), soon()); });
   });
-  EXPECT_THAT(conformance::text_of<InvalidArgument>(
+  EXPECT_THAT(error_of<InvalidArgument>(
                   [&] { ranks[1]->recv(data, 4, DType::Float32, 0, StreamRef::host(), soon()); }),
               HasSubstr("rank 0 sends 2 float32 and rank 1 receives 4 float32"));
 }
@@ -185,13 +183,12 @@ TEST(LocalCommunicatorTest, ReceiverAndSenderMustAgree) {
 TEST(RingCommunicatorTest, ARankThatComesTooLateHearsWhoGaveItUp) {
   run_group({Kind::Ring, 2}, [](Communicator& comm) {
     if (comm.rank() == 1) {
-      EXPECT_THAT(
-          conformance::text_of<DeadlineExceeded>([&] { comm.barrier(WaitContext::with_timeout(50ms)); }),
-          HasSubstr("rank 0 (127.0.0.1:"));
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] { comm.barrier(WaitContext::with_timeout(50ms)); }),
+                  HasSubstr("rank 0 (127.0.0.1:"));
       return;
     }
     std::this_thread::sleep_for(1s);
-    auto text = conformance::text_of<DeadlineExceeded>([&] { comm.barrier(soon()); });
+    auto text = error_of<DeadlineExceeded>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text,
                 testing::ContainsRegex("rank 0: barrier #1: rank 1 .* gave up: rank 0 .* did not take part"));
   });
@@ -203,7 +200,7 @@ TEST(RingCommunicatorTest, RanksThatNeverComeAreNamedWhenConnecting) {
   options.rank = 1;
   options.size = 5;
   rendezvous->set_text("ring/3/address", "127.0.0.1:1", soon());
-  EXPECT_THAT(conformance::text_of<DeadlineExceeded>(
+  EXPECT_THAT(error_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
               HasSubstr("rank 1: ranks 0, 2 and 4 did not come to the rendezvous at this process"));
 }
@@ -213,13 +210,13 @@ TEST(RingCommunicatorTest, ARankThatDoesNotConnectIsNamed) {
   RingOptions options;
   options.size = 2;
   rendezvous->set_text("ring/1/address", "127.0.0.1:1", soon());
-  EXPECT_THAT(conformance::text_of<DeadlineExceeded>(
+  EXPECT_THAT(error_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
               HasSubstr("rank 1 (127.0.0.1:1) did not connect before the deadline"));
   options.rank = 1;
   rendezvous->set_text("ring/0/local", "", soon());
   rendezvous->set_text("ring/0/address", "127.0.0.1:1", soon());
-  EXPECT_THAT(conformance::text_of<DeadlineExceeded>(
+  EXPECT_THAT(error_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
               HasSubstr("rank 0 (127.0.0.1:1) did not accept the connection: Connection refused"));
 }
@@ -228,12 +225,12 @@ TEST(MakeCommunicatorTest, NamesAndWrongOptions) {
   for (auto name : {"local", "ring", "mpi", "nccl"}) EXPECT_EQ(backend_name(*backend_from_name(name)), name);
   EXPECT_FALSE(backend_from_name("gloo"));
   CommunicatorOptions options;
-  EXPECT_THAT(conformance::text_of<InvalidArgument>([&] { make_communicator(options, soon()); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] { make_communicator(options, soon()); }),
               HasSubstr("[ring] the ranks find each other through a rendezvous"));
   options.backend = Backend::Local;
   EXPECT_EQ(make_communicator(options, soon())->backend(), "local");
   options.ring.size = 2;
-  EXPECT_THAT(conformance::text_of<InvalidArgument>([&] { make_communicator(options, soon()); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] { make_communicator(options, soon()); }),
               HasSubstr("a group of 1, not of 2"));
 }
 

@@ -44,7 +44,7 @@ TEST_F(MpiTest, Run) {
   } else if (part == "gives_up") {
     // One rank's wrong use ends the operation of the others.
     if (rank == 0) return conformance::check_wrong_use(*comm_, conformance::wrong_uses().front());
-    auto text = conformance::text_of<Unavailable>([&] { comm_->barrier(soon()); });
+    auto text = error_of<Unavailable>([&] { comm_->barrier(soon()); });
     EXPECT_NE(text.find("rank 0 ("), std::string::npos) << text;
     EXPECT_NE(text.find("gave up"), std::string::npos) << text;
   } else if (part == "absence") {
@@ -63,7 +63,7 @@ TEST_F(MpiTest, Run) {
     options.ring.size = comm_->size();
     make_communicator(options, soon())->barrier(soon());
     options.ring.size = 17;
-    auto text = conformance::text_of<InvalidArgument>([&] { make_communicator(options, soon()); });
+    auto text = error_of<InvalidArgument>([&] { make_communicator(options, soon()); });
     EXPECT_NE(text.find("of 17, and MPI says"), std::string::npos) << text;
   } else {
     FAIL() << "unknown part " << part;

@@ -125,7 +125,7 @@ TEST_P(NcclTest, AbortEndsAPendingOperation) {
       std::this_thread::sleep_for(50ms);
       if (comm.rank() == 1) comm.abort();
     });
-    const auto text = conformance::text_of<Unavailable>([&] { comm.barrier(soon()); });
+    const auto text = error_of<Unavailable>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text, AnyOf(HasSubstr("abort"), HasSubstr("gave up")));
     conformance::check_broken(comm);
   });
@@ -190,7 +190,7 @@ TEST_P(NcclTest, ARankThatIsMissingInAStepIsNamedAndTheKernelsEnd) {
     const auto begin = std::chrono::steady_clock::now();
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
-    const auto text = conformance::text_of<DeadlineExceeded>([&] { comm.end_step(0); });
+    const auto text = error_of<DeadlineExceeded>([&] { comm.end_step(0); });
     EXPECT_THAT(text, HasSubstr("rank 0 ("));
     EXPECT_THAT(text, HasSubstr("did not take part"));
     conformance::check_broken(comm);
@@ -207,7 +207,7 @@ TEST_P(NcclTest, AnOperationOnAStreamHasItsOwnDeadline) {
     comm.all_reduce(data.get(), data.get(), 64, DType::Float32, ReduceOp::Sum, ref(stream),
                     WaitContext::with_timeout(300ms));
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream.get()));
-    const auto text = conformance::text_of<Unavailable>([&] { comm.barrier(soon()); });
+    const auto text = error_of<Unavailable>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text, HasSubstr("rank 0 ("));
   });
 }
@@ -218,7 +218,7 @@ TEST(NcclBootstrapTest, RanksThatNeverComeAreNamed) {
   REQUIRE_GPUS(1);
   auto rendezvous = make_in_process_rendezvous(std::make_shared<RendezvousStore>(), {"job", 1});
   rendezvous->set_text("test/3/name", "rank 3 (elsewhere, cuda:0)", soon());
-  EXPECT_THAT(conformance::text_of<DeadlineExceeded>([&] {
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] {
                 make_nccl_communicator({1, 5, 0, "test"}, *rendezvous, WaitContext::with_timeout(100ms));
               }),
               HasSubstr("ranks 0, 2 and 4 did not come to the rendezvous at this process"));

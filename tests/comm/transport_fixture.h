@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "comm/transport/transport.h"
+#include "tests/comm/error_of.h"
 
 namespace braid::comm {
 
@@ -41,19 +42,6 @@ inline std::vector<std::byte> gather(const PayloadSink& sink) {
   std::vector<std::byte> all;
   for (auto& piece : sink.destinations) all.insert(all.end(), piece.begin(), piece.end());
   return all;
-}
-
-/// The message with which `call` fails, or a note that it did not fail.
-template <class ErrorType, class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const ErrorType& error) {
-    return error.message();
-  } catch (const std::exception& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
 }
 
 enum RequestType : std::uint16_t {
