@@ -93,7 +93,7 @@ bool moves_elements(std::string_view op) {
 }
 
 bool has_data_type(std::string_view op, int output) {
-  if (op == "ArgMax" || op == "ArgMin" || op == "Where") return false;
+  if (op == "ArgMax" || op == "ArgMin" || op == "Where" || op == "ResizeBilinear") return false;
   const bool first_only = op.starts_with("FusedBatchNorm") || op.starts_with("TopK") ||
                           op.starts_with("Unique") || op == "ListDiff";
   return output == 0 || !first_only;

@@ -18,14 +18,41 @@ namespace {
 // Ops that make or take apart strings have no kernels (text_ops_test.cc), nor have those of sparse matrices
 // (sparse_ops_test.cc) and tables (lookup_table_test.cc); those of checkpoints need files
 // (save_restore_test.cc).
-const std::set<std::string> kTestedElsewhere = {
-    "Placeholder",         "VarHandleOp",    "AsString",           "StringJoin",
-    "StringSplit",         "StringSplitV2",  "ReadFile",           "DecodeCSV",
-    "ShardedFilename",     "SaveV2",         "RestoreV2",          "MergeV2Checkpoints",
-    "ParseExample",        "ParseExampleV2", "ParseSingleExample", "StringLower",
-    "StringUpper",         "StringStrip",    "StringLength",       "SparseReshape",
-    "SparseFillEmptyRows", "SparseCross",    "DenseBincount",      "braid.LookupTableFind",
-    "braid.TableOfFile"};
+const std::set<std::string> kTestedElsewhere = {"Placeholder",
+                                                "VarHandleOp",
+                                                "AsString",
+                                                "StringJoin",
+                                                "StringSplit",
+                                                "StringSplitV2",
+                                                "ReadFile",
+                                                "DecodeCSV",
+                                                "ShardedFilename",
+                                                "SaveV2",
+                                                "RestoreV2",
+                                                "MergeV2Checkpoints",
+                                                "ParseExample",
+                                                "ParseExampleV2",
+                                                "ParseSingleExample",
+                                                "StringLower",
+                                                "StringUpper",
+                                                "StringStrip",
+                                                "StringLength",
+                                                "SparseReshape",
+                                                "SparseFillEmptyRows",
+                                                "SparseCross",
+                                                "DenseBincount",
+                                                "braid.LookupTableFind",
+                                                "braid.TableOfFile",
+                                                "SparseReorder",
+                                                "SparseConcat",
+                                                "SparseSlice",
+                                                "SparseReduceSum",
+                                                "SparseReduceMax",
+                                                "SparseDenseCwiseAdd",
+                                                "SparseDenseCwiseMul",
+                                                "SparseDenseCwiseDiv",
+                                                "SparseTensorDenseAdd",
+                                                "SparseSoftmax"};
 
 std::vector<const OpDef*> walked_ops() {
   std::vector<const OpDef*> ops = OpRegistry::global().all();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -197,6 +198,20 @@ INSTANTIATE_TEST_SUITE_P(Geometries, ConvolutionOps, ::testing::ValuesIn(kGeomet
 INSTANTIATE_TEST_SUITE_P(Dilations, ConvolutionOps, ::testing::ValuesIn(kDilated), label_of);
 INSTANTIATE_TEST_SUITE_P(Geometries, PoolingOps, ::testing::ValuesIn(kGeometries), label_of);
 
+// What TensorFlow's CPU kernel gives.
+TEST(MaxPoolTest, PassesOverNanAndIsFinite) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const double lowest = std::numeric_limits<double>::lowest();
+  const Tensor x = f64({1, 2, 6, 1}, {nan, 1, 5, nan, nan, -inf, 2, 3, nan, 4, -inf, nan});
+  for (const std::int64_t stride : {2, 1}) {
+    const AttrMap attrs{{"ksize", std::vector<std::int64_t>{1, 2, 2, 1}},
+                        {"strides", std::vector<std::int64_t>{1, stride, stride, 1}},
+                        {"padding", "VALID"}};
+    EXPECT_EQ(values("MaxPool", {x}, attrs),
+              stride == 2 ? (std::vector<double>{3, 5, lowest}) : (std::vector<double>{3, 5, 5, 4, lowest}));
+  }
+}
+
 TEST(MaxPoolGradTest, GoesToTheFirstOfEqualMaxima) {
   const AttrMap attrs{{"ksize", Ints{1, 2, 2, 1}}, {"strides", Ints{1, 2, 2, 1}}};
   const Tensor x = f64({1, 2, 2, 1}, {3, 5, 5, 5});
@@ -253,6 +268,30 @@ TEST(Conv2DTest, RefusesWhatDoesNotFit) {
       "[Conv2D] node 'op': attribute strides must be at most 1048576");
   EXPECT_EQ(refusal("Conv2D", {x, f32({1, 1, 2, 1}, {1, 1})}, {}),
             "[Conv2D] node 'op': images of shape [1, 2, 2, 1] have 1 channels, filter [1, 1, 2, 1] takes 2");
+}
+
+std::vector<double> resized(const std::string& op, std::vector<std::int32_t> size, bool corners, bool half) {
+  const Tensor x = f32({1, 2, 3, 1}, {0, 10, 20, 30, 40, 50});
+  std::vector<double> y = values(op, {x, Tensor::from<std::int32_t>({2}, size)},
+                                 {{"align_corners", corners}, {"half_pixel_centers", half}});
+  for (double& v : y) v = std::round(v * 100) / 100;
+  return y;
+}
+
+TEST(ResizeTest, EachRuleOfPlacesGivesTensorFlowsImages) {
+  using Doubles = std::vector<double>;
+  EXPECT_EQ(resized("ResizeBilinear", {3, 4}, false, false),
+            (Doubles{0, 7.5, 15, 20, 20, 27.5, 35, 40, 30, 37.5, 45, 50}));
+  EXPECT_EQ(resized("ResizeBilinear", {3, 4}, true, false),
+            (Doubles{0, 6.67, 13.33, 20, 15, 21.67, 28.33, 35, 30, 36.67, 43.33, 50}));
+  EXPECT_EQ(resized("ResizeBilinear", {3, 4}, false, true),
+            (Doubles{0, 6.25, 13.75, 20, 15, 21.25, 28.75, 35, 30, 36.25, 43.75, 50}));
+  EXPECT_EQ(resized("ResizeNearestNeighbor", {3, 5}, false, false),
+            (Doubles{0, 0, 10, 10, 20, 0, 0, 10, 10, 20, 30, 30, 40, 40, 50}));
+  EXPECT_EQ(resized("ResizeNearestNeighbor", {3, 5}, true, false),
+            (Doubles{0, 10, 10, 20, 20, 30, 40, 40, 50, 50, 30, 40, 40, 50, 50}));
+  EXPECT_EQ(resized("ResizeNearestNeighbor", {3, 5}, false, true),
+            (Doubles{0, 0, 10, 20, 20, 30, 30, 40, 50, 50, 30, 30, 40, 50, 50}));
 }
 
 }  // namespace
