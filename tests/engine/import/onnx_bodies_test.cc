@@ -10,8 +10,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::string kY = "output { name: \"y\" } ";
-
 /// A branch that gives op(x), which it sees from outside.
 std::string branch(const std::string& name, const std::string& op) {
   return "attribute { name: \"" + name + "\" type: GRAPH g { node { op_type: \"" + op +

@@ -26,6 +26,16 @@ std::string onnx_input(const std::string& name, int type, const std::vector<int>
   return text + "} } } } ";
 }
 
+std::string ints(const std::string& name, const std::string& values) {
+  return "attribute { name: \"" + name + "\" ints: [" + values + "] type: INTS } ";
+}
+std::string number(const std::string& name, int value) {
+  return "attribute { name: \"" + name + "\" i: " + std::to_string(value) + " type: INT } ";
+}
+std::string text(const std::string& name, const std::string& value) {
+  return "attribute { name: \"" + name + "\" s: \"" + value + "\" type: STRING } ";
+}
+
 std::string write_onnx(const TempDir& dir, const std::string& text) {
   onnx::ModelProto model;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &model)) << text;

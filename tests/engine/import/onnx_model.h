@@ -16,6 +16,13 @@ std::string onnx_model(int opset, const std::string& graph);
 /// "input { name: ... }" of a tensor; the numbers are ONNX's types, -1 a dimension that is not known.
 std::string onnx_input(const std::string& name, int type, const std::vector<int>& dims);
 
+/// The output that run_onnx gives.
+inline const std::string kY = "output { name: \"y\" } ";
+/// "attribute { ... }" of a node; `values` are separated by commas.
+std::string ints(const std::string& name, const std::string& values);
+std::string number(const std::string& name, int value);
+std::string text(const std::string& name, const std::string& value);
+
 inline constexpr int kOnnxFloat = 1, kOnnxInt32 = 6, kOnnxInt64 = 7, kOnnxUInt64 = 13;
 
 /// The file that `text` makes.

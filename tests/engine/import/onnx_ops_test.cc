@@ -12,8 +12,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const std::string kY = "output { name: \"y\" } ";
-
 /// One node from x, and further inputs of it, to y.
 std::string one_node(int opset, const std::string& op, const std::string& attributes,
                      const std::string& inputs) {
@@ -24,16 +22,6 @@ std::string one_node(int opset, const std::string& op, const std::string& attrib
   }
   return onnx_model(
       opset, "node { op_type: \"" + op + "\" " + uses + "output: \"y\" " + attributes + "} " + inputs + kY);
-}
-
-std::string ints(const std::string& name, const std::string& values) {
-  return "attribute { name: \"" + name + "\" ints: [" + values + "] type: INTS } ";
-}
-std::string number(const std::string& name, int value) {
-  return "attribute { name: \"" + name + "\" i: " + std::to_string(value) + " type: INT } ";
-}
-std::string text(const std::string& name, const std::string& value) {
-  return "attribute { name: \"" + name + "\" s: \"" + value + "\" type: STRING } ";
 }
 
 const std::string kX2x2x1 = onnx_input("x", kOnnxFloat, {2, 2, 1});

@@ -14,18 +14,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::string kY = "output { name: \"y\" } ";
 const std::string kImage = onnx_input("x", kOnnxFloat, {-1, 1, -1, -1});
 
-std::string ints(const std::string& name, const std::string& values) {
-  return "attribute { name: \"" + name + "\" ints: [" + values + "] type: INTS } ";
-}
-std::string number(const std::string& name, int value) {
-  return "attribute { name: \"" + name + "\" i: " + std::to_string(value) + " type: INT } ";
-}
-std::string text(const std::string& name, const std::string& value) {
-  return "attribute { name: \"" + name + "\" s: \"" + value + "\" type: STRING } ";
-}
 std::string constant(const std::string& name, const std::string& dims, const std::string& values) {
   return "initializer { name: \"" + name + "\" data_type: 7 dims: [" + dims + "] int64_data: [" + values +
          "] } ";

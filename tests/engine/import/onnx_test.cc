@@ -6,7 +6,7 @@
 #include <fstream>
 #include <set>
 
-#include "base/error.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/import/onnx_model.h"
 
 namespace braid::testing {
@@ -15,18 +15,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const std::string kY = "output { name: \"y\" } ";
-
-template <class F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "nothing was refused";
-}
 
 TEST(OnnxImportTest, InitializersAreReadFromRawDataAndFromLists) {
   const std::string text =
@@ -56,7 +44,7 @@ TEST(OnnxImportTest, WeightsOfFourBitsAreDequantizedAndNothingElse) {
   EXPECT_THAT(float_values(run_onnx(onnx_model(21, used + weights), {})), ElementsAre(-0.5, 3.5, -4));
   const TempDir dir;
   const std::string copied = "node { op_type: \"Identity\" input: \"w\" output: \"y\" } ";
-  EXPECT_THAT(refusal([&] { import_onnx(write_onnx(dir, onnx_model(21, copied + weights))); }),
+  EXPECT_THAT(message_of([&] { import_onnx(write_onnx(dir, onnx_model(21, copied + weights))); }),
               HasSubstr("of 4-bit integers only DequantizeLinear is supported"));
 }
 
@@ -76,9 +64,9 @@ TEST(OnnxImportTest, ExternalDataIsReadBesideTheModelAndNowhereElse) {
   EXPECT_EQ(model.graph.node_size(), 2);
   EXPECT_EQ(model.graph.node(0).attr().at("value").tensor().tensor_content().size(), 8);
 
-  EXPECT_THAT(refusal([&] { import_onnx(write_onnx(dir, text("../weights.bin"))); }),
+  EXPECT_THAT(message_of([&] { import_onnx(write_onnx(dir, text("../weights.bin"))); }),
               HasSubstr("location '../weights.bin' is not below the model's folder"));
-  EXPECT_THAT(refusal([&] { import_onnx(write_onnx(dir, text("missing.bin"))); }),
+  EXPECT_THAT(message_of([&] { import_onnx(write_onnx(dir, text("missing.bin"))); }),
               HasSubstr("cannot read 8 bytes at 4"));
 }
 
@@ -92,7 +80,7 @@ TEST(OnnxImportTest, EveryProblemIsReportedAtOnce) {
       "node { op_type: \"Add\" input: \"x\" input: \"nobody\" output: \"e\" }" +
           onnx_input("x", kOnnxFloat, {2}) + "output { name: \"b\" } output { name: \"c\" }");
   const TempDir dir;
-  EXPECT_THAT(refusal([&] { import_onnx(write_onnx(dir, text)); }),
+  EXPECT_THAT(message_of([&] { import_onnx(write_onnx(dir, text)); }),
               AllOf(HasSubstr("4 of 5 nodes cannot be translated"),
                     HasSubstr("[NoSuchOp] node 'first': the op is not supported"),
                     HasSubstr("[Softmax] node 'c': axis 7 is not one of 1 axes"),
@@ -104,7 +92,7 @@ TEST(OnnxImportTest, EveryProblemIsReportedAtOnce) {
 TEST(OnnxImportTest, AFileThatIsNoModelIsRefused) {
   const TempDir dir;
   std::ofstream(dir.path() / "text.onnx") << "not a model";
-  EXPECT_THAT(refusal([&] { import_onnx(dir.path() / "text.onnx"); }),
+  EXPECT_THAT(message_of([&] { import_onnx(dir.path() / "text.onnx"); }),
               HasSubstr("text.onnx: not an ONNX model"));
 }
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "tests/base/message_of.h"
 
 namespace braid {
 namespace {
@@ -29,14 +29,7 @@ TEST(DeviceNameTest, WhatIsNotSaidIsNothing) {
 }
 
 TEST(DeviceNameTest, OtherTextsAreRefusedWithThePartThatIsWrong) {
-  const auto refusal = [](std::string_view text) -> std::string {
-    try {
-      parse_device_name(text);
-    } catch (const InvalidArgument& error) {
-      return error.message();
-    }
-    return "no error";
-  };
+  const auto refusal = [](std::string_view text) { return message_of([&] { parse_device_name(text); }); };
   EXPECT_EQ(refusal("/job:worker/tusk:1"),
             "'/job:worker/tusk:1' is not a device's name: 'tusk:1' is neither job:NAME, replica:N, task:N, "
             "device:KIND:N, cpu:N nor gpu:N");

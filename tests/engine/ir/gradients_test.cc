@@ -6,10 +6,10 @@
 
 #include <cmath>
 
-#include "base/error.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid {
@@ -38,12 +38,7 @@ Tensor spread(const Shape& shape) {
 }
 
 std::string error_of(Graph& graph, const Output& loss) {
-  try {
-    add_gradients(graph, graph.parse_value(loss.name()));
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "no error";
+  return message_of([&] { add_gradients(graph, graph.parse_value(loss.name())); });
 }
 
 std::vector<std::string> ops_added(const Graph& graph, int first) {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/error.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/base/message_of.h"
 
 namespace braid {
 namespace {
@@ -34,12 +34,7 @@ class GraphFileTest : public ::testing::Test {
     return folder_ / name;
   }
   static std::string error_of(const fs::path& file) {
-    try {
-      read_graph_file(file);
-    } catch (const InvalidArgument& error) {
-      return error.message();
-    }
-    return "no error";
+    return message_of([&] { read_graph_file(file); });
   }
 
   fs::path folder_;

@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-#include "base/error.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/ir/test_ops.h"
 
 namespace braid {
@@ -16,16 +16,6 @@ using ::testing::HasSubstr;
 using testing::join_op;
 using testing::make_node;
 using testing::source_op;
-
-template <class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "no error";
-}
 
 TEST(GraphTest, AddInfersOutputsAtOnce) {
   Graph graph;

@@ -1,7 +1,6 @@
 #include "engine/import/import.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -9,6 +8,8 @@
 #include "engine/import/nearest_name.h"
 #include "engine/ops/op.h"
 #include "proto/graph.pb.h"
+#include "tests/base/message_of.h"
+#include "tests/engine/ir/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid {
@@ -17,12 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Interpreter;
-
-GraphDef parse(const std::string& text) {
-  GraphDef graph;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &graph));
-  return graph;
-}
 
 const std::string kFloat = R"(attr { key: "dtype" value { type: DT_FLOAT } } )";
 
@@ -37,22 +32,8 @@ std::string variable(const std::string& name) {
          "attr { key: 'shape' value { shape {} } } }\n";
 }
 
-// `inputs` separated by spaces.
-std::string node(const std::string& name, const std::string& op, const std::string& inputs,
-                 const std::string& rest = "") {
-  std::string text = "node { name: '" + name + "' op: '" + op + "' ";
-  std::istringstream stream(inputs);
-  for (std::string input; stream >> input;) text += "input: '" + input + "' ";
-  return text + rest + " }\n";
-}
-
 std::string error_of(const std::string& text) {
-  try {
-    import_graph(parse(text), "file.pbtxt");
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "no error";
+  return message_of([&] { import_graph(parse_graph(text), "file.pbtxt"); });
 }
 
 float run_scalar(Interpreter& interpreter, const std::string& fetch) {
@@ -60,8 +41,8 @@ float run_scalar(Interpreter& interpreter, const std::string& fetch) {
 }
 
 TEST(ImportTest, NodesMayStandInAnyOrder) {
-  const Graph graph = import_graph(
-      parse(node("y", "AddV2", "a:0 b ^go") + node("go", "NoOp", "") + constant("a", 1) + constant("b", 2)));
+  const Graph graph = import_graph(parse_graph(node("y", "AddV2", "a:0 b ^go") + node("go", "NoOp", "") +
+                                               constant("a", 1) + constant("b", 2)));
   EXPECT_EQ(graph.node(graph.find("y")).control_inputs, std::vector<NodeId>{graph.find("go")});
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "y"), 3);
@@ -103,18 +84,18 @@ TEST(ImportTest, APlaceholderOfAnOldGraphHasNoShapeWhereItSaysScalar) {
   const auto has_rank = [](const Graph& graph) {
     return graph.info(graph.parse_value("x")).shape.has_rank();
   };
-  EXPECT_FALSE(has_rank(import_graph(parse(x + "versions { producer: 21 }"))));
-  EXPECT_TRUE(has_rank(import_graph(parse(x + "versions { producer: 27 }"))));
-  EXPECT_TRUE(has_rank(import_graph(parse(x))));
+  EXPECT_FALSE(has_rank(import_graph(parse_graph(x + "versions { producer: 21 }"))));
+  EXPECT_TRUE(has_rank(import_graph(parse_graph(x + "versions { producer: 27 }"))));
+  EXPECT_TRUE(has_rank(import_graph(parse_graph(x))));
 }
 
 TEST(ImportTest, AttributesThatAreLeftOutHaveTensorFlowsDefaultsAndUnknownOnesAreIgnored) {
-  const Graph graph =
-      import_graph(parse("node { name: 'm' op: 'Const' " + kFloat +
-                         "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1 "
-                         "} dim { size: 1 } } float_val: -3 } } } }" +
-                         node("y", "MatMul", "m m:0") +
-                         node("z", "LeakyRelu", "m", "attr { key: 'colour' value { s: 'red' } }")));
+  const Graph graph = import_graph(
+      parse_graph("node { name: 'm' op: 'Const' " + kFloat +
+                  "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 1 "
+                  "} dim { size: 1 } } float_val: -3 } } } }" +
+                  node("y", "MatMul", "m m:0") +
+                  node("z", "LeakyRelu", "m", "attr { key: 'colour' value { s: 'red' } }")));
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "y"), 9);
   EXPECT_FLOAT_EQ(run_scalar(interpreter, "z"), -0.6F);
@@ -123,20 +104,20 @@ TEST(ImportTest, AttributesThatAreLeftOutHaveTensorFlowsDefaultsAndUnknownOnesAr
 TEST(ImportTest, AGatherWithBatchAxesTakesRowsOfItsOwnBatch) {
   const std::string ints =
       "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { dtype: DT_INT32 ";
-  const Graph graph =
-      import_graph(parse("node { name: 'p' op: 'Const' " + ints +
-                         "tensor_shape { dim { size: 2 } dim { size: 2 } } int_val: [1, 2, 3, 4] } } } }" +
-                         "node { name: 'i' op: 'Const' " + ints +
-                         "tensor_shape { dim { size: 2 } dim { size: 1 } } int_val: [1, 0] } } } }" +
-                         "node { name: 'a' op: 'Const' " + ints + "tensor_shape { } int_val: 1 } } } }" +
-                         node("y", "GatherV2", "p i a", "attr { key: 'batch_dims' value { i: 1 } }")));
+  const Graph graph = import_graph(
+      parse_graph("node { name: 'p' op: 'Const' " + ints +
+                  "tensor_shape { dim { size: 2 } dim { size: 2 } } int_val: [1, 2, 3, 4] } } } }" +
+                  "node { name: 'i' op: 'Const' " + ints +
+                  "tensor_shape { dim { size: 2 } dim { size: 1 } } int_val: [1, 0] } } } }" +
+                  "node { name: 'a' op: 'Const' " + ints + "tensor_shape { } int_val: 1 } } } }" +
+                  node("y", "GatherV2", "p i a", "attr { key: 'batch_dims' value { i: 1 } }")));
   Interpreter interpreter(graph);
   EXPECT_THAT(tensor_to_int64s(interpreter.run({}, {"y"})[0]), ElementsAre(2, 3));
 }
 
 TEST(ImportTest, OtherNamesOfOpsAreKnown) {
-  const Graph graph = import_graph(
-      parse(constant("a", 1) + node("sum", "AccumulateNV2", "a a") + node("same", "GuaranteeConst", "sum")));
+  const Graph graph = import_graph(parse_graph(constant("a", 1) + node("sum", "AccumulateNV2", "a a") +
+                                               node("same", "GuaranteeConst", "sum")));
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "same"), 2);
 }
@@ -148,14 +129,14 @@ TEST(ImportTest, StringsThatNobodyReadsAreNotRestored) {
            "'value' value { tensor { dtype: DT_STRING tensor_shape { dim { size: 3 } } string_val: [" +
            texts + "] } } } }\n";
   };
-  const Graph graph = import_graph(
-      parse("node { name: 'file' op: 'Placeholder' attr { key: 'dtype' value { type: DT_STRING } } attr { "
-            "key: 'shape' "
-            "value { shape {} } } }\n" +
-            words("names", "'a', 'objects', 'b'") + words("slices", "'', '', ''") +
-            node("restore", "RestoreV2", "file names slices",
-                 "attr { key: 'dtypes' value { list { type: [DT_FLOAT, DT_STRING, DT_INT32] } } }") +
-            node("b", "Identity", "restore:2")));
+  const Graph graph = import_graph(parse_graph(
+      "node { name: 'file' op: 'Placeholder' attr { key: 'dtype' value { type: DT_STRING } } attr { "
+      "key: 'shape' "
+      "value { shape {} } } }\n" +
+      words("names", "'a', 'objects', 'b'") + words("slices", "'', '', ''") +
+      node("restore", "RestoreV2", "file names slices",
+           "attr { key: 'dtypes' value { list { type: [DT_FLOAT, DT_STRING, DT_INT32] } } }") +
+      node("b", "Identity", "restore:2")));
   const Node& restore = graph.node(graph.find("restore"));
   ASSERT_EQ(restore.outputs.size(), 2u);
   const Tensor* names = graph.known_value(restore.inputs[1]);
@@ -171,8 +152,8 @@ TEST(ImportTest, SumsOfStringsJoinThem) {
            text + "' } } } }\n";
   };
   const Graph graph =
-      import_graph(parse(word("a", "in") + word("b", "put") +
-                         node("y", "AddV2", "a b", "attr { key: 'T' value { type: DT_STRING } }")));
+      import_graph(parse_graph(word("a", "in") + word("b", "put") +
+                               node("y", "AddV2", "a b", "attr { key: 'T' value { type: DT_STRING } }")));
   ASSERT_NE(graph.known_value({graph.find("y"), 0}), nullptr);
   EXPECT_EQ(graph.known_value({graph.find("y"), 0})->string_at(0), "input");
 }
@@ -184,9 +165,9 @@ TEST(ImportTest, AnEinsumsLabelsOfOneOperandAloneAreSummedBefore) {
                 "DT_FLOAT tensor_shape { dim { size: 2 } dim { size: 2 } } " +
                     values + " } } }");
   };
-  const Graph graph =
-      import_graph(parse(matrix("a", "float_val: [1, 2, 3, 4]") + matrix("b", "float_val: [5, 6, 7, 8]") +
-                         node("y", "Einsum", "a b", "attr { key: 'equation' value { s: 'ij, jk -> j' } }")));
+  const Graph graph = import_graph(
+      parse_graph(matrix("a", "float_val: [1, 2, 3, 4]") + matrix("b", "float_val: [5, 6, 7, 8]") +
+                  node("y", "Einsum", "a b", "attr { key: 'equation' value { s: 'ij, jk -> j' } }")));
   Interpreter interpreter(graph);
   const Tensor y = interpreter.run({}, {"y"})[0];
   EXPECT_THAT(y.data<float>(), ::testing::ElementsAre((1 + 3) * (5 + 6), (2 + 4) * (7 + 8)));
@@ -202,7 +183,7 @@ TEST(ImportTest, WindowsOfPoolingMayBeConstants) {
                             "size: 2 } dim { size: 1 } } float_val: [1, 4, 3, 2] } } } }";
   const std::string valid = "attr { key: 'padding' value { s: 'VALID' } }";
   const Graph graph = import_graph(
-      parse(image + "node { name: 'w' op: 'Const' " + ints + node("y", "MaxPoolV2", "x w w", valid)));
+      parse_graph(image + "node { name: 'w' op: 'Const' " + ints + node("y", "MaxPoolV2", "x w w", valid)));
   Interpreter interpreter(graph);
   EXPECT_EQ(interpreter.run({}, {"y"})[0].data<float>()[0], 4);
   EXPECT_THAT(
@@ -214,7 +195,8 @@ TEST(ImportTest, WindowsOfPoolingMayBeConstants) {
 TEST(ImportTest, TextsThatNameNoDeviceAreRefused) {
   EXPECT_THAT(error_of("node { name: 'a' op: 'NoOp' device: '/job:worker/gpux:0' }"),
               HasSubstr("[NoOp] node 'a': device '/job:worker/gpux:0' is not a device's name"));
-  EXPECT_NO_THROW(import_graph(parse("node { name: 'a' op: 'NoOp' device: '/job:ps/task:*/device:GPU:2' }")));
+  EXPECT_NO_THROW(
+      import_graph(parse_graph("node { name: 'a' op: 'NoOp' device: '/job:ps/task:*/device:GPU:2' }")));
 }
 
 TEST(ImportTest, ControlFlowIsRefusedAsSuch) {
@@ -226,7 +208,7 @@ TEST(ImportTest, ControlFlowIsRefusedAsSuch) {
 }
 
 TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {
-  const GraphDef graph = parse(constant("a", 1) + node("y", "Relu", "a") + node("save", "SaveV9", "a"));
+  const GraphDef graph = parse_graph(constant("a", 1) + node("y", "Relu", "a") + node("save", "SaveV9", "a"));
   EXPECT_THROW(import_graph(graph), InvalidArgument);
   const Graph loaded = import_graph(graph, "graph", {.roots = {"y:0"}});
   EXPECT_EQ(loaded.size(), 2);
@@ -234,12 +216,12 @@ TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {
 }
 
 TEST(ImportTest, AnnotationsBecomeFields) {
-  const Graph graph =
-      import_graph(parse(constant("a", 1) + node("y", "Relu", "a",
-                                                 "device: '/cpu:0' attr { key: '_stream_id' value { i: 3 } } "
-                                                 "attr { key: '_include_grad' value { b: false } } "
-                                                 "attr { key: '_class' value { list { s: 'loc:@a' } } } attr "
-                                                 "{ key: '_hint' value { func { name: 'x' } } }")));
+  const Graph graph = import_graph(
+      parse_graph(constant("a", 1) + node("y", "Relu", "a",
+                                          "device: '/cpu:0' attr { key: '_stream_id' value { i: 3 } } "
+                                          "attr { key: '_include_grad' value { b: false } } "
+                                          "attr { key: '_class' value { list { s: 'loc:@a' } } } attr "
+                                          "{ key: '_hint' value { func { name: 'x' } } }")));
   const Node& y = graph.node(graph.find("y"));
   EXPECT_EQ(y.stream, 3);
   EXPECT_FALSE(y.include_grad);
@@ -254,7 +236,7 @@ TEST(ImportTest, AnnotationsBecomeFields) {
 // variables
 
 TEST(LowerVariablesTest, AVariableKeepsItsNameForItsValue) {
-  const Graph graph = import_graph(parse(variable("v") + node("y", "AddV2", "v v")));
+  const Graph graph = import_graph(parse_graph(variable("v") + node("y", "AddV2", "v v")));
   const std::vector<VariableInfo> variables = list_variables(graph);
   ASSERT_EQ(variables.size(), 1u);
   EXPECT_EQ(variables[0].name, "v");
@@ -265,8 +247,9 @@ TEST(LowerVariablesTest, AVariableKeepsItsNameForItsValue) {
 }
 
 TEST(LowerVariablesTest, AnAssignmentsOutputIsTheNewValue) {
-  const Graph graph = import_graph(parse(variable("v") + constant("c", 5) + node("set", "Assign", "v c") +
-                                         node("more", "AssignAdd", "set c") + node("y", "Neg", "more")));
+  const Graph graph =
+      import_graph(parse_graph(variable("v") + constant("c", 5) + node("set", "Assign", "v c") +
+                               node("more", "AssignAdd", "set c") + node("y", "Neg", "more")));
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "y"), -10);
   EXPECT_EQ(interpreter.variables()["v"].data<float>()[0], 10);
@@ -276,9 +259,9 @@ TEST(LowerVariablesTest, AnAssignmentsOutputIsTheNewValue) {
 
 TEST(LowerVariablesTest, ReadsPrecedeWritesUnlessAControlEdgeSaysOtherwise) {
   const Graph graph = import_graph(
-      parse(variable("v") + constant("one", 1) + node("set", "AssignAdd", "v one") +
-            node("before", "Identity", "v") + node("after", "Identity", "v ^set") +
-            node("after_too", "Mul", "v one ^set") + node("all", "NoOp", "^before ^after ^after_too")));
+      parse_graph(variable("v") + constant("one", 1) + node("set", "AssignAdd", "v one") +
+                  node("before", "Identity", "v") + node("after", "Identity", "v ^set") +
+                  node("after_too", "Mul", "v one ^set") + node("all", "NoOp", "^before ^after ^after_too")));
   Interpreter interpreter(graph);
   const std::vector<Tensor> values = interpreter.run({}, {"before", "after", "after_too"});
   EXPECT_EQ(values[0].data<float>()[0], 0);
@@ -288,12 +271,12 @@ TEST(LowerVariablesTest, ReadsPrecedeWritesUnlessAControlEdgeSaysOtherwise) {
 
 TEST(LowerVariablesTest, AnIdentityOfAVariableShowsWhatWasWrittenBeforeItsUserRuns) {
   // TensorFlow's accumulators: what is added reaches the update through an edge of the learning rate alone.
-  const Graph graph = import_graph(
-      parse(variable("v") + node("read", "Identity", "v") + constant("one", 1) +
-            node("add", "AssignAdd", "v one") + node("rate", "Identity", "one ^add") +
-            node("after", "Mul", "rate read") + node("copy", "Identity", "read ^add") +
-            node("before", "Neg", "read") + node("reset", "Assign", "v ten ^after") + constant("ten", 10) +
-            node("last", "Identity", "read ^reset") + node("all", "NoOp", "^before ^last")));
+  const Graph graph = import_graph(parse_graph(
+      variable("v") + node("read", "Identity", "v") + constant("one", 1) + node("add", "AssignAdd", "v one") +
+      node("rate", "Identity", "one ^add") + node("after", "Mul", "rate read") +
+      node("copy", "Identity", "read ^add") + node("before", "Neg", "read") +
+      node("reset", "Assign", "v ten ^after") + constant("ten", 10) +
+      node("last", "Identity", "read ^reset") + node("all", "NoOp", "^before ^last")));
   Interpreter interpreter(graph);
   const std::vector<Tensor> values = interpreter.run({}, {"before", "after", "copy", "last"});
   EXPECT_EQ(values[0].data<float>()[0], 0);
@@ -304,15 +287,15 @@ TEST(LowerVariablesTest, AnIdentityOfAVariableShowsWhatWasWrittenBeforeItsUserRu
 
 TEST(LowerVariablesTest, AComputedAssignmentLeavesWhatWasReadThroughAnIdentity) {
   // It takes the place of the variable's memory, which the Identity still holds.
-  const Graph graph = import_graph(parse(variable("v") + node("read", "Identity", "v") + constant("one", 1) +
-                                         node("next", "AddV2", "read one") + node("set", "Assign", "v next") +
-                                         node("old", "Mul", "read one ^set")));
+  const Graph graph = import_graph(parse_graph(
+      variable("v") + node("read", "Identity", "v") + constant("one", 1) + node("next", "AddV2", "read one") +
+      node("set", "Assign", "v next") + node("old", "Mul", "read one ^set")));
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "old"), 0);
 }
 
 TEST(LowerVariablesTest, OptimizersTakeTheHandlesOfVariableAndSlots) {
-  const ImportResult result = try_import_graph(parse(
+  const ImportResult result = try_import_graph(parse_graph(
       variable("v") + variable("slot") + constant("lr", 0.5) + constant("g", 2) + constant("m", 0) +
       node("sgd", "ApplyGradientDescent", "v lr g") + node("momentum", "ApplyMomentum", "v slot lr g m")));
   for (const ImportProblem& problem : result.problems) {
@@ -326,8 +309,8 @@ TEST(LowerVariablesTest, OptimizersTakeTheHandlesOfVariableAndSlots) {
 }
 
 TEST(LowerVariablesTest, AFrozenVariableMayBeAssigned) {
-  const Graph graph = import_graph(
-      parse(constant("v", 7) + constant("c", 5) + node("set", "Assign", "v c") + node("y", "Neg", "set")));
+  const Graph graph = import_graph(parse_graph(constant("v", 7) + constant("c", 5) +
+                                               node("set", "Assign", "v c") + node("y", "Neg", "set")));
   Interpreter interpreter(graph);
   EXPECT_EQ(run_scalar(interpreter, "y"), -5);
   EXPECT_THAT(error_of(constant("v", 7) + constant("c", 5) + node("set", "AssignAdd", "v c")),
@@ -339,14 +322,14 @@ TEST(LowerVariablesTest, AFrozenVariableMayBeAssigned) {
 
 TEST(CheckTest, FindingsAreGroupedByOpAndReason) {
   const GraphCheck check =
-      check_graph(parse(constant("a", 1) + node("x", "Foo", "a") + node("y", "Foo", "a") +
-                        node("z", "Bar", "a") + node("ok", "Relu", "a")));
+      check_graph(parse_graph(constant("a", 1) + node("x", "Foo", "a") + node("y", "Foo", "a") +
+                              node("z", "Bar", "a") + node("ok", "Relu", "a")));
   ASSERT_EQ(check.findings.size(), 2u);
   EXPECT_EQ(check.findings[0].op, "Foo");
   EXPECT_THAT(check.findings[0].nodes, ElementsAre("x", "y"));
   EXPECT_THAT(format_check(check, 1), HasSubstr("3 of 5 nodes cannot be loaded:"));
   EXPECT_THAT(format_check(check, 1), HasSubstr("the op is not supported (x, ...)"));
-  EXPECT_TRUE(check_graph(parse(constant("a", 1))).ok());
+  EXPECT_TRUE(check_graph(parse_graph(constant("a", 1))).ok());
 }
 
 TEST(NearestNameTest, FindsTheCloseOneAndOnlyThat) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/ops/op.h"
+#include "tests/base/message_of.h"
 
 namespace braid {
 namespace {
@@ -77,13 +78,8 @@ TEST_F(InferTest, AFedValueIsNotKnownAnyMore) {
 
 TEST_F(InferTest, AFeedThatContradictsItsNodeIsRefused) {
   const ValueRef x = placeholder("x", {-1, 4});
-  const auto message = [&](const FeedInfo& feed) -> std::string {
-    try {
-      infer_graph(graph_, {&feed, 1});
-    } catch (const InvalidArgument& error) {
-      return error.message();
-    }
-    return "no error";
+  const auto message = [&](const FeedInfo& feed) {
+    return message_of([&] { infer_graph(graph_, {&feed, 1}); });
   };
   EXPECT_EQ(message({x, DType::Float32, {3, 5}}),
             "[Placeholder] node 'x': feed 'x' is float32 [3, 5], the graph expects float32 [?, 4]");

@@ -1,11 +1,12 @@
 // Graphs with a FunctionDefLibrary, as TensorFlow 2 exports them: calls become the functions' nodes.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/base/message_of.h"
+#include "tests/engine/ir/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid {
@@ -16,26 +17,12 @@ using testing::Interpreter;
 
 std::string library(const std::string& functions) { return "library { " + functions + " }\n"; }
 
-GraphDef parse(const std::string& text) {
-  GraphDef graph;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &graph)) << text;
-  return graph;
-}
-
 std::string constant(const std::string& name, const std::string& values, int count) {
   return "node { name: '" + name +
          "' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'value' value { tensor { "
          "dtype: "
          "DT_FLOAT tensor_shape { dim { size: " +
          std::to_string(count) + " } } " + values + " } } } }\n";
-}
-
-std::string node(const std::string& name, const std::string& op, const std::string& inputs,
-                 const std::string& rest = "") {
-  std::string text = "node { name: '" + name + "' op: '" + op + "' ";
-  std::istringstream stream(inputs);
-  for (std::string input; stream >> input;) text += "input: '" + input + "' ";
-  return text + rest + " }\n";
 }
 
 /// The same inside a function.
@@ -78,18 +65,13 @@ std::vector<double> run(const GraphDef& graph, const std::string& fetch) {
 }
 
 std::string error_of(const std::string& text) {
-  try {
-    import_graph(parse(text));
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "no error";
+  return message_of([&] { import_graph(parse_graph(text)); });
 }
 
 TEST(InlineFunctionsTest, BothFormsOfCalls) {
   const GraphDef graph =
-      parse(library(kTwice) + constant("a", "float_val: 3", 1) + node("b", "twice", "a") +
-            node("c", "StatefulPartitionedCall", "b:0", kCallTwice) + node("d", "Neg", "c"));
+      parse_graph(library(kTwice) + constant("a", "float_val: 3", 1) + node("b", "twice", "a") +
+                  node("c", "StatefulPartitionedCall", "b:0", kCallTwice) + node("d", "Neg", "c"));
   EXPECT_EQ(run(graph, "d"), (std::vector<double>{-12}));
   EXPECT_EQ(run(graph, "c"), (std::vector<double>{12}));
   EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
@@ -100,9 +82,9 @@ TEST(InlineFunctionsTest, ColocationInsideAFunctionIsWithItsOwnNodes) {
       inner("minus", "Neg", "x") +
       inner("sum", "AddV2", "minus:y:0 minus:y:0",
             "attr { key: '_class' value { list { s: ['loc:@minus', 'loc:@elsewhere'] } } }");
-  const Graph graph =
-      import_graph(parse(library(function("f", "x", "y=sum:z:0", nodes)) + constant("a", "float_val: 3", 1) +
-                         node("c", "f", "a") + node("minus", "Abs", "a")));
+  const Graph graph = import_graph(parse_graph(library(function("f", "x", "y=sum:z:0", nodes)) +
+                                               constant("a", "float_val: 3", 1) + node("c", "f", "a") +
+                                               node("minus", "Abs", "a")));
   EXPECT_EQ(graph.node(graph.find("c/sum")).colocate_with, graph.find("c/minus"));
 }
 
@@ -124,7 +106,8 @@ TEST(InlineFunctionsTest, LaterOutputsOfCallsInsideFunctions) {
                inner("call", "PartitionedCall", "x", "attr { key: 'f' value { func { name: 'two' } } }") +
                    inner("named", "two", "x") + inner("sum", "AddV2", "call:output:1 named:s:0"));
   EXPECT_EQ(
-      run(parse(library(two + outer) + constant("a", "float_val: 3", 1) + node("b", "outer", "a")), "b"),
+      run(parse_graph(library(two + outer) + constant("a", "float_val: 3", 1) + node("b", "outer", "a")),
+          "b"),
       (std::vector<double>{18}));
 }
 
@@ -156,7 +139,7 @@ TEST(InlineFunctionsTest, NamedListsOfOutputs) {
            "DT_INT64 "
            "tensor_shape { } int64_val: 4 } } }") +
       node("y", "parsed", "s n k d f i");
-  EXPECT_EQ(run(parse(graph), "y"), (std::vector<double>{7}));
+  EXPECT_EQ(run(parse_graph(graph), "y"), (std::vector<double>{7}));
 }
 
 TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
@@ -176,8 +159,8 @@ TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
                 "attr { key: 'else_branch' value { func { name: 'failing' } } }") +
            node("y", "Identity", "a ^guard");
   };
-  EXPECT_EQ(run(parse(guarded("above")), "y"), (std::vector<double>{3}));
-  EXPECT_THROW(run(parse(guarded("below")), "y"), InvalidArgument);
+  EXPECT_EQ(run(parse_graph(guarded("above")), "y"), (std::vector<double>{3}));
+  EXPECT_THROW(run(parse_graph(guarded("below")), "y"), InvalidArgument);
   // Which branch runs matters when the assertion's condition is another one.
   std::string other = guarded("above");
   other.replace(other.find("input: 'above' input: 'above'"), 29, "input: 'above' input: 'below'");
@@ -185,7 +168,7 @@ TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
 }
 
 TEST(InlineFunctionsTest, CallsMayBeNestedTwoHundredDeep) {
-  EXPECT_EQ(run(parse(nested(200)), "b"), (std::vector<double>{-3}));
+  EXPECT_EQ(run(parse_graph(nested(200)), "b"), (std::vector<double>{-3}));
   EXPECT_THAT(error_of(nested(202)), HasSubstr("calls of functions are nested more than 200 deep"));
 }
 
@@ -194,7 +177,7 @@ TEST(InlineFunctionsTest, CallsInsideFunctions) {
       function("four", "x", "y=again:y:0",
                inner("once", "twice", "x") + inner("again", "PartitionedCall", "once:y:0", kCallTwice));
   const GraphDef graph =
-      parse(library(kTwice + four) + constant("a", "float_val: 3", 1) + node("b", "four", "a"));
+      parse_graph(library(kTwice + four) + constant("a", "float_val: 3", 1) + node("b", "four", "a"));
   EXPECT_EQ(run(graph, "b"), (std::vector<double>{12}));
 }
 
@@ -211,8 +194,8 @@ TEST(InlineFunctionsTest, SeveralOutputsByName) {
                          "tensor_shape { } int_val: 0 } } }") +
                    inner("top", "TopKV2", "x k:output:0") +
                    inner("parts", "Split", "axis:output:0 x", "attr { key: 'num_split' value { i: 2 } }"));
-  const GraphDef graph = parse(library(best) + constant("a", "float_val: [1, 4, 2, 3]", 4) +
-                               node("b", "best", "a a") + node("c", "Mul", "b:0 b:1"));
+  const GraphDef graph = parse_graph(library(best) + constant("a", "float_val: [1, 4, 2, 3]", 4) +
+                                     node("b", "best", "a a") + node("c", "Mul", "b:0 b:1"));
   EXPECT_EQ(run(graph, "b"), (std::vector<double>{4}));
   EXPECT_EQ(run(graph, "b:1"), (std::vector<double>{2, 3}));
   EXPECT_EQ(run(graph, "c"), (std::vector<double>{8, 12}));
@@ -222,8 +205,8 @@ TEST(InlineFunctionsTest, PlaceholdersAreTheCallsAttributes) {
   const std::string leaky =
       function("leaky", "x", "y=relu:activations:0",
                inner("relu", "LeakyRelu", "x", "attr { key: 'alpha' value { placeholder: 'slope' } }"));
-  const GraphDef graph = parse(library(leaky) + constant("a", "float_val: -2", 1) +
-                               node("b", "leaky", "a", "attr { key: 'slope' value { f: 0.5 } }"));
+  const GraphDef graph = parse_graph(library(leaky) + constant("a", "float_val: -2", 1) +
+                                     node("b", "leaky", "a", "attr { key: 'slope' value { f: 0.5 } }"));
   EXPECT_EQ(run(graph, "b"), (std::vector<double>{-1}));
   EXPECT_THAT(error_of(library(leaky) + constant("a", "float_val: -2", 1) + node("b", "leaky", "a")),
               HasSubstr("[leaky] node 'b': function 'leaky' needs attribute 'slope'"));
@@ -236,9 +219,9 @@ TEST(InlineFunctionsTest, EffectsComeBeforeWhoWaitsForTheCall) {
   const std::string add = function("add", "v x", "", inner("write", "AssignAddVariableOp", "v x"),
                                    "control_ret { key: 'write' value: 'write' }");
   const GraphDef graph =
-      parse(library(add) + node("v", "VarHandleOp", "", handle) + constant("a", "float_val: 3", 1) +
-            node("b", "add", "v a") +
-            node("read", "ReadVariableOp", "v ^b", "attr { key: 'dtype' value { type: DT_FLOAT } }"));
+      parse_graph(library(add) + node("v", "VarHandleOp", "", handle) + constant("a", "float_val: 3", 1) +
+                  node("b", "add", "v a") +
+                  node("read", "ReadVariableOp", "v ^b", "attr { key: 'dtype' value { type: DT_FLOAT } }"));
   EXPECT_EQ(run(graph, "read"), (std::vector<double>{3}));
 }
 

@@ -1,10 +1,10 @@
 // Tables of TensorFlow graphs: lookups that find their contents in initialisers elsewhere.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
 
 #include "base/error.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/ir/graph_text.h"
 
 namespace braid {
 namespace {
@@ -30,9 +30,7 @@ node { name: 'size' op: 'LookupTableSizeV2' input: 'table' }
 )";
 
 Graph load(const std::string& text, std::vector<std::string> roots) {
-  GraphDef graph;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &graph));
-  return import_graph(graph, "graph", {.roots = std::move(roots)});
+  return import_graph(parse_graph(text), "graph", {.roots = std::move(roots)});
 }
 
 TEST(LowerTablesTest, LookupsReadWhatAnInitialiserElsewherePutsIntoTheirTable) {

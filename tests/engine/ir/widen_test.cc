@@ -1,11 +1,11 @@
 // Graphs in types that have no kernels: they compute in a wider type and give the narrow one back.
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/ir/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid {
@@ -35,9 +35,7 @@ Graph graph_of(const std::string& op, const std::string& type, const std::vector
     names += std::string(" input: '") + name++ + "'";
   }
   text += "node { name: 'y' op: '" + op + "'" + names + " " + attrs + " }";
-  GraphDef def;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &def)) << text;
-  return import_graph(def);
+  return import_graph(parse_graph(text));
 }
 
 std::vector<float> as_floats(const Graph& graph, const std::string& fetch, DType expected) {
