@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ps/server/server_core.h"
+#include "tests/base/message_of.h"
 #include "tests/ps/cluster.h"
 
 namespace braid::ps {
@@ -181,13 +182,8 @@ TEST(PsCheckpointTest, WhatIsMissingOrForeignIsNamed) {
   auto client = cluster.client(0);
   client->create_tables(set, soon());
   for (const auto& spec : set.dense) client->set_dense(spec.name, initial_dense(spec), soon());
-  auto message = [&](PsClient& by, const std::filesystem::path& from) -> std::string {
-    try {
-      by.restore(from, soon());
-    } catch (const Error& e) {
-      return e.message();
-    }
-    return "accepted";
+  auto message = [&](PsClient& by, const std::filesystem::path& from) {
+    return message_of<Error>([&] { by.restore(from, soon()); });
   };
   EXPECT_NE(message(*client, directory.path()).find("no shards of parameter servers here"),
             std::string::npos);

@@ -3,22 +3,13 @@
 
 #include <gmock/gmock.h>
 
-#include "base/error.h"
 #include "proto/job.pb.h"
+#include "tests/base/message_of.h"
 
 namespace braid::worker {
 namespace {
 
 using testing::HasSubstr;
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "nothing was thrown";
-}
 
 TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
@@ -49,7 +40,7 @@ TEST(DeviceTest, CudaWithoutADeviceIsRefused) {
   proto::Job job;
   job.mutable_runtime()->set_device(proto::Runtime::CUDA);
   resolve_device(job, {});
-  EXPECT_THAT(refusal([&] { open_device(job, {}); }), HasSubstr("CUDA"));
+  EXPECT_THAT(message_of([&] { open_device(job, {}); }), HasSubstr("CUDA"));
 }
 
 TEST(DeviceTest, AProcessForWhichNoDeviceIsLeftIsRefused) {
@@ -60,7 +51,7 @@ TEST(DeviceTest, AProcessForWhichNoDeviceIsLeftIsRefused) {
   launch::ClusterSpec cluster;
   cluster.local_rank = count;
   cluster.local_world = count + 1;
-  EXPECT_THAT(refusal([&] { open_device(job, cluster); }), HasSubstr("needs a GPU of its own"));
+  EXPECT_THAT(message_of([&] { open_device(job, cluster); }), HasSubstr("needs a GPU of its own"));
 }
 
 TEST(DeviceTest, NcclIsForGpus) {
@@ -70,7 +61,7 @@ TEST(DeviceTest, NcclIsForGpus) {
   resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA) << "whatever is visible";
   job.mutable_runtime()->set_device(proto::Runtime::CPU);
-  EXPECT_THAT(refusal([&] { resolve_device(job, {}); }), HasSubstr("NCCL is for GPUs"));
+  EXPECT_THAT(message_of([&] { resolve_device(job, {}); }), HasSubstr("NCCL is for GPUs"));
 }
 
 }  // namespace

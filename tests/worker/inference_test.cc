@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
-#include <functional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -13,6 +12,7 @@
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/request_load.h"
@@ -24,15 +24,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(30)); }
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "nothing was thrown";
-}
 
 /// Two branches of two layers over a variable and a constant, joined; [B, 16] f32 -> [B, 16] f32.
 Graph two_branches() {
@@ -159,7 +150,7 @@ TEST(InferenceSessionTest, GroupsGoRoundThePools) {
   const LoadResult named = run_load(session, feeds, {.clients = 3, .requests = 20, .pool = 1});
   EXPECT_EQ(named.answered(), 60U);
   EXPECT_EQ(session.pool_runs()[1], runs[1] + 60);
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(message_of([&] {
                 session.run({feeds[0], 2}, soon());
               }),
               HasSubstr("launch pool 2 does not exist: there are 2"));
@@ -173,7 +164,7 @@ TEST(InferenceSessionTest, WritesOfVariablesAreRefused) {
   b.control_dependency(update, b.op("Neg", {x}, {}, "y"));
   Runtime runtime({.intra_op_threads = 1});
   InferenceSession session(import_graph(b.graph()), {"x"}, {"y"}, {}, runtime);
-  EXPECT_THAT(refusal([&] { session.run({{Tensor::zeros(DType::Float32, Shape{2})}}, soon()); }),
+  EXPECT_THAT(message_of([&] { session.run({{Tensor::zeros(DType::Float32, Shape{2})}}, soon()); }),
               AllOf(HasSubstr("'update'"), HasSubstr("writes a variable, which all stream groups share")));
 }
 
@@ -182,7 +173,7 @@ TEST(InferenceSessionTest, AFailedRequestGivesItsGroupBack) {
   InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
   const auto good = batches({2})[0];
   for (int i = 0; i < 20; ++i) {
-    EXPECT_THAT(refusal([&] {
+    EXPECT_THAT(message_of([&] {
                   session.run({{Tensor::zeros(DType::Float32, Shape{2, 15})}}, soon());
                 }),
                 HasSubstr("15"));
@@ -201,7 +192,7 @@ TEST(InferenceSessionTest, MemoryIsLimitedTogetherOrInEqualParts) {
     options.memory_limit = limit;
     options.share_memory_limit = share;
     InferenceSession session(two_branches(), {"x"}, {"y"}, options, runtime);
-    return refusal([&] {
+    return message_of<Error>([&] {
       session.run({feeds[0]}, soon());
       session.run({feeds[which]}, soon());
     });
@@ -235,7 +226,7 @@ TEST_F(InferenceInputsTest, FilesAreCutIntoBatches) {
   EXPECT_EQ(feeds[1][0].shape(), (Shape{2, 16}));
   EXPECT_EQ(feeds[1][0].data<float>()[0], 32.0F);
   EXPECT_THAT(
-      refusal([&] { make_feeds(two_branches(), {parse_inference_input("x=" + file)}, {.batch = 6}); }),
+      message_of([&] { make_feeds(two_branches(), {parse_inference_input("x=" + file)}, {.batch = 6}); }),
       HasSubstr("[5, 16] has fewer rows than a batch of 6"));
 }
 
@@ -252,10 +243,11 @@ TEST_F(InferenceInputsTest, NumbersAreDrawnFromTheSeed) {
 }
 
 TEST_F(InferenceInputsTest, WhatIsNoInputIsRefused) {
-  EXPECT_THAT(refusal([] { parse_inference_input("=3"); }), HasSubstr("expected name"));
-  EXPECT_THAT(refusal([] { parse_inference_input("x=3,0"); }), HasSubstr("sizes are positive"));
-  EXPECT_THAT(refusal([] { parse_inference_input("x=3,b"); }), HasSubstr("neither a shape"));
-  EXPECT_THAT(refusal([] { make_feeds(two_branches(), {parse_inference_input("z")}, {}); }), HasSubstr("z"));
+  EXPECT_THAT(message_of([] { parse_inference_input("=3"); }), HasSubstr("expected name"));
+  EXPECT_THAT(message_of([] { parse_inference_input("x=3,0"); }), HasSubstr("sizes are positive"));
+  EXPECT_THAT(message_of([] { parse_inference_input("x=3,b"); }), HasSubstr("neither a shape"));
+  EXPECT_THAT(message_of([] { make_feeds(two_branches(), {parse_inference_input("z")}, {}); }),
+              HasSubstr("z"));
 }
 
 TEST(LoadResultTest, PercentilesAreNearestRanks) {

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "base/error.h"
 #include "proto/job.pb.h"
+#include "tests/base/message_of.h"
 #include "worker/text_proto.h"
 
 namespace braid::worker {
@@ -14,16 +14,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class F>
-std::string refusal(F f) {
-  try {
-    f();
-  } catch (const InvalidArgument& e) {
-    return e.message();
-  }
-  return "nothing was thrown";
-}
 
 proto::Job minimal() {
   return parse_job(
@@ -33,12 +23,12 @@ proto::Job minimal() {
 }
 
 TEST(JobTest, UnknownFieldsNameTheNearestKnownOneAndTheirPlace) {
-  EXPECT_EQ(refusal([] { parse_job("seed: 1\noptimizer { learning_rat: 0.1 }", "a.pbtxt"); }),
+  EXPECT_EQ(message_of([] { parse_job("seed: 1\noptimizer { learning_rat: 0.1 }", "a.pbtxt"); }),
             "a.pbtxt:2:25: unknown field 'learning_rat' in Optimizer; did you mean 'learning_rate'?");
   EXPECT_THAT(
-      refusal([] { parse_job("strategy { kind: ALREDUCE }", "a.pbtxt"); }),
+      message_of([] { parse_job("strategy { kind: ALREDUCE }", "a.pbtxt"); }),
       AllOf(HasSubstr("a.pbtxt:1:"), HasSubstr("'ALREDUCE'"), HasSubstr("did you mean 'ALLREDUCE'?")));
-  EXPECT_THAT(refusal([] { parse_job("steps: many", "a.pbtxt"); }), HasSubstr("a.pbtxt:1:8"));
+  EXPECT_THAT(message_of([] { parse_job("steps: many", "a.pbtxt"); }), HasSubstr("a.pbtxt:1:8"));
 }
 
 TEST(JobTest, SetOverridesScalarsMessagesAndLists) {
@@ -63,20 +53,21 @@ TEST(JobTest, PrioritiesAreThoseOfStreamsThatExist) {
   fill_job_defaults(job);
   check_job(job);
   set_job_field(job, "streams.priorities=5,0,1");
-  EXPECT_THAT(refusal([&] { check_job(job); }), HasSubstr("streams.priorities are more than streams.count"));
+  EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("streams.priorities are more than streams.count"));
   set_job_field(job, "streams.priorities=6");
-  EXPECT_THAT(refusal([&] { check_job(job); }), HasSubstr("streams.priorities must be from 0 to 5"));
+  EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("streams.priorities must be from 0 to 5"));
 }
 
 TEST(JobTest, SetRefusesWhatItCannotPlace) {
   proto::Job job = minimal();
-  EXPECT_THAT(refusal([&] { set_job_field(job, "optimizer.learningrate=1"); }),
+  EXPECT_THAT(message_of([&] { set_job_field(job, "optimizer.learningrate=1"); }),
               HasSubstr("did you mean 'learning_rate'?"));
-  EXPECT_THAT(refusal([&] { set_job_field(job, "optimizer.learning_rate"); }), HasSubstr("expected"));
-  EXPECT_THAT(refusal([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
-  EXPECT_THAT(refusal([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
+  EXPECT_THAT(message_of([&] { set_job_field(job, "optimizer.learning_rate"); }), HasSubstr("expected"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
               HasSubstr("needs an index"));
-  EXPECT_THAT(refusal([&] { set_job_field(job, "strategy.kind=FAST"); }), HasSubstr("FAST"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "strategy.kind=FAST"); }), HasSubstr("FAST"));
 }
 
 TEST(JobTest, DefaultsAreFilledAndKept) {
@@ -113,7 +104,7 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
     proto::Job job = minimal();
     fill_job_defaults(job);
     change(job);
-    return refusal([&] { check_job(job); });
+    return message_of([&] { check_job(job); });
   };
   EXPECT_THAT(broken([](proto::Job& j) { j.mutable_model()->clear_name(); }), HasSubstr("model.name"));
   EXPECT_THAT(broken([](proto::Job& j) { j.clear_steps(); }), HasSubstr("steps and epochs"));

@@ -6,12 +6,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "proto/config.pb.h"
 #include "proto/job.pb.h"
+#include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
 #include "worker/job.h"
 
@@ -24,15 +24,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.message();
-  }
-  return "nothing was thrown";
-}
 
 Settings from_config(std::string_view text, SettingsFor purpose = SettingsFor::Training) {
   Settings settings;
@@ -124,27 +115,27 @@ TEST(ConfigSettingsTest, StreamsNeedTheirSwitch) {
       from_config("graph_options { rewrite_options { multi_stream_opts { multi_stream_num: 4 } } }");
   EXPECT_THAT(absent.job, IsEmpty());
   EXPECT_THAT(absent.warnings, ElementsAre(HasSubstr("use_multi_stream is not ON")));
-  EXPECT_THAT(refusal([] { from_config("graph_options { rewrite_options { use_multi_stream: ON } }"); }),
+  EXPECT_THAT(message_of([] { from_config("graph_options { rewrite_options { use_multi_stream: ON } }"); }),
               HasSubstr("ON needs multi_stream_opts.multi_stream_num from 1 to 64, got 0"));
   EXPECT_THAT(
-      refusal([] { from_config("graph_options { rewrite_options { use_multi_stream: AGGRESSIVE } }"); }),
+      message_of([] { from_config("graph_options { rewrite_options { use_multi_stream: AGGRESSIVE } }"); }),
       HasSubstr("ON, OFF and DEFAULT are known, got AGGRESSIVE"));
 }
 
 TEST(ConfigSettingsTest, FieldsThatAreNotHereAreRefusedByNameAndPlace) {
-  EXPECT_THAT(refusal([] { from_config("allow_soft_placement: true\nrpc_options { }"); }),
+  EXPECT_THAT(message_of([] { from_config("allow_soft_placement: true\nrpc_options { }"); }),
               AllOf(StartsWith("c.pbtxt:2:"), HasSubstr("unknown field 'rpc_options' in ConfigProto")));
-  EXPECT_THAT(refusal([] { from_config("gpu_options { allow_grow: true }"); }),
+  EXPECT_THAT(message_of([] { from_config("gpu_options { allow_grow: true }"); }),
               HasSubstr("unknown field 'allow_grow' in GPUOptions; did you mean 'allow_growth'?"));
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(message_of([] {
                 from_config(
                     "graph_options { rewrite_options { multi_stream_opts { partition_policy: "
                     "FULL_PARTITION } } }");
               }),
               AllOf(StartsWith("c.pbtxt:1:"), HasSubstr("FULL_PARTITION")));
-  EXPECT_THAT(refusal([] { from_config("gpu_options { per_process_gpu_memory_fraction: 1.5 }"); }),
+  EXPECT_THAT(message_of([] { from_config("gpu_options { per_process_gpu_memory_fraction: 1.5 }"); }),
               HasSubstr("per_process_gpu_memory_fraction: must be between 0 and 1, got 1.5"));
-  EXPECT_THAT(refusal([] { from_config("intra_op_parallelism_threads: -2"); }),
+  EXPECT_THAT(message_of([] { from_config("intra_op_parallelism_threads: -2"); }),
               HasSubstr("intra_op_parallelism_threads: must not be negative"));
 }
 
@@ -297,15 +288,15 @@ TEST(EnvironmentSettingsTest, WhatDoesNothingIsNamed) {
 }
 
 TEST(EnvironmentSettingsTest, ValuesThatDoNotParseAreRefused) {
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(message_of([] {
               from_environment({{"TF_GPU_STREAM_GROUP_COUNT", "many"}});
             }),
             "TF_GPU_STREAM_GROUP_COUNT=many: expected a number from 1 to 64");
-  EXPECT_EQ(refusal([] {
+  EXPECT_EQ(message_of([] {
               from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "2"}});
             }),
             "TF_NODE_LEVEL_MULTISTREAM=2: expected true or false");
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(message_of([] {
                 from_environment({{"TF_GPU_THREAD_MODE", "own"}}, SettingsFor::Inference);
               }),
               HasSubstr("expected global, gpu_private or gpu_shared"));

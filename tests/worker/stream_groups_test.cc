@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "tests/base/message_of.h"
 #include "worker/inference/launch_pool.h"
 
 namespace braid::worker {
@@ -18,16 +19,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 WaitContext soon(milliseconds time = seconds(20)) { return WaitContext::with_timeout(time); }
-
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.message();
-  }
-  return "nothing of that kind was thrown";
-}
 
 TEST(StreamGroupsTest, TheFreeGroupThatHasWorkedLeastIsTaken) {
   StreamGroups groups(2, 8);
@@ -115,7 +106,7 @@ TEST(LaunchPoolTest, WorkRunsOnItsThreadsAndErrorsComeBack) {
   EXPECT_NE(on, std::this_thread::get_id());
   EXPECT_EQ(on, again);
   const auto fail = [] { throw InvalidArgument("no"); };
-  EXPECT_EQ(message_of<InvalidArgument>([&] { pool.run(fail, soon()); }), "no");
+  EXPECT_EQ(message_of([&] { pool.run(fail, soon()); }), "no");
   EXPECT_EQ(pool.runs(), 3U);
 }
 

@@ -1,4 +1,4 @@
-// What the tests of stages share: short waits, numbered batches, a source of records, the text of an error.
+// What the tests of stages share: short waits, numbered batches, a source of records.
 #pragma once
 
 #include <chrono>
@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
-#include "base/error.h"
 #include "base/wait_context.h"
 #include "engine/staging/stage.h"
+#include "tests/base/message_of.h"
 
 namespace braid::testing {
 
@@ -21,17 +21,6 @@ inline Batch numbered(std::uint64_t ticket) {
   batch.ticket = ticket;
   batch.cursor = std::to_string(ticket + 1);
   return batch;
-}
-
-/// The message of the E that f throws.
-template <class E, class F>
-std::string message_of(F f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.message();
-  }
-  return "nothing was thrown";
 }
 
 inline void random_delay(std::uint64_t seed, int most_us) {
