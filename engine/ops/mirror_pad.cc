@@ -7,7 +7,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
-#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/paddings.h"
 
 namespace braid {
 namespace {
@@ -23,23 +23,14 @@ std::int64_t mirror_offset(const Context& c) {
 
 /// `sign` is 1 for the padded shape of input 0, -1 for the shape that was padded to it.
 void infer(InferContext& c, int sign) {
-  c.require_rank(1, 2);
-  require_index_dtype(c, 1);
+  const Paddings paddings = require_paddings(c);
   const std::int64_t offset = mirror_offset(c);
   const Shape& in = c.shape(0);
-  const Tensor* value = c.value(1);
-  const Shape paddings = value ? value->shape() : c.shape(1);
-  if (paddings.has_rank() && paddings[1] != 2 && paddings[1] != Shape::kUnknown)
-    c.fail("paddings must have shape [rank, 2], got " + paddings.to_string());
-  const std::int64_t rank = in.has_rank() ? in.rank() : paddings.has_rank() ? paddings[0] : Shape::kUnknown;
-  if (rank == Shape::kUnknown) return c.output(c.dtype(0), Shape::unknown_rank());
-  if (paddings.has_rank() && paddings[0] != rank && paddings[0] != Shape::kUnknown)
-    c.fail(fmt::format("paddings of shape {} for shape {}", paddings.to_string(), in.to_string()));
-  std::vector<std::int64_t> dims(static_cast<std::size_t>(rank), Shape::kUnknown);
-  const std::vector<std::int64_t> pads = value ? tensor_to_int64s(*value) : std::vector<std::int64_t>{};
-  for (std::size_t i = 0; i < dims.size() && value; ++i) {
-    const std::int64_t given = in.has_rank() ? in[static_cast<int>(i)] : Shape::kUnknown;
-    if (pads[2 * i] < 0 || pads[2 * i + 1] < 0) c.fail(fmt::format("axis {} has a negative padding", i));
+  if (paddings.rank == Shape::kUnknown) return c.output(c.dtype(0), Shape::unknown_rank());
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(paddings.rank), Shape::kUnknown);
+  const std::vector<std::int64_t>& pads = paddings.values;
+  for (std::size_t i = 0; i < dims.size() && in.has_rank() && !pads.empty(); ++i) {
+    const std::int64_t given = in[static_cast<int>(i)];
     if (given == Shape::kUnknown) continue;
     dims[i] = given + sign * (pads[2 * i] + pads[2 * i + 1]);
     const std::int64_t inner = sign > 0 ? given : dims[i];

@@ -1,39 +1,25 @@
 // Pad(x, paddings [rank, 2]) with zeros, PadV2(x, paddings, value) with a value. braid.PadGrad(dy, paddings,
 // like): the inner part of dy, in the shape of `like`.
-#include <fmt/format.h>
-
 #include "engine/ops/common/box_plan.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
-#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/common/paddings.h"
 
 namespace braid {
 namespace {
 
 void infer_pad(InferContext& c) {
-  c.require_rank(1, 2);
-  require_index_dtype(c, 1);
+  const Paddings paddings = require_paddings(c);
   if (c.inputs() > 2) {
     c.require_rank(2, 0);
     c.require_same_dtype(0, 2);
   }
   const Shape& in = c.shape(0);
-  const Tensor* value = c.value(1);
-  const Shape paddings = value ? value->shape() : c.shape(1);
-  if (paddings.has_rank() && paddings[1] != 2 && paddings[1] != Shape::kUnknown)
-    c.fail("paddings must have shape [rank, 2], got " + paddings.to_string());
-  const std::int64_t rank = in.has_rank() ? in.rank() : paddings.has_rank() ? paddings[0] : Shape::kUnknown;
-  if (rank == Shape::kUnknown) return c.output(c.dtype(0), Shape::unknown_rank());
-  if (paddings.has_rank() && paddings[0] != rank && paddings[0] != Shape::kUnknown)
-    c.fail(fmt::format("paddings of shape {} for shape {}", paddings.to_string(), in.to_string()));
-  std::vector<std::int64_t> dims(static_cast<std::size_t>(rank), Shape::kUnknown);
-  if (value) {
-    const std::vector<std::int64_t> pads = tensor_to_int64s(*value);
-    for (std::size_t i = 0; i < dims.size(); ++i) {
-      if (pads[2 * i] < 0 || pads[2 * i + 1] < 0) c.fail(fmt::format("axis {} has a negative padding", i));
-      const std::int64_t dim = in.has_rank() ? in[static_cast<int>(i)] : Shape::kUnknown;
-      if (dim != Shape::kUnknown) dims[i] = dim + pads[2 * i] + pads[2 * i + 1];
-    }
+  if (paddings.rank == Shape::kUnknown) return c.output(c.dtype(0), Shape::unknown_rank());
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(paddings.rank), Shape::kUnknown);
+  for (std::size_t i = 0; i < dims.size() && in.has_rank() && !paddings.values.empty(); ++i) {
+    const std::int64_t dim = in[static_cast<int>(i)];
+    if (dim != Shape::kUnknown) dims[i] = dim + paddings.values[2 * i] + paddings.values[2 * i + 1];
   }
   c.output(c.dtype(0), Shape(std::move(dims)));
 }

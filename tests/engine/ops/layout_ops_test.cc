@@ -48,6 +48,18 @@ TEST(MirrorPadTest, ReflectsAtTheElementOrAtTheBorder) {
             "[MirrorPad] node 'op': paddings 2 and 0 of axis 0 are larger than its 2 elements allow");
 }
 
+TEST(MirrorPadTest, PaddingsAreRefusedAsOfPad) {
+  const Tensor x = counting_from_one({2, 3});
+  for (const std::string op : {"Pad", "MirrorPad"}) {
+    EXPECT_EQ(refusal(op, {x, i32({2, 1}, {1, 1})}),
+              "[" + op + "] node 'op': paddings must have shape [rank, 2], got [2, 1]");
+    EXPECT_EQ(refusal(op, {x, i32({1, 2}, {1, 1})}),
+              "[" + op + "] node 'op': paddings of shape [1, 2] for shape [2, 3]");
+    EXPECT_EQ(refusal(op, {x, i32({2, 2}, {1, 0, 0, -1})}),
+              "[" + op + "] node 'op': axis 1 has a negative padding");
+  }
+}
+
 TEST(SpaceToBatchTest, PutsEachPlaceOfABlockIntoItsOwnBatch) {
   const Tensor block = i32({2}, {2, 2}), none = i32({2, 2}, {0, 0, 0, 0});
   EXPECT_EQ(values("SpaceToBatchND", {counting_from_one({1, 4, 4, 1}), block, none}),
