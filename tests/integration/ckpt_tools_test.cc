@@ -25,7 +25,6 @@ class CkptToolsTest : public IntegrationTest {
     EXPECT_EQ(process->wait({}), expected) << shown << process->err();
     return process->out() + process->err();
   }
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
   /// The regression, whose model has momentum slots, up to `steps`.
   Job job(const std::string& root, int steps, int every = 10) const {
     return linear_regression()

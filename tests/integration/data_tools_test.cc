@@ -3,11 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/crc32c.h"
+#include "base/files.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/tool_test.h"
 
 namespace braid::integration {
 namespace {
@@ -16,26 +17,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-class DataToolsTest : public IntegrationTest {
+class DataToolsTest : public ToolTest {
  protected:
-  std::string expect_good(std::vector<std::string> arguments) {
-    const std::string shown = ::testing::PrintToString(arguments);
-    const auto process = run("tool", std::move(arguments));
-    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
-    return process->out();
-  }
-  template <class Matcher>
-  void expect_refused(std::vector<std::string> arguments, Matcher says) {
-    const std::string shown = ::testing::PrintToString(arguments);
-    const auto process = run("tool", std::move(arguments));
-    EXPECT_EQ(process->wait({}), 2) << shown;
-    EXPECT_THAT(process->err(), says) << shown;
-  }
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(directory() / name, std::ios::binary) << bytes;
-    return path(name);
-  }
   Json shown(const std::string& file) { return Json::parse(expect_good({"data", "show", "--json", file})); }
   std::string make_criteo(const std::string& name, const std::string& rows,
                           std::vector<std::string> more = {}) {
@@ -45,11 +28,6 @@ class DataToolsTest : public IntegrationTest {
     return path(name);
   }
 };
-
-std::string bytes_of(const Path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// Doubles may differ by the order in which they were added.
 void expect_same(const Json& got, const Json& expected, const std::string& where) {
@@ -72,7 +50,7 @@ TEST_F(DataToolsTest, RealTfRecordsHaveTheirPublishedSummaries) {
   int files = 0;
   for (const auto& folder : std::filesystem::directory_iterator(root)) {
     if (!folder.is_directory()) continue;
-    const Json summaries = Json::parse(bytes_of(folder.path() / "expected_summary.json"));
+    const Json summaries = Json::parse(read_file(folder.path() / "expected_summary.json"));
     for (const auto& [name, expected] : summaries.items()) {
       const Json got = shown((folder.path() / name).string());
       expect_same(got, expected, name);
@@ -121,7 +99,7 @@ TEST_F(DataToolsTest, CriteoRowsConvertThereAndBack) {
                     packed = make_criteo("packed", "400", {"--format", "tfrecord", "--gzip"});
   expect_good(
       {"data", "convert", packed + "/train.tfrecord.gz", "--out", path("back.tsv"), "--to", "criteo"});
-  EXPECT_TRUE(bytes_of(path("back.tsv")) == bytes_of(tsv + "/train.tsv"));
+  EXPECT_TRUE(read_file(path("back.tsv")) == read_file(tsv + "/train.tsv"));
   expect_good({"data", "convert", tsv + "/train.tsv", "--out", path("again.tfrecord")});
   const Json one = shown(path("again.tfrecord")), other = shown(packed + "/train.tfrecord.gz");
   EXPECT_EQ(one["features"], other["features"]);
@@ -169,7 +147,7 @@ TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
 
 TEST_F(DataToolsTest, DamagedTfRecordsAreRefusedWithRecordAndByte) {
   const std::string file = make_criteo("packed", "50", {"--format", "tfrecord"}) + "/train.tfrecord";
-  const std::string whole = bytes_of(file);
+  const std::string whole = read_file(file);
   std::string damaged = whole;
   damaged[whole.size() - 10] ^= 0x01;
   expect_refused({"data", "show", write("bit.tfrecord", damaged)},
@@ -181,8 +159,8 @@ TEST_F(DataToolsTest, DamagedTfRecordsAreRefusedWithRecordAndByte) {
   expect_refused({"data", "show", write("length", damaged)},
                  HasSubstr("length' record 1 at byte 0: the CRC of its length"));
   expect_refused({"data", "show",
-                  write("gz", bytes_of(make_criteo("gz-files", "50", {"--format", "tfrecord", "--gzip"}) +
-                                       "/train.tfrecord.gz")
+                  write("gz", read_file(make_criteo("gz-files", "50", {"--format", "tfrecord", "--gzip"}) +
+                                        "/train.tfrecord.gz")
                                   .substr(0, 3000))},
                  HasSubstr("gzip data ends early"));
   damaged = whole;

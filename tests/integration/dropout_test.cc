@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/files.h"
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
@@ -63,8 +64,7 @@ TEST_F(DropoutJobTest, AnExportedModelForPredictionHasNone) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto process = run(name, arguments);
     EXPECT_EQ(process->exit_code(), 0) << process->err();
-    std::ifstream in(file);
-    return std::string(std::istreambuf_iterator<char>(in), {});
+    return read_file(file);
   };
   EXPECT_THAT(exported("training", {}), HasSubstr("braid.Dropout"));
   EXPECT_THAT(exported("inference", {"--inference"}), Not(HasSubstr("braid.Dropout")));

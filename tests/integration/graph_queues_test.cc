@@ -1,8 +1,6 @@
 // Graphs whose input comes from queues and readers inside them, through `braid graph run`.
 #include <gmock/gmock.h>
 
-#include <fstream>
-
 #include "base/files.h"
 #include "tests/integration/run.h"
 
@@ -37,11 +35,6 @@ std::string node(const std::string& name, const std::string& op, const std::vect
 
 class GraphQueuesTest : public IntegrationTest {
  protected:
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory() / name, std::ios::binary) << text;
-    return (directory() / name).string();
-  }
-
   /// Lines "number,word" of the files, in batches of `batch`.
   std::string pipeline(const std::vector<std::string>& files, int batch, const std::string& dequeue,
                        const std::string& batch_queue, const std::string& waits_for = "") const {

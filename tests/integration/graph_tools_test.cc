@@ -8,7 +8,7 @@
 
 #include "base/files.h"
 #include "base/formats/npy.h"
-#include "tests/integration/run.h"
+#include "tests/integration/tool_test.h"
 
 namespace braid::integration {
 namespace {
@@ -29,26 +29,8 @@ node { name: "unique" op: "UniqueWithCounts" input: "picked" }
 node { name: "twice" op: "AddV2" input: "unique:0" input: "unique" }
 )";
 
-class GraphToolsTest : public IntegrationTest {
+class GraphToolsTest : public ToolTest {
  protected:
-  std::string expect_good(std::vector<std::string> arguments) {
-    const std::string shown = ::testing::PrintToString(arguments);
-    const auto process = run("tool", std::move(arguments));
-    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
-    return process->out();
-  }
-  template <class Matcher>
-  void expect_refused(std::vector<std::string> arguments, Matcher says) {
-    const std::string shown = ::testing::PrintToString(arguments);
-    const auto process = run("tool", std::move(arguments));
-    EXPECT_EQ(process->wait({}), 2) << shown;
-    EXPECT_THAT(process->err(), says) << shown;
-  }
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(directory() / name, std::ios::binary) << bytes;
-    return path(name);
-  }
   template <class T>
   std::string write_array(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                           const std::vector<T>& values) const {

@@ -17,7 +17,6 @@ using ::testing::HasSubstr;
 
 class InferTest : public IntegrationTest {
  protected:
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
   /// An exported model, and the name of its prediction.
   std::string exported(const std::string& model, std::string& prediction) {
     const auto process = run("export", {"graph", "export", "--model", model, "--inference", "--out",

@@ -72,8 +72,6 @@ void expect_equal(const NpyArray& got, const NpyArray& expected, const std::stri
 
 class OnnxTest : public IntegrationTest {
  protected:
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
-
   void run_case(const Path& folder) {
     const std::string name = folder.filename();
     onnx::ModelProto model;

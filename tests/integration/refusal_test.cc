@@ -2,9 +2,7 @@
 // is.
 #include <gmock/gmock.h>
 
-#include <fstream>
-#include <sstream>
-
+#include "base/files.h"
 #include "tests/integration/run.h"
 
 namespace braid::integration {
@@ -34,19 +32,7 @@ class RefusalTest : public IntegrationTest {
     const Job job = linear_regression().with({std::string("strategy.kind=") + strategy});
     expect_refused(job.arguments(), says, {{"TF_CONFIG", tf_config}});
   }
-  std::string path(const std::string& name) const { return (directory() / name).string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory() / name, std::ios::binary) << text;
-    return (directory() / name).string();
-  }
 };
-
-std::string bytes_of(const Path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 TEST_F(RefusalTest, TfConfigWithItsPathInTheDocument) {
   expect_cluster_refused(R"({"cluster": {"worker": ["a:1")", "LOCAL",
@@ -138,16 +124,16 @@ TEST_F(RefusalTest, ImagesAndLabelsThatAreMissingDamagedOrOfAnotherSize) {
 
   job.data = directory();
   std::filesystem::copy(source / labels, directory() / labels);
-  write(images, bytes_of(source / images).substr(0, 100000));
+  write(images, read_file(source / images).substr(0, 100000));
   expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("gzip data ends early after")));
-  write(images, bytes_of(source / labels));
+  write(images, read_file(source / labels));
   expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("byte 0: wrong magic number")));
-  std::string damaged = bytes_of(source / images);
+  std::string damaged = read_file(source / images);
   damaged[damaged.size() / 2] ^= 0x10;
   write(images, damaged);
   expect_refused(job.arguments(), AllOf(HasSubstr(images), HasSubstr("damaged gzip data")));
-  write(images, bytes_of(source / images));
-  write(labels, bytes_of(source / "t10k-labels-idx1-ubyte.gz"));
+  write(images, read_file(source / images));
+  write(labels, read_file(source / "t10k-labels-idx1-ubyte.gz"));
   expect_refused(job.arguments(), AllOf(HasSubstr("has 60000 images"), HasSubstr("has 10000 labels")));
 }
 
@@ -161,7 +147,7 @@ TEST_F(RefusalTest, ALabelOutsideOfTheClasses) {
 TEST_F(RefusalTest, RowsOfTextWithTheirLine) {
   if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
   Job job = wide_deep().with({"steps=2", "input.test_files=adult.data"});
-  const std::string text = bytes_of(job.data / "adult.data").substr(0, 40000);
+  const std::string text = read_file(job.data / "adult.data").substr(0, 40000);
   const std::string whole = text.substr(0, text.rfind('\n') + 1);
   job.data = directory();
   const std::size_t third = whole.find('\n', whole.find('\n') + 1) + 1, fourth = whole.find('\n', third) + 1;
@@ -186,7 +172,7 @@ TEST_F(RefusalTest, ClicksThatAreCutDamagedOrMissing) {
     return job.with({"input.train_files=" + name}).arguments();
   };
 
-  const std::string records = bytes_of(directory() / "records/train.tfrecord");
+  const std::string records = read_file(directory() / "records/train.tfrecord");
   write("cut.tfrecord", records.substr(0, records.size() - 9));
   expect_refused(train_on("cut.tfrecord"),
                  AllOf(HasSubstr("cut.tfrecord' record 300 at byte"), HasSubstr("truncated")));
@@ -202,7 +188,7 @@ TEST_F(RefusalTest, ClicksThatAreCutDamagedOrMissing) {
   expect_refused(train_on("length.tfrecord"),
                  HasSubstr("length.tfrecord' record 1 at byte 0: the CRC of its length"));
 
-  const std::string rows = bytes_of(directory() / "tsv/train.tsv");
+  const std::string rows = read_file(directory() / "tsv/train.tsv");
   const std::size_t second = rows.find('\n') + 1, third = rows.find('\n', second) + 1;
   write("short.tsv", rows.substr(0, rows.rfind('\t', third)) + "\n" + rows.substr(third));
   expect_refused(train_on("short.tsv"), HasSubstr("short.tsv' line 2: expected 40 fields, got 39"));

@@ -3,11 +3,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <thread>
 
+#include "base/files.h"
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
@@ -90,11 +89,7 @@ TEST_F(ResumeTest, TheStreamsThatAutoChoseAreKept) {
   const Job automatic = wide_deep()
                             .with({"streams.policy=AUTO", "streams.count=3", "streams.measure_seconds=0.1"})
                             .with(checkpoints_in(root, 10));
-  const auto plan = [&] {
-    std::stringstream text;
-    text << std::ifstream(root / "streams.plan").rdbuf();
-    return text.str();
-  };
+  const auto plan = [&] { return read_file(root / "streams.plan"); };
   Cluster first(directory() / "first", automatic.with({"steps=20"}), {});
   first.expect_success();
   const std::string kept = plan();

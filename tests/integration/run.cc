@@ -193,6 +193,11 @@ IntegrationTest::~IntegrationTest() {
   if (!HasFailure()) std::filesystem::remove_all(directory_);
 }
 
+std::string IntegrationTest::write(const std::string& name, const std::string& bytes) const {
+  std::ofstream(directory_ / name, std::ios::binary) << bytes;
+  return path(name);
+}
+
 std::unique_ptr<Process> IntegrationTest::run(const std::string& name, std::vector<std::string> arguments,
                                               const Variables& variables) {
   auto process = std::make_unique<Process>(braid(std::move(arguments)), variables, directory_ / name);

@@ -103,6 +103,10 @@ class IntegrationTest : public ::testing::Test {
   IntegrationTest();
   ~IntegrationTest() override;
   const Path& directory() const { return directory_; }
+  /// Of a file in it.
+  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  /// Writes such a file, and gives its path.
+  std::string write(const std::string& name, const std::string& bytes) const;
 
   /// Runs `arguments` of braid to the end.
   std::unique_ptr<Process> run(const std::string& name, std::vector<std::string> arguments,

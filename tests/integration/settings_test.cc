@@ -1,8 +1,7 @@
 // Settings of TensorFlow programs as users pass them: `--config` and the environment of a process.
 #include <gmock/gmock.h>
 
-#include <fstream>
-
+#include "base/files.h"
 #include "tests/integration/run.h"
 
 namespace braid::integration {
@@ -14,10 +13,6 @@ using ::testing::Not;
 
 class SettingsTest : public IntegrationTest {
  protected:
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory() / name) << text;
-    return (directory() / name).string();
-  }
   std::string config() const {
     return write(
         "config.pbtxt",
@@ -39,11 +34,7 @@ TEST_F(SettingsTest, FlagThenJobThenConfigThenEnvironment) {
       write("job.pbtxt",
             "model { name: 'linear_regression' } steps: 1 optimizer { learning_rate: 0.01 } input { format: "
             "SYNTHETIC global_batch_size: 17 }");
-  const std::string with_streams = write(
-      "four.pbtxt", "streams { count: 4 }\n" + [&] {
-        std::ifstream in(job);
-        return std::string(std::istreambuf_iterator<char>(in), {});
-      }());
+  const std::string with_streams = write("four.pbtxt", "streams { count: 4 }\n" + read_file(job));
   const auto streams = [&](const std::string& file, std::vector<std::string> more) {
     std::vector<std::string> arguments{"train", "--job", file, "--print-job"};
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
-#include <sstream>
 
+#include "base/files.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/tool_test.h"
 
 namespace braid::integration {
 namespace {
@@ -13,14 +14,8 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class ToolsTest : public IntegrationTest {
+class ToolsTest : public ToolTest {
  protected:
-  std::string expect_good(std::vector<std::string> arguments) {
-    const std::string shown = ::testing::PrintToString(arguments);
-    const auto process = run("tool", std::move(arguments));
-    EXPECT_EQ(process->wait({}), 0) << shown << process->err();
-    return process->out();
-  }
 };
 
 TEST_F(ToolsTest, RealGraphsAreCheckedShownAndPlanned) {
@@ -48,10 +43,8 @@ TEST_F(ToolsTest, AJobsStepIsPlannedDrawnMeasuredAndSteeredByRules) {
                           HasSubstr("rules.txt:3: no node matches '1:nothing/like/this'")));
   expect_good({"graph", "plan", "--job", job, "--streams", "2", "--policy", "USER", "--dot", dot.string(),
                "--rules", rules.string()});
-  std::stringstream drawn;
-  drawn << std::ifstream(dot).rdbuf();
-  EXPECT_THAT(drawn.str(), AllOf(HasSubstr("digraph program {"), HasSubstr("label=\"compute0\""),
-                                 HasSubstr("label=\"compute1\""), HasSubstr("MatMul")));
+  EXPECT_THAT(read_file(dot), AllOf(HasSubstr("digraph program {"), HasSubstr("label=\"compute0\""),
+                                    HasSubstr("label=\"compute1\""), HasSubstr("MatMul")));
   std::ofstream(rules) << "2:.*\n";
   const auto refused =
       run("plan", {"graph", "plan", "--job", job, "--streams", "2", "--rules", rules.string()});
