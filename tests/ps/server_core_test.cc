@@ -177,12 +177,7 @@ TEST_F(ServerCoreTest, PullsWaitForInitialValuesAndSayWhoOwesThem) {
 
 TEST_F(ServerCoreTest, StartNamesTablesWithoutValuesAndASecondStartIsRefused) {
   start_core(2, Consistency::Bsp);
-  try {
-    core_->start(sender(0), 0);
-    FAIL();
-  } catch (const InvalidArgument& e) {
-    EXPECT_THAT(e.message(), HasSubstr("no initial values for w"));
-  }
+  EXPECT_THAT(message_of([&] { core_->start(sender(0), 0); }), HasSubstr("no initial values for w"));
   start_job();
   EXPECT_NO_THROW(core_->start(sender(0), 0)) << "a retry of the same process";
   EXPECT_THROW(core_->start(sender(1), 0), InvalidArgument);
@@ -277,13 +272,10 @@ TEST_F(ServerCoreTest, CutWaitsForExactlyTheStepAndNamesTheLate) {
   start_core(2, Consistency::Bsp);
   start_job();
   push(push_job(0, 0, 1.0F));
-  try {
-    core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::milliseconds(20)));
-    FAIL();
-  } catch (const DeadlineExceeded& e) {
-    EXPECT_THAT(e.message(), HasSubstr("checkpoint of step 1"));
-    EXPECT_THAT(e.message(), HasSubstr("worker 1 (10.0.0.1:4000)"));
-  }
+  const std::string late = message_of<DeadlineExceeded>(
+      [&] { core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::milliseconds(20))); });
+  EXPECT_THAT(late, HasSubstr("checkpoint of step 1"));
+  EXPECT_THAT(late, HasSubstr("worker 1 (10.0.0.1:4000)"));
   push(push_job(1, 0, 1.0F));
   push(push_job(1, 1, 5.0F));
   const auto cut = core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(5)));

@@ -3,25 +3,12 @@
 // says how many graphs are tried: 10,000, and a fifth of that under a sanitizer, which is slow.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "tests/engine/exec/random_graph.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
-
-#ifdef BRAID_SANITIZED
-constexpr int kGraphs = 2000;
-#else
-constexpr int kGraphs = 10000;
-#endif
-
-int graphs_to_try() {
-  const char* wanted = std::getenv("BRAID_RANDOM_GRAPHS");
-  return wanted ? std::atoi(wanted) : kGraphs;
-}
 
 constexpr std::uint64_t kSteps = 4;
 
@@ -74,7 +61,7 @@ bool check(std::uint64_t seed, Runtime& runtime) {
 }
 
 TEST(PropertyTest, S7_RandomGraphsOnRandomStreamsGiveTheInterpretersBits) {
-  const int wanted = graphs_to_try();
+  const int wanted = tries("BRAID_RANDOM_GRAPHS", 10000, 2000);
   set_random_delay_us(24);
   std::unique_ptr<Runtime> runtime;
   int checked = 0;

@@ -1,6 +1,7 @@
 #include "tests/engine/exec/random_graph.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 namespace braid::testing {
@@ -151,6 +152,15 @@ class Maker {
 
 RandomGraph make_random_graph(std::uint64_t seed, const RandomGraphOptions& options) {
   return Maker(seed, options).make();
+}
+
+int tries(const char* variable, [[maybe_unused]] int usual, [[maybe_unused]] int sanitized) {
+  if (const char* wanted = std::getenv(variable)) return std::atoi(wanted);
+#ifdef BRAID_SANITIZED
+  return sanitized;
+#else
+  return usual;
+#endif
 }
 
 }  // namespace braid::testing

@@ -27,4 +27,8 @@ struct RandomGraphOptions {
 /// The same seed gives the same graph. Some have reads and writes that no order satisfies; compile() says so.
 RandomGraph make_random_graph(std::uint64_t seed, const RandomGraphOptions& options = {});
 
+/// How often a property is tried: as the environment's `variable` says, else `usual`; `sanitized` in a build
+/// under sanitizers.
+int tries(const char* variable, int usual, int sanitized);
+
 }  // namespace braid::testing

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "base/error.h"
@@ -16,23 +15,12 @@
 namespace braid::testing {
 namespace {
 
-#ifdef BRAID_SANITIZED
-constexpr int kFaults = 200;
-#else
-constexpr int kFaults = 1000;
-#endif
-
-int faults_to_plant() {
-  const char* wanted = std::getenv("BRAID_PLANTED_FAULTS");
-  return wanted ? std::atoi(wanted) : kFaults;
-}
-
 /// Plants a fault in a program; false when it has no place for one.
 using Plant = std::function<bool(Program&, std::mt19937&)>;
 
 void expect_found(const Plant& plant) {
   std::mt19937 random(5);
-  const int wanted = faults_to_plant();
+  const int wanted = tries("BRAID_PLANTED_FAULTS", 1000, 200);
   int found = 0;
   for (std::uint64_t seed = 0; found < wanted; ++seed) {
     ASSERT_LT(seed, 80U * static_cast<unsigned>(wanted)) << "only " << found << " faults could be planted";

@@ -1,4 +1,5 @@
 // Optimizer and variable-writing ops against base/optim and the definitions: duplicates, order, errors.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -318,15 +319,15 @@ TEST(ResourceApplyTest, HalfVariablesAreUpdatedInFloat32AndRounded) {
   expect_updates_as_of_float32(DType::BFloat16, 2e-2);
 }
 
+std::string update_refusal(const std::string& op, std::vector<Tensor> inputs, int variables,
+                           AttrMap attrs = {}) {
+  return message_of([&] { update(op, std::move(inputs), variables, std::move(attrs), {}); });
+}
+
 TEST(ResourceApplyTest, TypesThatDoNotFitAreRefused) {
   const Tensor w = run_op("Cast", {f32({1}, {1})}, {{"DstT", DType::Float64}})[0];
-  try {
-    update("ResourceApplyGradientDescent", {w, f32({}, {1}), f32({1}, {1})}, 1, {}, {});
-    FAIL() << "was accepted";
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(error.message().find("the variable holds float64, the gradient is float32"), std::string::npos)
-        << error.message();
-  }
+  EXPECT_THAT(update_refusal("ResourceApplyGradientDescent", {w, f32({}, {1}), f32({1}, {1})}, 1),
+              ::testing::HasSubstr("the variable holds float64, the gradient is float32"));
 }
 
 TEST(ResourceApplyTest, KerasMomentumKeepsTheScaledStepInItsSlot) {
@@ -342,11 +343,6 @@ TEST(ResourceScatterAddTest, CountsEveryDuplicate) {
   const auto after =
       update("ResourceScatterAdd", {i64({3}, {10, 20, 30}), axes({2, 0, 2}), i64({3}, {1, 2, 4})}, 1, {}, {});
   EXPECT_EQ(to_doubles(after[0]), (std::vector<double>{12, 20, 35}));
-}
-
-std::string update_refusal(const std::string& op, std::vector<Tensor> inputs, int variables,
-                           AttrMap attrs = {}) {
-  return message_of([&] { update(op, std::move(inputs), variables, std::move(attrs), {}); });
 }
 
 TEST(IndexErrorTest, NamesNodeIndexAndBound) {
