@@ -41,6 +41,8 @@ const std::vector<NamedOutputs>& named_outputs() {
       {"SparseSegmentSumGradV2", {"output", "sorted_unique_indices"}},
       {"SparseSegmentMeanGradV2", {"output", "sorted_unique_indices"}},
       {"SparseSegmentSqrtNGradV2", {"output", "sorted_unique_indices"}},
+      {"RaggedTensorToSparse", {"sparse_indices", "sparse_values", "sparse_dense_shape"}},
+      {"RaggedRange", {"rt_nested_splits", "rt_dense_values"}},
       {"SparseReorder", {"output_indices", "output_values"}},
       {"SparseConcat", {"output_indices", "output_values", "output_shape"}},
       {"SparseSlice", {"output_indices", "output_values", "output_shape"}},

@@ -52,7 +52,10 @@ const std::set<std::string> kTestedElsewhere = {"Placeholder",
                                                 "SparseDenseCwiseMul",
                                                 "SparseDenseCwiseDiv",
                                                 "SparseTensorDenseAdd",
-                                                "SparseSoftmax"};
+                                                "SparseSoftmax",
+                                                "RaggedTensorToTensor",
+                                                "RaggedTensorToSparse",
+                                                "RaggedRange"};
 
 std::vector<const OpDef*> walked_ops() {
   std::vector<const OpDef*> ops = OpRegistry::global().all();
