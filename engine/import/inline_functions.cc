@@ -166,7 +166,7 @@ class Inliner {
   /// TensorFlow 2 writes Assert(c, ...) as If(c, c, ...) with an Assert(c, ...) in the else branch and
   /// nothing in the other. The else branch alone does the same.
   bool is_guarded_assertion(const NodeDef& node) const {
-    if (node.op() != "If" && node.op() != "StatelessIf") return false;
+    if (!is_if(node)) return false;
     const Call taken = function_attr(node, "then_branch"), other = function_attr(node, "else_branch");
     if (!taken.function || !other.function || node.input_size() < 2) return false;
     const auto passes_on = [](const NodeDef& inner) {
@@ -189,9 +189,77 @@ class Inliner {
     return assertions > 0;
   }
 
+  /// Whether the nodes only compute, as far as a function's and those of functions that it calls go.
+  bool only_computes(const FunctionDef& function, std::size_t nested = 0) const {
+    static constexpr std::string_view kEffects[] = {"Assert",  "Assign", "Print",         "Resource",
+                                                    "Scatter", "Save",   "Queue",         "CheckNumerics",
+                                                    "Apply",   "While",  "StatelessWhile"};
+    return nested < kMostNested &&
+           std::all_of(function.node_def().begin(), function.node_def().end(), [&](const NodeDef& inner) {
+             const bool acts = std::any_of(std::begin(kEffects), std::end(kEffects),
+                                           [&](std::string_view e) { return inner.op().starts_with(e); });
+             if (acts && inner.op() != "ResourceGather") return false;
+             const Call call = call_of(inner);
+             if (call.function) return only_computes(*call.function, nested + 1);
+             return !is_if(inner) || choice_of(inner, nested + 1).taken.function != nullptr;
+           });
+  }
+
+  struct Choice {
+    Call taken, other;
+  };
+
+  static bool is_if(const NodeDef& node) { return node.op() == "If" || node.op() == "StatelessIf"; }
+
+  /// The branches of an If that can both be computed: they have no effects, and its condition is a bool.
+  Choice choice_of(const NodeDef& node, std::size_t nested = 0) const {
+    if (!is_if(node) || node.input_size() == 0) return {};
+    const auto condition = node.attr().find("Tcond");
+    if (condition == node.attr().end() || condition->second.type() != DT_BOOL) return {};
+    const Choice choice{function_attr(node, "then_branch"), function_attr(node, "else_branch")};
+    for (const Call& branch : {choice.taken, choice.other})
+      if (!branch.function || !only_computes(*branch.function, nested)) return {};
+    const int outputs = choice.taken.function->signature().output_arg_size();
+    return outputs > 0 && outputs == choice.other.function->signature().output_arg_size() ? choice : Choice{};
+  }
+
+  /// Both branches are calls, and a Select an output stands for the If.
+  void expand_choice(const NodeDef& node, int outputs) {
+    for (const char* side : {"then", "else"}) {
+      NodeDef branch;
+      branch.set_name(node.name() + "/" + side);
+      branch.set_op("PartitionedCall");
+      branch.set_device(node.device());
+      for (int i = 1; i < node.input_size(); ++i) branch.add_input(node.input(i));
+      (*branch.mutable_attr())["f"] = node.attr().at(std::string(side) + "_branch");
+      expand(branch);
+    }
+    NodeDef whole;
+    whole.set_name(node.name());
+    whole.set_device(node.device());
+    std::vector<std::string>& values = results_[node.name()];
+    for (int o = 0; o < outputs; ++o) {
+      NodeDef select;
+      select.set_name(node.name() + "/choice" + std::to_string(o));
+      select.set_op("Select");
+      select.set_device(node.device());
+      select.add_input(node.input(0));
+      for (const char* side : {"/then", "/else"}) select.add_input(value_name(node.name() + side, o));
+      values.push_back(select.name());
+      whole.add_input(select.name());
+      *result_.graph.add_node() = std::move(select);
+    }
+    whole.set_op(outputs == 1 ? "Identity" : "IdentityN");
+    for (const std::string& input : node.input())
+      if (input.starts_with('^')) whole.add_input(input);
+    *result_.graph.add_node() = std::move(whole);
+  }
+
   void expand(const NodeDef& node) {
     const Call call = call_of(node);
     if (!call.function) {
+      if (const Choice choice = choice_of(node); choice.taken.function)
+        return expand_choice(node, choice.taken.function->signature().output_arg_size());
       *result_.graph.add_node() = node;
       return;
     }

@@ -167,6 +167,28 @@ TEST(InlineFunctionsTest, AGuardedAssertionIsTheAssertion) {
   EXPECT_THAT(error_of(other), HasSubstr("[If] node 'guard': control flow is not supported"));
 }
 
+std::string choice(const std::string& condition, const std::string& other_op) {
+  const std::string doubled = function("doubled", "x", "r=sum:z:0", inner("sum", "AddV2", "x x"));
+  const std::string other = function("other", "x", "r=made:y:0", inner("made", other_op, "x"));
+  return library(doubled + other) + constant("a", "float_val: 3", 1) + constant("limit", "float_val: 2", 1) +
+         node("compared", condition, "a limit") + node("c", "Squeeze", "compared") +
+         node("if", "StatelessIf", "c a",
+              "attr { key: 'Tcond' value { type: DT_BOOL } }"
+              "attr { key: 'then_branch' value { func { name: 'doubled' } } }"
+              "attr { key: 'else_branch' value { func { name: 'other' } } }") +
+         node("y", "Neg", "if");
+}
+
+TEST(InlineFunctionsTest, BothBranchesAreComputedAndOneIsChosen) {
+  EXPECT_EQ(run(parse_graph(choice("Greater", "Square")), "y"), (std::vector<double>{-6}));
+  EXPECT_EQ(run(parse_graph(choice("Less", "Square")), "y"), (std::vector<double>{-9}));
+}
+
+TEST(InlineFunctionsTest, BranchesWithEffectsAreRefused) {
+  EXPECT_THAT(error_of(choice("Less", "Print")),
+              HasSubstr("[StatelessIf] node 'if': control flow is not supported"));
+}
+
 TEST(InlineFunctionsTest, CallsMayBeNestedTwoHundredDeep) {
   EXPECT_EQ(run(parse_graph(nested(200)), "b"), (std::vector<double>{-3}));
   EXPECT_THAT(error_of(nested(202)), HasSubstr("calls of functions are nested more than 200 deep"));
