@@ -56,6 +56,51 @@ void take_window_inputs(PendingGraph& graph, PendingNode& node, std::string_view
   node.op = op;
 }
 
+/// A node before `user`, named after it.
+PendingInput add_before(PendingGraph& graph, std::size_t user, const char* op,
+                        std::vector<PendingInput> inputs, AttrMap attrs = {}) {
+  PendingNode node;
+  node.name = graph.nodes[user].name + "/" + op;
+  node.op = op;
+  node.attrs = std::move(attrs);
+  node.inputs = std::move(inputs);
+  node.device = graph.nodes[user].device;
+  node.stream = graph.nodes[user].stream;
+  return {graph.add(std::move(node)), 0};
+}
+
+/// EuclideanNorm(x, axes) is the root of a sum of squares.
+void take_norm_apart(PendingGraph& graph, std::size_t index) {
+  const std::vector<PendingInput> inputs = graph.nodes[index].inputs;
+  if (inputs.size() != 2) return;
+  AttrMap attrs;
+  if (const auto* keep = find_attr<bool>(graph.nodes[index], "keep_dims")) attrs.set("keep_dims", *keep);
+  const PendingInput squares = add_before(graph, index, "Square", {inputs[0]});
+  const PendingInput sum = add_before(graph, index, "Sum", {squares, inputs[1]}, std::move(attrs));
+  graph.nodes[index].op = "Sqrt";
+  graph.nodes[index].inputs = {sum};
+}
+
+/// Cross(a, b): with the last axis turned round by one and by two, a' b'' - a'' b'.
+void take_cross_product_apart(PendingGraph& graph, std::size_t index) {
+  const std::vector<PendingInput> inputs = graph.nodes[index].inputs;
+  if (inputs.size() != 2) return;
+  const auto constant = [&](const Tensor& value) {
+    return add_before(graph, index, "Const", {}, {{"value", value}, {"dtype", DType::Int32}});
+  };
+  const PendingInput axis = constant(Tensor::scalar(std::int32_t{-1}));
+  const PendingInput by_one = constant(Tensor::from<std::int32_t>({3}, std::vector<std::int32_t>{1, 2, 0}));
+  const PendingInput by_two = constant(Tensor::from<std::int32_t>({3}, std::vector<std::int32_t>{2, 0, 1}));
+  const auto product = [&](PendingInput of_a, PendingInput of_b) {
+    const PendingInput a = add_before(graph, index, "GatherV2", {inputs[0], of_a, axis});
+    const PendingInput b = add_before(graph, index, "GatherV2", {inputs[1], of_b, axis});
+    return add_before(graph, index, "Mul", {a, b});
+  };
+  const PendingInput first = product(by_one, by_two), second = product(by_two, by_one);
+  graph.nodes[index].op = "Sub";
+  graph.nodes[index].inputs = {first, second};
+}
+
 /// The axes of `labels` that neither `other` nor `output` has; none where a label stands twice.
 std::vector<std::int32_t> lonely_axes(std::string_view labels, std::string_view other,
                                       std::string_view output) {
@@ -169,6 +214,8 @@ void rename_forms(PendingGraph& graph) {
   for (std::size_t i = 0, count = graph.nodes.size(); i < count; ++i) {
     if (graph.nodes[i].op == "Einsum") sum_lonely_labels(graph, i);
     if (graph.nodes[i].op == "RestoreV2") drop_unread_strings(graph, i);
+    if (graph.nodes[i].op == "EuclideanNorm") take_norm_apart(graph, i);
+    if (graph.nodes[i].op == "Cross") take_cross_product_apart(graph, i);
   }
 }
 

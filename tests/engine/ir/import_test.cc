@@ -122,6 +122,22 @@ TEST(ImportTest, OtherNamesOfOpsAreKnown) {
   EXPECT_EQ(run_scalar(interpreter, "same"), 2);
 }
 
+TEST(ImportTest, NormsAndCrossProductsBecomeOpsThatAreThere) {
+  const auto vector = [](const std::string& name, const std::string& type, const std::string& values) {
+    return "node { name: '" + name + "' op: 'Const' attr { key: 'dtype' value { type: " + type +
+           " } } attr { key: 'value' value { tensor { dtype: " + type + " tensor_shape { dim { size: 3 } } " +
+           values + " } } } }\n";
+  };
+  const Graph graph = import_graph(parse_graph(
+      vector("a", "DT_FLOAT", "float_val: [1, 2, 2]") + vector("b", "DT_FLOAT", "float_val: [3, -1, 4]") +
+      "node { name: 'zero' op: 'Const' attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' "
+      "value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 } } } }" +
+      node("norm", "EuclideanNorm", "a zero") + node("cross", "Cross", "a b")));
+  Interpreter interpreter(graph);
+  EXPECT_EQ(run_scalar(interpreter, "norm"), 3);
+  EXPECT_THAT(interpreter.run({}, {"cross"})[0].data<float>(), ElementsAre(10, 2, -7));
+}
+
 TEST(ImportTest, StringsThatNobodyReadsAreNotRestored) {
   const auto words = [](const std::string& name, const std::string& texts) {
     return "node { name: '" + name +
