@@ -49,4 +49,18 @@ void cases_pool2d(OpCaseTable& table) {
                             .numeric_gradient = false});
 }
 
+void cases_lrn(OpCaseTable& table) {
+  const Tensor x = random_f64({2, 2, 1, 6}, 1), dy = random_f64({2, 2, 1, 6}, 2),
+               y = random_f64({2, 2, 1, 6}, 3);
+  const AttrMap narrow{{"depth_radius", 1}, {"bias", 2.0}, {"alpha", 0.3}, {"beta", 0.75}};
+  for (const AttrMap& attrs : {AttrMap{}, narrow}) {
+    table.add("LRN", {.label = "pixels", .inputs = {x}, .attrs = attrs});
+    table.add("LRNGrad", {.label = "pixels", .inputs = {dy, x, y}, .attrs = attrs});
+  }
+  table.add("LRN", {.label = "no elements", .inputs = {random_f64({0, 2, 2, 3}, 1)}});
+  table.add("LRN", {.label = "several blocks",
+                    .inputs = {random_f64({2, 30, 40, 16}, 1)},
+                    .numeric_gradient = false});  // 38,400 differences say no more than 24
+}
+
 }  // namespace braid::testing

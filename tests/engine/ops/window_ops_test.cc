@@ -294,5 +294,13 @@ TEST(ResizeTest, EachRuleOfPlacesGivesTensorFlowsImages) {
             (Doubles{0, 0, 10, 20, 20, 30, 30, 40, 50, 50, 30, 30, 40, 50, 50}));
 }
 
+TEST(LrnTest, DividesByTheChannelsBeside) {
+  const AttrMap attrs{{"depth_radius", 1}, {"bias", 1.0}, {"alpha", 2.0}, {"beta", 0.5}};
+  const std::vector<double> y = values("LRN", {f64({1, 1, 1, 3}, {1, 2, 3})}, attrs);
+  EXPECT_NEAR(y[0], 1 / std::sqrt(1 + 2 * 5.0), 1e-12);
+  EXPECT_NEAR(y[1], 2 / std::sqrt(1 + 2 * 14.0), 1e-12);
+  EXPECT_NEAR(y[2], 3 / std::sqrt(1 + 2 * 13.0), 1e-12);
+}
+
 }  // namespace
 }  // namespace braid::testing
