@@ -70,6 +70,7 @@ ValueRef gauss(GradContext& c) {
   return mul(c, scalar(c, 1.1283791670955126), e);  // 2 / sqrt(pi)
 }
 
+ValueRef digamma_of(GradContext& c) { return c.op("Digamma", {c.input(0)}); }
 ValueRef cosh_of(GradContext& c) { return c.op("Cosh", {c.input(0)}); }
 ValueRef sinh_of(GradContext& c) { return c.op("Sinh", {c.input(0)}); }
 ValueRef one_plus_squared_output(GradContext& c) {
@@ -165,7 +166,7 @@ constexpr Row kRows[] = {
     {"Softsign", floats<Softsign>(), 6, grad_and_input<kSoftsignGrad>},
     {"Erf", floats<Erf>(), 40, times<gauss>},
     {"Erfc", floats<Erfc>(), 60, times<minus_gauss>},
-    {"Lgamma", floats<Lgamma>(), 80, nullptr, "its derivative, the digamma function, is not supported"},
+    {"Lgamma", floats<Lgamma>(), 80, times<digamma_of>},
     {"Floor", floats<Floor>(), 1, stops},
     {"Ceil", floats<Ceil>(), 1, stops},
     {"Round", numbers<Round>(), 1, stops},

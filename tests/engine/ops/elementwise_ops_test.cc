@@ -319,5 +319,28 @@ TEST(ElementwiseOps, AddNAddsInOrder) {
   EXPECT_THAT(values<float>(run_op("AddN", {one, one, big})[0]), ElementsAre(16777218.0F));
 }
 
+TEST(SpecialFunctionsTest, GiveTensorFlowsValues) {
+  const auto results = [](const std::string& op, const Tensor& x) {
+    return values<double>(run_op(op, {x})[0]);
+  };
+  const auto near = [&](const std::string& op, const Tensor& x, const std::vector<double>& expected) {
+    const std::vector<double> y = results(op, x);  // TensorFlow's Erfinv has ten digits
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(y[i], expected[i], 1e-10 * std::abs(expected[i])) << op << " of element " << i;
+  };
+  near("Digamma", f64({7}, {1, 2, 0.5, -0.5, 10, 1e-3, -20.3}),
+       {-0.5772156649015323, 0.42278433509846747, -1.9635100260214227, 0.03648997397857645,
+        2.2517525890667214, -1000.5755719318104, 5.31754992423975});
+  near("Erfinv", f64({4}, {0.5, -0.99, 1e-5, 0.9999999}),
+       {0.4769362762044699, -1.8213863677184496, 8.862269254817653e-06, 3.7665625817811264});
+  near("Ndtri", f64({2}, {0.3, 1e-9}), {-0.5244005127080409, -5.9978070150076865});
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  for (const double y : results("Digamma", f64({4}, {0, -3, -inf, nan}))) EXPECT_TRUE(std::isnan(y));
+  for (const char* op : {"Erfinv", "Ndtri"})
+    for (const double y : results(op, f64({3}, {1.5, -1.5, nan}))) EXPECT_TRUE(std::isnan(y)) << op;
+  EXPECT_EQ(results("Erfinv", f64({3}, {-1, 0, 1})), (std::vector<double>{-inf, 0, inf}));
+  EXPECT_EQ(results("Ndtri", f64({3}, {0, 0.5, 1})), (std::vector<double>{-inf, 0, inf}));
+}
+
 }  // namespace
 }  // namespace braid::testing
