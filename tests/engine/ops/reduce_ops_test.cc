@@ -130,5 +130,13 @@ TEST(ReduceOps, MaxSharesItsGradientAmongEqualElements) {
   EXPECT_THAT(values<float>(run_op("Mul", {mask, spread})[0]), ElementsAre(0, 1.5F, 1.5F));
 }
 
+TEST(BoundTest, CountsElementsBelowOrNotAbove) {
+  const Tensor sorted = i32({2, 3}, {1, 2, 2, -1, 0, 4}), x = i32({2, 3}, {2, 0, 3, 0, 4, -2});
+  EXPECT_EQ(tensor_to_int64s(run_op("LowerBound", {sorted, x})[0]),
+            (std::vector<std::int64_t>{1, 0, 3, 1, 2, 0}));
+  EXPECT_EQ(tensor_to_int64s(run_op("UpperBound", {sorted, x})[0]),
+            (std::vector<std::int64_t>{3, 0, 3, 2, 3, 0}));
+}
+
 }  // namespace
 }  // namespace braid::testing
