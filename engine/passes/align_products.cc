@@ -9,6 +9,7 @@
 // Sums gain terms that are zero. Left apart: small products, and R that others read, too (also as a second
 // factor, as the gradient of a transposed W does).
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
