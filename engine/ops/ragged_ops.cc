@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/folded_ops.h"
 #include "engine/ops/common/picked_elements.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -20,6 +21,8 @@ namespace {
 
 using Values = std::span<const Tensor* const>;
 using Numbers = std::vector<std::int64_t>;
+
+constexpr double kMostNumbers = 1LL << 31;  // of a range
 
 void require_splits(const Numbers& splits) {
   if (splits.empty() || splits[0] != 0 || !std::is_sorted(splits.begin(), splits.end()))
@@ -224,6 +227,8 @@ Numbers range_sizes(Values inputs) {
       const bool empty = delta > T(0) ? start >= limit : start <= limit;
       const double steps =
           (static_cast<double>(limit) - static_cast<double>(start)) / static_cast<double>(delta);
+      if (!(empty || steps <= kMostNumbers))
+        throw InvalidArgument(fmt::format("range {} has {} numbers", i, steps));
       sizes.push_back(empty ? 0 : static_cast<std::int64_t>(std::ceil(steps)));
     }
   });
@@ -237,7 +242,12 @@ void infer_range(InferContext& c) {
   std::int64_t ranges = Shape::kUnknown, n = Shape::kUnknown;
   if (c.value(0) && c.value(1) && c.value(2)) {
     const Tensor* inputs[] = {c.value(0), c.value(1), c.value(2)};
-    const Numbers sizes = range_sizes(inputs);
+    Numbers sizes;
+    try {
+      sizes = range_sizes(inputs);
+    } catch (const InvalidArgument& error) {
+      c.fail(error.message());
+    }
     ranges = static_cast<std::int64_t>(sizes.size()) + 1;
     n = 0;
     for (const std::int64_t size : sizes) n += size;
@@ -266,14 +276,7 @@ std::vector<Tensor> range(const Node& node, Values inputs) {
   return {Tensor::from<std::int32_t>(rows, std::vector<std::int32_t>(splits.begin(), splits.end())), numbers};
 }
 
-struct Row {
-  const char* name;
-  int min_inputs, max_inputs;
-  void (*infer)(InferContext&);
-  FoldFn fold;
-};
-
-constexpr Row kRows[] = {
+constexpr FoldedOp kOps[] = {
     {"RaggedTensorToTensor", 4, -1, infer_to_tensor, to_tensor},
     {"RaggedTensorToSparse", 2, -1, infer_to_sparse, to_sparse},
     {"RaggedRange", 3, 3, infer_range, range},
@@ -282,16 +285,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 void register_ragged_ops(OpRegistry& registry) {
-  for (const Row& row : kRows) {
-    OpDef def;
-    def.name = row.name;
-    def.min_inputs = row.min_inputs;
-    def.max_inputs = row.max_inputs;
-    def.infer = row.infer;
-    def.fold = row.fold;
-    def.no_gradient_reason = "it has no kernel, its values are known before a program runs";
-    registry.add(std::move(def));
-  }
+  register_folded_ops(registry, kOps, "it has no kernel, its values are known before a program runs");
 }
 
 }  // namespace braid

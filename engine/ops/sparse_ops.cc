@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/folded_ops.h"
 #include "engine/ops/common/picked_elements.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/common/string_hash.h"
@@ -293,14 +294,7 @@ std::vector<Tensor> bincount(const Node& node, Values inputs) {
   return {counts};
 }
 
-struct Row {
-  const char* name;
-  int min_inputs, max_inputs;
-  void (*infer)(InferContext&);
-  FoldFn fold;
-};
-
-constexpr Row kRows[] = {
+constexpr FoldedOp kOps[] = {
     {"SparseReshape", 3, 3, infer_reshape, reshape},
     {"SparseFillEmptyRows", 4, 4, infer_fill, fill_empty_rows},
     {"SparseCross", 1, -1, infer_cross, cross},
@@ -310,16 +304,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 void register_sparse_ops(OpRegistry& registry) {
-  for (const Row& row : kRows) {
-    OpDef def;
-    def.name = row.name;
-    def.min_inputs = row.min_inputs;
-    def.max_inputs = row.max_inputs;
-    def.infer = row.infer;
-    def.fold = row.fold;
-    def.no_gradient_reason = "its result follows from indices";
-    registry.add(std::move(def));
-  }
+  register_folded_ops(registry, kOps, "its result follows from indices");
 }
 
 }  // namespace braid

@@ -3,9 +3,8 @@
 //   SparseReorder(indices, values, shape): the elements in row-major order
 //   SparseConcat(indices..., values..., shapes...), attributes N, concat_dim: one behind the other
 //   SparseSlice(indices, values, shape, start, size): the elements inside, counted from `start`
-//   SparseReduceSum, SparseReduceMax(indices, values, shape, axes), attribute keep_dims: a dense tensor, 0
-//   where
-//     nothing is
+//   SparseReduceSum, SparseReduceMax(indices, values, shape, axes), attribute keep_dims: a dense tensor, zero
+//     where nothing is
 //   SparseDenseCwiseAdd, Mul, Div(indices, values, shape, dense): the values with those of `dense`, broadcast
 //   SparseTensorDenseAdd(indices, values, shape, dense): `dense` with the values added
 //   SparseSoftmax(indices, values, shape): of the elements of each row along the last axis
@@ -18,7 +17,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "engine/ops/common/binary_formulas.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/folded_ops.h"
 #include "engine/ops/common/picked_elements.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -273,7 +274,7 @@ std::int64_t broadcast_place(const Numbers& place, const Shape& dense) {
   return at;
 }
 
-template <char kOp>
+template <class Op>
 std::vector<Tensor> with_dense(const Node&, Values inputs) {
   const std::vector<Numbers> places = coordinates(*inputs[0], tensor_to_int64s(*inputs[2]));
   Tensor result(inputs[1]->dtype(), inputs[1]->shape());
@@ -282,8 +283,7 @@ std::vector<Tensor> with_dense(const Node&, Values inputs) {
       const T x = inputs[1]->data<T>()[k];
       const T y =
           inputs[3]->data<T>()[static_cast<std::size_t>(broadcast_place(places[k], inputs[3]->shape()))];
-      if (kOp == '/' && std::is_integral_v<T> && y == T(0)) throw InvalidArgument("integer division by zero");
-      result.data<T>()[k] = static_cast<T>(kOp == '+' ? x + y : kOp == '*' ? x * y : x / y);
+      result.data<T>()[k] = Op::apply(x, y);
     }
   });
   return {result};
@@ -331,39 +331,26 @@ std::vector<Tensor> softmax(const Node&, Values inputs) {
   return {result};
 }
 
-struct Row {
-  const char* name;
-  int inputs;
-  void (*infer)(InferContext&);
-  FoldFn fold;
-};
-
-constexpr Row kRows[] = {
-    {"SparseReorder", 3, infer_reorder, reorder},
-    {"SparseConcat", -1, infer_concat, concat},
-    {"SparseSlice", 5, infer_slice, slice},
-    {"SparseReduceSum", 4, infer_reduce, reduce<false>},
-    {"SparseReduceMax", 4, infer_reduce, reduce<true>},
-    {"SparseDenseCwiseAdd", 4, [](InferContext& c) { infer_with_dense(c, false); }, with_dense<'+'>},
-    {"SparseDenseCwiseMul", 4, [](InferContext& c) { infer_with_dense(c, false); }, with_dense<'*'>},
-    {"SparseDenseCwiseDiv", 4, [](InferContext& c) { infer_with_dense(c, false); }, with_dense<'/'>},
-    {"SparseTensorDenseAdd", 4, [](InferContext& c) { infer_with_dense(c, true); }, add_to_dense},
-    {"SparseSoftmax", 3, infer_softmax, softmax},
+constexpr FoldedOp kOps[] = {
+    {"SparseReorder", 3, 3, infer_reorder, reorder},
+    {"SparseConcat", 3, -1, infer_concat, concat},
+    {"SparseSlice", 5, 5, infer_slice, slice},
+    {"SparseReduceSum", 4, 4, infer_reduce, reduce<false>},
+    {"SparseReduceMax", 4, 4, infer_reduce, reduce<true>},
+    {"SparseDenseCwiseAdd", 4, 4, [](InferContext& c) { infer_with_dense(c, false); },
+     with_dense<binary::Add>},
+    {"SparseDenseCwiseMul", 4, 4, [](InferContext& c) { infer_with_dense(c, false); },
+     with_dense<binary::Mul>},
+    {"SparseDenseCwiseDiv", 4, 4, [](InferContext& c) { infer_with_dense(c, false); },
+     with_dense<binary::Div>},
+    {"SparseTensorDenseAdd", 4, 4, [](InferContext& c) { infer_with_dense(c, true); }, add_to_dense},
+    {"SparseSoftmax", 3, 3, infer_softmax, softmax},
 };
 
 }  // namespace
 
 void register_sparse_values(OpRegistry& registry) {
-  for (const Row& row : kRows) {
-    OpDef def;
-    def.name = row.name;
-    def.min_inputs = row.inputs < 0 ? 3 : row.inputs;
-    def.max_inputs = row.inputs;
-    def.infer = row.infer;
-    def.fold = row.fold;
-    def.no_gradient_reason = "it has no kernel, its values are known before a program runs";
-    registry.add(std::move(def));
-  }
+  register_folded_ops(registry, kOps, "it has no kernel, its values are known before a program runs");
 }
 
 }  // namespace braid

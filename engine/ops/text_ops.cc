@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/folded_ops.h"
 #include "engine/ops/common/parse_number.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/parse_example.h"
@@ -385,14 +386,7 @@ std::vector<Tensor> decode_csv(const Node& node, Values inputs) {
   return outputs;
 }
 
-struct Row {
-  const char* name;
-  int min_inputs, max_inputs;
-  void (*infer)(InferContext&);
-  FoldFn fold;
-};
-
-constexpr Row kRows[] = {
+constexpr FoldedOp kOps[] = {
     {"AsString", 1, 1, infer_as_string, as_string},
     {"StringJoin", 1, -1, infer_join, join},
     {"StringSplit", 2, 2, infer_split, split},
@@ -411,17 +405,6 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-void register_text_ops(OpRegistry& registry) {
-  for (const Row& row : kRows) {
-    OpDef def;
-    def.name = row.name;
-    def.min_inputs = row.min_inputs;
-    def.max_inputs = row.max_inputs;
-    def.infer = row.infer;
-    def.fold = row.fold;
-    def.no_gradient_reason = "it makes text";
-    registry.add(std::move(def));
-  }
-}
+void register_text_ops(OpRegistry& registry) { register_folded_ops(registry, kOps, "it makes text"); }
 
 }  // namespace braid

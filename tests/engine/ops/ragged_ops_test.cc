@@ -1,6 +1,8 @@
 // Ops of ragged tensors: TensorFlow 2.15's values.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/engine/ops/known_values.h"
 #include "tests/engine/ops/op_runner.h"
 
@@ -51,6 +53,8 @@ TEST(RaggedRangeTest, EachRangeIsARow) {
   EXPECT_EQ(to_doubles(y[1]), (Doubles{0, 1, 0, 1, 2}));
   EXPECT_EQ(to_doubles(known_outputs("RaggedRange", {f32({1}, {1}), f32({1}, {0}), f32({1}, {-0.5})})[1]),
             (Doubles{1, 0.5}));
+  EXPECT_EQ(known_refusal("RaggedRange", {f32({}, {0}), f32({1}, {INFINITY}), f32({}, {1})}),
+            "[RaggedRange] node 'op': range 0 has inf numbers");
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ TEST(SparseDenseTest, DenseOperandsAreBroadcast) {
             (Doubles{10, 60, 60, 40}));
   EXPECT_EQ(to_doubles(known("SparseDenseCwiseAdd", {kIndices, kValues, kShape, row})),
             (Doubles{11, 32, 23, 14}));
+  EXPECT_EQ(
+      known_refusal("SparseDenseCwiseDiv", {i64({1, 1}, {0}), i32({1}, {7}), i64({1}, {1}), i32({}, {0})}),
+      "[SparseDenseCwiseDiv] node 'op': integer division by zero");
   EXPECT_EQ(to_doubles(known("SparseDenseCwiseDiv", {kIndices, kValues, kShape, f32({}, {2})})),
             (Doubles{0.5, 1, 1.5, 2}));
   EXPECT_EQ(
