@@ -1,5 +1,8 @@
 #include "ps/client/fleet.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace braid::ps {
 
 void Outstanding::begin() {
@@ -19,6 +22,16 @@ void Outstanding::wait_none(const WaitContext& wait, std::string_view what) {
 
 void Fleet::require_tables() const {
   if (!set) throw InvalidArgument("[ps] create_tables comes before pulls and pushes");
+}
+
+ErrorPtr Fleet::with_silent_servers(ErrorPtr error) const {
+  if (!error || error->code != ErrorCode::DeadlineExceeded) return error;
+  std::vector<std::string> silent;
+  for (const auto& link : links)
+    if (std::string text = link->silence(); !text.empty()) silent.push_back(std::move(text));
+  if (silent.empty()) return error;
+  return make_error(ErrorCode::Unavailable,
+                    fmt::format("[ps] {}; {}", fmt::join(silent, ", "), error->message));
 }
 
 Join::Join(Fleet& fleet, std::size_t calls, const WaitContext& wait, PsClient::Done done)
@@ -41,7 +54,7 @@ void Join::ended(ErrorPtr error) {
     return;
   }
   on_caller_stop_.reset();
-  done_(error_);
+  done_(fleet_.with_silent_servers(std::move(error_)));
   done_ = nullptr;
   fleet_.requests.end();
 }

@@ -46,6 +46,9 @@ struct Fleet {
   int servers() const { return static_cast<int>(links.size()); }
   /// Throws: InvalidArgument before create_tables.
   void require_tables() const;
+  /// What a server answers when a round's deadline comes names the workers that it waits for; a worker may be
+  /// late because another server is gone. Puts before such an answer the servers that are silent to us.
+  ErrorPtr with_silent_servers(ErrorPtr error) const;
 };
 
 /// One request's calls to several servers. `done` is called once, when the last has ended, with the first

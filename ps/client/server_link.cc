@@ -81,6 +81,7 @@ void ServerLink::send(const std::shared_ptr<Attempt>& attempt) {
 void ServerLink::answered(const std::shared_ptr<Attempt>& attempt, const comm::CallResult& result) {
   const DataCall& call = attempt->call;
   if (!result.error) {
+    heard();
     ReplyHead reply;
     try {
       reply = decode_reply(result.reply.meta);
@@ -130,7 +131,21 @@ void ServerLink::look_for_server(const std::shared_ptr<Attempt>& attempt) {
   });
 }
 
-void ServerLink::start_heartbeats(std::chrono::milliseconds period) { beat(period); }
+void ServerLink::start_heartbeats(std::chrono::milliseconds period) {
+  heard();
+  period_ = period;
+  beat(period);
+}
+
+void ServerLink::heard() { last_heard_ = std::chrono::steady_clock::now(); }
+
+std::string ServerLink::silence() const {
+  const std::chrono::milliseconds period = period_;
+  const auto silent = std::chrono::steady_clock::now() - last_heard_.load();
+  if (period == std::chrono::milliseconds(0) || silent < 5 * period / 2) return {};
+  return fmt::format("server {} ({}) has been silent for {:.1f} s", control_->server(), control_->address(),
+                     std::chrono::duration<double>(silent).count());
+}
 
 void ServerLink::beat(std::chrono::milliseconds period) {
   const auto channel = this->channel();
@@ -139,7 +154,11 @@ void ServerLink::beat(std::chrono::milliseconds period) {
   message.type = static_cast<std::uint16_t>(MessageType::Heartbeat);
   message.meta = encode(sender_);
   channel->call_async(
-      std::move(message), {}, [](const comm::CallResult&) {}, WaitContext::with_timeout(period * 2));
+      std::move(message), {},
+      [self = shared_from_this()](const comm::CallResult& result) {
+        if (!result.error) self->heard();
+      },
+      WaitContext::with_timeout(period * 2));
   timer_.after(period, [self = shared_from_this(), period](bool closing) {
     if (!closing) self->beat(period);
   });

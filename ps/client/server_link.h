@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,9 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   void open(const Sender& sender, std::shared_ptr<comm::Channel> channel);
   void call(DataCall call);
   void start_heartbeats(std::chrono::milliseconds period);
+  /// "server 1 (HOST:PORT) has been silent for 1.8 s" when nothing has come from it for more than two
+  /// heartbeats; empty while it answers, and without heartbeats.
+  std::string silence() const;
   /// What is under way completes with Cancelled, soon.
   void close();
 
@@ -54,10 +58,13 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   void beat(std::chrono::milliseconds period);
   std::shared_ptr<comm::Channel> channel();
   std::string name() const;
+  void heard();
 
   std::unique_ptr<ControlLink> control_;
   RetryTimer& timer_;
   Sender sender_;
+  std::atomic<std::chrono::milliseconds> period_{};  // of heartbeats; 0: there are none
+  std::atomic<std::chrono::steady_clock::time_point> last_heard_{};
   std::atomic<std::uint64_t> retries_{0};
   std::mutex mutex_;
   std::shared_ptr<comm::Channel> channel_;  // guarded by mutex_; null once closed

@@ -266,6 +266,24 @@ TEST(PsFaultTest, AServerThatStoppedIsNamedAtTheCallsDeadline) {
   EXPECT_LT(took, seconds(10));
 }
 
+TEST(PsFaultTest, AWorkerThatIsLateForASilentServersSakeIsNamedWithThatServer) {
+  Cluster cluster({2, 2, false, milliseconds(500)});
+  TableSet set = one_table(Consistency::Bsp, 2);
+  set.dense[0].elements = 9000;
+  auto chief = cluster.client(0), other = cluster.client(1);
+  for (PsClient* client : {chief.get(), other.get()}) client->create_tables(set, soon());
+  chief->set_dense("w", std::vector<float>(9000), soon());
+  const std::string address = cluster.server(1).grpc_address();
+  cluster.stop_server(1);
+  std::vector<float> w(9000);
+  const ErrorRecord error = error_of([&] {
+    other->pull({{{0, w}}, {}, 1, true}, WaitContext::with_timeout(milliseconds(900)));
+  });
+  EXPECT_EQ(error.code, ErrorCode::Unavailable);
+  EXPECT_THAT(error.message, HasSubstr("server 1 (" + address + ") has been silent for "));
+  EXPECT_THAT(error.message, HasSubstr("server 0: worker 0 (127.0.0.1:"));
+}
+
 TEST(PsFaultTest, AServerThatCameBackEmptyRefusesTheOldInstance) {
   Cluster cluster({1, 1});
   auto client = ready_worker(cluster, 0, one_table(Consistency::Asp, 1));
