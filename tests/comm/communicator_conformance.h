@@ -258,7 +258,7 @@ inline void check_absence(Communicator& comm) {
   });
   EXPECT_NE(text.find("rank 0 ("), std::string::npos) << text;
   EXPECT_NE(text.find("did not take part"), std::string::npos) << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::milliseconds(1200));
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(5));
   check_broken(comm);
 }
 
