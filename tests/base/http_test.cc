@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "tests/base/eventually.h"
 #include "tests/base/expect_error.h"
-#include "tests/base/in_some_attempt.h"
 
 namespace braid {
 namespace {
@@ -23,7 +24,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A blocking socket without any HTTP of its own.
+/// A blocking socket without any HTTP of its own. It waits for half a minute, which no server needs, however
+/// busy the machine is.
 class RawClient {
  public:
   explicit RawClient(const HttpServer& server) {
@@ -33,7 +35,7 @@ class RawClient {
     to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
     socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    const timeval patience{5, 0};
+    const timeval patience{30, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (::connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0)
       throw std::runtime_error("no connection");
@@ -44,12 +46,13 @@ class RawClient {
 
   void send(const std::string& text) { (void)!::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
 
-  /// Reads until `end` has come, or to the end of the connection.
+  /// Reads until `end` has come, or to the end of the connection. A server that does neither fails the test.
   std::string receive(std::optional<std::string> end = std::nullopt) {
     std::string text;
     char piece[4096];
     while (!end || text.find(*end) == std::string::npos) {
       const ssize_t n = ::recv(socket_, piece, sizeof piece, 0);
+      if (n < 0 && errno == EAGAIN) throw std::runtime_error("no answer after: " + text.substr(0, 200));
       if (n <= 0) break;
       text.append(piece, static_cast<std::size_t>(n));
     }
@@ -127,30 +130,34 @@ TEST(HttpTest, AConnectionServesManyRequests) {
   EXPECT_THAT(client.receive("call 5."), HasSubstr("call 4."));
 }
 
-TEST(HttpTest, ASlowClientDoesNotBlockAnotherAndIsCutOff) {
-  in_some_attempt([] {
-    HttpServer server("127.0.0.1:0", {.request_timeout = 1s});
-    server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok"}; });
-    RawClient slow(server), silent(server);
-    slow.send("GET /x HT");
-    const auto before = Clock::now();
-    for (int i = 0; i < 5; ++i) EXPECT_THAT(get(server, "/x"), ::testing::EndsWith("ok"));
-    EXPECT_LT(Clock::now() - before, 900ms);  // so while the slow one is still there
-    EXPECT_EQ(slow.receive(),
-              "");  // the end of the connection, not the five seconds of the client's patience
-    EXPECT_EQ(silent.receive(), "");
-    EXPECT_LT(Clock::now() - before, 4s);
-  });
+TEST(HttpTest, ASlowClientDoesNotBlockAnother) {
+  HttpServer server("127.0.0.1:0", {.request_timeout = 120s});  // longer than anybody waits here
+  server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok"}; });
+  RawClient slow(server), silent(server);
+  slow.send("GET /x HT");
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(get(server, "/x"), ::testing::EndsWith("ok"));
+  slow.send("TP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(slow.receive(), ::testing::EndsWith("ok")) << "it was there all the time";
+}
+
+TEST(HttpTest, ASlowClientIsCutOff) {
+  HttpServer server("127.0.0.1:0", {.request_timeout = 200ms});
+  server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok"}; });
+  RawClient slow(server), silent(server);
+  slow.send("GET /x HT");
+  EXPECT_EQ(slow.receive(), "");
+  EXPECT_EQ(silent.receive(), "");
 }
 
 TEST(HttpTest, AClientThatDoesNotReadIsCutOff) {
-  HttpServer server("127.0.0.1:0", {.response_timeout = 200ms});
+  HttpServer server("127.0.0.1:0", {.request_timeout = 120s, .response_timeout = 200ms, .connections = 2});
   server.handle("/big", [](std::string_view) { return HttpResponse{.body = std::string(64 << 20, 'x')}; });
-  server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok"}; });
-  RawClient greedy(server);
+  server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok."}; });
+  RawClient greedy(server), other(server);
   greedy.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_THAT(get(server, "/x"), ::testing::EndsWith("ok"));
-  std::this_thread::sleep_for(500ms);
+  other.send("GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(other.receive("ok."), HasSubstr("ok."));
+  EXPECT_TRUE(eventually([&] { return get(server, "/x").ends_with("ok."); })) << "its place is free again";
   EXPECT_LT(greedy.receive().size(), std::size_t{64 << 20});
 }
 
@@ -168,7 +175,7 @@ TEST(HttpTest, RequestsThatAreTooLongOrNotHttpAreRefused) {
 }
 
 TEST(HttpTest, ConnectionsBeyondTheLimitAreClosed) {
-  HttpServer server("127.0.0.1:0", {.connections = 2});
+  HttpServer server("127.0.0.1:0", {.request_timeout = 120s, .connections = 2});
   server.handle("/x", [](std::string_view) { return HttpResponse{.body = "ok."}; });
   std::optional<RawClient> first(server);
   RawClient second(server);
@@ -178,31 +185,29 @@ TEST(HttpTest, ConnectionsBeyondTheLimitAreClosed) {
   EXPECT_THAT(second.receive("ok."), HasSubstr("ok."));
   EXPECT_EQ(RawClient(server).receive(), "");
   first.reset();
-  std::string answer;
-  for (int i = 0; i < 100 && answer.empty(); ++i, std::this_thread::sleep_for(10ms))
-    answer = get(server, "/x");
-  EXPECT_THAT(answer, ::testing::EndsWith("ok."));
+  EXPECT_TRUE(eventually([&] { return get(server, "/x").ends_with("ok."); }));
 }
 
 TEST(HttpTest, StopsWithoutDelayWhileConnectionsAreOpen) {
-  in_some_attempt([] {
-    std::optional<HttpServer> server("127.0.0.1:0");
-    server->handle("/x", [](std::string_view) { return HttpResponse{.body = "ok."}; });
-    RawClient idle(*server), kept(*server);
-    kept.send("GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
-    kept.receive("ok.");
-    const auto before = Clock::now();
-    server.reset();
-    EXPECT_LT(Clock::now() - before, 900ms);  // less than the stop timeout
-    EXPECT_EQ(idle.receive(), "");
-    EXPECT_EQ(kept.receive(), "");
-  });
+  constexpr auto kFar = 60s;
+  std::optional<HttpServer> server(std::in_place, "127.0.0.1:0",
+                                   HttpLimits{.request_timeout = kFar, .stop_timeout = kFar});
+  server->handle("/x", [](std::string_view) { return HttpResponse{.body = "ok."}; });
+  RawClient idle(*server), kept(*server);
+  kept.send("GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
+  kept.receive("ok.");
+  const auto before = Clock::now();
+  server.reset();
+  EXPECT_LT(Clock::now() - before, kFar / 2);
+  EXPECT_EQ(idle.receive(), "");
+  EXPECT_EQ(kept.receive(), "");
 }
 
 TEST(HttpTest, AResponseUnderWayIsFinishedWhenTheServerStops) {
   constexpr std::size_t kBytes =
       32 << 20;  // more than the sockets hold, so the server still writes when it is stopped
-  std::optional<HttpServer> server(std::in_place, "127.0.0.1:0", HttpLimits{.stop_timeout = 5s});
+  std::optional<HttpServer> server(std::in_place, "127.0.0.1:0",
+                                   HttpLimits{.response_timeout = 60s, .stop_timeout = 60s});
   std::atomic<bool> asked{false};
   server->handle("/big", [&](std::string_view) {
     asked = true;

@@ -4,23 +4,38 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
 namespace braid {
 
-/// Runs `body` until an attempt of it fails no EXPECT or ASSERT; of the last attempt the failures count. What
-/// the machine delays passes in some attempt, what the code delays in none. `body` begins anew each time, and
-/// its checks are made on this thread.
+/// Runs `body` until an attempt of it fails no EXPECT or ASSERT and throws nothing; of the last attempt the
+/// failures count. What the machine delays passes in some attempt, what the code delays in none: attempts go
+/// on for `patience`, with growing pauses, so that a machine that is busy for some seconds has time to
+/// recover. `body` begins anew each time, and its checks are made on this thread.
 template <class Body>
-void in_some_attempt(Body&& body, int attempts = 10) {
-  for (int i = 1; i < attempts; ++i) {
+void in_some_attempt(Body&& body, std::chrono::seconds patience = std::chrono::seconds(40)) {
+  constexpr int kFewest = 3;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  std::chrono::milliseconds pause{10};
+  for (int i = 1; i < kFewest || std::chrono::steady_clock::now() < end; ++i) {
     ::testing::TestPartResultArray results;
+    bool failed = false;
     {
       ::testing::ScopedFakeTestPartResultReporter intercept(
           ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
-      body();
+      try {
+        body();
+      } catch (const std::exception&) {
+        failed = true;
+      }
     }
-    bool failed = false;
     for (int r = 0; r < results.size(); ++r) failed |= results.GetTestPartResult(r).failed();
     if (!failed) return;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(1000));
   }
   body();
 }
