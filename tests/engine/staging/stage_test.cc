@@ -46,11 +46,12 @@ TEST(StageTest, NeverHoldsMoreThanItsCapacity) {
   });
   stage.start();
   for (int i = 0; i < 300; ++i) {
-    if (i % 50 == 0) std::this_thread::sleep_for(5ms);
+    if (i % 50 == 0) {
+      ASSERT_TRUE(eventually([&] { return alive == 3 + 4; })) << "the capacity, and one a thread";
+    }
     stage.take(soon());
   }
-  EXPECT_LE(most, 3 + 4 + 1) << "the capacity, one a thread, and the one in the taker's hands";
-  EXPECT_GE(most, 2);
+  EXPECT_LE(most, 3 + 4 + 1) << "and the one in the taker's hands";
   EXPECT_LE(stage.stats().most_ready, 3);
 }
 
@@ -72,20 +73,22 @@ TEST(StageTest, TakeBeforeStartIsAnErrorAndNotAHang) {
 }
 
 TEST(StageTest, TimeoutNamesTheStageAndTheBatch) {
-  Stage stage({.name = "slow", .timeout_millis = 30ms}, [](std::uint64_t ticket) {
-    std::this_thread::sleep_for(300ms);
+  std::atomic<bool> release{false};
+  Stage stage({.name = "slow", .timeout_millis = 30ms}, [&](std::uint64_t ticket) {
+    while (!release) std::this_thread::sleep_for(1ms);
     return numbered(ticket);
   });
   stage.start(7);
   EXPECT_THAT(message_of<DeadlineExceeded>([&] { stage.take(soon()); }),
               ::testing::AllOf(::testing::HasSubstr("'slow'"), ::testing::HasSubstr("batch 7")));
+  release = true;
 }
 
 TEST(StageTest, CloseDrainsWhatWasBegunAndThenEnds) {
   Stage stage({.name = "s", .capacity = 3}, numbered);
   stage.start();
   EXPECT_EQ(stage.take(soon()).ticket, 0U);
-  std::this_thread::sleep_for(20ms);
+  ASSERT_TRUE(eventually([&] { return stage.stats().ready == 3; }));
   stage.close();
   std::uint64_t next = 1;
   EXPECT_THROW(
@@ -94,7 +97,7 @@ TEST(StageTest, CloseDrainsWhatWasBegunAndThenEnds) {
         ++next;
       },
       OutOfRange);
-  EXPECT_GE(next, 3U) << "batches that were ready were lost";
+  EXPECT_GE(next, 4U) << "batches that were ready were lost";
 }
 
 TEST(StageTest, CancelEndsAWaitingTakeAtOnce) {
@@ -108,9 +111,7 @@ TEST(StageTest, CancelEndsAWaitingTakeAtOnce) {
     std::this_thread::sleep_for(20ms);
     stage.cancel();
   });
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THROW(stage.take(soon()), Cancelled);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  EXPECT_THROW(stage.take(soon()), Cancelled) << "and no DeadlineExceeded after a minute";
   release = true;
 }
 
@@ -168,7 +169,21 @@ TEST(StageTest, CountsWhatItDid) {
   const StageStats stats = stage.stats();
   EXPECT_EQ(stats.taken, 10U);
   EXPECT_GE(stats.threads.at(0).busy_seconds, 0.020);
-  EXPECT_GT(stats.take_wait_seconds, 0.0);
+}
+
+TEST(StageTest, CountsHowLongTakersWait) {
+  std::atomic<bool> waits{false};
+  Stage stage({.name = "s"}, [&](std::uint64_t ticket) {
+    while (ticket == 0 && !waits) std::this_thread::sleep_for(1ms);
+    return numbered(ticket);
+  });
+  stage.start();
+  std::jthread taker([&] { stage.take(soon()); });
+  ASSERT_TRUE(eventually([&] { return stage.stats().late_takes == 1; }));
+  std::this_thread::sleep_for(5ms);
+  waits = true;
+  taker.join();
+  EXPECT_GE(stage.stats().take_wait_seconds, 0.005);
 }
 
 }  // namespace

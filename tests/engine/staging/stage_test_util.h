@@ -1,4 +1,4 @@
-// What the tests of stages share: short waits, numbered batches, a source of records.
+// What the tests of stages share: waits, numbered batches, a source of records.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,12 @@
 
 #include "base/wait_context.h"
 #include "engine/staging/stage.h"
+#include "tests/base/eventually.h"
 #include "tests/base/message_of.h"
 
 namespace braid::testing {
 
-inline WaitContext soon(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+inline WaitContext soon(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   return WaitContext::with_timeout(timeout);
 }
 
@@ -51,15 +52,5 @@ struct Records {
 };
 
 inline std::int64_t value_of(const Batch& batch) { return batch.tensors.at(0).data<std::int64_t>()[0]; }
-
-/// Waits until `condition` holds, for ten seconds at most.
-template <class Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 10000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 }  // namespace braid::testing
