@@ -116,7 +116,6 @@ void fill_job_defaults(proto::Job& job) {
     job.mutable_streams()->set_batch_siblings(proto::Streams::WITHIN_SCOPES);
   set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
   auto& strategy = *job.mutable_strategy();
-  set(strategy.bucket_bytes(), std::int64_t{1} << 20, [&](auto v) { strategy.set_bucket_bytes(v); });
   set(strategy.deadline_seconds(), 60.0, [&](auto v) { strategy.set_deadline_seconds(v); });
   set(strategy.start_deadline_seconds(), 120.0, [&](auto v) { strategy.set_start_deadline_seconds(v); });
   auto& optimizer = *job.mutable_optimizer();
@@ -208,6 +207,7 @@ void check_job(const proto::Job& job) {
   require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
           "metrics.sample_window_seconds must be between 0 and 1");
   check_staging(job);
+  require(job.strategy().bucket_bytes() >= 0, "strategy.bucket_bytes must not be negative");
   require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
   const proto::Tls& tls = job.strategy().tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();

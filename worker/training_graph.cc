@@ -52,12 +52,18 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
 
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
                                                             std::int64_t bucket_bytes) {
+  const auto bytes_of = [](const VariableGradient& gradient) {
+    const VariableInfo& v = gradient.variable;
+    return gradient.slices ? 0 : v.shape.elements() * static_cast<std::int64_t>(dtype_size(v.dtype));
+  };
+  if (bucket_bytes == 0) {
+    for (const VariableGradient& gradient : gradients) bucket_bytes += bytes_of(gradient);
+    bucket_bytes = std::clamp(bucket_bytes / 4, std::int64_t{1} << 16, kBucketBytes);
+  }
   std::vector<std::vector<VariableGradient>> buckets;
   std::int64_t filled = 0;
   for (auto it = gradients.rbegin(); it != gradients.rend(); ++it) {
-    std::int64_t bytes = 0;
-    if (!it->slices)
-      bytes = it->variable.shape.elements() * static_cast<std::int64_t>(dtype_size(it->variable.dtype));
+    const std::int64_t bytes = bytes_of(*it);
     if (buckets.empty() || (filled > 0 && filled + bytes > bucket_bytes)) {
       buckets.emplace_back();
       filled = 0;

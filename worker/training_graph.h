@@ -31,9 +31,12 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
 /// braid.(Sparse)ApplyOptimizer, which becomes a target.
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
 
-/// Gradients cut into buckets of about `bucket_bytes`, in the order in which backward produces them (last
-/// variables first). A variable is never cut; sparse gradients count with the bytes of their rows where these
-/// are known.
+/// Gradients cut into buckets of at most `bucket_bytes`, in the order in which backward produces them (last
+/// variables first). A variable is never cut, so one that is larger has a bucket of its own size; sparse
+/// gradients, whose rows are not known yet, count nothing. 0: a quarter of all, so that the first are under
+/// way while the rest is computed, but at least 64 KiB, since small messages cost more than their bytes, and
+/// at most kBucketBytes.
+constexpr std::int64_t kBucketBytes = std::int64_t{1} << 20;
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
                                                             std::int64_t bucket_bytes);
 

@@ -76,6 +76,7 @@ std::vector<int> Dag::priority_order() const {
 std::vector<int> Dag::delivery_order() const {
   const auto tail = [&](int op) { return priority(op) - cost(op); };
   return sort([&](int a, int b) {
+    if (is_async(a) != is_async(b)) return is_async(a);
     if (tail(a) != tail(b)) return tail(a) > tail(b);
     const NodeId ra = ranks_[static_cast<std::size_t>(a)], rb = ranks_[static_cast<std::size_t>(b)];
     return ra != rb ? ra < rb : a < b;

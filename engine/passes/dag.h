@@ -30,7 +30,8 @@ class Dag {
   std::vector<int> priority_order() const;
   /// By what must still follow once an op is done: with all ops of one machine but some that complete
   /// elsewhere, no other order ends earlier (Jackson 1955; Lawler 1973 with precedence). Gradients that are
-  /// sent soon come before those that are not sent yet.
+  /// sent soon come before those that are not sent yet. What completes elsewhere is issued as soon as it is
+  /// ready: on its lane it would else stand behind what is ready later.
   std::vector<int> delivery_order() const;
   /// A topological order in which, of what is ready, what was written first comes first.
   std::vector<int> rank_order() const;

@@ -67,7 +67,11 @@ TEST(JobTest, SetRefusesWhatItCannotPlace) {
   EXPECT_THAT(message_of([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
               HasSubstr("needs an index"));
-  EXPECT_THAT(message_of([&] { set_job_field(job, "strategy.kind=FAST"); }), HasSubstr("FAST"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "strategy.kind=TREE"); }),
+              HasSubstr("unknown value 'TREE' of field 'kind'; known: LOCAL, PS, ALLREDUCE"));
+  EXPECT_THAT(message_of([&] { parse_job("optimizer { kind: LAMB }", "a.pbtxt"); }),
+              AllOf(HasSubstr("unknown value 'LAMB' of field 'kind'"),
+                    HasSubstr("in Optimizer known: SGD, MOMENTUM, ADAGRAD, ADAM")));
 }
 
 TEST(JobTest, DefaultsAreFilledAndKept) {
@@ -77,7 +81,7 @@ TEST(JobTest, DefaultsAreFilledAndKept) {
   check_job(job);
   EXPECT_EQ(static_cast<int>(job.staging().capacity()), 1);
   EXPECT_EQ(static_cast<int>(job.staging().num_threads()), 1);
-  EXPECT_EQ(job.strategy().bucket_bytes(), 1 << 20);
+  EXPECT_EQ(job.strategy().bucket_bytes(), 0) << "from the gradients";
   EXPECT_FLOAT_EQ(job.optimizer().beta1(), 0.5F);
   EXPECT_FLOAT_EQ(job.optimizer().beta2(), 0.999F);
   EXPECT_EQ(job.evaluation().batch_size(), 8);

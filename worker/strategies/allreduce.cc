@@ -36,7 +36,9 @@ class AllReduceStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     Graph& graph = training.graph;
     NodeId previous = kNoNode;  // the collective before, for one total order
-    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    // On a device a collective costs more to launch than a small bucket's bytes to send.
+    const std::int64_t most = bucket_bytes_ == 0 && on_device_ ? kBucketBytes : bucket_bytes_;
+    const auto buckets = bucket_gradients(training.gradients, most);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       std::vector<VariableGradient> reduced;
       Node node;
@@ -78,7 +80,7 @@ class AllReduceStrategy : public Strategy {
             " compiled another plan than rank 0: the processes must run the same job file, data and build");
   }
 
-  std::uint64_t start(const CheckpointInfo*, std::uint64_t step, const WaitContext& wait) override {
+  std::uint64_t start(const CheckpointInfo*, bool, std::uint64_t step, const WaitContext& wait) override {
     auto first = static_cast<std::int64_t>(step);
     peers_.communicator->broadcast(&first, 1, DType::Int64, 0, StreamRef::host(), wait);
     for (const auto& name : runtime_.variables().names()) {

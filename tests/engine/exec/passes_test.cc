@@ -89,6 +89,18 @@ TEST(EventsTest, AnAsynchronousNodeIsWaitedForOnItsOwnStreamToo) {
   EXPECT_EQ(p->stats.waits_issued, 1);
 }
 
+TEST(IssueOrderTest, APushIsIssuedWhenItsGradientIsReadyNotBehindOneThatIsReadyLater) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), early = g.mix({x}, 4, "early");
+  ValueRef late = x;
+  for (int i = 0; i < 3; ++i) late = g.mix({late}, 4, "late" + std::to_string(i));
+  g.add("test.Push", {late}, {}, "push_late");
+  g.add("test.Push", {early}, {}, "push_early");
+  const auto p = compile_test(g, {}, {"push_late", "push_early"}, 1, StreamPolicy::None, 1, kX);
+  EXPECT_LT(op_named(*p, "push_early"), op_named(*p, "late2")) << "sent while the rest is computed";
+  EXPECT_LT(op_named(*p, "push_early"), op_named(*p, "push_late"));
+}
+
 TEST(EventsTest, OneStreamNeedsNoEventsOverSteps) {
   TestGraph g;
   const ValueRef w = g.variable("w", 4);
