@@ -12,14 +12,15 @@ namespace {
 using Sizes = std::vector<std::vector<std::int64_t>>;
 
 /// The elements of each bucket's variables; negative in: a table whose gradient is rows.
-Sizes buckets_of(const std::vector<std::int64_t>& elements, std::int64_t bucket_bytes) {
+Sizes buckets_of(const std::vector<std::int64_t>& elements, std::int64_t bucket_bytes,
+                 bool on_device = false) {
   std::vector<VariableGradient> gradients(elements.size());
   for (std::size_t i = 0; i < elements.size(); ++i) {
     gradients[i].variable.shape = Shape{std::abs(elements[i])};
     if (elements[i] < 0) gradients[i].slices.emplace();
   }
   Sizes sizes;
-  for (const auto& bucket : bucket_gradients(gradients, bucket_bytes)) {
+  for (const auto& bucket : bucket_gradients(gradients, bucket_bytes, on_device)) {
     sizes.emplace_back();
     for (const VariableGradient& gradient : bucket)
       sizes.back().push_back(gradient.variable.shape.elements());
@@ -40,8 +41,9 @@ TEST(BucketsTest, WithoutASizeAQuarterOfAllIsABucketWithinBounds) {
   const std::int64_t layer = 40'000;  // 156 KiB
   EXPECT_EQ(buckets_of(std::vector<std::int64_t>(8, layer), 0), Sizes(4, {layer, layer}));
   EXPECT_EQ(buckets_of({1000, 1000, 1000, 1000}, 0), (Sizes{{1000, 1000, 1000, 1000}})) << "64 KiB at least";
-  const std::int64_t half = kBucketBytes / 2 / 4;
+  const std::int64_t half = (1 << 20) / 2 / 4;
   EXPECT_EQ(buckets_of(std::vector<std::int64_t>(20, half), 0), Sizes(10, {half, half})) << "1 MiB at most";
+  EXPECT_EQ(buckets_of(std::vector<std::int64_t>(4, layer), 0, true), Sizes(1, Sizes::value_type(4, layer)));
 }
 
 }  // namespace

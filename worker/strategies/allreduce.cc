@@ -36,9 +36,7 @@ class AllReduceStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     Graph& graph = training.graph;
     NodeId previous = kNoNode;  // the collective before, for one total order
-    // On a device a collective costs more to launch than a small bucket's bytes to send.
-    const std::int64_t most = bucket_bytes_ == 0 && on_device_ ? kBucketBytes : bucket_bytes_;
-    const auto buckets = bucket_gradients(training.gradients, most);
+    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_, runtime_.device() != nullptr);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       std::vector<VariableGradient> reduced;
       Node node;
