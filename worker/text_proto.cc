@@ -28,54 +28,66 @@ std::vector<std::string> quoted(const std::string& text) {
   return words;
 }
 
+/// The names of the values of `type`'s enum field `field`; none when it has no such field.
+std::vector<std::string> enum_values(const pb::Descriptor& type, const std::string& field) {
+  std::vector<std::string> values;
+  const auto* found = type.FindFieldByName(field);
+  if (!found || !found->enum_type()) return values;
+  for (int v = 0; v < found->enum_type()->value_count(); ++v)
+    values.push_back(found->enum_type()->value(v)->name());
+  return values;
+}
+
+/// The parser does not say in which message the field is: `top`, if it has such a field, else the one that
+/// has a near value is meant, else all are told.
+std::string unknown_value(const std::string& value, const std::string& field, const pb::Descriptor& top) {
+  const std::string said = "unknown value '" + value + "' of field '" + field + "'";
+  if (const auto values = enum_values(top, field); !values.empty()) return said + did_you_mean(value, values);
+  std::string known;
+  const pb::FileDescriptor& file = *top.file();
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    const auto values = enum_values(*file.message_type(i), field);
+    if (values.empty() || std::find(values.begin(), values.end(), value) != values.end()) continue;
+    const std::string hint = did_you_mean(value, values);
+    if (!nearest(value, values).empty()) return said + hint;
+    known += "; in " + file.message_type(i)->name() + hint.substr(1);
+  }
+  return said + known;
+}
+
 /// Adds the nearest known name to "no field named" and "unknown enumeration value" messages.
-std::string with_hint(const std::string& message, const pb::FileDescriptor& file) {
+std::string with_hint(const std::string& message, const pb::Descriptor& top) {
   const auto words = quoted(message);
+  if (words.size() < 2) return message;
   const auto* pool = pb::DescriptorPool::generated_pool();
-  if (words.size() >= 2 && message.find("no field named") != std::string::npos) {
+  if (message.find("no field named") != std::string::npos) {
     if (const auto* type = pool->FindMessageTypeByName(words[0]))
       return "unknown field '" + words[1] + "' in " + type->name() +
              did_you_mean(words[1], field_names(*type));
   }
-  if (words.size() >= 2 && message.find("nknown enumeration value") != std::string::npos) {
-    const std::size_t dot = words[1].rfind('.');
-    // The parser does not say in which message the field is: the one that has a near value is meant.
-    std::vector<std::string> hints;
-    for (int i = 0; i < file.message_type_count(); ++i) {
-      const auto* type = file.message_type(i);
-      const auto* field = type->FindFieldByName(words[1].substr(dot == std::string::npos ? 0 : dot + 1));
-      if (!field || !field->enum_type()) continue;
-      std::vector<std::string> values;
-      for (int v = 0; v < field->enum_type()->value_count(); ++v)
-        values.push_back(field->enum_type()->value(v)->name());
-      if (std::find(values.begin(), values.end(), words[0]) != values.end()) continue;
-      hints.push_back("unknown value '" + words[0] + "' of field '" + field->name() + "'" +
-                      did_you_mean(words[0], values));
-      if (!nearest(words[0], values).empty()) return hints.back();
-    }
-    if (hints.size() == 1) return hints[0];
-  }
+  if (message.find("nknown enumeration value") != std::string::npos)
+    return unknown_value(words[0], words[1].substr(words[1].rfind('.') + 1), top);
   return message;
 }
 
 class Collector : public pb::io::ErrorCollector {
  public:
-  Collector(std::string_view source, const pb::FileDescriptor& file) : source_(source), file_(file) {}
+  Collector(std::string_view source, const pb::Descriptor& top) : source_(source), top_(top) {}
   void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
     if (!text.empty()) return;  // what follows the first is noise
     text = source_ + ":" + std::to_string(line + 1) + ":" + std::to_string(column + 1) + ": " +
-           with_hint(message, file_);
+           with_hint(message, top_);
   }
   void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
   std::string text;
 
  private:
   std::string source_;
-  const pb::FileDescriptor& file_;
+  const pb::Descriptor& top_;
 };
 
 void parse_into(std::string_view text, std::string_view source, pb::Message& message, bool merge) {
-  Collector errors(source, *message.GetDescriptor()->file());
+  Collector errors(source, *message.GetDescriptor());
   pb::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   const std::string copy(text);
