@@ -28,7 +28,10 @@ spdlog::logger& logger() {
   static auto instance = [] {
     auto made = spdlog::stderr_color_mt("braid");
     const char* wanted = std::getenv("BRAID_LOG");
-    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    auto level = wanted ? spdlog::level::from_str(wanted) : spdlog::level::info;
+    if (level == spdlog::level::off && std::string_view(wanted) != "off")
+      level = spdlog::level::info;  // unknown
+    made->set_level(level);
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
     return made;
   }();

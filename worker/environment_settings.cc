@@ -133,7 +133,12 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
 
 std::optional<LogLevel> log_level_setting(const launch::Environment& environment) {
   const std::string* own = launch::find_variable(environment, "BRAID_LOG");
-  if (own && !own->empty()) return std::nullopt;
+  if (own && !own->empty()) {
+    constexpr std::array<std::string_view, 5> kNames = {"debug", "info", "warning", "error", "off"};
+    if (std::find(kNames.begin(), kNames.end(), *own) == kNames.end())
+      throw InvalidArgument("BRAID_LOG='" + *own + "': known are debug, info, warning, error, off");
+    return std::nullopt;
+  }
   Settings unused;
   const auto level = Reader(environment, unused).count("TF_CPP_MIN_LOG_LEVEL", 0, 3);
   if (!level) return std::nullopt;

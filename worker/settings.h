@@ -68,7 +68,8 @@ void log_settings(const Settings& settings);
 /// A job that says nothing but the settings, for commands without a job file.
 proto::Job settings_job(const Settings& settings);
 
-/// What TF_CPP_MIN_LOG_LEVEL asks for; nothing when it is not set, or BRAID_LOG is. Throws: InvalidArgument.
+/// What TF_CPP_MIN_LOG_LEVEL asks for; nothing when it is not set, or BRAID_LOG is. Throws: InvalidArgument
+/// (either has a value that is none).
 std::optional<LogLevel> log_level_setting(const launch::Environment& environment);
 
 }  // namespace braid::worker

@@ -308,6 +308,10 @@ TEST(EnvironmentSettingsTest, LevelOfTheLog) {
   EXPECT_EQ(log_level_setting({{"TF_CPP_MIN_LOG_LEVEL", "3"}}), LogLevel::Error);
   EXPECT_EQ(log_level_setting({{"TF_CPP_MIN_LOG_LEVEL", "1"}, {"BRAID_LOG", "debug"}}), std::nullopt);
   EXPECT_EQ(log_level_setting({}), std::nullopt);
+  EXPECT_THAT(message_of([] {
+                log_level_setting({{"BRAID_LOG", "verbose"}});
+              }),
+              HasSubstr("BRAID_LOG='verbose': known are debug, info"));
 }
 
 class PrecedenceTest : public testing::Test {
