@@ -84,7 +84,8 @@ void add_groups(CLI::App& infer, Options& options) {
       .add_option(
           "--launch", command.launch,
           "pools: those, or the clients' threads; private: threads of each group; shared: of all groups")
-      ->transform(CLI::CheckedTransformer(launch).description("pools|private|shared"));
+      ->transform(CLI::CheckedTransformer(launch).description(""))
+      ->transform(CLI::IsMember({"pools", "private", "shared"}).description("pools|private|shared"));
   infer
       .add_option("--launch-threads", command.launch_threads, "With private and shared: how many; default 1")
       ->check(CLI::Range(1, 256));

@@ -19,6 +19,26 @@ void write_termination_message(const std::string& message) {
   if (out) out << message << "\n";
 }
 
+/// What a command line that cannot be read gets to hear: the fault, and where to look next.
+std::string usage_error(const CLI::App* app, const CLI::Error& fault) {
+  std::string command = app->get_name();
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    command += " " + app->get_name();
+  }
+  std::string text = fault.what();
+  if (fault.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    std::string subcommands;
+    for (const CLI::App* each : app->get_subcommands([](const CLI::App*) { return true; }))
+      subcommands += (subcommands.empty() ? "" : ", ") + each->get_name();
+    if (!subcommands.empty()) text += "\nThe subcommands of `" + command + "` are " + subcommands + ".";
+    if (command == "braid train") text += "\nFields of the job are set by --set, e.g. --set steps=100.";
+    if (command == "braid launch")
+      text += "\nWhat each process runs follows behind --: braid launch --workers 2 -- train --job FILE.";
+  }
+  return text + "\n`" + command + " --help` tells what there is.\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -26,7 +46,7 @@ int main(int argc, char** argv) {
       "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
       "parameter server or all-reduce.");
   app.name("braid");
-  app.failure_message(CLI::FailureMessage::simple);
+  app.failure_message(usage_error);
   app.footer(
       "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
       "configuration or input,\n"

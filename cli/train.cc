@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdlib>
-#include <map>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -52,11 +51,10 @@ int run(const Options& options) {
 }  // namespace
 
 void add_device_option(CLI::App& command, std::string& device) {
-  static const std::map<std::string, std::string> names{{"auto", "AUTO"}, {"cpu", "CPU"}, {"cuda", "CUDA"}};
   command
       .add_option("--device", device,
                   "cuda, cpu, or auto: CUDA where this build has it and a device is visible")
-      ->transform(CLI::CheckedTransformer(names, CLI::ignore_case).description("cuda|cpu|auto"));
+      ->transform(CLI::IsMember({"CUDA", "CPU", "AUTO"}, CLI::ignore_case).description("cuda|cpu|auto"));
 }
 
 void add_train(CLI::App& app, Action& action) {

@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
     else
       file = argv[i];
   }
-  if (file.empty() || (way != "none" && way != "hand" && way != "auto")) {
+  if (file.empty() || file.starts_with("--") || (way != "none" && way != "hand" && way != "auto")) {
     fmt::print(stderr, "usage: text_pipeline FILE [--steps N] [--stage none|hand|auto]\n");
     return braid::kExitBadInput;
   }
