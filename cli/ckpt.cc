@@ -42,7 +42,8 @@ int show_values(const std::string& path, bool verify) {
 int show(const std::string& directory, bool verify) {
   if (!std::filesystem::is_directory(directory) || is_tensorflow_directory(directory))
     return show_values(directory, verify);
-  const CheckpointInfo info = read_checkpoint(directory);
+  const CheckpointInfo info = checkpoint_at(directory);
+  fmt::print("{}\n", info.directory.string());
   fmt::print("job {}  step {}  generation {}  plan {:016x}\n", info.meta.job_name, info.meta.step,
              info.meta.generation, info.meta.plan_hash);
   for (const auto& [name, value] : info.meta.attributes)
@@ -73,7 +74,8 @@ void add_ckpt(CLI::App& app, Action& action) {
   ls->callback([directory, &action] { action = [directory] { return list(*directory); }; });
   CLI::App* one = ckpt->add_subcommand("show", "Show one checkpoint: step, cursors, shards and every entry");
   one->add_option("DIR", *directory,
-                  "One step-... directory; or an .npz file, or a TensorFlow V2 checkpoint: its prefix, a "
+                  "A step-... directory, or a directory of them (the newest counts); or an .npz file, or a "
+                  "TensorFlow V2 checkpoint: its prefix, a "
                   "Saver's directory or a SavedModel")
       ->required();
   one->add_flag("--verify", *verify, "Read everything and check the CRC of every block");

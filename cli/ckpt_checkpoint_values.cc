@@ -21,12 +21,14 @@ class CheckpointSource : public ValueSource {
 
 }  // namespace
 
+CheckpointInfo checkpoint_at(const std::filesystem::path& directory) {
+  if (std::filesystem::exists(directory / "MANIFEST")) return read_checkpoint(directory);
+  if (auto newest = CheckpointStore(directory).newest()) return std::move(*newest);
+  throw InvalidArgument("'" + directory.string() + "' has no MANIFEST, and no whole checkpoint is below it");
+}
+
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory) {
-  if (std::filesystem::exists(directory / "MANIFEST"))
-    return std::make_unique<CheckpointSource>(read_checkpoint(directory));
-  auto newest = CheckpointStore(directory).newest();
-  if (!newest) throw InvalidArgument("'" + directory.string() + "' is no checkpoint and has none below it");
-  return std::make_unique<CheckpointSource>(std::move(*newest));
+  return std::make_unique<CheckpointSource>(checkpoint_at(directory));
 }
 
 }  // namespace braid::cli

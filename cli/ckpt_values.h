@@ -39,6 +39,9 @@ class ValueSource {
 /// Whether a directory is a Saver's or a SavedModel, which open() follows to its checkpoint.
 bool is_tensorflow_directory(const std::filesystem::path& directory);
 
+/// The checkpoint that `directory` is, or the newest whole one below it. Throws: InvalidArgument (neither),
+/// DataLoss.
+CheckpointInfo checkpoint_at(const std::filesystem::path& directory);
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory);
 
 /// The variable that `name` is a slot of ("w" for "w/m"), if it is one.
