@@ -91,7 +91,11 @@ class Parser {
     --hints_left_;
     std::vector<std::string_view> names;
     for (const NodeDef& node : def_.node()) names.push_back(node.name());
-    const std::string nearest = nearest_name(name, names);
+    std::string nearest = nearest_name(name, names);
+    // The name of a layer: its last node is what the layer makes.
+    const std::string prefix = std::string(name) + "/";
+    for (const std::string_view other : names)
+      if (other.starts_with(prefix)) nearest = other;
     return nearest.empty() ? std::string() : "; did you mean '" + nearest + "'?";
   }
 
