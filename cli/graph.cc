@@ -137,7 +137,7 @@ int plan_job(const Options& options) {
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   worker::resolve_device(job, {});
   const worker::JobData data = worker::load_data(job, options.data_dir, false);
-  const ModelGraph model = build_model(job.model().name(), worker::model_config(job, *data.train));
+  const ModelGraph model = worker::job_model(job, *data.train);
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
   worker::ChooseStreams choose;

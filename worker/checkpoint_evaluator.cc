@@ -39,7 +39,7 @@ class CheckpointEvaluation {
     if (job.checkpoint().directory().empty())
       throw InvalidArgument("an evaluator needs checkpoint.directory, which the workers write");
     data_ = load_data(job_, data_dir, true);
-    model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
+    model_ = job_model(job_, *data_.train);
     if (!data_.test || model_.metric == ModelMetric::None)
       throw InvalidArgument(data_.test ? "an evaluator needs a model with a metric, and '" +
                                              job_.model().name() + "' has none"

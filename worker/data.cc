@@ -17,16 +17,23 @@ namespace {
 using Path = std::filesystem::path;
 
 /// Names relative to `root`; a name that is no file may be a pattern for several.
-std::vector<Path> paths(const google::protobuf::RepeatedPtrField<std::string>& files, const Path& root) {
+std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrField<std::string>& files,
+                        const Path& root) {
   std::vector<Path> result;
   for (const auto& file : files) {
     const Path path = root / file;
-    if (file.find_first_of("*?[") == std::string::npos || std::filesystem::exists(path)) {
+    std::error_code unreadable;  // is for the reader to tell
+    if (std::filesystem::exists(path, unreadable) || unreadable) {
       result.push_back(path);
       continue;
     }
-    const std::vector<Path> found = glob(path.string());
-    if (found.empty()) throw InvalidArgument("no file matches '" + path.string() + "'");
+    const bool pattern = file.find_first_of("*?[") != std::string::npos;
+    const std::vector<Path> found = pattern ? glob(path.string()) : std::vector<Path>{};
+    if (found.empty())
+      throw InvalidArgument("input." + std::string(field) + ": " +
+                            (pattern ? "no file matches '" + path.string() + "'"
+                                     : "'" + path.string() + "': No such file or directory") +
+                            "; names are relative to --data-dir, which is '" + root.string() + "'");
     result.insert(result.end(), found.begin(), found.end());
   }
   return result;
@@ -191,7 +198,7 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     return data;
   }
   if (input.format() == proto::Input::GENERATOR) return generate(job, data_dir, with_test);
-  std::vector<Path> files = paths(input.train_files(), data_dir);
+  std::vector<Path> files = paths("train_files", input.train_files(), data_dir);
   ReadOptions read{.max_bad_records = input.max_bad_records()};
   if (input.shard() == proto::Input::FILES) files = own_files(files, shard);
   if (input.shard() == proto::Input::ROWS) {
@@ -201,7 +208,7 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
   data.train = load_files(job, data_dir, "train_files", files, read);
   if (data.train->skipped > 0) log_warning("input: {} bad records were left out", data.train->skipped);
   if (with_test && !input.test_files().empty())
-    data.test = load_files(job, data_dir, "test_files", paths(input.test_files(), data_dir),
+    data.test = load_files(job, data_dir, "test_files", paths("test_files", input.test_files(), data_dir),
                            {.max_bad_records = input.max_bad_records()});
   return data;
 }
@@ -222,6 +229,19 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
     config.columns[column.name] = Shape(std::vector<std::int64_t>(dims.begin(), dims.end()));
   }
   return config;
+}
+
+ModelGraph job_model(const proto::Job& job, const Table& table) {
+  ModelGraph model = build_model(job.model().name(), model_config(job, table));
+  constexpr std::array kMetrics{proto::Evaluation::NO_METRIC, proto::Evaluation::ACCURACY,
+                                proto::Evaluation::AUC};  // in order of ModelMetric
+  const auto its = kMetrics[static_cast<std::size_t>(model.metric)];
+  const auto wanted = job.evaluation().metric();
+  if (wanted != proto::Evaluation::NO_METRIC && wanted != its)
+    throw InvalidArgument("job '" + job.name() + "': evaluation.metric is " +
+                          proto::Evaluation::Metric_Name(wanted) + ", but the metric of model '" +
+                          job.model().name() + "' is " + proto::Evaluation::Metric_Name(its));
+  return model;
 }
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {

@@ -33,6 +33,10 @@ JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, 
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);
 
+/// The job's model for that data. Throws: InvalidArgument (as build_model, or evaluation.metric is another
+/// one).
+ModelGraph job_model(const proto::Job& job, const Table& table);
+
 /// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch.
 std::uint64_t total_steps(const proto::Job& job, const Table& table);
 

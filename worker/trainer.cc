@@ -80,7 +80,7 @@ class Run {
   void load() {
     const bool evaluates = peers_.leader() && !job_.evaluation().disabled();
     data_ = load_data(job_, options_.data_dir, evaluates, {peers_.rank, peers_.world});
-    model_ = build_model(job_.model().name(), model_config(job_, *data_.train));
+    model_ = job_model(job_, *data_.train);
     total_ = total_steps(job_, *data_.train);
     batcher_ = std::make_unique<Batcher>(data_.train, model_.columns,
                                          training_batches(job_, peers_.rank, peers_.world));

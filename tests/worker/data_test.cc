@@ -115,12 +115,31 @@ TEST_F(DataTest, FilesWithoutRecordsAreNamed) {
                InvalidArgument, HasSubstr("c.csv' has no records for worker 1"));
 }
 
+TEST_F(DataTest, AMissingFileIsNamedWithItsFieldAndFolder) {
+  EXPECT_ERROR(labels(job(std::string("format: CSV train_files: 'none.csv' ") + kLabel)), InvalidArgument,
+               testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "none.csv").string()),
+                              HasSubstr("No such file"),
+                              HasSubstr("relative to --data-dir, which is '" + dir_.path().string())));
+}
+
+TEST_F(DataTest, TheJobsMetricIsTheModels) {
+  proto::Job regression = job("format: SYNTHETIC");
+  regression.mutable_model()->set_name("linear_regression");
+  const JobData data = load_data(regression, dir_.path(), false);
+  EXPECT_EQ(job_model(regression, *data.train).metric, ModelMetric::None);
+  regression.mutable_evaluation()->set_metric(proto::Evaluation::AUC);
+  EXPECT_ERROR(
+      job_model(regression, *data.train), InvalidArgument,
+      HasSubstr("evaluation.metric is AUC, but the metric of model 'linear_regression' is NO_METRIC"));
+}
+
 TEST_F(DataTest, InputsThatMakeNoTableAreRefused) {
   const auto check = [](const std::string& input) {
     proto::Job refused = job(input);
     fill_job_defaults(refused);
     check_job(refused);
   };
+  write("a", "");
   EXPECT_ERROR(load_data(job("format: TFRECORD train_files: 'a'"), dir_.path(), false), InvalidArgument,
                HasSubstr("input.columns is missing: TFRECORD needs its schema"));
   EXPECT_ERROR(load_data(job(std::string("format: CSV ") + kLabel), dir_.path(), false), InvalidArgument,
