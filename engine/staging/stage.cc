@@ -140,11 +140,7 @@ Stage::Stage(StageOptions options, std::vector<StageProducer> producers, const S
              Observer observer)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(producers), session, std::move(observer))) {}
 
-Stage::~Stage() {
-  impl_->cancel();
-  std::lock_guard lock(impl_->threads_mu);
-  impl_->threads.clear();
-}
+Stage::~Stage() { stop(); }
 
 void Stage::start(std::uint64_t first_ticket) { impl_->open(first_ticket); }
 
@@ -162,6 +158,14 @@ void Stage::close() {
 }
 
 void Stage::cancel() { impl_->cancel(); }
+
+void Stage::stop() {
+  impl_->cancel();
+  std::lock_guard lock(impl_->threads_mu);
+  impl_->threads.clear();  // joins
+}
+
+bool Stage::running() const { return impl_->buffer.running(); }
 
 Stage::Pause::Pause(Stage& stage) : stage_(stage) { stage_.impl_->buffer.pause(); }
 Stage::Pause::~Pause() { stage_.impl_->buffer.resume(); }

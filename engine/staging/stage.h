@@ -8,7 +8,7 @@
 // Any other error reaches the taker, with its own text, at its ticket. close() lets what was begun drain and
 // then ends; cancel() ends at once; after both, and after an end, start() or resume() begins again.
 //
-// Thread rule: take() and cancel() from any thread; start, resume and close from one.
+// Thread rule: take() and cancel() from any thread; start, resume, close and stop from one.
 #pragma once
 
 #include <chrono>
@@ -40,6 +40,9 @@ struct StageProducer {
   std::function<Batch(const StageCall&)> read;
   /// Makes the batch from the record (an empty one without `read`); called by several threads at a time.
   std::function<Batch(const StageCall&, Batch record)> make;
+  /// Waits for what `read` needs of other stages: called before it, as it is, but on the stage's own thread
+  /// and not as work, so that no thread of a pool waits for what the same pool has to make. May be null.
+  std::function<void(const StageCall&)> await = {};
 };
 
 /// One interval in which a stage thread was making a batch, for the trace.
@@ -84,7 +87,7 @@ class Stage {
   /// another num_threads than 1 or their number.
   Stage(StageOptions options, std::vector<StageProducer> producers, const StageSession& session = {},
         Observer observer = {});
-  ~Stage();  // cancels and joins
+  ~Stage();  // stop()
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
@@ -104,6 +107,10 @@ class Stage {
   /// Ends at once: take() throws Cancelled. A producer that is running is asked to stop; its batch is
   /// dropped.
   void cancel();
+  /// cancel(), and waits until no thread of it is at work: then it takes from nobody any more.
+  void stop();
+  /// Batches are begun: start() would be refused.
+  bool running() const;
 
   /// While one lives nobody is expected to take (an evaluation, a checkpoint): batches that wait for room do
   /// not time out.

@@ -102,8 +102,9 @@ bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outc
   const auto ticket = begin(thread);
   if (!ticket) return false;
   call.ticket = *ticket;
-  begun = Clock::now();
   try {
+    if (source.producer.await) source.producer.await(call);
+    begun = Clock::now();
     if (source.producer.read) work(thread, [&] { record = source.producer.read(call); });
     outcome = Outcome::Done;
     return true;

@@ -1,7 +1,9 @@
 #include "engine/staging/staged_session.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/exec/trace.h"
@@ -50,6 +52,10 @@ struct StagedSession::Impl {
     std::unique_ptr<SubgraphRunner> body;
     std::shared_ptr<BlockPool> blocks;
     bool hands_through = false;  // nothing is computed: the record's memory goes on as it is
+
+    // Of who reads. Batches of some upstream stages stay here until the others have one for the same record.
+    std::map<int, Batch> taken;
+    std::stop_token life;  // of the stage, in which they were taken
   };
 
   Impl(Graph g, std::vector<GraphStage> stages, const std::vector<std::string>& f, std::vector<std::string> t,
@@ -84,10 +90,12 @@ struct StagedSession::Impl {
   std::unique_ptr<SubgraphRunner> make_runner(std::size_t index, const std::vector<ValueRef>& values) const;
   const RecordSource* source_of(std::size_t index, const std::vector<std::string>& placeholders) const;
   void check_sources() const;
-  StageProducer producer(const Maker& maker);
-  Batch read(const Maker& maker, const StageCall& call);
+  StageProducer producer(Maker& maker);
+  void await(Maker& maker, const StageCall& call);
+  Batch read(Maker& maker, const StageCall& call);
   Batch make(const Maker& maker, const StageCall& call, Batch record) const;
   StepResult step(const StepParams& params, TextNodes::Known known, const WaitContext& wait);
+  void end();
 
   // Set once.
   const Graph graph;
@@ -104,6 +112,7 @@ struct StagedSession::Impl {
   std::vector<ValueRef> computed;         // what the programs fetch
   std::vector<ValueRef> program_feeds;
   std::unique_ptr<ProgramCache> programs;
+  std::map<int, Batch> taken;  // of stages, until all have one for the step
   std::string cursor;
   std::vector<std::unique_ptr<Stage>> stages;  // last: their threads use the rest
 };
@@ -203,8 +212,9 @@ void StagedSession::Impl::check_sources() const {
 
 // ---------------------------------------------------------------------------------------------- records
 
-StageProducer StagedSession::Impl::producer(const Maker& maker) {
+StageProducer StagedSession::Impl::producer(Maker& maker) {
   StageProducer producer;
+  if (!maker.upstream.empty()) producer.await = [this, &maker](const StageCall& call) { await(maker, call); };
   producer.read = [this, &maker](const StageCall& call) { return read(maker, call); };
   producer.make = [this, &maker](const StageCall& call, Batch record) {
     return make(maker, call, std::move(record));
@@ -212,9 +222,19 @@ StageProducer StagedSession::Impl::producer(const Maker& maker) {
   return producer;
 }
 
-/// What the record of a ticket consists of: taken, read and evaluated here, so in the order of tickets. An
-/// error on the way leaves no record at all.
-Batch StagedSession::Impl::read(const Maker& maker, const StageCall& call) {
+/// A batch of each upstream stage. What was taken before another stage was late is for the next record.
+void StagedSession::Impl::await(Maker& maker, const StageCall& call) {
+  if (maker.life != call.stop) maker.taken.clear();
+  maker.life = call.stop;
+  const WaitContext wait = record_wait(cut.stages[maker.stage].options, call.stop);
+  for (const int from : maker.upstream)
+    if (!maker.taken.contains(from))
+      maker.taken.emplace(from, stages[static_cast<std::size_t>(from)]->take(wait));
+}
+
+/// What the record of a ticket consists of: read and evaluated here, so in the order of tickets. An error on
+/// the way leaves no record at all.
+Batch StagedSession::Impl::read(Maker& maker, const StageCall& call) {
   const StageOptions& stage = cut.stages[maker.stage].options;
   const WaitContext wait = record_wait(stage, call.stop);
   Batch record;
@@ -227,9 +247,10 @@ Batch StagedSession::Impl::read(const Maker& maker, const StageCall& call) {
     record.rows = std::max(record.rows, part.rows);
     if (!part.cursor.empty()) record.cursor = std::move(part.cursor);
   };
+  std::map<int, Batch> taken = std::exchange(maker.taken, {});
   for (const int from : maker.upstream)
-    append(stages[static_cast<std::size_t>(from)]->take(wait),
-           cut.stages[static_cast<std::size_t>(from)].outputs.size(), "a stage above");
+    append(std::move(taken.at(from)), cut.stages[static_cast<std::size_t>(from)].outputs.size(),
+           "a stage above");
   if (maker.source) append(maker.source->read(call.ticket), maker.source->placeholders.size(), "its source");
   if (maker.feeding) {
     SubgraphRunner::Values values;
@@ -267,9 +288,19 @@ StagedSession::StagedSession(Graph graph, std::vector<GraphStage> stages,
     : impl_(std::make_unique<Impl>(std::move(graph), std::move(stages), fetches, std::move(targets),
                                    std::move(sources), std::move(options), runtime)) {}
 
-StagedSession::~StagedSession() { cancel(); }
+StagedSession::~StagedSession() { impl_->end(); }
+
+/// When it returns no thread is inside of a stage, its own or another's.
+void StagedSession::Impl::end() {
+  for (const auto& stage : stages) stage->cancel();
+  for (const auto& stage : stages) stage->stop();
+}
 
 void StagedSession::start(std::uint64_t first_ticket) {
+  impl_->taken.clear();
+  // All have to stand still first: a thread of the old life would take what a stage above makes in the new.
+  if (std::none_of(impl_->stages.begin(), impl_->stages.end(), [](const auto& s) { return s->running(); }))
+    impl_->end();
   for (const int stage : impl_->cut.order)
     impl_->stages[static_cast<std::size_t>(stage)]->start(first_ticket);
 }
@@ -279,7 +310,14 @@ void StagedSession::cancel() {
 }
 
 void StagedSession::close() {
-  for (const int stage : impl_->cut.order) impl_->stages[static_cast<std::size_t>(stage)]->close();
+  for (const int index : impl_->cut.order) {
+    const auto s = static_cast<std::size_t>(index);
+    const auto& ends = impl_->cut.stages[s].options.closed_exception_types;
+    const bool ends_with_those_above =
+        !impl_->cut.parts[s].upstream.empty() &&
+        std::find(ends.begin(), ends.end(), ErrorCode::OutOfRange) != ends.end();
+    if (!ends_with_those_above) impl_->stages[s]->close();
+  }
 }
 
 /// Text that the feeds decide is made before the program of the step, text that the step decides after it.
@@ -329,12 +367,14 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
 
 StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
                               const WaitContext& wait) {
+  // A step that is late with one stage keeps what it has of the others: records stay together.
+  for (const int index : impl_->cut.step_stages)
+    if (!impl_->taken.contains(index))
+      impl_->taken.emplace(index, impl_->stages[static_cast<std::size_t>(index)]->take(wait));
   TextNodes::Known known;
   std::string cursor;
-  for (const int index : impl_->cut.step_stages) {
-    const auto s = static_cast<std::size_t>(index);
-    Batch batch = impl_->stages[s]->take(wait);
-    const auto& outputs = impl_->cut.stages[s].outputs;
+  for (auto& [index, batch] : std::exchange(impl_->taken, {})) {
+    const auto& outputs = impl_->cut.stages[static_cast<std::size_t>(index)].outputs;
     for (std::size_t i = 0; i < outputs.size(); ++i) known.emplace(outputs[i], std::move(batch.tensors[i]));
     if (!batch.cursor.empty()) cursor = std::move(batch.cursor);
   }

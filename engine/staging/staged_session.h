@@ -52,6 +52,7 @@ class StagedSession {
   void start(std::uint64_t first_ticket = 0);
   /// Cancels all stages: everybody who waits returns with Cancelled.
   void cancel();
+  /// Begins no new record; those that are begun go through all stages, then run() throws OutOfRange.
   void close();
 
   /// One step: takes a batch of each stage that feeds it. `feeds` are for placeholders of the step itself,

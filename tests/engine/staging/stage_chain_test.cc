@@ -1,0 +1,172 @@
+// Stages that take from other stages, and steps that take from several: whose records belong together, and
+// who waits where.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "engine/builder/graph_builder.h"
+#include "engine/import/import.h"
+#include "engine/staging/stage_marks.h"
+#include "engine/staging/stage_pools.h"
+#include "engine/staging/staged_session.h"
+#include "tests/base/in_some_attempt.h"
+#include "tests/engine/staging/stage_test_util.h"
+
+namespace braid::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Record t is the number t. Reading record `held` waits for `go`.
+RecordSource numbers(const std::string& placeholder, std::uint64_t end, std::uint64_t held = UINT64_MAX,
+                     std::shared_future<void> go = {}) {
+  return {{placeholder}, [=](std::uint64_t ticket) {
+            if (ticket >= end) throw OutOfRange("no more records");
+            if (ticket == held) go.wait();
+            return batch_of(Tensor::scalar(static_cast<float>(ticket)));
+          }};
+}
+
+struct Session {
+  Runtime runtime{{}};
+  StagedSession session;
+  Session(const GraphBuilder& b, const std::string& fetch, std::vector<RecordSource> sources,
+          StageSession stages = {})
+      : Session(import_graph(b.graph()), fetch, std::move(sources), std::move(stages)) {}
+  Session(const Graph& graph, const std::string& fetch, std::vector<RecordSource> sources,
+          StageSession stages)
+      : session(graph, stages_of(graph), {fetch}, {}, std::move(sources),
+                {.compile = {}, .stages = std::move(stages)}, runtime) {}
+  float step(std::uint64_t t, std::chrono::milliseconds timeout = 20s) {
+    StepParams params;
+    params.step = t;
+    return session.run(params, {}, soon(timeout)).fetches[0].data<float>()[0];
+  }
+};
+
+TEST(StageChainTest, AStageThatWaitsForTheOneAboveLeavesThePoolOfBothToIt) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {});
+  const Output above =
+      staged(b, Nested<Output>(b.add(x, x)), {.name = "above", .use_stage_subgraph_thread_pool = true})
+          .leaf();
+  const Output below = staged(b, Nested<Output>(b.mul(above, above)),
+                              {.name = "below", .use_stage_subgraph_thread_pool = true})
+                           .leaf();
+  StageSession stages{
+      .pools = std::make_shared<StagePools>(std::vector<StagePoolOptions>{{.inter_op_threads_num = 1}})};
+  Session session(b, b.relu(below).name(), {numbers("x", 20)}, stages);
+  const PrefetchHook hook(session.session);
+  for (std::uint64_t t = 0; t < 20; ++t)
+    EXPECT_EQ(session.step(t), 4.0F * static_cast<float>(t) * static_cast<float>(t));
+  EXPECT_THROW(session.step(20), OutOfRange);
+}
+
+TEST(StageChainTest, WaitingForTheStageAboveIsNotWork) {
+  in_some_attempt([] {
+    constexpr auto kHeld = 300ms;
+    GraphBuilder b;
+    const Output x = b.placeholder("x", DType::Float32, {});
+    const Output above = staged(b, Nested<Output>(b.add(x, x)), {.name = "above"}).leaf();
+    const Output below = staged(b, Nested<Output>(b.mul(above, above)), {.name = "below"}).leaf();
+    const RecordSource slow{{"x"}, [&](std::uint64_t ticket) {
+                              if (ticket == 0) std::this_thread::sleep_for(kHeld);
+                              return numbers("x", 20).read(ticket);
+                            }};
+    Session session(b, b.relu(below).name(), {slow});
+    const PrefetchHook hook(session.session);
+    EXPECT_EQ(session.step(0), 0);
+    EXPECT_GE(session.session.stage(0).stats().threads[0].busy_seconds, 0.3);
+    EXPECT_LT(session.session.stage(1).stats().threads[0].busy_seconds, 0.2);
+  });
+}
+
+TEST(StageChainTest, AStepThatWasLateTakesUpWhatItHadTaken) {
+  std::promise<void> go;
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
+  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
+  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
+  Session session(b, b.op("Sub", {a, c}).name(),
+                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  const PrefetchHook hook(session.session);
+  for (std::uint64_t t = 0; t < 5; ++t) EXPECT_EQ(session.step(t), 0);
+  EXPECT_THROW(session.step(5, 50ms), DeadlineExceeded);
+  go.set_value();
+  for (std::uint64_t t = 5; t < 20; ++t) EXPECT_EQ(session.step(t), 0) << "records of one ticket, step " << t;
+  EXPECT_THROW(session.step(20), OutOfRange);
+}
+
+TEST(StageChainTest, AStageOfTwoThatIgnoresLatenessKeepsTheirRecordsTogether) {
+  std::promise<void> go;
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
+  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
+  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
+  const StageOptions patient{
+      .name = "both", .timeout_millis = 50ms, .ignored_exception_types = {ErrorCode::DeadlineExceeded}};
+  const Output both = staged(b, Nested<Output>(b.op("Sub", {a, c})), patient).leaf();
+  Session session(b, b.relu(b.mul(both, both)).name(),
+                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  const PrefetchHook hook(session.session);
+  for (std::uint64_t t = 0; t < 5; ++t) EXPECT_EQ(session.step(t), 0);
+  EXPECT_TRUE(eventually([&] { return !session.session.stage(2).stats().ignored.empty(); }));
+  go.set_value();
+  for (std::uint64_t t = 5; t < 20; ++t) EXPECT_EQ(session.step(t), 0) << "step " << t;
+  EXPECT_THROW(session.step(20), OutOfRange);
+}
+
+TEST(StageChainTest, ANewLifeBeginsWithoutWhatTheOldOneHadTaken) {
+  std::promise<void> go;
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
+  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
+  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
+  Session session(b, b.op("Sub", {a, c}).name(),
+                  {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
+  {
+    const PrefetchHook hook(session.session, 5);
+    EXPECT_THROW(session.step(5, 50ms), DeadlineExceeded);
+    go.set_value();
+  }
+  const PrefetchHook hook(session.session, 10);
+  for (std::uint64_t t = 10; t < 20; ++t) EXPECT_EQ(session.step(t), 0) << "step " << t;
+}
+
+TEST(StageChainTest, AClosedChainDrainsWhatItsFirstStageHasBegun) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {});
+  const Output above = staged(b, Nested<Output>(b.add(x, x)), {.name = "above", .capacity = 6}).leaf();
+  const Output below = staged(b, Nested<Output>(b.add(above, above)), {.name = "below"}).leaf();
+  Session session(b, b.relu(below).name(), {numbers("x", UINT64_MAX)});
+  const PrefetchHook hook(session.session);
+  Stage &first = session.session.stage(0), &second = session.session.stage(1);
+  ASSERT_TRUE(eventually([&] { return first.stats().ready == 6 && second.stats().ready == 1; }));
+  session.session.close();
+  std::uint64_t steps = 0;
+  EXPECT_THROW(for (;; ++steps) EXPECT_EQ(session.step(steps), 4.0F * static_cast<float>(steps)), OutOfRange);
+  EXPECT_GE(steps, 8U) << "those that were ready, and one that was in the hands of the second";
+}
+
+TEST(StageChainTest, AThousandLivesOfAChainBeginWithTheirFirstRecordAndEndWithoutAThreadInside) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {});
+  const Output above = staged(b, Nested<Output>(b.add(x, x)), {.name = "above", .num_threads = 2}).leaf();
+  const Output below = staged(b, Nested<Output>(b.add(above, above)), {.name = "below"}).leaf();
+  const Output last = staged(b, Nested<Output>(b.add(below, below)), {.name = "last"}).leaf();
+  const Output y = b.relu(last);
+  const Graph graph = import_graph(b.graph());
+  for (int session_number = 0; session_number < 20; ++session_number) {
+    Session session(graph, y.name(), {numbers("x", UINT64_MAX)}, {});
+    for (std::uint64_t life = 0; life < 50; ++life) {
+      const PrefetchHook hook(session.session, life);
+      if (life % 3 == 0) continue;
+      ASSERT_EQ(session.step(life), 8.0F * static_cast<float>(life)) << "life " << life;
+    }
+    session.session.start(7);  // and ends while all are at work
+  }
+}
+
+}  // namespace
+}  // namespace braid::testing
