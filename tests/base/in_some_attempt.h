@@ -13,14 +13,13 @@ namespace braid {
 
 /// Runs `body` until an attempt of it fails no EXPECT or ASSERT and throws nothing; of the last attempt the
 /// failures count. What the machine delays passes in some attempt, what the code delays in none: attempts go
-/// on for `patience`, with growing pauses, so that a machine that is busy for some seconds has time to
-/// recover. `body` begins anew each time, and its checks are made on this thread.
+/// on for 40 seconds, `fewest` at least, with growing pauses, so that a machine that is busy for some seconds
+/// has time to recover. `body` begins anew each time, and its checks are made on this thread.
 template <class Body>
-void in_some_attempt(Body&& body, std::chrono::seconds patience = std::chrono::seconds(40)) {
-  constexpr int kFewest = 3;
-  const auto end = std::chrono::steady_clock::now() + patience;
+void in_some_attempt(Body&& body, int fewest = 3) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
   std::chrono::milliseconds pause{10};
-  for (int i = 1; i < kFewest || std::chrono::steady_clock::now() < end; ++i) {
+  for (int i = 1; i < fewest || std::chrono::steady_clock::now() < end; ++i) {
     ::testing::TestPartResultArray results;
     bool failed = false;
     {

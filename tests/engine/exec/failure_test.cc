@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "tests/base/in_some_attempt.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {
@@ -13,6 +14,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+/// Far below the deadline of soon(), far above what a busy machine takes: what ends within it has not waited
+/// for a deadline that is far away.
+constexpr double kAtOnceSeconds = 30;
 
 struct Failure {
   ErrorCode code = ErrorCode::Internal;
@@ -110,7 +115,7 @@ TEST(FailureTest, TheFirstErrorCancelsItsSiblings) {
   Instance instance(compile_test(g, {"end"}, {}, 2, StreamPolicy::User), runtime);
   const Failure f = failure_of([&] { instance.run(request(0), soon()); });
   EXPECT_EQ(f.message, "[test.Fail] node 'bad' on stream compute0, step 0: broken");
-  EXPECT_LT(f.seconds, 10);
+  EXPECT_LT(f.seconds, kAtOnceSeconds);
 }
 
 TEST(FailureTest, AnErrorBeforeTheFirstWriteLeavesTheVariablesUsable) {
@@ -141,39 +146,46 @@ TEST(FailureTest, AnErrorAfterTheFirstWritePoisonsTheVariablesUntilRestored) {
   instance.run(request(1), soon());
 }
 
+// Who waits has a moment after the deadline to say for what: a busy machine may not give it to him, and then
+// the error names the step only.
+
 TEST(FailureTest, ADeadlineNamesTheNodeThatWasWaitedFor) {
-  TestGraph g;
-  const ValueRef never = g.add("test.Never", {}, {}, "pull_rows");
-  g.mix({never}, 4, "end");
-  Runtime runtime({});
-  Instance instance(compile_test(g, {"end"}, {}, 1, StreamPolicy::None), runtime);
-  const Failure f = failure_of([&] { instance.run(request(9), soon(100)); });
-  EXPECT_EQ(f.code, ErrorCode::DeadlineExceeded);
-  EXPECT_EQ(f.message,
-            "[test.Mix] node 'end' on stream compute0, step 9: deadline exceeded waiting for [test.Never] "
-            "node 'pull_rows' "
-            "on stream pull");
-  EXPECT_LT(f.seconds, 10);
-  // The request is still out: nothing new starts in its memory until it has ended.
-  const Failure again = failure_of([&] { instance.run(request(10), soon(50)); });
-  EXPECT_EQ(again.code, ErrorCode::DeadlineExceeded);
-  EXPECT_EQ(
-      again.message,
-      "a step that failed earlier has not ended: not finished: [test.Never] node 'pull_rows' on stream pull");
-  release_never();
-  EXPECT_EQ(failure_of([&] { instance.run(request(11), soon(100)); }).code, ErrorCode::DeadlineExceeded);
-  release_never();
+  in_some_attempt([] {
+    TestGraph g;
+    const ValueRef never = g.add("test.Never", {}, {}, "pull_rows");
+    g.mix({never}, 4, "end");
+    Runtime runtime({});
+    Instance instance(compile_test(g, {"end"}, {}, 1, StreamPolicy::None), runtime);
+    const Failure f = failure_of([&] { instance.run(request(9), soon(100)); });
+    EXPECT_EQ(f.code, ErrorCode::DeadlineExceeded);
+    EXPECT_EQ(f.message,
+              "[test.Mix] node 'end' on stream compute0, step 9: deadline exceeded waiting for [test.Never] "
+              "node 'pull_rows' "
+              "on stream pull");
+    EXPECT_LT(f.seconds, kAtOnceSeconds);
+    // The request is still out: nothing new starts in its memory until it has ended.
+    const Failure again = failure_of([&] { instance.run(request(10), soon(50)); });
+    EXPECT_EQ(again.code, ErrorCode::DeadlineExceeded);
+    EXPECT_EQ(again.message,
+              "a step that failed earlier has not ended: not finished: [test.Never] node 'pull_rows' on "
+              "stream pull");
+    release_never();
+    EXPECT_EQ(failure_of([&] { instance.run(request(11), soon(100)); }).code, ErrorCode::DeadlineExceeded);
+    release_never();
+  });
 }
 
 TEST(FailureTest, ADeadlineNamesANodeThatNobodyWaitsFor) {
-  TestGraph g;
-  g.add("test.Never", {}, {}, "push_rows");
-  Runtime runtime({});
-  Instance instance(compile_test(g, {}, {"push_rows"}, 1, StreamPolicy::None), runtime);
-  const Failure f = failure_of([&] { instance.run(request(4), soon(50)); });
-  EXPECT_EQ(f.message,
-            "step 4: deadline exceeded; not finished: [test.Never] node 'push_rows' on stream pull");
-  release_never();
+  in_some_attempt([] {
+    TestGraph g;
+    g.add("test.Never", {}, {}, "push_rows");
+    Runtime runtime({});
+    Instance instance(compile_test(g, {}, {"push_rows"}, 1, StreamPolicy::None), runtime);
+    const Failure f = failure_of([&] { instance.run(request(4), soon(50)); });
+    EXPECT_EQ(f.message,
+              "step 4: deadline exceeded; not finished: [test.Never] node 'push_rows' on stream pull");
+    release_never();
+  });
 }
 
 TEST(FailureTest, AKernelThatBlocksEndsAtTheStepsDeadline) {
@@ -185,7 +197,7 @@ TEST(FailureTest, AKernelThatBlocksEndsAtTheStepsDeadline) {
     const Failure f = failure_of([&] { instance.run(request(0), soon(60)); });
     EXPECT_EQ(f.code, ErrorCode::DeadlineExceeded);
     EXPECT_NE(f.message.find("[test.Block] node 'block'"), std::string::npos) << f.message;
-    EXPECT_LT(f.seconds, 10);
+    EXPECT_LT(f.seconds, kAtOnceSeconds);
   }
 }
 
@@ -202,11 +214,11 @@ TEST(FailureTest, AStopEndsTheStep) {
     stop.request_stop();
   });
   const Failure f = failure_of([&] {
-    instance.run(request(0), WaitContext::with_timeout(std::chrono::seconds(20), stop.get_token()));
+    instance.run(request(0), WaitContext::with_timeout(std::chrono::seconds(60), stop.get_token()));
   });
   stopper.join();
   EXPECT_EQ(f.code, ErrorCode::Cancelled);
-  EXPECT_LT(f.seconds, 10);
+  EXPECT_LT(f.seconds, kAtOnceSeconds);
 }
 
 TEST(FailureTest, AnInstanceMayEndWithStepsInFlight) {

@@ -34,7 +34,7 @@ namespace braid::testing {
 template <class Harness>
 class StreamTests : public ::testing::Test {
  protected:
-  static WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(20)); }
+  static WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
   static void nap(int us) { std::this_thread::sleep_for(std::chrono::microseconds(us)); }
 };
 
@@ -159,7 +159,7 @@ TYPED_TEST_P(StreamControl, SynchronizeEndsAtItsDeadline) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THROW(TypeParam::synchronize(*stream, WaitContext::with_timeout(std::chrono::milliseconds(30))),
                DeadlineExceeded);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   event.signal(1);
   TypeParam::synchronize(*stream, this->soon());
 }
@@ -177,7 +177,7 @@ TYPED_TEST_P(StreamControl, AStopEndsAWait) {
   auto stream = TypeParam::make("stopped");
   Event never;
   std::stop_source stop;
-  TypeParam::wait(*stream, never, 1, WaitContext::with_timeout(std::chrono::seconds(20), stop.get_token()));
+  TypeParam::wait(*stream, never, 1, WaitContext::with_timeout(std::chrono::seconds(60), stop.get_token()));
   this->nap(2000);
   stop.request_stop();
   EXPECT_THROW(TypeParam::synchronize(*stream, this->soon()), Cancelled);

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <algorithm>
 
-#include <chrono>
 #include <fstream>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include "engine/exec/trace.h"
 #include "engine/passes/plan.h"
 #include "engine/passes/stream_policy.h"
+#include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"
 
@@ -263,6 +263,13 @@ TEST(StreamsTest, OpsOfALaneHaveTheLanesStreamWhateverThePolicy) {
   EXPECT_EQ(stream_of(*p, "b"), 3);
 }
 
+/// What a stream has computed, without its waits.
+std::vector<TraceSlice> work_of(Runtime& runtime, const std::string& stream) {
+  std::vector<TraceSlice> slices = runtime.trace()->track(stream).slices();
+  std::erase_if(slices, [](const TraceSlice& slice) { return slice.kind != TraceSlice::Kind::Work; });
+  return slices;
+}
+
 TEST(StreamsTest, S2_IndependentBranchesOverlapAndChainsKeepTheirOrder) {
   TestGraph g;
   std::vector<ValueRef> ends;
@@ -277,22 +284,24 @@ TEST(StreamsTest, S2_IndependentBranchesOverlapAndChainsKeepTheirOrder) {
   }
   g.mix(ends, 1, "end");
   const auto p = compile_test(g, {"end"}, {}, 2, StreamPolicy::User);
-  RuntimeOptions options;
-  options.trace = true;
-  Runtime runtime(options);
-  Instance instance(p, runtime);
-  instance.run(request(0), soon());
-  // In the trace: each chain in its order, and the two at the same time. A busy machine stretches both, so
-  // how much time that saves is for bench/stream_overlap to say.
-  const auto first = runtime.trace()->track("compute0").slices(),
-             second = runtime.trace()->track("compute1").slices();
-  for (const auto& slices : {first, second})
-    for (std::size_t i = 1; i < slices.size(); ++i) EXPECT_LE(slices[i - 1].end, slices[i].begin);
-  const bool overlap = std::any_of(first.begin(), first.end(), [&](const TraceSlice& a) {
-    return std::any_of(second.begin(), second.end(),
-                       [&](const TraceSlice& b) { return a.begin < b.end && b.begin < a.end; });
+  // In the trace: each chain in its order, and the two at the same time, unless the machine lets one of the
+  // threads wait for so long. How much time that saves is for bench/stream_overlap to say.
+  bool ordered = true;
+  in_some_attempt([&] {
+    RuntimeOptions options;
+    options.trace = true;
+    Runtime runtime(options);
+    Instance instance(p, runtime);
+    instance.run(request(0), soon());
+    const auto first = work_of(runtime, "compute0"), second = work_of(runtime, "compute1");
+    for (const auto& slices : {first, second})
+      for (std::size_t i = 1; i < slices.size(); ++i) ordered &= slices[i - 1].end <= slices[i].begin;
+    EXPECT_TRUE(std::any_of(first.begin(), first.end(), [&](const TraceSlice& a) {
+      return std::any_of(second.begin(), second.end(),
+                         [&](const TraceSlice& b) { return a.begin < b.end && b.begin < a.end; });
+    }));
   });
-  EXPECT_TRUE(overlap);
+  EXPECT_TRUE(ordered) << "in every attempt";
 }
 
 }  // namespace

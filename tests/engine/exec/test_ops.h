@@ -90,7 +90,7 @@ std::shared_ptr<const Program> compile_test(const TestGraph& graph, const std::v
                                             StreamPolicy policy, int steps_in_flight = 2,
                                             std::vector<FeedSpec> feeds = {});
 
-WaitContext soon(int milliseconds = 20000);
+WaitContext soon(int milliseconds = 60000);
 StepRequest request(std::uint64_t step, std::vector<Tensor> feeds = {});
 
 bool same_bytes(const Tensor& a, const Tensor& b);
