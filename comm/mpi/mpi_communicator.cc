@@ -17,7 +17,7 @@ namespace braid::comm {
 namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;  // of one call; MPI counts in int
-constexpr std::chrono::milliseconds kAnswerTime{400};
+constexpr std::chrono::milliseconds kAnswerTime{1000};
 constexpr int kNoticeTag = 1;
 // What a notice says. Objects, since MPI may send from them after the call.
 const int kWaiting = 0;

@@ -19,9 +19,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerTime{300};  // for those who are in the operation to say for whom they wait
-constexpr milliseconds kLastWords{200};   // between the end of a data socket and that of its control socket
-constexpr int kLooks = 30;                // at the sockets, before it sleeps until they are ready
+constexpr milliseconds kAnswerTime{1000};  // for those who are in the operation to say for whom they wait
+constexpr milliseconds kLastWords{200};    // between the end of a data socket and that of its control socket
+constexpr int kLooks = 30;                 // at the sockets, before it sleeps until they are ready
 constexpr std::size_t kMaxMove =
     256 << 10;  // per call: what was received is reduced while it is in the cache
 
