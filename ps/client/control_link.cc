@@ -14,12 +14,14 @@ namespace braid::ps {
 namespace {
 
 constexpr int kReconnectMs = 50;
+constexpr int kConnectMs = 20000;
 constexpr int kMaxReconnectMs = 500;
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const comm::TlsOptions& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMs);
+  // Despite its name, this is also the time that one attempt to connect is given.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
