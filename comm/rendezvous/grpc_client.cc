@@ -16,8 +16,7 @@ namespace braid::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kRetry{50};
-constexpr std::chrono::milliseconds kAskTime{
-    500};  // to learn who is missing, after the deadline of a barrier
+constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
 constexpr int kReconnectMilliseconds = 50;
 constexpr int kConnectMilliseconds = 20000;
 constexpr int kMaxReconnectMilliseconds = 500;

@@ -119,7 +119,7 @@ void scatter(const ServerPart& server) {
 /// arrives.
 std::uint32_t parked_at_most(std::chrono::milliseconds left) {
   const auto margin = std::clamp<std::chrono::milliseconds>(left / 10, std::chrono::milliseconds(5),
-                                                            std::chrono::milliseconds(250));
+                                                            std::chrono::milliseconds(2000));
   return static_cast<std::uint32_t>(std::max<std::int64_t>(0, (left - margin).count()));
 }
 
