@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <latch>
 #include <thread>
 
 #include "comm/local/local_communicator.h"
@@ -121,7 +122,7 @@ TEST_P(CommunicatorTest, AStopRequestEndsAPendingOperation) {
       std::this_thread::sleep_for(50ms);
       source.request_stop();
     });
-    auto wait = WaitContext::with_timeout(20s, source.get_token());
+    auto wait = WaitContext::with_timeout(60s, source.get_token());
     EXPECT_THAT(error_of<Cancelled>([&] { comm.barrier(wait); }), HasSubstr("cancelled"));
   });
 }
@@ -150,7 +151,7 @@ TEST_P(CommunicatorTest, ARankThatLeavesIsNamed) {
       });
       EXPECT_THAT(text, HasSubstr("rank 0 (127.0.0.1:"));
       EXPECT_THAT(text, HasSubstr("is gone"));
-      EXPECT_LT(std::chrono::steady_clock::now() - started, 2s);
+      EXPECT_LT(std::chrono::steady_clock::now() - started, 30s) << "long before the deadline";
     });
 }
 
@@ -181,13 +182,15 @@ TEST(LocalCommunicatorTest, ReceiverAndSenderMustAgree) {
 }
 
 TEST(RingCommunicatorTest, ARankThatComesTooLateHearsWhoGaveItUp) {
-  run_group({Kind::Ring, 2}, [](Communicator& comm) {
+  std::latch given_up(1);
+  run_group({Kind::Ring, 2}, [&](Communicator& comm) {
     if (comm.rank() == 1) {
       EXPECT_THAT(error_of<DeadlineExceeded>([&] { comm.barrier(WaitContext::with_timeout(50ms)); }),
                   HasSubstr("rank 0 (127.0.0.1:"));
+      given_up.count_down();
       return;
     }
-    std::this_thread::sleep_for(1s);
+    given_up.wait();
     auto text = error_of<DeadlineExceeded>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text,
                 testing::ContainsRegex("rank 0: barrier #1: rank 1 .* gave up: rank 0 .* did not take part"));

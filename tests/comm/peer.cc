@@ -1,9 +1,10 @@
 // A process for tests to kill, stop and watch.
 //
-//   comm_peer serve                                     a transport server that holds all requests; prints
-//   its address comm_peer collective RENDEZVOUS RANK SIZE DEADLINE_MS   all-reduces for ever, a deadline
-//   each; prints "ready" after
-//                                                       the first, then the error and how long it took
+//   comm_peer serve
+//     A transport server that holds all requests. Prints its address.
+//   comm_peer collective RENDEZVOUS RANK SIZE DEADLINE_MS
+//     All-reduces for ever, the deadline each but for the first one. Prints "ready" after that, and in the
+//     end the error and how long it took.
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -40,19 +41,22 @@ int serve() {
   for (;;) pause();
 }
 
+/// Until everybody is there.
+constexpr std::chrono::seconds kStartTime{60};
+
 int collective(const std::string& address, int rank, int size, std::chrono::milliseconds deadline) {
   auto rendezvous = make_grpc_rendezvous(address, {"job", 1});
   RingOptions options;
   options.rank = rank;
   options.size = size;
-  auto comm =
-      make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(std::chrono::seconds(20)));
+  auto comm = make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(kStartTime));
   std::vector<float> data(4 << 20, 1.0f);
   for (bool first = true;; first = false) {
     auto started = std::chrono::steady_clock::now();
     try {
       comm->all_reduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), DType::Float32,
-                       ReduceOp::Max, StreamRef::host(), WaitContext::with_timeout(deadline));
+                       ReduceOp::Max, StreamRef::host(),
+                       WaitContext::with_timeout(first ? kStartTime : deadline));
     } catch (const Error& error) {
       auto took =
           std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);

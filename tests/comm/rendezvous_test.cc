@@ -6,6 +6,8 @@
 
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/rendezvous/in_process.h"
+#include "launch/port_reservation.h"
+#include "tests/base/in_some_attempt.h"
 #include "tests/comm/tls_files.h"
 #include "tests/comm/transport_fixture.h"
 
@@ -42,12 +44,12 @@ class RendezvousTest : public testing::TestWithParam<Kind> {
 
 TEST_P(RendezvousTest, GetsWhatWasSet) {
   auto a = make(), b = make();
-  a->set_text("key", "one", within(10s));
-  EXPECT_EQ(b->get_text("key", within(10s)), "one");
-  a->set_text("key", std::string("t\0o", 3), within(10s));
-  EXPECT_EQ(b->get_text("key", within(10s)), std::string("t\0o", 3));
-  a->set_text("empty", "", within(10s));
-  EXPECT_EQ(b->get_text("empty", within(10s)), "");
+  a->set_text("key", "one", within(60s));
+  EXPECT_EQ(b->get_text("key", within(60s)), "one");
+  a->set_text("key", std::string("t\0o", 3), within(60s));
+  EXPECT_EQ(b->get_text("key", within(60s)), std::string("t\0o", 3));
+  a->set_text("empty", "", within(60s));
+  EXPECT_EQ(b->get_text("empty", within(60s)), "");
 }
 
 TEST_P(RendezvousTest, GetWaitsForSet) {
@@ -55,10 +57,10 @@ TEST_P(RendezvousTest, GetWaitsForSet) {
   std::vector<std::jthread> waiting;
   std::atomic<int> got{0};
   for (int i = 0; i < 20; ++i)
-    waiting.emplace_back([&] { got += b->get_text("late", within(10s)) == "value"; });
+    waiting.emplace_back([&] { got += b->get_text("late", within(60s)) == "value"; });
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(got, 0);  // and a get that comes later than this finds the value
-  a->set_text("late", "value", within(10s));
+  a->set_text("late", "value", within(60s));
   waiting.clear();
   EXPECT_EQ(got, 20);
 }
@@ -67,7 +69,7 @@ TEST_P(RendezvousTest, AKeyThatIsNeverSetIsNamedAtTheDeadline) {
   auto started = std::chrono::steady_clock::now();
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { make()->get("nobody/sets/this", within(100ms)); }),
               HasSubstr("'nobody/sets/this'"));
-  EXPECT_LT(std::chrono::steady_clock::now() - started, 1s);
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 20s);
 }
 
 TEST_P(RendezvousTest, AStopRequestEndsAWait) {
@@ -77,26 +79,26 @@ TEST_P(RendezvousTest, AStopRequestEndsAWait) {
     source.request_stop();
   });
   EXPECT_THAT(
-      error_of<Cancelled>([&] { make()->get("key", WaitContext::with_timeout(10s, source.get_token())); }),
+      error_of<Cancelled>([&] { make()->get("key", WaitContext::with_timeout(60s, source.get_token())); }),
       HasSubstr("cancelled"));
 }
 
 TEST_P(RendezvousTest, JobsAndGenerationsAreApart) {
-  make(1, "a")->set_text("key", "of a", within(10s));
-  make(1, "b")->set_text("key", "of b", within(10s));
-  EXPECT_EQ(make(1, "a")->get_text("key", within(10s)), "of a");
+  make(1, "a")->set_text("key", "of a", within(60s));
+  make(1, "b")->set_text("key", "of b", within(60s));
+  EXPECT_EQ(make(1, "a")->get_text("key", within(60s)), "of a");
   auto waiting = std::jthread([&] {
-    EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->get("never", within(20s)); }),
+    EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->get("never", within(60s)); }),
                 HasSubstr("generation 1 of job 'a' is over: generation 2 has begun"));
   });
   ASSERT_TRUE(eventually([&] { return store()->waits() == 1; }));
-  make(2, "a")->set_text("begins", "generation 2", within(10s));
+  make(2, "a")->set_text("begins", "generation 2", within(60s));
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { make(2, "a")->get("key", within(200ms)); }),
               HasSubstr("'key'"))
       << "a new generation starts empty";
-  EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->set_text("key", "x", within(10s)); }),
+  EXPECT_THAT(error_of<Unavailable>([&] { make(1, "a")->set_text("key", "x", within(60s)); }),
               HasSubstr("generation 1 of job 'a' is over"));
-  EXPECT_EQ(make(1, "b")->get_text("key", within(10s)), "of b");
+  EXPECT_EQ(make(1, "b")->get_text("key", within(60s)), "of b");
 }
 
 TEST_P(RendezvousTest, BarriersHoldAllRanksAndMayBeUsedAgain) {
@@ -108,7 +110,7 @@ TEST_P(RendezvousTest, BarriersHoldAllRanksAndMayBeUsedAgain) {
       auto rendezvous = make();
       for (int round = 1; round <= kRounds; ++round) {
         ++entered;
-        rendezvous->barrier("step", rank, kRanks, within(10s));
+        rendezvous->barrier("step", rank, kRanks, within(60s));
         EXPECT_GE(entered, round * kRanks);
       }
     });
@@ -118,44 +120,47 @@ TEST_P(RendezvousTest, ABarrierNamesTheMissingRanks) {
   const auto enough = std::make_unique<std::stop_source>();
   std::jthread other([&] {
     error_of<Cancelled>(
-        [&] { make()->barrier("start", 3, 6, WaitContext::with_timeout(20s, enough->get_token())); });
+        [&] { make()->barrier("start", 3, 6, WaitContext::with_timeout(60s, enough->get_token())); });
   });
   ASSERT_TRUE(eventually([&] { return store()->waits() == 1; }));
   auto rendezvous = make();
-  rendezvous->set_text("connects", "", within(10s));
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { rendezvous->barrier("start", 0, 6, within(300ms)); }),
-              AllOf(HasSubstr("barrier 'start'"), HasSubstr("ranks 1, 2, 4 and 5 did not come")));
-  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->barrier("start", 1, 5, within(10s)); }),
+  rendezvous->set_text("connects", "", within(60s));
+  // The host is asked for them within a limit.
+  in_some_attempt([&] {
+    EXPECT_THAT(error_of<DeadlineExceeded>([&] { rendezvous->barrier("start", 0, 6, within(300ms)); }),
+                AllOf(HasSubstr("barrier 'start'"), HasSubstr("ranks 1, 2, 4 and 5 did not come")));
+  });
+  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->barrier("start", 1, 5, within(60s)); }),
               HasSubstr("rank 1 says that there are 5 ranks, others say 6"));
-  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->barrier("other", 5, 5, within(10s)); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->barrier("other", 5, 5, within(60s)); }),
               HasSubstr("rank 5 of 5"));
   enough->request_stop();
 }
 
 TEST_P(RendezvousTest, MembersCarryTheirAddressesAndAge) {
   auto rendezvous = make();
-  rendezvous->add_member({"worker/1", 7, {{"data_address", "10.0.0.1:4000"}}}, within(10s));
-  rendezvous->add_member({"ps/0", 8, {}}, within(10s));
+  rendezvous->add_member({"worker/1", 7, {{"data_address", "10.0.0.1:4000"}}}, within(60s));
+  rendezvous->add_member({"ps/0", 8, {}}, within(60s));
   std::this_thread::sleep_for(60ms);
-  rendezvous->heartbeat("ps/0", within(10s));
-  auto members = make()->members(within(10s));
+  rendezvous->heartbeat("ps/0", within(60s));
+  auto members = make()->members(within(60s));
   ASSERT_EQ(members.size(), 2u);
   EXPECT_EQ(members[0].member.name, "ps/0");
   EXPECT_LE(members[0].since_heartbeat + 50ms, members[1].since_heartbeat);
   EXPECT_EQ(members[1].member.attributes.at("data_address"), "10.0.0.1:4000");
   EXPECT_EQ(members[1].member.incarnation, 7u);
-  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->heartbeat("worker/2", within(10s)); }),
+  EXPECT_THAT(error_of<InvalidArgument>([&] { rendezvous->heartbeat("worker/2", within(60s)); }),
               HasSubstr("no member 'worker/2'"));
 }
 
 TEST_P(RendezvousTest, ProgressTellsWhoIsBehind) {
   auto rendezvous = make();
-  EXPECT_EQ(describe_laggard(rendezvous->progress(within(10s))), "");
-  for (int rank : {0, 1, 2}) rendezvous->post_progress({rank, 41, 100, "all_reduce"}, within(10s));
-  EXPECT_EQ(describe_laggard(make()->progress(within(10s))), "");
-  rendezvous->post_progress({0, 42, 103, "barrier"}, within(10s));
-  rendezvous->post_progress({2, 41, 99, "all_gather"}, within(10s));
-  EXPECT_EQ(describe_laggard(make()->progress(within(10s))),
+  EXPECT_EQ(describe_laggard(rendezvous->progress(within(60s))), "");
+  for (int rank : {0, 1, 2}) rendezvous->post_progress({rank, 41, 100, "all_reduce"}, within(60s));
+  EXPECT_EQ(describe_laggard(make()->progress(within(60s))), "");
+  rendezvous->post_progress({0, 42, 103, "barrier"}, within(60s));
+  rendezvous->post_progress({2, 41, 99, "all_gather"}, within(60s));
+  EXPECT_EQ(describe_laggard(make()->progress(within(60s))),
             "rank 2 is behind: step 41, 99 collectives, last all_gather; "
             "rank 0: step 42, 103 collectives, last barrier");
 }
@@ -164,23 +169,28 @@ INSTANTIATE_TEST_SUITE_P(All, RendezvousTest, testing::Values(Kind::InProcess, K
                          name_of);
 
 TEST(GrpcRendezvousTest, AHostThatIsNotUpYetIsWaitedFor) {
-  std::string address = RendezvousServer::start({.listen = "127.0.0.1:0"})->address();
+  const launch::PortReservation port(1);
+  const std::string& address = port.addresses()[0];
   std::unique_ptr<RendezvousServer> server;
   std::jthread starter([&] {
     std::this_thread::sleep_for(300ms);
     server = RendezvousServer::start({.listen = address});
   });
   auto rendezvous = make_grpc_rendezvous(address, {"job", 1});
-  rendezvous->set_text("key", "value", within(10s));
-  EXPECT_EQ(rendezvous->get_text("key", within(10s)), "value");
+  rendezvous->set_text("key", "value", within(60s));
+  EXPECT_EQ(rendezvous->get_text("key", within(60s)), "value");
 }
 
 TEST(GrpcRendezvousTest, AHostThatNeverComesIsNamed) {
-  auto message = error_of<DeadlineExceeded>([&] {
-    make_grpc_rendezvous("127.0.0.1:1", {"job", 1})->set_text("key", "value", within(300ms));
+  const launch::PortReservation port(1);
+  const std::string& address = port.addresses()[0];
+  in_some_attempt([&] {
+    auto message = error_of<DeadlineExceeded>([&] {
+      make_grpc_rendezvous(address, {"job", 1})->set_text("key", "value", within(300ms));
+    });
+    EXPECT_THAT(message, HasSubstr("set 'key' at " + address + ": deadline exceeded: "));
+    EXPECT_THAT(message, HasSubstr("onnection refused"));
   });
-  EXPECT_THAT(message, HasSubstr("set 'key' at 127.0.0.1:1: deadline exceeded: "));
-  EXPECT_THAT(message, HasSubstr("onnection refused"));
 }
 
 TEST(GrpcRendezvousTest, StoppingTheHostEndsTheWaits) {
@@ -193,14 +203,14 @@ TEST(GrpcRendezvousTest, StoppingTheHostEndsTheWaits) {
       // On a starved machine the server may be gone before it has said that it stops; then the deadline ends
       // the wait.
       auto message = error_of<Error>([&] {
-        make_grpc_rendezvous(address, {"job", 1})->get("key", within(10s));
+        make_grpc_rendezvous(address, {"job", 1})->get("key", within(40s));
       });
       failed += message.find(address) != std::string::npos;
     });
-  ASSERT_TRUE(eventually([&] { return server->store()->waits() == 50; }, 20s));
+  ASSERT_TRUE(eventually([&] { return server->store()->waits() == 50; }));
   auto started = std::chrono::steady_clock::now();
-  server->stop(within(3s));
-  EXPECT_LT(std::chrono::steady_clock::now() - started, 4s);
+  server->stop(within(30s));
+  EXPECT_LT(std::chrono::steady_clock::now() - started, 15s) << "before the deadlines of all of them";
   waiting.clear();
   EXPECT_EQ(failed, 50);
 }
@@ -241,15 +251,15 @@ TEST(GrpcRendezvousTest, TheAddressIsTakenOnlyOnce) {
 TEST(GrpcRendezvousTest, StrangersAreRefused) {
   TlsFiles ours, theirs;
   auto server = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = ours.options()});
-  auto set = [&](const TlsOptions& tls) {
-    make_grpc_rendezvous(server->address(), {"job", 1}, tls)->set_text("key", "value", within(500ms));
+  auto set = [&](const TlsOptions& tls, std::chrono::milliseconds limit = 500ms) {
+    make_grpc_rendezvous(server->address(), {"job", 1}, tls)->set_text("key", "value", within(limit));
   };
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(theirs.options()); }), HasSubstr(server->address()));
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { set({}); }), HasSubstr(server->address()));
   auto disguised = theirs.options();
   disguised.ca_file = ours.options().ca_file;
   EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(disguised); }), HasSubstr(server->address()));
-  set(ours.options());
+  set(ours.options(), 60s);
 }
 
 TEST(RankListTest, NamesRunsOfRanks) {

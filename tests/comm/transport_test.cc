@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <random>
 
+#include "launch/port_reservation.h"
+#include "tests/base/temp_dir.h"
 #include "tests/comm/transport_fixture.h"
 
 namespace braid::comm {
@@ -15,7 +17,7 @@ TEST(TransportTest, EchoesMetaAndPayload) {
   auto channel = Channel::create(echo.server->address(), {});
   for (std::size_t bytes : {0, 1, 31, 4096, 65535, 65536, 1 << 20, (5 << 20) + 3}) {
     auto data = pattern(bytes, 7);
-    auto reply = channel->call({kEcho, to_bytes("meta"), {data}, nullptr}, nullptr, within(10s));
+    auto reply = channel->call({kEcho, to_bytes("meta"), {data}, nullptr}, nullptr, within(60s));
     EXPECT_EQ(to_text(reply.meta), "meta");
     EXPECT_EQ(gather(reply.payload), data) << bytes;
   }
@@ -43,7 +45,7 @@ TEST(TransportTest, GathersPiecesAndScattersIntoDestinations) {
           EXPECT_EQ(head.payload_bytes, data.size());
           return PayloadSink{cut(MutableBytes(received)), nullptr};
         },
-        within(10s));
+        within(60s));
     ASSERT_EQ(received, data) << round;
   }
 }
@@ -52,9 +54,9 @@ TEST(TransportTest, LargeMetaArrivesWhole) {
   EchoServer echo;
   auto channel = Channel::create(echo.server->address(), {});
   auto meta = pattern(3 << 20, 5);
-  EXPECT_EQ(channel->call({kEcho, meta, {}, nullptr}, nullptr, within(10s)).meta, meta);
+  EXPECT_EQ(channel->call({kEcho, meta, {}, nullptr}, nullptr, within(60s)).meta, meta);
   EXPECT_THAT(error_of<InvalidArgument>([&] {
-                channel->call({kEcho, pattern((16 << 20) + 1, 0), {}, nullptr}, nullptr, within(10s));
+                channel->call({kEcho, pattern((16 << 20) + 1, 0), {}, nullptr}, nullptr, within(60s));
               }),
               HasSubstr("meta of 16777217 bytes is over the limit"));
 }
@@ -74,7 +76,7 @@ TEST(TransportTest, ThousandsOfCallsInFlightEachGetTheirOwnReply) {
             ++right;
           ++done;
         },
-        within(20s));
+        within(60s));
   }
   ASSERT_TRUE(eventually([&] { return done == kCalls / 2 && echo.held() == kCalls / 2; }));
   echo.release();
@@ -87,7 +89,7 @@ TEST(TransportTest, ServerErrorsReachTheCallerWithTypeTextAndAddress) {
   auto channel = Channel::create(echo.server->address(), {});
   auto call = [&](std::uint16_t type, std::size_t payload) {
     auto data = pattern(payload, 0);
-    channel->call({type, to_bytes("bad key 7"), {data}, nullptr}, nullptr, within(10s));
+    channel->call({type, to_bytes("bad key 7"), {data}, nullptr}, nullptr, within(60s));
   };
   EXPECT_EQ(error_of<InvalidArgument>([&] { call(kFail, 10); }), echo.server->address() + ": bad key 7");
   EXPECT_THAT(error_of<Internal>([&] { call(kDrop, 10); }),
@@ -100,24 +102,24 @@ TEST(TransportTest, ServerErrorsReachTheCallerWithTypeTextAndAddress) {
 }
 
 TEST(TransportTest, UnixSocketsCarryTheSame) {
-  auto path =
-      std::filesystem::temp_directory_path() / ("braid-transport-" + std::to_string(getpid()) + ".sock");
+  const TempDir directory;
+  const auto path = directory.path() / "socket";
   {
     EchoServer echo({.listen = "unix:" + path.string()});
     EXPECT_EQ(echo.server->address(), "unix:" + path.string());
     auto channel = Channel::create(echo.server->address(), {});
     auto data = pattern(2 << 20, 1);
-    EXPECT_EQ(gather(channel->call({kEcho, {}, {data}, nullptr}, nullptr, within(10s)).payload), data);
+    EXPECT_EQ(gather(channel->call({kEcho, {}, {data}, nullptr}, nullptr, within(60s)).payload), data);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(TransportTest, AServerThatIsNotThereIsNamed) {
-  std::string address;
-  { address = EchoServer().server->address(); }
+  const launch::PortReservation port(1);
+  const std::string& address = port.addresses()[0];
   auto channel = Channel::create(address, {});
   EXPECT_EQ(error_of<Unavailable>([&] {
-              channel->call({kEcho, {}, {}, nullptr}, nullptr, within(10s));
+              channel->call({kEcho, {}, {}, nullptr}, nullptr, within(60s));
             }),
             address + ": cannot connect: Connection refused");
 }
@@ -141,10 +143,11 @@ TEST(TransportTest, BadAddressesAreRefusedWithTheReason) {
 }
 
 TEST(TransportTest, AChannelConnectsAnewAfterTheServerCameBack) {
-  auto echo = std::make_unique<EchoServer>();
-  auto address = echo->server->address();
+  const launch::PortReservation port(1);
+  const std::string& address = port.addresses()[0];
+  auto echo = std::make_unique<EchoServer>(TransportServerOptions{.listen = address});
   auto channel = Channel::create(address, {});
-  auto call = [&] { channel->call({kEcho, {}, {}, nullptr}, nullptr, within(10s)); };
+  auto call = [&] { channel->call({kEcho, {}, {}, nullptr}, nullptr, within(60s)); };
   call();
   echo.reset();
   EXPECT_THAT(error_of<Unavailable>(call), HasSubstr(address));
