@@ -134,6 +134,7 @@ TEST(PsCheckpointTest, AKeyIsSavedFromOneInstantWhileOthersWrite) {
   for (std::int64_t k = 0; k < 200; ++k) keys.push_back(k);
   const std::vector<float> ones(200 * 64, 1.0F);
   const std::vector<float> dense_ones(600000, 1.0F);
+  std::atomic<std::uint64_t> pushed{0};
   std::jthread writer([&](const std::stop_token& stop) {
     for (std::uint64_t step = 0; !stop.stop_requested(); ++step) {
       PushRequest push;
@@ -142,10 +143,13 @@ TEST(PsCheckpointTest, AKeyIsSavedFromOneInstantWhileOthersWrite) {
       push.dense = {{0, dense_ones}};
       push.sparse = {{0, keys, ones.data(), true}};
       worker->push(std::move(push), soon());
+      ++pushed;
     }
   });
   std::set<float> seen;
   for (int round = 0; round < 5; ++round) {
+    for (const std::uint64_t before = pushed; pushed < before + 2;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Directory directory;
     worker->checkpoint(directory.path(), static_cast<std::uint64_t>(round), soon());
     for (int s = 0; s < 2; ++s) {

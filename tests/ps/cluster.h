@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "launch/port_reservation.h"
 #include "ps/client/ps_client.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/requests.h"
@@ -33,18 +34,18 @@ class Cluster {
     int servers = 1;
     int workers = 1;
     bool unix_socket = false;
-    std::chrono::milliseconds deadline{5000};
+    std::chrono::milliseconds deadline{30000};
     comm::TlsOptions tls{};
   };
 
-  explicit Cluster(Shape shape) : shape_(shape) {
+  explicit Cluster(Shape shape) : shape_(shape), ports_(2 * shape.servers) {
     set_log_level(LogLevel::Error);
     for (int s = 0; s < shape.servers; ++s) {
       PsServer::Options options;
       options.index = s;
       options.count = shape.servers;
-      options.grpc_listen = "127.0.0.1:0";
-      options.data_listen = "127.0.0.1:0";
+      options.grpc_listen = ports_.addresses()[static_cast<std::size_t>(2 * s)];
+      options.data_listen = ports_.addresses()[static_cast<std::size_t>(2 * s + 1)];
       options.engine_threads = 1 + s % 2;
       options.deadline = shape.deadline;
       options.tls = shape.tls;
@@ -100,6 +101,7 @@ class Cluster {
 
  private:
   Shape shape_;
+  launch::PortReservation ports_;  // kept while servers stop and come back
   std::vector<std::unique_ptr<PsServer>> servers_;
 };
 

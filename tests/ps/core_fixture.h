@@ -11,7 +11,8 @@ namespace braid::ps {
 
 class CoreFixture : public testing::Test {
  protected:
-  static constexpr std::chrono::milliseconds kSilence{200};
+  /// The clock that tick() sees is the tests'.
+  static constexpr std::chrono::seconds kSilence{20};
 
   void start_core(int workers, Consistency consistency, int threads = 2) {
     ServerCore::Options options;
@@ -60,7 +61,7 @@ class CoreFixture : public testing::Test {
     return answer.get_future().get();
   }
   std::future<PullAnswer> pull_async(int worker, std::uint64_t version,
-                                     std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+                                     std::chrono::milliseconds timeout = std::chrono::hours(1)) {
     auto answer = std::make_shared<std::promise<PullAnswer>>();
     PullJob job;
     job.sender = sender(worker);

@@ -7,6 +7,8 @@
 namespace braid::ps {
 namespace {
 
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class ServerCoreTest : public CoreFixture {};
@@ -108,17 +110,18 @@ TEST_F(ServerCoreTest, ALostWorkerIsNamedToThoseWhoWaitForItsRound) {
   EXPECT_EQ(core_->heard(sender(1), 77), nullptr);
   push(push_job(0, 0, 1.0F));
   auto parked = pull_async(0, 1);
-  core_->disconnected(77);
   const auto now = Clock::now();
+  core_->disconnected(77);
   core_->tick(now + kSilence / 2);
   EXPECT_FALSE(ready(parked, std::chrono::milliseconds(1))) << "it may come back";
   core_->heard(sender(0), 0);
-  core_->tick(now + kSilence * 2);
+  core_->tick(now + kSilence * 3);
   ASSERT_TRUE(ready(parked, std::chrono::milliseconds(1)));
   const PullAnswer answer = parked.get();
   EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
-  EXPECT_THAT(answer.error->message, HasSubstr("worker 1 (10.0.0.1:4000) lost: its connection closed 0.4 s "
-                                               "ago; round 0 of table 'w' waits for it"));
+  EXPECT_THAT(answer.error->message,
+              AllOf(HasSubstr("worker 1 (10.0.0.1:4000) lost: its connection closed "),
+                    ContainsRegex("closed [4-6][0-9]\\.[0-9] s ago; round 0 of table 'w' waits for it")));
 }
 
 TEST_F(ServerCoreTest, ASilentWorkerIsNamedAndALateOneIsNotCalledLost) {
@@ -127,7 +130,8 @@ TEST_F(ServerCoreTest, ASilentWorkerIsNamedAndALateOneIsNotCalledLost) {
   push(push_job(0, 0, 1.0F));
   auto silent = pull_async(0, 1);
   core_->tick(Clock::now() + kSilence * 3);
-  EXPECT_THAT(silent.get().error->message, HasSubstr("worker 1 (10.0.0.1:4000) lost: silent for 0."));
+  EXPECT_THAT(silent.get().error->message, AllOf(HasSubstr("worker 1 (10.0.0.1:4000) lost: silent for "),
+                                                 ContainsRegex("silent for [6-9][0-9]\\.[0-9] s")));
   auto late = pull_async(0, 1, std::chrono::milliseconds(1));
   core_->heard(sender(1), 0);
   core_->tick(Clock::now() + std::chrono::milliseconds(2));
@@ -278,12 +282,13 @@ TEST_F(ServerCoreTest, CutWaitsForExactlyTheStepAndNamesTheLate) {
   EXPECT_THAT(late, HasSubstr("worker 1 (10.0.0.1:4000)"));
   push(push_job(1, 0, 1.0F));
   push(push_job(1, 1, 5.0F));
-  const auto cut = core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(5)));
+  const auto cut = core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60)));
   EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F));
   push(push_job(0, 1, 1.0F));
   EXPECT_EQ(first_value(0, 2), -8.0F);
   EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F)) << "the cut does not move";
-  EXPECT_THROW(core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(5))), InvalidArgument);
+  EXPECT_THROW(core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60))),
+               InvalidArgument);
 }
 
 TEST_F(ServerCoreTest, CountersReachTheMetrics) {
