@@ -71,34 +71,6 @@ TEST(HostStreamTest, RunsInlineOnlyWhenNothingElseIsThere) {
   stream.synchronize(in_time());
 }
 
-TEST(HostStreamTest, WorkInlineBehindWorkOfTheThreadIsBusyTimeToTheEnd) {
-  HostStream stream("behind", "compute");
-  struct State {
-    Event done;
-    std::chrono::nanoseconds inline_busy{0};
-  } state;
-  const HostStream::Task queued{[](void* context, std::uint64_t argument) noexcept {
-                                  static_cast<State*>(context)->done.signal(argument);
-                                },
-                                &state, 0};
-  const HostStream::Task work{[](void* context, std::uint64_t) noexcept {
-                                const auto begin = std::chrono::steady_clock::now();
-                                const auto end = begin + std::chrono::microseconds(50);
-                                auto now = begin;
-                                while ((now = std::chrono::steady_clock::now()) < end) {
-                                }
-                                static_cast<State*>(context)->inline_busy += now - begin;
-                              },
-                              &state, 0};
-  for (std::uint64_t i = 1; i <= 5000; ++i) {
-    stream.enqueue({queued.run, queued.context, i});
-    state.done.wait(i, in_time(), "the queued task");
-    while (!stream.try_run_inline(work)) {
-    }
-  }
-  EXPECT_GE(stream.meter().read(std::chrono::steady_clock::now()).busy, state.inline_busy);
-}
-
 TEST(HostStreamTest, WaitsAreBookedUnderTheirCause) {
   in_some_attempt([] {
     HostStream stream("waits", "compute");
