@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 #include <random>
@@ -214,11 +215,18 @@ void PsClient::set_dense(std::string_view name, std::span<const float> values, c
   if (impl_->assigned.size() == set.dense.size()) impl_->start_job(wait);
 }
 
+bool PsClient::started(const WaitContext& wait) {
+  const std::vector<ServerStats> all = stats(wait);
+  impl_->started =
+      std::all_of(all.begin(), all.end(), [](const ServerStats& server) { return server.started; });
+  return impl_->started;
+}
+
 std::uint64_t PsClient::wait_initialized(const WaitContext& wait) {
   if (impl_->options.worker == 0 && tables().dense.empty() && !impl_->started) impl_->start_job(wait);
-  auto version = std::make_shared<std::atomic<std::uint64_t>>(0);
+  auto version = std::make_shared<std::atomic<std::uint64_t>>(~std::uint64_t{0});
   run_blocking([&](Done done) { start_wait_initialized(impl_->fleet, version, std::move(done), wait); });
-  return *version;
+  return *version == ~std::uint64_t{0} ? 0 : version->load();  // there are no tables at all
 }
 
 void PsClient::pull_async(PullRequest request, Done done, const WaitContext& wait) {

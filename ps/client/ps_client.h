@@ -123,8 +123,13 @@ class PsClient {
 
   /// The chief gives the initial values of each dense table; with the last one the job starts.
   void set_dense(std::string_view name, std::span<const float> values, const WaitContext& wait);
+  /// Whether all servers have their initial values already, from a chief before this one; it need not set
+  /// them.
+  bool started(const WaitContext& wait);
   /// Waits until the chief has set or restored everything; the chief of a set without dense tables starts the
-  /// job here. Result: rounds applied (BSP), the step to begin with.
+  /// job here. Result: rounds applied to every table (BSP), the step to begin with. A worker process that
+  /// takes the place of a lost one makes that step again: what the other has pushed counts, and is a
+  /// duplicate.
   std::uint64_t wait_initialized(const WaitContext& wait);
 
   void pull_async(PullRequest request, Done done, const WaitContext& wait);

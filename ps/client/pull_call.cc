@@ -194,7 +194,7 @@ void start_wait_initialized(Fleet& fleet, std::shared_ptr<std::atomic<std::uint6
     call.what = "wait for initial values";
     call.done = [join, version](ErrorPtr error, const ReplyHead& reply) {
       std::uint64_t seen = version->load();
-      while (!error && reply.version > seen && !version->compare_exchange_weak(seen, reply.version)) {
+      while (!error && reply.version < seen && !version->compare_exchange_weak(seen, reply.version)) {
       }
       join->ended(std::move(error));
     };

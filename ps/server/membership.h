@@ -35,6 +35,7 @@ class Membership {
   /// Everybody who left takes part again, as after a restore.
   void clear_left();
 
+  bool entered(int worker) const { return member(worker).entered; }
   bool left(int worker) const { return member(worker).left; }
   /// Since when the worker is lost; nothing when it is not.
   std::optional<Clock::time_point> lost_since(int worker, Clock::time_point now) const;

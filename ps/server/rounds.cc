@@ -57,6 +57,14 @@ void RoundLedger::contribute(std::uint32_t table, std::uint64_t round, Contribut
   tables_[table].open[round][worker] = std::move(contribution);
 }
 
+const Contribution* RoundLedger::contribution(std::uint32_t table, std::uint64_t round,
+                                              std::int32_t worker) const {
+  const auto open = tables_[table].open.find(round);
+  if (open == tables_[table].open.end()) return nullptr;
+  const auto at = open->second.find(worker);
+  return at == open->second.end() ? nullptr : &at->second;
+}
+
 std::vector<ReadyRound> RoundLedger::take_ready(std::uint32_t table, int workers,
                                                 const std::function<bool(int)>& waited_for) {
   Table& t = tables_[table];

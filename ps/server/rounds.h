@@ -48,6 +48,8 @@ class RoundLedger {
   /// Why a contribution to a round that is not over cannot be taken; empty when it can.
   std::string refusal(std::uint32_t table, std::uint64_t round, const PushJob& push) const;
   void contribute(std::uint32_t table, std::uint64_t round, Contribution contribution);
+  /// A worker's contribution to a round that is not handed out; null when there is none.
+  const Contribution* contribution(std::uint32_t table, std::uint64_t round, std::int32_t worker) const;
 
   /// Takes out the next rounds of a table for which every worker that `waited_for` has contributed, and
   /// somebody has.

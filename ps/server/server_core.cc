@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <random>
 
 #include "base/log.h"
@@ -112,6 +113,15 @@ std::string ServerCore::dropped_because(const PushJob& job) const {
   return {};
 }
 
+/// A worker process that takes the place of a lost one makes the step again that the other was in.
+bool ServerCore::pushed_by_former_process(const PushJob& job) const {
+  const auto tables = tables_of(job, tables_->dense_tables());
+  return !tables.empty() && std::all_of(tables.begin(), tables.end(), [&](std::uint32_t table) {
+    const Contribution* there = rounds_->contribution(table, job.step, job.sender.worker);
+    return there != nullptr && there->push->sender.session != job.sender.session;
+  });
+}
+
 void ServerCore::check_contribution(const PushJob& job) const {
   for (std::uint32_t table : tables_of(job, tables_->dense_tables()))
     if (auto why = rounds_->refusal(table, job.step, job); !why.empty())
@@ -128,7 +138,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   tables_->check(job->dense, job->sparse);
 
   const Seen seen = marks_.look(sender.worker, job->step, job->sequence);
-  if (seen == Seen::Duplicate) {
+  if (seen == Seen::Duplicate || (bsp() && seen == Seen::New && pushed_by_former_process(*job))) {
     counters_->add(Count::PushesDuplicate);
     return {nullptr, PushResult::Duplicate, {}};
   }
@@ -253,9 +263,10 @@ bool ServerCore::satisfied(const PullJob& job) const {
 
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
-  const std::uint64_t version = rounds_->newest();
+  const std::uint64_t version = applied_everywhere();
   // Whoever pulls this version hears the same, whatever was pushed since.
   const bool stop = stop_round_ < job->min_version;
+  newest_pulled_ = std::max(newest_pulled_, job->min_version);
   engine_.post(
       [this, tables = tables_, job, work](int thread) {
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
@@ -276,6 +287,14 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
         }
         job->done(std::move(answer));
       });
+}
+
+/// Rounds applied to each table of this server; the largest number when it holds none.
+std::uint64_t ServerCore::applied_everywhere() const {
+  std::uint64_t oldest = ~std::uint64_t{0};
+  for (std::uint32_t table = 0; table < tables_->tables(); ++table)
+    if (tables_->present(table)) oldest = std::min(oldest, rounds_->version(table));
+  return oldest;
 }
 
 void ServerCore::release_parked() {

@@ -90,6 +90,12 @@ class ServerCore {
   bool started() const;
   /// Every worker has left or is lost.
   bool all_gone() const;
+  /// The job has started, and a worker that takes part has not left and is not lost.
+  bool serves_workers() const;
+
+  /// This server is to end: under BSP the workers hear it as a worker's vote to stop, with the first version
+  /// that nobody has pulled yet, so that all hear it with the same one.
+  void vote_to_stop();
 
  private:
   static constexpr std::uint64_t kNoRound = ~std::uint64_t{0};
@@ -102,12 +108,14 @@ class ServerCore {
   void begin_rounds(std::uint64_t version);
   PushAnswer take(const std::shared_ptr<PushJob>& job, bool* answered_later);
   std::string dropped_because(const PushJob& job) const;
+  bool pushed_by_former_process(const PushJob& job) const;
   void check_contribution(const PushJob& job) const;
   void contribute(const std::shared_ptr<PushJob>& job);
   void post_ready_rounds(const std::vector<std::uint32_t>& tables);
   void post_push(const std::shared_ptr<PushJob>& job);
   void post_pull(const std::shared_ptr<PullJob>& job);
   void release_parked();
+  std::uint64_t applied_everywhere() const;
   std::string who_is_missing(std::uint32_t table, Clock::time_point now) const;
   std::optional<ErrorRecord> why_give_up(const PullJob& job, Clock::time_point now) const;
 
@@ -133,6 +141,8 @@ class ServerCore {
   ErrorPtr broken_;               // an engine task failed half-way: nothing here can be trusted
   std::list<std::shared_ptr<PullJob>> parked_;
   std::uint64_t stop_round_ = kNoRound;  // the first round in which a worker voted to stop
+  std::uint64_t newest_pulled_ = 0;      // the largest version that was pulled
+  bool ends_ = false;                    // vote_to_stop() was called
 
   Engine engine_;  // last: its tasks use the members above until it is gone
 };

@@ -73,7 +73,8 @@ void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
 
 void ServerCore::begin_rounds(std::uint64_t version) {
   rounds_.emplace(tables_->tables(), version);
-  stop_round_ = kNoRound;
+  stop_round_ = ends_ ? version : kNoRound;
+  newest_pulled_ = version;
 }
 
 void ServerCore::start(const Sender& sender, std::uint64_t step) {
@@ -190,6 +191,20 @@ std::uint64_t ServerCore::version() const {
 bool ServerCore::started() const {
   std::lock_guard lock(mutex_);
   return started_;
+}
+
+void ServerCore::vote_to_stop() {
+  std::lock_guard lock(mutex_);
+  ends_ = true;
+  stop_round_ = std::min(stop_round_, newest_pulled_);
+}
+
+bool ServerCore::serves_workers() const {
+  std::lock_guard lock(mutex_);
+  for (int worker = 0; started_ && worker < members_.workers(); ++worker)
+    if (members_.entered(worker) && !members_.left(worker) && !members_.lost_since(worker, Clock::now()))
+      return true;
+  return false;
 }
 
 bool ServerCore::all_gone() const {

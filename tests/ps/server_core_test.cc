@@ -47,6 +47,68 @@ TEST_F(ServerCoreTest, AVoteToStopIsHeardByAllInTheSameVersion) {
   EXPECT_TRUE(pull_async(1, 2).get().stop);
 }
 
+TEST_F(ServerCoreTest, AServerThatIsToEndIsHeardByAllInTheSameVersion) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  for (int worker : {0, 1}) push(push_job(worker, 0, 1.0F));
+  EXPECT_FALSE(pull_async(0, 1).get().stop);
+  core_->vote_to_stop();
+  EXPECT_FALSE(pull_async(1, 1).get().stop) << "worker 0 has not heard it with this version";
+  for (int worker : {0, 1}) push(push_job(worker, 1, 1.0F));
+  EXPECT_TRUE(pull_async(0, 2).get().stop);
+  EXPECT_TRUE(pull_async(1, 2).get().stop);
+}
+
+TEST_F(ServerCoreTest, ItServesWorkersWhileTheyTakePartInAStartedJob) {
+  start_core(2, Consistency::Bsp);
+  EXPECT_FALSE(core_->serves_workers()) << "nothing to save";
+  start_job();
+  EXPECT_TRUE(core_->serves_workers());
+  core_->leave(sender(0));
+  EXPECT_TRUE(core_->serves_workers());
+  ASSERT_EQ(core_->heard(sender(1), 17), nullptr);
+  core_->disconnected(17);
+  EXPECT_FALSE(core_->serves_workers()) << "one has left, the other is lost";
+}
+
+TEST_F(ServerCoreTest, AWorkerInThePlaceOfALostOneGoesOnWithTheRound) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  PushJob dense_only = push_job(1, 0, 1.0F);
+  dense_only.sparse.clear();
+  EXPECT_EQ(push(std::move(dense_only)).result, PushResult::Applied);
+  push(push_job(0, 0, 2.0F));
+  EXPECT_EQ(first_value(0, 1), -3.0F) << "the round of the dense table is over, the sparse one's is open";
+
+  enter(1, 777);
+  const auto of_new_process = [&](PushJob job) {
+    job.sender.session = 777;
+    return push(std::move(job));
+  };
+  PullJob first;
+  first.sender = sender(1);
+  first.sender.session = 777;
+  std::promise<PullAnswer> answer;
+  first.done = [&](PullAnswer a) { answer.set_value(std::move(a)); };
+  core_->pull(std::move(first));
+  EXPECT_EQ(answer.get_future().get().version, 0U) << "the oldest round that a table waits for";
+
+  dense_only = push_job(1, 0, 1.0F);
+  dense_only.sparse.clear();
+  EXPECT_EQ(of_new_process(std::move(dense_only)).result, PushResult::Dropped);
+  PushJob sparse_only = push_job(1, 0, 1.0F, 1);
+  sparse_only.dense.clear();
+  EXPECT_EQ(of_new_process(std::move(sparse_only)).result, PushResult::Applied);
+
+  EXPECT_EQ(of_new_process(push_job(1, 1, 1.0F)).result, PushResult::Applied);
+  enter(1, 778);
+  PushJob again = push_job(1, 1, 1.0F);
+  again.sender.session = 778;
+  EXPECT_EQ(push(std::move(again)).result, PushResult::Duplicate) << "the process before has pushed it";
+  push(push_job(0, 1, 2.0F));
+  EXPECT_EQ(first_value(0, 2), -6.0F) << "each worker's gradient once";
+}
+
 TEST_F(ServerCoreTest, TablesHaveRoundsOfTheirOwn) {
   start_core(1, Consistency::Bsp);
   start_job();
