@@ -11,6 +11,7 @@
 #include "comm/mpi/mpi_session.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/rendezvous/in_process.h"
+#include "comm/transport/address.h"
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
@@ -46,7 +47,10 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse("with backend MPI every rank is a worker, and an evaluator is none; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
   if (kind == proto::Strategy::PS) {
-    if (cluster.ps.empty()) refuse("needs at least one ps task");
+    if (cluster.ps.empty())
+      refuse(
+          "needs at least one ps task (on one host: braid launch --workers 2 --ps 1 -- train ...; "
+          "under mpirun: --ps-ranks 1)");
     if (cluster.world < 1) refuse("needs at least one worker");
     return;
   }
@@ -58,9 +62,9 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
 
 std::string listen_address(const ClusterSpec& cluster) {
   const std::string own = own_address(cluster);
-  if (own.empty()) return cluster.local_world >= cluster.world ? "127.0.0.1:0" : "0.0.0.0:0";
+  if (own.empty()) return cluster.local_world >= cluster.world ? "127.0.0.1:0" : comm::any_host() + ":0";
   const std::string host = own.substr(0, own.rfind(':'));
-  return (is_loopback(host) ? host : "0.0.0.0") + own.substr(own.rfind(':'));
+  return (is_loopback(host) ? host : comm::any_host()) + own.substr(own.rfind(':'));
 }
 
 std::string own_host(const ClusterSpec& cluster) {
@@ -129,12 +133,13 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
       const std::string bound = impl_->rendezvous_server->address();
       own = own_host(cluster) + bound.substr(bound.rfind(':'));
     }
-    exchange_addresses(cluster, own, wait);
+    // The others need no address in the spec: each tells its own at the rendezvous.
+    if (cluster.address(cluster.leader()).value_or("").empty()) exchange_addresses(cluster, own, wait);
     const std::string leader = cluster.address(cluster.leader()).value_or(own);
     impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, tls_options(job));
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
-    options.ring.listen = (is_loopback(host) ? host : "0.0.0.0") + std::string(":0");
+    options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + ":0";
     options.ring.advertise_host = host;
     options.ring.tls = tls_options(job);
     options.rendezvous = impl_->rendezvous.get();

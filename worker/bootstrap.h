@@ -24,8 +24,8 @@ namespace braid::worker {
 /// Refuses clusters that the strategy cannot use, e.g. PS without a server, or LOCAL with two workers.
 void check_cluster(const proto::Job& job, const launch::ClusterSpec& cluster);
 
-/// "host:port" to bind for this task: all interfaces with the port of its address, or a free port when it has
-/// none yet.
+/// "host:port" to bind for this task: all interfaces, for IPv4 and IPv6, with the port of its address, or a
+/// free port when it has none yet.
 std::string listen_address(const launch::ClusterSpec& cluster);
 
 /// Under mpirun without TF_CONFIG addresses are not known: every rank tells the others `own` ("host:port",

@@ -31,6 +31,8 @@ class GrpcRendezvous final : public Rendezvous {
     // Despite its name, this is also the time that one attempt to connect is given.
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMilliseconds);
+    // http_proxy of a cluster's images is for the world outside; the ranks' own addresses are not behind it.
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     stub_ = proto::Rendezvous::NewStub(
         grpc::CreateCustomChannel(address_, make_channel_credentials(tls), arguments));
   }

@@ -121,7 +121,10 @@ ListenSocket listen_on(const std::string& listen) {
   if (auto reason = look_up(address, true, list); !reason.empty()) throw fail(reason);
   Fd fd(socket(list.first->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   int one = 1;
-  if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (fd.get() >= 0) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    take_both_families(fd.get());
+  }
   if (fd.get() < 0 || bind(fd.get(), list.first->ai_addr, list.first->ai_addrlen) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0)
     throw fail(errno_text(errno));

@@ -1,7 +1,10 @@
 #include "comm/transport/address.h"
 
 #include <fmt/core.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <charconv>
 
@@ -37,6 +40,23 @@ Address parse_address(const std::string& text) {
     throw bad_address(text, "expected a port from 0 to 65535 after the last ':'");
   if (address.host.empty()) throw bad_address(text, "expected a host before the port");
   return address;
+}
+
+std::string any_host() {
+  const int socket = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return "0.0.0.0";
+  take_both_families(socket);
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_addr = in6addr_any;
+  const bool bound = ::bind(socket, reinterpret_cast<const sockaddr*>(&any), sizeof(any)) == 0;
+  ::close(socket);
+  return bound ? "[::]" : "0.0.0.0";
+}
+
+void take_both_families(int socket) {
+  int off = 0;
+  setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 }
 
 }  // namespace braid::comm

@@ -1,4 +1,4 @@
-// Addresses of the data plane: "host:port", "[v6]:port" or "unix:/path".
+// Addresses of the data plane: "host:port", "[v6]:port" or "unix:/path". Thread rule: safe from any thread.
 #pragma once
 
 #include <string>
@@ -13,5 +13,13 @@ struct Address {
 
 /// Throws: InvalidArgument naming the text and what is wrong with it.
 Address parse_address(const std::string& text);
+
+/// The host to listen on where peers may come from anywhere: "[::]", which takes IPv4 as well, or "0.0.0.0"
+/// on a machine without IPv6.
+std::string any_host();
+
+/// A listening IPv6 socket takes IPv4 too, whatever the machine's default is. No effect on others. REQUIRES:
+/// not bound yet.
+void take_both_families(int socket);
 
 }  // namespace braid::comm

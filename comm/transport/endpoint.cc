@@ -22,6 +22,10 @@ std::string endpoint_name(const boost::asio::generic::stream_protocol::endpoint&
     }
     case AF_INET6: {
       auto* address = reinterpret_cast<const sockaddr_in6*>(endpoint.data());
+      if (IN6_IS_ADDR_V4MAPPED(&address->sin6_addr)) {  // a peer that a socket for both families took
+        inet_ntop(AF_INET, &address->sin6_addr.s6_addr[12], host, sizeof(host));
+        return fmt::format("{}:{}", host, ntohs(address->sin6_port));
+      }
       inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof(host));
       return fmt::format("[{}]:{}", host, ntohs(address->sin6_port));
     }

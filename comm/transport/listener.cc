@@ -39,7 +39,10 @@ Listener::Listener(Context context, const std::string& listen)
     auto endpoint = resolve(*context_, address);
     if (address.is_unix) remove_old_socket(address.host);
     acceptor_.open(endpoint.protocol());
-    if (!address.is_unix) acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
+    if (!address.is_unix) {
+      acceptor_.set_option(boost::asio::socket_base::reuse_address(true));
+      take_both_families(acceptor_.native_handle());
+    }
     acceptor_.bind(endpoint);
     acceptor_.listen();
     if (address.is_unix) {
