@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{200};  // how often the directory is read
+constexpr std::chrono::hours kBatchTime{1};      // there is no peer to wait for, only work
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -70,8 +71,9 @@ class CheckpointEvaluation {
     return std::nullopt;
   }
 
-  /// Nothing when the checkpoint cannot be read: damaged, or removed by the workers meanwhile.
-  std::optional<Quality> measure(const CheckpointInfo& info, const WaitContext& wait) {
+  /// Nothing when the checkpoint cannot be read, damaged or removed by the workers meanwhile, and when it is
+  /// asked to stop.
+  std::optional<Quality> measure(const CheckpointInfo& info, const std::stop_token& stop) {
     try {
       restore(info);
     } catch (const Error& error) {
@@ -82,7 +84,7 @@ class CheckpointEvaluation {
       }
       return std::nullopt;
     }
-    return evaluator_->run(wait);
+    return evaluator_->run(kBatchTime, stop);
   }
 
  private:
@@ -179,7 +181,7 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
       std::this_thread::sleep_for(kLook);
       continue;
     }
-    const auto quality = evaluation.measure(*next, WaitContext::with_timeout(std::chrono::hours(1)));
+    const auto quality = evaluation.measure(*next, stop.token());
     if (!quality) continue;
     progress_at = Clock::now();
     last = result.last_step = next->meta.step;

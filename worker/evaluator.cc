@@ -55,16 +55,18 @@ Instance& Evaluator::instance_for(std::int64_t rows) {
   return *instance;
 }
 
-Quality Evaluator::run(const WaitContext& wait) {
+std::optional<Quality> Evaluator::run(std::chrono::nanoseconds batch_time, const std::stop_token& stop) {
   std::vector<Accuracy> accuracy(tasks_.size());
   std::vector<Auc> auc(tasks_.size());
   for (std::int64_t b = 0; b < batcher_.batches_per_epoch(); ++b) {
+    if (stop.stop_requested()) return std::nullopt;
     Batch batch = batcher_.make(static_cast<std::uint64_t>(b));
     StepRequest step;
     step.params.step = static_cast<std::uint64_t>(b);
     step.feeds = batch.tensors;
     step.keep_alive = batch.block;
-    const StepResult result = instance_for(batch.rows).run(std::move(step), wait);
+    const StepResult result =
+        instance_for(batch.rows).run(std::move(step), WaitContext::with_timeout(batch_time));
     for (std::size_t t = 0; t < tasks_.size(); ++t) {
       const Tensor& label = batch.tensors[label_columns_[t]];
       const auto predicted = result.fetches[t].data<float>();

@@ -2,8 +2,11 @@
 // share the trained variables. Thread rule: one thread.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,8 +33,9 @@ class Evaluator {
   /// Makes the program of a full batch, and with it the variables that are not there yet.
   void bind();
 
-  /// The model's metric over the whole table, with the variables' present values. Throws what the step threw.
-  Quality run(const WaitContext& wait);
+  /// The model's metric over the whole table, with the variables' present values; nothing when `stop` asks to
+  /// end it between two batches. `batch_time`: how long one batch may take. Throws what a batch threw.
+  std::optional<Quality> run(std::chrono::nanoseconds batch_time, const std::stop_token& stop);
 
  private:
   Instance& instance_for(std::int64_t rows);

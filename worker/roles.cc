@@ -50,6 +50,45 @@ RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec&
   return options;
 }
 
+/// Until all processes have found each other, or this one is asked to stop.
+WaitContext start_wait(const proto::Job& job, const StopFlag& stop) {
+  return WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds()), stop.token());
+}
+
+/// The last line of a run. Result: its exit code.
+template <class Result>
+int report(const Result& result) {
+  fmt::print("result: {}\n", result.to_json());
+  std::fflush(stdout);
+  return result.exit;
+}
+
+/// A server lives as long as its job: it ends when the leader has said so and nobody is left to serve. Asked
+/// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
+/// job has most often asked all. Result: the exit code.
+int serve(ps::PsServer& server, const ps::PsServer::Options& options, const StopFlag& stop) {
+  int code = kExitSuccess;
+  std::optional<std::chrono::steady_clock::time_point> patience;
+  for (bool told = false; !(told && server.core().all_gone());) {
+    if (stop.requested() && !patience) {
+      if (!told) code = kExitTerminated;
+      patience = std::chrono::steady_clock::now() + options.deadline;
+      server.core().vote_to_stop();
+    }
+    if (patience && (!server.core().serves_workers() || std::chrono::steady_clock::now() >= *patience)) break;
+    if (told) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      continue;
+    }
+    try {
+      server.wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(patience ? 20 : 200)));
+      told = true;
+    } catch (const DeadlineExceeded&) {
+    }
+  }
+  return code;
+}
+
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
   Monitor monitor(task_name(cluster.task), http_address(job));
   ps::PsServer::Options options;
@@ -63,29 +102,11 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   options.tls = tls_options(job);
   const auto server = ps::PsServer::start(options);
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
-  exchange_addresses(cluster, own_host(cluster) + port,
-                     WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+  exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
   log_info("parameter server {} of {}: control {}, data {}", options.index, options.count,
            server->grpc_address(), server->data_address());
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  // A server lives as long as its job: it ends when the leader has said so and nobody is left to serve, or by
-  // a signal.
-  int code = kExitSuccess;
-  for (bool told = false; !(told && server->core().all_gone());) {
-    if (stop->requested()) {
-      code = told ? kExitSuccess : kExitTerminated;
-      break;
-    }
-    if (told) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      continue;
-    }
-    try {
-      server->wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(200)));
-      told = true;
-    } catch (const DeadlineExceeded&) {
-    }
-  }
+  const int code = serve(*server, options, *stop);
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
   const ps::ServerCounters& counts = *server->core().counters();
@@ -101,8 +122,13 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   RuntimeOptions its = runtime_options(job, cluster);
   its.trace = !job.metrics().trace_file().empty();
-  const Bootstrap bootstrap(job, cluster, its.device.get(),
-                            WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+  std::optional<Bootstrap> bootstrap;
+  try {
+    bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
+  } catch (const Error& error) {
+    if (!stop->requested() || !ended_a_wait(error)) throw;
+    return report(stopped_before_steps(job, error));
+  }
   Runtime runtime(its);
   std::optional<DeviceWatch> device_watch;
   if (its.device) device_watch.emplace(job.metrics(), its.device, monitor, runtime.trace());
@@ -114,12 +140,10 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   train_options.data_dir = options.data_dir;
   train_options.resume = options.resume;
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
-  const TrainResult result = train(job, train_options, bootstrap.peers(), runtime, monitor, *stop);
+  const TrainResult result = train(job, train_options, bootstrap->peers(), runtime, monitor, *stop);
   monitor.set_ready(false);
   if (device_watch) fmt::print("{}", device_watch->table());
-  fmt::print("result: {}\n", result.to_json());
-  std::fflush(stdout);
-  return result.exit;
+  return report(result);
 }
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
@@ -129,14 +153,11 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   // Under mpirun all ranks tell their addresses.
   const bool ring = job.strategy().kind() == proto::Strategy::ALLREDUCE;
   if (ring || job.strategy().kind() == proto::Strategy::PS)
-    exchange_addresses(cluster, "",
-                       WaitContext::with_timeout(to_ms(job.strategy().start_deadline_seconds())));
+    exchange_addresses(cluster, "", start_wait(job, *stop));
   Runtime runtime(runtime_options(job, cluster));
   const EvaluationResult result = evaluate_checkpoints(job, options.data_dir, runtime, monitor, *stop);
   monitor.set_ready(false);
-  fmt::print("result: {}\n", result.to_json());
-  std::fflush(stdout);
-  return result.exit;
+  return report(result);
 }
 
 }  // namespace
@@ -150,13 +171,23 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
   }
   check_cluster(job, cluster);
   register_strategy_ops();
-  if (cluster.task.type == launch::TaskType::Ps) return run_server(job, cluster, stop.flag());
+  const auto until_stopped = [&](const auto& run) {
+    try {
+      return run();
+    } catch (const Cancelled& error) {
+      if (!stop.flag()->requested()) throw;
+      log_info("asked to stop: {}", error.message());
+      return kExitTerminated;
+    }
+  };
+  if (cluster.task.type == launch::TaskType::Ps)
+    return until_stopped([&] { return run_server(job, cluster, stop.flag()); });
   proto::Job mine = job;
   if (cluster.task.type == launch::TaskType::Evaluator) {
     // The host's devices are the workers', unless it is told to take one.
     if (mine.runtime().device() == proto::Runtime::AUTO)
       mine.mutable_runtime()->set_device(proto::Runtime::CPU);
-    return run_evaluator(mine, options, stop.flag());
+    return until_stopped([&] { return run_evaluator(mine, options, stop.flag()); });
   }
   resolve_device(mine, cluster);
   if (mine.strategy().kind() == proto::Strategy::ALLREDUCE &&

@@ -2,17 +2,22 @@
 // nothing runs inside a handler; a second signal ends the process at once.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <stop_token>
 #include <thread>
 
 namespace braid::worker {
 
-/// The request, as a value that kernels (the stop vote of ALLREDUCE) and loops read.
-struct StopFlag {
-  std::atomic<int> signal{0};  // the first signal's number, 0: none
-  bool requested() const { return signal.load(std::memory_order_relaxed) != 0; }
+/// The request, as a value that kernels (the stop vote of ALLREDUCE) and loops read, and as a token for waits
+/// before the first step, of which nothing is lost when they end. Thread rule: safe from any thread.
+class StopFlag {
+ public:
+  void request() { source_.request_stop(); }
+  bool requested() const { return source_.stop_requested(); }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
 };
 
 class StopSignal {

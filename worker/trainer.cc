@@ -52,6 +52,8 @@ class Run {
         monitor_(monitor),
         stop_(stop),
         step_log_(with_role(job.metrics().steps_file(), options.role)) {
+    if (options_.resume && job_.checkpoint().directory().empty())
+      throw InvalidArgument("--resume needs checkpoint.directory in the job");
     // At the end would be late to learn of it.
     if (runtime_.trace() && !std::ofstream(trace_file(), std::ios::app))
       throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
@@ -60,10 +62,20 @@ class Run {
   ~Run() { monitor_.watch_host({}); }
 
   TrainResult run() {
-    load();
-    build();
-    begin();
-    loop();
+    try {
+      load();
+      build();
+      begin();
+    } catch (const Error& error) {
+      if (!stop_.requested() || !ended_a_wait(error)) throw;
+      return stopped_before_steps(job_, error);
+    }
+    try {
+      loop();
+    } catch (...) {
+      trace_failure();
+      throw;
+    }
     return end();
   }
 
@@ -96,7 +108,7 @@ class Run {
           .make({})
           .tensors;
     };
-    const StreamTuning tuning{job_, peers_, runtime_, first_feeds, options_.resume, start_wait()};
+    const StreamTuning tuning{job_, peers_, runtime_, first_feeds, options_.resume, first_wait()};
     TrainingProgram made = make_training_program(
         job_, model_, *batcher_, rows, *strategy_,
         [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
@@ -133,7 +145,7 @@ class Run {
   }
 
   void begin() {
-    const WaitContext wait = start_wait();
+    const WaitContext wait = first_wait();
     strategy_->agree_on_plan(plan_hash_, wait);
     std::optional<CheckpointInfo> restored;
     if (!job_.checkpoint().directory().empty()) {
@@ -143,10 +155,6 @@ class Run {
       if (job_.checkpoint().keep_best() > 0)
         checkpointer_->keep_best(job_.checkpoint().keep_best(), metric_name());
       if (options_.resume) restored = checkpointer_->newest();
-      if (options_.resume && !restored)
-        log_warning("--resume: no checkpoint in '{}', starting at step 0", job_.checkpoint().directory());
-    } else if (options_.resume) {
-      throw InvalidArgument("--resume needs checkpoint.directory in the job");
     }
     if (restored) {
       checkpointer_->restore_local(*restored);
@@ -165,7 +173,11 @@ class Run {
             "differ from an uninterrupted run");
       log_info("resumed at step {} from {}", first_, restored->directory.string());
     }
-    first_ = strategy_->start(restored ? &*restored : nullptr, first_, wait);
+    first_ = strategy_->start(restored ? &*restored : nullptr, options_.resume, first_, wait);
+    if (options_.resume && !restored)
+      log_warning("--resume: no checkpoint in '{}', starting at step {}", job_.checkpoint().directory(),
+                  first_);
+    if (!options_.resume && first_ == 0 && checkpointer_ && peers_.leader()) warn_of_older_run();
     next_ = done_ = first_;
 
     if (!job_.staging().disabled()) {
@@ -181,6 +193,16 @@ class Run {
       stage_->start(first_);
     }
     monitor_.watch_host([this] { return activity(); });
+  }
+
+  /// Pruning goes by the step: checkpoints of a longer run outlive those of this one.
+  void warn_of_older_run() const {
+    const std::string& directory = job_.checkpoint().directory();
+    if (const auto old = CheckpointStore(directory).newest())
+      log_warning(
+          "checkpoint.directory '{}' has checkpoints of another run, up to step {}, and this one begins at "
+          "step 0; to go on from there: --resume",
+          directory, old->meta.step);
   }
 
   void loop() {
@@ -292,7 +314,12 @@ class Run {
   void evaluate() {
     if (!evaluator_ || evaluated_ == done_) return;
     strategy_->refresh_variables(start_wait());
-    quality_ = evaluator_->run(start_wait());
+    const auto quality = evaluator_->run(step_time(), stop_.token());
+    if (!quality) {
+      log_info("step {}: the evaluation is broken off: asked to stop", done_);
+      return;
+    }
+    quality_ = quality;
     evaluated_ = done_;
     monitor_.record_evaluation(done_, metric_name(), quality_->value);
     log_info("step {}: {} {:.4f}", done_, metric_name(), quality_->value);
@@ -302,12 +329,15 @@ class Run {
 
   TrainResult end() {
     if (stage_) stage_->cancel();
-    const bool terminated = stopping_ && done_ < total_;
+    bool terminated = stopping_ && done_ < total_;
     // Whether the last checkpoint is among the best is to be known when it is written.
     if (!terminated && job_.checkpoint().keep_best() > 0) evaluate();
     if (checkpointer_ && done_ > first_) save();
     strategy_->finish_steps(start_wait());
-    if (!terminated) evaluate();
+    if (!terminated) {
+      evaluate();
+      terminated = evaluator_ && evaluated_ != done_;
+    }
     write_trace();
     if (peers_.leader() || peers_.world > 1) print_streams();
     strategy_->shut_down(start_wait());
@@ -364,6 +394,15 @@ class Run {
     log_info("trace: {}", file);
   }
 
+  /// What the streams did until a step failed; the step's error is the one that goes on.
+  void trace_failure() const {
+    try {
+      write_trace();
+    } catch (const Error& e) {
+      log_warning("{}", e.message());
+    }
+  }
+
   std::map<std::string, double> metrics() const {
     std::map<std::string, double> values{{"loss", loss_}};
     if (evaluated_ != done_) return values;  // of these variables, not of earlier ones
@@ -378,12 +417,18 @@ class Run {
     return WaitContext::with_timeout(to_ns(job_.strategy().start_deadline_seconds()));
   }
 
+  /// Before the first step, where a request to stop need not wait.
+  WaitContext first_wait() const {
+    return WaitContext::with_timeout(to_ns(job_.strategy().start_deadline_seconds()), stop_.token());
+  }
+
   /// Of a step. Alone there is no peer to wait for, only work; with peers, the ops that wait for them have
   /// the deadline of the job, and name who is missing, so this one lies a little behind.
-  WaitContext step_wait() const {
-    if (peers_.world == 1 && !peers_.servers) return WaitContext::with_timeout(std::chrono::hours(1));
-    return WaitContext::with_timeout(to_ns(job_.strategy().deadline_seconds() + 2.0));
+  std::chrono::nanoseconds step_time() const {
+    if (peers_.world == 1 && !peers_.servers) return std::chrono::hours(1);
+    return to_ns(job_.strategy().deadline_seconds() + 2.0);
   }
+  WaitContext step_wait() const { return WaitContext::with_timeout(step_time()); }
 
   /// How long peers may keep a step waiting.
   WaitContext peer_wait() const {
@@ -432,6 +477,19 @@ class Run {
 };
 
 }  // namespace
+
+bool ended_a_wait(const Error& error) {
+  return error.code() == ErrorCode::Cancelled || error.code() == ErrorCode::Unavailable ||
+         error.code() == ErrorCode::DeadlineExceeded;
+}
+
+TrainResult stopped_before_steps(const proto::Job& job, const Error& error) {
+  log_info("asked to stop before the first step, with nothing to save: {}", error.message());
+  TrainResult result;
+  result.job = job.name();
+  result.exit = kExitTerminated;
+  return result;
+}
 
 TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
                   Monitor& monitor, const StopFlag& stop) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "examples/models/model.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
@@ -41,7 +42,14 @@ struct TrainResult {
   std::string to_json() const;
 };
 
-/// Throws: what any part throws; main turns it into an exit code. On SIGTERM it saves, and returns exit 143.
+/// Whether that is what a wait for peers throws: asked to stop, or they stopped before.
+bool ended_a_wait(const Error& error);
+/// The result of a run that was asked to stop while it waited for its peers, where `error` ended the wait.
+TrainResult stopped_before_steps(const proto::Job& job, const Error& error);
+
+/// Throws: what any part throws; main turns it into an exit code. On SIGTERM it saves, and returns exit 143:
+/// at the end of the step, while it waits for peers before the first one, or between two batches of an
+/// evaluation.
 TrainResult train(const proto::Job& job, const TrainOptions& options, const Peers& peers, Runtime& runtime,
                   Monitor& monitor, const StopFlag& stop);
 

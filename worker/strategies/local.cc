@@ -11,7 +11,9 @@ class LocalStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     for (const auto& gradient : training.gradients) add_update(training, gradient, optimizer_);
   }
-  std::uint64_t start(const CheckpointInfo*, std::uint64_t step, const WaitContext&) override { return step; }
+  std::uint64_t start(const CheckpointInfo*, bool, std::uint64_t step, const WaitContext&) override {
+    return step;
+  }
 
  private:
   OptimizerSpec optimizer_;

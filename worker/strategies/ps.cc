@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/ops/op.h"
 #include "engine/ops/variable_init.h"
 #include "proto/job.pb.h"
@@ -65,12 +66,15 @@ class PsStrategy : public Strategy {
     if (!sparse.empty()) add_pull(graph, sparse, "ps/pull", {});
   }
 
-  std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext& wait) override {
+  std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
+                      const WaitContext& wait) override {
     ps::PsClient& servers = *peers_.servers;
     servers.create_tables(tables_, wait);
     if (peers_.leader()) {
       if (restored) {
         servers.restore(restored->directory, wait);
+      } else if (resume && servers.started(wait)) {
+        log_info("the servers hold the values of a leader before this one: going on with them");
       } else {
         for (const auto& table : tables_.dense) {
           const Tensor value = *runtime_.variables().read(table.name);

@@ -49,8 +49,10 @@ class Strategy {
   /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
   virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
   /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes
-  /// all processes start from the leader's values and at the leader's step, which it returns.
-  virtual std::uint64_t start(const CheckpointInfo* restored, std::uint64_t step, const WaitContext&) = 0;
+  /// all processes start from the leader's values and at the leader's step, which it returns. With `resume`
+  /// and nothing restored, what other processes still hold of a run that lost its leader goes before that.
+  virtual std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
+                              const WaitContext&) = 0;
   /// Around every step, from its start to its result; `wait` is how long peers may keep it waiting.
   virtual void begin_step(std::uint64_t /*step*/, const WaitContext& /*wait*/) {}
   /// Throws: what peers did to the step, whose results are not to be used then.
