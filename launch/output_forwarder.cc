@@ -29,6 +29,8 @@ void write_all(int descriptor, std::string_view text) {
     } else if (errno == EAGAIN) {
       pollfd writable{descriptor, POLLOUT, 0};
       ::poll(&writable, 1, -1);
+    } else if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
+      return;  // a full disk under a log: the job is worth more than its output
     } else if (errno != EINTR) {
       throw Unavailable(fmt::format("[launch] cannot write the output: {}", std::strerror(errno)));
     }
@@ -57,9 +59,19 @@ void OutputForwarder::forward() {
       return;
     }
     const std::string_view text(bytes.data(), static_cast<std::size_t>(got));
-    if (options_.log != nullptr) options_.log->write(std::as_bytes(std::span(text)));
+    write_log(text);
     partial_ += text;
     take_lines();
+  }
+}
+
+void OutputForwarder::write_log(std::string_view text) {
+  if (options_.log == nullptr) return;
+  try {
+    options_.log->write(std::as_bytes(std::span(text)));
+  } catch (const Error& error) {
+    sink_.write_line("[launch] ", error.message() + "; the log ends here");
+    options_.log = nullptr;
   }
 }
 

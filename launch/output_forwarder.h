@@ -30,7 +30,7 @@ class OutputForwarder {
     /// Keeps a line that starts with "result:" back until finish(), so that it is the last one. A line after
     /// it frees it.
     bool hold_result = false;
-    /// Gets every byte as it came; may be null.
+    /// Gets every byte as it came, until it cannot be written; may be null.
     File* log = nullptr;
   };
   OutputForwarder(FileDescriptor source, LineSink& sink, Options options);
@@ -46,6 +46,7 @@ class OutputForwarder {
   void release();
 
  private:
+  void write_log(std::string_view text);
   void take_lines();
   void emit(std::string_view line);
 

@@ -111,6 +111,21 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
                         const std::map<std::string, double>& metrics, const WaitContext& wait) {
   runtime_.variables().check_not_poisoned();
   const auto temporary = store_.begin(step);
+  try {
+    const CheckpointInfo info = write(temporary, step, cursor, metrics, wait);
+    prune();
+    log_info("checkpoint of step {}: {}", step, info.directory.string());
+  } catch (...) {
+    // Half a checkpoint would keep a full disk full. A server that still writes into it only fails.
+    std::error_code ignored;
+    std::filesystem::remove_all(temporary, ignored);
+    throw;
+  }
+}
+
+CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::uint64_t step,
+                                   const std::string& cursor, const std::map<std::string, double>& metrics,
+                                   const WaitContext& wait) {
   std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, wait);
   if (const std::vector<std::string> names = own_variables(); !names.empty()) {
     ShardWriter writer(temporary / kShard);
@@ -130,9 +145,7 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
   for (const auto& name : runtime_.variables().names())
     if (!strategy_.saves_local_variable(name))  // servers do not know shapes
       meta.attributes["shape/" + name] = dims_text(dims_of(*runtime_.variables().read(name)));
-  const CheckpointInfo info = store_.commit(temporary, meta, shards);
-  prune();
-  log_info("checkpoint of step {}: {}", step, info.directory.string());
+  return store_.commit(temporary, meta, shards);
 }
 
 void Checkpointer::restore_local(const CheckpointInfo& info) {

@@ -40,6 +40,8 @@ class Checkpointer {
   void restore_local(const CheckpointInfo& info);
 
  private:
+  CheckpointInfo write(const std::filesystem::path& temporary, std::uint64_t step, const std::string& cursor,
+                       const std::map<std::string, double>& metrics, const WaitContext& wait);
   void prune();
   std::vector<std::string> own_variables() const;  // those that its shard has
 

@@ -13,6 +13,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+/// What cannot be written, as when a log is on a full disk, is not worth the run.
+void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 std::string duration_text(double seconds) {
   const auto s = static_cast<long>(seconds + 0.5);
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
@@ -54,8 +57,8 @@ void Progress::draw(double loss) {
   const auto mine = static_cast<double>(done_ - first_);
   const double left = mine > 0 ? seconds / mine * static_cast<double>(total_ - done_) : 0;
   if (mode_ == Mode::Lines) {
-    fmt::print(stderr, "step {}/{}  loss {:.4f}  {:.0f} examples/s  {} left\n", done_, total_, loss, rate,
-               duration_text(left));
+    write(fmt::format("step {}/{}  loss {:.4f}  {:.0f} examples/s  {} left\n", done_, total_, loss, rate,
+                      duration_text(left)));
     return;
   }
   constexpr int kWidth = 30;
@@ -63,14 +66,13 @@ void Progress::draw(double loss) {
       total_ == 0 ? 0 : static_cast<int>(static_cast<double>(done_) / static_cast<double>(total_) * kWidth);
   std::string bar(static_cast<std::size_t>(full), '#');
   bar.resize(kWidth, '.');
-  fmt::print(stderr, "\r[{}] {}/{}  loss {:.4f}  {:.0f} examples/s  {} left\x1b[K", bar, done_, total_, loss,
-             rate, duration_text(left));
-  std::fflush(stderr);
+  write(fmt::format("\r[{}] {}/{}  loss {:.4f}  {:.0f} examples/s  {} left\x1b[K", bar, done_, total_, loss,
+                    rate, duration_text(left)));
   open_line_ = true;
 }
 
 void Progress::finish() {
-  if (open_line_) fmt::print(stderr, "\n");
+  if (open_line_) write("\n");
   open_line_ = false;
 }
 

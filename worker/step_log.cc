@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace braid::worker {
 
@@ -14,7 +15,7 @@ std::string with_role(std::string pattern, const std::string& role) {
   return pattern;
 }
 
-StepLog::StepLog(const std::string& path) : file_(nullptr, std::fclose) {
+StepLog::StepLog(const std::string& path) : path_(path), file_(nullptr, std::fclose) {
   if (path.empty()) return;
   file_.reset(std::fopen(path.c_str(), "w"));
   if (!file_)
@@ -23,8 +24,12 @@ StepLog::StepLog(const std::string& path) : file_(nullptr, std::fclose) {
 
 void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds) {
   if (!file_) return;
-  fmt::print(file_.get(), "{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}}}\n", step, loss,
-             examples, seconds);
+  const std::string line = fmt::format("{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}}}\n",
+                                       step, loss, examples, seconds);
+  if (std::fputs(line.c_str(), file_.get()) >= 0) return;
+  log_warning("metrics.steps_file: cannot write '{}': {}; it ends before step {}", path_,
+              std::strerror(errno), step);
+  file_.reset();
 }
 
 }  // namespace braid::worker

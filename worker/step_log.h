@@ -16,9 +16,11 @@ class StepLog {
  public:
   /// An empty path logs nothing. Throws: InvalidArgument when the file cannot be made.
   explicit StepLog(const std::string& path);
+  /// A file that cannot be written any more, as on a full disk, ends with a warning.
   void write(std::uint64_t step, float loss, std::int64_t examples, double seconds);
 
  private:
+  std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
