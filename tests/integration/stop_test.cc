@@ -1,0 +1,150 @@
+// SIGTERM in every phase of a job: while it waits for peers, in an evaluation, to a server, to all at once.
+// Whoever is asked saves what was learned since the last checkpoint and ends with 143. And workers that are
+// started again in the place of lost ones, with the servers as they were.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr int kTerminated = 143;
+
+class StopFaultTest : public IntegrationTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
+  }
+  static Job job_of(const std::string& strategy, const std::vector<std::string>& more = {}) {
+    return wide_deep()
+        .with({"steps=1000000", "strategy.kind=" + strategy, "streams.policy=COST",
+               "metrics.progress_seconds=0.05", "strategy.deadline_seconds=30",
+               "strategy.start_deadline_seconds=300"})
+        .with(more);
+  }
+  Job saved(const std::string& strategy, const std::vector<std::string>& more = {}) const {
+    return job_of(strategy, more).with({"checkpoint.directory=" + path("checkpoints")});
+  }
+  /// Waits until worker 0 is past its first steps.
+  static void wait_for_steps(Cluster& cluster) {
+    ASSERT_TRUE(cluster.worker(0).says("examples/s")) << cluster.worker(0).err();
+    std::this_thread::sleep_for(300ms);
+  }
+  void expect_saved(Cluster& cluster, int workers) const {
+    for (int worker = 0; worker < workers; ++worker)
+      EXPECT_EQ(cluster.worker(worker).exit_code(), kTerminated) << cluster.worker(worker).err();
+    const std::uint64_t step = result_of(cluster.worker(0)).last_step;
+    for (int worker = 1; worker < workers; ++worker)
+      EXPECT_EQ(result_of(cluster.worker(worker)).last_step, step) << "all stop after the same step";
+    EXPECT_GT(step, 0U);
+    EXPECT_THAT(checkpointed_steps(path("checkpoints")), Contains(step));
+  }
+  static void expect_stops_while_waiting(Process& process) {
+    ASSERT_TRUE(process.says("rank 0 of")) << process.err();
+    std::this_thread::sleep_for(500ms);
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.exit_code(30s), kTerminated) << process.err();
+    const Result result = result_of(process);
+    EXPECT_EQ(result.exit, kTerminated);
+    EXPECT_EQ(result.steps, 0U);
+    EXPECT_THAT(process.err(), HasSubstr("before the first step"));
+  }
+};
+
+TEST_F(StopFaultTest, AWorkerThatWaitsForAServerEndsAtOnce) {
+  Cluster cluster(directory() / "job", job_of("PS"), {1, 1});
+  cluster.server(0).signal(SIGKILL);
+  expect_stops_while_waiting(cluster.worker(0));
+}
+
+TEST_F(StopFaultTest, AWorkerThatWaitsForAnotherOneEndsAtOnce) {
+  Cluster cluster(directory() / "job", job_of("ALLREDUCE"), {2, 0});
+  cluster.worker(1).signal(SIGKILL);
+  expect_stops_while_waiting(cluster.worker(0));
+}
+
+TEST_F(StopFaultTest, AServerWithoutAJobEndsAtOnce) {
+  Cluster cluster(directory() / "job", job_of("PS"), {1, 1});
+  cluster.worker(0).signal(SIGKILL);
+  ASSERT_TRUE(cluster.server(0).says("control on")) << cluster.server(0).err();
+  cluster.server(0).signal(SIGTERM);
+  EXPECT_EQ(cluster.server(0).exit_code(10s), kTerminated) << cluster.server(0).err();
+}
+
+TEST_F(StopFaultTest, AllAskedAtOnceLeaveACheckpoint) {
+  Cluster cluster(directory() / "job", saved("PS"), {2, 2});
+  wait_for_steps(cluster);
+  for (Process* task : {&cluster.server(0), &cluster.server(1), &cluster.worker(0), &cluster.worker(1)})
+    task->signal(SIGTERM);
+  expect_saved(cluster, 2);
+  for (int server : {0, 1}) EXPECT_EQ(cluster.server(server).exit_code(10s), kTerminated);
+}
+
+TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {
+  Cluster cluster(directory() / "job", saved("PS"), {2, 1});
+  wait_for_steps(cluster);
+  cluster.server(0).signal(SIGTERM);
+  expect_saved(cluster, 2);
+  EXPECT_EQ(cluster.server(0).exit_code(10s), kTerminated) << cluster.server(0).err();
+}
+
+/// Rows of the test file one by one, ten times: an evaluation that takes several seconds.
+std::vector<std::string> slow_evaluation() {
+  std::vector<std::string> set{"evaluation.disabled=false", "evaluation.batch_size=1"};
+  std::string files = "input.test_files=adult.test";
+  for (int i = 1; i < 10; ++i) files += ",adult.test";
+  set.push_back(files);
+  return set;
+}
+
+TEST_F(StopFaultTest, AnEvaluationIsBrokenOffAndTheStepSaved) {
+  Cluster cluster(
+      directory() / "job",
+      saved("LOCAL", slow_evaluation()).with({"evaluation.every_steps=2", "metrics.progress_seconds=1e-9"}),
+      {});
+  ASSERT_TRUE(cluster.worker(0).says("step 2/1000000", 60s)) << cluster.worker(0).err();
+  std::this_thread::sleep_for(100ms);
+  cluster.worker(0).signal(SIGTERM);
+  expect_saved(cluster, 1);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("the evaluation is broken off"));
+}
+
+TEST_F(StopFaultTest, AnEvaluationMayTakeLongerThanFindingThePeers) {
+  const auto process =
+      run("train", job_of("LOCAL", {"steps=2", "evaluation.disabled=false", "evaluation.batch_size=1",
+                                    "strategy.start_deadline_seconds=0.01"})
+                       .arguments());
+  EXPECT_EQ(process->wait({}), 0) << process->err();
+  EXPECT_TRUE(result_of(*process).quality.has_value());
+}
+
+TEST_F(StopFaultTest, AWorkerStartedAgainInTimeGoesOnWithTheRound) {
+  Cluster cluster(directory() / "job", job_of("PS", {"steps=2000"}), {2, 2});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(SIGKILL);
+  ASSERT_EQ(cluster.worker(1).exit_code(), 128 + SIGKILL);
+  cluster.start_again(1);
+  cluster.expect_success();
+  for (int worker : {0, 1}) EXPECT_EQ(result_of(cluster.worker(worker)).last_step, 2000U);
+}
+
+TEST_F(StopFaultTest, ALeaderStartedAgainBeforeACheckpointGoesOnWithWhatTheServersHold) {
+  Cluster cluster(directory() / "job", saved("PS", {"steps=2000"}), {2, 1}, {"--resume"});
+  wait_for_steps(cluster);
+  cluster.worker(0).signal(SIGKILL);
+  ASSERT_EQ(cluster.worker(0).exit_code(), 128 + SIGKILL);
+  cluster.start_again(0);
+  cluster.expect_success();
+  EXPECT_LT(result_of(cluster.worker(0)).steps, 2000U) << "it began where the lost one was";
+  EXPECT_THAT(checkpointed_steps(path("checkpoints")), Contains(2000U));
+}
+
+}  // namespace
+}  // namespace braid::integration
