@@ -15,7 +15,7 @@ using ::testing::UnorderedElementsAre;
 /// The lines that `processes` ranks of print_cluster write under mpirun.
 std::vector<std::string> lines_under_mpirun(int processes, const std::string& arguments,
                                             const std::string& environment = "") {
-  const std::string command = environment + " timeout 60 mpirun --allow-run-as-root --oversubscribe -np " +
+  const std::string command = environment + " timeout 100 mpirun --allow-run-as-root --oversubscribe -np " +
                               std::to_string(processes) + " " + BRAID_PRINT_CLUSTER + " " + arguments;
   std::FILE* pipe = ::popen(command.c_str(), "r");
   std::array<char, 256> line;
