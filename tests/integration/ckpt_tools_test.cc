@@ -59,6 +59,7 @@ TEST_F(CkptToolsTest, DifferencesAreToldAndMeasured) {
   EXPECT_THAT(tool({"ckpt", "diff", "--tolerance", "1e6", step(root, 10), step(root, 20)}),
               HasSubstr("0 different"));
   EXPECT_THAT(tool({"ckpt", "show", "--verify", step(root, 20)}), HasSubstr("every block matches its CRC"));
+  EXPECT_THAT(tool({"ckpt", "show", root}), HasSubstr(step(root, 20)));  // the newest
 }
 
 TEST_F(CkptToolsTest, DifferencesOfEveryTypeAreMeasuredByTheirValues) {
@@ -210,7 +211,7 @@ TEST_F(CkptToolsTest, WhatCannotBeReadOrWrittenIsRefused) {
   EXPECT_THAT(tool({"ckpt", "import", npz, "--out", path("a")}, 2), HasSubstr("is there already; --step"));
   std::filesystem::create_directory(path("empty"));
   EXPECT_THAT(tool({"ckpt", "diff", path("empty"), npz}, 2),
-              HasSubstr("is no checkpoint and has none below it"));
+              HasSubstr("has no MANIFEST, and no whole checkpoint is below it"));
 }
 
 }  // namespace

@@ -53,6 +53,25 @@ TEST_F(LaunchTest, SigtermStopsEverybodyAfterACheckpoint) {
   }
 }
 
+TEST_F(LaunchTest, RanksOfTorchrunFindTheirLeader) {
+  const launch::PortReservation port(1);
+  const std::string& master = port.addresses()[0];
+  const Job job = wide_deep().with({"steps=5", "strategy.kind=ALLREDUCE"});
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1"})
+    ranks.push_back(
+        std::make_unique<Process>(braid(job.arguments()),
+                                  Variables{{"RANK", rank},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_RANK", rank},
+                                            {"LOCAL_WORLD_SIZE", "2"},
+                                            {"MASTER_ADDR", "127.0.0.1"},
+                                            {"MASTER_PORT", master.substr(master.rfind(':') + 1)}},
+                                  directory() / rank));
+  for (const auto& rank : ranks) EXPECT_EQ(rank->exit_code(), 0) << rank->err();
+  EXPECT_EQ(result_of(*ranks[0]).loss, result_of(*ranks[1]).loss);
+}
+
 TEST_F(LaunchFaultTest, AKilledWorkerEndsTheJobWithThePeersCode) {
   const Job job = wide_deep().with({"steps=1000000", "strategy.kind=PS", "strategy.deadline_seconds=2"});
   const auto launcher = launch(2, 1, job.with(checkpoints_in(directory() / "checkpoints", 50)));

@@ -156,6 +156,15 @@ TEST_F(MonitoringTest, TracesHaveEveryStreamAsATrackIdleOnesToo) {
               IsSupersetOf({"compute0", "compute3", "comm", "stage0"}));
 }
 
+TEST_F(MonitoringTest, ARunThatFailsLeavesItsTraceToo) {
+  const Job job = wide_deep().with({"steps=1000", "optimizer.kind=SGD", "optimizer.learning_rate=1e30",
+                                    "metrics.trace_file=" + (directory() / "%r.json").string()});
+  const auto process = run("failed", job.arguments());
+  EXPECT_EQ(process->wait({}), 1);
+  EXPECT_THAT(process->err(), HasSubstr("loss is "));
+  EXPECT_THAT(tracks_of(directory() / "worker-0.json"), IsSupersetOf({"compute0", "stage0"}));
+}
+
 TEST_F(MonitoringTest, TheTableAtTheEndHasARowAStream) {
   const auto process = run("run", wide_deep().with({"steps=20", "streams.policy=COST"}).arguments());
   EXPECT_EQ(process->wait({}), 0);

@@ -167,6 +167,16 @@ TEST_F(ResumeFaultTest, AKilledParameterServerJobResumesFromItsLastCheckpoint) {
     EXPECT_EQ(losses_of(resumed.steps_file(worker), step), from(losses_of(base.steps_file(worker)), step));
 }
 
+TEST_F(ResumeTest, WithoutResumeOlderCheckpointsAreTold) {
+  const Path root = directory() / "checkpoints";
+  train("first", job_in(root));
+  Cluster again(directory() / "again", job_in(root).with({"steps=5"}), {});
+  again.expect_success();
+  EXPECT_EQ(losses_of(again.steps_file(0)).size(), 5U);
+  EXPECT_THAT(again.worker(0).err(),
+              ::testing::HasSubstr("has checkpoints of another run, up to step " + std::to_string(kSteps)));
+}
+
 TEST_F(ResumeTest, WithoutACheckpointItSaysSoAndBeginsAtStepZero) {
   Cluster fresh(directory() / "fresh", job_in(directory() / "none").with({"steps=5"}), {}, {"--resume"});
   fresh.expect_success();
