@@ -23,10 +23,16 @@ class Chooser {
         graph_(plan.program.graph),
         result_(found),
         group_of_(static_cast<std::size_t>(graph_.size()), -1) {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      first_value_.push_back(static_cast<int>(uses_.size()));
+      uses_.resize(uses_.size() + graph_.node(id).outputs.size());
+    }
     for (NodeId id = 0; id < graph_.size(); ++id) collect(graph_.node(id));
     fetched_.insert(plan_.fetches.begin(), plan_.fetches.end());
-    for (std::size_t g = 0; g < found.groups.size(); ++g)
+    for (std::size_t g = 0; g < found.groups.size(); ++g) {
       for (const NodeId lane : found.groups[g].lanes) group_of_[index(lane)] = static_cast<int>(g);
+      costs_.push_back(costs_of(found.groups[g]));
+    }
   }
 
   void run() {
@@ -47,8 +53,21 @@ class Chooser {
     NodeId node;
     int input;
   };
+  struct GroupCosts {
+    double separate_us = 0;       // of the lanes as they are
+    double kernel_us = 0;         // of the batched node alone
+    double unpack_us = 0;         // if lanes are used by themselves
+    std::vector<double> pack_us;  // by operand, if it is packed
+    bool fused = false;           // costs nothing behind an aligned operand
+  };
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   int group_of(NodeId id) const { return group_of_[index(id)]; }
+  std::vector<Use>& uses_of(ValueRef value) {
+    return uses_[index(first_value_[index(value.node)] + value.output)];
+  }
+  const std::vector<Use>& uses_of(ValueRef value) const {
+    return uses_[index(first_value_[index(value.node)] + value.output)];
+  }
   std::vector<ValueRef> values_of(const SiblingGroup& group, std::size_t input) const {
     std::vector<ValueRef> values;
     for (const NodeId lane : group.lanes) values.push_back(graph_.node(lane).inputs[input]);
@@ -60,7 +79,7 @@ class Chooser {
     if (node.op->name == "VarHandleOp")
       handles_[variable_of(graph_, {node.id, 0}).name].push_back({node.id, 0});
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (!uses_shape_only(node, i)) uses_[node.inputs[i]].push_back({node.id, static_cast<int>(i)});
+      if (!uses_shape_only(node, i)) uses_of(node.inputs[i]).push_back({node.id, static_cast<int>(i)});
     awaited_.insert(node.control_inputs.begin(), node.control_inputs.end());
   }
 
@@ -74,9 +93,8 @@ class Chooser {
     for (std::size_t g = 0; g < result_.groups.size(); ++g) {
       const SiblingGroup& group = result_.groups[g];
       if (!group.accepted) continue;
-      const double separate = separate_us(group);
-      separate_ += separate;
-      gains_[g] = separate - batched_us(group);
+      separate_ += costs_[g].separate_us;
+      gains_[g] = costs_[g].separate_us - batched_us(g);
     }
   }
 
@@ -134,7 +152,7 @@ class Chooser {
     std::vector<double> gains(part.size(), 0);
     for (int g = 0; g < static_cast<int>(part.size()); ++g) {
       const SiblingGroup& group = result_.groups[index(g)];
-      if (group.accepted) gains[index(root(g))] += gains_[index(g)] - least * separate_us(group);
+      if (group.accepted) gains[index(root(g))] += gains_[index(g)] - least * costs_[index(g)].separate_us;
     }
     bool any = false;
     for (int g = 0; g < static_cast<int>(part.size()); ++g) {
@@ -190,9 +208,8 @@ class Chooser {
   }
 
   bool is_used_alone(ValueRef value) const {
-    if (fetched_.contains(value)) return true;
-    const auto uses = uses_.find(value);
-    return uses != uses_.end() && std::any_of(uses->second.begin(), uses->second.end(), [&](const Use& use) {
+    const std::vector<Use>& uses = uses_of(value);
+    return fetched_.contains(value) || std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
              const SiblingOperand* operand = operand_at(use);
              return !operand || operand->kind != Kind::Aligned;
            });
@@ -206,20 +223,17 @@ class Chooser {
     for (const NodeId handle : result_.slabs[static_cast<std::size_t>(slab)].handles) {
       for (const ValueRef value : handles_.at(variable_of(graph_, {handle, 0}).name)) {
         if (fetched_.contains(value)) return false;
-        const auto uses = uses_.find(value);
-        if (uses == uses_.end()) continue;
-        for (const Use& use : uses->second) {
+        for (const Use& use : uses_of(value)) {
           const Node& reader = graph_.node(use.node);
           if (reader.op->name != "ReadVariableOp") {
             if (!in_slab(use)) return false;
             continue;
           }
-          const auto reads = uses_.find({reader.id, 0});
+          const std::vector<Use>& reads = uses_of({reader.id, 0});
           if (!reader.control_inputs.empty() || awaited_.contains(reader.id) ||
               fetched_.contains({reader.id, 0}))
             return false;
-          if (reads != uses_.end() && !std::all_of(reads->second.begin(), reads->second.end(), in_slab))
-            return false;
+          if (!std::all_of(reads.begin(), reads.end(), in_slab)) return false;
         }
       }
     }
@@ -233,10 +247,7 @@ class Chooser {
                        [&](ValueRef value) { return graph_.known_value(value) != nullptr; });
   }
 
-  bool is_used_once(ValueRef value) const {
-    const auto uses = uses_.find(value);
-    return uses != uses_.end() && uses->second.size() == 1 && !fetched_.contains(value);
-  }
+  bool is_used_once(ValueRef value) const { return uses_of(value).size() == 1 && !fetched_.contains(value); }
 
   /// Whether fuse() puts the node, alone or batched, into the one before it, where it costs nothing.
   bool is_fused(const Node& node) const {
@@ -249,48 +260,53 @@ class Chooser {
     return op == "BiasAdd" ? before.op->name == "MatMul" : before.op->name == "BiasAdd" && is_fused(before);
   }
 
-  double separate_us(const SiblingGroup& group) const {
-    if (group.form == SiblingForm::Reshape) return 0;  // the same memory
-    double sum = 0;
-    for (const NodeId lane : group.lanes)
-      if (!is_fused(graph_.node(lane))) sum += us(modelled_cost(graph_, graph_.node(lane)));
-    return sum;
-  }
-
-  bool costs_nothing(const SiblingGroup& group) const {
-    return group.form == SiblingForm::Reshape ||
-           (group.operands[0].kind == Kind::Aligned && is_fused(graph_.node(group.lanes.front())));
-  }
-
-  double batched_us(const SiblingGroup& group) const {
+  /// What of a group's costs does not depend on the groups that are accepted: it is asked for many times.
+  GroupCosts costs_of(const SiblingGroup& group) const {
+    GroupCosts costs;
     Cost all;
     for (const NodeId lane : group.lanes) {
       const Cost cost = modelled_cost(graph_, graph_.node(lane));
       all.flops += cost.flops;
       all.bytes += cost.bytes;
+      if (!is_fused(graph_.node(lane))) costs.separate_us += us(cost);
     }
-    double sum = costs_nothing(group) ? 0 : us(all);
-    const auto copy = [&](const OutputInfo& info) {
+    if (group.form == SiblingForm::Reshape) costs.separate_us = 0;  // the same memory
+    costs.kernel_us = group.form == SiblingForm::Reshape ? 0 : us(all);
+    const auto copy_us = [&](const OutputInfo& info) {
       const double bytes = static_cast<double>(info.shape.elements()) * sizeof(float);
-      sum += us({0, 2 * bytes * static_cast<double>(group.lanes.size())});
+      return us({0, 2 * bytes * static_cast<double>(group.lanes.size())});
     };
     const Node& first = graph_.node(group.lanes.front());
+    costs.fused = is_fused(first);
+    for (std::size_t i = 0; i < group.operands.size(); ++i) {
+      const OutputInfo& info = graph_.info(first.inputs[i]);
+      const bool stays = info.dtype == DType::Resource || all_known(values_of(group, i));
+      costs.pack_us.push_back(stays ? 0 : copy_us(info));
+    }
+    if (group.form != SiblingForm::Update) costs.unpack_us = copy_us(first.outputs[0]);
+    return costs;
+  }
+
+  double batched_us(std::size_t g) const {
+    const SiblingGroup& group = result_.groups[g];
+    const GroupCosts& costs = costs_[g];
+    double sum = costs.fused && group.operands[0].kind == Kind::Aligned ? 0 : costs.kernel_us;
     for (std::size_t i = 0; i < group.operands.size(); ++i)
-      if (group.operands[i].kind == Kind::Packed && !all_known(values_of(group, i)))
-        copy(graph_.info(first.inputs[i]));
-    if (group.unpacked) copy(first.outputs[0]);
-    return sum;
+      if (group.operands[i].kind == Kind::Packed) sum += costs.pack_us[i];
+    return group.unpacked ? sum + costs.unpack_us : sum;
   }
 
   const Plan& plan_;
   const Graph& graph_;
   SiblingGroups& result_;
   std::vector<int> group_of_;                             // by node
-  std::map<ValueRef, std::vector<Use>> uses_;             // by live nodes
+  std::vector<int> first_value_;                          // by node: place in uses_ of its first output
+  std::vector<std::vector<Use>> uses_;                    // by live nodes
   std::map<std::string, std::vector<ValueRef>> handles_;  // by variable
   std::set<NodeId> awaited_;                              // by control edges
   std::set<ValueRef> fetched_;
-  std::vector<double> gains_;  // by group
+  std::vector<GroupCosts> costs_;  // by group
+  std::vector<double> gains_;      // by group
   double separate_ = 0;
 };
 

@@ -22,6 +22,7 @@
 #include "engine/passes/stream_rules.h"
 #include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
+#include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/towers.h"
 
@@ -84,6 +85,27 @@ TEST(BatchSiblingsTest, S8_TenThousandNodesCompileInTime) {
       const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
       EXPECT_LT(seconds, 60) << "the aim is 1 s in a Release build; sanitizers take ten times as long";
     }
+}
+
+TEST(BatchSiblingsTest, S8_GivingUpManyGroupsThatDoNotPayCostsLittleOfACompile) {
+  GraphBuilder b;
+  std::minstd_rand random(1);
+  std::vector<Output> values(50, b.placeholder("x", DType::Float32, {4, 8}));
+  Towers graph;
+  for (int i = 0; i < 8000; ++i) {
+    const auto any = [&] { return values[values.size() - 50 + random() % 50]; };
+    const char* const ops[] = {"AddV2", "Mul", "Sub", "Maximum"};
+    values.push_back(b.op(ops[random() % 4], {any(), any()}));
+  }
+  for (int i = 0; i < 50; ++i) graph.request.fetches.push_back(values.end()[-1 - i].name());
+  graph.graph = import_graph(b.graph());
+  graph.request.feeds = {{"x", DType::Float32, Shape{4, 8}}};
+  const auto seconds = [&](BatchSiblings batching) {
+    const std::clock_t begin = std::clock();  // of the process: others may be busy
+    compile_towers(graph, batching);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  in_some_attempt([&] { EXPECT_LT(seconds(BatchSiblings::WithinScopes), 3 * seconds(BatchSiblings::Off)); });
 }
 
 TEST(BatchSiblingsTest, EachTowersOwnInputIsPackedOnce) {
