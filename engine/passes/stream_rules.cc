@@ -84,6 +84,9 @@ StreamRules StreamRules::parse(std::string_view text, std::string source) {
 }
 
 StreamRules StreamRules::read(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    throw InvalidArgument("cannot read stream rules '" + file.string() + "': Is a directory");
   std::ifstream in(file);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in.is_open() || in.bad())

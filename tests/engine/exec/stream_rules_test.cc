@@ -47,6 +47,8 @@ TEST(StreamRulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
 TEST(StreamRulesTest, AFileThatIsNotThereIsNamed) {
   EXPECT_EQ(message_of([] { StreamRules::read("/nowhere/rules.txt"); }),
             "cannot read stream rules '/nowhere/rules.txt': No such file or directory");
+  EXPECT_EQ(message_of<InvalidArgument>([] { StreamRules::read("/"); }),
+            "cannot read stream rules '/': Is a directory");
   const std::string file = ::testing::TempDir() + "/rules" + std::to_string(::getpid());
   std::ofstream(file) << "3:a\n";
   EXPECT_EQ(StreamRules::read(file).find("a"), 0);
