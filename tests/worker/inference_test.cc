@@ -23,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(30)); }
+WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
 
 /// Two branches of two layers over a variable and a constant, joined; [B, 16] f32 -> [B, 16] f32.
 Graph two_branches() {

@@ -122,7 +122,7 @@ TEST(InputStagingTest, AutoStageMovesThePreparationIntoTheStageAndKeepsTheBits) 
   InputStaging prepared(job, f.graph, *f.batcher, {"x", "z"}, feed_names(ahead), runtime.variables());
   const auto stage = prepared.make_stage(stage_session(job), {});
   stage->start();
-  const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(20));
+  const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(60));
   for (std::uint64_t t = 0; t < 12; ++t) {
     Batch whole = columns.make({.ticket = t, .thread = 0, .stop = {}});
     Batch batch = stage->take(wait);
@@ -148,7 +148,7 @@ TEST(StageMetricsTest, T11_WhatAStageCountsIsExported) {
   {
     const StageMetrics metrics(registry, stage);
     stage.start();
-    for (int i = 0; i < 4; ++i) stage.take(WaitContext::with_timeout(std::chrono::seconds(10)));
+    for (int i = 0; i < 4; ++i) stage.take(WaitContext::with_timeout(std::chrono::seconds(60)));
     EXPECT_THAT(
         registry.render(),
         AllOf(HasSubstr("braid_stage_batches_total{stage=\"input\"} 4"),

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "tests/base/eventually.h"
 #include "tests/base/message_of.h"
 #include "worker/inference/launch_pool.h"
 
@@ -18,7 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-WaitContext soon(milliseconds time = seconds(20)) { return WaitContext::with_timeout(time); }
+WaitContext soon(milliseconds time = seconds(60)) { return WaitContext::with_timeout(time); }
 
 TEST(StreamGroupsTest, TheFreeGroupThatHasWorkedLeastIsTaken) {
   StreamGroups groups(2, 8);
@@ -45,8 +46,7 @@ TEST(StreamGroupsTest, WhoWaitsFirstIsServedFirst) {
       const auto lease = groups.acquire(soon());
       order.push_back(i);  // guarded by the one group
     });
-    // The line is not visible from outside, but a thread that has nothing else to do reaches it at once.
-    std::this_thread::sleep_for(milliseconds(20));
+    ASSERT_TRUE(eventually([&] { return groups.waiting() == static_cast<std::size_t>(i) + 1; }));
   }
   held.reset();
   threads.clear();
@@ -56,16 +56,20 @@ TEST(StreamGroupsTest, WhoWaitsFirstIsServedFirst) {
 TEST(StreamGroupsTest, AFullLineRefusesAndALateRequestLeavesIt) {
   StreamGroups groups(1, 1);
   const auto held = groups.acquire(soon());
-  auto waiting = std::async(std::launch::async, [&] {
-    return message_of<DeadlineExceeded>([&] { groups.acquire(soon(milliseconds(200))); });
-  });
-  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_THAT(message_of<DeadlineExceeded>([&] { groups.acquire(soon(milliseconds(20))); }),
+              HasSubstr("waiting for one of 1 stream groups: deadline exceeded"));
+  EXPECT_EQ(groups.waiting(), 0U);
+  std::stop_source stop;
+  const auto until_stopped = WaitContext::with_timeout(seconds(60), stop.get_token());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return message_of<Cancelled>([&] { groups.acquire(until_stopped); }); });
+  EXPECT_TRUE(eventually([&] { return groups.waiting() == 1; }));
   EXPECT_THAT(message_of<Unavailable>([&] { groups.acquire(soon()); }),
               HasSubstr("all 1 stream groups work and 1 requests wait"));
-  EXPECT_THAT(waiting.get(), HasSubstr("waiting for one of 1 stream groups: deadline exceeded"));
-  std::stop_source stop;
   stop.request_stop();
-  EXPECT_THROW(groups.acquire(WaitContext::with_timeout(seconds(20), stop.get_token())), Cancelled);
+  EXPECT_THAT(waiting.get(), HasSubstr("waiting for one of 1 stream groups: cancelled"));
+  EXPECT_EQ(groups.waiting(), 0U);
+  EXPECT_THROW(groups.acquire(until_stopped), Cancelled);
 }
 
 TEST(StreamGroupsTest, EveryGroupComesBackWhateverBecomesOfItsRequests) {
@@ -94,7 +98,7 @@ TEST(StreamGroupsTest, EveryGroupComesBackWhateverBecomesOfItsRequests) {
   }
   EXPECT_EQ(done, kThreads * kEach);
   std::vector<StreamGroups::Lease> all;
-  for (int i = 0; i < kGroups; ++i) all.push_back(groups.acquire(soon(seconds(1))));
+  for (int i = 0; i < kGroups; ++i) all.push_back(groups.acquire(soon()));
   EXPECT_EQ(all.size(), static_cast<std::size_t>(kGroups));
 }
 
@@ -140,13 +144,15 @@ TEST(LaunchPoolTest, WorkThatHasNotBegunIsWithdrawn) {
 
 TEST(LaunchPoolTest, WorkThatHasBegunIsWaitedFor) {
   LaunchPool pool(1);
+  std::stop_source stop;
   bool ended = false;
   pool.run(
       [&] {
+        stop.request_stop();  // whoever waits is late from here on
         std::this_thread::sleep_for(milliseconds(50));
         ended = true;
       },
-      soon(milliseconds(10)));
+      WaitContext::with_timeout(seconds(60), stop.get_token()));
   EXPECT_TRUE(ended);
 }
 

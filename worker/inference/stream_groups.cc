@@ -101,4 +101,9 @@ std::vector<StreamGroups::Stats> StreamGroups::stats() const {
   return all;
 }
 
+std::size_t StreamGroups::waiting() const {
+  const std::lock_guard lock(mu_);
+  return waiting_.size();
+}
+
 }  // namespace braid::worker

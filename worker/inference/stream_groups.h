@@ -51,6 +51,8 @@ class StreamGroups {
   };
   /// By group; leases that have not ended do not count.
   std::vector<Stats> stats() const;
+  /// Requests in line.
+  std::size_t waiting() const;
 
  private:
   using Clock = std::chrono::steady_clock;
