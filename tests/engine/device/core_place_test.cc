@@ -7,6 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "tests/base/in_some_attempt.h"
+
 namespace braid {
 namespace {
 
@@ -34,27 +36,29 @@ class CorePlaceTest : public ::testing::Test {
   cpu_set_t allowed_;
 };
 
+// The system may move a thread whenever it likes where it is allowed to, also between a look and what is
+// done.
 TEST_F(CorePlaceTest, WhoWakesWhereAnotherWorksMovesAndMayGoAnywhereAfterwards) {
   const int core = first_core();
   stay_on(core);
-  CorePlace::take();
-  int moved_to = -1;
-  cpu_set_t after;
-  std::thread([&] {
-    // The scheduler may move the thread as soon as it is allowed to.
-    for (int attempt = 0; attempt == 0 || sched_getcpu() != core; ++attempt) {
-      ASSERT_LT(attempt, 100);
-      stay_on(core);
-      ASSERT_EQ(sched_setaffinity(0, sizeof(allowed_), &allowed_), 0);
-    }
+  in_some_attempt([&] {
     CorePlace::take();
-    moved_to = sched_getcpu();
-    sched_getaffinity(0, sizeof(after), &after);
+    int woke_on = -1, moved_to = -1;
+    cpu_set_t after;
+    std::thread([&] {  // inherits the mask
+      sched_setaffinity(0, sizeof(allowed_), &allowed_);
+      woke_on = sched_getcpu();
+      CorePlace::take();
+      moved_to = sched_getcpu();
+      sched_getaffinity(0, sizeof(after), &after);
+      CorePlace::leave();
+    })
+        .join();
     CorePlace::leave();
-  }).join();
-  CorePlace::leave();
-  EXPECT_NE(moved_to, core);
-  EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
+    EXPECT_EQ(woke_on, core);
+    EXPECT_NE(moved_to, core);
+    EXPECT_TRUE(CPU_EQUAL(&after, &allowed_));
+  });
 }
 
 TEST_F(CorePlaceTest, NobodyLeavesACoreThatIsItsOnlyOne) {
