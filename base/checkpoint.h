@@ -2,11 +2,10 @@
 // makes the checkpoint whole. docs/formats/checkpoint.md has the grammar. Knows names, types, shapes and
 // bytes; not what they mean.
 //
-//   <root>/step-000000000120/            (written as <root>/.tmp-step-000000000120-<pid>, synced, then
-//   renamed)
+//   <root>/step-000000000120/            written as .tmp-step-000000000120-<pid>, synced, then renamed
 //     worker-0.shard  ps-0.shard ...     entries, then an index, then a footer
-//     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, with each
-//     shard's bytes and CRC
+//     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, which has the
+//                                        bytes and CRC of each shard
 //
 // Thread rule: one object, one thread. Throws: DataLoss (damage: file, entry, offset), Unavailable (disk:
 // path, errno text), InvalidArgument (what the caller asks for is not there, or does not fit).

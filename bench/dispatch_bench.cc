@@ -4,15 +4,13 @@
 //   dispatch_bench [--rounds N]
 //
 // node, inline     a chain of kernels that do nothing on one stream, run on the calling thread: time of the
-// step over
-//                  the number of nodes. node, stream: the same through the stream's thread, steps in flight.
+//                  step over the number of nodes. node, stream: the same through the stream's thread, with
+//                  steps in flight.
 // signalled edge   a stream passes waits whose events have all been signalled; its time for a node with a
-// wait less
-//                  that for one without.
+//                  wait less that for one without.
 // wake-up          a node on another stream waits for one that takes 200 us, so the waiter sleeps: from the
-// end of the
-//                  one kernel to the begin of the other. spinning: the same with a kernel of 5 us, so it
-//                  still spins.
+//                  end of the one kernel to the begin of the other. spinning: the same with a kernel of 5
+//                  us, so it still spins.
 // Each line is JSON; times in nanoseconds: median and 99th percentile over rounds (wake-ups: over edges).
 #include <fmt/core.h>
 

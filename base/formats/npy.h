@@ -2,11 +2,10 @@
 // row-major order and this machine's byte order, whatever the file has. Strings are laid out as in
 // braid::Tensor: int64 offsets[n + 1], then the bytes. Thread rule: pure functions.
 //
-//   kinds read   f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, b1, S and U as String, V2 as BFloat16; either byte
-//   order, either
-//                element order. Not read: objects (they are Python pickles), complex numbers, structures,
-//                dates
-//   kinds written   the same; String as S, BFloat16 as V2
+//   read      f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, b1, S and U as String, V2 as BFloat16; either byte order,
+//             either element order
+//   not read  objects (they are Python pickles), complex numbers, structures, dates
+//   written   the same kinds; String as S, BFloat16 as V2
 #pragma once
 
 #include <cstddef>

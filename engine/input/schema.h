@@ -2,9 +2,8 @@
 // (TFRecord), lines or generated values become the tensors that a model reads.
 //
 //   Numeric      float: (x - shift) / scale, after log(1 + max(x, 0)) where log1p; absent: `missing` as x
-//   Categorical  int64: the place in `vocabulary`; else vocabulary size + hash mod `buckets`, where text
-//   hashes as
-//                stable_hash("<name>=<text>") and an integer as its decimal text
+//   Categorical  int64: the place in `vocabulary`; else vocabulary size + hash mod `buckets`; the hash is
+//                stable_hash("<name>=<text>"), an integer counts as its decimal text
 //   Label        float: the number, or 1 when the text begins with `positive` and 0 when it does not
 //   Class        int64: the number, or the place in `vocabulary`
 //                absent or empty categories and classes: `missing_word`

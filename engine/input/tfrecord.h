@@ -1,6 +1,5 @@
 // TFRecord files: records of any bytes, framed as
-//   u64 length (little endian)   u32 masked CRC-32C of the 8 bytes   data[length]   u32 masked CRC-32C of
-//   data
+//   u64 length (little endian)   u32 masked CRC-32C of the length   data[length]   u32 the same of data
 // plain, or the whole file as gzip or zlib, which the reader finds out by itself. Both CRCs are checked.
 // Format: tensorflow.org, "TFRecord and tf.train.Example", "TFRecords format details".
 // Thread rule: one object, one thread.

@@ -1,8 +1,7 @@
 // TensorFlow's V2 checkpoints in graphs (base/formats/tensor_bundle.h):
 //   SaveV2(prefix, names [n], slices [n], tensors...): writes the tensors under their names
-//   RestoreV2(prefix, names [n], slices [n]), attribute dtypes: the tensors; prefix and names must be known
-//   before the
-//     program runs, because the file says what shapes they have
+//   RestoreV2(prefix, names [n], slices [n]), attribute dtypes: the tensors; prefix and names must be
+//     known before the program runs, because the file says what shapes they have
 //   MergeV2Checkpoints(prefixes [n], destination), attribute delete_old_dirs: one checkpoint of several
 // A slice says which part of a partitioned variable a tensor is, "4 3 0,2:-" for the first two rows of [4,
 // 3]; empty: all of it. Parts are restored, but not saved.

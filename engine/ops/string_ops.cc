@@ -1,11 +1,9 @@
 // Ops that turn strings into numbers. Strings are fed or constant: programs compute none.
-//   StringToHashBucketFast, StringToHashBucket, StringToHashBucketStrong(x), attributes num_buckets and key:
-//   int64, the
-//     hashes of common/string_hash.h, TensorFlow's buckets
+//   StringToHashBucketFast, StringToHashBucket, StringToHashBucketStrong(x), attributes num_buckets, key:
+//     int64, the hashes of common/string_hash.h, TensorFlow's buckets
 //   StringToNumber(x), attribute out_type (float32 by default): an error for what is no number
-//   DecodeRaw(x), attributes out_type, little_endian: each string's bytes as numbers along a new last axis;
-//   its size
-//     must be known before the program runs, from the value of x
+//   DecodeRaw(x), attributes out_type, little_endian: each string's bytes as numbers along a new last
+//     axis; its size must be known before the program runs, from the value of x
 #include <fmt/format.h>
 
 #include <algorithm>

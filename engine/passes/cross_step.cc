@@ -1,8 +1,7 @@
 // Waits on the step before. Up to k steps are in flight and share one arena and the variables, so an op of
 // step n + 1 may need an op of step n to be complete that neither stream order nor step n's own events imply:
 //
-//   arena      of the buffers that cover a byte, one is the first in the step and one the last (they are
-//   ordered,
+//   arena      of the buffers that cover a byte, one is the first in the step and one the last (ordered,
 //              or they would not share it): the first's writer waits for all users of the last
 //   variables  readers and the first writer wait for the last writer, the first writer for all readers
 //   async ops  wait for themselves, so that a kernel is never entered twice
