@@ -47,6 +47,7 @@ struct Job {
   }
 };
 
+constexpr int kMostThreads = 1024;  // more is a mistake, and may be more than the system has
 constexpr int kSpins = 2000;  // some microseconds: what the last block of a helper is expected to still take
 
 }  // namespace
@@ -61,6 +62,7 @@ struct ThreadPool::Impl {
 
   void thread_main();
   Job* take_job();
+  void stop();
 };
 
 /// The oldest job that still has blocks to claim. REQUIRES: mutex is held.
@@ -91,22 +93,31 @@ void ThreadPool::Impl::thread_main() {
   }
 }
 
+void ThreadPool::Impl::stop() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  work.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
 ThreadPool::ThreadPool(int width) : impl_(std::make_unique<Impl>()) {
-  if (width < 1) throw InvalidArgument("[ThreadPool] width must be at least 1, got " + std::to_string(width));
-  for (int i = 1; i < width; ++i) {
-    impl_->threads.emplace_back([impl = impl_.get()] { impl->thread_main(); });
-    pthread_setname_np(impl_->threads.back().native_handle(), ("pool-" + std::to_string(i)).c_str());
+  if (width < 1 || width > kMostThreads)
+    throw InvalidArgument("[ThreadPool] width must be from 1 to " + std::to_string(kMostThreads) + ", got " +
+                          std::to_string(width));
+  try {
+    for (int i = 1; i < width; ++i) {
+      impl_->threads.emplace_back([impl = impl_.get()] { impl->thread_main(); });
+      pthread_setname_np(impl_->threads.back().native_handle(), ("pool-" + std::to_string(i)).c_str());
+    }
+  } catch (...) {  // the system has no further thread: those that run would end the process
+    impl_->stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->stopping = true;
-  }
-  impl_->work.notify_all();
-  for (std::thread& thread : impl_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() { impl_->stop(); }
 
 int ThreadPool::width() const { return static_cast<int>(impl_->threads.size()) + 1; }
 

@@ -14,6 +14,9 @@ constexpr std::array<std::pair<TimeoutPolicy, std::string_view>, 3> kPolicies = 
     {TimeoutPolicy::Wait, "WAIT"},
 }};
 
+/// Clocks count nanoseconds in 64 bits.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24) * 36525;
+
 }  // namespace
 
 std::optional<TimeoutPolicy> timeout_policy_from_name(std::string_view name) {
@@ -39,10 +42,17 @@ void check_stage_options(const StageOptions& options, const StageSession& sessio
   };
   at_least_1("capacity", options.capacity, true);
   at_least_1("num_threads", options.num_threads, true);
+  require(options.num_threads <= kMostStageThreads, "num_threads must be at most " +
+                                                        std::to_string(kMostStageThreads) + ", got " +
+                                                        std::to_string(options.num_threads));
   at_least_1("num_clients", options.num_clients, false);
   at_least_1("max_ignored_in_a_row", options.max_ignored_in_a_row, false);
   require(options.timeout_millis.count() > 0,
           "timeout_millis must be positive, got " + std::to_string(options.timeout_millis.count()));
+  require(options.timeout_millis <= kLongestTimeout,
+          "timeout_millis must be at most " + std::to_string(kLongestTimeout.count()) +
+              " (a hundred years), got " + std::to_string(options.timeout_millis.count()) +
+              "; on_timeout WAIT has no limit");
   require(options.ignored_backoff.count() >= 0, "the back-off must not be negative");
   for (const ErrorCode closed : options.closed_exception_types)
     for (const ErrorCode ignored : options.ignored_exception_types)

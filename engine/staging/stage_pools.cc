@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "engine/staging/stage_options.h"
 
 namespace braid {
 
@@ -20,21 +21,30 @@ struct StagePool::Job {
 StagePool::StagePool(StagePoolOptions options, const std::string& name)
     : options_([&] {
         if (options.global_name.empty()) options.global_name = name;
-        if (options.inter_op_threads_num < 1 || options.intra_op_threads_num < 1)
+        const auto good = [](int threads) { return threads >= 1 && threads <= kMostStageThreads; };
+        if (!good(options.inter_op_threads_num) || !good(options.intra_op_threads_num))
           throw InvalidArgument("stage thread pool '" + options.global_name +
-                                "': inter_op_threads_num and intra_op_threads_num must be at least 1, got " +
+                                "': inter_op_threads_num and intra_op_threads_num must be from 1 to " +
+                                std::to_string(kMostStageThreads) + ", got " +
                                 std::to_string(options.inter_op_threads_num) + " and " +
                                 std::to_string(options.intra_op_threads_num));
         return std::move(options);
       }()) {
-  for (int i = 0; i < options_.inter_op_threads_num; ++i) {
-    threads_.emplace_back([this] { work(); });
-    // The system keeps 15 characters.
-    pthread_setname_np(threads_.back().native_handle(), options_.global_name.substr(0, 15).c_str());
+  try {
+    for (int i = 0; i < options_.inter_op_threads_num; ++i) {
+      threads_.emplace_back([this] { work(); });
+      // The system keeps 15 characters.
+      pthread_setname_np(threads_.back().native_handle(), options_.global_name.substr(0, 15).c_str());
+    }
+  } catch (...) {  // the system has no further thread: those that run would be waited for without end
+    stop();
+    throw;
   }
 }
 
-StagePool::~StagePool() {
+StagePool::~StagePool() { stop(); }
+
+void StagePool::stop() {
   {
     std::lock_guard lock(mu_);
     stopping_ = true;

@@ -24,7 +24,7 @@ struct StagePoolOptions {
 
 class StagePool {
  public:
-  /// Throws: InvalidArgument for counts below 1. `name` stands in for an empty global_name.
+  /// Throws: InvalidArgument for counts out of range. `name` stands in for an empty global_name.
   StagePool(StagePoolOptions options, const std::string& name);
   ~StagePool();  // REQUIRES: nobody is in run()
   StagePool(const StagePool&) = delete;
@@ -41,6 +41,7 @@ class StagePool {
  private:
   struct Job;
   void work();
+  void stop();
 
   const StagePoolOptions options_;
   mutable std::mutex mu_;
@@ -55,7 +56,7 @@ class StagePool {
 
 class StagePools {
  public:
-  /// Throws: InvalidArgument for counts below 1, or one global_name used twice.
+  /// Throws: InvalidArgument for counts out of range, or one global_name used twice.
   explicit StagePools(const std::vector<StagePoolOptions>& pools);
 
   int size() const { return static_cast<int>(pools_.size()); }

@@ -139,6 +139,7 @@ TEST(ThreadPoolTest, RangeBordersDependOnCountAndGrainOnly) {
 }
 
 TEST(ThreadPoolTest, RefusesBadWidthAndGrain) {
+  EXPECT_THROW(ThreadPool(100000), InvalidArgument) << "before a thread is started";
   EXPECT_THROW(ThreadPool(0), InvalidArgument);
   ThreadPool pool(1);
   EXPECT_THROW(pool.parallel_range(10, 0, [](std::int64_t, std::int64_t) {}), InvalidArgument);

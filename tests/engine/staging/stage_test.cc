@@ -157,6 +157,13 @@ TEST(StageTest, ConcurrentTakersGetDistinctBatchesAndAllSeeTheEnd) {
 TEST(StageTest, RefusesNonsenseOptions) {
   EXPECT_THROW(Stage({.name = "s", .capacity = 0}, numbered), InvalidArgument);
   EXPECT_THROW(Stage({.name = "s", .num_threads = 0}, numbered), InvalidArgument);
+  EXPECT_THROW(Stage({.name = "s", .num_threads = 100000}, numbered), InvalidArgument);
+  const auto forever = std::chrono::milliseconds::max();
+  EXPECT_THROW(Stage({.name = "s", .timeout_millis = forever}, numbered), InvalidArgument);
+  Stage patient({.name = "s", .timeout_millis = std::chrono::hours(24) * 36500}, numbered);
+  patient.start();
+  EXPECT_EQ(patient.take(soon()).ticket, 0U);
+  EXPECT_EQ(patient.take(soon()).ticket, 1U) << "a thread that waited for room";
 }
 
 TEST(StageTest, CountsWhatItDid) {
