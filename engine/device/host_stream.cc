@@ -110,10 +110,10 @@ void HostStream::work() {
     meter_.run(MeterTime::clock::now());
     task.run(task.context, task.argument);
     lock.lock();
+    // Before another thread can begin a task inline, whose time would else count as idle.
+    if (count_ == 0) meter_.idle(MeterTime::clock::now());
     finish_task();
-    const bool empty = count_ == 0;
     lock.unlock();
-    if (empty) meter_.idle(MeterTime::clock::now());
     changed_.notify_all();
     lock.lock();
   }
