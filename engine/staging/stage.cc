@@ -1,6 +1,7 @@
 #include "engine/staging/stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/cpu.h"
 #include "base/error.h"
@@ -71,7 +72,7 @@ void Stage::Impl::cancel() {
   wake_turns();
 }
 
-void Stage::Impl::open(std::uint64_t first_ticket) {
+void Stage::Impl::open(std::uint64_t first_ticket, bool again) {
   if (buffer.running()) throw InvalidArgument("stage '" + options.name + "' is running already");
   cancel();
   std::lock_guard threads_lock(threads_mu);
@@ -97,7 +98,9 @@ void Stage::Impl::open(std::uint64_t first_ticket) {
     std::lock_guard lock(source->reading);
     source->ended = false;
   }
-  buffer.open(first_ticket, sizes.threads);
+  std::vector<std::uint64_t> left_out;
+  if (again) left_out = buffer.left_out();
+  buffer.open(again ? buffer.next_untaken() : first_ticket, sizes.threads, std::move(left_out));
   spawn(sizes.threads);
 }
 
@@ -142,9 +145,9 @@ Stage::Stage(StageOptions options, std::vector<StageProducer> producers, const S
 
 Stage::~Stage() { stop(); }
 
-void Stage::start(std::uint64_t first_ticket) { impl_->open(first_ticket); }
+void Stage::start(std::uint64_t first_ticket) { impl_->open(first_ticket, false); }
 
-void Stage::resume() { impl_->open(impl_->buffer.next_untaken()); }
+void Stage::resume() { impl_->open(0, true); }
 
 Batch Stage::take(const WaitContext& wait) {
   StageBuffer::Taken taken = impl_->buffer.take(wait);

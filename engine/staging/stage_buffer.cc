@@ -1,6 +1,7 @@
 #include "engine/staging/stage_buffer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace braid {
 namespace {
@@ -22,8 +23,11 @@ StageBuffer::StageBuffer(const StageOptions& options, int capacity)
 
 // ------------------------------------------------------------------------------------------------ life
 
-void StageBuffer::open(std::uint64_t first_ticket, int producers) {
+void StageBuffer::open(std::uint64_t first_ticket, int producers, std::vector<std::uint64_t> again) {
   std::lock_guard lock(mu_);
+  begun_.clear();
+  again_ = std::move(again);
+  std::reverse(again_.begin(), again_.end());
   for (Entry& e : ring_) e = {};
   oldest_ = next_ = next_ticket_ = first_ticket;
   gone_ = 0;
@@ -65,6 +69,14 @@ bool StageBuffer::cancelled() const {
 std::uint64_t StageBuffer::next_untaken() const {
   std::lock_guard lock(mu_);
   return ordered_ ? oldest_ : next_ticket_;
+}
+
+std::vector<std::uint64_t> StageBuffer::left_out() const {
+  std::lock_guard lock(mu_);
+  std::vector<std::uint64_t> tickets(again_.rbegin(), again_.rend());
+  tickets.insert(tickets.end(), begun_.begin(), begun_.end());
+  std::sort(tickets.begin(), tickets.end());
+  return tickets;
 }
 
 void StageBuffer::producer_added() {
@@ -156,8 +168,19 @@ bool StageBuffer::next_is_there() { return oldest_ < next_ && entry(oldest_).kin
 std::optional<std::uint64_t> StageBuffer::begin() {
   std::lock_guard lock(mu_);
   if (state_ != State::Open || failed_) return std::nullopt;
-  if (ordered_) reserve(Entry::Kind::Making);
-  return next_ticket_++;
+  if (ordered_) {
+    reserve(Entry::Kind::Making);
+    return next_ticket_++;
+  }
+  std::uint64_t ticket = next_ticket_;
+  if (again_.empty()) {
+    ++next_ticket_;
+  } else {
+    ticket = again_.back();
+    again_.pop_back();
+  }
+  begun_.insert(ticket);
+  return ticket;
 }
 
 bool StageBuffer::has_room(std::uint64_t ticket) {
@@ -195,6 +218,7 @@ StageBuffer::Put StageBuffer::put(std::uint64_t ticket, Batch batch, double& wai
     waited_seconds += seconds_between(begin, Clock::now());
     if (!found && on_timeout_ == TimeoutPolicy::Drop) {
       ++stats_.dropped;
+      begun_.erase(ticket);
       if (ordered_) remove(ticket);
       room_.notify_all();
       return Put::Dropped;
@@ -215,6 +239,7 @@ StageBuffer::Put StageBuffer::put(std::uint64_t ticket, Batch batch, double& wai
 
 void StageBuffer::skip(std::uint64_t ticket) {
   std::lock_guard lock(mu_);
+  begun_.erase(ticket);
   if (!ordered_ || state_ == State::Cancelled) return;
   remove(ticket);
   room_.notify_all();
@@ -283,6 +308,7 @@ StageBuffer::Taken StageBuffer::take_next(std::unique_lock<std::mutex>& lock, co
   e.batch = {};
   count_ready(-1);
   ++stats_.taken;
+  begun_.erase(taken.batch.ticket);
   remove(oldest_);
   if (waiting_producers_ > 0) room_.notify_all();
   return taken;

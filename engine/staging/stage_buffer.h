@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,15 +42,17 @@ class StageBuffer {
   /// `capacity` is the options', unless that is AUTO.
   StageBuffer(const StageOptions& options, int capacity);
 
-  /// Empties it and begins at `first_ticket`, with so many threads that produce.
+  /// Empties it and begins at `first_ticket`, after the tickets `again`, with so many threads that produce.
   /// REQUIRES: no thread is inside a call.
-  void open(std::uint64_t first_ticket, int producers);
+  void open(std::uint64_t first_ticket, int producers, std::vector<std::uint64_t> again = {});
   void close();
   void cancel();
   bool running() const;  // open, not failed, and somebody produces
   bool cancelled() const;
-  /// The first ticket that no taker has got: where it can go on after an end.
+  /// The ticket from which on no taker has got one: where it can go on after an end.
   std::uint64_t next_untaken() const;
+  /// Tickets before that one which no taker has got; where they come out in their order there are none.
+  std::vector<std::uint64_t> left_out() const;
 
   // ---- producers
   /// The ticket to make next; nothing when no more is to be begun.
@@ -126,6 +129,8 @@ class StageBuffer {
   bool failed_ = false;
   std::uint64_t failed_position_ = 0;  // the first, where failed_
   std::uint64_t next_ticket_ = 0;
+  std::vector<std::uint64_t> again_;  // to be begun before that one, the last first
+  std::set<std::uint64_t> begun_;     // unordered: and neither taken nor skipped
   // Batches in the order in which they are delivered, at positions [oldest_, next_) of a ring. Ordered: a
   // position is a ticket and is reserved when it is begun; unordered: it is reserved when the batch is there.
   std::vector<Entry> ring_;

@@ -33,7 +33,8 @@ struct Stage::Impl {
 
   Impl(StageOptions o, std::vector<StageProducer> producers, const StageSession& s, Observer obs);
 
-  void open(std::uint64_t first_ticket);
+  /// `again`: where it had ended, instead of at `first_ticket`.
+  void open(std::uint64_t first_ticket, bool again);
   void cancel();
   void wake_turns();
   void spawn(int count);

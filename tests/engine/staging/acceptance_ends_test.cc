@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <thread>
+#include <vector>
 
 #include "engine/staging/stage.h"
 #include "tests/engine/staging/stage_test_util.h"
@@ -143,6 +146,27 @@ TEST(StageAcceptance, T5_ResumeGoesOnWithTheFirstBatchThatNobodyHasTaken) {
     ASSERT_EQ(stage.take(soon()).ticket, next++);
   }
   EXPECT_THROW(stage.start(), InvalidArgument) << "it runs";
+}
+
+TEST(StageAcceptance, T5_ResumeLosesAndDoublesNothingWhereOrderIsOff) {
+  const auto produce = [](std::uint64_t ticket) {
+    if (ticket >= 200) throw OutOfRange("no more records");
+    random_delay(ticket, 300);
+    return numbered(ticket);
+  };
+  Stage stage({.name = "s", .capacity = 4, .num_threads = 3, .ordered = false}, produce);
+  std::vector<std::uint64_t> got;
+  stage.start();
+  for (int life = 0; life < 10; ++life) {
+    for (int i = 0; i < 12; ++i) got.push_back(stage.take(soon()).ticket);
+    stage.cancel();
+    stage.resume();
+  }
+  EXPECT_THROW(for (;;) got.push_back(stage.take(soon()).ticket), OutOfRange);
+  std::sort(got.begin(), got.end());
+  std::vector<std::uint64_t> all(200);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(got, all);
 }
 
 TEST(StageAcceptance, T5_EndedAndFailedStagesBeginAgain) {
