@@ -46,11 +46,11 @@ TestGraph sleepers(int branches, std::int64_t node_us) {
 
 TEST(TuneTest, S8_IndependentBranchesGetStreams) {
   in_some_attempt([] {
-    const StreamPlan plan = tune(sleepers(2, 1000), {{}, {"end"}, {}}, 2);
+    const StreamPlan plan = tune(sleepers(2, 3000), {{}, {"end"}, {}}, 2);
     EXPECT_TRUE(plan.policy == StreamPolicy::Cost || plan.policy == StreamPolicy::Full) << plan.why;
     EXPECT_EQ(plan.streams, 2);
     EXPECT_NE(plan.why.find("medians of a step in"), std::string::npos) << plan.why;
-    EXPECT_GE(plan.costs.at("Sleep"), 1000);
+    EXPECT_GE(plan.costs.at("Sleep"), 3000);
     EXPECT_EQ(plan.costs.size(), 11U);
   });
 }
@@ -76,7 +76,7 @@ TEST(TuneTest, S8_MeasuredCostsBeatModelledOnes) {
 TEST(TuneTest, S9_OpsThatNeedOtherProcessesAreNotRun) {
   TestGraph g;  // test.Never would never complete
   const ValueRef pulled = g.add("test.Never", {}, us(200), "pull");
-  g.mix({pulled, g.add("test.Sleep", {}, us(2000)), g.add("test.Sleep", {}, us(2000))}, 1, "end");
+  g.mix({pulled, g.add("test.Sleep", {}, us(5000)), g.add("test.Sleep", {}, us(5000))}, 1, "end");
   in_some_attempt([&] {
     const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 2);
     EXPECT_NE(plan.policy, StreamPolicy::None) << plan.why;
