@@ -15,7 +15,7 @@ namespace braid::integration {
 
 std::optional<HttpReply> http_get(const std::string& address, const std::string& path) {
   const launch::FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval limit{5, 0};
+  const timeval limit{60, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -30,7 +30,11 @@ std::optional<HttpReply> http_get(const std::string& address, const std::string&
   for (ssize_t n; (n = ::recv(fd.get(), block.data(), block.size(), 0)) > 0;)
     answer.append(block.data(), static_cast<std::size_t>(n));
   const std::size_t end = answer.find("\r\n\r\n");
-  if (end == std::string::npos) return std::nullopt;
+  const std::string length = "Content-Length: ";
+  const std::size_t at = answer.find(length);
+  if (end == std::string::npos || at > end) return std::nullopt;
+  // The process may have ended in the middle of it.
+  if (answer.size() - end - 4 != std::stoul(answer.substr(at + length.size()))) return std::nullopt;
   return HttpReply{std::stoi(answer.substr(answer.find(' '))), answer.substr(end + 4)};
 }
 

@@ -13,7 +13,7 @@ struct HttpReply {
   std::string body;
 };
 
-/// "host:port" of 127.0.0.1. Nothing when nobody answers within 5 s.
+/// Asks "host:port" of 127.0.0.1. Nothing when nobody answers, or not to the end.
 std::optional<HttpReply> http_get(const std::string& address, const std::string& path);
 
 /// Where `process` says in its log that its metrics are: waits for the line.

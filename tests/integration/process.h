@@ -16,6 +16,9 @@ namespace braid::integration {
 
 using Variables = std::map<std::string, std::string>;
 
+/// Far beyond what any process here takes, on a machine that is busy with other things.
+constexpr std::chrono::seconds kLongRun{240};
+
 class Process {
  public:
   /// Starts `command` with this process's environment, without what other launchers left there, and
@@ -32,13 +35,13 @@ class Process {
   /// The exit code, 128 + N after signal N; nothing when it still runs after `limit`.
   std::optional<int> wait(std::chrono::milliseconds limit);
   /// The same, but a process that does not end in time fails the test with its output, and is killed: -1.
-  int exit_code(std::chrono::milliseconds limit = std::chrono::seconds(60));
+  int exit_code(std::chrono::milliseconds limit = kLongRun);
 
   std::string out() const;
   std::string err() const;
   /// Waits until standard error or output contains `text`; false when it has ended, or `limit` is over,
   /// without.
-  bool says(std::string_view text, std::chrono::milliseconds limit = std::chrono::seconds(30));
+  bool says(std::string_view text, std::chrono::milliseconds limit = std::chrono::seconds(120));
 
  private:
   std::filesystem::path log_;

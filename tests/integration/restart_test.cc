@@ -53,11 +53,16 @@ TEST_F(RestartFaultTest, KilledTwentyTimesARunEndsWithTheSameBits) {
   const Job job = job_in("ckpt");
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
-  for (int kill = 0; kill < kKills; ++kill) {
+  int too_late = 0;
+  for (int kill = 0; kill < kKills;) {
     const auto steps = checkpointed_steps(path("ckpt"));
     const std::uint64_t reached = steps.empty() ? 0 : steps.back();
-    ASSERT_LT(reached + kEvery, std::uint64_t{kSteps})
-        << "the run was too fast to be killed " << kKills << " times";
+    if (reached + kEvery >= std::uint64_t{kSteps}) {  // a test that is held up finds the run at its end
+      ASSERT_LT(++too_late, 10) << "the run is too fast to be killed " << kKills << " times";
+      std::filesystem::remove_all(path("ckpt"));
+      kill = 0;
+      continue;
+    }
     const bool ahead = reached > static_cast<std::uint64_t>(kSteps * kill / kKills);
     Cluster killed(path("killed"), job, {}, {"--resume"});
     const int most_micros = kill % 2 == 0 && !ahead ? 150000 : 15000;
@@ -67,7 +72,10 @@ TEST_F(RestartFaultTest, KilledTwentyTimesARunEndsWithTheSameBits) {
     }
     std::this_thread::sleep_for(microseconds(std::uniform_int_distribution(0, most_micros)(random)));
     killed.worker(0).signal(SIGKILL);
-    ASSERT_EQ(killed.worker(0).exit_code(), 128 + SIGKILL);
+    const int code = killed.worker(0).exit_code();
+    if (code == 0) continue;
+    ASSERT_EQ(code, 128 + SIGKILL);
+    ++kill;
   }
   const auto steps = checkpointed_steps(path("ckpt"));
   ASSERT_FALSE(steps.empty());
@@ -178,6 +186,18 @@ TEST_F(RestartFaultTest, AFullDiskEndsTheRunAndLeavesTheCheckpointsWhole) {
                                 HasSubstr("File too large")));
   EXPECT_EQ(checkpointed_steps(path("ckpt")), std::vector<std::uint64_t>{20});
   EXPECT_TRUE(files_of_newest(path("ckpt")) == before);
+  for (const auto& entry : std::filesystem::directory_iterator(path("ckpt")))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << entry.path() << " is left";
+}
+
+TEST_F(RestartFaultTest, AFullDiskUnderTheLogsIsNoReasonToEnd) {
+  std::vector<std::string> command{"bash", "-c", "exec \"$0\" \"$@\" 2>/dev/full"};
+  for (const std::string& word :
+       braid(clicks(200).with({"metrics.steps_file=/dev/full", "metrics.progress_seconds=1e-9"}).arguments()))
+    command.push_back(word);
+  Process full(command, {}, path("full"));
+  EXPECT_EQ(full.exit_code(), 0);
+  EXPECT_EQ(result_of(full).last_step, 200U);
 }
 
 }  // namespace

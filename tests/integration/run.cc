@@ -128,26 +128,36 @@ std::vector<float> losses_of(const Path& file, std::uint64_t first) {
 }
 
 Cluster::Cluster(const Path& directory, const Job& job, Shape shape, std::vector<std::string> arguments)
-    : directory_(directory), ports_(shape.workers + shape.servers), worker_count_(shape.workers) {
+    : directory_(directory),
+      shape_(shape),
+      ports_(shape.workers + shape.servers),
+      command_(braid(job.arguments())) {
   std::filesystem::create_directories(directory);
-  std::vector<std::string> command = braid(job.arguments());
-  command.insert(command.end(), {"--set", "metrics.steps_file=" + (directory / "%r.steps").string()});
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  const bool alone = shape.workers == 1 && shape.servers == 0;
+  command_.insert(command_.end(), {"--set", "metrics.steps_file=" + (directory / "%r.steps").string()});
+  command_.insert(command_.end(), arguments.begin(), arguments.end());
   for (int s = 0; s < shape.servers; ++s)
     servers_.push_back(std::make_unique<Process>(
-        command, Variables{{"TF_CONFIG", tf_config(ports_.addresses(), shape, "ps", s)}},
+        command_, Variables{{"TF_CONFIG", tf_config(ports_.addresses(), shape, "ps", s)}},
         directory / ("ps-" + std::to_string(s))));
-  for (int w = 0; w < shape.workers; ++w) {
-    Variables variables;
-    if (!alone) variables["TF_CONFIG"] = tf_config(ports_.addresses(), shape, "worker", w);
-    workers_.push_back(
-        std::make_unique<Process>(command, variables, directory / ("worker-" + std::to_string(w))));
-  }
+  for (int w = 0; w < shape.workers; ++w)
+    workers_.push_back(std::make_unique<Process>(command_, worker_variables(w),
+                                                 directory / ("worker-" + std::to_string(w))));
+}
+
+Variables Cluster::worker_variables(int worker) const {
+  if (shape_.workers == 1 && shape_.servers == 0) return {};
+  return {{"TF_CONFIG", tf_config(ports_.addresses(), shape_, "worker", worker)}};
+}
+
+void Cluster::start_again(int worker, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = command_;
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  workers_[static_cast<std::size_t>(worker)] = std::make_unique<Process>(
+      command, worker_variables(worker), directory_ / ("worker-" + std::to_string(worker) + "-again"));
 }
 
 const std::string& Cluster::server_address(int index) const {
-  return ports_.addresses()[static_cast<std::size_t>(worker_count_ + index)];
+  return ports_.addresses()[static_cast<std::size_t>(shape_.workers + index)];
 }
 
 std::vector<int> Cluster::exit_codes(std::chrono::milliseconds limit) {
@@ -175,11 +185,11 @@ Path Cluster::steps_file(int worker) const {
 
 std::vector<double> Cluster::mean_losses(std::uint64_t first) const {
   std::vector<double> means;
-  for (int w = 0; w < worker_count_; ++w) {
+  for (int w = 0; w < shape_.workers; ++w) {
     const std::vector<float> losses = losses_of(steps_file(w), first);
     means.resize(std::max(means.size(), losses.size()));
     EXPECT_EQ(losses.size(), means.size()) << "worker " << w;
-    for (std::size_t i = 0; i < losses.size(); ++i) means[i] += double{losses[i]} / worker_count_;
+    for (std::size_t i = 0; i < losses.size(); ++i) means[i] += double{losses[i]} / shape_.workers;
   }
   return means;
 }

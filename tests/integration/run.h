@@ -80,10 +80,13 @@ class Cluster {
 
   Process& worker(int index) { return *workers_[static_cast<std::size_t>(index)]; }
   Process& server(int index) { return *servers_[static_cast<std::size_t>(index)]; }
+  /// A process in the place of a worker that has ended, with its command and `arguments`; its log is
+  /// "worker-1-again".
+  void start_again(int worker, const std::vector<std::string>& arguments = {});
   /// "127.0.0.1:port" of its entry in the cluster spec.
   const std::string& server_address(int index) const;
   /// Of all workers, then all servers.
-  std::vector<int> exit_codes(std::chrono::milliseconds limit = std::chrono::seconds(60));
+  std::vector<int> exit_codes(std::chrono::milliseconds limit = kLongRun);
   /// Expects 0 of everybody, with their output when it is not so.
   void expect_success();
   Path steps_file(int worker) const;
@@ -91,10 +94,13 @@ class Cluster {
   std::vector<double> mean_losses(std::uint64_t first = 0) const;
 
  private:
+  Variables worker_variables(int worker) const;
+
   Path directory_;
+  Shape shape_;
   launch::PortReservation ports_;
-  int worker_count_;
-  std::vector<std::unique_ptr<Process>> workers_, servers_;
+  std::vector<std::string> command_;
+  std::vector<std::unique_ptr<Process>> servers_, workers_;  // servers stay as long as there are workers
 };
 
 /// A directory of its own for each test, removed when the test has passed.

@@ -37,6 +37,21 @@ class StopFaultTest : public IntegrationTest {
     ASSERT_TRUE(cluster.worker(0).says("examples/s")) << cluster.worker(0).err();
     std::this_thread::sleep_for(300ms);
   }
+  /// A job of which a worker was killed after its first steps. It is started anew when it had ended before,
+  /// as it may when this test is held up.
+  std::unique_ptr<Cluster> with_killed_worker(int worker, const Job& job, Cluster::Shape shape,
+                                              const std::vector<std::string>& arguments = {}) const {
+    for (int trials = 1;; ++trials) {
+      std::filesystem::remove_all(path("checkpoints"));
+      auto cluster = std::make_unique<Cluster>(directory() / "job", job, shape, arguments);
+      wait_for_steps(*cluster);
+      cluster->worker(worker).signal(SIGKILL);
+      const int code = cluster->worker(worker).exit_code();
+      if (code == 0 && trials < 20) continue;
+      EXPECT_EQ(code, 128 + SIGKILL);
+      return cluster;
+    }
+  }
   void expect_saved(Cluster& cluster, int workers) const {
     for (int worker = 0; worker < workers; ++worker)
       EXPECT_EQ(cluster.worker(worker).exit_code(), kTerminated) << cluster.worker(worker).err();
@@ -75,7 +90,7 @@ TEST_F(StopFaultTest, AServerWithoutAJobEndsAtOnce) {
   cluster.worker(0).signal(SIGKILL);
   ASSERT_TRUE(cluster.server(0).says("control on")) << cluster.server(0).err();
   cluster.server(0).signal(SIGTERM);
-  EXPECT_EQ(cluster.server(0).exit_code(10s), kTerminated) << cluster.server(0).err();
+  EXPECT_EQ(cluster.server(0).exit_code(30s), kTerminated) << cluster.server(0).err();
 }
 
 TEST_F(StopFaultTest, AllAskedAtOnceLeaveACheckpoint) {
@@ -84,7 +99,7 @@ TEST_F(StopFaultTest, AllAskedAtOnceLeaveACheckpoint) {
   for (Process* task : {&cluster.server(0), &cluster.server(1), &cluster.worker(0), &cluster.worker(1)})
     task->signal(SIGTERM);
   expect_saved(cluster, 2);
-  for (int server : {0, 1}) EXPECT_EQ(cluster.server(server).exit_code(10s), kTerminated);
+  for (int server : {0, 1}) EXPECT_EQ(cluster.server(server).exit_code(30s), kTerminated);
 }
 
 TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {
@@ -92,7 +107,7 @@ TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {
   wait_for_steps(cluster);
   cluster.server(0).signal(SIGTERM);
   expect_saved(cluster, 2);
-  EXPECT_EQ(cluster.server(0).exit_code(10s), kTerminated) << cluster.server(0).err();
+  EXPECT_EQ(cluster.server(0).exit_code(30s), kTerminated) << cluster.server(0).err();
 }
 
 /// Rows of the test file one by one, ten times: an evaluation that takes several seconds.
@@ -109,7 +124,7 @@ TEST_F(StopFaultTest, AnEvaluationIsBrokenOffAndTheStepSaved) {
       directory() / "job",
       saved("LOCAL", slow_evaluation()).with({"evaluation.every_steps=2", "metrics.progress_seconds=1e-9"}),
       {});
-  ASSERT_TRUE(cluster.worker(0).says("step 2/1000000", 60s)) << cluster.worker(0).err();
+  ASSERT_TRUE(cluster.worker(0).says("step 2/1000000")) << cluster.worker(0).err();
   std::this_thread::sleep_for(100ms);
   cluster.worker(0).signal(SIGTERM);
   expect_saved(cluster, 1);
@@ -126,23 +141,17 @@ TEST_F(StopFaultTest, AnEvaluationMayTakeLongerThanFindingThePeers) {
 }
 
 TEST_F(StopFaultTest, AWorkerStartedAgainInTimeGoesOnWithTheRound) {
-  Cluster cluster(directory() / "job", job_of("PS", {"steps=2000"}), {2, 2});
-  wait_for_steps(cluster);
-  cluster.worker(1).signal(SIGKILL);
-  ASSERT_EQ(cluster.worker(1).exit_code(), 128 + SIGKILL);
-  cluster.start_again(1);
-  cluster.expect_success();
-  for (int worker : {0, 1}) EXPECT_EQ(result_of(cluster.worker(worker)).last_step, 2000U);
+  const auto cluster = with_killed_worker(1, job_of("PS", {"steps=2000"}), {2, 2});
+  cluster->start_again(1);
+  cluster->expect_success();
+  for (int worker : {0, 1}) EXPECT_EQ(result_of(cluster->worker(worker)).last_step, 2000U);
 }
 
 TEST_F(StopFaultTest, ALeaderStartedAgainBeforeACheckpointGoesOnWithWhatTheServersHold) {
-  Cluster cluster(directory() / "job", saved("PS", {"steps=2000"}), {2, 1}, {"--resume"});
-  wait_for_steps(cluster);
-  cluster.worker(0).signal(SIGKILL);
-  ASSERT_EQ(cluster.worker(0).exit_code(), 128 + SIGKILL);
-  cluster.start_again(0);
-  cluster.expect_success();
-  EXPECT_LT(result_of(cluster.worker(0)).steps, 2000U) << "it began where the lost one was";
+  const auto cluster = with_killed_worker(0, saved("PS", {"steps=2000"}), {2, 1}, {"--resume"});
+  cluster->start_again(0);
+  cluster->expect_success();
+  EXPECT_LT(result_of(cluster->worker(0)).steps, 2000U) << "it began where the lost one was";
   EXPECT_THAT(checkpointed_steps(path("checkpoints")), Contains(2000U));
 }
 
