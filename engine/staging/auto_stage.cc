@@ -73,7 +73,8 @@ class Finder {
       }
       in_step_[at(id)] = in_step;
       fed_[at(id)] = fed;
-      staged_[at(id)] = fed && !in_step;
+      // A record's own value comes through the stage, even where what depends on it is kept.
+      staged_[at(id)] = records_.contains(id) || (fed && !in_step);
     }
   }
 

@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 const Shape kShape{5};
 
@@ -66,6 +67,16 @@ TEST(AutoStageTest, T10_MarkedTargetsStayOutWithWhatDependsOnThem) {
   EXPECT_THAT(handed_over(graph, {.records = {"x"}, .keep = {"c"}, .fetches = {"d"}}), ElementsAre("a"));
   EXPECT_THAT(handed_over(graph, {.records = {"x"}, .keep = {}, .fetches = {"d"}}), ElementsAre("d"))
       << "nothing of an earlier call is left in the process";
+}
+
+TEST(AutoStageTest, T10_AMarkedRecordCrossesAndWhatDependsOnItStaysOut) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, kShape), z = b.placeholder("z", DType::Float32, kShape);
+  const Output a = b.op("Relu", {z}, {}, "a"), c = b.op("Neg", {x}, {}, "c");
+  b.op("AddV2", {a, c}, {}, "sum");
+  const Graph graph = import_graph(b.graph());
+  EXPECT_THAT(handed_over(graph, {.records = {"x", "z"}, .keep = {"x"}, .fetches = {"sum"}}),
+              UnorderedElementsAre("a", "x"));
 }
 
 TEST(AutoStageTest, T10_NothingToStageIsNoStageAndSaysWhy) {
