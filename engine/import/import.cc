@@ -114,6 +114,9 @@ class Builder {
                     pending.colocate_with);
       return;
     }
+    // Nodes may name each other: the last of such a circle is the one that the others are with.
+    for (NodeId at = target; at != kNoNode; at = graph_.node(at).colocate_with)
+      if (at == id(index)) return;
     graph_.mutable_node(id(index)).colocate_with = target;
   }
 

@@ -182,8 +182,10 @@ class Parser {
       node.stream = static_cast<int>(stream);
       node.include_grad = node.attrs.get<bool>("_include_grad", true);
       for (const std::string& constraint : node.attrs.get<std::vector<std::string>>("_class", {})) {
-        if (constraint.starts_with(kColocatePrefix))
-          node.colocate_with = constraint.substr(kColocatePrefix.size());
+        if (!constraint.starts_with(kColocatePrefix)) continue;
+        // Lists may have the node's own name beside its target's.
+        if (const auto target = constraint.substr(kColocatePrefix.size()); target != node.name)
+          node.colocate_with = target;
       }
     } catch (const InvalidArgument& error) {
       node.add_problem(error.message());
