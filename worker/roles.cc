@@ -103,8 +103,6 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   const auto server = ps::PsServer::start(options);
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
-  log_info("parameter server {} of {}: control {}, data {}", options.index, options.count,
-           server->grpc_address(), server->data_address());
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   const int code = serve(*server, options, *stop);
   monitor.set_ready(false);
