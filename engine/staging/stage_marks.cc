@@ -69,7 +69,9 @@ struct Writer {
 struct Reader {
   const AttrMap& attrs;
   void integer(const char* name, int& value) {
-    value = static_cast<int>(attrs.get<std::int64_t>(key(name), value));
+    const auto given = attrs.get<std::int64_t>(key(name), value);
+    value = static_cast<int>(given);
+    if (value != given) throw InvalidArgument(key(name) + ": " + std::to_string(given) + " is out of range");
   }
   void flag(const char* name, bool& value) { value = attrs.get<bool>(key(name), value); }
   void millis(const char* name, std::chrono::milliseconds& value) {

@@ -178,6 +178,10 @@ TEST(GraphStageTest, OptionsTravelWithTheGraphDef) {
     if (node.name() == "in_1") (*node.mutable_attr())["_stage_capacity"].set_i(4);
   EXPECT_THAT(message_of<InvalidArgument>([&] { stages_of(import_graph(copy)); }),
               HasSubstr("[Identity] node 'in_1': its options differ from those of node 'in'"));
+  for (NodeDef& node : *copy.mutable_node())
+    if (node.name() == "in") (*node.mutable_attr())["_stage_capacity"].set_i((std::int64_t{1} << 32) + 4);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { stages_of(import_graph(copy)); }),
+              HasSubstr("[Identity] node 'in': _stage_capacity: 4294967300 is out of range"));
 }
 
 TEST(GraphStageTest, T7_WithoutAHookAStepIsAnErrorAtOnce) {
