@@ -92,6 +92,8 @@ class ServerCore {
   bool all_gone() const;
   /// The job has started, and a worker that takes part has not left and is not lost.
   bool serves_workers() const;
+  /// Worker 0 has left.
+  bool leader_left() const;
 
   /// This server is to end: under BSP the workers hear it as a worker's vote to stop, with the first version
   /// that nobody has pulled yet, so that all hear it with the same one.

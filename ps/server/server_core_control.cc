@@ -177,6 +177,7 @@ void ServerCore::adopt(const Sender& sender, std::shared_ptr<ServerTables> table
   begin_rounds(step);
   marks_.restore(marks);
   members_.clear_left();
+  if (bsp()) members_.put_back(step, sender.worker);
   started_ = true;
   started_by_ = sender.session;
   release_parked();
@@ -205,6 +206,11 @@ bool ServerCore::serves_workers() const {
     if (members_.entered(worker) && !members_.left(worker) && !members_.lost_since(worker, Clock::now()))
       return true;
   return false;
+}
+
+bool ServerCore::leader_left() const {
+  std::lock_guard lock(mutex_);
+  return members_.workers() > 0 && members_.left(0);
 }
 
 bool ServerCore::all_gone() const {
