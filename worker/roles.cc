@@ -75,7 +75,9 @@ int serve(ps::PsServer& server, const ps::PsServer::Options& options, const Stop
       patience = std::chrono::steady_clock::now() + options.deadline;
       server.core().vote_to_stop();
     }
-    if (patience && (!server.core().serves_workers() || std::chrono::steady_clock::now() >= *patience)) break;
+    // The leader leaves before it says that the servers are to end, and must be answered.
+    const bool serves = server.core().serves_workers() || (!told && server.core().leader_left());
+    if (patience && (!serves || std::chrono::steady_clock::now() >= *patience)) break;
     if (told) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
