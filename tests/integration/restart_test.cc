@@ -140,7 +140,7 @@ TEST_F(RestartTest, CheckpointsByTheClockLeaveTheBitsAlone) {
       train("base", job.with({"checkpoint.directory=" + path("base-ckpt").string()}));
   const std::vector<float> timed =
       train("timed", job.with({"checkpoint.directory=" + path("ckpt").string(),
-                               "checkpoint.every_seconds=0.05", "checkpoint.keep=1000"}));
+                               "checkpoint.every_seconds=0.1", "checkpoint.keep=1000"}));
   EXPECT_EQ(timed, base);
   EXPECT_GT(checkpointed_steps(path("ckpt")).size(), 1U);
   EXPECT_EQ(values_of_newest(path("ckpt")), values_of_newest(path("base-ckpt")));
