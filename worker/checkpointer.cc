@@ -29,31 +29,27 @@ std::string dims_text(const std::vector<std::int64_t>& dims) {
   return text;
 }
 
-/// An early word: without it a job would find out at its first checkpoint.
-void make_writable(const std::filesystem::path& directory) {
+}  // namespace
+
+void make_checkpoint_directory(const std::filesystem::path& directory) {
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument("checkpoint.directory '" + directory.string() + "': " + why);
   };
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) refuse("cannot be made: " + error.message());
-  if (!std::filesystem::is_directory(directory)) refuse("is not a directory");
+  if (!std::filesystem::is_directory(directory, error)) refuse("is not a directory");
   if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
 }
 
-}  // namespace
-
-Checkpointer::Checkpointer(std::filesystem::path directory, bool writes, std::size_t keep,
-                           std::string job_name, std::uint64_t plan_hash, Runtime& runtime,
-                           Strategy& strategy)
+Checkpointer::Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
+                           std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy)
     : store_(std::move(directory)),
       keep_(keep),
       job_name_(std::move(job_name)),
       plan_hash_(plan_hash),
       runtime_(runtime),
-      strategy_(strategy) {
-  if (writes) make_writable(store_.root());
-}
+      strategy_(strategy) {}
 
 void Checkpointer::keep_best(std::size_t count, std::string metric) {
   keep_best_ = count;

@@ -16,11 +16,13 @@
 
 namespace braid::worker {
 
+/// An early word, before data is read and streams are measured: without it a job would find out at its first
+/// checkpoint. Throws: InvalidArgument when the directory cannot be made, or cannot be written into.
+void make_checkpoint_directory(const std::filesystem::path& directory);
+
 class Checkpointer {
  public:
-  /// With `writes` the directory is made. Throws: InvalidArgument when it cannot be, or cannot be written
-  /// into.
-  Checkpointer(std::filesystem::path directory, bool writes, std::size_t keep, std::string job_name,
+  Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
                std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy);
 
   /// `step` is the number of steps whose updates are in the variables. Throws: Unavailable (disk), Internal

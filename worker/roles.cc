@@ -65,13 +65,12 @@ int report(const Result& result) {
 
 /// A server lives as long as its job: it ends when the leader has said so and nobody is left to serve. Asked
 /// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
-/// job has most often asked all. Result: the exit code.
+/// job has most often asked all. Result: the exit code; 143 whichever process was asked, so that whoever
+/// starts the workers again starts their servers, too.
 int serve(ps::PsServer& server, const ps::PsServer::Options& options, const StopFlag& stop) {
-  int code = kExitSuccess;
   std::optional<std::chrono::steady_clock::time_point> patience;
   for (bool told = false; !(told && server.core().all_gone());) {
     if (stop.requested() && !patience) {
-      if (!told) code = kExitTerminated;
       patience = std::chrono::steady_clock::now() + options.deadline;
       server.core().vote_to_stop();
     }
@@ -88,7 +87,7 @@ int serve(ps::PsServer& server, const ps::PsServer::Options& options, const Stop
     } catch (const DeadlineExceeded&) {
     }
   }
-  return code;
+  return stop.requested() || server.job_terminated() ? kExitTerminated : kExitSuccess;
 }
 
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {

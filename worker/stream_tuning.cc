@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -36,11 +38,9 @@ class Decision {
   }
 
   StreamPlan make() const {
-    if (tuning_.resume && !file_.empty() && std::filesystem::exists(file_)) {
-      StreamPlan kept = StreamPlan::from_text(read_file(file_), file_.string());
-      if (kept.made_for == stream_plan_key(graph_, request_, options_)) return kept;
-      log_warning("{} was made for another graph, batch or stream options: measuring again", file_.string());
-    }
+    std::error_code unseen;
+    if (tuning_.resume && !file_.empty() && std::filesystem::exists(file_, unseen))
+      if (auto plan = kept()) return std::move(*plan);
     TuneOptions tune;
     tune.seed = tuning_.job.seed();
     tune.budget =
@@ -52,9 +52,20 @@ class Decision {
   }
 
  private:
+  /// Nothing when the file is of no use here: its decision changes no bits, so it can be made again.
+  std::optional<StreamPlan> kept() const {
+    try {
+      StreamPlan plan = StreamPlan::from_text(read_file(file_), file_.string());
+      if (plan.made_for == stream_plan_key(graph_, request_, options_)) return plan;
+      log_warning("{} was made for another graph, batch or stream options: measuring again", file_.string());
+    } catch (const InvalidArgument& error) {
+      log_warning("{}: measuring again", error.message());
+    }
+    return std::nullopt;
+  }
+
   void keep(const StreamPlan& plan) const {
-    if (file_.empty()) return;
-    std::filesystem::create_directories(file_.parent_path());
+    if (file_.empty() || !tuning_.peers.leader()) return;
     write_file_atomically(file_, plan.to_text());
   }
 

@@ -54,6 +54,8 @@ class Run {
         step_log_(with_role(job.metrics().steps_file(), options.role)) {
     if (options_.resume && job_.checkpoint().directory().empty())
       throw InvalidArgument("--resume needs checkpoint.directory in the job");
+    if (peers_.leader() && !job_.checkpoint().directory().empty())
+      make_checkpoint_directory(job_.checkpoint().directory());
     // At the end would be late to learn of it.
     if (runtime_.trace() && !std::ofstream(trace_file(), std::ios::app))
       throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
@@ -149,9 +151,8 @@ class Run {
     strategy_->agree_on_plan(plan_hash_, wait);
     std::optional<CheckpointInfo> restored;
     if (!job_.checkpoint().directory().empty()) {
-      checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), peers_.leader(),
-                                                     job_.checkpoint().keep(), job_.name(), plan_hash_,
-                                                     runtime_, *strategy_);
+      checkpointer_ = std::make_unique<Checkpointer>(job_.checkpoint().directory(), job_.checkpoint().keep(),
+                                                     job_.name(), plan_hash_, runtime_, *strategy_);
       if (job_.checkpoint().keep_best() > 0)
         checkpointer_->keep_best(job_.checkpoint().keep_best(), metric_name());
       if (options_.resume) restored = checkpointer_->newest();
@@ -341,7 +342,7 @@ class Run {
     }
     write_trace();
     if (peers_.leader() || peers_.world > 1) print_streams();
-    strategy_->shut_down(start_wait());
+    strategy_->shut_down(terminated, start_wait());
 
     TrainResult result;
     result.job = job_.name();

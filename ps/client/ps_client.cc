@@ -139,8 +139,9 @@ void PsClient::Impl::open(std::size_t server, const proto::PsRegisterReply& repl
   std::string address =
       fmt::format("{}:{}", grpc_address.substr(0, grpc_address.rfind(':')), reply.data_port());
   comm::TlsOptions tls = options.tls;
+  std::error_code unseen;
   if (options.same_host_socket && !reply.unix_path().empty() && reply.host() == host_identity() &&
-      std::filesystem::exists(reply.unix_path())) {
+      std::filesystem::exists(reply.unix_path(), unseen)) {
     address = "unix:" + reply.unix_path();
     tls = {};
   }
@@ -313,10 +314,11 @@ void PsClient::leave(const WaitContext& wait) {
   });
 }
 
-void PsClient::shutdown(const WaitContext& wait) {
+void PsClient::shutdown(const WaitContext& wait, bool job_terminated) {
   impl_->on_all([&](ServerLink& link) {
     proto::PsShutdownRequest request;
     fill(link.sender(), request.mutable_sender());
+    request.set_terminated(job_terminated);
     link.control().shutdown(request, wait);
   });
 }

@@ -151,8 +151,8 @@ class PsClient {
 
   /// This worker pushes no more: waits for its pushes under way, then rounds stop waiting for it.
   void leave(const WaitContext& wait);
-  /// Ends the servers.
-  void shutdown(const WaitContext& wait);
+  /// Ends the servers. `job_terminated`: by SIGTERM, after a checkpoint; they tell whoever starts them again.
+  void shutdown(const WaitContext& wait, bool job_terminated = false);
 
  private:
   struct Impl;

@@ -166,7 +166,7 @@ class Service final : public proto::ParameterServer::CallbackService {
                                proto::PsEmpty*) override {
     return now(context, [&] {
       if (auto error = core_.heard(sender_of(request->sender()), 0)) throw_error(*error);
-      if (options_.on_shutdown) options_.on_shutdown();
+      if (options_.on_shutdown) options_.on_shutdown(request->terminated());
     });
   }
 

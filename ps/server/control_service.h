@@ -20,7 +20,9 @@ struct ControlServiceOptions {
   std::string unix_path;
   std::chrono::milliseconds deadline{30000};  // told to workers
   comm::TlsOptions tls;
-  std::function<void()> on_shutdown;  // called on a gRPC thread when a worker asks for it; must not block
+  /// Called on a gRPC thread when a worker asks for the end: whether the job was stopped by SIGTERM. Must not
+  /// block.
+  std::function<void(bool job_terminated)> on_shutdown;
 };
 
 class ControlService {

@@ -31,6 +31,9 @@ std::string Membership::refusal(const Sender& sender) const {
   if (!m.entered) return fmt::format("worker {} has not registered", sender.worker);
   if (m.session != sender.session)
     return fmt::format("worker {} was replaced by another process ({})", sender.worker, m.address);
+  if (m.put_back_to)
+    return fmt::format("a restore has put the job back to step {}, and worker {} was at another one",
+                       *m.put_back_to, sender.worker);
   return {};
 }
 
@@ -50,6 +53,17 @@ void Membership::disconnected(std::uint64_t connection, Clock::time_point now) {
 
 void Membership::leave(std::int32_t worker) {
   if (worker != kObserver) members_[static_cast<std::size_t>(worker)].left = true;
+}
+
+void Membership::served(std::int32_t worker) {
+  if (worker != kObserver) members_[static_cast<std::size_t>(worker)].served = true;
+}
+
+void Membership::put_back(std::uint64_t step, std::int32_t by) {
+  for (int worker = 0; worker < workers(); ++worker) {
+    Member& m = members_[static_cast<std::size_t>(worker)];
+    if (worker != by && m.served) m.put_back_to = step;
+  }
 }
 
 void Membership::clear_left() {

@@ -32,6 +32,11 @@ class Membership {
   void heard(const Sender& sender, std::uint64_t connection, Clock::time_point now);
   void disconnected(std::uint64_t connection, Clock::time_point now);
   void leave(std::int32_t worker);
+  /// A pull of the worker was answered: it knows at which step the job is.
+  void served(std::int32_t worker);
+  /// The job goes on from `step` by the will of worker `by`: others that knew another step are refused until
+  /// a new process presents itself.
+  void put_back(std::uint64_t step, std::int32_t by);
   /// Everybody who left takes part again, as after a restore.
   void clear_left();
 
@@ -46,6 +51,8 @@ class Membership {
   struct Member {
     bool entered = false;
     bool left = false;
+    bool served = false;
+    std::optional<std::uint64_t> put_back_to;  // since it was served
     std::uint64_t session = 0;
     std::string address;
     Clock::time_point last_heard;

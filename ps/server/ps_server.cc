@@ -42,25 +42,35 @@ struct PsServer::Impl {
   void listen() {
     data = comm::TransportServer::start({options.data_listen, options.io_threads, kMaxPayload, options.tls},
                                         make_data_handler(core, 0));
-    if (!options.unix_socket.empty())
-      local = comm::TransportServer::start(
-          {"unix:" + options.unix_socket, options.io_threads, kMaxPayload, {}}, make_data_handler(core, 1));
+    listen_local();
     ControlServiceOptions control_options;
     control_options.listen = options.grpc_listen;
     control_options.index = options.index;
     control_options.count = options.count;
     control_options.data_port = port_of(data->address());
-    control_options.unix_path = options.unix_socket;
+    control_options.unix_path = local ? options.unix_socket : "";
     control_options.deadline = options.deadline;
     control_options.tls = options.tls;
-    control_options.on_shutdown = [this] { ask_to_end(); };
+    control_options.on_shutdown = [this](bool job_terminated) { ask_to_end(job_terminated); };
     control = std::make_unique<ControlService>(core, std::move(control_options));
     timer = std::jthread([this](const std::stop_token& stop) { keep_time(stop); });
   }
 
-  void ask_to_end() {
+  /// Workers of this host do without it where it cannot be had, as on a read-only file system.
+  void listen_local() {
+    if (options.unix_socket.empty()) return;
+    try {
+      local = comm::TransportServer::start(
+          {"unix:" + options.unix_socket, options.io_threads, kMaxPayload, {}}, make_data_handler(core, 1));
+    } catch (const Unavailable& error) {
+      log_warning("[ps] server {}: no socket for workers of this host: {}", options.index, error.message());
+    }
+  }
+
+  void ask_to_end(bool job_terminated) {
     std::lock_guard lock(mutex);
     ended = true;
+    terminated = terminated || job_terminated;
     changed.notify_all();
   }
 
@@ -85,7 +95,8 @@ struct PsServer::Impl {
   std::unique_ptr<ControlService> control;
   std::mutex mutex;
   std::condition_variable_any changed;
-  bool ended = false;  // guarded by mutex
+  bool ended = false;       // guarded by mutex
+  bool terminated = false;  // guarded by mutex
   std::jthread timer;
 };
 
@@ -121,8 +132,13 @@ void PsServer::wait_shutdown(const WaitContext& wait) {
           [&] { return impl_->ended; });
 }
 
+bool PsServer::job_terminated() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->terminated;
+}
+
 void PsServer::stop(const WaitContext& wait) {
-  impl_->ask_to_end();
+  impl_->ask_to_end(false);
   if (impl_->timer.joinable()) {
     impl_->timer.request_stop();
     impl_->timer.join();

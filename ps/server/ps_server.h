@@ -25,8 +25,9 @@ class PsServer {
     int count = 1;
     std::string grpc_listen = "0.0.0.0:0";
     std::string data_listen = "0.0.0.0:0";
-    std::string unix_socket{};  // path of the same-host socket; empty: none
-    int engine_threads = 0;     // 0: half of the processors, at least 1, at most 8
+    std::string
+        unix_socket{};       // path of the same-host socket, done without when it cannot be made; empty: none
+    int engine_threads = 0;  // 0: half of the processors, at least 1, at most 8
     int io_threads = 1;
     std::chrono::milliseconds deadline{30000};  // a worker silent or gone for this long is given up
     MetricsRegistry* metrics = nullptr;         // outlives the server
@@ -46,6 +47,8 @@ class PsServer {
 
   /// Returns when a worker asked for the end, or stop() was called. Throws: Cancelled, DeadlineExceeded.
   void wait_shutdown(const WaitContext& wait);
+  /// The worker said that the job was stopped by SIGTERM and is to go on later.
+  bool job_terminated() const;
   /// Ends calls and threads. Idempotent.
   void stop(const WaitContext& wait);
 

@@ -267,6 +267,7 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   // Whoever pulls this version hears the same, whatever was pushed since.
   const bool stop = stop_round_ < job->min_version;
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
+  members_.served(job->sender.worker);
   engine_.post(
       [this, tables = tables_, job, work](int thread) {
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
@@ -300,13 +301,14 @@ std::uint64_t ServerCore::applied_everywhere() const {
 void ServerCore::release_parked() {
   for (auto it = parked_.begin(); it != parked_.end();) {
     const auto job = *it;
-    if (!broken_ && !satisfied(*job)) {
+    const ErrorPtr refused = admit(job->sender);
+    if (!refused && !satisfied(*job)) {
       ++it;
       continue;
     }
     it = parked_.erase(it);
     try {
-      if (broken_) throw_error(*broken_);
+      if (refused) throw_error(*refused);
       post_pull(job);
     } catch (...) {
       job->done({capture_current_exception(), 0, {}, nullptr});

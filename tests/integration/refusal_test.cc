@@ -64,6 +64,16 @@ TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
                          "LOCAL", HasSubstr("an evaluator needs checkpoint.directory"));
 }
 
+TEST_F(RefusalTest, OneFileForSeveralWorkersOfAHost) {
+  const Job job =
+      linear_regression().with({"strategy.kind=ALLREDUCE", "metrics.trace_file=" + path("t.json")});
+  expect_refused(
+      job.arguments(),
+      AllOf(HasSubstr("metrics.trace_file '" + path("t.json")), HasSubstr("2 workers of this host")),
+      {{"TF_CONFIG", R"({"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]},
+                                    "task": {"type": "worker", "index": 1}})"}});
+}
+
 TEST_F(RefusalTest, JobFilesWithLineAndColumn) {
   expect_refused({"train", "--job", (directory() / "none.pbtxt").string()},
                  AllOf(HasSubstr("none.pbtxt'"), HasSubstr("No such file")));
@@ -96,6 +106,8 @@ TEST_F(RefusalTest, PlacesThatCannotBeWritten) {
   const std::string file = write("file", "");
   expect_job_refused({"checkpoint.directory=" + file}, HasSubstr("checkpoint.directory '" + file + "'"));
   expect_job_refused({"checkpoint.directory=/proc/none"}, HasSubstr("checkpoint.directory '/proc/none'"));
+  expect_job_refused({"checkpoint.directory=/proc/none", "streams.count=2", "streams.policy=AUTO"},
+                     HasSubstr("checkpoint.directory '/proc/none'"));  // which keeps the plan of the streams
   expect_job_refused({"metrics.steps_file=/proc/none/x"}, HasSubstr("metrics.steps_file: cannot write"));
   expect_job_refused({"metrics.trace_file=/proc/none/x"}, HasSubstr("metrics.trace_file: cannot write"));
   expect_job_refused({"metrics.listen=nonsense"}, HasSubstr("'nonsense' is not an address"));

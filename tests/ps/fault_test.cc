@@ -109,6 +109,22 @@ class Proxy {
   std::atomic<int> lose_{0};
 };
 
+TEST(PsFaultTest, AServerWithoutAPlaceForItsLocalSocketServesByTcp) {
+  launch::PortReservation ports(1);
+  PsServer::Options options;
+  options.grpc_listen = ports.addresses()[0];
+  options.data_listen = "127.0.0.1:0";
+  options.unix_socket = "/proc/none/braid.sock";
+  const auto server = PsServer::start(options);
+  PsClient::Options of_client;
+  of_client.servers = {server->grpc_address()};
+  of_client.job = "job";
+  const auto client = PsClient::connect(of_client, soon());
+  client->create_tables(one_table(Consistency::Asp, 1), soon());
+  client->set_dense("w", std::vector<float>(1000, 4.0F), soon());
+  EXPECT_EQ(value(*client), 4.0F);
+}
+
 TEST(PsFaultTest, APushWhoseAnswerWasLostIsRetriedAndAppliesOnce) {
   Cluster cluster({1, 1});
   Proxy proxy(cluster.server(0).data_address());

@@ -109,6 +109,25 @@ TEST_F(ServerCoreTest, AWorkerInThePlaceOfALostOneGoesOnWithTheRound) {
   EXPECT_EQ(first_value(0, 2), -6.0F) << "each worker's gradient once";
 }
 
+TEST_F(ServerCoreTest, WhoWasAtAnotherStepIsToldAtOnceThatARestorePutTheJobBack) {
+  start_core(3, Consistency::Bsp);
+  start_job();
+  EXPECT_EQ(first_value(1, 0), 0.0F);
+  auto parked = pull_async(1, 1);
+  core_->adopt(sender(0), core_->fresh_tables(sender(0)), 0, {});
+  const PullAnswer told = parked.get();
+  ASSERT_NE(told.error, nullptr);
+  EXPECT_EQ(told.error->code, ErrorCode::Unavailable);
+  EXPECT_THAT(told.error->message,
+              HasSubstr("a restore has put the job back to step 0, and worker 1 was at another"));
+  ASSERT_NE(push(push_job(1, 0, 1.0F)).error, nullptr);
+  EXPECT_EQ(first_value(2, 0), 0.0F) << "it had not begun";
+  enter(1, 777);
+  PushJob again = push_job(1, 0, 1.0F);
+  again.sender.session = 777;
+  EXPECT_EQ(push(std::move(again)).result, PushResult::Applied);
+}
+
 TEST_F(ServerCoreTest, TablesHaveRoundsOfTheirOwn) {
   start_core(1, Consistency::Bsp);
   start_job();

@@ -106,7 +106,7 @@ class AllReduceStrategy : public Strategy {
   }
 
   void finish_steps(const WaitContext& wait) override { peers_.communicator->barrier(wait); }
-  void shut_down(const WaitContext& wait) override {
+  void shut_down(bool, const WaitContext& wait) override {
     if (!on_device_) return;
     // NCCL's ranks end together; the leader may still have been evaluating.
     try {

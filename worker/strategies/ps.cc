@@ -103,8 +103,8 @@ class PsStrategy : public Strategy {
     return !dense_.contains(name) && !sparse_.contains(name);
   }
   void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
-  void shut_down(const WaitContext& wait) override {
-    if (peers_.leader()) peers_.servers->shutdown(wait);
+  void shut_down(bool terminated, const WaitContext& wait) override {
+    if (peers_.leader()) peers_.servers->shutdown(wait, terminated);
   }
   float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
 

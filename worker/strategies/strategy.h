@@ -71,8 +71,8 @@ class Strategy {
   virtual bool saves_local_variable(const std::string& /*name*/) const { return true; }
   /// This worker has run its last step. After it, evaluation still works on the leader.
   virtual void finish_steps(const WaitContext&) {}
-  /// The very end, on every worker.
-  virtual void shut_down(const WaitContext&) {}
+  /// The very end, on every worker. `terminated`: by SIGTERM, and to be gone on with.
+  virtual void shut_down(bool /*terminated*/, const WaitContext&) {}
   /// Ends waits of this process for others soon. Safe from any thread.
   virtual void abort() {}
 
