@@ -1,5 +1,6 @@
 #include "worker/job.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 
 #include <cerrno>
@@ -188,7 +189,19 @@ void check_job(const proto::Job& job) {
           "input.shard is for CSV, CRITEO, TFRECORD and TEXT");
   require(job.input().format() != proto::Input::GENERATOR || job.input().generator().rows() > 0,
           "input.format GENERATOR needs input.generator.rows");
-  require(job.checkpoint().every_seconds() >= 0, "checkpoint.every_seconds must not be negative");
+  // Far below what clocks count, and for a deadline far above the beat by which servers know who is alive.
+  constexpr double kMostSeconds = 1e7;
+  const auto require_seconds = [&](const std::string& field, double seconds, double least) {
+    require(seconds >= least && seconds <= kMostSeconds,
+            fmt::format("{} must be from {} to {:.0f}, got {}", field, least, kMostSeconds, seconds));
+  };
+  require_seconds("strategy.deadline_seconds", job.strategy().deadline_seconds(), 0.01);
+  require_seconds("strategy.start_deadline_seconds", job.strategy().start_deadline_seconds(), 0.01);
+  require_seconds("evaluation.patience_seconds", job.evaluation().patience_seconds(), 0.01);
+  require_seconds("checkpoint.every_seconds", job.checkpoint().every_seconds(), 0);
+  require_seconds("streams.measure_seconds", job.streams().measure_seconds(), 0);
+  require_seconds("metrics.sample_every_seconds", job.metrics().sample_every_seconds(), 0);
+  require_seconds("metrics.progress_seconds", job.metrics().progress_seconds(), 0);
   require(job.checkpoint().keep_best() == 0 ||
               (!job.evaluation().disabled() && job.evaluation().every_steps() > 0),
           "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");
@@ -198,17 +211,13 @@ void check_job(const proto::Job& job) {
           "streams.priorities are more than streams.count");
   for (const int priority : job.streams().priorities())
     require(priority >= 0 && priority <= 5, "streams.priorities must be from 0 to 5");
-  require(job.evaluation().patience_seconds() > 0, "evaluation.patience_seconds must be positive");
-  require(job.streams().measure_seconds() >= 0, "streams.measure_seconds must not be negative");
   require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
   require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
           "runtime.device_memory_fraction must be between 0 and 1");
-  require(job.metrics().sample_every_seconds() >= 0, "metrics.sample_every_seconds must not be negative");
   require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
           "metrics.sample_window_seconds must be between 0 and 1");
   check_staging(job);
   require(job.strategy().bucket_bytes() >= 0, "strategy.bucket_bytes must not be negative");
-  require(job.strategy().deadline_seconds() > 0, "strategy.deadline_seconds must be positive");
   const proto::Tls& tls = job.strategy().tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
   require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");

@@ -46,6 +46,25 @@ TEST(JobTest, SetOverridesScalarsMessagesAndLists) {
   EXPECT_EQ(job.input().csv().columns(0).kind(), proto::Column::SKIP);
 }
 
+TEST(JobTest, TimesAreThoseThatClocksCanCount) {
+  for (const char* field :
+       {"strategy.deadline_seconds", "strategy.start_deadline_seconds", "evaluation.patience_seconds",
+        "checkpoint.every_seconds", "streams.measure_seconds", "metrics.sample_every_seconds",
+        "metrics.progress_seconds"})
+    for (const char* value : {"inf", "nan", "1e12", "-1"}) {
+      proto::Job job = minimal();
+      set_job_field(job, std::string(field) + "=" + value);
+      fill_job_defaults(job);
+      EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr(std::string(field) + " must be from "))
+          << value;
+    }
+  proto::Job job = minimal();
+  set_job_field(job, "strategy.deadline_seconds=0.003");
+  fill_job_defaults(job);
+  EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("strategy.deadline_seconds must be from 0.01 to 10000000, got 0.003"));
+}
+
 TEST(JobTest, PrioritiesAreThoseOfStreamsThatExist) {
   proto::Job job = minimal();
   set_job_field(job, "streams.count=2");
