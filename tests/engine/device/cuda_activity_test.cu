@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/device/activity.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "tests/base/in_some_attempt.h"
 
 namespace braid {
 namespace {
@@ -71,8 +72,10 @@ class CudaActivityTest : public testing::Test {
     return 1e-9 * static_cast<double>(ns);
   }
 
-  /// One window around `work`, which is over well before its end.
+  /// One window around `work`, which is over well before its end unless the machine does other things.
   Measured measure(const std::function<void()>& work) {
+    device_->fill_zero(took_.get(), 4 * sizeof(long long), device_->stream("compute0"));
+    device_->synchronize();
     auto result = std::async(std::launch::async, [this] {
       return sampler_->sample({50ms, 400ms}, std::stop_token());
     });
@@ -88,18 +91,20 @@ class CudaActivityTest : public testing::Test {
 };
 
 TEST_F(CudaActivityTest, BusyTimeOfStreamsIsThatOfTheirKernels) {
-  const Measured measured = measure([&] {
-    for (int i = 0; i < 200; ++i) spin<<<1, 1, 0, stream("compute0")>>>(kSpinNs, took(0));
-    for (int i = 0; i < 100; ++i) spin<<<1, 1, 0, stream("compute1")>>>(kSpinNs, took(1));
+  in_some_attempt([&] {
+    const Measured measured = measure([&] {
+      for (int i = 0; i < 200; ++i) spin<<<1, 1, 0, stream("compute0")>>>(kSpinNs, took(0));
+      for (int i = 0; i < 100; ++i) spin<<<1, 1, 0, stream("compute1")>>>(kSpinNs, took(1));
+    });
+    EXPECT_NEAR(measured.seconds("compute0") / took_seconds(0), 1, kTolerance);
+    EXPECT_NEAR(measured.seconds("compute1") / took_seconds(1), 1, kTolerance);
+    EXPECT_EQ(measured.pieces("compute0"), 200U);
+    EXPECT_EQ(measured.seconds("idle"), 0) << "idle streams are listed";
+    // The second stream's kernels run beside the first's.
+    EXPECT_NEAR(measured.activity.busy_seconds / took_seconds(0), 1, kTolerance);
+    EXPECT_NEAR(measured.activity.overlap_factor(), 1.5, 2 * kTolerance);
+    EXPECT_NEAR(measured.activity.window_seconds, 0.4, 0.05);
   });
-  EXPECT_NEAR(measured.seconds("compute0") / took_seconds(0), 1, kTolerance);
-  EXPECT_NEAR(measured.seconds("compute1") / took_seconds(1), 1, kTolerance);
-  EXPECT_EQ(measured.pieces("compute0"), 200U);
-  EXPECT_EQ(measured.seconds("idle"), 0) << "idle streams are listed";
-  // The second stream's kernels run beside the first's.
-  EXPECT_NEAR(measured.activity.busy_seconds / took_seconds(0), 1, kTolerance);
-  EXPECT_NEAR(measured.activity.overlap_factor(), 1.5, 2 * kTolerance);
-  EXPECT_NEAR(measured.activity.window_seconds, 0.4, 0.05);
 }
 
 TEST_F(CudaActivityTest, ReplayedNodesKeepTheirNamesAndStreams) {
@@ -117,18 +122,20 @@ TEST_F(CudaActivityTest, ReplayedNodesKeepTheirNamesAndStreams) {
   join->record(other);
   join->wait(origin);
   const auto graph = device_->end_capture(origin);
-  const Measured measured = measure([&] {
-    for (int i = 0; i < 100; ++i) graph->launch(origin);
+  in_some_attempt([&] {
+    const Measured measured = measure([&] {
+      for (int i = 0; i < 100; ++i) graph->launch(origin);
+    });
+    EXPECT_NEAR(measured.seconds("compute0") / took_seconds(0), 1, kTolerance);
+    EXPECT_NEAR(measured.seconds("compute1") / took_seconds(1), 1, kTolerance);
+    int left = 0, right = 0;
+    for (const ActivitySlice& slice : measured.activity.slices) {
+      left += slice.name == "tower/left";
+      right += slice.name == "tower/right";
+    }
+    EXPECT_EQ(left, 100);
+    EXPECT_EQ(right, 100);
   });
-  EXPECT_NEAR(measured.seconds("compute0") / took_seconds(0), 1, kTolerance);
-  EXPECT_NEAR(measured.seconds("compute1") / took_seconds(1), 1, kTolerance);
-  int left = 0, right = 0;
-  for (const ActivitySlice& slice : measured.activity.slices) {
-    left += slice.name == "tower/left";
-    right += slice.name == "tower/right";
-  }
-  EXPECT_EQ(left, 100);
-  EXPECT_EQ(right, 100);
 }
 
 TEST_F(CudaActivityTest, NothingIsRecordedOutsideOfWindows) {
