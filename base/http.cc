@@ -198,7 +198,9 @@ HttpServer::Impl::Impl(const std::string& listen, const HttpLimits& given) : lim
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) throw Unavailable(fmt::format("[http] cannot listen on '{}': {}", listen, error.message()));
+  if (error)
+    throw Unavailable(
+        fmt::format("[http] cannot listen on '{}': {}; port 0 takes a free one", listen, error.message()));
   address = fmt::format("{}:{}", endpoint.protocol() == tcp::v6() ? "[" + host + "]" : host,
                         acceptor.local_endpoint().port());
   accept();

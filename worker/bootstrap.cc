@@ -32,6 +32,17 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "[::1]" || host.starts_with("127.");
 }
 
+/// Workers of one host each write files of their own.
+void check_files(const proto::Metrics& metrics, const ClusterSpec& cluster) {
+  if (cluster.local_world < 2) return;
+  for (const auto& [field, name] :
+       {std::pair("trace_file", metrics.trace_file()), std::pair("steps_file", metrics.steps_file())})
+    if (!name.empty() && name.find("%r") == std::string::npos && !name.starts_with("/dev/"))
+      throw InvalidArgument("metrics." + std::string(field) + " '" + name + "' would be written by " +
+                            std::to_string(cluster.local_world) +
+                            " workers of this host: put %r into it, which becomes the role");
+}
+
 std::string own_address(const ClusterSpec& cluster) { return cluster.address(cluster.task).value_or(""); }
 
 }  // namespace
@@ -46,6 +57,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
       job.strategy().backend() == proto::Strategy::MPI)
     refuse("with backend MPI every rank is a worker, and an evaluator is none; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
+  check_files(job.metrics(), cluster);
   if (kind == proto::Strategy::PS) {
     if (cluster.ps.empty())
       refuse(
