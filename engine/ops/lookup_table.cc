@@ -1,8 +1,8 @@
 // What lookups in TensorFlow's initialised tables become (engine/import/lower_tables.h). They have no
 // kernels: where their inputs are known shape inference takes their values from here (OpDef::fold).
 //   braid.LookupTableFind(x, default, keys, values): values[i] for the first i with keys[i] = x, else default
-//   braid.TableOfFile(name), attributes key_index, value_index, vocab_size, delimiter, key_dtype, value_dtype:
-//     keys and values, one of each a line: a column, the whole line (-2) or its number (-1)
+//   braid.TableOfFile(name): keys and values, one of each a line: a column, the whole line (-2) or its number
+//     (-1); attributes key_index, value_index, vocab_size, delimiter, key_dtype, value_dtype
 // Thread rule: pure functions, but for TableOfFile, which reads its file.
 #include <fmt/format.h>
 
