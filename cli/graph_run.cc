@@ -240,7 +240,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
   sub->add_option("--threads", options->threads, "Threads inside ops; default: the machine's");
   sub->add_option("--seed", options->seed, "Of random ops and initial values")->capture_default_str();
   sub->add_option("--timeout", options->timeout_seconds, "Seconds that the run may take")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e7))
       ->capture_default_str();
   sub->callback([options, sub, &action] {
     action = [options, sub] {

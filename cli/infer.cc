@@ -46,7 +46,7 @@ void add_load(CLI::App& infer, InferCommand& command) {
       ->capture_default_str();
   infer
       .add_option("--timeout", command.timeout_seconds, "Seconds that a request may take, the line included")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-6, 1e7))
       ->capture_default_str();
   infer.add_option("--queue", command.queue_capacity, "Requests that may wait for a group; more are refused")
       ->capture_default_str();

@@ -95,6 +95,17 @@ TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
   EXPECT_EQ(groups({"--groups", "2"}, four), 2);
 }
 
+TEST_F(InferTest, ATimeoutThatNoClockCountsIsRefused) {
+  const std::string graph = path("g.pbtxt");
+  std::ofstream(graph) << R"(node { name: "c" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
+    attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: 3 } } } })";
+  for (const char* seconds : {"1e11", "1e300", "0"}) {
+    const auto process =
+        run("timeout", {"infer", "--graph", graph, "--output", "c", "--device", "cpu", "--timeout", seconds});
+    EXPECT_EQ(process->exit_code(), 2) << seconds << ": " << process->err();
+  }
+}
+
 TEST_F(InferTest, ThePositionalCommandLineDoesTheSame) {
   const std::string graph = path("g.pbtxt");
   std::ofstream(graph) << R"(
