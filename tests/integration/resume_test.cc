@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -110,6 +111,12 @@ TEST_F(ResumeTest, TheStreamsThatAutoChoseAreKept) {
   second.expect_success();
   EXPECT_EQ(plan(), kept) << "measured again, it would have other times";
   EXPECT_EQ(second.worker(0).err().find("the plan differs"), std::string::npos);
+  std::ofstream(root / "streams.plan") << "braid stream plan 1\nmade f";
+  Cluster third(directory() / "third", automatic.with({"steps=50"}), {}, {"--resume"});
+  third.expect_success();
+  EXPECT_THAT(third.worker(0).err(),
+              ::testing::HasSubstr("streams.plan:2: 'made f' is not a line of a stream plan"));
+  EXPECT_THAT(plan(), ::testing::HasSubstr("\nwhy AUTO took "));
 }
 
 /// Stops a job of two workers with SIGTERM to those of `signalled`; starts it again with
