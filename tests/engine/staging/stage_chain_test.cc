@@ -150,6 +150,40 @@ TEST(StageChainTest, ANewLifeBeginsWithoutWhatTheOldOneHadTaken) {
   for (std::uint64_t t = 10; t < 20; ++t) EXPECT_EQ(session.step(t), 0) << "step " << t;
 }
 
+TEST(StageChainTest, RecordsWithoutRowsGoThroughAsOthersDo) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {-1, 3}),
+               text = b.placeholder("text", DType::String, {-1});
+  const Nested<Output> above =
+      staged(b, Nested<Output>::dict({{"x", b.add(x, x)}, {"text", text}}), {.name = "above"});
+  const Output hashed =
+      b.op("StringToHashBucketFast", {above["text"].leaf()}, {{"num_buckets", std::int64_t{1000}}}, "hashed");
+  const Nested<Output> below = staged(b, Nested<Output>::list({b.relu(above["x"].leaf()), hashed}));
+  const Output y = b.relu(below[0].leaf()), ids = b.add(below[1].leaf(), below[1].leaf());
+  const Graph graph = import_graph(b.graph());
+  const RecordSource source{
+      {"x", "text"}, [](std::uint64_t ticket) {
+        const auto rows = static_cast<std::int64_t>(ticket % 3);
+        Batch batch = batch_of(Tensor::zeros(DType::Float32, {rows, 3}));
+        batch.tensors.push_back(
+            Tensor::strings(Shape{rows}, std::vector<std::string>(static_cast<std::size_t>(rows), "word")));
+        batch.rows = rows;
+        return batch;
+      }};
+  Runtime runtime{{}};
+  StagedSession session(graph, stages_of(graph), {y.name(), ids.name()}, {}, {source}, {.compile = {}},
+                        runtime);
+  const PrefetchHook hook(session);
+  for (std::uint64_t t = 0; t < 9; ++t) {
+    StepParams params;
+    params.step = t;
+    const StepResult result = session.run(params, {}, soon());
+    const auto rows = static_cast<std::int64_t>(t % 3);
+    EXPECT_EQ(result.fetches[0].shape(), (Shape{rows, 3}));
+    EXPECT_EQ(result.fetches[1].shape(), (Shape{rows}));
+  }
+}
+
 TEST(StageChainTest, AClosedChainDrainsWhatItsFirstStageHasBegun) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {});
