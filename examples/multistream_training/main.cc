@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 #include "base/cpu.h"
 #include "base/env.h"
@@ -148,6 +149,10 @@ Arguments parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    if (argc == 2 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
+      fmt::print("{}\n", braid::kUsage);
+      return braid::kExitSuccess;
+    }
     const braid::Arguments arguments = braid::parse(argc, argv);
     braid::run_branches(arguments);
     braid::run_regression(arguments);
