@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
@@ -193,15 +194,23 @@ HttpServer::Impl::Impl(const std::string& listen, const HttpLimits& given) : lim
   const auto found =
       tcp::resolver(context).resolve(host, std::to_string(port), tcp::resolver::passive, error);
   if (error) throw Unavailable(fmt::format("[http] cannot resolve '{}': {}", listen, error.message()));
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor.open(endpoint.protocol(), error);
+  tcp::endpoint endpoint = found.begin()->endpoint();
+  if (endpoint.address().is_unspecified()) {
+    // All interfaces are those of IPv6, too, from where probes of an IPv6 cluster come.
+    const tcp::endpoint both(tcp::v6(), endpoint.port());
+    acceptor.open(both.protocol(), error);
+    if (!error) endpoint = both;
+    ErrorCodeBoost ignored;  // what the machine's default is then counts
+    if (!error) acceptor.set_option(asio::ip::v6_only(false), ignored);
+  }
+  if (!acceptor.is_open()) acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error)
     throw Unavailable(
         fmt::format("[http] cannot listen on '{}': {}; port 0 takes a free one", listen, error.message()));
-  address = fmt::format("{}:{}", endpoint.protocol() == tcp::v6() ? "[" + host + "]" : host,
+  address = fmt::format("{}:{}", host.find(':') != std::string::npos ? "[" + host + "]" : host,
                         acceptor.local_endpoint().port());
   accept();
   thread = std::thread([this] {

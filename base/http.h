@@ -32,8 +32,8 @@ class HttpServer {
   /// `target` is the request's path and query as sent, not decoded.
   using Handler = std::function<HttpResponse(std::string_view target)>;
 
-  /// Binds `listen` ("host:port", "[v6]:port"; port 0 picks a free one). Throws: Unavailable with the address
-  /// and the reason, InvalidArgument for a text of another form.
+  /// Binds `listen` ("host:port", "[v6]:port"; port 0 picks a free one; 0.0.0.0 and [::] are both families).
+  /// Throws: Unavailable with the address and the reason, InvalidArgument for a text of another form.
   explicit HttpServer(const std::string& listen, const HttpLimits& limits = {});
   ~HttpServer();  // stops accepting, lets responses under way finish, joins
   HttpServer(const HttpServer&) = delete;

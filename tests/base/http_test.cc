@@ -80,6 +80,24 @@ TEST(HttpTest, ServesAHandlerWithItsTarget) {
   EXPECT_THAT(answer, ::testing::EndsWith("\r\n\r\n{\"target\":\"/streams?pretty=1\"}"));
 }
 
+TEST(HttpTest, AllInterfacesAreThoseOfBothFamilies) {
+  HttpServer server("0.0.0.0:0");
+  EXPECT_THAT(server.address(), StartsWith("0.0.0.0:"));
+  EXPECT_THAT(get(server, "/"), StartsWith("HTTP/1.1 404")) << "by 127.0.0.1";
+  const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_addr = in6addr_loopback;
+  const bool has_ipv6 = probe >= 0 && ::bind(probe, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  ::close(probe);
+  if (!has_ipv6) GTEST_SKIP() << "this machine has no IPv6";
+  const std::string address = server.address();
+  to.sin6_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int client = ::socket(AF_INET6, SOCK_STREAM, 0);
+  EXPECT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&to), sizeof to), 0) << "by ::1";
+  ::close(client);
+}
+
 TEST(HttpTest, HeadHasTheLengthAndNoBody) {
   HttpServer server("127.0.0.1:0");
   server.handle("/x", [](std::string_view) { return HttpResponse{.body = "12345"}; });
