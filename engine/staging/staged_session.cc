@@ -1,7 +1,9 @@
 #include "engine/staging/staged_session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -94,6 +96,7 @@ struct StagedSession::Impl {
   void await(Maker& maker, const StageCall& call);
   Batch read(Maker& maker, const StageCall& call);
   Batch make(const Maker& maker, const StageCall& call, Batch record) const;
+  void check_fed(const SubgraphRunner::Values& feeds);
   StepResult step(const StepParams& params, TextNodes::Known known, const WaitContext& wait);
   void end();
 
@@ -108,6 +111,7 @@ struct StagedSession::Impl {
   // Of the step.
   std::vector<ValueRef> fetches;
   const std::vector<std::string> targets;
+  std::optional<std::set<ValueRef>> fed;  // by its user in the first step, and so in each
   std::unique_ptr<const TextNodes> text;  // made by the first step, as the programs
   std::vector<ValueRef> computed;         // what the programs fetch
   std::vector<ValueRef> program_feeds;
@@ -365,8 +369,22 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
   return result;
 }
 
+/// The programs are made for the values that the first step is fed.
+void StagedSession::Impl::check_fed(const SubgraphRunner::Values& feeds) {
+  std::set<ValueRef> now;
+  for (const auto& [name, value] : feeds) now.insert(graph.parse_value(name));
+  if (!fed) fed = now;
+  if (now == *fed) return;
+  std::vector<ValueRef> differing;
+  std::set_symmetric_difference(now.begin(), now.end(), fed->begin(), fed->end(),
+                                std::back_inserter(differing));
+  throw InvalidArgument("'" + graph.value_name(differing[0]) +
+                        "' must be fed in all steps of a session or in none");
+}
+
 StepResult StagedSession::run(const StepParams& params, const SubgraphRunner::Values& feeds,
                               const WaitContext& wait) {
+  impl_->check_fed(feeds);
   // A step that is late with one stage keeps what it has of the others: records stay together.
   for (const int index : impl_->cut.step_stages)
     if (!impl_->taken.contains(index))

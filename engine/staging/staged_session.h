@@ -57,7 +57,8 @@ class StagedSession {
 
   /// One step: takes a batch of each stage that feeds it. `feeds` are for placeholders of the step itself,
   /// the same ones in each step. Fetches may be text, made of what the step computes. Throws: OutOfRange at
-  /// the end of the input, what Stage::take and Instance throw.
+  /// the end of the input, InvalidArgument for feeds that are not those of the first step, what Stage::take
+  /// and Instance throw.
   StepResult run(const StepParams& params, const SubgraphRunner::Values& feeds, const WaitContext& wait);
 
   /// For those who run the step themselves: the next batch of a stage, its tensors in the order of outputs.

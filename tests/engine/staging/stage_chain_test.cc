@@ -184,6 +184,28 @@ TEST(StageChainTest, RecordsWithoutRowsGoThroughAsOthersDo) {
   }
 }
 
+TEST(StageChainTest, AStepThatFeedsOtherValuesThanTheFirstIsRefusedAndTakesNothing) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {});
+  const Output other = b.op("PlaceholderWithDefault", {b.constant(Tensor::scalar(100.0F))},
+                            {{"dtype", DType::Float32}, {"shape", Shape{}}}, "other");
+  const Output y = b.add(staged(b, Nested<Output>(b.add(x, x))).leaf(), other);
+  const Graph graph = import_graph(b.graph());
+  Runtime runtime{{}};
+  const auto run = [](StagedSession& session, const SubgraphRunner::Values& feeds) {
+    return session.run({}, feeds, soon()).fetches[0].data<float>()[0];
+  };
+  for (const bool fed_at_first : {true, false}) {
+    StagedSession session(graph, stages_of(graph), {y.name()}, {}, {numbers("x", 20)}, {.compile = {}},
+                          runtime);
+    const PrefetchHook hook(session);
+    const SubgraphRunner::Values seven{{"other", Tensor::scalar(7.0F)}}, none;
+    EXPECT_EQ(run(session, fed_at_first ? seven : none), fed_at_first ? 7 : 100);
+    EXPECT_THROW(run(session, fed_at_first ? none : seven), InvalidArgument);
+    EXPECT_EQ(run(session, fed_at_first ? seven : none), fed_at_first ? 9 : 102);
+  }
+}
+
 TEST(StageChainTest, AClosedChainDrainsWhatItsFirstStageHasBegun) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {});
