@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <optional>
 #include <thread>
 
@@ -59,7 +61,7 @@ WaitContext start_wait(const proto::Job& job, const StopFlag& stop) {
 template <class Result>
 int report(const Result& result) {
   fmt::print("result: {}\n", result.to_json());
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) log_error("the result cannot be written: {}", std::strerror(errno));
   return result.exit;
 }
 

@@ -198,6 +198,10 @@ TEST_F(RestartFaultTest, AFullDiskUnderTheLogsIsNoReasonToEnd) {
   Process full(command, {}, path("full"));
   EXPECT_EQ(full.exit_code(), 0);
   EXPECT_EQ(result_of(full).last_step, 200U);
+  command[2] = "exec \"$0\" \"$@\" >/dev/full";
+  Process lost(command, {}, path("lost"));
+  EXPECT_EQ(lost.exit_code(), 0);
+  EXPECT_THAT(lost.err(), HasSubstr("the result cannot be written: No space left on device"));
 }
 
 }  // namespace
