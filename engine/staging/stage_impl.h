@@ -46,7 +46,7 @@ struct Stage::Impl {
   std::optional<std::uint64_t> begin(int thread);
   bool read(int thread, StageCall& call, Batch& record, Outcome& outcome,
             std::chrono::steady_clock::time_point& begun);
-  void work(int thread, FunctionRef<void()> part);
+  void work(const StageCall& call, FunctionRef<void()> part);
   Outcome handle_error(int thread, std::uint64_t ticket);
   std::chrono::milliseconds backoff(int thread) const;
   int turn_after(int thread) const;

@@ -52,12 +52,16 @@ void StagePool::stop() {
   jobs_there_.notify_all();
 }
 
-void StagePool::run(FunctionRef<void()> work) {
+void StagePool::run(FunctionRef<void()> work, const std::stop_token& stop) {
   Job job{work};
   std::unique_lock lock(mu_);
   jobs_.push_back(&job);
   jobs_there_.notify_one();
-  done_.wait(lock, [&] { return job.done; });
+  if (!done_.wait(lock, stop, [&] { return job.done; })) {
+    if (std::erase(jobs_, &job) > 0)
+      throw Cancelled("waiting for stage thread pool '" + options_.global_name + "': cancelled");
+    done_.wait(lock, [&] { return job.done; });  // a thread is at it
+  }
   if (job.error) std::rethrow_exception(job.error);
 }
 

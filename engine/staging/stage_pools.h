@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,9 +33,9 @@ class StagePool {
 
   const StagePoolOptions& options() const { return options_; }
 
-  /// Runs `work` on one of the threads and returns when it is done; throws what it throws.
-  /// REQUIRES: not called from one of the pool's own threads.
-  void run(FunctionRef<void()> work);
+  /// Runs `work` on one of the threads and returns when it is done; throws what it throws, and Cancelled when
+  /// a stop is requested before one was free. REQUIRES: not called from one of the pool's own threads.
+  void run(FunctionRef<void()> work, const std::stop_token& stop = {});
   /// Seconds that the threads have worked, for reports.
   double busy_seconds() const;
 
@@ -46,7 +47,7 @@ class StagePool {
   const StagePoolOptions options_;
   mutable std::mutex mu_;
   std::condition_variable jobs_there_;
-  std::condition_variable done_;
+  std::condition_variable_any done_;
   // Guarded by mu_.
   std::deque<Job*> jobs_;
   double busy_seconds_ = 0;

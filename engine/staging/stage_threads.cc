@@ -35,7 +35,7 @@ std::optional<std::uint64_t> Stage::Impl::begin(int thread) {
 }
 
 /// A part of making a batch, on the pool if there is one. The time is booked whatever the end.
-void Stage::Impl::work(int thread, FunctionRef<void()> part) {
+void Stage::Impl::work(const StageCall& call, FunctionRef<void()> part) {
   const auto timed = [&] {
     struct Book {
       Impl& stage;
@@ -47,11 +47,11 @@ void Stage::Impl::work(int thread, FunctionRef<void()> part) {
         stage.stats[thread].busy_seconds += busy;
       }
     };
-    const Book book{*this, static_cast<std::size_t>(thread)};
+    const Book book{*this, static_cast<std::size_t>(call.thread)};
     part();
   };
   if (pool)
-    pool->run(timed);
+    pool->run(timed, call.stop);
   else
     timed();
 }
@@ -105,7 +105,7 @@ bool Stage::Impl::read(int thread, StageCall& call, Batch& record, Outcome& outc
   try {
     if (source.producer.await) source.producer.await(call);
     begun = Clock::now();
-    if (source.producer.read) work(thread, [&] { record = source.producer.read(call); });
+    if (source.producer.read) work(call, [&] { record = source.producer.read(call); });
     outcome = Outcome::Done;
     return true;
   } catch (...) {
@@ -129,7 +129,7 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
   if (!read(thread, call, record, outcome, begin)) return outcome;
   Batch batch;
   try {
-    work(thread, [&] { batch = source_of(thread).producer.make(call, std::move(record)); });
+    work(call, [&] { batch = source_of(thread).producer.make(call, std::move(record)); });
   } catch (...) {
     outcome = handle_error(thread, call.ticket);
   }

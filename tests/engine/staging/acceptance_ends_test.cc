@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "engine/staging/stage.h"
+#include "engine/staging/stage_pools.h"
 #include "tests/engine/staging/stage_test_util.h"
 
 namespace braid::testing {
@@ -167,6 +169,33 @@ TEST(StageAcceptance, T5_ResumeLosesAndDoublesNothingWhereOrderIsOff) {
   std::vector<std::uint64_t> all(200);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(got, all);
+}
+
+TEST(StageAcceptance, T5_AStageEndsThoughItsPoolIsBusyForAnother) {
+  StageSession session{.pools = std::make_shared<StagePools>(std::vector<StagePoolOptions>{{}})};
+  std::promise<void> busy, go;
+  std::thread other([&] {
+    session.pools->at(0).run([&] {
+      busy.set_value();
+      go.get_future().wait();
+    });
+  });
+  busy.get_future().wait();
+  StageProducer producer;
+  std::atomic<bool> begun{false};
+  producer.await = [&](const StageCall&) { begun = true; };
+  producer.make = [](const StageCall& call, Batch) { return numbered(call.ticket); };
+  Stage stage({.name = "s", .use_stage_subgraph_thread_pool = true}, producer, session);
+  stage.start();
+  EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  std::this_thread::sleep_for(20ms);  // until it waits for the pool
+  auto ended = std::async(std::launch::async, [&] { stage.stop(); });
+  EXPECT_EQ(ended.wait_for(10s), std::future_status::ready);
+  go.set_value();
+  other.join();
+  ended.wait();
+  stage.start();
+  EXPECT_EQ(stage.take(soon()).ticket, 0U);
 }
 
 TEST(StageAcceptance, T5_EndedAndFailedStagesBeginAgain) {
