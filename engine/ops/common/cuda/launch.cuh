@@ -1,6 +1,7 @@
 // Launches of CUDA kernels. Kernels of this folder and the .cu files beside the ops follow these rules:
-//   - a launch goes to KernelArgs::stream, never to a default stream, and neither allocates nor waits: it
-//     can be captured then; scratch memory is asked for in `prepare`
+//   - a launch goes to KernelArgs::stream, never to a default stream, and neither allocates nor waits, so
+//     it can be captured
+//   - scratch memory is asked for in `prepare`
 //   - sizes are int64; results do not depend on the order in which blocks run (no atomics on floats)
 //   - pointers are read from KernelArgs at each run
 #pragma once
