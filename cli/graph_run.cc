@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -205,6 +206,13 @@ void pair_outputs(const CLI::App& command, Options& options) {
     const std::string& file = options.outs.at(out++);
     if (options.outputs.empty() || !options.outputs.back().second.empty())
       throw InvalidArgument("--out " + file + ": there is no --fetch before it that has no --out yet");
+    // Before the graph runs, not after.
+    const auto folder = std::filesystem::path(file).parent_path();
+    std::error_code ignored;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
+      throw InvalidArgument("--out " + file + ": there is no directory '" + folder.string() + "'");
+    if (std::filesystem::is_directory(file, ignored))
+      throw InvalidArgument("--out " + file + ": is a directory");
     options.outputs.back().second = file;
   }
 }

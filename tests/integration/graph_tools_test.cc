@@ -229,6 +229,9 @@ TEST_F(GraphToolsTest, WhatCannotRunIsRefusedWithItsReason) {
                  HasSubstr("there is no node 'twicee'; did you mean 'twice'?"));
   expect_refused(run_with(x, {"--out", path("y.npy"), "--fetch", "twice"}),
                  HasSubstr("there is no --fetch before it"));
+  expect_refused(
+      run_with(x, {"--fetch", "twice", "--out", path("none/y.npy")}),
+      AllOf(HasSubstr("none/y.npy: there is no directory"), ::testing::Not(HasSubstr("Unavailable"))));
   expect_refused(run_with(path("none.npy"), {"--fetch", "twice"}), HasSubstr("none.npy"));
   expect_refused(run_with(x, {"--fetch", "twice", "--feed", "x=" + x}), HasSubstr("--feed x is given twice"));
   expect_refused({"graph", "run", graph, "--feed", "x", "--fetch", "twice"},
