@@ -117,6 +117,7 @@ void fill_job_defaults(proto::Job& job) {
     job.mutable_streams()->set_batch_siblings(proto::Streams::WITHIN_SCOPES);
   set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
   auto& strategy = *job.mutable_strategy();
+  set(strategy.bucket_bytes(), std::int64_t{1} << 20, [&](auto v) { strategy.set_bucket_bytes(v); });
   set(strategy.deadline_seconds(), 60.0, [&](auto v) { strategy.set_deadline_seconds(v); });
   set(strategy.start_deadline_seconds(), 120.0, [&](auto v) { strategy.set_start_deadline_seconds(v); });
   auto& optimizer = *job.mutable_optimizer();

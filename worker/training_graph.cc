@@ -51,16 +51,11 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
 }
 
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
-                                                            std::int64_t bucket_bytes, bool on_device) {
-  constexpr std::int64_t kLeast = std::int64_t{1} << 16, kMost = std::int64_t{1} << 20;
+                                                            std::int64_t bucket_bytes) {
   const auto bytes_of = [](const VariableGradient& gradient) {
     const VariableInfo& v = gradient.variable;
     return gradient.slices ? 0 : v.shape.elements() * static_cast<std::int64_t>(dtype_size(v.dtype));
   };
-  if (bucket_bytes == 0) {
-    for (const VariableGradient& gradient : gradients) bucket_bytes += bytes_of(gradient);
-    bucket_bytes = on_device ? kMost : std::clamp(bucket_bytes / 4, kLeast, kMost);
-  }
   std::vector<std::vector<VariableGradient>> buckets;
   std::int64_t filled = 0;
   for (auto it = gradients.rbegin(); it != gradients.rend(); ++it) {

@@ -32,11 +32,9 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
 
 /// Gradients cut into buckets of at most `bucket_bytes`, in the order in which backward produces them (last
-/// variables first). A variable is never cut, so one that is larger has a bucket of its own; sparse
-/// gradients, whose rows are not known yet, count nothing. 0 on the host: a quarter of all, so that the first
-/// are under way while the rest is computed, but at least 64 KiB, since small messages cost more than their
-/// bytes, and at most 1 MiB. 0 on a device, where each bucket costs launches: 1 MiB.
+/// variables first). A variable is never cut, so one that is larger has a bucket of its own; sparse gradients,
+/// whose rows are not known yet, count nothing.
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
-                                                            std::int64_t bucket_bytes, bool on_device);
+                                                            std::int64_t bucket_bytes);
 
 }  // namespace braid::worker

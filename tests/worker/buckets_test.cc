@@ -20,7 +20,7 @@ Sizes buckets_of(const std::vector<std::int64_t>& elements, std::int64_t bucket_
     if (elements[i] < 0) gradients[i].slices.emplace();
   }
   Sizes sizes;
-  for (const auto& bucket : bucket_gradients(gradients, bucket_bytes, on_device)) {
+  for (const auto& bucket : bucket_gradients(gradients, bucket_bytes)) {
     sizes.emplace_back();
     for (const VariableGradient& gradient : bucket)
       sizes.back().push_back(gradient.variable.shape.elements());
@@ -35,15 +35,6 @@ TEST(BucketsTest, TheLastLayersComeFirstAndNoVariableIsCut) {
 
 TEST(BucketsTest, RowsCountNothing) {
   EXPECT_EQ(buckets_of({50, -1'000'000, 50}, 400), (Sizes{{50, 1'000'000, 50}}));
-}
-
-TEST(BucketsTest, WithoutASizeAQuarterOfAllIsABucketWithinBounds) {
-  const std::int64_t layer = 40'000;  // 156 KiB
-  EXPECT_EQ(buckets_of(std::vector<std::int64_t>(8, layer), 0), Sizes(4, {layer, layer}));
-  EXPECT_EQ(buckets_of({1000, 1000, 1000, 1000}, 0), (Sizes{{1000, 1000, 1000, 1000}})) << "64 KiB at least";
-  const std::int64_t half = (1 << 20) / 2 / 4;
-  EXPECT_EQ(buckets_of(std::vector<std::int64_t>(20, half), 0), Sizes(10, {half, half})) << "1 MiB at most";
-  EXPECT_EQ(buckets_of(std::vector<std::int64_t>(4, layer), 0, true), Sizes(1, Sizes::value_type(4, layer)));
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST(JobTest, DefaultsAreFilledAndKept) {
   check_job(job);
   EXPECT_EQ(static_cast<int>(job.staging().capacity()), 1);
   EXPECT_EQ(static_cast<int>(job.staging().num_threads()), 1);
-  EXPECT_EQ(job.strategy().bucket_bytes(), 0) << "from the gradients";
+  EXPECT_EQ(job.strategy().bucket_bytes(), 1 << 20);
   EXPECT_FLOAT_EQ(job.optimizer().beta1(), 0.5F);
   EXPECT_FLOAT_EQ(job.optimizer().beta2(), 0.999F);
   EXPECT_EQ(job.evaluation().batch_size(), 8);

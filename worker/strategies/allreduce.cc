@@ -36,7 +36,7 @@ class AllReduceStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     Graph& graph = training.graph;
     NodeId previous = kNoNode;  // the collective before, for one total order
-    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_, runtime_.device() != nullptr);
+    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       std::vector<VariableGradient> reduced;
       Node node;

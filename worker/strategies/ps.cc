@@ -41,7 +41,7 @@ class PsStrategy : public Strategy {
 
   void rewrite_training(TrainingGraph& training) override {
     declare_tables(training);
-    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_, runtime_.device() != nullptr);
+    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
     const std::size_t voting = voting_bucket(buckets);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
