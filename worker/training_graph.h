@@ -32,8 +32,8 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
 
 /// Gradients cut into buckets of at most `bucket_bytes`, in the order in which backward produces them (last
-/// variables first). A variable is never cut, so one that is larger has a bucket of its own; sparse gradients,
-/// whose rows are not known yet, count nothing.
+/// variables first). A variable is never cut, so one that is larger has a bucket of its own; sparse
+/// gradients, whose rows are not known yet, count nothing.
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,
                                                             std::int64_t bucket_bytes);
 
