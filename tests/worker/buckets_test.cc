@@ -12,8 +12,7 @@ namespace {
 using Sizes = std::vector<std::vector<std::int64_t>>;
 
 /// The elements of each bucket's variables; negative in: a table whose gradient is rows.
-Sizes buckets_of(const std::vector<std::int64_t>& elements, std::int64_t bucket_bytes,
-                 bool on_device = false) {
+Sizes buckets_of(const std::vector<std::int64_t>& elements, std::int64_t bucket_bytes) {
   std::vector<VariableGradient> gradients(elements.size());
   for (std::size_t i = 0; i < elements.size(); ++i) {
     gradients[i].variable.shape = Shape{std::abs(elements[i])};
