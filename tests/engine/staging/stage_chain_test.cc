@@ -46,6 +46,14 @@ struct Session {
   }
 };
 
+/// 2 x of the records "x" less 2 z of the records "z", a stage each: 0 as long as records of one ticket meet.
+Output difference_of_two_stages(GraphBuilder& b) {
+  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
+  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
+  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
+  return b.op("Sub", {a, c});
+}
+
 TEST(StageChainTest, AStageThatWaitsForTheOneAboveLeavesThePoolOfBothToIt) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {});
@@ -86,10 +94,7 @@ TEST(StageChainTest, WaitingForTheStageAboveIsNotWork) {
 TEST(StageChainTest, AStepThatWasLateTakesUpWhatItHadTaken) {
   std::promise<void> go;
   GraphBuilder b;
-  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
-  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
-  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
-  Session session(b, b.op("Sub", {a, c}).name(),
+  Session session(b, difference_of_two_stages(b).name(),
                   {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   const PrefetchHook hook(session.session);
   for (std::uint64_t t = 0; t < 5; ++t) EXPECT_EQ(session.step(t), 0);
@@ -102,13 +107,10 @@ TEST(StageChainTest, AStepThatWasLateTakesUpWhatItHadTaken) {
 TEST(StageChainTest, AStageOfTwoThatIgnoresLatenessKeepsTheirRecordsTogether) {
   std::promise<void> go;
   GraphBuilder b;
-  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
-  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
-  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
   StageOptions hasty{.name = "both", .capacity = 20, .timeout_millis = 50ms};
   hasty.ignored_exception_types = {ErrorCode::DeadlineExceeded};
   hasty.max_ignored_in_a_row = 10000;
-  const Output both = staged(b, Nested<Output>(b.op("Sub", {a, c})), hasty).leaf();
+  const Output both = staged(b, Nested<Output>(difference_of_two_stages(b)), hasty).leaf();
   Session session(b, b.relu(b.mul(both, both)).name(),
                   {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   const PrefetchHook hook(session.session);
@@ -133,10 +135,7 @@ TEST(StageChainTest, AStageOfTwoThatIgnoresLatenessKeepsTheirRecordsTogether) {
 TEST(StageChainTest, ANewLifeBeginsWithoutWhatTheOldOneHadTaken) {
   std::promise<void> go;
   GraphBuilder b;
-  const Output x = b.placeholder("x", DType::Float32, {}), z = b.placeholder("z", DType::Float32, {});
-  const Output a = staged(b, Nested<Output>(b.add(x, x)), {.name = "a"}).leaf();
-  const Output c = staged(b, Nested<Output>(b.add(z, z)), {.name = "c"}).leaf();
-  Session session(b, b.op("Sub", {a, c}).name(),
+  Session session(b, difference_of_two_stages(b).name(),
                   {numbers("x", 20), numbers("z", 20, 5, go.get_future().share())});
   {
     const PrefetchHook hook(session.session, 5);
