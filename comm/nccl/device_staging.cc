@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cuda/await.h"
 #include "base/cuda/check.h"
 
 namespace braid::comm {
@@ -54,10 +55,10 @@ bool DeviceStaging::reached() const {
   return true;
 }
 
-void DeviceStaging::take(void* data, std::size_t bytes) {
+void DeviceStaging::take(void* data, std::size_t bytes, const WaitContext& wait) {
   if (bytes > 0)
     BRAID_CUDA_CHECK(cudaMemcpyAsync(data, out_.memory, bytes, cudaMemcpyDefault, stream_.get()));
-  BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  cuda::await_stream(stream_.get(), wait, "the copy of a result to the host");
 }
 
 }  // namespace braid::comm

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/cuda/handles.h"
+#include "base/wait_context.h"
 
 namespace braid::comm {
 
@@ -24,8 +25,8 @@ class DeviceStaging {
   /// What was enqueued on stream() so far ends with reached().
   void mark();
   bool reached() const;
-  /// What is in room() now. Waits for the copy.
-  void take(void* data, std::size_t bytes);
+  /// What is in room() now. Waits for the copy. Throws: DeadlineExceeded, Cancelled.
+  void take(void* data, std::size_t bytes, const WaitContext& wait);
 
  private:
   struct Block {

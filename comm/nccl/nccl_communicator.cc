@@ -370,7 +370,7 @@ class NcclCommunicator final : public Communicator {
       for (const auto begin = Clock::now(); !staging_.reached(); pause_since(begin))
         give_up_when_late(operation, wait);
       if (const ErrorPtr error = watch_.broken()) throw_error(*error);  // kernels that were ended
-      staging_.take(output.data, bytes_of(output.count, dtype));
+      staging_.take(output.data, bytes_of(output.count, dtype), wait);
     } catch (...) {
       watch_.break_off(capture_current_exception());
       throw;

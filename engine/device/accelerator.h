@@ -8,12 +8,14 @@
 // events, captures and copies from one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/stream_ref.h"
+#include "base/wait_context.h"
 
 namespace braid {
 
@@ -22,6 +24,9 @@ struct AcceleratorOptions {
   std::uint64_t memory_limit = 0;  // bytes that may be held at once; 0: what the device has
   bool memory_up_front = false;    // the limit, or 0.9 of what is free, is taken at once and kept
   bool tf32 = true;                // float32 products may be computed with TF32 inputs
+  /// How long what waits for the device without a deadline of its caller does so: memory that is taken or
+  /// given back, copy_now().
+  std::chrono::milliseconds patience{60000};
 };
 
 /// A point in the work of a stream.
@@ -50,13 +55,16 @@ class Accelerator {
   virtual std::string description() const = 0;  // "cuda:0 NVIDIA H200"
   virtual const AcceleratorOptions& options() const = 0;
 
-  /// Zeroed device memory, 256-byte aligned. `purpose` appears in messages. Waits for the device.
+  /// Zeroed device memory, 256-byte aligned. `purpose` appears in messages. Waits for the device, as giving
+  /// back does. Throws: DeadlineExceeded when the device does not answer; memory that is given back then is
+  /// not used again, as a kernel may still write to it.
   virtual std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) = 0;
   /// Zeroed page-locked host memory.
   virtual std::shared_ptr<std::byte[]> allocate_pinned(std::uint64_t bytes, const std::string& purpose) = 0;
   virtual std::uint64_t bytes_in_use() const = 0;
 
   /// Between any two of device, page-locked and other host memory, and complete when it returns.
+  /// Throws: DeadlineExceeded when the device does not answer.
   virtual void copy_now(void* to, const void* from, std::uint64_t bytes) = 0;
   /// In stream order. Host memory must be page-locked and stay until the copy is done.
   virtual void copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) = 0;
@@ -80,8 +88,8 @@ class Accelerator {
   virtual void push_range(const char* name) = 0;
   virtual void pop_range() = 0;
 
-  /// Waits until all work is done. Throws: DeviceError.
-  virtual void synchronize() = 0;
+  /// Waits until all work is done. Throws: DeviceError, DeadlineExceeded, Cancelled.
+  virtual void synchronize(const WaitContext& wait) = 0;
 };
 
 /// Devices that can be used now; 0 also where there is no driver or this build has no CUDA.

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.h"
+#include "base/poll.h"
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/stream_runner.h"
@@ -14,33 +14,13 @@
 namespace braid {
 namespace {
 
-/// How a wait for the device spends its time: looking without pause, then between yields, then between
-/// sleeps.
-constexpr std::chrono::microseconds kSpin{200};
-constexpr std::chrono::milliseconds kYield{5};
-constexpr std::chrono::microseconds kNap{50};
-constexpr int kLooksBetweenClocks = 64;
 /// Other ranks wait for a collective, so it does not wait for room behind this rank's own kernels.
 constexpr int kCommPriority = 5;
 
 template <class Reached>
-WaitStatus poll(const Reached& reached, const WaitContext& wait) {
-  const auto begin = std::chrono::steady_clock::now();
-  for (;;) {
-    for (int look = 0; look < kLooksBetweenClocks; ++look) {
-      if (reached()) return WaitStatus::Reached;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= wait.deadline) return WaitStatus::Deadline;
-    if (wait.stop.stop_requested()) return WaitStatus::Stopped;
-    if (now - begin > kYield)
-      std::this_thread::sleep_for(kNap);
-    else if (now - begin > kSpin)
-      std::this_thread::yield();
-  }
+WaitStatus look(const Reached& reached, const WaitContext& wait) {
+  if (poll(reached, wait)) return WaitStatus::Reached;
+  return wait.expired() ? WaitStatus::Deadline : WaitStatus::Stopped;
 }
 
 }  // namespace
@@ -178,6 +158,7 @@ void DeviceRunner::issue(std::uint64_t sequence) noexcept {
   const int index = board.index(sequence);
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   slot.launched.store(false, std::memory_order_relaxed);
+  slot.has_end = false;
   launching_.store(-1, std::memory_order_relaxed);
   std::int64_t unset = 0;
   board.slot(sequence).first_issue.compare_exchange_strong(
@@ -190,16 +171,30 @@ void DeviceRunner::issue(std::uint64_t sequence) noexcept {
     ErrorPtr error = capture_current_exception();
     if (op >= 0) error = context_.at_node(error, op, sequence);
     board.fail(sequence, std::move(error));
-    // What has been launched already must be over before the slot is used again.
-    try {
-      device_.synchronize();
-    } catch (...) {
-      log_error("{}: after a failed launch: {}", device_.description(), capture_current_exception()->message);
-    }
-    slot.launched.store(false, std::memory_order_relaxed);
+    slot.launched.store(false, std::memory_order_release);
+    slot.has_end = end_after_failure(slot);
   }
   signal_issued(sequence);
   issued_.signal(sequence + 1);
+}
+
+bool DeviceRunner::end_after_failure(Slot& slot) noexcept {
+  try {
+    for (const Part& part : parts_) join(part);
+    if (h2d_.native != launch_.native) {
+      slot.inputs->record(h2d_);
+      slot.inputs->wait(launch_);
+    }
+    if (d2h_.native != launch_.native) {
+      end_->record(launch_);
+      end_->wait(d2h_);
+    }
+    slot.done->record(d2h_);
+    return true;
+  } catch (...) {
+    log_error("{}: after a failed launch: {}", device_.description(), capture_current_exception()->message);
+    return false;
+  }
 }
 
 void DeviceRunner::signal_issued(std::uint64_t sequence) noexcept {
@@ -235,6 +230,7 @@ void DeviceRunner::run(std::uint64_t sequence) {
   const BoundProgram::Copy out = context_.bound.copy_of_outputs(index);
   device_.copy(out.to, out.from, out.bytes, d2h_);
   slot.done->record(d2h_);
+  slot.has_end = true;
   ++slot.runs;
   for (const Work& work : work_) work.counter->add(work.launches, work.bytes);
 }
@@ -252,20 +248,21 @@ void DeviceRunner::await_heads(const Part& part, std::uint64_t sequence) {
 
 void DeviceRunner::run_part(Part& part, std::uint64_t sequence) {
   const int index = context_.board.index(sequence);
+  const WaitContext& wait = context_.board.slot(sequence).wait;
   auto& graph = part.graphs[static_cast<std::size_t>(index)];
   // The first run of a slot is launched: libraries load and choose what a capture does not allow.
   const bool first = slots_[static_cast<std::size_t>(index)].runs == 0;
-  if (!graph && graphs_ && !first && !capture(part, index)) graphs_ = false;
+  if (!graph && graphs_ && !first && !capture(part, index, wait)) graphs_ = false;
   if (graph)
     graph->launch(launch_);
   else
-    launch_ops(part, index);
+    launch_ops(part, index, wait);
 }
 
-bool DeviceRunner::capture(Part& part, int slot) {
+bool DeviceRunner::capture(Part& part, int slot, const WaitContext& wait) {
   try {
     device_.begin_capture(launch_);
-    launch_ops(part, slot);
+    launch_ops(part, slot, wait);
     part.graphs[static_cast<std::size_t>(slot)] = device_.end_capture(launch_);
     return true;
   } catch (const Error& error) {
@@ -278,7 +275,7 @@ bool DeviceRunner::capture(Part& part, int slot) {
   }
 }
 
-void DeviceRunner::launch_ops(const Part& part, int slot) {
+void DeviceRunner::launch_ops(const Part& part, int slot, const WaitContext& wait) {
   fork_->record(launch_);
   for (const StreamRef stream : part.streams) fork_->wait(stream);
   for (const Launch& launch : part.launches) {
@@ -289,13 +286,17 @@ void DeviceRunner::launch_ops(const Part& part, int slot) {
     const DeviceWork named(op.name.c_str(),
                            context_.program.streams[static_cast<std::size_t>(op.stream)].name.c_str());
     if (kernel.run) kernel.run(context_.bound.args(slot, launch.op));
-    if (check_kernels_) device_.synchronize();
+    if (check_kernels_) device_.synchronize(wait);
     if (launch.done) launch.done->record(launch.stream);
     if (launch.flag >= 0)
       device_.copy(const_cast<std::uint64_t*>(flag_at(launch.flag, slot)),
                    context_.bound.number_on_device(slot), sizeof(std::uint64_t), launch.stream);
   }
   launching_.store(-1, std::memory_order_relaxed);
+  join(part);
+}
+
+void DeviceRunner::join(const Part& part) {
   for (std::size_t s = 0; s < part.streams.size(); ++s) {
     part.tails[s]->record(part.streams[s]);
     part.tails[s]->wait(launch_);
@@ -312,7 +313,7 @@ WaitStatus DeviceRunner::await_step(std::uint64_t sequence, const WaitContext& w
   const bool launched = slot.launched.load(std::memory_order_acquire);
   ErrorPtr lost;
   try {
-    if (launched) status = poll([&] { return slot.done->reached(); }, wait);
+    if (slot.has_end) status = look([&] { return slot.done->reached(); }, wait);
     if (status != WaitStatus::Reached) return status;
   } catch (...) {
     lost = capture_current_exception(fmt::format("step {}", context_.board.slot(sequence).params.step));
@@ -360,7 +361,7 @@ WaitStatus DeviceRunner::await_op(int op, std::uint64_t sequence, const WaitCont
     return *flag >= sequence + 1 ||
            !slots_[static_cast<std::size_t>(index)].launched.load(std::memory_order_acquire);
   };
-  const WaitStatus status = poll(reached, wait);
+  const WaitStatus status = look(reached, wait);
   std::atomic_thread_fence(std::memory_order_acquire);
   return status;
 }

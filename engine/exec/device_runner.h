@@ -77,14 +77,25 @@ class DeviceRunner {
     bool writes_variable = false;
   };
 
+  struct Slot {
+    DeviceEvent* inputs = nullptr;
+    DeviceEvent* done = nullptr;
+    std::uint64_t runs = 0;             // that went onto the device
+    std::atomic<bool> launched{false};  // all of this step's ops are on the device, or will be
+    std::atomic<bool> has_end{false};   // `done` comes after what this step has on the device
+  };
+
   StreamRef stream(const std::string& name) const { return device_.stream(prefix_ + name); }
   void make_parts();
   void count_work(Runtime& runtime);
   void run(std::uint64_t sequence);
   void await_heads(const Part& part, std::uint64_t sequence);
   void run_part(Part& part, std::uint64_t sequence);
-  void launch_ops(const Part& part, int slot);
-  bool capture(Part& part, int slot);
+  void launch_ops(const Part& part, int slot, const WaitContext& wait);
+  void join(const Part& part);
+  /// Whether `done` comes after all that was launched of the step.
+  bool end_after_failure(Slot& slot) noexcept;
+  bool capture(Part& part, int slot, const WaitContext& wait);
   void signal_issued(std::uint64_t sequence) noexcept;
   DeviceEvent* make_event();
   void report_status(std::uint64_t sequence);
@@ -106,12 +117,6 @@ class DeviceRunner {
   std::vector<Work> work_;
   DeviceEvent* fork_ = nullptr;
   DeviceEvent* end_ = nullptr;
-  struct Slot {
-    DeviceEvent* inputs = nullptr;
-    DeviceEvent* done = nullptr;
-    std::uint64_t runs = 0;             // that went onto the device
-    std::atomic<bool> launched{false};  // this step has work on the device
-  };
   std::vector<Slot> slots_;
   std::shared_ptr<std::byte[]> flags_;  // by op with a flag and slot: the number of the last step
   std::vector<int> flag_of_;            // by op, or -1

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/cuda/await.h"
 #include "base/cuda/check.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -76,7 +77,7 @@ CudaDevice::CudaDevice(const AcceleratorOptions& options) : options_(options) {
                                       count == 1 ? "device is" : "devices are"));
   keep_current(options.ordinal);
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties_, options.ordinal));
-  memory_ = std::make_shared<DeviceMemory>(options.ordinal, options.memory_limit, options.memory_up_front);
+  memory_ = std::make_shared<DeviceMemory>(options);
   copies_ = make_stream();
   if (cublasLtCreate(&blas_) != CUBLAS_STATUS_SUCCESS)
     throw DeviceError(fmt::format("{}: cublasLtCreate failed", description()));
@@ -100,7 +101,7 @@ std::shared_ptr<std::byte[]> CudaDevice::allocate(std::uint64_t bytes, const std
   std::shared_ptr<std::byte[]> memory = memory_->allocate(bytes, purpose);
   const DeviceGuard guard(ordinal());
   if (bytes != 0) BRAID_CUDA_CHECK(cudaMemsetAsync(memory.get(), 0, bytes, copies_.get()));
-  BRAID_CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+  await_copies("zeroing memory");
   return memory;
 }
 
@@ -117,7 +118,12 @@ void CudaDevice::copy_now(void* to, const void* from, std::uint64_t bytes) {
   if (bytes == 0) return;
   const DeviceGuard guard(ordinal());
   BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_.get()));
-  BRAID_CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+  await_copies("a copy");
+}
+
+void CudaDevice::await_copies(const char* what) {
+  await_stream(copies_.get(), WaitContext::with_timeout(options_.patience),
+               fmt::format("cuda:{}: {}", ordinal(), what));
 }
 
 void CudaDevice::copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) {
@@ -178,9 +184,8 @@ void CudaDevice::abandon_capture(StreamRef stream) noexcept {
 void CudaDevice::push_range(const char* name) { nvtxRangePushA(name); }
 void CudaDevice::pop_range() { nvtxRangePop(); }
 
-void CudaDevice::synchronize() {
-  const DeviceGuard guard(ordinal());
-  BRAID_CUDA_CHECK(cudaDeviceSynchronize());
+void CudaDevice::synchronize(const WaitContext& wait) {
+  await_device(ordinal(), wait, fmt::format("cuda:{}: work of the device", ordinal()));
 }
 
 }  // namespace cuda

@@ -37,7 +37,7 @@ class CudaDevice final : public Accelerator {
   void abandon_capture(StreamRef stream) noexcept override;
   void push_range(const char* name) override;
   void pop_range() override;
-  void synchronize() override;
+  void synchronize(const WaitContext& wait) override;
 
   int ordinal() const { return options_.ordinal; }
   int multiprocessors() const { return properties_.multiProcessorCount; }
@@ -45,6 +45,8 @@ class CudaDevice final : public Accelerator {
   cublasLtHandle_t blas() const { return blas_; }
 
  private:
+  void await_copies(const char* what);
+
   const AcceleratorOptions options_;
   cudaDeviceProp properties_{};
   cublasLtHandle_t blas_ = nullptr;

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/cuda/await.h"
 #include "base/cuda/check.h"
 #include "base/error.h"
+#include "base/log.h"
 
 namespace braid::cuda {
 namespace {
@@ -25,8 +27,11 @@ std::uint64_t most_of_free(int device) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front)
-    : device_(device), limit_(limit == 0 && up_front ? most_of_free(device) : limit) {
+DeviceMemory::DeviceMemory(const AcceleratorOptions& options)
+    : device_(options.ordinal),
+      limit_(options.memory_limit == 0 && options.memory_up_front ? most_of_free(options.ordinal)
+                                                                  : options.memory_limit),
+      patience_(options.patience) {
   const DeviceGuard guard(device_);
   stream_ = make_stream();
   cudaMemPoolProps properties{};
@@ -34,7 +39,7 @@ DeviceMemory::DeviceMemory(int device, std::uint64_t limit, bool up_front)
   properties.location = {cudaMemLocationTypeDevice, device_};
   BRAID_CUDA_CHECK(cudaMemPoolCreate(&pool_, &properties));
   share_with_peers();
-  if (!up_front) return;
+  if (!options.memory_up_front) return;
   std::uint64_t keep = UINT64_MAX;
   BRAID_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
   void* const all = take(limit_);
@@ -88,18 +93,28 @@ void* DeviceMemory::take(std::uint64_t bytes) {
     return nullptr;
   }
   BRAID_CUDA_CHECK(error);
-  BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  await_stream(stream_.get(), WaitContext::with_timeout(patience_),
+               fmt::format("cuda:{}: taking {} bytes", device_, bytes));
   return memory;
 }
 
 void DeviceMemory::give_back(void* memory) noexcept {
+  if (silent_.load(std::memory_order_relaxed)) return;
   int previous = 0;
   log_failure(cudaGetDevice(&previous), "cudaGetDevice");
   log_failure(cudaSetDevice(device_), "cudaSetDevice");
-  // Work of any stream may still use it.
-  log_failure(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  log_failure(cudaFreeAsync(memory, stream_.get()), "cudaFreeAsync");
-  log_failure(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  const WaitContext wait = WaitContext::with_timeout(patience_);
+  try {
+    // Work of any stream may still use it.
+    await_device(device_, wait, fmt::format("cuda:{}: giving memory back", device_));
+    BRAID_CUDA_CHECK(cudaFreeAsync(memory, stream_.get()));
+    await_stream(stream_.get(), wait, fmt::format("cuda:{}: giving memory back", device_));
+  } catch (const DeadlineExceeded& error) {
+    silent_.store(true, std::memory_order_relaxed);
+    log_error("{}; what is given back from now on is not used again", error.message());
+  } catch (const std::exception& error) {
+    log_error("{}", error.what());
+  }
   log_failure(cudaSetDevice(previous), "cudaSetDevice");
 }
 

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,21 +15,22 @@
 #include <string>
 
 #include "base/cuda/handles.h"
+#include "engine/device/accelerator.h"
 
 namespace braid::cuda {
 
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
-  /// `limit`: bytes that may be held at once; 0: what the device has, and with `up_front` nine tenths of what
-  /// is free on it now. Throws: OutOfMemory when `up_front` and the device has less than the limit free.
-  DeviceMemory(int device, std::uint64_t limit, bool up_front);
+  /// A limit of 0 is what the device has, and with `memory_up_front` nine tenths of what is free on it now.
+  /// Throws: OutOfMemory when that is to be taken and the device has less than the limit free.
+  explicit DeviceMemory(const AcceleratorOptions& options);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   /// 256-byte aligned, not zeroed, ready for every stream. The pool outlives it; freeing waits for the
-  /// device. Throws: OutOfMemory with the bytes, the purpose, what is free or the limit, and the largest
-  /// holders.
+  /// device, and a device that does not answer keeps it. Throws: OutOfMemory with the bytes, the purpose,
+  /// what is free or the limit, and the largest holders.
   std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose);
   std::uint64_t in_use() const;
 
@@ -43,6 +45,8 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
   const int device_;
   const std::uint64_t limit_;
+  const std::chrono::milliseconds patience_;
+  std::atomic<bool> silent_{false};  // the device did not answer when memory was given back
   cudaMemPool_t pool_ = nullptr;
   Stream stream_;  // on which memory is taken and given back
   mutable std::mutex mu_;

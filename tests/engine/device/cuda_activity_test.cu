@@ -75,13 +75,13 @@ class CudaActivityTest : public testing::Test {
   /// One window around `work`, which is over well before its end unless the machine does other things.
   Measured measure(const std::function<void()>& work) {
     device_->fill_zero(took_.get(), 4 * sizeof(long long), device_->stream("compute0"));
-    device_->synchronize();
+    device_->synchronize(WaitContext::with_timeout(60s));
     auto result = std::async(std::launch::async, [this] {
       return sampler_->sample({50ms, 400ms}, std::stop_token());
     });
     std::this_thread::sleep_for(150ms);
     work();
-    device_->synchronize();
+    device_->synchronize(WaitContext::with_timeout(60s));
     return {result.get()};
   }
 
@@ -140,7 +140,7 @@ TEST_F(CudaActivityTest, ReplayedNodesKeepTheirNamesAndStreams) {
 
 TEST_F(CudaActivityTest, NothingIsRecordedOutsideOfWindows) {
   spin<<<1, 1, 0, stream("compute0")>>>(kSpinNs, took(0));
-  device_->synchronize();
+  device_->synchronize(WaitContext::with_timeout(60s));
   const Measured measured = measure([] {});
   EXPECT_EQ(measured.pieces("compute0"), 0U);
   EXPECT_EQ(measured.activity.busy_seconds, 0);

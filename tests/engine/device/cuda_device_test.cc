@@ -3,7 +3,10 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cstring>
+#include <functional>
+#include <thread>
 
 #include "base/cuda/check.h"
 #include "base/cuda/event_pool.h"
@@ -56,6 +59,7 @@ class CudaDeviceTest : public ::testing::Test {
   void SetUp() override {
     if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
   }
+  static void synchronize() { device().synchronize(WaitContext::with_timeout(std::chrono::seconds(60))); }
   static std::uint64_t free_bytes() {
     std::size_t free = 0, total = 0;
     BRAID_CUDA_CHECK(cudaMemGetInfo(&free, &total));
@@ -100,11 +104,11 @@ TEST_F(CudaDeviceTest, CapturedWorkOfTwoStreamsRunsAtEachLaunchAndNotBefore) {
   joined->record(b);
   joined->wait(a);
   const auto graph = device().end_capture(a);
-  device().synchronize();
+  synchronize();
   EXPECT_EQ(ran, 0);
   for (int launch = 1; launch <= 3; ++launch) {
     graph->launch(a);
-    device().synchronize();
+    synchronize();
     EXPECT_EQ(seen, launch);
   }
 }
@@ -119,7 +123,7 @@ TEST_F(CudaDeviceTest, WhatCannotBeCapturedIsRefusedAndTheStreamGoesOn) {
   bool ran = false;
   BRAID_CUDA_CHECK(
       cudaLaunchHostFunc(cuda::native(stream), run_once, new std::function<void()>([&] { ran = true; })));
-  device().synchronize();
+  synchronize();
   EXPECT_TRUE(ran);
 }
 
@@ -179,7 +183,7 @@ TEST_F(CudaDeviceTest, CopiesInStreamOrderGoThroughPageLockedMemory) {
   device().copy(there.get(), from.get(), 64, stream);
   device().copy(to.get(), there.get(), 64, stream);
   device().fill_zero(there.get(), 32, stream);
-  device().synchronize();
+  synchronize();
   EXPECT_EQ(to[63], std::byte{5});
   std::byte half[64];
   device().copy_now(half, there.get(), 64);
@@ -209,8 +213,28 @@ TEST_F(CudaDeviceTest, MoreThanTheDeviceHasIsRefusedAndNothingIsLost) {
   EXPECT_NE(device().allocate(kMiB, "after"), nullptr);
 }
 
+TEST_F(CudaDeviceTest, AWaitForADeviceThatDoesNotAnswerEndsAndTheMemoryIsNotUsedAgain) {
+  AcceleratorOptions options;
+  options.patience = std::chrono::milliseconds(200);
+  const auto impatient = open_cuda(options);
+  std::shared_ptr<std::byte[]> memory = impatient->allocate(kMiB, "a busy one");
+  const std::byte* const place = memory.get();
+  std::atomic<bool> go_on{false};
+  std::function<void()> hang = [&] {
+    while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  BRAID_CUDA_CHECK(cudaLaunchHostFunc(cuda::native(impatient->stream("busy")), run_again, &hang));
+  const std::string why =
+      refusal([&] { impatient->synchronize(WaitContext::with_timeout(std::chrono::milliseconds(200))); });
+  EXPECT_THAT(why, HasSubstr("cuda:0: work of the device: deadline exceeded"));
+  memory.reset();
+  go_on = true;
+  impatient->synchronize(WaitContext::with_timeout(std::chrono::seconds(60)));
+  EXPECT_NE(impatient->allocate(kMiB, "another").get(), place);
+}
+
 TEST_F(CudaDeviceTest, MemoryGrowsUnlessItIsTakenUpFront) {
-  device().synchronize();
+  synchronize();
   const std::uint64_t before = free_bytes();
   AcceleratorOptions options;
   options.memory_limit = 512 * kMiB;
