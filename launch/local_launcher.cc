@@ -20,6 +20,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// As long as so much of the launcher's own output is not read, it takes no more of the tasks'; they then wait
+// in their writes. Who is to end must not wait there, so what ends a job may pile up further.
+constexpr std::size_t kMostPending = std::size_t{1} << 20;
+constexpr std::size_t kMostPendingAtEnd = std::size_t{64} << 20;
+constexpr std::chrono::seconds kLeastDrain{1};
+
 void check(const LocalLaunchOptions& options) {
   if (options.command.empty()) throw InvalidArgument("[launch] no command to run");
   if (options.workers < 0 || options.servers < 0 || options.evaluators < 0)
@@ -59,14 +65,16 @@ class LocalJob {
       : options_(options),
         ports_(options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0)),
         cluster_(make_cluster(options, ports_.addresses())),
-        out_(options.out),
-        err_(options.err) {}
+        err_(options.err) {
+    if (!LineSink::same_target(options.out, options.err)) own_out_.emplace(options.out);
+  }
 
   int run();
 
  private:
   void start(const Task& task);
   void wait_for_events();
+  void drain();
   void handle_signals();
   void reap();
   void on_end(Running& child, const ExitStatus& status);
@@ -74,20 +82,27 @@ class LocalJob {
   void signal_all(int number, bool servers_too);
   bool all_ended(bool servers_too) const;
   void say(const std::string& text) { err_.write_line("[launch] ", text); }
+  /// Standard output and error, or one for both, so that their lines do not run into each other.
+  LineSink& out() { return own_out_ ? *own_out_ : err_; }
+  std::size_t pending() { return own_out_ ? own_out_->pending() + err_.pending() : err_.pending(); }
+  bool takes_output_for(const LineSink& sink) const {
+    const bool ending = failed_ || asked_to_stop_ || servers_told_;
+    return sink.pending() < (ending ? kMostPendingAtEnd : kMostPending);
+  }
   double grace_seconds() const { return std::chrono::duration<double>(options_.grace).count(); }
 
   const LocalLaunchOptions& options_;
   SignalPipe signals_;
   PortReservation ports_;
   ClusterSpec cluster_;
-  LineSink out_;
   LineSink err_;
+  std::optional<LineSink> own_out_;
   std::deque<Running> children_;
   std::vector<ExitStatus> statuses_;
   bool failed_ = false;
   bool asked_to_stop_ = false;
   bool servers_told_ = false;
-  /// When those who still run get SIGTERM, and SIGKILL.
+  /// When those who still run get SIGTERM, and SIGKILL; at the end, when what is unread is given up.
   std::optional<Clock::time_point> terminate_at_;
   std::optional<Clock::time_point> kill_at_;
 };
@@ -103,7 +118,22 @@ int LocalJob::run() {
   }
   for (Running& child : children_)
     for (OutputForwarder& output : child.outputs) output.release();
+  drain();
   return job_exit_code(statuses_);
+}
+
+/// Writes what is left, as long as somebody reads it.
+void LocalJob::drain() {
+  const auto patience = std::max<std::chrono::milliseconds>(options_.grace, kLeastDrain);
+  kill_at_ = Clock::now() + patience;
+  while (pending() > 0 && Clock::now() < *kill_at_) {
+    const std::size_t before = pending();
+    wait_for_events();
+    handle_signals();
+    if (pending() < before && !asked_to_stop_) kill_at_ = Clock::now() + patience;
+  }
+  if (const std::size_t lost = pending(); lost > 0)
+    say(fmt::format("nobody reads the output: the last {} bytes of it are given up", lost));
 }
 
 void LocalJob::start(const Task& task) {
@@ -128,7 +158,7 @@ void LocalJob::start(const Task& task) {
   if (!leads) {
     capture(command.out, err_, {prefix, false, log});
   } else if (::isatty(options_.out) == 0) {
-    capture(command.out, out_, {"", true, log});
+    capture(command.out, out(), {"", true, log});
   }
   if (!leads || ::isatty(options_.err) == 0) capture(command.err, err_, {prefix, false, log});
   child.process.emplace(command);
@@ -138,7 +168,10 @@ void LocalJob::wait_for_events() {
   std::vector<pollfd> waits{{signals_.descriptor(), POLLIN, 0}};
   for (const Running& child : children_)
     for (const OutputForwarder& output : child.outputs)
-      if (output.is_open()) waits.push_back({output.descriptor(), POLLIN, 0});
+      if (output.is_open() && takes_output_for(output.sink()))
+        waits.push_back({output.descriptor(), POLLIN, 0});
+  for (LineSink* sink : {&out(), &err_})
+    if (sink->pending() > 0) waits.push_back({sink->descriptor(), POLLOUT, 0});
   int timeout = -1;
   for (const auto& at : {terminate_at_, kill_at_}) {
     if (!at) continue;
@@ -147,23 +180,26 @@ void LocalJob::wait_for_events() {
     timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
   }
   ::poll(waits.data(), waits.size(), timeout);
+  out().flush();
+  err_.flush();
   for (Running& child : children_)
-    for (OutputForwarder& output : child.outputs) output.forward();
+    for (OutputForwarder& output : child.outputs)
+      if (takes_output_for(output.sink())) output.forward();
 }
 
 void LocalJob::handle_signals() {
   for (const int number : signals_.take()) {
-    if (number == SIGCHLD) continue;
+    // A reader that is gone may have got the signal that we have got.
+    if (number == SIGCHLD || (number == SIGPIPE && asked_to_stop_)) continue;
+    kill_at_ = asked_to_stop_ ? Clock::now() : Clock::now() + options_.grace;
     if (asked_to_stop_) {
       say("asked to stop again: killing what still runs");
-      kill_at_ = Clock::now();
       continue;
     }
     asked_to_stop_ = true;
     say(fmt::format("asked to stop: passing signal {} on; what runs after {:g} s is killed", number,
                     grace_seconds()));
-    signal_all(number == SIGHUP ? SIGTERM : number, false);
-    kill_at_ = Clock::now() + options_.grace;
+    signal_all(number == SIGINT ? SIGINT : SIGTERM, false);
   }
 }
 

@@ -3,13 +3,16 @@
 //
 // Output. Standard output of the launcher is that of the leading task (the chief, else worker 0), without a
 // prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. Where
-// the launcher's output is a terminal the leading task writes to it itself, so that it may draw a bar.
+// the launcher's output is a terminal the leading task writes to it itself, so that it may draw a bar. Output
+// that nobody reads holds the tasks up in their writes, and never the launcher: signals and ends of tasks are
+// looked after all the same. At the end what nobody reads for `grace` is given up, with a line that says so.
 //
 // End. Workers, chief and evaluator end by themselves; then the servers get SIGTERM. When a task fails, the
 // others have `grace` to end by themselves, then get SIGTERM, and SIGKILL after `grace` again. SIGINT,
-// SIGTERM and SIGHUP are passed on to all but the servers, which stay for the checkpoint; what then runs
-// after `grace` is killed, as is everything on a second signal. A server that exits with 0 or 143 is never a
-// failure. No child outlives the launcher, however it ends. Thread rule: one launch in a process at a time.
+// SIGTERM, SIGHUP and SIGPIPE (nobody is left who could read the output) are passed on, the latter two as
+// SIGTERM, to all but the servers, which stay for the checkpoint; what then runs after `grace` is killed, as
+// is everything on a second signal. A server that exits with 0 or 143 is never a failure. No child outlives
+// the launcher, however it ends. Thread rule: one launch in a process at a time.
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,9 @@
 #include "launch/output_forwarder.h"
 
-#include <fmt/core.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -19,31 +16,8 @@ constexpr std::size_t kLongestLine = 64 * 1024;
 // More than a pipe holds, so that one call takes all that an ended writer left; bounded, so that a busy one
 // starves nobody.
 constexpr int kReadsAtATime = 16;
-constexpr std::string_view kEraseLine = "\r\x1b[K";
-
-void write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd writable{descriptor, POLLOUT, 0};
-      ::poll(&writable, 1, -1);
-    } else if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
-      return;  // a full disk under a log: the job is worth more than its output
-    } else if (errno != EINTR) {
-      throw Unavailable(fmt::format("[launch] cannot write the output: {}", std::strerror(errno)));
-    }
-  }
-}
 
 }  // namespace
-
-LineSink::LineSink(int descriptor) : descriptor_(descriptor), terminal_(::isatty(descriptor) == 1) {}
-
-void LineSink::write_line(std::string_view prefix, std::string_view line) {
-  write_all(descriptor_, fmt::format("{}{}{}\n", terminal_ ? kEraseLine : "", prefix, line));
-}
 
 OutputForwarder::OutputForwarder(FileDescriptor source, LineSink& sink, Options options)
     : source_(std::move(source)), sink_(sink), options_(std::move(options)) {}

@@ -8,20 +8,9 @@
 
 #include "base/files.h"
 #include "launch/file_descriptor.h"
+#include "launch/line_sink.h"
 
 namespace braid::launch {
-
-/// Where lines go. On a terminal a line first wipes the progress bar that a child may be drawing.
-class LineSink {
- public:
-  explicit LineSink(int descriptor);
-  /// Writes prefix, line and a newline at once. Throws: Unavailable.
-  void write_line(std::string_view prefix, std::string_view line);
-
- private:
-  int descriptor_;
-  bool terminal_;
-};
 
 class OutputForwarder {
  public:
@@ -37,8 +26,8 @@ class OutputForwarder {
 
   int descriptor() const { return source_.get(); }
   bool is_open() const { return source_.is_open(); }
-  /// Forwards what there is (at most 256 KiB), without waiting; closes at the end of the source. Throws:
-  /// Unavailable.
+  const LineSink& sink() const { return sink_; }
+  /// Forwards what there is (at most 256 KiB), without waiting; closes at the end of the source.
   void forward();
   /// The writer has ended: forwards what is left, closes, and ends a last line that has no newline.
   void finish();

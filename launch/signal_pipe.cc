@@ -33,7 +33,12 @@ SignalPipe::SignalPipe() : pipe_(make_pipe()) {
   struct sigaction action {};
   action.sa_handler = write_signal;
   action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
-  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &former_[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &former_[i]);
+    // Without SIGCHLD nobody would say that a child has ended.
+    if (former_[i].sa_handler != SIG_IGN || kSignals[i] == SIGCHLD)
+      ::sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 SignalPipe::~SignalPipe() {

@@ -12,8 +12,8 @@ namespace braid::launch {
 
 class SignalPipe {
  public:
-  /// Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD until destroyed. Throws: Internal when another one
-  /// exists.
+  /// Takes over SIGINT, SIGTERM, SIGHUP, SIGPIPE and SIGCHLD until destroyed. What whoever started the
+  /// process had it ignore (nohup and SIGHUP) stays ignored. Throws: Internal when another one exists.
   SignalPipe();
   ~SignalPipe();  // puts the former handlers back
   SignalPipe(const SignalPipe&) = delete;
@@ -25,7 +25,7 @@ class SignalPipe {
   std::vector<int> take();
 
  private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD};
   Pipe pipe_;
   std::array<struct sigaction, kSignals.size()> former_{};
 };

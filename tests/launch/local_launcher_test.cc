@@ -5,10 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "base/files.h"
@@ -22,6 +26,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -59,6 +65,31 @@ class LocalLauncherTest : public ::testing::Test {
   int launch(const std::string& script) {
     set_script(script);
     return launch_local(options_);
+  }
+  /// Both workers have made a file of their name and `suffix`.
+  bool both_wrote(const std::string& suffix) const {
+    return std::filesystem::exists(directory_ / ("worker-0" + suffix)) &&
+           std::filesystem::exists(directory_ / ("worker-1" + suffix));
+  }
+  /// The exit code of a process of its own whose output goes to a pipe that nobody reads any more when both
+  /// workers are up, or have written; then does `act` with its id.
+  template <class Act>
+  int launch_and(Act act) {
+    Pipe pipe = make_pipe();
+    options_.out = options_.err = pipe.write_end.get();
+    const pid_t launcher = ::fork();
+    if (launcher == 0) {
+      pipe.read_end.reset();
+      ::_exit(launch_local(options_));
+    }
+    pipe.write_end.reset();
+    char byte;
+    EXPECT_TRUE(eventually([&] { return both_wrote(".up") || ::read(pipe.read_end.get(), &byte, 1) == 1; }));
+    pipe.read_end.reset();
+    act(launcher);
+    int status = 0;
+    ::waitpid(launcher, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   std::string out() const { return read_file(directory_ / "out"); }
   std::string err() const { return read_file(directory_ / "err"); }
@@ -127,6 +158,77 @@ TEST_F(LocalLauncherTest, ResultStaysLastWhereBothOutputsAreOne) {
   options_.err = options_.out;
   ASSERT_EQ(launch("case $ME in worker-0) echo 'result: {}';; *) sleep 0.3; echo late >&2;; esac"), 0);
   EXPECT_EQ(out(), "[worker 1] late\nresult: {}\n");
+}
+
+/// Bytes that wait in a pipe.
+int unread(const FileDescriptor& pipe) {
+  int bytes = 0;
+  ::ioctl(pipe.get(), FIONREAD, &bytes);
+  return bytes;
+}
+
+TEST_F(LocalLauncherTest, OutputThatNobodyReadsHoldsUpNoSignal) {
+  const Pipe pipe = make_pipe();
+  options_.out = pipe.write_end.get();
+  set_script(R"(
+    trap 'exec >/dev/null; echo told > $DIR/$ME; exit 143' TERM
+    yes 'a line of output' & wait)");
+  std::jthread person([&] {
+    // What the launcher keeps is full, too, when its own pipe and those of the tasks are.
+    EXPECT_TRUE(
+        eventually([&] { return unread(pipe.read_end) >= ::fcntl(options_.out, F_GETPIPE_SZ) - 4096; }));
+    std::this_thread::sleep_for(300ms);
+    ::kill(::getpid(), SIGTERM);
+    EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
+    ::kill(::getpid(), SIGTERM);
+  });
+  const auto start = Clock::now();
+  EXPECT_EQ(launch_local(options_), 143);
+  EXPECT_LT(Clock::now() - start, kGrace);
+  EXPECT_THAT(err(),
+              AllOf(HasSubstr("[launch] asked to stop: passing signal 15 on"),
+                    ContainsRegex("nobody reads the output: the last [0-9]+ bytes of it are given up")));
+}
+
+TEST_F(LocalLauncherTest, EndsOfTasksAreSeenWhileNobodyReads) {
+  const Pipe pipe = make_pipe();
+  options_.out = pipe.write_end.get();
+  options_.grace = 200ms;
+  EXPECT_EQ(launch("test $ME = worker-0 || exit 2; head -c 300000 /dev/zero | tr '\\0' '\\n'"), 2);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker 1 exited with code 2"));
+}
+
+TEST_F(LocalLauncherTest, ASlowReaderGetsEverything) {
+  const Pipe pipe = make_pipe();
+  ::fcntl(pipe.read_end.get(), F_SETFL, 0);
+  options_.out = options_.err = pipe.write_end.get();
+  options_.grace = 5s;
+  std::string text;
+  std::jthread reader([&] {
+    std::array<char, 16 * 1024> part;
+    while (!text.ends_with("result: end\n")) {
+      std::this_thread::sleep_for(1ms);
+      const ssize_t got = ::read(pipe.read_end.get(), part.data(), part.size());
+      if (got <= 0) break;
+      text.append(part.data(), static_cast<std::size_t>(got));
+    }
+  });
+  EXPECT_EQ(launch("yes $ME-abcdefghijklmnopqrstuvwxyz | head -n 100000; echo 'result: end'"), 0);
+  reader.join();
+  EXPECT_EQ(text.size(), 100'000 * (std::strlen("worker-0-abcdefghijklmnopqrstuvwxyz\n") +
+                                    std::strlen("[worker 1] worker-1-abcdefghijklmnopqrstuvwxyz\n")) +
+                             std::strlen("[worker 1] result: end\nresult: end\n"));
+  std::stringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    ASSERT_THAT(line, AnyOf("worker-0-abcdefghijklmnopqrstuvwxyz", "result: end", "[worker 1] result: end",
+                            "[worker 1] worker-1-abcdefghijklmnopqrstuvwxyz"));
+}
+
+TEST_F(LocalLauncherTest, AWriterThatSharesThePipeIsNotMadeNonBlocking) {
+  const Pipe pipe = make_pipe();
+  options_.out = pipe.write_end.get();
+  EXPECT_EQ(launch("echo $ME"), 0);
+  EXPECT_EQ(::fcntl(options_.out, F_GETFL) & O_NONBLOCK, 0);
 }
 
 TEST_F(LocalLauncherTest, PrefixesCanBeLeftOut) {
@@ -250,15 +352,60 @@ TEST_F(LocalLauncherTest, AskedToStopItLetsWorkersSaveWhileServersStay) {
 TEST_F(LocalLauncherTest, SecondSignalKills) {
   set_script("trap '' INT TERM; echo up > $DIR/$ME; while :; do sleep 0.05; done");
   std::jthread person([&] {
-    EXPECT_TRUE(eventually([&] {
-      return std::filesystem::exists(directory_ / "worker-0") &&
-             std::filesystem::exists(directory_ / "worker-1");
-    }));
+    EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
     ::kill(::getpid(), SIGINT);
     EXPECT_TRUE(eventually([&] { return err().find("asked to stop:") != std::string::npos; }));
     ::kill(::getpid(), SIGINT);
   });
   EXPECT_EQ(launch_local(options_), 138);
+}
+
+TEST_F(LocalLauncherTest, WhenItsReaderIsGoneTheJobEndsInOrder) {
+  set_script(R"(
+    trap 'sleep 0.2; echo saved > $DIR/$ME; exit 143' TERM
+    while :; do echo line; sleep 0.05; done)");
+  EXPECT_EQ(launch_and([](pid_t) {}), 143);
+  EXPECT_EQ(read_file(directory_ / "worker-0"), "saved\n");
+  EXPECT_EQ(read_file(directory_ / "worker-1"), "saved\n");
+}
+
+TEST_F(LocalLauncherTest, ASignalThatItsReaderGotTooIsNoSecondOne) {
+  set_script(R"(
+    trap 'sleep 0.2; echo line; echo saved > $DIR/$ME; exit 143' INT
+    echo up > $DIR/$ME.up; while :; do sleep 0.05; done)");
+  EXPECT_EQ(launch_and([](pid_t launcher) { ::kill(launcher, SIGINT); }), 143);
+  EXPECT_EQ(read_file(directory_ / "worker-0"), "saved\n");
+  EXPECT_EQ(read_file(directory_ / "worker-1"), "saved\n");
+}
+
+TEST_F(LocalLauncherTest, WhatItWasStartedToIgnoreItIgnores) {
+  set_script("echo up > $DIR/$ME.up; sleep 0.5");
+  ::signal(SIGHUP, SIG_IGN);
+  EXPECT_EQ(launch_and([](pid_t launcher) { ::kill(launcher, SIGHUP); }), 0);
+  ::signal(SIGHUP, SIG_DFL);
+}
+
+TEST_F(LocalLauncherTest, ATerminalThatIsClosedEndsTheJobInOrder) {
+  FileDescriptor terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_EQ(::grantpt(terminal.get()) + ::unlockpt(terminal.get()), 0);
+  const std::string name = ::ptsname(terminal.get());
+  set_script(R"(
+    trap 'sleep 0.2; echo saved > $DIR/$ME; exit 143' TERM
+    echo up > $DIR/$ME.up; while :; do sleep 0.05; done)");
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    terminal.reset();
+    ::setsid();
+    options_.out = options_.err = ::open(name.c_str(), O_RDWR);  // becomes the session's
+    ::_exit(launch_local(options_));
+  }
+  EXPECT_TRUE(eventually([&] { return both_wrote(".up"); }));
+  terminal.reset();
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 143);
+  EXPECT_EQ(read_file(directory_ / "worker-0"), "saved\n");
+  EXPECT_EQ(read_file(directory_ / "worker-1"), "saved\n");
 }
 
 TEST_F(LocalLauncherTest, NobodyOutlivesTheLauncher) {
