@@ -1,12 +1,13 @@
 // CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
-// product for each combination of the others (most shapes have none); batches of small matrices have a kernel
-// of their own (common/cuda/small_matmul.h).
+// product for each combination of the others (most shapes have none); batches of small matrices and of
+// vectors have kernels of their own (common/cuda/small_matmul.h, combine_vectors.h, vector_dots.h).
 #include "engine/ops/common/batch_shape.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/small_matmul.h"
+#include "engine/ops/common/cuda/vector_dots.h"
 
 namespace braid {
 namespace {
@@ -62,6 +63,26 @@ PreparedKernel combine_rows(const cuda::Gemm& g) {
   return kernel;
 }
 
+/// Batches of few rows with few columns whose sums are long; without a `run` where `g` is not.
+PreparedKernel dots_of_rows(const cuda::Gemm& g) {
+  cuda::VectorDots dots;
+  dots.examples = g.batch;
+  dots.columns = g.k;
+  dots.rows = g.m;
+  dots.terms = g.n;
+  dots.x_stride = g.stride_a;
+  dots.x_row = g.row_stride_a ? g.row_stride_a : g.k;
+  dots.vector_stride = g.stride_b;
+  dots.out_stride = g.stride_y;
+  dots.out_row = g.row_stride_y ? g.row_stride_y : g.n;
+  PreparedKernel kernel;
+  if (g.dtype != DType::Float32 || g.transpose_a || !g.transpose_b || !dots.is_supported()) return kernel;
+  kernel.run = [dots](const KernelArgs& a) {
+    cuda::vector_dots(dots, a.in<float>(0), a.in<float>(1), a.out<float>(0), a.stream);
+  };
+  return kernel;
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape &x = c.inputs[0].shape, &y = c.inputs[1].shape, &out = c.outputs[0].shape;
   cuda::Gemm g;
@@ -72,8 +93,8 @@ PreparedKernel prepare(const PrepareContext& c) {
   g.k = size_at(x, g.transpose_a ? 2 : 1);
   g.dtype = c.outputs[0].dtype;
   if (share_matrices(x, y, g)) {
-    PreparedKernel combined = combine_rows(g);
-    return combined.run ? combined : cuda::gemm_kernel(c, g);
+    PreparedKernel kernel = g.transpose_b ? dots_of_rows(g) : combine_rows(g);
+    return kernel.run ? kernel : cuda::gemm_kernel(c, g);
   }
   const Shape x_batch = batch_of(x), y_batch = batch_of(y), out_batch = batch_of(out);
   g.batch = out_batch.elements();
@@ -91,6 +112,10 @@ PreparedKernel prepare(const PrepareContext& c) {
     if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
     batches.push_back(o);
   });
+  if (batches.size() == 1 && !cuda::is_small_matmul(g)) {
+    PreparedKernel dots = dots_of_rows(g);
+    if (dots.run) return dots;
+  }
   const cuda::PreparedGemm gemm =
       cuda::is_small_matmul(g) ? cuda::prepare_small_matmul(g) : cuda::prepare_gemm(c, g);
   PreparedKernel kernel;

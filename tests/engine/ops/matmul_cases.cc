@@ -73,6 +73,16 @@ void cases_batch_matmul(OpCaseTable& table) {
   add("many lanes share large matrices", "BatchMatMulV2", {9, 21, 1, 20}, {21, 20, 260}, false, false, false);
   add("lanes share matrices, y transposed", "BatchMatMulV2", {4, 33, 1, 5}, {1, 33, 7, 5}, false, true,
       false);
+  add("lanes share long vectors", "BatchMatMulV2", {4, 70, 1, 256}, {70, 8, 256}, false, true, false);
+  add("lanes share vectors, odd numbers", "BatchMatMulV2", {5, 65, 1, 36}, {1, 65, 3, 36}, false, true,
+      false);
+  add("row vectors, y transposed", "BatchMatMulV2", {300, 1, 68}, {300, 13, 68}, false, true, false);
+  add("short dot products, y transposed", "BatchMatMulV2", {67, 3, 40}, {67, 5, 40}, false, true, false);
+  add("lanes share x transposed", "BatchMatMulV2", {520, 128}, {4, 520, 8}, true, false, false);
+  add("lanes share x transposed, odd sizes", "BatchMatMulV2", {301, 70}, {5, 301, 7}, true, false, false);
+  add("lanes share x", "BatchMatMulV2", {130, 516}, {3, 516, 5}, false, false, false);
+  add("lanes share x, odd sizes", "BatchMatMulV2", {65, 1031}, {6, 1031, 3}, false, false, false);
+  add("lanes share x, many rows", "BatchMatMulV2", {4300, 300}, {2, 300, 2}, false, false, false);
   add("y repeated", "BatchMatMulV2", {3, 2, 4}, {4, 2}, false, false);
   add("x repeated", "BatchMatMulV2", {1, 2, 4}, {3, 4, 2}, false, false);
   add("both repeated", "BatchMatMulV2", {2, 1, 2, 3}, {3, 3, 2}, false, false);
