@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/ops/common/cuda/integer_matmul.h"
-
 #include "engine/ops/common/cuda/skinny_product.h"
+
 namespace braid::cuda {
 namespace {
 
@@ -83,8 +83,8 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     if (g.epilogue != Epilogue::None) c.fail("a product of integers with an epilogue");
     return prepare_integer_matmul(g);
   }
-  CudaDevice& device = device_of(c.accelerator);
   if (is_skinny_product(g)) return prepare_skinny_product(c, g);
+  CudaDevice& device = device_of(c.accelerator);
   const bool is_double = g.dtype == DType::Float64;
   const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
   const cublasComputeType_t compute = is_double               ? CUBLAS_COMPUTE_64F
