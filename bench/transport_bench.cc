@@ -53,6 +53,30 @@ void verify(const std::vector<std::byte>& got, const std::vector<std::byte>& sen
   if (got != sent) throw std::runtime_error("the payload arrived damaged");
 }
 
+/// Messages a second: `send` starts a message that gives its slot back when it is answered. Returns when all
+/// are.
+template <class Send>
+double measure(const Case& c, const Settings& settings, std::counting_semaphore<>& slots, const Send& send) {
+  auto send_one = [&] {
+    slots.acquire();
+    send();
+  };
+  auto drain = [&] {
+    for (int i = 0; i < c.window; ++i) slots.acquire();
+    slots.release(c.window);
+  };
+  for (int i = 0; i < 2 * c.window; ++i) send_one();
+  drain();
+  auto start = Clock::now();
+  auto end =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.seconds));
+  std::uint64_t messages = 0;
+  while (Clock::now() < end)
+    for (int i = 0; i < 16; ++i, ++messages) send_one();
+  drain();
+  return static_cast<double>(messages) / std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 /// Messages a second through the transport.
 double run_transport(const Case& c, const Settings& settings) {
   auto sent = pattern(c.payload_bytes);
@@ -68,8 +92,7 @@ double run_transport(const Case& c, const Settings& settings) {
   std::counting_semaphore<> slots(c.window);
   auto wait = WaitContext::with_timeout(std::chrono::seconds(60));
   std::atomic<int> errors{0};
-  auto send_one = [&] {
-    slots.acquire();
+  const double rate = measure(c, settings, slots, [&] {
     channel->call_async(
         {1, {}, {sent}, nullptr}, nullptr,
         [&](CallResult result) {
@@ -77,25 +100,11 @@ double run_transport(const Case& c, const Settings& settings) {
           slots.release();
         },
         wait);
-  };
-  auto drain = [&] {
-    for (int i = 0; i < c.window; ++i) slots.acquire();
-    slots.release(c.window);
-  };
-  for (int i = 0; i < 2 * c.window; ++i) send_one();
-  drain();
-  auto start = Clock::now();
-  auto end =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.seconds));
-  std::uint64_t messages = 0;
-  while (Clock::now() < end)
-    for (int i = 0; i < 16; ++i, ++messages) send_one();
-  drain();
-  auto seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  });
   if (errors > 0) throw std::runtime_error("calls failed");
   verify(received, sent);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
-  return static_cast<double>(messages) / seconds;
+  return rate;
 }
 
 void read_all(int fd, void* data, std::size_t bytes) {
@@ -179,31 +188,16 @@ double run_blocking(const Case& c, const Settings& settings) {
     }
   });
   std::uint64_t id = 0;
-  auto send_one = [&] {
-    slots.acquire();
+  const double rate = measure(c, settings, slots, [&, client = client] {
     write_frame(client, encode_frame_header({FrameKind::Request, 1, ++id, c.payload_bytes, 0, 0}, {}), sent);
-  };
-  auto drain = [&] {
-    for (int i = 0; i < c.window; ++i) slots.acquire();
-    slots.release(c.window);
-  };
-  for (int i = 0; i < 2 * c.window; ++i) send_one();
-  drain();
-  auto start = Clock::now();
-  auto end =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.seconds));
-  std::uint64_t messages = 0;
-  while (Clock::now() < end)
-    for (int i = 0; i < 16; ++i, ++messages) send_one();
-  drain();
-  auto seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  });
   write_frame(client, encode_frame_header({FrameKind::Request, 1, kLast, 0, 0, 0}, {}), {});
   serving.join();
   replies.join();
   close(client);
   close(server);
   verify(received, sent);
-  return static_cast<double>(messages) / seconds;
+  return rate;
 }
 
 double median(std::vector<double> values) {
