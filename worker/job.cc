@@ -9,8 +9,10 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/passes/stream_rules.h"
 #include "proto/job.pb.h"
+#include "worker/idle_settings.h"
 #include "worker/text_proto.h"
 
 namespace braid::worker {
@@ -98,8 +100,10 @@ proto::Job load_job(const std::filesystem::path& file, const std::vector<std::st
   // The text again, not the message: a field that the file sets to its default is set.
   merge_text(text.str(), file.string(), job);
   for (const auto& assignment : overrides) set_job_field(job, assignment);
+  const std::vector<std::string> idle = idle_settings(job);
   fill_job_defaults(job);
   check_job(job);
+  for (const std::string& setting : idle) log_warning("{}", setting);
   return job;
 }
 

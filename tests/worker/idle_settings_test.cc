@@ -1,0 +1,163 @@
+// Settings that nothing reads are said by name, those of the files that come with the project have an effect.
+#include "worker/idle_settings.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "base/files.h"
+#include "proto/job.pb.h"
+#include "worker/job.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<std::string> idle(const std::string& text) { return idle_settings(parse_job(text, "test")); }
+
+TEST(IdleSettingsTest, StagingThatIsOffReadsNothing) {
+  EXPECT_THAT(idle("staging { capacity: 4 num_threads: 2 timeout_millis: 5 on_timeout: WAIT }"), IsEmpty());
+  EXPECT_THAT(idle("staging { disabled: true capacity: 4 timeout_millis: 5 }"),
+              ElementsAre("staging.capacity has no effect: staging.disabled is set",
+                          "staging.timeout_millis has no effect: staging.disabled is set"));
+  EXPECT_THAT(idle("staging { disabled: true auto_stage: true timeout_millis: 5 }"), IsEmpty())
+      << "of the part of the model that is computed in front of the step";
+}
+
+TEST(IdleSettingsTest, PoolsOfStagesNeedTheirSwitch) {
+  EXPECT_THAT(idle("staging { session_stage_subgraph_thread_pool { } }"),
+              ElementsAre("staging.session_stage_subgraph_thread_pool has no effect: "
+                          "staging.use_stage_subgraph_thread_pool is not set"));
+  EXPECT_THAT(idle("staging { use_stage_subgraph_thread_pool: true session_stage_subgraph_thread_pool { } }"),
+              IsEmpty());
+  EXPECT_THAT(
+      idle("staging { stage_multi_stream: true }"),
+      ElementsAre(
+          "staging.stage_multi_stream has no effect: stages compute on the host, on threads of their own or "
+          "a pool's"));
+}
+
+TEST(IdleSettingsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
+  EXPECT_THAT(
+      idle("streams { count: 1 policy: COST forward_propagation: true measure_seconds: 2 }"),
+      ElementsAre("streams.policy has no effect: there is one compute stream (streams.count)",
+                  "streams.forward_propagation has no effect: there is one compute stream (streams.count)",
+                  "streams.measure_seconds has no effect: there is one compute stream (streams.count)"));
+  EXPECT_THAT(idle("streams { count: 1 policy: USER rules_file: 'r' }"), IsEmpty())
+      << "who insists is told which ids do not exist";
+  EXPECT_THAT(idle("streams { count: 2 policy: NONE rules_file: 'r' forward_propagation: true }"),
+              ElementsAre("streams.rules_file has no effect: streams.policy is NONE",
+                          "streams.forward_propagation has no effect: streams.policy is NONE"));
+  EXPECT_THAT(idle("streams { count: 2 policy: COST no_measuring: true }"),
+              ElementsAre("streams.no_measuring has no effect: only streams.policy AUTO measures"));
+  EXPECT_THAT(idle("streams { count: 2 no_measuring: true measure_seconds: 2 }"),
+              ElementsAre("streams.measure_seconds has no effect: streams.no_measuring is set"));
+  EXPECT_THAT(idle("streams { count: 2 measure_seconds: 2 rules_file: 'r' forward_propagation: true }"),
+              IsEmpty());
+}
+
+TEST(IdleSettingsTest, AStrategyHasItsOwnSettings) {
+  EXPECT_THAT(idle("strategy { consistency: ASP backend: MPI bucket_bytes: 5 deadline_seconds: 5 }"),
+              ElementsAre("strategy.consistency has no effect: strategy.kind is LOCAL",
+                          "strategy.backend has no effect: strategy.kind is LOCAL",
+                          "strategy.bucket_bytes has no effect: strategy.kind is LOCAL",
+                          "strategy.deadline_seconds has no effect: strategy.kind is LOCAL"));
+  EXPECT_THAT(idle("strategy { kind: PS consistency: ASP backend: MPI bucket_bytes: 5 }"),
+              ElementsAre("strategy.backend has no effect: strategy.kind is PS"));
+  EXPECT_THAT(idle("strategy { kind: ALLREDUCE backend: MPI consistency: ASP tls { ca_file: 'c' } }"),
+              ElementsAre("strategy.consistency has no effect: strategy.kind is ALLREDUCE",
+                          "strategy.tls has no effect: strategy.backend MPI has connections of its own"));
+}
+
+TEST(IdleSettingsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
+  EXPECT_THAT(idle("optimizer { momentum: 0.5 nesterov: true beta1: 0.5 epsilon: 1 }"),
+              ElementsAre("optimizer.momentum has no effect: optimizer.kind is SGD",
+                          "optimizer.nesterov has no effect: optimizer.kind is SGD",
+                          "optimizer.beta1 has no effect: optimizer.kind is SGD",
+                          "optimizer.epsilon has no effect: optimizer.kind is SGD"));
+  EXPECT_THAT(idle("optimizer { kind: MOMENTUM momentum: 0.5 nesterov: true weight_decay: 1 }"), IsEmpty());
+  EXPECT_THAT(idle("optimizer { kind: ADAM beta2: 0.5 epsilon: 1 initial_accumulator: 1 }"),
+              ElementsAre("optimizer.initial_accumulator has no effect: optimizer.kind is ADAM"));
+  EXPECT_THAT(idle("schedule { end_factor: 0.5 every: 3 warmup_steps: 5 }"),
+              ElementsAre("schedule.end_factor has no effect: schedule.kind is CONSTANT",
+                          "schedule.every has no effect: schedule.kind is CONSTANT"));
+  EXPECT_THAT(idle("schedule { kind: STEP_DECAY every: 3 factor: 0.5 }"), IsEmpty());
+  EXPECT_THAT(idle("schedule { kind: COSINE_DECAY end_factor: 0.5 }"), IsEmpty());
+}
+
+TEST(IdleSettingsTest, AFormatHasItsOwnSettings) {
+  EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' no_shuffle: true shuffle_buffer: 5 }"),
+              ElementsAre("input.train_files has no effect: input.format is SYNTHETIC",
+                          "input.shuffle_buffer has no effect: input.no_shuffle is set"));
+  EXPECT_THAT(
+      idle("input { format: IDX train_files: 'a' max_bad_records: 4 columns { name: 'c' } csv { header: "
+           "true } generator { rows: 5 } criteo { dense: RAW } }"),
+      ElementsAre("input.max_bad_records has no effect: input.format is IDX",
+                  "input.columns has no effect: input.format is IDX",
+                  "input.csv.header has no effect: input.format is IDX",
+                  "input.generator has no effect: input.format is IDX",
+                  "input.criteo has no effect: input.format is IDX"));
+  EXPECT_THAT(idle("input { format: CSV csv { separator: ';' columns { name: 'c' kind: LABEL } } }"),
+              IsEmpty());
+  EXPECT_THAT(idle("input { format: CSV columns { name: 'c' kind: LABEL } csv { columns { name: 'd' } } }"),
+              ElementsAre("input.csv.columns has no effect: input.columns is set"));
+}
+
+TEST(IdleSettingsTest, AColumnHasTheSettingsOfItsKind) {
+  const auto column = [](const std::string& text, const std::string& format = "CSV") {
+    return idle("input { format: " + format + " columns { name: 'c' " + text + " } }");
+  };
+  EXPECT_THAT(column("kind: NUMERIC shift: 1 scale: 2 log1p: true missing: 3"), IsEmpty());
+  EXPECT_THAT(column("kind: NUMERIC buckets: 3 positive: 'p' list_separator: ';'"),
+              ElementsAre("buckets of column 'c' has no effect: its kind is NUMERIC",
+                          "positive of column 'c' has no effect: its kind is NUMERIC",
+                          "list_separator of column 'c' has no effect: its length is 1"));
+  EXPECT_THAT(column("kind: CATEGORICAL buckets: 3 length: 2 list_separator: ';' scale: 2 missing: 1"),
+              ElementsAre("scale of column 'c' has no effect: its kind is CATEGORICAL",
+                          "missing of column 'c' has no effect: its kind is CATEGORICAL"));
+  EXPECT_THAT(column("kind: LABEL positive: 'p' length: 3 missing: 1"), IsEmpty());
+  EXPECT_THAT(column("kind: CLASS buckets: 3"),
+              ElementsAre("buckets of column 'c' has no effect: its kind is CLASS"));
+  EXPECT_THAT(column("kind: CLASS buckets: 3", "GENERATOR"), IsEmpty()) << "so many classes are drawn";
+  EXPECT_THAT(column("kind: SKIP output: 'o'"),
+              ElementsAre("output of column 'c' has no effect: its kind is SKIP"));
+}
+
+TEST(IdleSettingsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
+  EXPECT_THAT(idle("input { test_files: 'a' } evaluation { disabled: true every_steps: 5 batch_size: 4 }"),
+              ElementsAre("evaluation.every_steps has no effect: evaluation.disabled is set"));
+  EXPECT_THAT(idle("input { format: CSV } evaluation { every_steps: 5 }"),
+              ElementsAre("evaluation.every_steps has no effect: input.test_files is not set"));
+  EXPECT_THAT(idle("input { format: GENERATOR } evaluation { batch_size: 5 }"),
+              ElementsAre("evaluation.batch_size has no effect: input.generator.test_rows is not set"));
+  EXPECT_THAT(idle("checkpoint { every_steps: 5 keep: 2 keep_best: 1 }"),
+              ElementsAre("checkpoint.every_steps has no effect: checkpoint.directory is not set",
+                          "checkpoint.keep has no effect: checkpoint.directory is not set",
+                          "checkpoint.keep_best has no effect: checkpoint.directory is not set"));
+  EXPECT_THAT(idle("checkpoint { directory: 'd' every_steps: 5 keep: 2 }"), IsEmpty());
+  EXPECT_THAT(idle("metrics { no_sampling: true sample_every_seconds: 5 }"),
+              ElementsAre("metrics.sample_every_seconds has no effect: metrics.no_sampling is set"));
+}
+
+TEST(IdleSettingsTest, TheHostHasNoneOfADevicesSettings) {
+  const auto idle_on = [](const std::string& device) {
+    return idle_device_settings(parse_job(
+        "runtime { device_memory_limit: 5 no_tf32: true intra_op_threads: 2 device: " + device + " }",
+        "test"));
+  };
+  EXPECT_THAT(idle_on("CPU"), ElementsAre("runtime.device_memory_limit has no effect: the device is the CPU",
+                                          "runtime.no_tf32 has no effect: the device is the CPU"));
+  EXPECT_THAT(idle_on("CUDA"), IsEmpty());
+}
+
+TEST(IdleSettingsTest, EveryShippedJobFileMeansAllThatItSays) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(BRAID_SOURCE_DIR) / "examples/jobs"))
+    EXPECT_THAT(idle_settings(parse_job(read_file(entry.path()), entry.path().string())), IsEmpty())
+        << entry.path();
+}
+
+}  // namespace
+}  // namespace braid::worker

@@ -1,0 +1,22 @@
+// Settings of a job that nothing reads as long as others are as they are, such as the momentum of SGD: each
+// is said in a warning, by its name and with the reason. Settings that contradict others are refused instead
+// (check_job). Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// "staging.capacity has no effect: staging.disabled is set". `job` is as it was written, without defaults.
+std::vector<std::string> idle_settings(const proto::Job& job);
+
+/// The settings of a device, where the job computes on the host; before, that may not be decided. REQUIRES:
+/// the job's device is resolved.
+std::vector<std::string> idle_device_settings(const proto::Job& job);
+
+}  // namespace braid::worker
