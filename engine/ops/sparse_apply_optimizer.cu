@@ -1,17 +1,16 @@
-// CUDA kernels of braid.SparseApplyOptimizer and braid.SparseApplyOptimizerMany. The entries of all tables
-// are sorted as one list (common/cuda/sorted_rows.cuh). A few lanes then take each row that is named: they
-// sum its gradients in the order of their positions and update the row; nothing else of a table is touched. A
-// row that is named often would keep its lanes busy for long, so the gradients of a run of more than kShort
-// entries are first summed by warps, in chunks counted from the run's first entry: the sum depends on the
-// run's gradients alone, not on what else is updated.
+// CUDA kernels of braid.SparseApplyOptimizer, braid.SparseApplyOptimizerMany and braid.SparseApplyGrouped.
+// The first two group the rows of all tables (common/cuda/row_grouping.h), the third gets them grouped. A few
+// lanes then take each row that is named: they sum its gradients in the order of their positions and update
+// the row; nothing else of a table is touched. A row that is named often would keep its lanes busy for long,
+// so the gradients of a run of more than kShort entries are first summed by warps, in chunks counted from the
+// run's first entry: the sum depends on the run's gradients alone, not on what else is updated.
 #include <algorithm>
 #include <bit>
-#include <memory>
 #include <vector>
 
 #include "engine/ops/common/cuda/sorted_rows.cuh"
+#include "engine/ops/common/row_entries.h"
 #include "engine/ops/common/update_inputs.h"
-#include "engine/ops/optimizer_attrs.h"
 
 namespace braid {
 namespace {
@@ -103,9 +102,9 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
   const std::int64_t windows = (walk.n + kShort - 1) / kShort;
   for (std::int64_t w = cuda::grid_index() / kWarp; w < windows; w += cuda::grid_size() / kWarp) {
     const std::int64_t e = w * kShort + lane;
-    const std::int64_t own = e < walk.n ? cuda::row_of(walk.entries[e]) : tables.rows;
+    const std::int64_t own = e < walk.n ? cuda::row_of(walk.entries[e]) : -1;
     bool is_first = false, is_later = false;
-    if (own < tables.rows) {
+    if (own >= 0) {
       is_first = walk.is_row(e + kShort, own) && walk.begins(e, own);
       if (e >= walk.chunk && walk.is_row(e - walk.chunk, own))
         is_later = (e - walk.first_of(own, e - walk.chunk)) % walk.chunk == 0;
@@ -149,8 +148,9 @@ __global__ void __launch_bounds__(cuda::kThreads)
   for (std::int64_t e = cuda::grid_index() / walk.lanes; e < walk.n; e += step) {
     const std::uint64_t entry = walk.entries[e];
     const std::int64_t row = cuda::row_of(entry);
-    if (row >= tables.rows || !walk.begins(e, row)) continue;
+    if (!walk.begins(e, row)) continue;
     const cuda::RowTable& t = tables.of_row(row);
+    if (row - t.first_row >= t.rows) continue;  // an index out of range
     float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1]};
     const bool is_long = walk.is_row(e + kShort, row);
     for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
@@ -173,81 +173,85 @@ __global__ void __launch_bounds__(cuda::kThreads)
   }
 }
 
+const OutputInfo& info(std::span<const OutputInfo> inputs, int input) {
+  return inputs[static_cast<std::size_t>(input)];
+}
+
+/// The tables as their indices name them, with inputs of one gradient after the other.
+std::vector<cuda::IndexedTable> indexed_tables(std::span<const OutputInfo> inputs, const UpdateInputs& in) {
+  std::vector<cuda::IndexedTable> tables;
+  for (int v = 0; v < in.variables; ++v) {
+    const OutputInfo& named = info(inputs, in.gradient(v));  // the indices, or as many values
+    tables.push_back({info(inputs, in.handle(v)).shape[0], named.shape[0], named.dtype == DType::Int64});
+  }
+  return tables;
+}
+
 /// Up to kMostTables tables of one width, updated together.
 class Batch {
  public:
-  Batch(const PrepareContext& c, const UpdateInputs& in, int first, int count)
-      : in_(in), first_(first), count_(count) {
-    std::int64_t rows = 0, entries = 0;
+  /// `base` is where the first table begins, and then where the one after the last does.
+  Batch(const PrepareContext& c, const UpdateInputs& in, int first, int count, EntryBase& base)
+      : in_(in), first_(first), first_entry_(base.entry) {
     for (int v = first; v < first + count; ++v) {
-      const Shape& shape = info(c, in.handle(v)).shape;
-      const OutputInfo& indices = info(c, in.gradient(v));
-      sizes_.push_back({shape[0], indices.shape[0], indices.dtype == DType::Int64});
+      const Shape& shape = info(c.inputs, in.handle(v)).shape;
+      const std::int64_t indices = info(c.inputs, in.gradient(v)).shape[0];
+      tables_.push_back({shape[0], base});
       if (shape[0] != 0) width_ = shape.elements() / shape[0];
-      rows += shape[0];
-      entries += indices.shape[0];
+      base.pass(shape[0], indices);
     }
-    sort_ = std::make_unique<cuda::IndexSort>(entries, rows);
-    partial_bytes_ = static_cast<std::size_t>((entries + kShort - 1) / kShort * 2 * width_) * sizeof(float);
+    entries_ = base.entry - first_entry_;
   }
 
-  std::size_t scratch_bytes() const { return rounded(sort_->scratch_bytes()) + partial_bytes_; }
+  /// For the partial sums.
+  std::size_t scratch_bytes() const {
+    return static_cast<std::size_t>((entries_ + kShort - 1) / kShort * 2 * width_) * sizeof(float);
+  }
 
-  void run(const KernelArgs& a) const {
-    if (sort_->n() == 0) return;
+  /// `entries` are those of the op.
+  void run(const KernelArgs& a, const std::uint64_t* entries, void* scratch) const {
+    if (entries_ == 0 || width_ == 0) return;
     cuda::RowTables tables;
-    bool packed = width_ % 4 == 0;
-    for (int i = 0; i < count_; ++i) packed = add(tables, a, i) && packed;
     tables.width = width_;
-    cuda::launch(cuda::row_entries_kernel, cuda::blocks_for(tables.entries), cuda::kThreads, 0, a.stream,
-                 tables, sort_->unsorted(a.scratch), a.status, a.op);
-    if (width_ == 0) return;
-    const std::uint64_t* sorted = sort_->sort(a.scratch, a.stream);
+    bool packed = width_ % 4 == 0;
+    for (int i = 0; i < static_cast<int>(tables_.size()); ++i) packed = add(tables, a, i) && packed;
     if (packed)
-      update<4>(a, tables, sorted);
+      update<4>(a, tables, entries + first_entry_, static_cast<float*>(scratch));
     else
-      update<1>(a, tables, sorted);
+      update<1>(a, tables, entries + first_entry_, static_cast<float*>(scratch));
   }
 
  private:
-  struct Size {
-    std::int64_t rows, indices;
-    bool is_index64;
+  struct Table {
+    std::int64_t rows;
+    EntryBase base;
   };
-  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-  static const OutputInfo& info(const PrepareContext& c, int input) {
-    return c.inputs[static_cast<std::size_t>(input)];
-  }
 
   /// Whether all of the table is aligned to packs of 16 bytes.
   bool add(cuda::RowTables& tables, const KernelArgs& a, int i) const {
     const int v = first_ + i;
-    const Size& size = sizes_[static_cast<std::size_t>(i)];
+    const Table& table = tables_[static_cast<std::size_t>(i)];
     cuda::RowTable& t = tables.at[tables.count++];
     t = {.weights = a.var<float>(in_.handle(v)),
          .slots = {},
-         .values = a.in<float>(in_.gradient(v) + 1),
-         .indices = a.inputs[in_.gradient(v)],
-         .rows = size.rows,
-         .first_row = tables.rows,
-         .first_entry = tables.entries,
-         .is_index64 = size.is_index64};
+         .values = a.in<float>(in_.gradient(v) + in_.gradient_inputs - 1),
+         .rows = table.rows,
+         .first_row = table.base.row,
+         .first_entry = table.base.entry};
     for (int s = 0; s < in_.slots; ++s) t.slots[s] = a.var<float>(in_.slot(v, s));
-    tables.rows += size.rows;
-    tables.entries += size.indices;
     return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) && cuda::is_aligned16(t.slots[0]) &&
            cuda::is_aligned16(t.slots[1]);
   }
 
   template <int kPack>
-  void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* sorted) const {
+  void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* entries,
+              float* partials) const {
     const auto packs = static_cast<std::uint64_t>((width_ + kPack - 1) / kPack);
-    Walk walk{
-        .entries = sorted,
-        .partials = reinterpret_cast<float*>(static_cast<char*>(a.scratch) + rounded(sort_->scratch_bytes())),
-        .n = tables.entries,
-        .chunk = 0,
-        .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp))};
+    Walk walk{.entries = entries,
+              .partials = partials,
+              .n = entries_,
+              .chunk = 0,
+              .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp))};
     walk.chunk = std::max(2 * kShort, kWarp * (kWarp / walk.lanes));
     if (walk.n > kShort)
       cuda::launch(sum_chunks_kernel<kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
@@ -257,53 +261,83 @@ class Batch {
   }
 
   UpdateInputs in_;
-  int first_, count_;
+  int first_;
+  std::int64_t first_entry_, entries_ = 0;
   std::int64_t width_ = 0;
-  std::vector<Size> sizes_;
-  std::unique_ptr<cuda::IndexSort> sort_;
-  std::size_t partial_bytes_ = 0;
+  std::vector<Table> tables_;
+};
+
+/// All tables of an op.
+class GroupedUpdate {
+ public:
+  GroupedUpdate(const PrepareContext& c, const UpdateInputs& in) {
+    const auto width = [&](int v) {
+      const Shape& shape = info(c.inputs, in.handle(v)).shape;
+      return shape[0] == 0 ? 0 : shape.elements() / shape[0];
+    };
+    EntryBase base;
+    for (int v = 0; v < in.variables;) {
+      int count = 1;
+      while (count < cuda::kMostTables && v + count < in.variables && width(v + count) == width(v)) ++count;
+      batches_.emplace_back(c, in, v, count, base);
+      scratch_bytes_ = std::max(scratch_bytes_, batches_.back().scratch_bytes());
+      v += count;
+    }
+  }
+
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+  void run(const KernelArgs& a, const std::uint64_t* entries, void* scratch) const {
+    for (const Batch& batch : batches_) batch.run(a, entries, scratch);
+  }
+
+ private:
+  std::vector<Batch> batches_;
+  std::size_t scratch_bytes_ = 0;
 };
 
 PreparedKernel prepare(const PrepareContext& c) {
   const UpdateInputs in = prepared_update_inputs(c, 2);
-  auto batches = std::make_shared<std::vector<Batch>>();
+  cuda::RowGrouping grouping(indexed_tables(c.inputs, in));
+  GroupedUpdate update(c, in);
+  const std::size_t entries_bytes =
+      (static_cast<std::size_t>(grouping.entries()) * sizeof(std::uint64_t) + 255) / 256 * 256;
   PreparedKernel kernel;
-  const auto width = [&](int v) {
-    const Shape& shape = c.inputs[static_cast<std::size_t>(in.handle(v))].shape;
-    return shape[0] == 0 ? 0 : shape.elements() / shape[0];
-  };
-  for (int v = 0; v < in.variables;) {
-    int count = 1;
-    while (count < cuda::kMostTables && v + count < in.variables && width(v + count) == width(v)) ++count;
-    batches->emplace_back(c, in, v, count);
-    kernel.scratch_bytes = std::max(kernel.scratch_bytes, batches->back().scratch_bytes());
-    v += count;
-  }
-  kernel.run = [batches](const KernelArgs& a) {
-    for (const Batch& batch : *batches) batch.run(a);
+  kernel.scratch_bytes = entries_bytes + std::max(grouping.scratch_bytes(), update.scratch_bytes());
+  kernel.run = [=, grouping = std::move(grouping), update = std::move(update)](const KernelArgs& a) {
+    auto* const entries = static_cast<std::uint64_t*>(a.scratch);
+    void* const rest = static_cast<char*>(a.scratch) + entries_bytes;
+    grouping.run(a, in.gradient(0), in.stride(), rest, entries);
+    update.run(a, entries, rest);
   };
   return kernel;
 }
 
+PreparedKernel prepare_grouped(const PrepareContext& c) {
+  const UpdateInputs in = prepared_update_inputs(c, 1);
+  GroupedUpdate update(c, in);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = update.scratch_bytes();
+  kernel.run = [entries = in.variables * in.stride(), update = std::move(update)](const KernelArgs& a) {
+    update.run(a, a.in<std::uint64_t>(entries), a.scratch);
+  };
+  return kernel;
+}
+
+/// Sparse updates of `gradient_inputs` a variable, 1 where the rows are grouped.
+template <int kGradientInputs>
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
-  constexpr std::int64_t kMost = (1LL << 31) - 2;  // of the sort's keys and positions
-  std::int64_t rows = 0, entries = 0;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].shape.rank() == 0) return false;
-    if (inputs[i].dtype == DType::Float32)
-      rows += inputs[i].shape[0];
-    else
-      entries += inputs[i].shape[0];
-  }
-  rows /= 1 + static_cast<std::int64_t>(optimizer_slots(optimizer_spec(node.attrs)).size());
-  return rows <= kMost && entries <= kMost && updates_float32(node, inputs, 2);
+  for (const OutputInfo& input : inputs)
+    if (input.shape.rank() == 0) return false;
+  return updates_float32(node, inputs, kGradientInputs) &&
+         cuda::fits_entries(indexed_tables(inputs, update_inputs(node, inputs, kGradientInputs)));
 }
 
 }  // namespace
 
 void register_sparse_apply_optimizer_cuda(OpRegistry& registry) {
   for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
-    registry.add_cuda(op, prepare, supports);
+    registry.add_cuda(op, prepare, supports<2>);
+  registry.add_cuda("braid.SparseApplyGrouped", prepare_grouped, supports<1>);
 }
 
 }  // namespace braid

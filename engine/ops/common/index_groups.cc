@@ -52,6 +52,11 @@ IndexGroups::IndexGroups(const I* indices, std::int64_t n, std::int64_t bound, v
 template IndexGroups::IndexGroups(const std::int32_t*, std::int64_t, std::int64_t, void*);
 template IndexGroups::IndexGroups(const std::int64_t*, std::int64_t, std::int64_t, void*);
 
+IndexGroups::IndexGroups(std::int64_t n, void* scratch)
+    : keys_(static_cast<std::uint64_t*>(scratch)), starts_(reinterpret_cast<std::uint32_t*>(keys_ + 2 * n)) {
+  find_starts(n);
+}
+
 /// By index only: positions are in order already and every pass is stable.
 void IndexGroups::sort(std::uint64_t* spare, std::int64_t entries, std::int64_t bound) {
   constexpr int kDigitBits = 8;

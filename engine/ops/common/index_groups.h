@@ -25,6 +25,8 @@ class IndexGroups {
   /// object. REQUIRES: indices[k] < bound; n and bound below 2^32.
   template <class I>
   IndexGroups(const I* indices, std::int64_t n, std::int64_t bound, void* scratch);
+  /// The groups of `n` entries, index << 32 | position, that the scratch begins with and that are sorted.
+  IndexGroups(std::int64_t n, void* scratch);
 
   std::int64_t size() const { return size_; }
   std::int64_t index(std::int64_t group) const {

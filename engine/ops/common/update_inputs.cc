@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/optim_formulas.h"
+#include "engine/ops/common/row_entries.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/optimizer_attrs.h"
 
@@ -22,20 +23,53 @@ UpdateInputs layout_of(const Node& node, int inputs, int gradient_inputs) {
 
 bool takes_many(const OpDef& op) { return op.max_inputs < 0; }
 
-void check_rows(const InferContext& c, int handle, int indices) {
-  c.require_rank(indices, 1);
-  require_index_dtype(c, indices);
-  require_dtype(c, indices + 1, {DType::Float32});
+void check_handles(const InferContext& c, const UpdateInputs& in, int v) {
+  for (int i = in.handle(v); i < in.gradient(v); ++i) {
+    if (c.dtype(i) != DType::Resource)
+      c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
+    merged_shape(c, in.handle(v), i);
+  }
+}
+
+/// `values` are `count` rows of the variable.
+void check_values(const InferContext& c, int handle, int values, std::int64_t count) {
+  require_dtype(c, values, {DType::Float32});
   const Shape& variable = c.shape(handle);
-  const Shape& values = c.shape(indices + 1);
   if (!variable.has_rank()) return;
   if (variable.rank() == 0) c.fail("a scalar has no rows");
   Shape expected = variable;
-  expected.set_dim(0, c.shape(indices).has_rank() ? c.shape(indices)[0] : Shape::kUnknown);
+  expected.set_dim(0, count);
   Shape merged;
-  if (!merge_shapes(expected, values, merged))
-    c.fail(fmt::format("values of shape {} are no rows of shape {} for {} indices", values.to_string(),
-                       variable.to_string(), c.shape(indices).to_string()));
+  if (!merge_shapes(expected, c.shape(values), merged))
+    c.fail(fmt::format("values of shape {} are no rows of shape {} for {} indices",
+                       c.shape(values).to_string(), variable.to_string(),
+                       count < 0 ? "?" : std::to_string(count)));
+}
+
+void check_rows(const InferContext& c, int handle, int indices) {
+  c.require_rank(indices, 1);
+  require_index_dtype(c, indices);
+  check_values(c, handle, indices + 1, c.shape(indices).has_rank() ? c.shape(indices)[0] : Shape::kUnknown);
+}
+
+void infer_grouped(InferContext& c) {
+  const UpdateInputs in = layout_of(c.node(), c.inputs(), 1);
+  if (in.variables < 1 || c.inputs() != in.stride() * in.variables + 1)
+    c.fail(fmt::format("{} takes {} inputs for each variable and the entries, got {}",
+                       optimizer_name(in.spec.kind), in.stride(), c.inputs()));
+  std::int64_t rows = 0;
+  for (int v = 0; v < in.variables; ++v) {
+    check_handles(c, in, v);
+    check_values(c, in.handle(v), in.gradient(v), Shape::kUnknown);
+    const Shape& values = c.shape(in.gradient(v));
+    const std::int64_t n = values.has_rank() ? values[0] : Shape::kUnknown;
+    rows = n < 0 || rows < 0 ? Shape::kUnknown : rows + n;
+  }
+  const int entries = c.inputs() - 1;
+  c.require_rank(entries, 1);
+  require_dtype(c, entries, {DType::Int64});
+  if (rows >= 0 && c.shape(entries).has_rank() && c.shape(entries)[0] >= 0 && c.shape(entries)[0] != rows)
+    c.fail(fmt::format("{} rows of values, but {} entries", rows, c.shape(entries)[0]));
 }
 
 Cost cost_of(const InferContext& c, int gradient_inputs) {
@@ -46,7 +80,15 @@ Cost cost_of(const InferContext& c, int gradient_inputs) {
     const double elements = known_elements(c.shape(in.gradient(v) + gradient_inputs - 1));
     cost.flops += (7 + gradient_inputs) * elements;
     cost.bytes += 4 * elements * (2 * in.slots + 3);
+    if (gradient_inputs == 2) cost.bytes += grouping_cost(known_elements(c.shape(in.gradient(v)))).bytes;
   }
+  return cost;
+}
+
+/// Values are added up and applied; the entries are read.
+Cost cost_of_grouped(const InferContext& c, std::span<const OutputInfo>) {
+  Cost cost = cost_of(c, 1);
+  cost.bytes += known_bytes({DType::Int64, c.shape(c.inputs() - 1)});
   return cost;
 }
 
@@ -61,11 +103,7 @@ UpdateInputs infer_update(const InferContext& c, int gradient_inputs) {
                                                 : std::to_string(expected),
                        c.inputs()));
   for (int v = 0; v < in.variables; ++v) {
-    for (int i = in.handle(v); i < in.gradient(v); ++i) {
-      if (c.dtype(i) != DType::Resource)
-        c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
-      merged_shape(c, in.handle(v), i);
-    }
+    check_handles(c, in, v);
     if (gradient_inputs == 1) {
       require_dtype(c, in.gradient(v), {DType::Float32});
       merged_shape(c, in.handle(v), in.gradient(v));
@@ -83,6 +121,10 @@ UpdateInputs prepared_update_inputs(const PrepareContext& c, int gradient_inputs
       if (const DType dtype = c.inputs[static_cast<std::size_t>(i)].dtype; dtype != DType::Float32)
         c.fail(fmt::format("input {} must hold float32, got {}", i, dtype_name(dtype)));
   return in;
+}
+
+UpdateInputs update_inputs(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs) {
+  return layout_of(node, static_cast<int>(inputs.size()), gradient_inputs);
 }
 
 bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs) {
@@ -110,6 +152,13 @@ OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu)
   def.cost = [gradient_inputs](const InferContext& c, std::span<const OutputInfo>) {
     return cost_of(c, gradient_inputs);
   };
+  return def;
+}
+
+OpDef grouped_update_op(std::string name, PrepareFn cpu) {
+  OpDef def = update_op(std::move(name), 1, true, std::move(cpu));
+  def.infer = infer_grouped;
+  def.cost = cost_of_grouped;
   return def;
 }
 

@@ -1,6 +1,7 @@
 // The inputs of ops that step an optimizer (braid.ApplyOptimizer and its kin): for each variable its handle,
 // the handles of its slots, and what its gradient consists of (dense: one tensor; sparse: indices [n] and
-// values [n, row...]). Thread rule: pure functions.
+// values [n, row...]). Where the rows of all variables are grouped already, each has its values only and the
+// last input is the entries (engine/ops/common/row_entries.h). Thread rule: pure functions.
 #pragma once
 
 #include "base/optim.h"
@@ -24,6 +25,8 @@ struct UpdateInputs {
 UpdateInputs infer_update(const InferContext& c, int gradient_inputs);
 /// The same for a kernel. Fails unless all variables hold float32.
 UpdateInputs prepared_update_inputs(const PrepareContext& c, int gradient_inputs);
+/// Where what is, of inputs that are checked.
+UpdateInputs update_inputs(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs);
 /// Whether the inputs that are variables hold float32: what kernels on a device take.
 bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs);
 
@@ -32,5 +35,7 @@ PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params);
 
 /// An op that updates one variable (`many`: any number of them).
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu);
+/// One that updates rows of any number of variables by entries; its layout is that of one gradient input.
+OpDef grouped_update_op(std::string name, PrepareFn cpu);
 
 }  // namespace braid

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/optim.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "tests/engine/ops/op_cases.h"
@@ -29,11 +31,38 @@ OpCase both(OpCase first, const OpCase& second) {
   return first;
 }
 
+/// An update by grouped entries, from one by indices.
+OpCase grouped(const OpCase& sparse) {
+  OpCase made{.label = sparse.label, .attrs = sparse.attrs};
+  const std::size_t stride = optimizer_slots(optimizer_spec(sparse.attrs)).size() + 3;
+  std::vector<std::int64_t> entries;
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < sparse.inputs.size(); ++i) {
+    const Tensor& input = sparse.inputs[i];
+    if (i % stride != stride - 2) {
+      if (i % stride < stride - 2) made.variables.push_back(static_cast<int>(made.inputs.size()));
+      made.inputs.push_back(input);
+      continue;
+    }
+    const std::vector<std::int64_t> indices = tensor_to_int64s(input);
+    const auto first = static_cast<std::int64_t>(entries.size());
+    for (std::int64_t k = 0; k < std::ssize(indices); ++k)
+      entries.push_back((row + indices[static_cast<std::size_t>(k)]) << 32 | (first + k));
+    std::sort(entries.begin() + first, entries.end());
+    row += sparse.inputs[i + 2 - stride].shape()[0] + 1;
+  }
+  Tensor joined(DType::Int64, Shape{std::ssize(entries)});
+  std::ranges::copy(entries, joined.data<std::int64_t>().begin());
+  made.inputs.push_back(joined);
+  return made;
+}
+
 /// What is cut into several blocks or has rows of several packs, many duplicates, or nothing at all.
 void add_large(OpCaseTable& table) {
   using enum OptimizerKind;
-  const auto add = [&](const char* label, const char* op, OpCase made) {
+  const auto add = [&](const char* label, const std::string& op, OpCase made) {
     made.label = label;
+    if (op.find("Sparse") != std::string::npos) table.add("braid.SparseApplyGrouped", grouped(made));
     table.add(op, std::move(made));
   };
   const OpCase odd = of(Adam, {83, 101}, {f32_of({83, 101}, 3)});
@@ -56,6 +85,14 @@ void add_large(OpCaseTable& table) {
       of(Adagrad, {6}, {random_i64({200}, 4, 0, 6), f32_of({200}, 6)}));
   add("no indices", "braid.SparseApplyOptimizer", of(Adagrad, {6, 2}, {i64({0}, {}), f32_of({0, 2}, 6)}));
   add("tables", "braid.SparseApplyOptimizerMany", both(both(hot, cold), hot));
+  OpCase tables = of(Sgd, {30, 2}, {random_i64({40}, 4, 0, 30), f32_of({40, 2}, 6)});
+  for (int i = 1; i < 70; ++i)
+    tables = both(tables, of(Sgd, {30 + i, 2}, {random_i64({40}, 5, 0, 30), f32_of({40, 2}, 7)}));
+  add("many tables", "braid.SparseApplyOptimizerMany", tables);
+  add("widths and nothing", "braid.SparseApplyOptimizerMany",
+      both(both(of(Sgd, {30, 2}, {random_i64({40}, 4, 0, 30), f32_of({40, 2}, 6)}),
+                of(Sgd, {0, 2}, {i64({0}, {}), f32_of({0, 2}, 6)})),
+           of(Sgd, {3}, {axes({2, 2}), f32_of({2}, 6)})));
 }
 
 }  // namespace
@@ -68,8 +105,10 @@ void cases_apply_optimizer(OpCaseTable& table) {
     table.add("braid.ApplyOptimizer", dense);
     table.add("braid.SparseApplyOptimizer", sparse);
     table.add("braid.ApplyOptimizerMany", both(dense, of(kind, {5}, {f32_of({5}, 9)})));
-    table.add("braid.SparseApplyOptimizerMany",
-              both(sparse, of(kind, {7, 3}, {i64({5}, {6, 6, 0, 6, 3}), f32_of({5, 3}, 9)})));
+    const OpCase two = both(sparse, of(kind, {7, 3}, {i64({5}, {6, 6, 0, 6, 3}), f32_of({5, 3}, 9)}));
+    table.add("braid.SparseApplyOptimizerMany", two);
+    table.add("braid.SparseApplyGrouped", grouped(sparse));
+    table.add("braid.SparseApplyGrouped", grouped(two));
   }
   add_large(table);
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -20,11 +21,13 @@ Tensor f32_of(Shape shape, std::uint64_t seed, double low = -1) {
   return converted(random_f64(std::move(shape), seed, low, 1.5), DType::Float32);
 }
 
+constexpr StepParams kAnyStep{.step = 3, .learning_rate = 0.05F, .grad_scale = 0.5F};
+
 /// Runs an update; the variables' values afterwards.
-std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, int variables, AttrMap attrs,
-                           const StepParams& params, int pool_width = 1) {
-  OpCase c{.label = op, .inputs = std::move(inputs), .attrs = std::move(attrs)};
-  for (int i = 0; i < variables; ++i) c.variables.push_back(i);
+std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, std::vector<int> variables,
+                           AttrMap attrs, const StepParams& params, int pool_width = 1) {
+  OpCase c{
+      .label = op, .inputs = std::move(inputs), .attrs = std::move(attrs), .variables = std::move(variables)};
   CaseGraph g = make_case_graph(OpRegistry::global().require(op), c);
   g.execution.params = params;
   g.execution.pool_width = pool_width;
@@ -33,15 +36,28 @@ std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, in
   g.graph.mutable_node(after.node).control_inputs.push_back(g.node);
   evaluate(g.graph, g.execution, {after});
   std::vector<Tensor> values;
-  for (int i = 0; i < variables; ++i)
+  for (const int i : c.variables)
     values.push_back(g.execution.variables.at(g.inputs[static_cast<std::size_t>(i)].node));
   return values;
+}
+
+/// The same where the first inputs are the variables.
+std::vector<Tensor> update(const std::string& op, std::vector<Tensor> inputs, int variables, AttrMap attrs,
+                           const StepParams& params, int pool_width = 1) {
+  std::vector<int> first(static_cast<std::size_t>(variables));
+  std::iota(first.begin(), first.end(), 0);
+  return update(op, std::move(inputs), std::move(first), std::move(attrs), params, pool_width);
 }
 
 void expect_same(const Tensor& actual, const Tensor& expected) {
   ASSERT_EQ(actual.shape(), expected.shape());
   const auto a = actual.data<float>(), e = expected.data<float>();
   for (std::size_t k = 0; k < a.size(); ++k) ASSERT_EQ(a[k], e[k]) << "element " << k;
+}
+
+std::string update_refusal(const std::string& op, std::vector<Tensor> inputs, int variables,
+                           AttrMap attrs = {}) {
+  return message_of([&] { update(op, std::move(inputs), variables, std::move(attrs), {}); });
 }
 
 class OptimizerOps : public ::testing::TestWithParam<OptimizerSpec> {
@@ -118,6 +134,71 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
                                            OptimizerSpec{.kind = OptimizerKind::Adagrad},
                                            OptimizerSpec{.kind = OptimizerKind::Adam}),
                          [](const auto& info) { return std::string(optimizer_name(info.param.kind)); });
+
+/// What an update by indices does to its variables when the rows are grouped by a node of their own.
+std::vector<Tensor> grouped_update(const OpCase& c, int pool_width) {
+  const std::size_t handles = optimizer_slots(optimizer_spec(c.attrs)).size() + 1;
+  std::vector<Tensor> inputs, indices;
+  std::vector<int> variables;
+  std::vector<std::int64_t> rows;
+  for (std::size_t i = 0; i < c.inputs.size(); i += handles + 2) {
+    for (std::size_t h = 0; h < handles; ++h) {
+      variables.push_back(static_cast<int>(inputs.size()));
+      inputs.push_back(c.inputs[i + h]);
+    }
+    rows.push_back(c.inputs[i].shape()[0]);
+    indices.push_back(c.inputs[i + handles]);
+    inputs.push_back(c.inputs[i + handles + 1]);
+  }
+  inputs.push_back(run_op("braid.GroupRows", indices, {{"rows", rows}})[0]);
+  return update("braid.SparseApplyGrouped", std::move(inputs), variables, c.attrs, kAnyStep, pool_width);
+}
+
+TEST(GroupedUpdateTest, GivesTheBitsOfTheUpdateByIndices) {
+  int compared = 0;
+  for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
+    for (const OpCase& c : all_op_cases().of(op)) {
+      SCOPED_TRACE(c.label);
+      const auto expected = update(op, c.inputs, c.variables, c.attrs, kAnyStep, 2);
+      const auto actual = grouped_update(c, 3);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t v = 0; v < expected.size(); ++v) expect_same(actual[v], expected[v]);
+      ++compared;
+    }
+  EXPECT_GT(compared, 15);
+}
+
+TEST(GroupRowsTest, EntriesAreInTheOrderOfTablesRowsAndPositions) {
+  const Tensor entries = run_op("braid.GroupRows", {axes({2, 0, 2}), i64({2}, {1, 0})},
+                                {{"rows", std::vector<std::int64_t>{3, 2}}})[0];
+  // Rows of the second table begin behind the three of the first and one more.
+  EXPECT_EQ(tensor_to_int64s(entries),
+            (std::vector<std::int64_t>{(0L << 32) + 1, (2L << 32) + 0, (2L << 32) + 2, (4L << 32) + 4,
+                                       (5L << 32) + 3}));
+}
+
+TEST(GroupRowsTest, RefusesWhatIsNoIndexOfATable) {
+  const auto refusal = [](std::vector<Tensor> indices, std::vector<std::int64_t> rows) {
+    return message_of([&] { run_op("braid.GroupRows", std::move(indices), {{"rows", std::move(rows)}}); });
+  };
+  EXPECT_EQ(refusal({axes({1}), i64({2}, {0, 4})}, {2, 4}),
+            "[braid.GroupRows] node 'op': indices[1] = 4 is not in [0, 4)");
+  EXPECT_EQ(refusal({axes({0, -1})}, {2}), "[braid.GroupRows] node 'op': indices[1] = -1 is not in [0, 2)");
+  EXPECT_EQ(refusal({axes({0})}, {0}), "[braid.GroupRows] node 'op': indices[0] = 0 is not in [0, 0)");
+  EXPECT_THAT(refusal({axes({0})}, {1, 2}), ::testing::HasSubstr("rows: expected those of 1 tables, got 2"));
+}
+
+TEST(GroupedUpdateTest, RefusesEntriesThatDoNotFitTheValues) {
+  const Tensor table = f32_of({4, 2}, 1), values = f32_of({3, 2}, 2);
+  const AttrMap sgd{{"kind", "SGD"}};
+  EXPECT_THAT(update_refusal("braid.SparseApplyGrouped", {table, values, i64({2}, {0, 1})}, 1, sgd),
+              ::testing::HasSubstr("3 rows of values, but 2 entries"));
+  EXPECT_THAT(update_refusal("braid.SparseApplyGrouped", {table, values}, 1, sgd),
+              ::testing::HasSubstr("SGD takes 2 inputs for each variable and the entries, got 2"));
+  EXPECT_THAT(
+      update_refusal("braid.SparseApplyGrouped", {table, f32_of({2, 3}, 2), i64({2}, {0, 1})}, 1, sgd),
+      ::testing::HasSubstr("values of shape [2, 3] are no rows of shape [4, 2]"));
+}
 
 /// One variable of one element and its slots before and after an update of TensorFlow's ops.
 std::vector<float> one_update(const std::string& op, std::vector<float> state, std::vector<float> rest) {
@@ -317,11 +398,6 @@ TEST(ResourceApplyTest, Float64VariablesFollowTheSameFormulas) {
 TEST(ResourceApplyTest, HalfVariablesAreUpdatedInFloat32AndRounded) {
   expect_updates_as_of_float32(DType::Float16, 2e-3);
   expect_updates_as_of_float32(DType::BFloat16, 2e-2);
-}
-
-std::string update_refusal(const std::string& op, std::vector<Tensor> inputs, int variables,
-                           AttrMap attrs = {}) {
-  return message_of([&] { update(op, std::move(inputs), variables, std::move(attrs), {}); });
 }
 
 TEST(ResourceApplyTest, TypesThatDoNotFitAreRefused) {

@@ -47,18 +47,22 @@ IndexSort::IndexSort(std::int64_t n, std::int64_t bound)
 }
 
 const std::uint64_t* IndexSort::sort(void* scratch, StreamRef stream) const {
+  auto* const to = reinterpret_cast<std::uint64_t*>(static_cast<char*>(scratch) + work_bytes());
+  sort(scratch, to, stream);
+  return to;
+}
+
+void IndexSort::sort(void* scratch, std::uint64_t* to, StreamRef stream) const {
   const std::uint64_t* from = unsorted(scratch);
-  auto* to = reinterpret_cast<std::uint64_t*>(static_cast<char*>(scratch) + keys_bytes_);
-  if (n_ == 0) return to;
+  if (n_ == 0) return;
   if (n_ <= kFewEntries) {
     launch(sort_few_kernel, 1, kSortThreads, 0, stream, from, to, static_cast<int>(n_), end_bit_);
-    return to;
+    return;
   }
   std::size_t bytes = sort_bytes_;
-  BRAID_CUDA_CHECK(cub::DeviceRadixSort::SortKeys(static_cast<char*>(scratch) + 2 * keys_bytes_, bytes, from,
-                                                  to, static_cast<int>(n_), kPositionBits, end_bit_,
+  BRAID_CUDA_CHECK(cub::DeviceRadixSort::SortKeys(static_cast<char*>(scratch) + keys_bytes_, bytes, from, to,
+                                                  static_cast<int>(n_), kPositionBits, end_bit_,
                                                   native(stream)));
-  return to;
 }
 
 }  // namespace braid::cuda

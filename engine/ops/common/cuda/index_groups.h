@@ -19,12 +19,14 @@ class IndexSort {
   /// REQUIRES: n and bound below 2^31.
   IndexSort(std::int64_t n, std::int64_t bound);
 
-  /// A multiple of 256.
-  std::size_t scratch_bytes() const { return 2 * keys_bytes_ + sort_bytes_; }
+  /// A multiple of 256; the result is in it, or not.
+  std::size_t scratch_bytes() const { return keys_bytes_ + work_bytes(); }
+  std::size_t work_bytes() const { return keys_bytes_ + sort_bytes_; }
   /// Where the unsorted entries are put.
   std::uint64_t* unsorted(void* scratch) const { return static_cast<std::uint64_t*>(scratch); }
-  /// Sorts them; the result is in the scratch too. Throws: DeviceError.
+  /// Sorts them; the result is in the scratch too, or in `to` [n]. Throws: DeviceError.
   const std::uint64_t* sort(void* scratch, StreamRef stream) const;
+  void sort(void* scratch, std::uint64_t* to, StreamRef stream) const;
 
   std::int64_t n() const { return n_; }
   std::int64_t bound() const { return bound_; }

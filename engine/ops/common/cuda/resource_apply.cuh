@@ -1,5 +1,5 @@
 // Walks of an optimizer's update over a variable on the device, for the ops whose hyper-parameters are scalar
-// inputs: all of it, or the rows that a sparse gradient names. Sparse forms sort the indices; a few lanes
+// inputs: all of it, or the rows that a sparse gradient names. Sparse forms group the indices; a few lanes
 // take each row and apply its gradients one after another.
 //
 // A Rule is a kernel's argument that holds the run's pointers:
@@ -87,28 +87,15 @@ PreparedKernel apply_rows(const PrepareContext& c, int gradient, int indices, Ma
   const OutputInfo& index_info = c.inputs[static_cast<std::size_t>(indices)];
   const std::int64_t n = index_info.shape[0], rows = c.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : c.inputs[0].shape.elements() / rows;
-  const bool is_index64 = index_info.dtype == DType::Int64;
-  const IndexSort sort(n, rows);
+  const RowGrouping grouping({{rows, n, index_info.dtype == DType::Int64}});
+  const std::size_t entries_bytes = (static_cast<std::size_t>(n) * sizeof(std::uint64_t) + 255) / 256 * 256;
   PreparedKernel kernel;
-  kernel.scratch_bytes = sort.scratch_bytes();
+  kernel.scratch_bytes = entries_bytes + grouping.scratch_bytes();
   kernel.run = [=](const KernelArgs& a) {
     if (n == 0) return;
-    RowTables table;
-    table.count = 1;
-    table.rows = rows;
-    table.entries = n;
-    table.at[0] = {.weights = nullptr,
-                   .slots = {},
-                   .values = nullptr,
-                   .indices = a.inputs[indices],
-                   .rows = rows,
-                   .first_row = 0,
-                   .first_entry = 0,
-                   .is_index64 = is_index64};
-    launch(row_entries_kernel, blocks_for(n), kThreads, 0, a.stream, table, sort.unsorted(a.scratch),
-           a.status, a.op);
+    auto* const entries = static_cast<std::uint64_t*>(a.scratch);
+    grouping.run(a, indices, 1, static_cast<char*>(a.scratch) + entries_bytes, entries);
     if (width == 0) return;
-    const std::uint64_t* entries = sort.sort(a.scratch, a.stream);
     const auto rule = make(a);
     using Rule = std::remove_const_t<decltype(rule)>;
     const auto* gradients = a.in<float>(gradient);
