@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/base/in_some_attempt.h"
 #include "tests/gpu/gpu_job.h"
 
 namespace braid::integration {
@@ -36,20 +37,23 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
 TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
   const Job job = mlp().with({"steps=40000"});
   if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
-  const Path trace = directory() / "trace.json";
-  const auto process =
-      run("traced", on_gpu(job)
-                        .with({"metrics.trace_file=" + trace.string(), "metrics.sample_every_seconds=0.5"})
-                        .arguments());
-  ASSERT_EQ(process->exit_code(), 0) << process->err();
-  EXPECT_THAT(process->out(), HasSubstr("overlap factor")) << process->err();
-  EXPECT_THAT(process->out(), HasSubstr("stream of the device")) << "launches and bytes";
-  std::ifstream file(trace);
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 compute0\""));
-  EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 h2d\""));
-  EXPECT_THAT(text.str(), HasSubstr("gradients/")) << "kernels have the names of their nodes";
+  // Windows are sampled by the clock, and may miss the steps.
+  in_some_attempt([&] {
+    const Path trace = directory() / "trace.json";
+    const auto process =
+        run("traced", on_gpu(job)
+                          .with({"metrics.trace_file=" + trace.string(), "metrics.sample_every_seconds=0.5"})
+                          .arguments());
+    ASSERT_EQ(process->exit_code(), 0) << process->err();
+    EXPECT_THAT(process->out(), HasSubstr("overlap factor")) << process->err();
+    EXPECT_THAT(process->out(), HasSubstr("stream of the device")) << "launches and bytes";
+    std::ifstream file(trace);
+    std::stringstream text;
+    text << file.rdbuf();
+    EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 compute0\""));
+    EXPECT_THAT(text.str(), HasSubstr("\"cuda:0 h2d\""));
+    EXPECT_THAT(text.str(), HasSubstr("gradients/")) << "kernels have the names of their nodes";
+  });
 }
 
 /// Of the slices on the track `of`, the share of their time in which one on the track `beside` runs.
@@ -78,12 +82,15 @@ TEST_F(DeviceJobTest, T9_AStagedBatchIsOneCopyBesideTheStepBefore) {
   const Job job = mlp().with({"steps=3000", "model.hidden=4096,4096", "input.global_batch_size=512",
                               "streams.count=1", "metrics.sample_every_seconds=0.5"});
   if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
-  const Path file = directory() / "trace.json";
-  const auto process = run("traced", on_gpu(job).with({"metrics.trace_file=" + file.string()}).arguments());
-  ASSERT_EQ(process->exit_code(), 0) << process->err();
-  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\nh2d +3000 ")) << "one launch a step";
-  std::ifstream in(file);
-  EXPECT_GT(share_beside(nlohmann::json::parse(in), "cuda:0 h2d", "cuda:0 compute0"), 0.5);
+  // A host that is busy elsewhere copies late, and the device has nothing to compute then.
+  in_some_attempt([&] {
+    const Path file = directory() / "trace.json";
+    const auto process = run("traced", on_gpu(job).with({"metrics.trace_file=" + file.string()}).arguments());
+    ASSERT_EQ(process->exit_code(), 0) << process->err();
+    EXPECT_THAT(process->out(), ::testing::ContainsRegex("\nh2d +3000 ")) << "one launch a step";
+    std::ifstream in(file);
+    EXPECT_GT(share_beside(nlohmann::json::parse(in), "cuda:0 h2d", "cuda:0 compute0"), 0.5);
+  });
 }
 
 TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {

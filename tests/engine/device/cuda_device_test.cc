@@ -8,9 +8,11 @@
 #include <functional>
 #include <thread>
 
+#include "base/cuda/await.h"
 #include "base/cuda/check.h"
 #include "base/cuda/event_pool.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "tests/base/eventually.h"
 #include "tests/engine/exec/stream_conformance.h"
 
 namespace braid::testing {
@@ -35,7 +37,9 @@ void CUDART_CB run_again(void* work) { (*static_cast<std::function<void()>*>(wor
 struct CudaHarness {
   struct Stream {
     StreamRef ref;
-    ~Stream() { cudaStreamSynchronize(cuda::native(ref)); }
+    ~Stream() {
+      eventually([&] { return cudaStreamQuery(cuda::native(ref)) != cudaErrorNotReady; });
+    }
   };
   struct Event {
     std::unique_ptr<DeviceEvent> event = device().make_event();
@@ -50,7 +54,7 @@ struct CudaHarness {
   static void record(Stream& s, Event& e, std::uint64_t) { e.event->record(s.ref); }
   static void wait(Stream& s, Event& e, std::uint64_t, const WaitContext&) { e.event->wait(s.ref); }
   static void synchronize(Stream& s, const WaitContext&) {
-    BRAID_CUDA_CHECK(cudaStreamSynchronize(cuda::native(s.ref)));
+    cuda::await_stream(cuda::native(s.ref), WaitContext::with_timeout(std::chrono::seconds(60)), "a stream");
   }
 };
 
@@ -65,10 +69,11 @@ class CudaDeviceTest : public ::testing::Test {
     BRAID_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     return free;
   }
+  template <class Refusal = OutOfMemory>
   static std::string refusal(const std::function<void()>& act) {
     try {
       act();
-    } catch (const OutOfMemory& error) {
+    } catch (const Refusal& error) {
       return error.message();
     }
     return "not refused";
@@ -224,8 +229,8 @@ TEST_F(CudaDeviceTest, AWaitForADeviceThatDoesNotAnswerEndsAndTheMemoryIsNotUsed
     while (!go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   BRAID_CUDA_CHECK(cudaLaunchHostFunc(cuda::native(impatient->stream("busy")), run_again, &hang));
-  const std::string why =
-      refusal([&] { impatient->synchronize(WaitContext::with_timeout(std::chrono::milliseconds(200))); });
+  const std::string why = refusal<DeadlineExceeded>(
+      [&] { impatient->synchronize(WaitContext::with_timeout(std::chrono::milliseconds(200))); });
   EXPECT_THAT(why, HasSubstr("cuda:0: work of the device: deadline exceeded"));
   memory.reset();
   go_on = true;
