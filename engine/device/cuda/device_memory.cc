@@ -27,6 +27,10 @@ std::uint64_t most_of_free(int device) {
 
 }  // namespace
 
+void destroy_pool(cudaMemPool_t pool) noexcept {
+  log_failure(cudaMemPoolDestroy(pool), "cudaMemPoolDestroy");
+}
+
 DeviceMemory::DeviceMemory(const AcceleratorOptions& options)
     : device_(options.ordinal),
       limit_(options.memory_limit == 0 && options.memory_up_front ? most_of_free(options.ordinal)
@@ -37,18 +41,16 @@ DeviceMemory::DeviceMemory(const AcceleratorOptions& options)
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location = {cudaMemLocationTypeDevice, device_};
-  BRAID_CUDA_CHECK(cudaMemPoolCreate(&pool_, &properties));
+  cudaMemPool_t pool = nullptr;
+  BRAID_CUDA_CHECK(cudaMemPoolCreate(&pool, &properties));
+  pool_ = Owned<cudaMemPool_t, destroy_pool>(pool);
   share_with_peers();
   if (!options.memory_up_front) return;
   std::uint64_t keep = UINT64_MAX;
-  BRAID_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep));
+  BRAID_CUDA_CHECK(cudaMemPoolSetAttribute(pool_.get(), cudaMemPoolAttrReleaseThreshold, &keep));
   void* const all = take(limit_);
   if (!all) refuse(limit_, "the pool", free_bytes());
   give_back(all);
-}
-
-DeviceMemory::~DeviceMemory() {
-  if (pool_) log_failure(cudaMemPoolDestroy(pool_), "cudaMemPoolDestroy");
 }
 
 /// Ranks of one process exchange addresses (NCCL), which ordinary memory allows and a pool's must be told to.
@@ -57,12 +59,16 @@ void DeviceMemory::share_with_peers() const {
   BRAID_CUDA_CHECK(cudaGetDeviceCount(&count));
   for (int peer = 0; peer < count; ++peer) {
     int reachable = 0;
-    if (peer == device_ || cudaDeviceCanAccessPeer(&reachable, peer, device_) != cudaSuccess || !reachable)
+    if (peer == device_) continue;
+    if (cudaDeviceCanAccessPeer(&reachable, peer, device_) != cudaSuccess) {
+      cudaGetLastError();  // nor is it the error of the next launch
       continue;
+    }
+    if (!reachable) continue;
     cudaMemAccessDesc access{};
     access.location = {cudaMemLocationTypeDevice, peer};
     access.flags = cudaMemAccessFlagsProtReadWrite;
-    BRAID_CUDA_CHECK(cudaMemPoolSetAccess(pool_, &access, 1));
+    BRAID_CUDA_CHECK(cudaMemPoolSetAccess(pool_.get(), &access, 1));
   }
 }
 
@@ -87,7 +93,7 @@ std::uint64_t DeviceMemory::in_use() const {
 
 void* DeviceMemory::take(std::uint64_t bytes) {
   void* memory = nullptr;
-  const cudaError_t error = cudaMallocFromPoolAsync(&memory, bytes, pool_, stream_.get());
+  const cudaError_t error = cudaMallocFromPoolAsync(&memory, bytes, pool_.get(), stream_.get());
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;

@@ -19,12 +19,13 @@
 
 namespace braid::cuda {
 
+void destroy_pool(cudaMemPool_t pool) noexcept;
+
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
   /// A limit of 0 is what the device has, and with `memory_up_front` nine tenths of what is free on it now.
   /// Throws: OutOfMemory when that is to be taken and the device has less than the limit free.
   explicit DeviceMemory(const AcceleratorOptions& options);
-  ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -47,7 +48,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   const std::uint64_t limit_;
   const std::chrono::milliseconds patience_;
   std::atomic<bool> silent_{false};  // the device did not answer when memory was given back
-  cudaMemPool_t pool_ = nullptr;
+  Owned<cudaMemPool_t, destroy_pool> pool_;
   Stream stream_;  // on which memory is taken and given back
   mutable std::mutex mu_;
   std::uint64_t in_use_ = 0;                      // guarded by mu_
