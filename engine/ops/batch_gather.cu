@@ -90,7 +90,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
   const std::int64_t rows = s.batch * s.outer * s.rows;
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
-      {.dtype = c.outputs[0].dtype, .updates = row_of.count, .rows = rows, .width = s.width});
+      c, {.dtype = c.outputs[0].dtype, .updates = row_of.count, .rows = rows, .width = s.width});
   return with_index("braid.BatchGatherGrad", c.inputs[1].dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.scratch_bytes = update.scratch_bytes();

@@ -41,7 +41,7 @@ PreparedKernel combine_rows(const cuda::Gemm& g) {
   cuda::Combination sums;
   sums.examples = g.batch;
   sums.terms = static_cast<int>(std::min<std::int64_t>(g.k, cuda::Combination::kMostTerms + 1));
-  sums.rows = static_cast<int>(g.m);
+  sums.rows = g.m;
   sums.columns = g.n;
   sums.factor_stride = g.stride_a;
   sums.factor_row = g.row_stride_a;

@@ -10,6 +10,8 @@
 namespace braid {
 namespace {
 
+constexpr std::int64_t kMostElements = (1LL << 31) - 1;  // of what cuDNN describes
+
 /// A filter between the graph's order [taps, in, out] and cuDNN's: [out, taps, in] (NHWC) or [out, in, taps].
 struct FilterOrder {
   std::int64_t taps, in, out;
@@ -80,6 +82,8 @@ struct Pass {
              .left = w.pad_before};
     padded = h.pad_before != h.pad_after || w.pad_before != w.pad_after;
     if (padded) {
+      if (frame.padded_elements() > kMostElements)
+        c.fail("images of " + std::to_string(frame.padded_elements()) + " elements with their paddings");
       conv.in_h = frame.padded_h;
       conv.in_w = frame.padded_w;
       h.pad_before = h.pad_after = w.pad_before = w.pad_after = 0;
@@ -159,10 +163,9 @@ bool has_one_group(const Node& node, std::span<const OutputInfo> inputs) {
 /// Sizes that cuDNN's descriptions hold, and one group.
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
   if (!has_one_group(node, inputs)) return false;
-  constexpr std::int64_t kMost = (1LL << 31) - 1;
   for (const OutputInfo& input : inputs)
-    if (input.shape.elements() > kMost) return false;
-  return true;
+    if (input.shape.elements() > kMostElements) return false;
+  return node.outputs[0].shape.elements() <= kMostElements;
 }
 
 }  // namespace

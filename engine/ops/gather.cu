@@ -110,7 +110,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
   const std::int64_t n = c.inputs[1].shape.elements();
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
-      {.dtype = c.outputs[0].dtype, .updates = s.outer * n, .rows = s.outer * s.rows, .width = s.width});
+      c, {.dtype = c.outputs[0].dtype, .updates = s.outer * n, .rows = s.outer * s.rows, .width = s.width});
   return with_index("braid.GatherGrad", c.inputs[1].dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.scratch_bytes = update.scratch_bytes();

@@ -46,7 +46,7 @@ PreparedKernel prepare_scatter(const PrepareContext& c) {
   const auto bytes =
       static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
-      {.dtype = c.outputs[0].dtype, .updates = to.count, .rows = to.rows, .width = to.width});
+      c, {.dtype = c.outputs[0].dtype, .updates = to.count, .rows = to.rows, .width = to.width});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
   kernel.run = [=, device = c.accelerator, index_type = c.inputs[0].dtype](const KernelArgs& a) {

@@ -21,12 +21,12 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   const std::int64_t rows = c.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : c.inputs[0].shape.elements() / rows;
   const bool scalar = c.inputs[2].shape.rank() == 0;
-  const cuda::RowUpdate update({.dtype = c.inputs[0].dtype,
-                                .updates = c.inputs[1].shape.elements(),
-                                .rows = rows,
-                                .width = width,
-                                .reduce = row.reduce,
-                                .write = row.write});
+  const cuda::RowUpdate update(c, {.dtype = c.inputs[0].dtype,
+                                   .updates = c.inputs[1].shape.elements(),
+                                   .rows = rows,
+                                   .width = width,
+                                   .reduce = row.reduce,
+                                   .write = row.write});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
   kernel.run = [=, index_type = c.inputs[1].dtype](const KernelArgs& a) {

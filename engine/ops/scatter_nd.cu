@@ -22,12 +22,12 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   const cuda::NdRows to(NdAddressing(c.inputs[0].shape, c.inputs[1].shape));
   const bool copies = !c.outputs.empty();
   const auto bytes = static_cast<std::uint64_t>(c.inputs[0].shape.elements()) * dtype_size(c.inputs[0].dtype);
-  const cuda::RowUpdate update({.dtype = c.inputs[0].dtype,
-                                .updates = to.count,
-                                .rows = to.rows,
-                                .width = to.width,
-                                .reduce = row.reduce,
-                                .write = row.write});
+  const cuda::RowUpdate update(c, {.dtype = c.inputs[0].dtype,
+                                   .updates = to.count,
+                                   .rows = to.rows,
+                                   .width = to.width,
+                                   .reduce = row.reduce,
+                                   .write = row.write});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
   kernel.run = [=, device = c.accelerator, index_type = c.inputs[1].dtype](const KernelArgs& a) {

@@ -22,13 +22,13 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   const bool sorted = c.inputs.size() == 2;
   const Shape& out = c.outputs[0].shape;
   const std::int64_t segments = out[0], width = segments == 0 ? 0 : out.elements() / segments;
-  const cuda::RowUpdate update({.dtype = c.outputs[0].dtype,
-                                .updates = c.inputs[1].shape.elements(),
-                                .rows = segments,
-                                .width = width,
-                                .reduce = row.reduce,
-                                .write = row.write,
-                                .sorted = sorted});
+  const cuda::RowUpdate update(c, {.dtype = c.outputs[0].dtype,
+                                   .updates = c.inputs[1].shape.elements(),
+                                   .rows = segments,
+                                   .width = width,
+                                   .reduce = row.reduce,
+                                   .write = row.write,
+                                   .sorted = sorted});
   return with_number(row.name, c.outputs[0].dtype, [&]<class T>() {
     PreparedKernel kernel;
     kernel.scratch_bytes = update.scratch_bytes();

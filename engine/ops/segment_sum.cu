@@ -10,11 +10,11 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t segments = out[0], width = segments == 0 ? 0 : out.elements() / segments;
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const bool sorted = c.inputs.size() == 2;
-  const cuda::RowUpdate update({.dtype = c.outputs[0].dtype,
-                                .updates = c.inputs[1].shape.elements(),
-                                .rows = segments,
-                                .width = width,
-                                .sorted = sorted});
+  const cuda::RowUpdate update(c, {.dtype = c.outputs[0].dtype,
+                                   .updates = c.inputs[1].shape.elements(),
+                                   .rows = segments,
+                                   .width = width,
+                                   .sorted = sorted});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
   kernel.run = [=, device = c.accelerator, index_type = c.inputs[1].dtype](const KernelArgs& a) {

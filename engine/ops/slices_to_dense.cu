@@ -10,7 +10,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t rows = out[0], width = rows == 0 ? 0 : out.elements() / rows;
   const auto bytes = static_cast<std::uint64_t>(out.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
-      {.dtype = c.outputs[0].dtype, .updates = c.inputs[0].shape[0], .rows = rows, .width = width});
+      c, {.dtype = c.outputs[0].dtype, .updates = c.inputs[0].shape[0], .rows = rows, .width = width});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
   kernel.run = [=, device = c.accelerator, index_type = c.inputs[0].dtype](const KernelArgs& a) {

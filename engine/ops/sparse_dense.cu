@@ -47,11 +47,11 @@ PreparedKernel prepare_to_dense(const PrepareContext& c) {
     c.fail(std::to_string(c.inputs[2].shape[0]) + " values for " + std::to_string(indices[0]) + " indices");
   const cuda::NdRows to(NdAddressing(out, indices));
   if (!c.attr("validate_indices", true)) {  // the last of equal ones stays
-    const cuda::RowUpdate update({.dtype = c.outputs[0].dtype,
-                                  .updates = to.count,
-                                  .rows = to.rows,
-                                  .width = 1,
-                                  .reduce = cuda::RowReduce::Last});
+    const cuda::RowUpdate update(c, {.dtype = c.outputs[0].dtype,
+                                     .updates = to.count,
+                                     .rows = to.rows,
+                                     .width = 1,
+                                     .reduce = cuda::RowReduce::Last});
     return with_number("SparseToDense", c.outputs[0].dtype, [&]<class T>() {
       PreparedKernel kernel;
       kernel.scratch_bytes = update.scratch_bytes();
@@ -69,7 +69,7 @@ PreparedKernel prepare_to_dense(const PrepareContext& c) {
       PreparedKernel kernel;
       kernel.run = [=](const KernelArgs& a) {
         cuda::fill(a.stream, a.out<T>(0), elements, T{}, a.in<T>(3));
-        if (elements != 0 && to.count != 0)
+        if (to.count != 0)
           cuda::launch(to_dense_kernel<T, I>, cuda::blocks_for(to.count), cuda::kThreads, 0, a.stream,
                        a.in<I>(0), a.in<T>(2), value_stride, a.out<T>(0), to, a.status, a.op);
       };
@@ -120,7 +120,7 @@ PreparedKernel prepare_product(const PrepareContext& c) {
   const std::int64_t inner = c.inputs[3].shape[t.b ? 1 : 0];
   const auto bytes =
       static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
-  const cuda::RowUpdate update({.dtype = c.outputs[0].dtype, .updates = n, .rows = rows, .width = width});
+  const cuda::RowUpdate update(c, {.dtype = c.outputs[0].dtype, .updates = n, .rows = rows, .width = width});
   return with_index("SparseTensorDenseMatMul", c.inputs[0].dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.scratch_bytes = update.scratch_bytes() + static_cast<std::size_t>(n) * sizeof(std::int64_t);

@@ -11,13 +11,19 @@ namespace {
 using cuda::RowWrite;
 
 /// Entries of `targets` whose value row `sources[k]` exists; what is out of range is reported and left out.
-template <class I, class S>
+/// Segment ids are the targets, or the sources where `back`; one that is above the next is reported.
+template <bool kBack, class I, class S>
 __global__ void sparse_entries_kernel(const I* targets, const S* sources, std::uint64_t* entries,
                                       std::int64_t n, std::int64_t rows, std::int64_t source_rows,
                                       StepStatus* status, int op) {
   for (std::int64_t k = cuda::grid_index(); k < n; k += cuda::grid_size()) {
     auto row = static_cast<std::int64_t>(targets[k]);
     const auto source = static_cast<std::int64_t>(sources[k]);
+    if (k + 1 < n) {
+      const std::int64_t id = kBack ? source : row;
+      const auto next = static_cast<std::int64_t>(kBack ? sources[k + 1] : targets[k + 1]);
+      if (next >= 0 && id > next) cuda::report(status, op, StatusCode::IndexOutOfRange, id, next + 1);
+    }
     if (row < 0 || row >= rows) {
       cuda::report(status, op, StatusCode::IndexOutOfRange, row, rows);
       row = rows;
@@ -68,7 +74,7 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   const auto bytes =
       static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
   const cuda::RowUpdate update(
-      {.dtype = c.outputs[0].dtype, .updates = n, .rows = segments, .width = width, .write = row.write});
+      c, {.dtype = c.outputs[0].dtype, .updates = n, .rows = segments, .width = width, .write = row.write});
   return with_index(row.name, c.inputs[1].dtype, [&]<class I>() {
     return with_index(row.name, c.inputs[2].dtype, [&]<class S>() {
       PreparedKernel kernel;
@@ -76,7 +82,7 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
       kernel.run = [=, device = c.accelerator](const KernelArgs& a) {
         if (bytes != 0) device->fill_zero(a.outputs[0], bytes, a.stream);
         if (n == 0) return;
-        cuda::launch(sparse_entries_kernel<S, I>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream,
+        cuda::launch(sparse_entries_kernel<false, S, I>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream,
                      a.in<S>(2), a.in<I>(1), update.entries(a.scratch), n, segments, data_rows, a.status,
                      a.op);
         update.apply(a.scratch, a.stream,
@@ -98,7 +104,7 @@ PreparedKernel prepare_grad(const PrepareContext& c, const Row& row) {
   const auto bytes =
       static_cast<std::uint64_t>(c.outputs[0].shape.elements()) * dtype_size(c.outputs[0].dtype);
   const bool scaled = row.write != RowWrite::Set, root = row.write == RowWrite::RootMean;
-  const cuda::RowUpdate update({.dtype = c.outputs[0].dtype, .updates = n, .rows = rows, .width = width});
+  const cuda::RowUpdate update(c, {.dtype = c.outputs[0].dtype, .updates = n, .rows = rows, .width = width});
   return with_number(row.name, c.outputs[0].dtype, [&]<class T>() {
     return with_index(row.name, c.inputs[1].dtype, [&]<class I>() {
       return with_index(row.name, c.inputs[2].dtype, [&]<class S>() {
@@ -111,7 +117,7 @@ PreparedKernel prepare_grad(const PrepareContext& c, const Row& row) {
           if (scaled && segments != 0)
             cuda::launch(segment_scale_kernel<T, S>, cuda::blocks_for(segments), cuda::kThreads, 0, a.stream,
                          a.in<S>(2), n, scale, segments, root);
-          cuda::launch(sparse_entries_kernel<I, S>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream,
+          cuda::launch(sparse_entries_kernel<true, I, S>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream,
                        a.in<I>(1), a.in<S>(2), update.entries(a.scratch), n, rows, segments, a.status, a.op);
           update.apply(a.scratch, a.stream,
                        {.data = a.inputs[0],

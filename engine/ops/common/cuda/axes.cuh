@@ -8,14 +8,17 @@ namespace braid::cuda {
 
 struct DeviceAxes {
   static constexpr int kMax = 8;
+  static constexpr std::int64_t kNarrow = std::int64_t{1} << 32;
   int count = 0;
-  std::int64_t size[kMax];  // innermost first
+  std::int64_t narrow = kNarrow;  // indices below it are taken apart in 32 bits
+  std::int64_t size[kMax];        // innermost first
   std::int64_t stride[kMax];
 
   /// Adds an axis outside of the others; those of size 1 are left out. False when there are too many.
   bool add(std::int64_t axis_size, std::int64_t axis_stride) {
     if (axis_size == 1) return true;
     if (count == kMax) return false;
+    if (count > 0 && size[count - 1] >= kNarrow) narrow = 0;
     size[count] = axis_size;
     stride[count++] = axis_stride;
     return true;
@@ -26,7 +29,7 @@ struct DeviceAxes {
     if (count == 1) return index * stride[0];
     std::int64_t sum = 0;
     // Divisions of 32 bits where they do: those of 64 are many instructions.
-    if (index <= 0xffffffffLL) {
+    if (index < narrow) {
       auto rest = static_cast<std::uint32_t>(index);
       for (int a = 0; a + 1 < count; ++a) {
         const auto length = static_cast<std::uint32_t>(size[a]);

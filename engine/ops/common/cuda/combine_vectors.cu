@@ -20,7 +20,7 @@ struct Arguments {
 
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ Arguments s) {
   extern __shared__ float factors[];  // [example, term, row]
-  const int rows = s.c.rows, of_example = s.c.terms * rows;
+  const int rows = static_cast<int>(s.c.rows), of_example = s.c.terms * rows;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * s.examples_of_block; first < s.c.examples;
        first += static_cast<std::int64_t>(gridDim.x) * s.examples_of_block) {
     const int count =
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
 
 bool Combination::is_supported() const {
   return examples > 0 && terms > 0 && terms <= kMostTerms && rows > 0 && columns > 0 &&
-         static_cast<std::int64_t>(terms) * rows <= kMostFactors && columns < (std::int64_t{1} << 30) &&
+         rows <= kMostFactors / terms && columns < (std::int64_t{1} << 30) &&
          ((columns | vector_stride | out_stride | out_row) & 3) == 0;
 }
 
@@ -77,7 +77,7 @@ void combine_vectors(const Combination& c, const CombinationArgs& args) {
               .examples_of_block = 1};
   std::copy(args.factors.begin(), args.factors.end(), s.factors);
   std::copy(args.vectors.begin(), args.vectors.end(), s.vectors);
-  const std::int64_t of_example = static_cast<std::int64_t>(c.terms) * c.rows;
+  const std::int64_t of_example = c.terms * c.rows;
   s.examples_of_block = static_cast<int>(std::max<std::int64_t>(
       1, std::min<std::int64_t>(kThreads / s.packs, Combination::kMostFactors / of_example)));
   const auto shared = static_cast<std::size_t>(s.examples_of_block * of_example) * sizeof(float);

@@ -15,8 +15,8 @@ struct Combination {
   static constexpr std::int64_t kMostFactors = 8192;  // of an example
 
   std::int64_t examples = 0;
-  int terms = 0, rows = 0;
-  std::int64_t columns = 0;
+  int terms = 0;
+  std::int64_t rows = 0, columns = 0;
   /// From one example to the next, and of factors and sums from one row to the next, in elements.
   std::int64_t factor_stride = 0, factor_row = 0, vector_stride = 0, out_stride = 0, out_row = 0;
 

@@ -62,7 +62,9 @@ void map(StreamRef stream, Pack<const T*, kInputs> x, R* y, std::int64_t n, F f)
 /// The axes of a BroadcastPlan as a kernel's argument.
 struct DeviceBroadcast {
   static constexpr int kMaxAxes = 8;
+  static constexpr std::int64_t kNarrow = std::int64_t{1} << 32;
   int axes = 0;
+  std::int64_t narrow = 0;           // elements below it are taken apart in 32 bits
   std::int64_t size[kMaxAxes];       // innermost first
   std::int64_t stride[3][kMaxAxes];  // by operand
 
@@ -70,9 +72,11 @@ struct DeviceBroadcast {
   bool from(const BroadcastPlan& plan) {
     axes = static_cast<int>(plan.axes().size());
     if (axes > kMaxAxes) return false;
+    narrow = kNarrow;
     for (int a = 0; a < axes; ++a) {
       const auto& axis = plan.axes()[static_cast<std::size_t>(axes - 1 - a)];
       size[a] = axis.size;
+      if (a + 1 < axes && axis.size >= kNarrow) narrow = 0;
       for (std::size_t k = 0; k < 3; ++k) stride[k][a] = axis.strides[k];
     }
     return true;
@@ -83,7 +87,7 @@ struct DeviceBroadcast {
   __device__ void locate(std::int64_t i, std::int64_t (&at)[kOperands]) const {
     for (int k = 0; k < kOperands; ++k) at[k] = 0;
     // Divisions of 32 bits where they do: those of 64 are many instructions.
-    if (i <= 0xffffffffLL) {
+    if (i < narrow) {
       auto rest = static_cast<std::uint32_t>(i);
       for (int a = 0; a < axes; ++a) {
         const auto length = static_cast<std::uint32_t>(size[a]);

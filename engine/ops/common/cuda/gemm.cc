@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -84,6 +85,8 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     return prepare_integer_matmul(g);
   }
   if (is_skinny_product(g)) return prepare_skinny_product(c, g);
+  if (g.batch > std::numeric_limits<std::int32_t>::max())
+    c.fail(fmt::format("{} products are too many for cuBLASLt", g.batch));
   CudaDevice& device = device_of(c.accelerator);
   const bool is_double = g.dtype == DType::Float64;
   const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;

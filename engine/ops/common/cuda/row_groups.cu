@@ -220,17 +220,17 @@ std::int64_t chunk_for(std::int64_t updates) {
   return updates <= 131072 ? 4 * kBatch : 8 * kBatch;
 }
 
-const RowUpdateSpec& checked(const RowUpdateSpec& spec) {
+const RowUpdateSpec& checked(const PrepareContext& c, const RowUpdateSpec& spec) {
   if (spec.updates >= kDividerLimit || spec.rows >= kDividerLimit)
-    throw InvalidArgument(std::to_string(spec.updates) + " updates of " + std::to_string(spec.rows) +
-                          " rows are too many");
+    c.fail(std::to_string(spec.updates) + " updates of " + std::to_string(spec.rows) +
+           " rows are too many for a device");
   return spec;
 }
 
 }  // namespace
 
-RowUpdate::RowUpdate(const RowUpdateSpec& spec)
-    : spec_(checked(spec)),
+RowUpdate::RowUpdate(const PrepareContext& c, const RowUpdateSpec& spec)
+    : spec_(checked(c, spec)),
       sort_(spec.updates, spec.rows),
       chunk_(chunk_for(spec.updates)),
       chunks_((spec.updates + chunk_ - 1) / chunk_),

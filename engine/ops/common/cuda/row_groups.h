@@ -42,7 +42,7 @@ struct RowValues {
 class RowUpdate {
  public:
   /// Throws: InvalidArgument for 2^31 updates or rows, or more.
-  explicit RowUpdate(const RowUpdateSpec& spec);
+  RowUpdate(const PrepareContext& c, const RowUpdateSpec& spec);
 
   std::size_t scratch_bytes() const { return sort_.scratch_bytes() + 2 * partial_bytes_; }
 
