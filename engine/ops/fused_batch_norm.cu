@@ -114,7 +114,8 @@ __global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* part
       const Sums sums = total(l, parts, ch);
       const double shift = sums.first / n;
       mean = static_cast<double>(f.x[l.at(ch, 0)]) + shift;
-      variance = fmax(sums.second / n - shift * shift, 0.0);
+      variance = sums.second / n - shift * shift;
+      if (variance < 0) variance = 0;  // by rounding; NaN stays
       unbiased = n > 1 ? variance * n / (n - 1) : variance;
     }
     const auto blend = [&](const T* old, double fresh) {
@@ -230,10 +231,9 @@ PreparedKernel backward(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.scratch_bytes = Scratch::bytes(l);
   kernel.run = [=](const KernelArgs& a) {
-    if (l.channels == 0) return;
     const Scratch s(l, a.scratch);
     const T *dy = a.in<T>(0), *x = a.in<T>(1);
-    sum<T, true>(l, s, a, x, dy, a.in<T>(3));
+    if (l.channels != 0) sum<T, true>(l, s, a, x, dy, a.in<T>(3));
     const Backward<T> f{.scale = a.in<T>(2),
                         .mean = a.in<T>(3),
                         .variance = a.in<T>(4),

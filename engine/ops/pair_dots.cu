@@ -80,7 +80,7 @@ constexpr int kWarps = kWidth == 64 ? 2 : 4;
 /// A matrix in shared memory, for one warp.
 template <int kPitch>
 struct Matrix {
-  float at[kRows * kPitch];
+  alignas(16) float at[kRows * kPitch];
 
   __device__ void clear(int lane) {
     for (int t = lane; t < kRows * kPitch; t += kLanes) at[t] = 0;

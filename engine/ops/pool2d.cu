@@ -1,5 +1,7 @@
 // CUDA kernels of MaxPool, AvgPool and their gradients (common/pooling.h), a thread an element. Gradients are
 // gathered: an input element looks at the windows that hold it, in row-major order, so sums have one order.
+#include <limits>
+
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/pooling.h"
 
@@ -31,9 +33,9 @@ __global__ void forward_kernel(const __grid_constant__ Pooling p, const T* x, T*
     const Place at(i, p.out_h, p.out_w, p.channels);
     const PoolSpan h(p.window.h, at.row, p.in_h), w(p.window.w, at.column, p.in_w);
     const T* image = x + at.image * p.in_image() + at.channel;
-    T result = image[(h.first * p.in_w + w.first) * p.channels];
+    T result = kMax ? std::numeric_limits<T>::lowest() : T(0);
     for (std::int64_t r = h.first; r < h.end; ++r)
-      for (std::int64_t s = w.first + (r == h.first ? 1 : 0); s < w.end; ++s) {
+      for (std::int64_t s = w.first; s < w.end; ++s) {
         const T tap = image[(r * p.in_w + s) * p.channels];
         if constexpr (kMax)
           result = tap > result ? tap : result;

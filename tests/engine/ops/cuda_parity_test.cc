@@ -214,6 +214,24 @@ TEST(CudaErrors, IndicesOutOfRangeAreReported) {
             std::string::npos);
 }
 
+TEST(CudaErrors, SegmentsThatFallAreReported) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  const Tensor rows = random_f64({4, 3}, 1), indices = axes({3, 0, 1}), ids = axes({1, 2, 0});
+  for (const std::string op : {"SparseSegmentSum", "SparseSegmentMean"}) {
+    const OpCase forward{.label = "forward", .inputs = {rows, indices, ids, i32({}, {3})}};
+    const OpCase backward{.label = "backward", .inputs = {rows, indices, ids, i32({}, {4})}};
+    const std::string falls = "index 2 is not in [0, 1)";  // after it comes 0
+    EXPECT_NE(device_error((op + "WithNumSegments").c_str(), forward).find(falls), std::string::npos) << op;
+    EXPECT_NE(device_error((op + "Grad").c_str(), backward).find(falls), std::string::npos) << op;
+  }
+}
+
+TEST(CudaErrors, AnIndexIntoNothingIsReported) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  const OpCase dense{.label = "dense", .inputs = {i32({1}, {0}), i32({1}, {0}), f64({}, {1}), f64({}, {2})}};
+  EXPECT_NE(device_error("SparseToDense", dense).find("index 0 is not in [0, 0)"), std::string::npos);
+}
+
 /// The names in backticks in the table of ops without CUDA kernels.
 std::set<std::string> documented_host_ops() {
   std::ifstream file(BRAID_SOURCE_DIR "/docs/adding_an_op.md");

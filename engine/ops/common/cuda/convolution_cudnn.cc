@@ -55,8 +55,9 @@ struct Descriptors {
   cudnnFilterDescriptor_t filter = nullptr;
   cudnnConvolutionDescriptor_t convolution = nullptr;
 
+  explicit Descriptors(std::shared_ptr<Library> shared) : library(std::move(shared)) {}
   Descriptors(std::shared_ptr<Library> shared, const Convolution& conv, bool tf32)
-      : library(std::move(shared)) {
+      : Descriptors(std::move(shared)) {  // so that one that fails to come about gives back what it has
     const cudnnTensorFormat_t format = conv.window.axes.nchw() ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
     const auto size = [](std::int64_t n) { return static_cast<int>(n); };
     const WindowAxis &h = conv.window.h, &w = conv.window.w;
