@@ -63,6 +63,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   place(plan);
   group_gathers(plan);
   group_updates(plan);
+  split_updates(plan);
   lower(plan);
   order_variables(plan);
   model_costs(plan);

@@ -19,7 +19,7 @@ namespace braid {
 namespace {
 
 constexpr std::int64_t kLargeElements = 1 << 20;     // some 10 us of a device's memory bandwidth
-constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // rows of all tables of a group, for the kernel's keys
+constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // and one more for each table, for the keys of a group
 constexpr std::string_view kDense = "braid.ApplyOptimizer", kSparse = "braid.SparseApplyOptimizer";
 
 class UpdateGroups {
@@ -111,7 +111,7 @@ class UpdateGroups {
         arrival_of(node.inputs.back()),
         sparse ? shape.elements() / shape[0] : 0};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
-    const std::int64_t rows = sparse ? shape[0] : 0;
+    const std::int64_t rows = sparse ? shape[0] + 1 : 0;
     std::vector<std::string> variables;
     for (int i = 0; i < in.gradient(0); ++i)
       variables.push_back(variable_of(graph_, node.inputs[static_cast<std::size_t>(i)]).name);

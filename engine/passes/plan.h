@@ -88,6 +88,8 @@ void place(Plan& plan);
 /// One node for many gathers, and one for many small updates, of a device's program.
 void group_gathers(Plan& plan);
 void group_updates(Plan& plan);
+/// Of sparse updates, the grouping of their rows as a node that waits for indices only.
+void split_updates(Plan& plan);
 /// Nodes to ops, values to buffers: views, constants, handles and feeds are no ops.
 void lower(Plan& plan);
 /// Every unordered read of a variable goes before its writes.

@@ -54,14 +54,27 @@ class GroupUpdatesTest : public ::testing::Test {
     return update.node;
   }
 
-  /// "op of n inputs" of all kernels, sorted.
-  std::vector<std::string> compiled(Domain domain = Domain::Device) {
+  /// Another update by the same indices.
+  NodeId sparse_as(const std::string& name, const std::string& other, std::int64_t rows, std::int64_t width) {
+    const ValueRef index{graph_.find(other + "/i"), 0};
+    const ValueRef values = feed(name + "/v", DType::Float32, {graph_.info(index).shape[0], width});
+    return target(add(name, "braid.SparseApplyOptimizer",
+                      {variable(name + "/w", {rows, width}), index, values},
+                      optimizer_attrs(OptimizerSpec{})));
+  }
+
+  /// "op of n inputs" of all updates and what groups their rows, sorted.
+  std::vector<std::string> compiled(Domain domain = Domain::Device, int streams = 1,
+                                    StreamPolicy policy = StreamPolicy::Auto) {
     CompileOptions options;
     options.domain = domain;
+    options.streams.count = streams;
+    options.streams.policy = policy;
     std::vector<std::string> ops;
     const auto program = compile(graph_, request_, options);
     for (const ProgramOp& op : program->ops)
-      if (op.writes_variable) ops.push_back(op.op + " " + std::to_string(op.inputs.size()));
+      if (op.writes_variable || op.op == "braid.GroupRows")
+        ops.push_back(op.op + " " + std::to_string(op.inputs.size()));
     std::sort(ops.begin(), ops.end());
     return ops;
   }
@@ -127,6 +140,51 @@ TEST_F(GroupUpdatesTest, LargeVariablesAndThoseOfTheHostAreLeftAlone) {
   dense("b", {3});
   EXPECT_EQ(compiled(),
             (Ops{"braid.ApplyOptimizer 2", "braid.ApplyOptimizer 2", "braid.ApplyOptimizerMany 4"}));
+}
+
+TEST_F(GroupUpdatesTest, OnSeveralStreamsTheRowsOfSparseUpdatesAreGroupedApart) {
+  sparse("t", 10, 4, 3);
+  sparse("u", 20, 4, 5);
+  const NodeId wide = sparse("wide", 20, 8, 5);
+  dense("a", {3});
+  EXPECT_EQ(compiled(Domain::Device, 2),
+            (Ops{"braid.ApplyOptimizer 2", "braid.GroupRows 1", "braid.GroupRows 2",
+                 "braid.SparseApplyGrouped 3", "braid.SparseApplyGrouped 5"}));
+  EXPECT_EQ(
+      compiled(Domain::Device, 2, StreamPolicy::None),
+      (Ops{"braid.ApplyOptimizer 2", "braid.SparseApplyOptimizer 3", "braid.SparseApplyOptimizerMany 6"}));
+  EXPECT_EQ(compiled(Domain::Host, 2), (Ops{"braid.ApplyOptimizer 2", "braid.SparseApplyOptimizer 3",
+                                            "braid.SparseApplyOptimizer 3", "braid.SparseApplyOptimizer 3"}));
+  graph_.mutable_node(wide).device = "/cpu:0";
+  EXPECT_EQ(compiled(Domain::Device, 2), (Ops{"braid.ApplyOptimizer 2", "braid.GroupRows 2",
+                                              "braid.SparseApplyGrouped 5", "braid.SparseApplyOptimizer 3"}));
+}
+
+TEST_F(GroupUpdatesTest, TablesOfTwoWidthsWithOneFeatureShareTheGroupingOfTheirRows) {
+  sparse("t", 10, 4, 3);
+  sparse("u", 20, 4, 5);
+  sparse_as("t1", "t", 10, 1);
+  sparse_as("u1", "u", 20, 1);
+  EXPECT_EQ(compiled(Domain::Device, 4),
+            (Ops{"braid.GroupRows 2", "braid.SparseApplyGrouped 5", "braid.SparseApplyGrouped 5"}));
+  sparse_as("other", "u", 21, 2);  // of other rows
+  EXPECT_EQ(compiled(Domain::Device, 4),
+            (Ops{"braid.GroupRows 1", "braid.GroupRows 2", "braid.SparseApplyGrouped 3",
+                 "braid.SparseApplyGrouped 5", "braid.SparseApplyGrouped 5"}));
+}
+
+TEST_F(GroupUpdatesTest, TheGroupingOfRowsWaitsForIndicesOnly) {
+  const NodeId update = sparse("t", 10, 4, 3);
+  const NodeId before = dense("a", {3});
+  graph_.mutable_node(update).control_inputs.push_back(before);
+  CompileOptions options;
+  options.domain = Domain::Device;
+  options.streams.count = 2;
+  const auto program = compile(graph_, request_, options);
+  const Node& grouping = program->graph.node(program->graph.find("t/rows"));
+  EXPECT_EQ(grouping.inputs, (std::vector<ValueRef>{{program->graph.find("t/i"), 0}}));
+  EXPECT_TRUE(grouping.control_inputs.empty());
+  EXPECT_EQ(program->graph.node(update).control_inputs, std::vector<NodeId>{before});
 }
 
 TEST_F(GroupUpdatesTest, GathersOfManyTablesBecomeOneNode) {
