@@ -1,8 +1,11 @@
 #include "launch/listed_cluster.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "base/error.h"
 
@@ -11,6 +14,31 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view where, std::string_view reason) {
   throw InvalidArgument(fmt::format("[launch] {}: {}", where, reason));
+}
+
+/// In lower case; absent when it can be no name or IPv4 address.
+std::optional<std::string> canonical_name(std::string_view host) {
+  std::string name;
+  for (const char c : host) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-' && c != '_') return std::nullopt;
+    name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return name.empty() ? std::nullopt : std::optional(name);
+}
+
+/// "[address]" or "[address%interface]", in the one way to write it; absent when it is none.
+std::optional<std::string> canonical_v6(std::string_view host) {
+  const std::string_view inner = host.substr(1, host.size() - 2);
+  const std::size_t percent = std::min(inner.find('%'), inner.size());
+  const std::string text(inner.substr(0, percent));
+  in6_addr address{};
+  std::array<char, INET6_ADDRSTRLEN> written{};
+  if (::inet_pton(AF_INET6, text.c_str(), &address) != 1 ||
+      ::inet_ntop(AF_INET6, &address, written.data(), written.size()) == nullptr)
+    return std::nullopt;
+  if (percent + 1 == inner.size() || inner.find_first_of(" \t\r\n/", percent) != std::string_view::npos)
+    return std::nullopt;
+  return fmt::format("[{}{}]", written.data(), inner.substr(percent));
 }
 
 bool single_task(TaskType type) { return type == TaskType::Chief || type == TaskType::Evaluator; }
@@ -22,7 +50,9 @@ bool ListedCluster::lists(const Task& wanted) const {
   return found != jobs.end() && found->second.contains(wanted.index);
 }
 
-void check_address(std::string_view address, std::string_view where) {
+std::string check_address(std::string_view address, std::string_view where) {
+  if (address.find("://") != std::string_view::npos)
+    refuse(where, fmt::format("address '{}' has a scheme; expected host:port", address));
   const std::size_t colon = address.rfind(':');
   const bool bracketed = address.starts_with('[');
   const std::string_view host = address.substr(0, colon);
@@ -30,11 +60,12 @@ void check_address(std::string_view address, std::string_view where) {
     refuse(where, fmt::format("address '{}' has no port; expected host:port", address));
   if (!bracketed && host.find(':') != std::string_view::npos)
     refuse(where, fmt::format("address '{}': an IPv6 host is written [host]:port", address));
-  if (host.empty() || host == "[]" || host.find_first_of(" \t\r\n/") != std::string_view::npos)
-    refuse(where, fmt::format("address '{}' has no valid host; expected host:port", address));
+  const std::optional<std::string> canonical = bracketed ? canonical_v6(host) : canonical_name(host);
+  if (!canonical) refuse(where, fmt::format("address '{}' has no valid host; expected host:port", address));
   const std::optional<int> port = parse_count(address.substr(colon + 1), 1);
   if (!port || *port > 65535)
     refuse(where, fmt::format("address '{}': the port is not in 1..65535", address));
+  return fmt::format("{}:{}", *canonical, *port);
 }
 
 TaskType ListedClusterBuilder::job(std::string_view name, std::string_view where) {
@@ -48,8 +79,7 @@ TaskType ListedClusterBuilder::job(std::string_view name, std::string_view where
 }
 
 void ListedClusterBuilder::add(const Task& task, std::string_view address, const std::string& where) {
-  check_address(address, where);
-  const auto [place, free] = place_of_address_.emplace(address, where);
+  const auto [place, free] = place_of_address_.emplace(check_address(address, where), where);
   if (!free) refuse(where, fmt::format("address '{}' is also {}", address, place->second));
   ClusterSpec::Job& job = cluster_.jobs[task.type];
   if (!job.emplace(task.index, address).second)

@@ -44,8 +44,9 @@ class ListedClusterBuilder {
   std::map<std::string, std::string, std::less<>> place_of_address_;
 };
 
-/// Throws: InvalidArgument unless `address` is "host:port" or "[ipv6]:port" with a port in 1..65535.
-void check_address(std::string_view address, std::string_view where);
+/// The address in the one way to write it, to compare it by. Throws: InvalidArgument unless `address` is
+/// "host:port" or "[ipv6]:port" with a port in 1..65535.
+std::string check_address(std::string_view address, std::string_view where);
 
 /// Checks that `task` may take part in `cluster`: listed, or the evaluator, which need not be, or anybody in
 /// a partial one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 
@@ -21,9 +22,26 @@ using Json = nlohmann::ordered_json;
   refuse(where, path, fmt::format("expected {}, got {}", expected, value.type_name()));
 }
 
+/// Watches a parser. JSON leaves open which of two equal keys counts, and readers differ.
+class NoKeyTwice {
+ public:
+  explicit NoKeyTwice(std::string_view where) : where_(where) {}
+  bool operator()(int /*depth*/, Json::parse_event_t event, const Json& value) {
+    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys_.pop_back();
+    if (event == Json::parse_event_t::key && !keys_.back().insert(value.get<std::string>()).second)
+      throw InvalidArgument(fmt::format("[launch] {}: the key {} is there twice", where_, value.dump()));
+    return true;
+  }
+
+ private:
+  std::string_view where_;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+};
+
 Json parse_json(std::string_view text, std::string_view where) {
   try {
-    return Json::parse(text);
+    return Json::parse(text, NoKeyTwice(where));
   } catch (const Json::parse_error& error) {
     // nlohmann counts the bytes that it read, the offending one included.
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;

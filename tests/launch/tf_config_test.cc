@@ -224,5 +224,30 @@ TEST(TfConfigTest, WrittenTextReadsBackAsTheSameCluster) {
   }
 }
 
+std::string refusal_of_workers(const std::string& addresses) {
+  return refusal(R"({"cluster": {"worker": [)" + addresses +
+                 R"(]}, "task": {"type": "worker", "index": 0}})");
+}
+
+TEST(TfConfigTest, AKeyThatIsThereTwiceIsRefused) {
+  EXPECT_THAT(refusal(R"({"cluster": {"worker": ["a:1"], "worker": ["b:1", "c:1"]}})"),
+              HasSubstr(R"(TF_CONFIG: the key "worker" is there twice)"));
+  EXPECT_NO_THROW(resolve(
+      R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "x": {"task": 1}})"));
+}
+
+TEST(TfConfigTest, OneAddressInTwoWaysIsRefused) {
+  for (const char* pair : {R"("a.b:1", "A.b:1")", R"("a:1", "a:01")", R"("[::1]:1", "[0:0::1]:1")",
+                           R"("[fe80::1%eth0]:1", "[FE80::1%eth0]:1")"})
+    EXPECT_THAT(refusal_of_workers(pair), HasSubstr("is also TF_CONFIG $.cluster.worker[0]")) << pair;
+}
+
+TEST(TfConfigTest, HostsThatCanBeNoneAreRefused) {
+  for (const char* host : {"[::g]", "[1.2.3.4]", "[::1%]", "[::1 ]", "a\\u0000b", "a,b", "a@b", "\xc3\xa4"})
+    EXPECT_THAT(refusal_of_workers('"' + std::string(host) + R"(:1")"), HasSubstr("has no valid host"))
+        << host;
+  EXPECT_THAT(refusal_of_workers(R"("grpc://a:1")"), HasSubstr("has a scheme"));
+}
+
 }  // namespace
 }  // namespace braid::launch
