@@ -1,4 +1,6 @@
 // CUDA kernel of braid.SumOfOuterProducts (common/cuda/combine_vectors.h).
+#include <algorithm>
+
 #include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/launch.cuh"
 
@@ -7,25 +9,30 @@ namespace {
 
 cuda::Combination combination(std::span<const OutputInfo> inputs) {
   const Shape &left = inputs.front().shape, &right = inputs.back().shape;
+  const int last = left.rank() - 1;
+  const std::int64_t terms = last == 3 ? left[0] : static_cast<std::int64_t>(inputs.size()) / 2;
   cuda::Combination c;
-  c.examples = left[0];
-  c.terms = static_cast<int>(inputs.size()) / 2;
-  c.rows = static_cast<int>(left[2]);
-  c.columns = right[2];
-  c.factor_stride = left[2];
+  c.examples = left[last - 2];
+  c.terms = static_cast<int>(std::min<std::int64_t>(terms, cuda::Combination::kMostTerms + 1));
+  c.rows = left[last];
+  c.columns = right[last];
+  c.factor_stride = c.rows;
   c.factor_row = 1;
-  c.vector_stride = c.out_row = right[2];
-  c.out_stride = left[2] * right[2];
+  c.vector_stride = c.out_row = c.columns;
+  c.out_stride = c.rows * c.columns;
   return c;
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
   PreparedKernel kernel;
-  kernel.run = [sums = combination(c.inputs)](const KernelArgs& a) {
+  const bool lanes = c.inputs[0].shape.rank() == 4;
+  kernel.run = [lanes, sums = combination(c.inputs)](const KernelArgs& a) {
     cuda::CombinationArgs args;
     for (int i = 0; i < sums.terms; ++i) {
-      args.factors[static_cast<std::size_t>(i)] = a.in<float>(i);
-      args.vectors[static_cast<std::size_t>(i)] = a.in<float>(sums.terms + i);
+      const auto term = static_cast<std::size_t>(i);
+      args.factors[term] = lanes ? a.in<float>(0) + i * sums.examples * sums.factor_stride : a.in<float>(i);
+      args.vectors[term] =
+          lanes ? a.in<float>(1) + i * sums.examples * sums.vector_stride : a.in<float>(sums.terms + i);
     }
     args.out = a.out<float>(0);
     args.stream = a.stream;

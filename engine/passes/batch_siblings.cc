@@ -318,6 +318,7 @@ void batch_siblings(Plan& plan) {
   Rewriter rewriter(plan, found);
   rewriter.run();
   join_lanes(plan);
+  join_outer_products(plan);
   prune(plan, true);
   plan.program.notes.push_back(fmt::format(
       "batching: {} nodes became {}, with {} packs and unpacks and {} slabs of variables; modelled "

@@ -34,8 +34,9 @@ std::string lanes_text(const Node& node);
 /// Off, unless the options say otherwise. Adds a note that says what was done.
 void batch_siblings(Plan& plan);
 
-/// The part of it that comes last (join_lanes.cc): lanes that only come apart to be joined are moved in one
-/// piece.
+/// The parts of it that come last. Lanes that only come apart to be joined are moved in one piece
+/// (join_lanes.cc); sums of outer products of lanes take the batches (fuse_outer_products.cc).
 void join_lanes(Plan& plan);
+void join_outer_products(Plan& plan);
 
 }  // namespace braid

@@ -4,10 +4,14 @@
 // On a device, where it is read and written once then. Hand-set streams of the products are given up, so that
 // sums do not depend on them. Left apart: products that somebody else uses, too, and nodes with control
 // edges, on different devices or in different colocation groups.
+//
+// Once siblings are batched (join_outer_products), vectors that are lanes of two batches are taken as those.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "engine/ops/op.h"
+#include "engine/passes/batch_siblings.h"
 #include "engine/passes/rewrite.h"
 
 namespace braid {
@@ -28,7 +32,33 @@ bool is_term(const Plan& plan, const Users& users, const Node& sum, ValueRef val
   });
 }
 
+/// The batch whose lanes are `count` inputs of the node from `first` on, in their order, if there is one.
+std::optional<ValueRef> batch_of(const Plan& plan, const Node& node, std::size_t first, std::size_t count) {
+  const Graph& graph = plan.program.graph;
+  const Node& lanes = graph.node(node.inputs[first].node);
+  if (lanes.op->name != "Unpack" || lanes.attrs.get<std::int64_t>("axis", 0) != 0 ||
+      lanes.outputs.size() != count || !is_plain(plan, lanes))
+    return std::nullopt;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ValueRef lane{lanes.id, static_cast<int>(i)};
+    if (node.inputs[first + i] != lane || plan.feed_of(lane) >= 0) return std::nullopt;
+  }
+  return lanes.inputs[0];
+}
+
 }  // namespace
+
+void join_outer_products(Plan& plan) {
+  if (plan.options.domain != Domain::Device) return;
+  Graph& graph = plan.program.graph;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (node.removed || node.op->name != "braid.SumOfOuterProducts" || node.inputs.size() < 4) continue;
+    const std::size_t terms = node.inputs.size() / 2;
+    const auto left = batch_of(plan, node, 0, terms), right = batch_of(plan, node, terms, terms);
+    if (left && right) graph.mutable_node(id).inputs = {*left, *right};
+  }
+}
 
 void fuse_outer_products(Plan& plan) {
   if (plan.options.domain != Domain::Device) return;

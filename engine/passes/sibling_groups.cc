@@ -83,7 +83,12 @@ NodeId handle_behind(const Graph& graph, ValueRef value) {
   return source.op->name == "VarHandleOp" ? source.id : kNoNode;
 }
 
-constexpr std::int64_t kAlignment = 64;
+/// Whether variables of this shape may lie one after another: each stays aligned to the packs of 16 bytes in
+/// which kernels of programs that use it alone read it. One element is never read as a pack.
+bool stays_aligned(const Shape& shape) {
+  constexpr std::int64_t kPack = 4;
+  return shape.elements() == 1 || shape.elements() % kPack == 0;
+}
 
 class Finder {
  public:
@@ -343,8 +348,7 @@ class Finder {
       const VariableInfo variable = variable_of(graph_, {handles.back(), 0});
       if (variable.sparse || variable.dtype != DType::Float32 || !names.insert(variable.name).second)
         return -1;
-      // Each stays aligned, for programs that use it alone.
-      if (variable.shape.elements() * static_cast<std::int64_t>(sizeof(float)) % kAlignment != 0) return -1;
+      if (!stays_aligned(variable.shape)) return -1;
     }
     for (std::size_t s = 0; s < result_.slabs.size(); ++s)
       if (result_.slabs[s].handles == handles) return static_cast<int>(s);

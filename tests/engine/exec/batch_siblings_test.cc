@@ -185,6 +185,19 @@ TEST(BatchSiblingsTest, LargeModelsOfManyBranchesAreBatchedOnADeviceAndNotOnTheH
   }
 }
 
+TEST(BatchSiblingsTest, TasksOfAMixtureAreNeitherPackedNorUnpackedOnADevice) {
+  const Towers model = make_model(false);
+  CompileOptions options;
+  options.batch_siblings = BatchSiblings::WithinScopes;
+  options.domain = Domain::Device;
+  const auto program = compile(model.graph, model.request, options);
+  EXPECT_EQ(count_ops(*program, "Pack"), 1) << "the labels";
+  EXPECT_EQ(count_ops(*program, "Unpack"), 0);
+  EXPECT_EQ(count_ops(*program, "braid.SumOfOuterProducts"), 1);
+  for (const ProgramVariable& variable : program->variables)
+    EXPECT_FALSE(variable.members.empty()) << variable.name << ": biases of one element have slabs, too";
+}
+
 TEST(BatchSiblingsTest, TheDecisionDoesNotDependOnTheNumberOfStreams) {
   const Towers towers = make_towers({}, true);
   std::vector<std::string> reference;

@@ -30,8 +30,8 @@ struct Gemm {
   std::int64_t row_stride_a = 0, row_stride_y = 0;
   DType dtype = DType::Float32;
   Epilogue epilogue = Epilogue::None;
-  /// Of the addresses of a, b and y. Values, slots and variables are 64-byte aligned, but a view, or a matrix
-  /// of a batch, may begin at any element.
+  /// Of the addresses of a, b and y. Values are 64-byte aligned, variables and slots of more than an element
+  /// at least 16-byte, but a view, or a matrix of a batch, may begin at any element.
   std::uint32_t alignment_bytes = 16;
 };
 
