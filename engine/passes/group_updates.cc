@@ -18,7 +18,8 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kLargeElements = 1 << 20;     // some 10 us of a device's memory bandwidth
+constexpr std::int64_t kLargeElements = 1 << 21;  // some 10 us of a device's memory bandwidth
+constexpr std::int64_t kMostElements = 1 << 24;   // of a dense group, whose gradients all wait for the last
 constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // and one more for each table, for the keys of a group
 constexpr std::string_view kDense = "braid.ApplyOptimizer", kSparse = "braid.SparseApplyOptimizer";
 
@@ -57,7 +58,8 @@ class UpdateGroups {
   struct Group {
     std::vector<NodeId> members;
     std::set<std::string> variables;
-    std::int64_t rows = 0;
+    std::int64_t rows = 0;      // of sparse updates
+    std::int64_t elements = 0;  // of dense ones
   };
 
   UpdateInputs inputs_of(const Node& node) const {
@@ -111,13 +113,15 @@ class UpdateGroups {
         arrival_of(node.inputs.back()),
         sparse ? shape.elements() / shape[0] : 0};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
-    const std::int64_t rows = sparse ? shape[0] + 1 : 0;
+    const std::int64_t rows = sparse ? shape[0] + 1 : 0, elements = sparse ? 0 : shape.elements();
     std::vector<std::string> variables;
     for (int i = 0; i < in.gradient(0); ++i)
       variables.push_back(variable_of(graph_, node.inputs[static_cast<std::size_t>(i)]).name);
 
     const auto [open, is_new] = open_.try_emplace(std::move(key), groups_.size());
-    if (!is_new && groups_[open->second].rows + rows > kMostRows) open->second = groups_.size();
+    if (!is_new && (groups_[open->second].rows + rows > kMostRows ||
+                    groups_[open->second].elements + elements > kMostElements))
+      open->second = groups_.size();
     if (open->second == groups_.size()) groups_.emplace_back();
     Group& group = groups_[open->second];
     if (std::any_of(variables.begin(), variables.end(),
@@ -126,6 +130,7 @@ class UpdateGroups {
     group.variables.insert(variables.begin(), variables.end());
     group.members.push_back(id);
     group.rows += rows;
+    group.elements += elements;
   }
 
   NodeId merge(const Group& group) {

@@ -134,12 +134,17 @@ TEST_F(GroupUpdatesTest, AnUpdateThatANodeWaitsForIsLeftAlone) {
 
 TEST_F(GroupUpdatesTest, LargeVariablesAndThoseOfTheHostAreLeftAlone) {
   dense("a", {3});
-  dense("large", {2048, 1024});
+  dense("large", {2049, 1024});
   const NodeId host = dense("host", {3});
   graph_.mutable_node(host).device = "/cpu:0";
   dense("b", {3});
   EXPECT_EQ(compiled(),
             (Ops{"braid.ApplyOptimizer 2", "braid.ApplyOptimizer 2", "braid.ApplyOptimizerMany 4"}));
+}
+
+TEST_F(GroupUpdatesTest, AGroupIsBounded) {
+  for (int i = 0; i < 9; ++i) dense("d" + std::to_string(i), {2048, 1024});
+  EXPECT_EQ(compiled(), (Ops{"braid.ApplyOptimizer 2", "braid.ApplyOptimizerMany 16"}));
 }
 
 TEST_F(GroupUpdatesTest, OnSeveralStreamsTheRowsOfSparseUpdatesAreGroupedApart) {
