@@ -50,7 +50,8 @@ void add_rows(OpCaseTable& table) {
     const std::string label = "special values, rows of " + std::to_string(n);
     for (const char* op : {"ArgMax", "ArgMin"}) table.add(op, of(label, {rows_of(n), i32({}, {1})}));
     for (const char* op : {"Max", "Min", "Sum", "Prod"}) {
-      table.add(op, of(label, {rows_of(n), axes({1})}));
+      // Where a long product comes to 0 before an infinity is a matter of the order.
+      if (n == 5 || op != std::string("Prod")) table.add(op, of(label, {rows_of(n), axes({1})}));
       table.add(op, of(label + ", across", {rows_of(n), axes({0})}));
     }
     for (const char* op : {"Softmax", "LogSoftmax"}) table.add(op, of(label, {logits_of(n)}));
@@ -64,7 +65,7 @@ void add_rows(OpCaseTable& table) {
   }
   const Tensor tall =
       with(random_f64({300, 9}, 3), {{0, kNan}, {1, kInf}, {9 * 299 + 2, kNan}, {9 * 150 + 3, -kInf}});
-  for (const char* op : {"Max", "Min", "Sum", "Prod"})
+  for (const char* op : {"Max", "Min", "Sum"})
     table.add(op, of("special values, columns", {tall, axes({0})}));
 }
 
