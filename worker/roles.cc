@@ -1,7 +1,6 @@
 #include "worker/roles.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
+#include "ps/server/socket_files.h"
 #include "worker/bootstrap.h"
 #include "worker/checkpoint_evaluator.h"
 #include "worker/device.h"
@@ -69,11 +69,13 @@ int report(const Result& result) {
 /// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
 /// job has most often asked all. Result: the exit code; 143 whichever process was asked, so that whoever
 /// starts the workers again starts their servers, too.
-int serve(ps::PsServer& server, const ps::PsServer::Options& options, const StopFlag& stop) {
+int serve(ps::PsServer& server, const proto::Strategy& job, const StopFlag& stop) {
   std::optional<std::chrono::steady_clock::time_point> patience;
   for (bool told = false; !(told && server.core().all_gone());) {
     if (stop.requested() && !patience) {
-      patience = std::chrono::steady_clock::now() + options.deadline;
+      // What a worker's step and its checkpoint may take.
+      patience =
+          std::chrono::steady_clock::now() + to_ms(job.deadline_seconds() + job.start_deadline_seconds());
       server.core().vote_to_stop();
     }
     // The leader leaves before it says that the servers are to end, and must be answered.
@@ -99,7 +101,8 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   options.count = static_cast<int>(cluster.ps.size());
   options.grpc_listen = listen_address(cluster);
   options.data_listen = options.grpc_listen.substr(0, options.grpc_listen.rfind(':')) + ":0";
-  options.unix_socket = fmt::format("/tmp/braid-ps-{}-{}.sock", getpid(), cluster.task.index);
+  ps::remove_dead_sockets();
+  options.unix_socket = ps::new_socket_file(options.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
   options.metrics = &monitor.registry();
   options.tls = tls_options(job);
@@ -107,7 +110,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  const int code = serve(*server, options, *stop);
+  const int code = serve(*server, job.strategy(), *stop);
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
   const ps::ServerCounters& counts = *server->core().counters();

@@ -1,5 +1,7 @@
 #include "worker/trainer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <deque>
 #include <fstream>
@@ -23,6 +25,7 @@
 #include "worker/schedule.h"
 #include "worker/stage_metrics.h"
 #include "worker/step_log.h"
+#include "worker/stop_grace.h"
 #include "worker/stream_tuning.h"
 #include "worker/training_program.h"
 
@@ -51,6 +54,7 @@ class Run {
         runtime_(runtime),
         monitor_(monitor),
         stop_(stop),
+        grace_(stop),
         step_log_(with_role(job.metrics().steps_file(), options.role)) {
     if (options_.resume && job_.checkpoint().directory().empty())
       throw InvalidArgument("--resume needs checkpoint.directory in the job");
@@ -74,6 +78,11 @@ class Run {
     }
     try {
       loop();
+    } catch (const Cancelled& error) {
+      trace_failure();
+      if (!grace_.over()) throw;
+      throw Unavailable(
+          fmt::format("asked to stop, and step {} still waits for its peers: {}", done_, error.message()));
     } catch (...) {
       trace_failure();
       throw;
@@ -269,6 +278,7 @@ class Run {
     cursors_.pop_front();
     loss_ = result.fetches[0].data<float>()[0];
     const std::int64_t rows = job_.input().global_batch_size() / peers_.world;
+    grace_.step_ended(result.seconds);
     monitor_.record_step(result.step, loss_, rows, result.seconds);
     step_log_.write(result.step, loss_, rows, result.seconds);
     if (!std::isfinite(loss_))
@@ -276,9 +286,9 @@ class Run {
                      "; --check-numerics names the node that makes the first such number");
     progress.update(result.step, loss_, rows * peers_.world);
     ++done_;
-    const bool voted =
-        training_.stop_votes.valid() ? result.fetches[1].data<float>()[0] > 0 : stop_.requested();
-    stopping_ = stopping_ || voted;
+    const bool hears = training_.stop_votes.valid();
+    if (hears && result.fetches[1].data<float>()[0] > 0) stopping_ = true;
+    if (!(hears && training_.votes_for_others) && stop_.requested()) stopping_ = true;
   }
 
   StepResult step_result() {
@@ -430,12 +440,14 @@ class Run {
     if (peers_.world == 1 && !peers_.servers) return std::chrono::hours(1);
     return to_ns(job_.strategy().deadline_seconds() + 2.0);
   }
-  WaitContext step_wait() const { return WaitContext::with_timeout(step_time()); }
+  WaitContext step_wait() const {
+    if (peers_.world == 1 && !peers_.servers) return WaitContext::with_timeout(step_time());
+    return WaitContext::with_timeout(step_time(), grace_.token());
+  }
 
   /// How long peers may keep a step waiting.
   WaitContext peer_wait() const {
-    return peers_.world == 1 ? step_wait()
-                             : WaitContext::with_timeout(to_ns(job_.strategy().deadline_seconds()));
+    return peers_.world == 1 ? step_wait() : step_wait().at_most(to_ns(job_.strategy().deadline_seconds()));
   }
 
   // Set once.
@@ -446,6 +458,7 @@ class Run {
   Runtime& runtime_;
   Monitor& monitor_;
   const StopFlag& stop_;
+  StopGrace grace_;
 
   StepLog step_log_;
   JobData data_;

@@ -21,7 +21,9 @@ struct TrainingGraph {
   ValueRef loss;  // scalar; a strategy may replace it by one over all workers
   std::vector<VariableGradient> gradients;
   std::vector<std::string> targets;  // nodes that run for their effect in each step
-  ValueRef stop_votes;  // valid: scalar, positive when a worker wants all to stop after this step
+  ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
+  bool votes_for_others =
+      true;  // a worker's own wish to stop is in stop_votes, so that it stops with the others
 };
 
 /// Imports and differentiates. Throws: InvalidArgument (see import_graph, add_gradients).

@@ -25,12 +25,13 @@ void Fleet::require_tables() const {
 }
 
 ErrorPtr Fleet::with_silent_servers(ErrorPtr error) const {
-  if (!error || error->code != ErrorCode::DeadlineExceeded) return error;
+  if (!error || (error->code != ErrorCode::DeadlineExceeded && error->code != ErrorCode::Cancelled))
+    return error;
   std::vector<std::string> silent;
   for (const auto& link : links)
     if (std::string text = link->silence(); !text.empty()) silent.push_back(std::move(text));
   if (silent.empty()) return error;
-  return make_error(ErrorCode::Unavailable,
+  return make_error(error->code == ErrorCode::Cancelled ? ErrorCode::Cancelled : ErrorCode::Unavailable,
                     fmt::format("[ps] {}; {}", fmt::join(silent, ", "), error->message));
 }
 

@@ -47,7 +47,8 @@ struct Fleet {
   /// Throws: InvalidArgument before create_tables.
   void require_tables() const;
   /// What a server answers when a round's deadline comes names the workers that it waits for; a worker may be
-  /// late because another server is gone. Puts before such an answer the servers that are silent to us.
+  /// late because another server is gone. Puts before such an answer, and before that a wait was cancelled,
+  /// the servers that are silent to us.
   ErrorPtr with_silent_servers(ErrorPtr error) const;
 };
 

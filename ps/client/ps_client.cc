@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -139,9 +140,8 @@ void PsClient::Impl::open(std::size_t server, const proto::PsRegisterReply& repl
   std::string address =
       fmt::format("{}:{}", grpc_address.substr(0, grpc_address.rfind(':')), reply.data_port());
   comm::TlsOptions tls = options.tls;
-  std::error_code unseen;
   if (options.same_host_socket && !reply.unix_path().empty() && reply.host() == host_identity() &&
-      std::filesystem::exists(reply.unix_path(), unseen)) {
+      ::access(reply.unix_path().c_str(), W_OK) == 0) {
     address = "unix:" + reply.unix_path();
     tls = {};
   }

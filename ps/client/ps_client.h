@@ -50,8 +50,9 @@ struct PullRequest {
   std::uint64_t min_version =
       0;               // BSP: the pull waits until this many rounds are applied to the tables it names
   bool insert = true;  // false: keys without a row give their initial values and stay without (evaluation)
-  float* stop_vote =
-      nullptr;  // [1] f32, BSP: 1 when a push of a round below min_version voted to stop, else 0
+  /// [1] f32: 1 when a push of a round below min_version voted to stop (BSP), or a server is to end, else 0.
+  /// All servers are asked then, also those that have none of the values.
+  float* stop_vote = nullptr;
 };
 
 struct DensePush {

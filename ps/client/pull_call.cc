@@ -2,6 +2,7 @@
 // keys and none is repeated, else they land in a block of the client and are copied to their places.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -167,13 +168,15 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
       *vote = state->stop ? 1.0F : 0.0F;
       done(std::move(error));
     };
-  std::size_t calls = 0;
-  for (const ServerPart& server : state->servers) calls += server.destinations.empty() ? 0 : 1;
+  const auto concerned = [asks_all = request.stop_vote != nullptr](const ServerPart& server) {
+    return asks_all || !server.destinations.empty();
+  };
+  const std::ptrdiff_t calls = std::count_if(state->servers.begin(), state->servers.end(), concerned);
   if (calls == 0) return done(nullptr);
-  auto join = std::make_shared<Join>(fleet, calls, wait, std::move(done));
+  auto join = std::make_shared<Join>(fleet, static_cast<std::size_t>(calls), wait, std::move(done));
   for (std::size_t s = 0; s < state->servers.size(); ++s) {
     ServerPart& server = state->servers[s];
-    if (server.destinations.empty()) continue;
+    if (!concerned(server)) continue;
     DataCall call = call_of(*fleet.links[s], state, server, join->wait());
     call.done = [state, join, &server](ErrorPtr error, const ReplyHead& reply) {
       if (!error) scatter(server);

@@ -69,7 +69,7 @@ struct PullAnswer {
   std::uint64_t version = 0;                   // rounds applied to every table (BSP); see wire.md
   std::vector<std::span<const float>> pieces;  // dense parts in order of the request, then sparse rows
   std::shared_ptr<const void> hold;            // keeps the pieces unchanged
-  bool stop = false;                           // a push of a round below the pull's min_version voted to stop
+  bool stop = false;  // a push of a round below the pull's min_version voted to stop, or the server is to end
 };
 
 struct PullJob {

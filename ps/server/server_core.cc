@@ -264,8 +264,9 @@ bool ServerCore::satisfied(const PullJob& job) const {
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
   const std::uint64_t version = applied_everywhere();
-  // Whoever pulls this version hears the same, whatever was pushed since.
-  const bool stop = stop_round_ < job->min_version;
+  // Whoever pulls this version hears the same, whatever was pushed since. Without rounds each stops by
+  // itself.
+  const bool stop = bsp() ? stop_round_ < job->min_version : ends_;
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
   members_.served(job->sender.worker);
   engine_.post(

@@ -95,8 +95,8 @@ class ServerCore {
   /// Worker 0 has left.
   bool leader_left() const;
 
-  /// This server is to end: under BSP the workers hear it as a worker's vote to stop, with the first version
-  /// that nobody has pulled yet, so that all hear it with the same one.
+  /// This server is to end: the workers hear it as a vote to stop, under BSP with the first version that
+  /// nobody has pulled yet, so that all hear it with the same one, under ASP with their next pulls.
   void vote_to_stop();
 
  private:

@@ -59,6 +59,15 @@ TEST_F(ServerCoreTest, AServerThatIsToEndIsHeardByAllInTheSameVersion) {
   EXPECT_TRUE(pull_async(1, 2).get().stop);
 }
 
+TEST_F(ServerCoreTest, AServerThatIsToEndTellsAsynchronousWorkersAtOnce) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  EXPECT_FALSE(pull_async(0, 0).get().stop);
+  core_->vote_to_stop();
+  EXPECT_TRUE(pull_async(0, 0).get().stop);
+  EXPECT_TRUE(pull_async(1, 0).get().stop);
+}
+
 TEST_F(ServerCoreTest, ItServesWorkersWhileTheyTakePartInAStartedJob) {
   start_core(2, Consistency::Bsp);
   EXPECT_FALSE(core_->serves_workers()) << "nothing to save";

@@ -252,6 +252,28 @@ TEST(PsClientTest, AnObserverNeitherInsertsNorPushes) {
   EXPECT_THROW(observer->push(push, soon()), InvalidArgument);
 }
 
+TEST(PsClientTest, APullThatAsksForVotesHearsServersThatHaveNothingForIt) {
+  TableSet set;
+  set.dense = {{"w", 1}};  // on one of the servers
+  Cluster cluster({3, 1});
+  for (const Consistency consistency : {Consistency::Bsp, Consistency::Asp}) {
+    set.consistency = consistency;
+    const bool bsp = consistency == Consistency::Bsp;
+    auto client = cluster.client(0, bsp ? 1 : 2);
+    client->create_tables(set, soon());
+    std::vector<float> value(1);
+    client->set_dense("w", value, soon());
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      float vote = -1;
+      client->pull({{{0, value}}, {}, bsp ? step : 0, true, &vote}, soon());
+      EXPECT_EQ(vote, static_cast<float>(step));
+      client->push({step, 0, {}, 1, {{0, value}}, {}, false}, soon());
+      cluster.server(2).core().vote_to_stop();
+    }
+    cluster.restart_server(2);
+  }
+}
+
 TEST(PsClientTest, BadRequestsAreRefusedBeforeTheyTravel) {
   TableSet set;
   set.dense = {{"w", 10}};

@@ -39,20 +39,23 @@ class PsStrategy : public Strategy {
 
   std::string_view name() const override { return "PS"; }
 
+  /// The pull of the first bucket tells who wants to stop. Under BSP its push carries this worker's wish, and
+  /// a server that has values for the pull of the next step has the round's pushes of all workers, so that
+  /// all stop after the same step. Under ASP each worker stops by itself, but for a server all do.
   void rewrite_training(TrainingGraph& training) override {
     declare_tables(training);
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
-    const std::size_t voting = voting_bucket(buckets);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
       const std::size_t bucket = buckets.size() - 1 - b;
       std::vector<VariableInfo> variables;
       for (const auto& gradient : buckets[bucket]) variables.push_back(gradient.variable);
       const ValueRef votes = add_pull(training.graph, variables, "ps/pull" + std::to_string(b),
-                                      {.versioned = bsp_, .insert = true, .votes = bucket == voting});
-      if (bucket == voting) training.stop_votes = votes;
+                                      {.versioned = bsp_, .insert = true, .votes = bucket == 0});
+      if (bucket == 0) training.stop_votes = votes;
     }
-    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == voting);
+    training.votes_for_others = bsp_;
+    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, bsp_ && b == 0);
   }
 
   void rewrite_inference(Graph& graph) override {
@@ -114,17 +117,6 @@ class PsStrategy : public Strategy {
     bool insert = false;
     bool votes = false;
   };
-
-  /// The bucket whose push carries this worker's wish to stop, and whose pull in the next step tells what all
-  /// wished, so that all stop after the same step. Every server that answers such a pull has the round's
-  /// pushes of all workers; a dense table makes sure that one answers. No bucket under ASP: each stops by
-  /// itself.
-  std::size_t voting_bucket(const std::vector<std::vector<VariableGradient>>& buckets) const {
-    for (std::size_t b = 0; bsp_ && b < buckets.size(); ++b)
-      for (const VariableGradient& gradient : buckets[b])
-        if (!gradient.slices) return b;
-    return buckets.size();
-  }
 
   void declare_tables(const TrainingGraph& training) {
     for (const auto& gradient : training.gradients) {

@@ -1,0 +1,46 @@
+#include "worker/stop_grace.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace braid::worker {
+
+StopGrace::StopGrace(const StopFlag& flag, std::chrono::nanoseconds grace)
+    : flag_(flag),
+      grace_(grace),
+      on_request_(flag.token(),
+                  [this] {
+                    std::lock_guard lock(mutex_);
+                    last_end_ = Clock::now();
+                    changed_.notify_all();
+                  }),
+      thread_([this](const std::stop_token& ending) { keep_time(ending); }) {}
+
+void StopGrace::step_ended(double seconds) {
+  std::lock_guard lock(mutex_);
+  last_end_ = Clock::now();
+  seconds_ += seconds;
+  ++steps_;
+  changed_.notify_all();
+}
+
+StopGrace::Clock::duration StopGrace::patience() const {
+  const std::chrono::duration<double> usual(steps_ > 0 ? 3 * seconds_ / steps_ : 0);
+  return std::max(grace_, std::chrono::duration_cast<Clock::duration>(usual));
+}
+
+void StopGrace::keep_time(const std::stop_token& ending) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait(lock, ending, [this] { return flag_.requested(); })) return;
+  while (Clock::now() < last_end_ + patience()) {
+    changed_.wait_until(lock, ending, last_end_ + patience(), [] { return false; });
+    if (ending.stop_requested()) return;
+  }
+  log_warning("asked to stop, and no step has ended for {:.0f} s: it waits for its peers no longer",
+              std::chrono::duration<double>(patience()).count());
+  lock.unlock();
+  over_.request_stop();
+}
+
+}  // namespace braid::worker
