@@ -35,7 +35,7 @@ struct Results {
   bool on_device = false;
 };
 
-Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps) {
+Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps, int streams = 1) {
   CaseGraph made = make_case_graph(def, op_case);
   CompileRequest request;
   StepRequest step;
@@ -47,6 +47,7 @@ Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int 
   request.targets = {made.graph.node(made.node).name};
   CompileOptions options;
   options.domain = domain;
+  options.streams.count = streams;
   const auto program = compile(made.graph, request, options);
   RuntimeOptions runtime_options;
   runtime_options.device = device();
@@ -212,6 +213,47 @@ TEST(CudaErrors, IndicesOutOfRangeAreReported) {
   EXPECT_NE(device_error("braid.BatchGather", gather).find("index 3 is not in [0, 3)"), std::string::npos);
   EXPECT_NE(device_error("SparseTensorDenseMatMul", product).find("index 5 is not in [0, 4)"),
             std::string::npos);
+}
+
+TEST(CudaErrors, IndicesOfNoRowAreReportedHoweverTheyAreSorted) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  for (const std::int64_t n : {3, 2048, 8193, 16'384, 16'385})
+    for (const std::int64_t rows : {40LL, 1LL << 30})  // keys of either size
+      for (const std::int64_t bad : std::vector<std::int64_t>{-1, rows, -(1LL << 40)}) {
+        OpCase c{.label = "bad",
+                 .inputs = {axes({2, 0}), random_i64({n}, 1, 0, 40)},
+                 .attrs = {{"rows", std::vector<std::int64_t>{3, rows}}}};
+        c.inputs[1].data<std::int64_t>()[static_cast<std::size_t>(n - 1)] = bad;
+        EXPECT_NE(
+            device_error("braid.GroupRows", c).find(fmt::format("index {} is not in [0, {})", bad, rows)),
+            std::string::npos)
+            << n << " indices of " << rows << " rows";
+      }
+  OpCase update{.label = "update",
+                .inputs = {converted(random_f64({4, 3}, 1), DType::Float32), axes({3, 4}),
+                           converted(random_f64({2, 3}, 2), DType::Float32)},
+                .attrs = {{"kind", "SGD"}},
+                .variables = {0}};
+  EXPECT_NE(device_error("braid.SparseApplyOptimizer", update).find("index 4 is not in [0, 4)"),
+            std::string::npos);
+}
+
+TEST(CudaUpdates, GroupingRowsAheadChangesNoBit) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
+    for (const OpCase& c : all_op_cases().of(op)) {
+      SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
+      const OpDef& def = OpRegistry::global().require(op);
+      const Results together = run_program(def, c, Domain::Device, 4, 1);
+      const Results apart = run_program(def, c, Domain::Device, 4, 3);
+      ASSERT_TRUE(together.on_device && apart.on_device);
+      ASSERT_EQ(together.variables.size(), apart.variables.size());
+      for (std::size_t v = 0; v < together.variables.size(); ++v)
+        EXPECT_EQ(
+            std::memcmp(together.variables[v].raw(), apart.variables[v].raw(), together.variables[v].bytes()),
+            0)
+            << "variable " << v;
+    }
 }
 
 TEST(CudaErrors, SegmentsThatFallAreReported) {
