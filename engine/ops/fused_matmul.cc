@@ -1,7 +1,7 @@
 // braid.FusedMatMul(a, b, bias): y = act(op(a) op(b) + bias), what the fusion pass makes of MatMul, BiasAdd
 // and Relu, or of their batched forms: then a is [lanes, m, k] or one [m, k] for all lanes, b likewise, bias
-// [lanes, n] or [n], and y [lanes, m, n]. Attributes transpose_a, transpose_b as MatMul's, `relu` bool. It is
-// made after differentiation.
+// [lanes, n] or [n], and y [lanes, m, n], or with the attribute `joined` [m, lanes, n]. Attributes
+// transpose_a, transpose_b as MatMul's, `relu` bool. It is made after differentiation.
 #include <algorithm>
 #include <numeric>
 
@@ -37,7 +37,8 @@ void infer(InferContext& c) {
   if (ka >= 0 && kb >= 0 && ka != kb) c.fail("inner sizes differ");
   if (n >= 0 && dim(2, 1) >= 0 && n != dim(2, 1)) c.fail("the bias does not fit the columns");
   const std::int64_t m = dim(0, ta ? 1 : 2);
-  c.output(c.dtype(0), rank == 3 ? Shape{lanes, m, n} : Shape{m, n});
+  if (rank == 2) return c.output(c.dtype(0), Shape{m, n});
+  c.output(c.dtype(0), c.attr<bool>("joined", false) ? Shape{m, lanes, n} : Shape{lanes, m, n});
 }
 
 template <class T>
@@ -52,17 +53,29 @@ BRAID_VECTOR_CLONES void add_bias(T* y, const T* bias, std::int64_t columns, boo
 }
 
 template <class T>
-PreparedKernel with_epilogue(const PrepareContext& c, PreparedKernel gemm, const Gemm& g) {
+PreparedKernel with_epilogue(const PrepareContext& c, PreparedKernel gemm, const Gemm& g, bool joined) {
   PreparedKernel kernel;
-  kernel.scratch_bytes = gemm.scratch_bytes;
   const bool relu = c.attr<bool>("relu", false);
   const std::int64_t bias_stride = c.inputs[2].shape.rank() == 2 ? g.n : 0;
-  kernel.run = [product = std::move(gemm.run), pool = &c.pool, rows = g.batch() * g.m, m = g.m, n = g.n,
-                bias_stride, relu](const KernelArgs& a) {
-    product(a);
-    pool->parallel_range(rows, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        add_bias(a.out<T>(0) + row * n, a.in<T>(2) + row / m * bias_stride, n, relu);
+  const std::int64_t lanes = g.batch();
+  // Joined lanes are multiplied apart, in scratch memory behind the product's own.
+  const std::size_t apart = (gemm.scratch_bytes + 63) / 64 * 64;
+  kernel.scratch_bytes =
+      joined ? apart + static_cast<std::size_t>(lanes * g.m * g.n) * sizeof(T) : gemm.scratch_bytes;
+  kernel.run = [product = std::move(gemm.run), pool = &c.pool, lanes, m = g.m, n = g.n, bias_stride, relu,
+                joined, apart](const KernelArgs& a) {
+    void* product_out = joined ? static_cast<std::byte*>(a.scratch) + apart : a.outputs[0];
+    KernelArgs of_product = a;
+    of_product.outputs = &product_out;
+    product(of_product);
+    const T* const from = static_cast<const T*>(product_out);
+    pool->parallel_range(lanes * m, row_grain(n), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::int64_t lane = row / m;
+        T* const y = a.out<T>(0) + (joined ? (row % m * lanes + lane) * n : row * n);
+        if (joined) std::copy_n(from + row * n, n, y);
+        add_bias(y, a.in<T>(2) + lane * bias_stride, n, relu);
+      }
     });
   };
   return kernel;
@@ -73,16 +86,17 @@ PreparedKernel prepare(const PrepareContext& c) {
   Gemm g;
   g.transpose_a = c.attr<bool>("transpose_a", false);
   g.transpose_b = c.attr<bool>("transpose_b", false);
-  g.m = y[y.rank() - 2];
+  const bool joined = y.rank() == 3 && c.attr<bool>("joined", false);
+  g.m = y[joined ? 0 : y.rank() - 2];
   g.n = y[y.rank() - 1];
   g.k = a[a.rank() - (g.transpose_a ? 2 : 1)];
-  const auto lanes = static_cast<std::size_t>(y.rank() == 3 ? y[0] : 1);
+  const auto lanes = static_cast<std::size_t>(y.rank() == 3 ? y[joined ? 1 : 0] : 1);
   g.a_index.assign(lanes, 0);
   g.b_index.assign(lanes, 0);
   if (a.rank() == 3) std::iota(g.a_index.begin(), g.a_index.end(), 0);
   if (b.rank() == 3) std::iota(g.b_index.begin(), g.b_index.end(), 0);
-  if (c.outputs[0].dtype == DType::Float64) return with_epilogue<double>(c, prepare_gemm(c, g), g);
-  return with_epilogue<float>(c, prepare_gemm(c, g), g);
+  if (c.outputs[0].dtype == DType::Float64) return with_epilogue<double>(c, prepare_gemm(c, g), g, joined);
+  return with_epilogue<float>(c, prepare_gemm(c, g), g, joined);
 }
 
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {

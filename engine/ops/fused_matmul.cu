@@ -11,13 +11,15 @@ PreparedKernel prepare(const PrepareContext& c) {
   cuda::Gemm g;
   g.transpose_a = c.attr<bool>("transpose_a", false);
   g.transpose_b = c.attr<bool>("transpose_b", false);
-  g.m = y[y.rank() - 2];
+  const bool joined = y.rank() == 3 && c.attr<bool>("joined", false);
+  g.m = y[joined ? 0 : y.rank() - 2];
   g.n = y[y.rank() - 1];
   g.k = a[a.rank() - (g.transpose_a ? 2 : 1)];
-  g.batch = y.rank() == 3 ? y[0] : 1;
+  g.batch = y.rank() == 3 ? y[joined ? 1 : 0] : 1;
   g.stride_a = a.rank() == 3 ? g.m * g.k : 0;
   g.stride_b = b.rank() == 3 ? g.k * g.n : 0;
-  g.stride_y = g.m * g.n;
+  g.stride_y = joined ? g.n : g.m * g.n;
+  g.row_stride_y = joined ? g.batch * g.n : 0;
   g.stride_vector = c.inputs[2].shape.rank() == 2 ? g.n : 0;
   g.dtype = c.outputs[0].dtype;
   g.epilogue = c.attr<bool>("relu", false) ? cuda::Epilogue::BiasRelu : cuda::Epilogue::Bias;

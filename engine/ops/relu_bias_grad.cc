@@ -1,6 +1,16 @@
-// braid.ReluBiasGrad(dy [m, n], y [m, n]): dz = dy where y > 0, else 0, and db [n] = the sum of dz's rows:
-// what the fusion pass makes of ReluGrad and BiasAddGrad behind a layer. Or of lanes of them: dy, y and dz
-// [lanes, m, n], db [lanes, n].
+// What fusion makes of the backward pass of a layer with bias and ReLU, whose output is y [m, n]:
+//   braid.ReluBiasGrad(dy, y) -> dz, db        dz = dy where y > 0, else 0; db [n] = the sum of dz's rows
+//   braid.ReluHeadGrad(g, w, y) -> dz, db, dw  the same for dy = g w^T, where a head w [n, 1] follows the
+//   layer
+//                                              and g [m, 1] is the gradient of its output; dw [n, 1] = y^T g
+// Or of lanes of them: dy, y and dz [lanes, m, n], db [lanes, n], g [lanes, m, 1], w and dw [lanes, n, 1].
+// braid.JoinedReluBiasGrad is ReluBiasGrad of dy and y [m, lanes, n], and with the attribute `joined`
+// ReluHeadGrad is of y [m, lanes, n], g [m, 1], w and dw [lanes n, 1]: lanes whose outputs are side by side.
+// dz is [lanes, m, n] in all of them.
+#include "engine/ops/common/relu_bias_grad.h"
+
+#include <algorithm>
+
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -9,7 +19,24 @@ namespace {
 
 constexpr std::int64_t kColumnGrain = 64;  // a cache line of partial sums for each of four vectors
 
-void infer(InferContext& c) {
+void require_lanes(InferContext& c, const Shape& shape, bool joined) {
+  if (shape.rank() == 3 || (shape.rank() == 2 && !joined)) return;
+  c.fail(joined ? "expected joined lanes [m, lanes, n], got " + shape.to_string()
+                : "expected a matrix, or lanes of them, got " + shape.to_string());
+}
+
+/// dz and db of y.
+void infer_layer(InferContext& c, DType dtype, const Shape& y, bool joined) {
+  if (y.rank() == 2) {
+    c.output(dtype, y);
+    return c.output(dtype, Shape{y[1]});
+  }
+  const std::int64_t lanes = y[joined ? 1 : 0], m = y[joined ? 0 : 1], n = y[2];
+  c.output(dtype, Shape{lanes, m, n});
+  c.output(dtype, Shape{lanes, n});
+}
+
+void infer(InferContext& c, bool joined) {
   require_dtype(c, 0, {DType::Float32, DType::Float64});
   c.require_same_dtype(0, 1);
   const Shape shape = merged_shape(c, 0, 1);
@@ -17,34 +44,78 @@ void infer(InferContext& c) {
     c.output(c.dtype(0), shape);
     return c.output(c.dtype(0), shape);
   }
-  if (shape.rank() != 2 && shape.rank() != 3)
-    c.fail("expected a matrix, or lanes of them, got " + shape.to_string());
-  c.output(c.dtype(0), shape);
-  c.output(c.dtype(0), shape.rank() == 2 ? Shape{shape[1]} : Shape{shape[0], shape[2]});
+  require_lanes(c, shape, joined);
+  infer_layer(c, c.dtype(0), shape, joined);
+}
+
+void infer_head(InferContext& c) {
+  require_dtype(c, 0, {DType::Float32, DType::Float64});
+  c.require_same_dtype(0, 1);
+  c.require_same_dtype(0, 2);
+  const Shape &g = c.shape(0), &w = c.shape(1), &y = c.shape(2);
+  if (!y.has_rank() || !w.has_rank()) {
+    for (int output = 0; output < 2; ++output) c.output(c.dtype(0), Shape::unknown_rank());
+    return c.output(c.dtype(0), w);
+  }
+  const bool joined = c.attr<bool>("joined", false);
+  require_lanes(c, y, joined);
+  Shape expected_g = y, expected_w = y;
+  if (joined) {
+    expected_g = {y[0], 1};
+    expected_w = {y[1] >= 0 && y[2] >= 0 ? y[1] * y[2] : Shape::kUnknown, 1};
+  } else if (y.rank() == 2) {
+    expected_g = {y[0], 1};
+    expected_w = {y[1], 1};
+  } else {
+    expected_g = {y[0], y[1], 1};
+    expected_w = {y[0], y[2], 1};
+  }
+  Shape merged;
+  if (!merge_shapes(expected_g, g, merged))
+    c.fail("expected a gradient " + expected_g.to_string() + ", got " + g.to_string());
+  if (!merge_shapes(expected_w, w, merged))
+    c.fail("expected a head " + expected_w.to_string() + ", got " + w.to_string());
+  infer_layer(c, c.dtype(0), y, joined);
+  c.output(c.dtype(0), merged);
 }
 
 template <class T>
-BRAID_VECTOR_CLONES void row(const T* dy, const T* y, T* dz, T* db, std::int64_t n) {
+BRAID_VECTOR_CLONES void layer_row(const T* dy, const T* y, T* dz, T* db, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     dz[i] = y[i] > T(0) ? dy[i] : T(0);
     db[i] += dz[i];
   }
 }
 
+template <class T>
+BRAID_VECTOR_CLONES void head_row(T g, const T* w, const T* y, T* dz, T* db, T* dw, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    dz[i] = y[i] > T(0) ? g * w[i] : T(0);
+    db[i] += dz[i];
+    dw[i] += g * y[i];
+  }
+}
+
 /// Rows are added from first to last, whatever the pool's width: blocks are of columns.
 template <class T>
 PreparedKernel prepare_of(const PrepareContext& c) {
-  const Shape& shape = c.inputs[0].shape;
-  const std::int64_t lanes = shape.rank() == 3 ? shape[0] : 1;
-  const std::int64_t m = shape[shape.rank() - 2], n = shape[shape.rank() - 1];
+  const ReluBiasGradForm form(c);
   return parallel_kernel(
-      c, n, kColumnGrain, [lanes, m, n](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t lane = 0; lane < lanes; ++lane) {
+      c, form.n, kColumnGrain, [form](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
+        const std::int64_t n = form.n;
+        for (std::int64_t lane = 0; lane < form.lanes; ++lane) {
           T* const db = a.out<T>(1) + lane * n;
           std::fill(db + begin, db + end, T(0));
-          for (std::int64_t r = lane * m; r < (lane + 1) * m; ++r) {
-            const std::int64_t at = r * n + begin;
-            row(a.in<T>(0) + at, a.in<T>(1) + at, a.out<T>(0) + at, db + begin, end - begin);
+          T* const dw = form.head ? a.out<T>(2) + lane * n : nullptr;
+          if (dw) std::fill(dw + begin, dw + end, T(0));
+          for (std::int64_t r = 0; r < form.m; ++r) {
+            const std::int64_t from = lane * form.lane_stride + r * form.row_stride + begin;
+            T* const dz = a.out<T>(0) + (lane * form.m + r) * n + begin;
+            if (dw)
+              head_row(a.in<T>(0)[lane * form.g_stride + r], a.in<T>(1) + lane * n + begin, a.in<T>(2) + from,
+                       dz, db + begin, dw + begin, end - begin);
+            else
+              layer_row(a.in<T>(0) + from, a.in<T>(1) + from, dz, db + begin, end - begin);
           }
         }
       });
@@ -54,18 +125,53 @@ PreparedKernel prepare(const PrepareContext& c) {
   return c.inputs[0].dtype == DType::Float64 ? prepare_of<double>(c) : prepare_of<float>(c);
 }
 
+OpDef definition(const char* name, int inputs) {
+  OpDef def;
+  def.name = name;
+  def.min_inputs = def.max_inputs = inputs;
+  def.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
+  def.cpu = prepare;
+  return def;
+}
+
 }  // namespace
 
+ReluBiasGradForm::ReluBiasGradForm(const PrepareContext& c) {
+  const std::string& op = c.node.op->name;
+  head = op == "braid.ReluHeadGrad";
+  const bool joined = op == "braid.JoinedReluBiasGrad" || c.attr<bool>("joined", false);
+  const Shape& y = c.inputs[head ? 2 : 1].shape;
+  n = y[y.rank() - 1];
+  if (joined) {
+    m = y[0];
+    lanes = y[1];
+    lane_stride = n;
+    row_stride = lanes * n;
+  } else {
+    m = y[y.rank() - 2];
+    lanes = y.rank() == 3 ? y[0] : 1;
+    lane_stride = m * n;
+    row_stride = n;
+    g_stride = m;
+  }
+}
+
 void register_relu_bias_grad(OpRegistry& registry) {
-  OpDef def;
-  def.name = "braid.ReluBiasGrad";
-  def.min_inputs = def.max_inputs = 2;
-  def.infer = infer;
-  def.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
-  def.cost = cost_per_output(2);
-  def.cpu = prepare;
-  def.in_place = {{0, 0}};
-  registry.add(std::move(def));
+  OpDef layer = definition("braid.ReluBiasGrad", 2);
+  layer.infer = [](InferContext& c) { infer(c, false); };
+  layer.cost = cost_per_output(2);
+  layer.in_place = {{0, 0}};
+  registry.add(std::move(layer));
+
+  OpDef joined = definition("braid.JoinedReluBiasGrad", 2);
+  joined.infer = [](InferContext& c) { infer(c, true); };
+  joined.cost = cost_per_output(2);
+  registry.add(std::move(joined));
+
+  OpDef head = definition("braid.ReluHeadGrad", 3);
+  head.infer = infer_head;
+  head.cost = cost_per_output(5);
+  registry.add(std::move(head));
 }
 
 }  // namespace braid

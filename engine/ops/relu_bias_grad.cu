@@ -1,7 +1,9 @@
-// CUDA kernel of braid.ReluBiasGrad, in one launch: each block does a tile of columns over a chunk of rows
-// and writes dz and its partial column sums; the block that finishes a tile last adds the chunks' sums in
-// their order, so the result does not depend on who that was. Lanes are the grid's third axis.
+// CUDA kernels of braid.ReluBiasGrad and its relatives, in one launch: each block does a tile of columns over
+// a chunk of rows and writes dz and its partial column sums; the block that finishes a tile last adds the
+// chunks' sums in their order, so the result does not depend on who that was. Lanes are the grid's third
+// axis.
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/relu_bias_grad.h"
 
 namespace braid {
 namespace {
@@ -9,7 +11,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread has in flight
 constexpr std::int64_t kMostChunks = 128;
-constexpr std::int64_t kBlocks = 1056;  // about 8 for each of a large device's processors
+constexpr std::int64_t kBlocks = 1056;      // about 8 for each of a large device's processors
+constexpr std::int64_t kMostLanes = 65535;  // of a grid's third axis
 
 /// V columns of a thread, side by side; X threads side by side, the others below them.
 template <class T, int V, int X>
@@ -20,63 +23,101 @@ using Wide = Tile<float, 4, 16>;
 template <class T>
 using Narrow = Tile<T, 1, 32>;
 
-template <class T, int V, int X>
-__global__ void __launch_bounds__(kThreads)
-    relu_bias_grad(const T* dy, const T* y, T* dz, T* db, T* partial, unsigned* arrived, std::int64_t m,
-                   std::int64_t n, std::int64_t rows_a_chunk) {
+template <class T>
+struct Problem {
+  const T *dy, *w, *y;  // of a head, dy is g
+  T *dz, *db, *dw;
+  T* partial;         // [kSums, lanes, chunks, n]
+  unsigned* arrived;  // [lanes, tiles]
+  std::int64_t m, n, rows_a_chunk;
+  std::int64_t dy_lane, y_lane, row;  // strides
+};
+
+template <class Values, class T>
+__device__ Values load(const T* from) {
+  return *reinterpret_cast<const Values*>(from);
+}
+template <class Values, class T>
+__device__ void store(T* to, const Values& values) {
+  *reinterpret_cast<Values*>(to) = values;
+}
+
+template <class T, int V, int X, bool kHead>
+__global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
   using Values = cuda::Pack<T, V>;
   constexpr int kRows = Tile<T, V, X>::kRows;
-  const std::int64_t lane = blockIdx.z;
-  dy += lane * m * n;
-  y += lane * m * n;
-  dz += lane * m * n;
-  db += lane * n;
-  partial += lane * gridDim.y * n;
-  arrived += lane * gridDim.x;
+  constexpr int kSums = kHead ? 2 : 1;  // db, dw
+  const std::int64_t n = p.n, lane = blockIdx.z, chunks = gridDim.y;
+  const T* const dy = p.dy + lane * p.dy_lane;
+  const T* const y = p.y + lane * p.y_lane;
+  T* const dz = p.dz + lane * p.m * n;
+  T* const results[] = {p.db + lane * n, kHead ? p.dw + lane * n : nullptr};
+  const auto partial = [&](int s, std::int64_t chunk) {
+    return p.partial + ((s * gridDim.z + lane) * chunks + chunk) * n;
+  };
+  unsigned* const arrived = p.arrived + lane * gridDim.x;
   const int tx = threadIdx.x % X, ty = threadIdx.x / X;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * X + tx) * V;
-  const std::int64_t first = blockIdx.y * rows_a_chunk;
-  const std::int64_t last = min(first + rows_a_chunk, m);
-  Values sum = {};
+  const std::int64_t first = blockIdx.y * p.rows_a_chunk;
+  const std::int64_t last = min(first + p.rows_a_chunk, p.m);
+  Values sums[kSums] = {};
   if (column < n) {
+    Values w = {};
+    if constexpr (kHead) w = load<Values>(p.w + lane * n + column);
     for (std::int64_t r = first + ty; r < last; r += kRows * kUnroll) {
       Values g[kUnroll], h[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
         if (row >= last) continue;
-        g[u] = *reinterpret_cast<const Values*>(dy + row * n + column);
-        h[u] = *reinterpret_cast<const Values*>(y + row * n + column);
+        if constexpr (kHead)
+          g[u].at[0] = dy[row];
+        else
+          g[u] = load<Values>(dy + row * p.row + column);
+        h[u] = load<Values>(y + row * p.row + column);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
         if (row >= last) continue;
+        if constexpr (kHead) {
+          const T factor = g[u].at[0];
+#pragma unroll
+          for (int v = 0; v < V; ++v) {
+            sums[1].at[v] += factor * h[u].at[v];
+            g[u].at[v] = factor * w.at[v];
+          }
+        }
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           if (!(h[u].at[v] > T(0))) g[u].at[v] = T(0);
-          sum.at[v] += g[u].at[v];
+          sums[0].at[v] += g[u].at[v];
         }
-        *reinterpret_cast<Values*>(dz + row * n + column) = g[u];
+        store(dz + row * n + column, g[u]);
       }
     }
   }
-  __shared__ Values sums[kRows][X];
+  __shared__ Values of_rows[kSums][kRows][X];
   __shared__ bool is_last;
   const auto add_rows = [&] {  // of the block, into those of its first row of threads
-    sums[ty][tx] = sum;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) of_rows[s][ty][tx] = sums[s];
     __syncthreads();
     if (ty != 0) return;
     for (int k = 1; k < kRows; ++k)
 #pragma unroll
-      for (int v = 0; v < V; ++v) sum.at[v] += sums[k][tx].at[v];
+      for (int s = 0; s < kSums; ++s)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sums[s].at[v] += of_rows[s][k][tx].at[v];
   };
   add_rows();
   if (ty == 0 && column < n) {
-    *reinterpret_cast<Values*>((gridDim.y == 1 ? db : partial + blockIdx.y * n) + column) = sum;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s)
+      store((chunks == 1 ? results[s] : partial(s, blockIdx.y)) + column, sums[s]);
     __threadfence();
   }
-  if (gridDim.y == 1) return;
+  if (chunks == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {
     is_last = atomicAdd(&arrived[blockIdx.x], 1U) == gridDim.y - 1;
@@ -85,20 +126,23 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  sum = {};
-  if (column < n)
-    for (unsigned chunk = ty; chunk < gridDim.y; chunk += kRows)
 #pragma unroll
-      for (int v = 0; v < V; ++v) sum.at[v] += __ldcg(&partial[chunk * n + column + v]);
+  for (int s = 0; s < kSums; ++s) {
+    sums[s] = {};
+    if (column < n)
+      for (std::int64_t chunk = ty; chunk < chunks; chunk += kRows)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sums[s].at[v] += __ldcg(partial(s, chunk) + column + v);
+  }
   add_rows();
-  if (ty == 0 && column < n) *reinterpret_cast<Values*>(db + column) = sum;
+  if (ty != 0 || column >= n) return;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) store(results[s] + column, sums[s]);
 }
 
-template <class T>
-PreparedKernel prepare_of(const PrepareContext& c) {
-  const Shape& shape = c.inputs[0].shape;
-  const std::int64_t lanes = shape.rank() == 3 ? shape[0] : 1;
-  const std::int64_t m = shape[shape.rank() - 2], n = shape[shape.rank() - 1];
+template <class T, bool kHead>
+PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form) {
+  const std::int64_t lanes = form.lanes, m = form.m, n = form.n;
   PreparedKernel kernel;
   if (n == 0 || lanes == 0) {
     kernel.run = [](const KernelArgs&) {};
@@ -114,39 +158,60 @@ PreparedKernel prepare_of(const PrepareContext& c) {
   const std::int64_t useful = (m + kUnroll * rows_of_block - 1) / (kUnroll * rows_of_block);
   const std::int64_t chunks = std::clamp<std::int64_t>(std::min(wanted, useful), 1, kMostChunks);
   const std::int64_t rows = (m + chunks - 1) / chunks;
-  kernel.scratch_bytes = static_cast<std::size_t>(lanes * chunks * n) * sizeof(T);
+  kernel.scratch_bytes = static_cast<std::size_t>((kHead ? 2 : 1) * lanes * chunks * n) * sizeof(T);
   // Counters of the op's own, zero between runs.
   const auto arrived =
       c.accelerator->allocate(static_cast<std::uint64_t>(most_tiles * lanes) * sizeof(unsigned), "counters");
   kernel.run = [=](const KernelArgs& a) {
+    Problem<T> p{};
+    p.dy = a.in<T>(0);
+    p.w = kHead ? a.in<T>(1) : nullptr;
+    p.y = a.in<T>(kHead ? 2 : 1);
+    p.dz = a.out<T>(0);
+    p.db = a.out<T>(1);
+    p.dw = kHead ? a.out<T>(2) : nullptr;
+    p.partial = static_cast<T*>(a.scratch);
+    p.arrived = reinterpret_cast<unsigned*>(arrived.get());
+    p.m = m;
+    p.n = n;
+    p.rows_a_chunk = rows;
+    p.dy_lane = kHead ? form.g_stride : form.lane_stride;
+    p.y_lane = form.lane_stride;
+    p.row = form.row_stride;
     const auto start = [&](auto function, std::int64_t across) {
       cuda::launch(
           function,
           dim3(static_cast<unsigned>(across), static_cast<unsigned>(chunks), static_cast<unsigned>(lanes)),
-          dim3(kThreads), 0, a.stream, a.in<T>(0), a.in<T>(1), a.out<T>(0), a.out<T>(1),
-          static_cast<T*>(a.scratch), reinterpret_cast<unsigned*>(arrived.get()), m, n, rows);
+          dim3(kThreads), 0, a.stream, p);
     };
     if constexpr (std::is_same_v<T, float>) {
-      if (wide && cuda::is_aligned16(a.in<T>(0)) && cuda::is_aligned16(a.in<T>(1)) &&
-          cuda::is_aligned16(a.out<T>(0)) && cuda::is_aligned16(a.out<T>(1)))
-        return start(relu_bias_grad<T, 4, 16>, tiles);
+      const auto aligned = [](const T* at) { return at == nullptr || cuda::is_aligned16(at); };
+      if (wide && (kHead || aligned(p.dy)) && aligned(p.w) && aligned(p.y) && aligned(p.dz) &&
+          aligned(p.db) && aligned(p.dw))
+        return start(relu_bias_grad<T, 4, 16, kHead>, tiles);
     }
-    start(relu_bias_grad<T, 1, 32>, most_tiles);
+    start(relu_bias_grad<T, 1, 32, kHead>, most_tiles);
   };
   return kernel;
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
-  return c.inputs[0].dtype == DType::Float64 ? prepare_of<double>(c) : prepare_of<float>(c);
+  const ReluBiasGradForm form(c);
+  const auto of = [&]<class T>() {
+    return form.head ? prepare_of<T, true>(c, form) : prepare_of<T, false>(c, form);
+  };
+  return c.inputs[0].dtype == DType::Float64 ? of.template operator()<double>()
+                                             : of.template operator()<float>();
 }
 
 }  // namespace
 
 void register_relu_bias_grad_cuda(OpRegistry& registry) {
-  constexpr std::int64_t kMostLanes = 65535;  // of a grid's third axis
-  registry.add_cuda("braid.ReluBiasGrad", prepare, [](const Node&, std::span<const OutputInfo> inputs) {
-    return inputs[0].shape.rank() == 2 || inputs[0].shape[0] <= kMostLanes;
-  });
+  for (const char* name : {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"})
+    registry.add_cuda(name, prepare, [](const Node&, std::span<const OutputInfo> inputs) {
+      const Shape& y = inputs.back().shape;
+      return y.rank() == 2 || std::max(y[0], y[1]) <= kMostLanes;
+    });
 }
 
 }  // namespace braid

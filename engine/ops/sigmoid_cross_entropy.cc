@@ -1,7 +1,8 @@
 // braid.SigmoidCrossEntropy(logits x, labels z): the loss of each element, which
 // tf.nn.sigmoid_cross_entropy_with_logits builds from six ops.
 //   -z log sigmoid(x) - (1 - z) log(1 - sigmoid(x))  =  max(x, 0) - x z + log(1 + exp(-|x|))
-// The right side never takes the logarithm of a difference. Gradient: dx = dy (sigmoid(x) - z), dz = -dy x.
+// The right side never takes the logarithm of a difference. Gradient: dx = dy (sigmoid(x) - z), which is
+// braid.SigmoidCrossEntropyGrad(x, z, dy), and dz = -dy x.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
@@ -27,25 +28,52 @@ PreparedKernel prepare(const PrepareContext& c) {
   });
 }
 
+template <class T>
+BRAID_VECTOR_CLONES void gradients(const T* x, const T* z, const T* dy, T* dx, std::int64_t n) {
+#pragma GCC ivdep  // dx is one of the others, or overlaps none
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = formula::sigmoid_cross_entropy_grad(x[i], z[i], dy[i]);
+}
+
+PreparedKernel prepare_grad(const PrepareContext& c) {
+  return with_float("braid.SigmoidCrossEntropyGrad", c.inputs[0].dtype, [&]<class T>() {
+    return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
+                           [](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
+                             gradients(args.in<T>(0) + begin, args.in<T>(1) + begin, args.in<T>(2) + begin,
+                                       args.out<T>(0) + begin, end - begin);
+                           });
+  });
+}
+
+void infer(InferContext& c) {
+  require_floating(c, 0);
+  infer_same_shapes(c);
+}
+
 }  // namespace
 
 void register_sigmoid_cross_entropy(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.SigmoidCrossEntropy";
   def.min_inputs = def.max_inputs = 2;
-  def.infer = [](InferContext& c) {
-    require_floating(c, 0);
-    infer_same_shapes(c);
-  };
+  def.infer = infer;
   def.gradient = [](GradContext& c) {
-    const ValueRef slope = grad::sub(c, c.op("Sigmoid", {c.input(0)}), c.input(1));
-    c.set_grad(0, grad::mul(c, c.grad(), slope));
+    c.set_grad(0, c.op("braid.SigmoidCrossEntropyGrad", {c.input(0), c.input(1), c.grad()}));
     c.set_grad(1, grad::neg(c, grad::mul(c, c.grad(), c.input(0))));
   };
   def.cost = cost_per_output(55);
   def.cpu = prepare;
   def.in_place = {{0, 0}, {0, 1}};
   registry.add(std::move(def));
+
+  OpDef grad;
+  grad.name = "braid.SigmoidCrossEntropyGrad";
+  grad.min_inputs = grad.max_inputs = 3;
+  grad.infer = infer;
+  grad.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
+  grad.cost = cost_per_output(25);
+  grad.cpu = prepare_grad;
+  grad.in_place = {{0, 0}, {0, 1}, {0, 2}};
+  registry.add(std::move(grad));
 }
 
 }  // namespace braid

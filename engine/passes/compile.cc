@@ -60,6 +60,8 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   batch_siblings(plan);
   align_products(plan);
   fuse(plan);
+  join_outputs(plan);
+  fuse_heads(plan);
   place(plan);
   group_gathers(plan);
   group_updates(plan);

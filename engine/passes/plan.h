@@ -83,6 +83,10 @@ void fuse_outer_products(Plan& plan);
 void align_products(Plan& plan);
 /// Puts chains of short nodes of a device's program into one.
 void fuse(Plan& plan);
+/// On a device: lanes that are joined are written, and their gradients read, where they belong.
+void join_outputs(Plan& plan);
+/// On a device: the gradients of a head of one output, of its weights and of the layer below, in one node.
+void fuse_heads(Plan& plan);
 /// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.
 void place(Plan& plan);
 /// One node for many gathers, and one for many small updates, of a device's program.

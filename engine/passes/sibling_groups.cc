@@ -62,7 +62,8 @@ std::optional<SiblingForm> form_of(const Node& node) {
                              "LogSoftmax",
                              "braid.SoftmaxGrad",
                              "braid.LogSoftmaxGrad",
-                             "braid.SigmoidCrossEntropy"})
+                             "braid.SigmoidCrossEntropy",
+                             "braid.SigmoidCrossEntropyGrad"})
       forms[name] = SiblingForm::Elementwise;
     for (const char* name :
          {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "SquaredDifference"})

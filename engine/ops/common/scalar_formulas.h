@@ -40,6 +40,12 @@ BRAID_INLINE T sigmoid_cross_entropy(T x, T z) {
   return positive - x * z + vec::log1p(vec::exp(-std::abs(x)));
 }
 
+/// Its gradient by the logit, times `dy`.
+template <class T>
+BRAID_INLINE T sigmoid_cross_entropy_grad(T x, T z, T dy) {
+  return dy * (vec::sigmoid(x) - z);
+}
+
 /// ArgMax, ArgMin: does `candidate` beat `best`, which comes before it? A NaN beats nothing, and all beat it.
 template <bool kMax, class T>
 BRAID_INLINE bool beats(T candidate, T best) {

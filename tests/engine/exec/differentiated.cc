@@ -12,28 +12,33 @@
 
 namespace braid::testing {
 
-std::shared_ptr<const Program> Differentiated::compiled(Domain domain, int streams) const {
+std::shared_ptr<const Program> Differentiated::compiled(Domain domain, int streams,
+                                                        BatchSiblings batching) const {
   CompileRequest request;
   for (const auto& [name, value] : feeds) request.feeds.push_back({name, value.dtype(), value.shape()});
   request.fetches = fetches;
   CompileOptions options;
   options.domain = domain;
   options.streams.count = streams;
+  options.batch_siblings = batching;
   return compile(graph, request, options);
 }
 
 Differentiated differentiated(const GraphBuilder& b, const Output& loss,
                               std::vector<std::pair<std::string, Tensor>> feeds) {
-  Differentiated made{import_graph(b.graph()), std::move(feeds), {loss.name()}};
-  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(loss.name()))) {
-    if (!gradient.dense.valid()) continue;
+  Differentiated made{import_graph(b.graph()), std::move(feeds), {}};
+  const auto fetch = [&](const char* name, ValueRef value) {
     Node seen;  // under a name that no pass changes
     seen.op = &OpRegistry::global().require("Identity");
-    seen.name = made.graph.unique_name("gradient");
-    seen.inputs = {gradient.dense};
+    seen.name = made.graph.unique_name(name);
+    seen.inputs = {value};
     made.fetches.push_back(seen.name);
     made.graph.add(std::move(seen));
-  }
+  };
+  const ValueRef value = made.graph.parse_value(loss.name());
+  fetch("loss_value", value);
+  for (const VariableGradient& gradient : add_gradients(made.graph, value))
+    if (gradient.dense.valid()) fetch("gradient", gradient.dense);
   return made;
 }
 
@@ -43,6 +48,16 @@ void expect_same_values(const Differentiated& model, const Program& program) {
     unsigned seed = 10;
     for (const VariableInfo& variable : list_variables(model.graph))
       interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
+    for (const ProgramVariable& slab : program.variables) {
+      if (slab.members.empty()) continue;
+      Tensor joined(slab.dtype, slab.shape);
+      std::byte* at = joined.raw();
+      for (const std::string& name : slab.members) {
+        const Tensor& member = interpreter.variables().at(name);
+        at = std::copy_n(member.raw(), member.bytes(), at);
+      }
+      interpreter.variables()[slab.name] = joined;
+    }
     return interpreter.run({model.feeds.begin(), model.feeds.end()}, model.fetches);
   };
   const std::vector<Tensor> expected = run(model.graph), got = run(program.graph);

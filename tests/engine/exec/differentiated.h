@@ -17,7 +17,8 @@ struct Differentiated {
   std::vector<std::pair<std::string, Tensor>> feeds;
   std::vector<std::string> fetches;  // the loss and the gradients of all dense variables
 
-  std::shared_ptr<const Program> compiled(Domain domain = Domain::Device, int streams = 1) const;
+  std::shared_ptr<const Program> compiled(Domain domain = Domain::Device, int streams = 1,
+                                          BatchSiblings batching = BatchSiblings::Off) const;
 };
 
 Differentiated differentiated(const GraphBuilder& b, const Output& loss,

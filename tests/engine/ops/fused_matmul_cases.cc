@@ -40,7 +40,7 @@ void cases_fused_matmul(OpCaseTable& table) {
                               (own_bias ? ", bias" : ""),
                      .inputs = {random_f64(lanes(own_a, {6, 12}), 4), random_f64(lanes(own_b, {12, n}), 5),
                                 random_f64(lanes(own_bias, {n}), 6)},
-                     .attrs = {{"relu", own_bias}}});
+                     .attrs = {{"relu", own_bias}, {"joined", n == 32 ? own_a : own_b}}});
         }
 }
 

@@ -87,6 +87,16 @@ void cases_sigmoid_cross_entropy(OpCaseTable& table) {
   table.add(op, {.label = "several blocks",
                  .inputs = {random_f64({90000}, 1, -3, 3), random_f64({90000}, 2, 0, 1)},
                  .numeric_gradient = false});  // size
+  const char* grad = "braid.SigmoidCrossEntropyGrad";
+  table.add(grad, {.label = "soft labels",
+                   .inputs = {random_f64({3, 4}, 1, -3, 3), random_f64({3, 4}, 2, 0, 1),
+                              random_f64({3, 4}, 3, -1, 1)}});
+  table.add(grad,
+            {.label = "large logits",
+             .inputs = {f64({4}, {-500, 500, -500, 500}), f64({4}, {0, 1, 1, 0}), f64({4}, {1, 2, 3, 4})}});
+  table.add(grad, {.label = "several blocks",
+                   .inputs = {random_f64({90001}, 1, -3, 3), random_f64({90001}, 2, 0, 1),
+                              random_f64({90001}, 3, -1, 1)}});
 }
 
 void cases_in_top_k(OpCaseTable& table) {

@@ -1,0 +1,107 @@
+// Heads of one output and lanes that are joined: fewer nodes on a device, which mean the same.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/exec/program.h"
+#include "examples/models/multi_branch.h"
+#include "tests/engine/exec/differentiated.h"
+
+namespace braid::testing {
+namespace {
+
+constexpr std::int64_t kRows = 64, kWidth = 32;
+
+/// Of towers side by side under one head, or of a mixture of experts, whose tasks have heads of their own.
+Differentiated towers(int count, int streams = 0) {
+  GraphBuilder b;
+  std::vector<std::pair<std::string, Tensor>> feeds{{"y", random_floats({kRows}, 1)}};
+  std::vector<Output> inputs;
+  for (int i = 0; i < count; ++i) {
+    feeds.emplace_back("x" + std::to_string(i), random_floats({kRows, kWidth}, 2 + static_cast<unsigned>(i)));
+    inputs.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kRows, kWidth}));
+  }
+  const Output y = b.placeholder("y", DType::Float32, Shape{kRows});
+  return differentiated(b, build_towers(b, inputs, kWidth, y, streams), std::move(feeds));
+}
+
+/// Two layers and a head.
+Differentiated network() {
+  GraphBuilder b;
+  const auto layer = [&](const std::string& name, const Output& x, std::int64_t from, std::int64_t to) {
+    NameScope scope(b, name);
+    const Output product = b.matmul(x, b.read(b.variable("kernel", Shape{from, to}, {})));
+    return b.op("BiasAdd", {product, b.read(b.variable("bias", Shape{to}, {}))});
+  };
+  Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
+  x = b.op("Relu", {layer("a", x, kWidth, 16)});
+  x = b.op("Relu", {layer("b", x, 16, 8)});
+  const Output logit =
+      b.op("Squeeze", {layer("head", x, 8, 1)}, {{"squeeze_dims", std::vector<std::int64_t>{1}}});
+  const Output losses =
+      b.op("braid.SigmoidCrossEntropy", {logit, b.placeholder("y", DType::Float32, Shape{kRows})});
+  return differentiated(b, b.reduce_mean(losses, {0}),
+                        {{"x", random_floats({kRows, kWidth}, 1)}, {"y", random_floats({kRows}, 2)}});
+}
+
+Differentiated mixture(int streams = 0) {
+  GraphBuilder b;
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, kWidth}, 1)}};
+  std::vector<Output> labels;
+  for (int t = 0; t < 4; ++t) {
+    feeds.emplace_back("y" + std::to_string(t), random_floats({kRows}, 2 + static_cast<unsigned>(t)));
+    labels.push_back(b.placeholder(feeds.back().first, DType::Float32, Shape{kRows}));
+  }
+  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
+  return differentiated(b, build_mmoe(b, x, kWidth, labels, 3, streams), std::move(feeds));
+}
+
+int joined_layers(const Program& program) {
+  return static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(), [&](const ProgramOp& op) {
+    return op.op == "braid.FusedMatMul" && program.graph.node(op.node).attrs.get<bool>("joined", false);
+  }));
+}
+
+TEST(FuseHeadsTest, AHeadsGradientIsNeverWritten) {
+  const Differentiated model = network();
+  const auto program = model.compiled();
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.ReluBiasGrad"), 1) << "of the layer that no head follows";
+  EXPECT_EQ(count_ops(*program, "MatMul"), 3) << "gradients of layers; none is of the head";
+  expect_same_values(model, *program);
+}
+
+TEST(FuseHeadsTest, TowersAreWrittenSideBySideUnderTheirHead) {
+  const Differentiated model = towers(8);
+  const auto program = model.compiled(Domain::Device, 1, BatchSiblings::WithinScopes);
+  EXPECT_EQ(joined_layers(*program), 1);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 1);
+  expect_same_values(model, *program);
+}
+
+TEST(FuseHeadsTest, ExpertsAreWrittenAndTheirGradientsReadWhereGatesMixThem) {
+  const Differentiated model = mixture();
+  const auto program = model.compiled(Domain::Device, 1, BatchSiblings::WithinScopes);
+  EXPECT_EQ(joined_layers(*program), 1);
+  EXPECT_EQ(count_ops(*program, "braid.JoinedReluBiasGrad"), 1);
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 1) << "of the lanes of all tasks";
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+  expect_same_values(model, *program);
+}
+
+TEST(FuseHeadsTest, WhatIsOnHandSetStreamsStaysThere) {
+  const Differentiated model = towers(8, 4);
+  const auto program = model.compiled(Domain::Device, 4, BatchSiblings::WithinScopes);
+  EXPECT_EQ(joined_layers(*program), 0);
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 0) << "the head is on stream 0";
+  expect_same_values(model, *program);
+}
+
+TEST(FuseHeadsTest, HostProgramsKeepTheirNodes) {
+  const auto program = towers(8).compiled(Domain::Host);
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad") + joined_layers(*program), 0);
+}
+
+}  // namespace
+}  // namespace braid::testing
