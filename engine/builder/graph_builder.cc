@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -29,7 +30,7 @@ struct GraphBuilder::Impl {
   std::vector<StreamSetting> streams;
   std::vector<AutomaticStream> automatic_streams;
   std::set<int> user_streams;            // ids that the user has written
-  std::vector<std::string> colocations;  // node names
+  std::vector<std::string> colocations;  // "loc:@name" of nodes
   std::vector<std::string> devices;
 
   std::string scoped(const std::string& name) const {
@@ -63,20 +64,27 @@ struct GraphBuilder::Impl {
     annotate(def, attrs);
     for (const auto& [key, value] : attrs) (*def.mutable_attr())[key] = to_proto(value);
     index_by_name.emplace(name, graph.node_size());
-    if (!streams.empty())
-      if (AutomaticStream* automatic = automatic_stream(streams.back().stream))
-        automatic->nodes.push_back(graph.node_size());
     *graph.add_node() = std::move(def);
     return {std::move(name), 0};
   }
 
-  void annotate(NodeDef& def, AttrMap& attrs) const {
+  /// What the caller has written on the node itself is stronger than the scopes around it.
+  void annotate(NodeDef& def, AttrMap& attrs) {
     if (!devices.empty()) def.set_device(devices.back());
-    if (!colocations.empty()) attrs.set("_class", std::vector<std::string>{"loc:@" + colocations.back()});
-    if (!streams.empty()) {
-      attrs.set("_stream_id", *streams.back().stream);
-      if (!streams.back().include_grad) attrs.set("_include_grad", false);
+    if (!colocations.empty()) {
+      auto all = attrs.get<std::vector<std::string>>("_class", {});
+      all.insert(all.end(), colocations.begin(), colocations.end());
+      attrs.set("_class", std::move(all));
     }
+    if (attrs.has("_stream_id")) {
+      user_stream(attrs.require<std::int64_t>("_stream_id"));
+    } else if (!streams.empty()) {
+      attrs.set("_stream_id", *streams.back().stream);
+      if (AutomaticStream* automatic = automatic_stream(streams.back().stream))
+        automatic->nodes.push_back(graph.node_size());
+    }
+    if (!streams.empty() && !streams.back().include_grad && !attrs.has("_include_grad"))
+      attrs.set("_include_grad", false);
   }
 
   AutomaticStream* automatic_stream(const std::shared_ptr<int>& id) {
@@ -96,8 +104,10 @@ struct GraphBuilder::Impl {
     return id;
   }
 
-  std::shared_ptr<int> user_stream(int id) {
-    if (id < 0) throw InvalidArgument("stream " + std::to_string(id) + " is not a stream");
+  std::shared_ptr<int> user_stream(std::int64_t written) {
+    if (written < 0 || written > std::numeric_limits<int>::max())
+      throw InvalidArgument("stream " + std::to_string(written) + " is not a stream");
+    const auto id = static_cast<int>(written);
     user_streams.insert(id);
     for (AutomaticStream& stream : automatic_streams) {
       if (*stream.id != id) continue;
@@ -252,7 +262,7 @@ StreamScope::~StreamScope() { builder_.impl_->streams.pop_back(); }
 
 ColocateScope::ColocateScope(GraphBuilder& builder, const Output& target) : builder_(builder) {
   builder_.impl_->node(target);
-  builder_.impl_->colocations.push_back(target.node);
+  builder_.impl_->colocations.push_back("loc:@" + target.node);
 }
 ColocateScope::~ColocateScope() { builder_.impl_->colocations.pop_back(); }
 

@@ -125,7 +125,8 @@ class StreamScope {
   GraphBuilder& builder_;
 };
 
-/// Nodes made in its life take the target node's stream; beats StreamScope.
+/// Nodes made in its life take the target node's stream; beats StreamScope. In scopes inside of each other a
+/// node is with all targets, which then have one stream.
 class ColocateScope {
  public:
   ColocateScope(GraphBuilder& builder, const Output& target);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "engine/import/colocate.h"
 #include "engine/import/inline_functions.h"
 #include "engine/import/lower_tables.h"
 #include "engine/import/op_forms.h"
@@ -62,7 +62,7 @@ class Builder {
 
   Graph build(const std::vector<std::int32_t>& order) {
     for (const std::int32_t index : order) add(index);
-    for (const std::int32_t index : order) colocate(index);
+    link_colocated(pending_, graph_);
     return std::move(graph_);
   }
 
@@ -98,26 +98,6 @@ class Builder {
       const std::string& message = error.message();
       pending.add_problem(message.starts_with(prefix) ? message.substr(prefix.size()) : message);
     }
-  }
-
-  void colocate(int index) {
-    const PendingNode& pending = pending_.nodes[static_cast<std::size_t>(index)];
-    if (pending.colocate_with.empty() || pending.colocate_with == pending.name || id(index) == kNoNode)
-      return;
-    const NodeId target = graph_.find(pending.colocate_with);
-    if (target == kNoNode) {
-      // Tools that prune graphs leave such names behind; nodes that were not wanted or not loadable are no
-      // news.
-      if (!pending_.left_out.contains(pending.colocate_with) &&
-          !pending_.names.contains(pending.colocate_with))
-        log_warning("node '{}' is colocated with '{}', which is not in the graph", pending.name,
-                    pending.colocate_with);
-      return;
-    }
-    // Nodes may name each other: the last of such a circle is the one that the others are with.
-    for (NodeId at = target; at != kNoNode; at = graph_.node(at).colocate_with)
-      if (at == id(index)) return;
-    graph_.mutable_node(id(index)).colocate_with = target;
   }
 
   PendingGraph& pending_;

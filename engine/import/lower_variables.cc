@@ -183,7 +183,6 @@ class Lowering {
       const int handle =
           add_handle(index, attrs.require<DType>("dtype"), attrs.require<Shape>("shape"), variable);
       references_[index] = {handle, -1};
-      node(index).colocate_with.clear();
       make_read(index, references_[index]);
     } catch (const InvalidArgument& error) {
       node(index).add_problem(error.message());

@@ -185,7 +185,7 @@ class Parser {
         if (!constraint.starts_with(kColocatePrefix)) continue;
         // Lists may have the node's own name beside its target's.
         if (const auto target = constraint.substr(kColocatePrefix.size()); target != node.name)
-          node.colocate_with = target;
+          node.colocate_with.push_back(target);
       }
     } catch (const InvalidArgument& error) {
       node.add_problem(error.message());

@@ -27,8 +27,8 @@ struct PendingNode {
   std::string device;
   int stream = kNoStream;
   bool include_grad = true;
-  std::string colocate_with;  // a node's name, or empty
-  std::string problem;        // the first reason why it cannot be loaded, or empty
+  std::vector<std::string> colocate_with;  // names of other nodes
+  std::string problem;                     // the first reason why it cannot be loaded, or empty
 
   void add_problem(std::string reason) {
     if (problem.empty()) problem = std::move(reason);

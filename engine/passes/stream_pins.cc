@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "engine/ir/colocation.h"
 #include "engine/ops/op.h"
 #include "engine/passes/batch_siblings.h"
 #include "engine/passes/dag.h"
@@ -27,6 +28,7 @@ class PinFinder {
         graph_(plan.program.graph),
         options_(plan.options.streams),
         lanes_(lanes),
+        groups_(graph_),
         own_(static_cast<std::size_t>(graph_.size())),
         by_node_(own_.size(), kNoStream) {
     for (NodeId id = 0; id < graph_.size(); ++id)
@@ -144,21 +146,10 @@ class PinFinder {
 
   // --------------------------------------------------------------------------------------------- colocation
 
-  /// The node at the end of the chain of targets.
-  NodeId root(NodeId id) {
-    for (int steps = 0; graph_.node(id).colocate_with != kNoNode; ++steps) {
-      const NodeId target = graph_.node(id).colocate_with;
-      if (steps > graph_.size()) throw InvalidArgument(place_of(graph_.node(id)) + ": colocated with itself");
-      if (graph_.node(target).removed && graph_.node(target).stream == kNoStream) break;
-      id = target;
-    }
-    return id;
-  }
-
-  /// The id that a group's target gives; one that is removed still has its scope's.
-  OwnId id_of_target(NodeId target) {
-    const Node& node = graph_.node(target);
-    return node.removed ? OwnId{node.stream, -1} : own(target);
+  /// An id of a node that is removed is still its scope's.
+  int id_of(NodeId id) const {
+    const Node& node = graph_.node(id);
+    return node.removed ? node.stream : own_[static_cast<std::size_t>(id)].stream;
   }
 
   std::string source(NodeId id) {
@@ -167,56 +158,48 @@ class PinFinder {
   }
 
   void apply_colocation() {
-    std::map<NodeId, std::vector<NodeId>> groups;
-    for (const NodeId id : live_)
-      if (graph_.node(id).colocate_with != kNoNode) groups[root(id)].push_back(id);
-    for (const auto& [target, members] : groups) {
-      int id = id_of_target(target).stream;
-      const bool given = id != kNoStream;
-      if (given && !exists(id))
-        throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(graph_.node(target)),
-                                          id, streams_there_are()));
-      NodeId from = target;
-      for (const NodeId member : members) {
-        const int other = own(member).stream;
-        if (given || other == kNoStream || other == id) continue;
-        if (id != kNoStream)
-          throw InvalidArgument(
-              fmt::format("{} is on stream {}{} and {} on stream {}{}, but they are colocated",
-                          place_of(graph_.node(from)), id, source(from), place_of(graph_.node(member)), other,
-                          source(member)));
-        id = other;
-        from = member;
-      }
-      pin(target) = id;
-      for (const NodeId member : members) pin(member) = id;
-      if (id != kNoStream) continue;
-      group_[target] = target;
-      for (const NodeId member : members) group_[member] = target;
+    for (const NodeId leader : groups_.leaders()) {
+      const auto [from, against] = groups_.decide(leader, [&](NodeId id) { return id_of(id); });
+      if (against != kNoNode)
+        throw InvalidArgument(fmt::format(
+            "{} is on stream {}{} and {} on stream {}{}, but they are colocated", place_of(graph_.node(from)),
+            id_of(from), source(from), place_of(graph_.node(against)), id_of(against), source(against)));
+      const int stream = from == kNoNode ? kNoStream : id_of(from);
+      if (from != kNoNode && !exists(stream))
+        throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(graph_.node(from)),
+                                          stream, streams_there_are()));
+      pin_group(leader, stream);
     }
   }
 
+  void pin_group(NodeId leader, int stream) {
+    for (const NodeId id : groups_.members(leader)) pin(id) = stream;
+  }
+
+  /// With what they are colocated with: an update is on the stream of its gradient.
   void follow_forward() {
     for (const NodeId id : live_) {
       const Node& node = graph_.node(id);
-      if (pin(id) != kNoStream || node.forward_of == kNoNode || node.colocate_with != kNoNode) continue;
+      if (pin(id) != kNoStream || node.forward_of == kNoNode) continue;
       const Node& forward = graph_.node(node.forward_of);
-      if (forward.include_grad) pin(id) = forward.removed ? forward.stream : pin(node.forward_of);
+      const int stream = forward.removed ? forward.stream : pin(node.forward_of);
+      if (forward.include_grad && stream != kNoStream) pin_group(groups_.leader(id), stream);
     }
   }
 
   // ---------------------------------------------------------------------------------------------------- ops
 
   void collect() {
-    std::map<NodeId, int> leaders;  // by a group's target
+    std::map<NodeId, int> leaders;  // of groups of nodes: their first ops
     for (int op = 0; op < plan_.ops(); ++op) {
       const NodeId node = plan_.op(op).node;
       const int rule = rule_of_op_.empty() ? -1 : rule_of_op_[static_cast<std::size_t>(op)];
       const int stream = node == kNoNode ? kNoStream : pin(node);
       pins_.stream.push_back(rule < 0 ? stream : options_.rules->rule(rule).stream);
-      const auto target = group_.find(node);
-      const bool grouped = rule < 0 && target != group_.end();
-      pins_.leader.push_back(grouped ? leaders.try_emplace(target->second, op).first->second : op);
+      // A lane's stream is its own.
+      const bool grouped = rule < 0 && node != kNoNode && groups_.is_grouped(node) &&
+                           lanes_[static_cast<std::size_t>(op)] == kNoStream;
+      pins_.leader.push_back(grouped ? leaders.try_emplace(groups_.leader(node), op).first->second : op);
     }
   }
 
@@ -256,12 +239,12 @@ class PinFinder {
   const Graph& graph_;
   const StreamOptions& options_;
   const std::vector<int>& lanes_;
+  const ColocationGroups groups_;
   std::vector<NodeId> live_;
   std::vector<OwnId> own_;
   std::vector<int> by_node_;
-  std::vector<int> rule_of_op_;     // of copies and joins
-  std::map<NodeId, NodeId> group_;  // of groups without an id: each node's target
-  Named scoped_, fixed_;            // by rules, but decided elsewhere
+  std::vector<int> rule_of_op_;  // of copies and joins
+  Named scoped_, fixed_;         // by rules, but decided elsewhere
   StreamPins pins_;
 };
 

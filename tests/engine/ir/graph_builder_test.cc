@@ -125,6 +125,27 @@ TEST(GraphBuilderTest, S3_AutomaticStreamsMoveAwayFromIdsThatTheUserWrites) {
   EXPECT_THROW(b.get_stream(-1), InvalidArgument);
 }
 
+TEST(GraphBuilderTest, S3_WhatIsWrittenOnTheNodeItselfIsStrongerThanScopes) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {2}), y = b.placeholder("y", DType::Float32, {2});
+  const StreamHandle automatic = b.get_stream();
+  EXPECT_EQ(automatic.id(), 1);
+  Output node;
+  {
+    StreamScope s(b, 3, false);
+    ColocateScope c(b, x);
+    node = b.op("Relu", {x},
+                {{"_stream_id", 1}, {"_include_grad", true}, {"_class", std::vector<std::string>{"loc:@y"}}});
+  }
+  EXPECT_EQ(automatic.id(), 2) << "1 is the user's";
+  const auto& attrs = b.graph().node(b.graph().node_size() - 1).attr();
+  EXPECT_EQ(attrs.at("_stream_id").i(), 1);
+  EXPECT_TRUE(attrs.at("_include_grad").b());
+  EXPECT_EQ(attrs.at("_class").list().s_size(), 2);
+  EXPECT_THROW(b.op("Relu", {x}, {{"_stream_id", -1}}), InvalidArgument);
+  EXPECT_THROW(b.op("Relu", {x}, {{"_stream_id", std::int64_t{1} << 40}}), InvalidArgument);
+}
+
 TEST(GraphBuilderTest, VariablesCarryWhatTheJobNeedsToMakeThem) {
   GraphBuilder b;
   NameScope scope(b, "model");

@@ -231,21 +231,6 @@ TEST(ImportTest, RootsLimitWhatIsLoadedAndChecked) {
   EXPECT_THROW(import_graph(graph, "graph", {.roots = {"nothing"}}), InvalidArgument);
 }
 
-TEST(ImportTest, ColocationsThatNameEachOtherAreOneGroup) {
-  const auto with = [](const std::string& targets) {
-    return "attr { key: '_class' value { list { " + targets + " } } }";
-  };
-  const Graph graph = import_graph(
-      parse_graph(constant("a", 1) + node("b", "Relu", "a", with("s: 'loc:@c'")) +
-                  node("c", "Relu", "a", with("s: 'loc:@b'")) + node("d", "Relu", "a", with("s: 'loc:@d'")) +
-                  node("e", "Relu", "a", with("s: 'loc:@d' s: 'loc:@e'"))));
-  const auto target = [&](const std::string& name) { return graph.node(graph.find(name)).colocate_with; };
-  EXPECT_EQ(target("b"), graph.find("c"));
-  EXPECT_EQ(target("c"), kNoNode) << "the circle has an end";
-  EXPECT_EQ(target("d"), kNoNode);
-  EXPECT_EQ(target("e"), graph.find("d")) << "whatever else the list has";
-}
-
 TEST(ImportTest, AnnotationsBecomeFields) {
   const Graph graph = import_graph(
       parse_graph(constant("a", 1) + node("y", "Relu", "a",
