@@ -1,6 +1,5 @@
 #include "worker/job.h"
 
-#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 
 #include <cerrno>
@@ -141,95 +140,6 @@ void fill_job_defaults(proto::Job& job) {
   set(metrics.sample_every_seconds(), 5.0, [&](auto v) { metrics.set_sample_every_seconds(v); });
   set(metrics.sample_window_seconds(), 0.05, [&](auto v) { metrics.set_sample_window_seconds(v); });
   set(job.runtime().steps_in_flight(), 2U, [&](auto v) { job.mutable_runtime()->set_steps_in_flight(v); });
-}
-
-namespace {
-
-/// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.
-void check_staging(const proto::Job& job) {
-  const proto::Staging& staging = job.staging();
-  const auto require = [&](bool good, const std::string& what) {
-    if (!good) throw InvalidArgument("job '" + job.name() + "': staging." + what);
-  };
-  require(staging.capacity() == proto::Staging::AUTO || staging.capacity() >= 1,
-          "capacity must be at least 1 or AUTO, got " + std::to_string(staging.capacity()));
-  require(staging.num_threads() == proto::Staging::AUTO || staging.num_threads() >= 1,
-          "num_threads must be at least 1 or AUTO, got " + std::to_string(staging.num_threads()));
-  const int pools = staging.session_stage_subgraph_thread_pool_size();
-  const int pool = staging.stage_subgraph_thread_pool_id();
-  if (staging.use_stage_subgraph_thread_pool()) {
-    require(pools > 0,
-            "use_stage_subgraph_thread_pool is set, but no session_stage_subgraph_thread_pool is declared");
-    require(pool >= 0 && pool < pools, "stage_subgraph_thread_pool_id must be in [0, " +
-                                           std::to_string(pools - 1) + "], got " + std::to_string(pool));
-  }
-  const int stream = staging.stage_subgraph_stream_id();
-  require(stream == 0 || staging.stage_multi_stream(),
-          "stage_subgraph_stream_id is " + std::to_string(stream) + ", but stage_multi_stream is not set");
-  require(stream >= 0 && (stream == 0 || static_cast<std::uint32_t>(stream) < job.streams().count()),
-          "stage_subgraph_stream_id must be in [0, " + std::to_string(job.streams().count() - 1) + "], got " +
-              std::to_string(stream));
-}
-
-}  // namespace
-
-void check_job(const proto::Job& job) {
-  auto require = [&](bool good, const std::string& what) {
-    if (!good) throw InvalidArgument("job '" + job.name() + "': " + what);
-  };
-  require(!job.model().name().empty(), "model.name is missing");
-  require(job.model().embedding_init() >= 0, "model.embedding_init must not be negative");
-  require(job.model().experts() >= 0, "model.experts must not be negative");
-  require(job.model().dropout() >= 0 && job.model().dropout() < 1, "model.dropout must be in [0, 1)");
-  require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
-  require(job.input().format() != proto::Input::FORMAT_UNSPECIFIED,
-          "input.format is missing (IDX, CSV, CRITEO, TFRECORD, TEXT, GENERATOR or SYNTHETIC)");
-  require(job.input().global_batch_size() > 0, "input.global_batch_size must be positive");
-  require(job.input().shuffle_buffer() >= 0, "input.shuffle_buffer must not be negative");
-  require(job.input().shard() != proto::Input::FILES || job.steps() > 0,
-          "input.shard FILES needs steps: the workers' files may differ in length");
-  require(job.input().shard() == proto::Input::ALL ||
-              (job.input().format() != proto::Input::IDX && job.input().format() != proto::Input::SYNTHETIC &&
-               job.input().format() != proto::Input::GENERATOR),
-          "input.shard is for CSV, CRITEO, TFRECORD and TEXT");
-  require(job.input().format() != proto::Input::GENERATOR || job.input().generator().rows() > 0,
-          "input.format GENERATOR needs input.generator.rows");
-  // Far below what clocks count, and for a deadline far above the beat by which servers know who is alive.
-  constexpr double kMostSeconds = 1e7;
-  const auto require_seconds = [&](const std::string& field, double seconds, double least) {
-    require(seconds >= least && seconds <= kMostSeconds,
-            fmt::format("{} must be from {} to {:.0f}, got {}", field, least, kMostSeconds, seconds));
-  };
-  require_seconds("strategy.deadline_seconds", job.strategy().deadline_seconds(), 0.01);
-  require_seconds("strategy.start_deadline_seconds", job.strategy().start_deadline_seconds(), 0.01);
-  require_seconds("evaluation.patience_seconds", job.evaluation().patience_seconds(), 0.01);
-  require_seconds("checkpoint.every_seconds", job.checkpoint().every_seconds(), 0);
-  require_seconds("streams.measure_seconds", job.streams().measure_seconds(), 0);
-  require_seconds("metrics.sample_every_seconds", job.metrics().sample_every_seconds(), 0);
-  require_seconds("metrics.progress_seconds", job.metrics().progress_seconds(), 0);
-  require(job.checkpoint().keep_best() == 0 ||
-              (!job.evaluation().disabled() && job.evaluation().every_steps() > 0),
-          "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");
-  require(job.optimizer().learning_rate() > 0, "optimizer.learning_rate must be positive");
-  require(job.streams().count() <= 64, "streams.count must be at most 64");
-  require(static_cast<std::uint32_t>(job.streams().priorities_size()) <= job.streams().count(),
-          "streams.priorities are more than streams.count");
-  for (const int priority : job.streams().priorities())
-    require(priority >= 0 && priority <= 5, "streams.priorities must be from 0 to 5");
-  require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
-  require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
-          "runtime.device_memory_fraction must be between 0 and 1");
-  require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
-          "metrics.sample_window_seconds must be between 0 and 1");
-  check_staging(job);
-  require(job.strategy().bucket_bytes() >= 0, "strategy.bucket_bytes must not be negative");
-  const proto::Tls& tls = job.strategy().tls();
-  const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
-  require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");
-  const auto consistency = job.strategy().consistency();
-  require(consistency == proto::Strategy::BSP || consistency == proto::Strategy::ASP,
-          "strategy.consistency " + proto::Strategy::Consistency_Name(consistency) +
-              " is not available in this build; BSP and ASP are");
 }
 
 OptimizerSpec optimizer_spec(const proto::Job& job) {

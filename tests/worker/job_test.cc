@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "tests/base/message_of.h"
@@ -138,6 +141,45 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
                 j.mutable_strategy()->set_consistency(proto::Strategy::SSP);
               }),
               AllOf(HasSubstr("SSP"), HasSubstr("BSP and ASP")));
+}
+
+TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"epochs=-2", "epochs must not be negative, got -2"},
+      {"model.hidden=8,-4", "model.hidden must be positive, got -4"},
+      {"model.hash_buckets=-1", "model.hash_buckets must not be negative, got -1"},
+      {"input.max_bad_records=-1", "input.max_bad_records must not be negative, got -1"},
+      {"input.generator.test_rows=-1", "input.generator.test_rows must not be negative, got -1"},
+      {"optimizer.learning_rate=inf", "optimizer.learning_rate must be finite, got inf"},
+      {"optimizer.learning_rate=-1", "optimizer.learning_rate must be positive, got -1"},
+      {"optimizer.momentum=2", "optimizer.momentum must be in [0, 1), got 2"},
+      {"optimizer.beta1=1", "optimizer.beta1 must be in [0, 1), got 1"},
+      {"optimizer.beta2=nan", "optimizer.beta2 must be in [0, 1), got nan"},
+      {"optimizer.epsilon=-1", "optimizer.epsilon must be positive, got -1"},
+      {"optimizer.initial_accumulator=-1", "optimizer.initial_accumulator must be positive, got -1"},
+      {"optimizer.weight_decay=-1", "optimizer.weight_decay must not be negative, got -1"},
+      {"schedule.end_factor=-3", "schedule.end_factor must not be negative, got -3"},
+      {"evaluation.batch_size=-5", "evaluation.batch_size must be positive, got -5"},
+      {"strategy.bucket_bytes=-1", "strategy.bucket_bytes must not be negative, got -1"},
+  };
+  for (const auto& [assignment, says] : cases) {
+    proto::Job job = minimal();
+    set_job_field(job, assignment);
+    fill_job_defaults(job);
+    EXPECT_EQ(message_of([&] { check_job(job); }), "job 'mlp': " + says) << assignment;
+  }
+}
+
+TEST(JobTest, AStepDecayNeedsItsStepAndItsFactor) {
+  proto::Job job = minimal();
+  set_job_field(job, "schedule.kind=STEP_DECAY");
+  fill_job_defaults(job);
+  EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("schedule.kind STEP_DECAY needs schedule.every"));
+  set_job_field(job, "schedule.every=10");
+  EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("schedule.factor must be positive, got 0"));
+  set_job_field(job, "schedule.factor=0.1");
+  check_job(job);
 }
 
 TEST(JobTest, S4_OnOneStreamAutoMeansThatScopesMeanNothing) {
