@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -204,9 +205,13 @@ std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options) {
   auto named =
       std::count_if(std::begin(files), std::end(files), [](auto& file) { return !file.first->empty(); });
   if (named == 0) return nullptr;
-  for (auto& [file, name] : files)
+  for (auto& [file, name] : files) {
     if (file->empty())
       throw InvalidArgument(fmt::format("[transport] TLS needs all three files, and {} is empty", name));
+    if (!std::ifstream(*file))  // of which OpenSSL says no more than "system lib"
+      throw InvalidArgument(
+          fmt::format("[transport] TLS {} '{}': {}", name, *file, std::generic_category().message(errno)));
+  }
   return std::make_shared<const TlsContext>(options);
 }
 

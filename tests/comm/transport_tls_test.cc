@@ -65,7 +65,7 @@ TEST(TransportTlsTest, FilesThatCannotBeUsedAreNamed) {
   };
   EXPECT_THAT(with([](auto& o) { o.ca_file = ""; }), HasSubstr("ca_file is empty"));
   EXPECT_THAT(with([](auto& o) { o.certificate_file = "/nowhere.pem"; }),
-              HasSubstr("certificate '/nowhere.pem'"));
+              HasSubstr("[transport] TLS certificate_file '/nowhere.pem': No such file or directory"));
   EXPECT_THAT(with([&](auto& o) { o.key_file = others.path("task.key"); }), HasSubstr("key values mismatch"));
 }
 
