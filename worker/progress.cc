@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
+
+#include "base/env.h"
+#include "base/error.h"
 
 namespace braid::worker {
 
@@ -25,11 +26,11 @@ std::string duration_text(double seconds) {
 }  // namespace
 
 Progress::Mode Progress::choose_mode() {
-  const char* wanted = std::getenv("BRAID_PROGRESS");
-  const std::string_view text = wanted ? wanted : "";
-  if (text == "bar") return Mode::Bar;
-  if (text == "lines") return Mode::Lines;
-  if (text == "off") return Mode::Off;
+  const std::string wanted = env_string("BRAID_PROGRESS").value_or("");
+  if (wanted == "bar") return Mode::Bar;
+  if (wanted == "lines") return Mode::Lines;
+  if (wanted == "off") return Mode::Off;
+  if (!wanted.empty()) throw InvalidArgument("BRAID_PROGRESS='" + wanted + "': known are bar, lines, off");
   return isatty(STDERR_FILENO) ? Mode::Bar : Mode::Lines;
 }
 

@@ -20,6 +20,7 @@ class Progress {
   void update(std::uint64_t step, double loss, std::int64_t examples);
   /// Ends the bar's line. Idempotent.
   void finish();
+  /// What BRAID_PROGRESS says, else a bar on a terminal. Throws: InvalidArgument for another value.
   static Mode choose_mode();
 
  private:

@@ -22,6 +22,7 @@
 #include "worker/device_watch.h"
 #include "worker/job.h"
 #include "worker/monitor.h"
+#include "worker/progress.h"
 #include "worker/stop_signal.h"
 #include "worker/strategies/step_services.h"
 #include "worker/trainer.h"
@@ -111,6 +112,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   const int code = serve(*server, job.strategy(), *stop);
+  stop->set_ended();
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
   const ps::ServerCounters& counts = *server->core().counters();
@@ -174,6 +176,7 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
     log_info("{}", cluster.describe());
   }
   check_cluster(job, cluster);
+  Progress::choose_mode();  // a variable that says nothing known is refused before anything starts
   register_strategy_ops();
   const auto until_stopped = [&](const auto& run) {
     try {

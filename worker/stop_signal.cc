@@ -29,7 +29,8 @@ StopSignal::StopSignal() {
       const int signal = sigtimedwait(&set, nullptr, &tick);
       if (signal <= 0) continue;
       if (flag->requested()) _exit(signal == SIGTERM ? kExitTerminated : 128 + signal);
-      log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+      if (!flag->ended())
+        log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
       flag->request();
     }
   });

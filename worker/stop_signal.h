@@ -2,6 +2,7 @@
 // nothing runs inside a handler; a second signal ends the process at once.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <stop_token>
 #include <thread>
@@ -14,10 +15,15 @@ class StopFlag {
  public:
   void request() { source_.request_stop(); }
   bool requested() const { return source_.stop_requested(); }
+  /// The role has ended: who asks from now on, as launchers ask servers when the last worker is gone, changes
+  /// nothing, and is not told that something will stop.
+  void set_ended() { ended_ = true; }
+  bool ended() const { return ended_; }
   std::stop_token token() const { return source_.get_token(); }
 
  private:
   std::stop_source source_;
+  std::atomic<bool> ended_{false};
 };
 
 class StopSignal {
