@@ -30,6 +30,12 @@ std::vector<std::string> job_settings(const worker::Settings& settings);
 /// Of the process's environment and of `file`, with everything about them logged.
 worker::Settings read_process_settings(const std::string& file, worker::SettingsFor purpose);
 
+/// `--checkpoint DIR`, what a graph's variables begin with. In settings.cc.
+void add_checkpoint_option(CLI::App& command, std::string& directory);
+
+/// What `--data-dir` says, else the variable BRAID_DATA, else the current directory. In settings.cc.
+std::string data_directory(const std::string& flag);
+
 /// `--device`: CUDA, CPU or AUTO, as in job files; left empty when it is not given. In train.cc.
 void add_device_option(CLI::App& command, std::string& device);
 

@@ -37,7 +37,7 @@ struct Options {
   std::vector<std::string> fetches;
   std::string job;
   std::vector<std::string> set;
-  std::string data_dir = ".";
+  std::string data_dir;
   bool streams_given = false, policy_given = false;
   std::string rules, batch_siblings;
   bool forward_propagation = false, keep_all_events = false, measure = false;
@@ -136,7 +136,7 @@ int plan_job(const Options& options) {
       worker::load_job(options.job, overrides,
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   worker::resolve_device(job, {});
-  const worker::JobData data = worker::load_data(job, options.data_dir, false);
+  const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
   const ModelGraph model = worker::job_model(job, *data.train);
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
@@ -205,13 +205,15 @@ void add_graph(CLI::App& app, Action& action) {
   add_graph_import(*graph, action);
   CLI::App* sub =
       add("plan",
-          "Compile and show the assignment a stream, waits issued and removed, predicted time, memory", plan);
+          "Compile, and show which stream runs which node, waits issued and removed, predicted time, memory",
+          plan);
   add_file(sub);
   sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job");
   sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
       ->allow_extra_args(false);
-  sub->add_option("--data-dir", options->data_dir, "With --job: where its input files are")
-      ->capture_default_str();
+  sub->add_option("--data-dir", options->data_dir,
+                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
+                  "directory");
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

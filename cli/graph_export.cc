@@ -1,5 +1,5 @@
-// `braid graph export`: writes a model of the zoo as a GraphDef, with its loss, or what prediction needs
-// alone.
+// `braid graph export`: writes a model of the zoo, or that of a job, as a GraphDef, with its loss, or what
+// prediction needs alone.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -12,12 +12,16 @@
 #include "engine/import/import.h"
 #include "examples/models/model.h"
 #include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/data.h"
+#include "worker/job.h"
 
 namespace braid::cli {
 namespace {
 
 struct Options {
-  std::string model, out;
+  std::string model, job, data_dir, out;
+  std::vector<std::string> set;
   std::vector<std::string> columns;
   ModelConfig config;
   bool inference = false;
@@ -71,13 +75,26 @@ GraphDef needed_by(const GraphDef& graph, const std::vector<std::string>& values
   return result;
 }
 
-int run(Options& options) {
+/// As a job has it, for the columns of its data.
+ModelGraph model_of_job(const Options& options) {
+  const proto::Job job = worker::load_job(options.job, options.set);
+  const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
+  return worker::job_model(job, *data.train);
+}
+
+ModelGraph model_of_flags(Options& options) {
   options.config.columns = usual_columns();
   for (const std::string& text : options.columns) {
     auto [name, shape] = parse_column(text);
     options.config.columns.insert_or_assign(std::move(name), std::move(shape));
   }
-  const ModelGraph model = build_model(options.model, options.config);
+  return build_model(options.model, options.config);
+}
+
+int run(Options& options) {
+  if (options.job.empty() == options.model.empty())
+    throw InvalidArgument("braid graph export needs one of --model and --job");
+  const ModelGraph model = options.job.empty() ? model_of_flags(options) : model_of_job(options);
   std::vector<std::string> predictions{model.prediction};
   for (std::size_t t = 1; t < model.tasks.size(); ++t) predictions.push_back(model.tasks[t].prediction);
   const GraphDef& predicting = model.inference ? *model.inference : *model.graph;
@@ -93,23 +110,37 @@ int run(Options& options) {
 
 void add_graph_export(CLI::App& graph, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* sub = graph.add_subcommand("export", "Write a model of the zoo as a GraphDef");
+  CLI::App* sub = graph.add_subcommand("export", "Write a model of the zoo, or that of a job, as a GraphDef");
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
-  sub->add_option("--model", options->model, names)->required();
+  CLI::Option* job =
+      sub->add_option("--job", options->job, "The model of this job, for the columns of its data");
+  sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(job);
+  sub->add_option("--data-dir", options->data_dir,
+                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
+                  "directory")
+      ->needs(job);
+  sub->add_option("--model", options->model, "Instead of --job: " + names);
   sub->add_option("--out", options->out, "Text when it ends in .pbtxt, else binary")->required();
   sub->add_flag("--inference", options->inference, "Only what the prediction needs: no label, no loss");
   sub->add_option(
          "--column", options->columns,
          "Shape of one row of an input column, name=28,28,1; default: image=28,28,1, dense=13, sparse=26, "
          "history=20, tokens=32")
-      ->allow_extra_args(false);
-  sub->add_option("--hidden", options->config.hidden, "Widths of hidden layers, a,b,c")->delimiter(',');
-  sub->add_option("--embedding-dim", options->config.embedding_dim, "Width of embeddings");
-  sub->add_option("--hash-buckets", options->config.hash_buckets, "Rows of each embedding table");
-  sub->add_option("--classes", options->config.classes, "Classes of a classifier");
+      ->allow_extra_args(false)
+      ->excludes(job);
+  sub->add_option("--hidden", options->config.hidden, "Widths of hidden layers, a,b,c")
+      ->delimiter(',')
+      ->excludes(job);
+  sub->add_option("--embedding-dim", options->config.embedding_dim, "Width of embeddings")->excludes(job);
+  sub->add_option("--hash-buckets", options->config.hash_buckets, "Rows of each embedding table")
+      ->excludes(job);
+  sub->add_option("--classes", options->config.classes, "Classes of a classifier")->excludes(job);
   sub->add_option("--dropout", options->config.dropout, "Share of hidden outputs that training drops")
-      ->check(CLI::Range(0.0, 0.99));
+      ->check(CLI::Range(0.0, 0.99))
+      ->excludes(job);
   sub->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

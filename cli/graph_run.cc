@@ -1,7 +1,7 @@
 // `braid graph run`: runs any GraphDef once on .npy arrays. Shapes that depend on the feeds' values are
-// computed first (engine/passes/specialize.h). Variables begin with the values of the builder's attributes,
-// else with zeros; `--init` names the nodes that assign them, which run before. Queues and readers inside the
-// graph give their first elements (queue_runners.h).
+// computed first (engine/passes/specialize.h). Variables begin with the values of a checkpoint or of the
+// builder's attributes, else with zeros; `--init` names the nodes that assign them, which run before. Queues
+// and readers inside the graph give their first elements (queue_runners.h).
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/log.h"
+#include "cli/ckpt_values.h"
 #include "cli/fed_values.h"
 #include "cli/graph_tools.h"
 #include "cli/queue_runners.h"
@@ -32,6 +34,7 @@
 #include "proto/job.pb.h"
 #include "worker/job.h"
 #include "worker/npy_tensor.h"
+#include "worker/stored_variables.h"
 
 namespace braid::cli {
 namespace {
@@ -42,7 +45,7 @@ struct Options {
   std::vector<std::string> fetches, outs;
   std::vector<std::pair<std::string, std::string>> outputs;  // fetch and the file behind it, or none
   std::vector<std::string> inits;
-  std::string config;
+  std::string config, checkpoint;
   bool streams_given = false;
   int streams = 1;
   int threads = 0;
@@ -62,19 +65,30 @@ std::pair<std::string, std::string> split_feed(const std::string& text) {
   return {std::move(name), text.substr(at + 1)};
 }
 
+/// What a run's graphs share: memory, and which variables have their first values.
+struct Session {
+  Runtime runtime;
+  std::optional<worker::StoredVariables> stored;
+  std::set<std::string> initialized;
+};
+
 /// Gives the variables that the program has made their first values, each once.
-void initialize(const Program& program, std::uint64_t seed, Runtime& runtime, std::set<std::string>& done) {
+void initialize(const Program& program, std::uint64_t seed, Session& session) {
   for (NodeId id = 0; id < program.graph.size(); ++id) {
     const Node& node = program.graph.node(id);
     if (node.removed || node.op->name != "VarHandleOp") continue;
     const VariableInfo info = variable_of(program.graph, {id, 0});
-    if (done.insert(info.name).second) initialize_variable(node, seed, *runtime.variables().find(info.name));
+    if (!session.initialized.insert(info.name).second) continue;
+    if (session.stored)
+      session.runtime.variables().write(info.name, session.stored->value(program.graph, info));
+    else
+      initialize_variable(node, seed, *session.runtime.variables().find(info.name));
   }
 }
 
 std::vector<Tensor> run_once(const Graph& graph, const Options& options, const Feeds& feeds,
                              const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
-                             Runtime& runtime, std::set<std::string>& initialized) {
+                             Session& session) {
   const Graph fitted = specialize(graph, feeds, fetches, targets);
   CompileRequest request{{}, fetches, targets};
   StepRequest step;
@@ -83,17 +97,16 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
     request.feeds.push_back({name, tensor.dtype(), tensor.shape()});
     step.feeds.push_back(tensor);
   }
-  Instance instance(compile(fitted, request, options.compile), runtime);
+  Instance instance(compile(fitted, request, options.compile), session.runtime);
   if (options.flags.log_device_placement) log_placement(instance.program());
-  initialize(instance.program(), options.seed, runtime, initialized);
+  initialize(instance.program(), options.seed, session);
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1000));
   return instance.run(std::move(step), WaitContext::with_timeout(timeout)).fetches;
 }
 
 /// What queues hold is computed by graphs of their own.
 std::vector<Tensor> evaluate(const GraphDef& def, const Options& options,
-                             const std::vector<std::string>& names, Runtime& runtime,
-                             std::set<std::string>& initialized) {
+                             const std::vector<std::string>& names, Session& session) {
   const Graph graph = specialize(import_graph(def, options.file, {.roots = names}), {}, names, {});
   std::vector<Tensor> values(names.size());
   std::vector<std::string> unknown;
@@ -104,7 +117,7 @@ std::vector<Tensor> evaluate(const GraphDef& def, const Options& options,
       unknown.push_back(names[i]);
   }
   if (unknown.empty()) return values;
-  std::vector<Tensor> computed = run_once(graph, options, {}, unknown, {}, runtime, initialized);
+  std::vector<Tensor> computed = run_once(graph, options, {}, unknown, {}, session);
   std::size_t next = 0;
   for (Tensor& value : values)
     if (!value.defined()) value = std::move(computed[next++]);
@@ -117,7 +130,7 @@ struct LoadedGraph {
 };
 
 /// Renames feeds too, where the graph that is run has other names for them.
-LoadedGraph load(const Options& options, Feeds& feeds, Runtime& runtime, std::set<std::string>& initialized) {
+LoadedGraph load(const Options& options, Feeds& feeds, Session& session) {
   LoadedGraph loaded;
   for (const auto& [fetch, out] : options.outputs) loaded.fetches.push_back(fetch);
   loaded.inits = options.inits;
@@ -135,7 +148,7 @@ LoadedGraph load(const Options& options, Feeds& feeds, Runtime& runtime, std::se
   for (const auto& [name, tensor] : feeds) import.roots.push_back(name);
   rename(run_queues(def, import.roots, options.seed,
                     [&](const GraphDef& graph, const std::vector<std::string>& names) {
-                      return evaluate(graph, options, names, runtime, initialized);
+                      return evaluate(graph, options, names, session);
                     }));
   loaded.graph = import_graph(def, options.file, import);
   return loaded;
@@ -179,18 +192,16 @@ int run(const Options& options) {
       options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
   RuntimeOptions runtime_options;
   runtime_options.intra_op_threads = std::max(threads, 1);
-  Runtime runtime(runtime_options);
-  std::set<std::string> initialized;
-  const LoadedGraph loaded = load(options, feeds, runtime, initialized);
+  Session session{Runtime(runtime_options), {}, {}};
+  if (!options.checkpoint.empty()) session.stored.emplace(checkpoint_at(options.checkpoint));
+  const LoadedGraph loaded = load(options, feeds, session);
   const Graph& graph = loaded.graph;
   for (auto& [name, tensor] : feeds) {
     const DType dtype = graph.info(graph.parse_value(name)).dtype;
     tensor = worker::converted(tensor, dtype, "--feed " + name);
   }
-  for (const std::string& init : loaded.inits)
-    run_once(graph, options, feeds, {}, {init}, runtime, initialized);
-  const std::vector<Tensor> values =
-      run_once(graph, options, feeds, loaded.fetches, {}, runtime, initialized);
+  for (const std::string& init : loaded.inits) run_once(graph, options, feeds, {}, {init}, session);
+  const std::vector<Tensor> values = run_once(graph, options, feeds, loaded.fetches, {}, session);
   for (std::size_t i = 0; i < values.size(); ++i)
     give(options.outputs[i].first, options.outputs[i].second, values[i]);
   return kExitSuccess;
@@ -240,6 +251,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
   one_at_a_time(sub->add_option("--init", options->inits,
                                 "A node that runs before, e.g. one that assigns the "
                                 "variables; may be repeated"));
+  add_checkpoint_option(*sub, options->checkpoint);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "cli/ckpt_values.h"
 #include "cli/commands.h"
 #include "worker/inference/infer_command.h"
 
@@ -16,7 +17,7 @@ using worker::LaunchThreads;
 struct Options {
   InferCommand command;
   std::vector<std::string> set;
-  std::string config, device, policy, batch_siblings;
+  std::string config, device, policy, batch_siblings, checkpoint;
   bool merge_streams = false, split_memory = false;
 };
 
@@ -29,6 +30,7 @@ int run(Options options) {
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   overrides.insert(overrides.end(), options.set.begin(), options.set.end());
   if (options.split_memory) options.command.share_memory_limit = false;
+  if (!options.checkpoint.empty()) options.command.checkpoint = checkpoint_at(options.checkpoint);
   return worker::run_infer(options.command,
                            read_process_settings(options.config, worker::SettingsFor::Inference));
 }
@@ -116,6 +118,7 @@ void add_infer(CLI::App& app, Action& action) {
   infer->add_option("--output", command.outputs, "A value that is asked for; may be repeated")
       ->allow_extra_args(false)
       ->required();
+  add_checkpoint_option(*infer, options->checkpoint);
   add_load(*infer, command);
   add_groups(*infer, *options);
   add_device_option(*infer, options->device);

@@ -1,8 +1,9 @@
-// `--config`, and the settings of the commands that take it.
+// `--config` and the settings of the commands that take it; `--checkpoint`; where data is.
 #include "worker/settings.h"
 
 #include <CLI/CLI.hpp>
 
+#include "base/env.h"
 #include "cli/commands.h"
 
 namespace braid::cli {
@@ -26,6 +27,18 @@ std::vector<std::string> job_settings(const worker::Settings& settings) {
   std::vector<std::string> assignments;
   for (const worker::Settings::Field& field : settings.job) assignments.push_back(field.assignment);
   return assignments;
+}
+
+void add_checkpoint_option(CLI::App& command, std::string& directory) {
+  command.add_option(
+      "--checkpoint", directory,
+      "What variables begin with: a job's checkpoint.directory (the newest whole one counts) or "
+      "a step-... directory in it.\n"
+      "Checkpoints of other programs: `braid ckpt import` first");
+}
+
+std::string data_directory(const std::string& flag) {
+  return flag.empty() ? env_string("BRAID_DATA").value_or(".") : flag;
 }
 
 }  // namespace braid::cli

@@ -2,8 +2,6 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/step_flags.h"
@@ -41,10 +39,7 @@ int run(const Options& options) {
   worker::RoleOptions role;
   role.cluster = launch::resolve_cluster(launch::process_environment(), options.cluster);
   role.resume = options.resume;
-  role.data_dir = options.data_dir;
-  if (role.data_dir.empty())
-    if (const char* dir = std::getenv("BRAID_DATA")) role.data_dir = dir;
-  if (role.data_dir.empty()) role.data_dir = ".";
+  role.data_dir = data_directory(options.data_dir);
   return worker::run_role(job, role);
 }
 
@@ -59,11 +54,12 @@ void add_device_option(CLI::App& command, std::string& device) {
 
 void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* train = app.add_subcommand("train",
-                                       "Train a model. Who this process is (chief, worker, ps) comes from "
-                                       "--cluster and --task, TF_CONFIG, or the launcher's\n"
-                                       "variables (mpirun, srun, torchrun); without any of these it trains "
-                                       "alone. The last line is 'result: {JSON}'.");
+  CLI::App* train =
+      app.add_subcommand("train",
+                         "Train a model. Who this process is (chief, worker, ps, evaluator) comes from "
+                         "--cluster and --task, TF_CONFIG, or the launcher's\n"
+                         "variables (mpirun, srun, torchrun); without any of these it trains "
+                         "alone. The last line is 'result: {JSON}'.");
   train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
   train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
       ->allow_extra_args(false);

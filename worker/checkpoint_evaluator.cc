@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
-#include "base/checkpoint_values.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/import/import.h"
-#include "engine/ops/variable_init.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/evaluator.h"
 #include "worker/job.h"
+#include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
 
@@ -89,51 +87,9 @@ class CheckpointEvaluation {
 
  private:
   void restore(const CheckpointInfo& info) {
-    const CheckpointValues values(info);
-    for (const VariableInfo& variable : list_variables(graph_)) {
-      // A row that training has not touched has its initial value.
-      Tensor tensor(variable.dtype, variable.shape);
-      initialize_variable(graph_.node(variable.handle), job_.seed(), tensor);
-      if (values.values().contains(variable.name + "@keys"))
-        fill_rows(values, variable, tensor);
-      else
-        fill(values, variable.name, tensor);
-      runtime_.variables().write(variable.name, tensor);
-    }
-  }
-
-  static void fill(const CheckpointValues& values, const std::string& name, Tensor& tensor) {
-    const auto at = values.values().find(name);
-    if (at == values.values().end())
-      throw InvalidArgument(fmt::format("the checkpoint of step {} has no '{}'", values.meta().step, name));
-    const Shape shape(at->second.shape);
-    if (at->second.dtype != tensor.dtype() || shape != tensor.shape())
-      throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' is {}{}, the model has {}{}",
-                                        values.meta().step, name, dtype_name(at->second.dtype),
-                                        shape.to_string(), dtype_name(tensor.dtype()),
-                                        tensor.shape().to_string()));
-    const std::vector<std::byte> bytes = values.read(name);
-    std::memcpy(tensor.as_bytes().data(), bytes.data(), bytes.size());
-  }
-
-  static void fill_rows(const CheckpointValues& values, const VariableInfo& variable, Tensor& tensor) {
-    const std::vector<std::byte> keys = values.read(variable.name + "@keys");
-    const std::vector<std::byte> rows = values.read(variable.name + "@rows");
-    const std::size_t count = keys.size() / sizeof(std::int64_t);
-    const auto all = static_cast<std::size_t>(variable.shape[0]);
-    const std::size_t row = tensor.bytes() / all;
-    if (rows.size() != count * row)
-      throw InvalidArgument(
-          fmt::format("the checkpoint of step {}: rows of '{}' have {} bytes, the model's {}",
-                      values.meta().step, variable.name, count == 0 ? 0 : rows.size() / count, row));
-    for (std::size_t i = 0; i < count; ++i) {
-      std::int64_t key = 0;
-      std::memcpy(&key, keys.data() + i * sizeof(key), sizeof(key));
-      if (key < 0 || static_cast<std::size_t>(key) >= all)
-        throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' has row {}, the model {} rows",
-                                          values.meta().step, variable.name, key, all));
-      std::memcpy(tensor.as_bytes().data() + static_cast<std::size_t>(key) * row, rows.data() + i * row, row);
-    }
+    const StoredVariables stored(info, job_.seed());
+    for (const VariableInfo& variable : list_variables(graph_))
+      runtime_.variables().write(variable.name, stored.value(graph_, variable));
   }
 
   const proto::Job job_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "base/cpu.h"
 #include "base/error.h"
@@ -20,6 +21,7 @@
 #include "worker/inference/inference_session.h"
 #include "worker/inference/request_load.h"
 #include "worker/job.h"
+#include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
 
@@ -62,6 +64,11 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.share_memory_limit =
       command.share_memory_limit.value_or(settings.share_memory_limit.value_or(true));
   options.seed = command.seed;
+  if (command.checkpoint)
+    options.first_value = [stored = std::make_shared<const StoredVariables>(*command.checkpoint)](
+                              const Graph& graph, const VariableInfo& variable) {
+      return stored->value(graph, variable);
+    };
   return options;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checkpoint.h"
 #include "worker/settings.h"
 
 namespace braid::worker {
@@ -31,8 +32,9 @@ struct InferCommand {
   double timeout_seconds = 60;  // of each request
   std::int64_t max_id = 100;
   std::uint64_t seed = 1;
-  bool check = false;            // every answer against a single group's
-  std::string output_directory;  // the answers as .npy files
+  std::optional<CheckpointInfo> checkpoint;  // what variables begin with; else what their nodes say
+  bool check = false;                        // every answer against a single group's
+  std::string output_directory;              // the answers as .npy files
 };
 
 /// The exit code: 0 when every request was answered, and as a single group answers where that was to be

@@ -134,10 +134,15 @@ void InferenceSession::initialize_variables(const Program& program) {
     used.insert(variable.members.begin(), variable.members.end());
   }
   for (const VariableInfo& variable : list_variables(graph_)) {
-    if (!used.contains(variable.name) || !initialized_.insert(variable.name).second) continue;
-    Tensor value(variable.dtype, variable.shape);
-    initialize_variable(graph_.node(variable.handle), options_.seed, value);
-    runtime_.variables().write(variable.name, value);
+    if (!used.contains(variable.name) || initialized_.contains(variable.name)) continue;
+    if (options_.first_value) {
+      runtime_.variables().write(variable.name, options_.first_value(graph_, variable));
+    } else {
+      Tensor value(variable.dtype, variable.shape);
+      initialize_variable(graph_.node(variable.handle), options_.seed, value);
+      runtime_.variables().write(variable.name, value);
+    }
+    initialized_.insert(variable.name);
   }
 }
 

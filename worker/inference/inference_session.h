@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -44,6 +45,8 @@ struct InferenceOptions {
   std::uint64_t memory_limit = 0;
   bool share_memory_limit = true;
   std::uint64_t seed = 0;  // of variables that have no value yet, and of random ops
+  /// What variables begin with, e.g. those of a checkpoint; null: what their nodes say.
+  std::function<Tensor(const Graph&, const VariableInfo&)> first_value = {};
 };
 
 struct InferenceRequest {
@@ -55,7 +58,7 @@ struct InferenceRequest {
 class InferenceSession {
  public:
   /// `inputs` and `outputs` are value names. Variables that the runtime's store has keep their values; others
-  /// begin as their nodes say. The runtime outlives the session.
+  /// begin as `options` or their nodes say. The runtime outlives the session.
   /// Throws: InvalidArgument for a graph that writes variables, which groups share; for options out of range.
   InferenceSession(Graph graph, std::vector<std::string> inputs, std::vector<std::string> outputs,
                    const InferenceOptions& options, Runtime& runtime);

@@ -1,0 +1,80 @@
+#include "worker/stored_variables.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/ops/variable_init.h"
+
+namespace braid::worker {
+namespace {
+
+/// "... seed=7": the words of a cursor are those of docs/formats/data.md.
+std::uint64_t seed_of(const CheckpointMeta& meta) {
+  constexpr std::string_view kWord = " seed=";
+  for (const auto& [worker, cursor] : meta.cursors) {
+    const std::size_t at = cursor.find(kWord);
+    if (at == std::string::npos) continue;
+    std::uint64_t seed = 0;
+    std::from_chars(cursor.data() + at + kWord.size(), cursor.data() + cursor.size(), seed);
+    return seed;
+  }
+  return 0;
+}
+
+}  // namespace
+
+StoredVariables::StoredVariables(const CheckpointInfo& info, std::optional<std::uint64_t> seed)
+    : values_(info), seed_(seed.value_or(seed_of(info.meta))) {}
+
+Tensor StoredVariables::value(const Graph& graph, const VariableInfo& variable) const {
+  Tensor tensor(variable.dtype, variable.shape);
+  if (values_.values().contains(variable.name + "@keys")) {
+    initialize_variable(graph.node(variable.handle), seed_, tensor);
+    fill_rows(variable, tensor);
+  } else {
+    fill(variable.name, tensor);
+  }
+  return tensor;
+}
+
+void StoredVariables::fill(const std::string& name, Tensor& tensor) const {
+  const auto at = values_.values().find(name);
+  if (at == values_.values().end())
+    throw InvalidArgument(fmt::format("the checkpoint of step {} has no '{}'", values_.meta().step, name));
+  const Shape shape(at->second.shape);
+  if (at->second.dtype != tensor.dtype() || shape != tensor.shape())
+    throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' is {}{}, the model has {}{}",
+                                      values_.meta().step, name, dtype_name(at->second.dtype),
+                                      shape.to_string(), dtype_name(tensor.dtype()),
+                                      tensor.shape().to_string()));
+  const std::vector<std::byte> bytes = values_.read(name);
+  std::memcpy(tensor.as_bytes().data(), bytes.data(), bytes.size());
+}
+
+void StoredVariables::fill_rows(const VariableInfo& variable, Tensor& tensor) const {
+  const std::vector<std::byte> keys = values_.read(variable.name + "@keys");
+  const std::vector<std::byte> rows = values_.read(variable.name + "@rows");
+  const std::size_t count = keys.size() / sizeof(std::int64_t);
+  const auto all = static_cast<std::size_t>(variable.shape[0]);
+  const std::size_t row = tensor.bytes() / all;
+  if (rows.size() != count * row)
+    throw InvalidArgument(fmt::format("the checkpoint of step {}: rows of '{}' have {} bytes, the model's {}",
+                                      values_.meta().step, variable.name,
+                                      count == 0 ? 0 : rows.size() / count, row));
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t key = 0;
+    std::memcpy(&key, keys.data() + i * sizeof(key), sizeof(key));
+    if (key < 0 || static_cast<std::size_t>(key) >= all)
+      throw InvalidArgument(fmt::format("the checkpoint of step {}: '{}' has row {}, the model {} rows",
+                                        values_.meta().step, variable.name, key, all));
+    std::memcpy(tensor.as_bytes().data() + static_cast<std::size_t>(key) * row, rows.data() + i * row, row);
+  }
+}
+
+}  // namespace braid::worker
