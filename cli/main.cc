@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
       "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
       "parameter server or all-reduce.");
   app.name("braid");
+  app.set_version_flag("--version", "braid " BRAID_VERSION);
   app.failure_message(usage_error);
   app.footer(
       "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
