@@ -1,8 +1,8 @@
 // CUDA kernels of braid.PairDots and its gradient: a warp an example, whose vectors lie in shared memory and
-// are multiplied by tensor cores (mma m16n8k8). The factors are cut into two TF32 numbers each, of whose four
-// products the smallest is left out, so that sums are as exact as those of float32 (the error of a product is
-// below 2^-20 of it). The gradient is a product of the example's symmetric matrix of dy, zero where there is
-// no pair, with its vectors.
+// are multiplied by tensor cores (mma m16n8k8). Where the device's options forbid TF32 inputs, the factors
+// are cut into two TF32 numbers each, of whose four products the smallest is left out, so that sums are as
+// exact as those of float32 (the error of a product is below 2^-20 of it). The gradient is a product of the
+// example's symmetric matrix of dy, zero where there is no pair, with its vectors.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/pair_dots.h"
 
@@ -13,7 +13,7 @@ constexpr int kLanes = 32;
 constexpr int kRows = 32;  // vectors of an example, with zeros
 static_assert(kRows == kMostPairVectors);
 
-/// The k-th pair is (at[k] / kRows, at[k] % kRows). On the device.
+/// The k-th pair is (at[k] / kRows, at[k] % kRows), the larger first. On the device.
 struct PairList {
   int count = 0;
   std::shared_ptr<std::byte[]> at;
@@ -23,8 +23,10 @@ struct PairList {
 
 PairList pair_list(const PrepareContext& c, std::int64_t n) {
   std::vector<std::int16_t> places;
-  for (const std::int64_t pair : c.attr<std::vector<std::int64_t>>("pairs", {}))
-    places.push_back(static_cast<std::int16_t>(pair / n * kRows + pair % n));
+  for (const std::int64_t pair : c.attr<std::vector<std::int64_t>>("pairs", {})) {
+    const auto [smaller, larger] = std::minmax(pair / n, pair % n);
+    places.push_back(static_cast<std::int16_t>(larger * kRows + smaller));
+  }
   PairList list{static_cast<int>(places.size()), nullptr};
   if (places.empty()) return list;
   const std::uint64_t bytes = places.size() * sizeof(std::int16_t);
@@ -33,13 +35,18 @@ PairList pair_list(const PrepareContext& c, std::int64_t n) {
   return list;
 }
 
-/// A float as the sum of two that TF32 holds.
-struct Split {
-  std::uint32_t high, low;
+/// A float as TF32 numbers: the sum of two, or the nearest one.
+template <bool kExact>
+struct Factor {
+  std::uint32_t high, low = 0;
 
-  __device__ explicit Split(float x) {
-    high = __float_as_uint(x) & 0xffffe000U;
-    low = __float_as_uint(x - __uint_as_float(high));
+  __device__ explicit Factor(float x) {
+    if constexpr (kExact) {
+      high = __float_as_uint(x) & 0xffffe000U;
+      low = __float_as_uint(x - __uint_as_float(high));
+    } else {
+      asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
+    }
   }
 };
 
@@ -52,9 +59,12 @@ __device__ void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std:
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-__device__ void multiply(float (&c)[4], const Split (&a)[4], const Split (&b)[2]) {
-  multiply(c, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
-  multiply(c, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
+template <bool kExact>
+__device__ void multiply(float (&c)[4], const Factor<kExact> (&a)[4], const Factor<kExact> (&b)[2]) {
+  if constexpr (kExact) {
+    multiply(c, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
+    multiply(c, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
+  }
   multiply(c, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
 }
 
@@ -86,7 +96,7 @@ struct Matrix {
     for (int t = lane; t < kRows * kPitch; t += kLanes) at[t] = 0;
     __syncwarp();
   }
-  __device__ Split operator()(int row, int column) const { return Split(at[row * kPitch + column]); }
+  __device__ float operator()(int row, int column) const { return at[row * kPitch + column]; }
 };
 
 /// A lane's part of an example's vectors, on its way from global memory while the example before is computed.
@@ -128,7 +138,7 @@ struct Columns {
   int count_before, width;
 };
 
-template <int kWidth>
+template <int kWidth, bool kExact>
 __global__ void pair_dots(const __grid_constant__ Places<const float> x, float* y, std::int64_t examples,
                           Columns columns, const std::int16_t* pairs, int pair_count) {
   // Pitches for which lanes read, and write two floats each, in different banks.
@@ -155,11 +165,14 @@ __global__ void pair_dots(const __grid_constant__ Places<const float> x, float* 
     for (int k = 0; k < kColumns<kWidth>; k += 8) {
 #pragma unroll
       for (int band = 0; band < 2; ++band) {
-        const Split a[4] = {mine(16 * band + g, k + t), mine(16 * band + g + 8, k + t),
-                            mine(16 * band + g, k + t + 4), mine(16 * band + g + 8, k + t + 4)};
+        const Factor<kExact> a[4] = {Factor<kExact>(mine(16 * band + g, k + t)),
+                                     Factor<kExact>(mine(16 * band + g + 8, k + t)),
+                                     Factor<kExact>(mine(16 * band + g, k + t + 4)),
+                                     Factor<kExact>(mine(16 * band + g + 8, k + t + 4))};
 #pragma unroll
-        for (int tile = 0; tile < 4; ++tile) {
-          const Split b[2] = {mine(8 * tile + g, k + t), mine(8 * tile + g, k + t + 4)};
+        for (int tile = 0; tile < 2 + 2 * band; ++tile) {  // above the diagonal no pair has its product
+          const Factor<kExact> b[2] = {Factor<kExact>(mine(8 * tile + g, k + t)),
+                                       Factor<kExact>(mine(8 * tile + g, k + t + 4))};
           multiply(c[band][tile], a, b);
         }
       }
@@ -167,7 +180,7 @@ __global__ void pair_dots(const __grid_constant__ Places<const float> x, float* 
 #pragma unroll
     for (int band = 0; band < 2; ++band)
 #pragma unroll
-      for (int tile = 0; tile < 4; ++tile)
+      for (int tile = 0; tile < 2 + 2 * band; ++tile)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           *reinterpret_cast<float2*>(product + (16 * band + 8 * half + g) * kPitchOfProducts + 8 * tile +
@@ -185,7 +198,37 @@ __global__ void pair_dots(const __grid_constant__ Places<const float> x, float* 
   }
 }
 
-template <int kWidth>
+/// A lane's part of an example's dy, as Ahead.
+class PairsAhead {
+ public:
+  __device__ void load(const float* dy, int pair_count, int lane) {
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k)
+      if (lane + k * kLanes < pair_count) values_[k] = dy[lane + k * kLanes];
+  }
+  /// Into the symmetric matrix; those that are not ahead are loaded now.
+  template <int kPitch>
+  __device__ void store(Matrix<kPitch>& matrix, const float* dy, const std::int16_t* places, int pair_count,
+                        int lane) const {
+    const auto put = [&](int q, float value) {
+      const int a = places[q] / kRows, b = places[q] % kRows;
+      if (a == b) value *= 2;
+      matrix.at[a * kPitch + b] = value;
+      matrix.at[b * kPitch + a] = value;
+    };
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k)
+      if (lane + k * kLanes < pair_count) put(lane + k * kLanes, values_[k]);
+    for (int q = lane + kPairs * kLanes; q < pair_count; q += kLanes) put(q, dy[q]);
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kPairs = 12;
+  float values_[kPairs];
+};
+
+template <int kWidth, bool kExact>
 __global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
     pair_dots_grad(const float* dy, std::int64_t pitch, const __grid_constant__ Places<const float> x,
                    const __grid_constant__ Places<float> dx, std::int64_t examples, const std::int16_t* pairs,
@@ -201,7 +244,13 @@ __global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kWarps<kWidth> + warp;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps<kWidth>;
   Ahead<kWidth> ahead(x, lane);
-  if (first < examples) ahead.load(first);
+  PairsAhead pairs_ahead;
+  const auto load = [&](std::int64_t example) {
+    if (example >= examples) return;
+    ahead.load(example);
+    pairs_ahead.load(dy + example * pitch, pair_count, lane);
+  };
+  load(first);
   for (int q = threadIdx.x; q < pair_count; q += blockDim.x) places[q] = pairs[q];
   if (threadIdx.x < kRows) results[threadIdx.x] = dx.at[threadIdx.x];
   auto& mine = vectors[warp];
@@ -211,25 +260,21 @@ __global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
   __syncthreads();
   for (std::int64_t i = first; i < examples; i += step) {
     ahead.store(mine, lane);
-    if (i + step < examples) ahead.load(i + step);
-#pragma unroll 4
-    for (int q = lane; q < pair_count; q += kLanes) {
-      const int a = places[q] / kRows, b = places[q] % kRows;
-      const float value = dy[i * pitch + q] * (a == b ? 2.0F : 1.0F);
-      factor.at[a * kPitchOfFactors + b] = value;
-      factor.at[b * kPitchOfFactors + a] = value;
-    }
-    __syncwarp();
+    pairs_ahead.store(factor, dy + i * pitch, places, pair_count, lane);
+    load(i + step);
     float c[2][kTiles][4] = {};
 #pragma unroll
     for (int k = 0; k < kRows; k += 8) {
 #pragma unroll
       for (int band = 0; band < 2; ++band) {
-        const Split a[4] = {factor(16 * band + g, k + t), factor(16 * band + g + 8, k + t),
-                            factor(16 * band + g, k + t + 4), factor(16 * band + g + 8, k + t + 4)};
+        const Factor<kExact> a[4] = {Factor<kExact>(factor(16 * band + g, k + t)),
+                                     Factor<kExact>(factor(16 * band + g + 8, k + t)),
+                                     Factor<kExact>(factor(16 * band + g, k + t + 4)),
+                                     Factor<kExact>(factor(16 * band + g + 8, k + t + 4))};
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const Split b[2] = {mine(k + t, 8 * tile + g), mine(k + t + 4, 8 * tile + g)};
+          const Factor<kExact> b[2] = {Factor<kExact>(mine(k + t, 8 * tile + g)),
+                                       Factor<kExact>(mine(k + t + 4, 8 * tile + g))};
           multiply(c[band][tile], a, b);
         }
       }
@@ -259,13 +304,14 @@ unsigned blocks(std::int64_t examples) {
 template <int kWidth>
 PreparedKernel prepare_of(const PrepareContext& c) {
   const PairVectors v = pair_vectors(c.node, c.inputs);
+  const auto function = c.accelerator->options().tf32 ? pair_dots<kWidth, false> : pair_dots<kWidth, true>;
   PreparedKernel kernel;
-  kernel.run = [v, before = static_cast<int>(columns_before_pairs(c)),
+  kernel.run = [function, v, before = static_cast<int>(columns_before_pairs(c)),
                 width = static_cast<int>(c.outputs[0].shape[1]),
                 pairs = pair_list(c, v.n)](const KernelArgs& a) {
     const Columns columns{before != 0 ? a.in<float>(v.inputs) : nullptr, before, width};
     if (v.examples != 0 && width != 0)
-      cuda::launch(pair_dots<kWidth>, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
+      cuda::launch(function, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
                    Places<const float>(v, a.inputs), a.out<float>(0), v.examples, columns, pairs.data(),
                    pairs.count);
   };
@@ -275,11 +321,13 @@ PreparedKernel prepare_of(const PrepareContext& c) {
 template <int kWidth>
 PreparedKernel prepare_grad_of(const PrepareContext& c) {
   const PairVectors v = pair_vectors(c.node, c.inputs);
+  const auto function =
+      c.accelerator->options().tf32 ? pair_dots_grad<kWidth, false> : pair_dots_grad<kWidth, true>;
   PreparedKernel kernel;
-  kernel.run = [v, pitch = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
+  kernel.run = [function, v, pitch = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
                 pairs = pair_list(c, v.n)](const KernelArgs& a) {
     if (v.examples != 0)
-      cuda::launch(pair_dots_grad<kWidth>, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
+      cuda::launch(function, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
                    a.in<float>(0) + offset, pitch, Places<const float>(v, a.inputs + 1),
                    Places<float>(v, a.outputs), v.examples, pairs.data(), pairs.count);
   };

@@ -20,13 +20,14 @@
 namespace braid::testing {
 namespace {
 
-std::shared_ptr<Accelerator> device() {
-  static const std::shared_ptr<Accelerator> opened = [] {
+std::shared_ptr<Accelerator> device(bool tf32 = false) {
+  const auto open = [](bool with_tf32) {
     AcceleratorOptions options;
-    options.tf32 = false;
+    options.tf32 = with_tf32;
     return cuda_device_count() > 0 ? open_cuda(options) : nullptr;
-  }();
-  return opened;
+  };
+  static const std::shared_ptr<Accelerator> exact = open(false), rounding = open(true);
+  return tf32 ? rounding : exact;
 }
 
 struct Results {
@@ -35,7 +36,8 @@ struct Results {
   bool on_device = false;
 };
 
-Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps, int streams = 1) {
+Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps, int streams = 1,
+                    bool tf32 = false) {
   CaseGraph made = make_case_graph(def, op_case);
   CompileRequest request;
   StepRequest step;
@@ -50,7 +52,7 @@ Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int 
   options.streams.count = streams;
   const auto program = compile(made.graph, request, options);
   RuntimeOptions runtime_options;
-  runtime_options.device = device();
+  runtime_options.device = device(tf32);
   Runtime runtime(runtime_options);
   Instance instance(program, runtime);
   Results results;
@@ -94,9 +96,9 @@ void expect_close(const Tensor& expected, const Tensor& actual, double tolerance
 
 enum class Outcome { Compared, OnCpu, Folded };
 
-Outcome compare(const OpDef& def, const OpCase& op_case, double tolerance) {
+Outcome compare(const OpDef& def, const OpCase& op_case, double tolerance, bool tf32 = false) {
   constexpr int kSteps = 6;
-  const Results cuda = run_program(def, op_case, Domain::Device, kSteps);
+  const Results cuda = run_program(def, op_case, Domain::Device, kSteps, 1, tf32);
   if (!cuda.runs) return Outcome::Folded;
   if (!cuda.on_device) return Outcome::OnCpu;
   const Results cpu = run_program(def, op_case, Domain::Host, kSteps);
@@ -174,6 +176,22 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaParity, ::testing::ValuesIn(ops_with_cuda()), 
       name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
+
+TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  constexpr double kTolerance = 1e-2;  // sums of hundreds of products, each within 2^-10
+  for (const char* op :
+       {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.PairDots", "braid.PairDotsGrad"}) {
+    int compared = 0;
+    for (const OpCase& c : all_op_cases().of(op)) {
+      if (!has_doubles(c)) continue;
+      SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
+      if (compare(OpRegistry::global().require(op), narrowed(c), kTolerance, true) == Outcome::Compared)
+        ++compared;
+    }
+    EXPECT_GT(compared, 0) << op;
+  }
+}
 
 /// The text of the error that the op's kernel on the device finds.
 std::string device_error(const char* op, const OpCase& op_case) {
