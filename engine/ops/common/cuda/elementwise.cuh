@@ -9,9 +9,15 @@
 
 namespace braid::cuda {
 
+/// The arrays that are mapped.
+template <class T, int kInputs>
+struct Inputs {
+  const T* at[kInputs];
+};
+
 /// y[i] = f(x0[i], x1[i], ...) for i < n. `f` is a device lambda or functor; all inputs have type T.
 template <int kInputs, class T, class R, class F>
-__global__ void map_kernel(Pack<const T*, kInputs> x, R* y, std::int64_t n, F f) {
+__global__ void map_kernel(Inputs<T, kInputs> x, R* y, std::int64_t n, F f) {
   for (std::int64_t i = grid_index(); i < n; i += grid_size()) {
     if constexpr (kInputs == 1)
       y[i] = f(x.at[0][i]);
@@ -23,7 +29,7 @@ __global__ void map_kernel(Pack<const T*, kInputs> x, R* y, std::int64_t n, F f)
 }
 
 template <int kInputs, class T, class R, class F>
-__global__ void map_packs_kernel(Pack<const T*, kInputs> x, R* y, std::int64_t packs, F f) {
+__global__ void map_packs_kernel(Inputs<T, kInputs> x, R* y, std::int64_t packs, F f) {
   constexpr int kCount = 16 / (sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R));
   using In = Pack<T, kCount>;
   using Out = Pack<R, kCount>;
@@ -47,7 +53,7 @@ __global__ void map_packs_kernel(Pack<const T*, kInputs> x, R* y, std::int64_t p
 
 /// Launches map over `n` elements. REQUIRES: y is one of the inputs, or overlaps none.
 template <int kInputs, class T, class R, class F>
-void map(StreamRef stream, Pack<const T*, kInputs> x, R* y, std::int64_t n, F f) {
+void map(StreamRef stream, Inputs<T, kInputs> x, R* y, std::int64_t n, F f) {
   if (n == 0) return;
   constexpr int kCount = 16 / (sizeof(T) > sizeof(R) ? sizeof(T) : sizeof(R));
   bool packed = n % kCount == 0 && is_aligned16(y);
