@@ -6,12 +6,14 @@
 
 #include <thread>
 
+#include "tests/base/eventually.h"
 #include "tests/integration/checkpoints.h"
 
 namespace braid::integration {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -109,6 +111,60 @@ TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {
   expect_saved(cluster, 2);
   EXPECT_EQ(cluster.server(0).exit_code(30s), kTerminated) << cluster.server(0).err();
 }
+
+TEST_F(StopFaultTest, EachServerAloneIsHeardWhateverItHolds) {
+  for (const int server : {0, 1}) {
+    std::filesystem::remove_all(path("checkpoints"));
+    Cluster cluster(directory() / "job", saved("PS", {"strategy.bucket_bytes=1"}), {2, 2});
+    wait_for_steps(cluster);
+    cluster.server(server).signal(SIGTERM);
+    expect_saved(cluster, 2);
+    for (const int s : {0, 1}) EXPECT_EQ(cluster.server(s).exit_code(30s), kTerminated);
+  }
+}
+
+TEST_F(StopFaultTest, AServerAskedAloneStopsAsynchronousWorkers) {
+  Cluster cluster(directory() / "job", saved("PS", {"strategy.consistency=ASP"}), {2, 2});
+  wait_for_steps(cluster);
+  cluster.server(1).signal(SIGTERM);
+  for (const int worker : {0, 1})
+    EXPECT_EQ(cluster.worker(worker).exit_code(), kTerminated) << cluster.worker(worker).err();
+  for (const int server : {0, 1})
+    EXPECT_EQ(cluster.server(server).exit_code(30s), kTerminated) << cluster.server(server).err();
+  EXPECT_THAT(checkpointed_steps(path("checkpoints")), ElementsAre(result_of(cluster.worker(0)).last_step));
+}
+
+TEST_F(StopFaultTest, AnAsynchronousWorkerAskedAloneLeavesTheOthersGoingOn) {
+  Cluster cluster(directory() / "job", saved("PS", {"strategy.consistency=ASP"}), {2, 1});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(SIGTERM);
+  EXPECT_EQ(cluster.worker(1).exit_code(), kTerminated) << cluster.worker(1).err();
+  const std::size_t said = cluster.worker(0).err().size();
+  EXPECT_TRUE(eventually([&] {
+    return cluster.worker(0).err().find("examples/s", said) != std::string::npos;
+  })) << cluster.worker(0).err();
+  cluster.worker(0).signal(SIGTERM);
+  expect_saved(cluster, 1);
+  EXPECT_EQ(cluster.server(0).exit_code(30s), kTerminated) << cluster.server(0).err();
+}
+
+/// A peer is silent for good when the process is asked to stop: it does not wait for the step's deadline.
+class LostPeerStopFaultTest : public StopFaultTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(LostPeerStopFaultTest, AWorkerThatIsAskedGivesItUpSoon) {
+  const bool servers = std::string_view(GetParam()) == "PS";
+  Cluster cluster(directory() / "job", saved(GetParam(), {"strategy.deadline_seconds=600"}),
+                  {2, servers ? 1 : 0});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(SIGSTOP);
+  std::this_thread::sleep_for(1s);
+  cluster.worker(0).signal(SIGTERM);
+  EXPECT_EQ(cluster.worker(0).exit_code(60s), 138) << cluster.worker(0).err();
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("asked to stop, and step "));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LostPeerStopFaultTest, ::testing::Values("PS", "ALLREDUCE"),
+                         [](const auto& info) { return std::string(info.param); });
 
 /// Rows of the test file one by one, ten times: an evaluation that takes several seconds.
 std::vector<std::string> slow_evaluation() {
