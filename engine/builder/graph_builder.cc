@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/import/convert.h"
@@ -147,12 +148,13 @@ void refuse_duplicate(bool exists, const std::string& name) {
   if (exists) throw InvalidArgument("the graph has a node '" + name + "' already");
 }
 
-Tensor int32_vector(const std::vector<std::int64_t>& values) {
-  Tensor tensor(DType::Int32, Shape{static_cast<std::int64_t>(values.size())});
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-  }
-  return tensor;
+/// int32, as TensorFlow's own graphs have it, where all values fit.
+Tensor integer_vector(const std::vector<std::int64_t>& values) {
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  if (!std::all_of(values.begin(), values.end(),
+                   [](std::int64_t v) { return std::in_range<std::int32_t>(v); }))
+    return Tensor::from<std::int64_t>(shape, values);
+  return Tensor::from<std::int32_t>(shape, std::vector<std::int32_t>(values.begin(), values.end()));
 }
 
 }  // namespace
@@ -208,7 +210,7 @@ Output GraphBuilder::bias_add(const Output& x, const Output& bias) { return op("
 Output GraphBuilder::relu(const Output& x) { return op("Relu", {x}); }
 
 Output GraphBuilder::reshape(const Output& x, const std::vector<std::int64_t>& shape) {
-  return op("Reshape", {x, constant(int32_vector(shape), "Reshape/shape")});
+  return op("Reshape", {x, constant(integer_vector(shape), "Reshape/shape")});
 }
 
 Output GraphBuilder::concat(const std::vector<Output>& values, int axis) {
@@ -223,8 +225,8 @@ Output GraphBuilder::gather(const Output& handle, const Output& indices) {
 
 Output GraphBuilder::reduce_mean(const Output& x, const std::vector<std::int64_t>& axes, bool keep_dims) {
   if (!axes.empty())
-    return op("Mean", {x, constant(int32_vector(axes), "Mean/axes")}, {{"keep_dims", keep_dims}});
-  if (!keep_dims) return op("Mean", {reshape(x, {-1}), constant(int32_vector({0}), "Mean/axes")});
+    return op("Mean", {x, constant(integer_vector(axes), "Mean/axes")}, {{"keep_dims", keep_dims}});
+  if (!keep_dims) return op("Mean", {reshape(x, {-1}), constant(integer_vector({0}), "Mean/axes")});
   // All axes of an input whose rank the builder does not know.
   const Output first = constant(Tensor::scalar<std::int32_t>(0), "Mean/first");
   const Output step = constant(Tensor::scalar<std::int32_t>(1), "Mean/step");

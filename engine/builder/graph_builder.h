@@ -1,15 +1,17 @@
 // Writes GraphDefs from C++: nodes with TensorFlow's op names and attributes, name scopes, and annotations of
 // streams, colocation and devices. What it writes is a plain GraphDef that the importer loads and other tools
-// read; annotations are attributes (`_stream_id` int,
-// `_include_grad` bool, `_class` "loc:@name") and the node's device field.
+// read; annotations are attributes (`_stream_id` int, `_include_grad` bool, `_class` "loc:@name") and the
+// node's device field. Types and shapes are checked when the graph is imported (engine/import/import.h), all
+// nodes at once, not here.
 //
 //   GraphBuilder b;
-//   auto x = b.placeholder("x", DType::Float32, {-1, 784});
-//   { StreamScope s(b, 1); h = b.relu(b.add(b.matmul(x, w), bias)); }
-//
+//   Output x = b.placeholder("x", DType::Float32, {-1, 784}), h;
+//   Output w = b.variable("w", Shape{784, 16}, {.init = {InitKind::Normal, 0.0F, 0.1F}});
+//   { StreamScope s(b, 1); h = b.relu(b.matmul(x, b.read(w))); }
 //   StreamHandle side = b.get_stream();  // the next one that nothing else uses
 //
-// Thread rule: one thread. Throws: InvalidArgument (duplicate explicit name, scope misuse, stream id < 0).
+// Thread rule: one thread. Throws (everything that adds a node or opens a scope): InvalidArgument for a name
+// that is taken, an input or target that is no value of this graph, a stream id below 0.
 #pragma once
 
 #include <memory>
@@ -56,18 +58,22 @@ class GraphBuilder {
   GraphBuilder();
   ~GraphBuilder();
 
-  /// Adds a node and gives its output 0. `name` is made unique inside the name scopes; empty takes the op's
-  /// name.
+  /// Adds a node of any op of docs/graphs.md by TensorFlow's name and gives its output 0; output i is
+  /// Output{node, i}. Attributes that are left out have TensorFlow's defaults. `name` is made unique inside
+  /// the name scopes ("Relu", "Relu_1"); empty takes the op's name.
   Output op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs = {},
             const std::string& name = {});
-  /// The node `output` also waits for `before`.
+  /// The node of `node` also waits for that of `before`.
   void control_dependency(const Output& before, const Output& node);
 
+  /// A value that each step is fed with, under exactly this name inside the name scopes. Dimensions that are
+  /// not known yet are -1.
   Output placeholder(const std::string& name, DType dtype, Shape shape);
   Output constant(const Tensor& value, const std::string& name = {});
-  /// A VarHandleOp; its value is read with read(). Its initial value is made by base/init.h from (job seed,
-  /// name) when the job starts: attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
+  /// A VarHandleOp of float32; its value is read with read(). Its initial value is made by base/init.h from
+  /// (job seed, name) when the job starts: attributes _init_kind, _init_a, _init_b, _trainable, _sparse.
   Output variable(const std::string& name, Shape shape, const VariableOptions& options);
+  /// The variable's value. Throws: InvalidArgument unless `handle` is what variable() gave.
   Output read(const Output& handle);
 
   /// The stream of that id; without one, an automatic stream: the lowest id from 1 on that neither a handle
@@ -75,21 +81,24 @@ class GraphBuilder {
   StreamHandle get_stream(std::optional<int> id = std::nullopt);
 
   // Short forms of common ops; everything else goes through op().
-  Output matmul(const Output& a, const Output& b, bool transpose_a = false, bool transpose_b = false);
-  Output add(const Output& a, const Output& b);
-  Output mul(const Output& a, const Output& b);
-  Output bias_add(const Output& x, const Output& bias);
-  Output relu(const Output& x);
-  Output reshape(const Output& x, const std::vector<std::int64_t>& shape);
-  Output concat(const std::vector<Output>& values, int axis);
-  Output gather(const Output& handle, const Output& indices);  // ResourceGather
+  Output matmul(const Output& a, const Output& b,  // [M, K] x [K, N] -> [M, N]
+                bool transpose_a = false, bool transpose_b = false);
+  Output add(const Output& a, const Output& b);                             // broadcasts
+  Output mul(const Output& a, const Output& b);                             // broadcasts
+  Output bias_add(const Output& x, const Output& bias);                     // [..., C] + [C]
+  Output relu(const Output& x);                                             // any shape
+  Output reshape(const Output& x, const std::vector<std::int64_t>& shape);  // one dimension may be -1
+  Output concat(const std::vector<Output>& values, int axis);               // axis < 0 counts from the last
+  /// ResourceGather: rows of a variable [R, ...] at `indices` [...] int32 or int64 -> [indices..., row...].
+  /// An index out of range fails the step, naming it.
+  Output gather(const Output& handle, const Output& indices);
   Output reduce_mean(const Output& x, const std::vector<std::int64_t>& axes = {},
                      bool keep_dims = false);  // empty: all axes
-  /// relu(x W + b) or x W + b; makes variables "<name>/kernel" (Glorot uniform) and "<name>/bias" (zeros).
-  /// `in` is x's last dimension.
+  /// relu(x W + b) or x W + b, [B, in] -> [B, out]; makes variables "<name>/kernel" [in, out] (Glorot
+  /// uniform) and "<name>/bias" [out] (zeros).
   Output dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out, bool with_relu);
 
-  /// The graph so far.
+  /// The graph so far. The reference is good as long as the builder.
   const GraphDef& graph() const;
 
  private:
@@ -137,6 +146,8 @@ class ColocateScope {
   GraphBuilder& builder_;
 };
 
+/// Nodes made in its life ask for this device: "/gpu:0", "/job:worker/task:1/device:CPU:0", or a part of it;
+/// an empty text asks for none. The innermost wins. The importer refuses another text.
 class DeviceScope {
  public:
   DeviceScope(GraphBuilder& builder, const std::string& device);

@@ -197,5 +197,16 @@ TEST(GraphBuilderTest, MeanWithoutAxesIsOverAllOfThem) {
   EXPECT_EQ(interpreter.run({{"x", x}}, {mean.name()})[0].data<float>()[0], 3);
 }
 
+TEST(GraphBuilderTest, ShapesBeyondInt32AreKept) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Float32, {-1});
+  const Output wide = b.reshape(x, {-1, 3'000'000'000}), narrow = b.reshape(x, {-1, 3});
+  const Graph graph = import_graph(b.graph());
+  EXPECT_EQ(graph.info(graph.parse_value(wide.name())).shape, (Shape{-1, 3'000'000'000}));
+  EXPECT_EQ(graph.info(graph.parse_value(narrow.name())).shape, (Shape{-1, 3}));
+  EXPECT_EQ(node(b, "Reshape/shape").attr().at("dtype").type(), DT_INT64);
+  EXPECT_EQ(node(b, "Reshape/shape_1").attr().at("dtype").type(), DT_INT32);
+}
+
 }  // namespace
 }  // namespace braid
