@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/ir/colocation.h"
 #include "engine/ops/op.h"
 #include "engine/passes/sibling_groups.h"
 
@@ -24,6 +25,7 @@ class Rewriter {
   Rewriter(Plan& plan, const SiblingGroups& found)
       : plan_(plan),
         graph_(plan.program.graph),
+        colocation_(graph_),
         groups_(found.groups),
         slabs_(found.slabs),
         batched_(groups_.size(), kNoNode),
@@ -58,17 +60,27 @@ class Rewriter {
     node.attrs = std::move(attrs);
     node.inputs = std::move(inputs);
     node.stream = stream_of(first);
+    node.colocate_with = colocation_of(group);
     node.device = first.device;
     node.include_grad = first.include_grad;
     node.forward_of = forward_of(first);
     return {graph_.add(std::move(node)), 0};
   }
 
+  /// That of scopes: rules find the node by its lanes' names.
   int stream_of(const Node& node) const {
-    const Node* target = &node;
-    for (int steps = 0; target->colocate_with != kNoNode && steps < graph_.size(); ++steps)
-      target = &graph_.node(target->colocate_with);
-    return target->stream == kNoStream ? node.stream : target->stream;
+    const auto id_of = [&](NodeId id) { return graph_.node(id).stream; };
+    const NodeId from = colocation_.decide(colocation_.leader(node.id), id_of).from;
+    return from == kNoNode ? kNoStream : id_of(from);
+  }
+
+  /// What all lanes are colocated with, unless it is one of them.
+  NodeId colocation_of(const SiblingGroup& group) const {
+    const NodeId leader = colocation_.leader(group.lanes.front());
+    const bool all_are = std::all_of(group.lanes.begin(), group.lanes.end(), [&](NodeId lane) {
+      return lane != leader && colocation_.leader(lane) == leader;
+    });
+    return all_are ? leader : kNoNode;
   }
 
   NodeId forward_of(const Node& node) const {
@@ -272,6 +284,7 @@ class Rewriter {
     }
     for (const NodeId lane : lanes) graph_.remove(lane);
     graph_.replace_uses(replaced);
+    redirect_colocation();
     for (ValueRef& fetch : plan_.fetches)
       if (const auto to = replaced.find(fetch); to != replaced.end()) fetch = to->second;
     std::set<NodeId> seen;
@@ -283,8 +296,18 @@ class Rewriter {
     plan_.targets = std::move(targets);
   }
 
+  /// What is with a lane is with the batch, as long as lanes of one batch have one stream.
+  void redirect_colocation() {
+    if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      NodeId& with = graph_.mutable_node(id).colocate_with;
+      if (const auto made = node_of_lane_.find(with); made != node_of_lane_.end()) with = made->second;
+    }
+  }
+
   Plan& plan_;
   Graph& graph_;
+  const ColocationGroups colocation_;  // before anything is made
   const std::vector<SiblingGroup>& groups_;
   const std::vector<VariableSlab>& slabs_;
   std::vector<NodeId> batched_, unpacked_;  // by group

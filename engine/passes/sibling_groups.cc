@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/ir/colocation.h"
 #include "engine/ops/op.h"
 #include "engine/passes/stream_rules.h"
 
@@ -96,6 +97,7 @@ class Finder {
   explicit Finder(const Plan& plan)
       : plan_(plan),
         graph_(plan.program.graph),
+        colocation_(graph_),
         group_of_(static_cast<std::size_t>(graph_.size()), -1),
         lane_of_(group_of_.size(), -1) {}
 
@@ -157,20 +159,23 @@ class Finder {
   /// The stream that the user has given the node, by colocation, scope or rule (stream_pins.cc).
   int pinned_stream(const Node& node) const {
     if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return kNoStream;
-    const Node* target = &node;
-    for (int steps = 0; target->colocate_with != kNoNode && steps < graph_.size(); ++steps)
-      target = &graph_.node(target->colocate_with);
-    const int of_target = own_stream(*target);
-    return of_target == kNoStream ? own_stream(node) : of_target;
+    const NodeId from =
+        colocation_
+            .decide(colocation_.leader(node.id), [&](NodeId id) { return own_stream(graph_.node(id)); })
+            .from;
+    return from == kNoNode ? kNoStream : own_stream(graph_.node(from));
   }
 
-  /// A backward node's id is that of its forward node unless a rule names it.
+  /// A backward node's id is that of its forward node, wherever that has it from, unless a rule names it.
   int own_stream(const Node& node) const {
     const bool inherited = node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
     if (node.stream != kNoStream && !inherited) return node.stream;
-    const auto& rules = plan_.options.streams.rules;
-    const auto rule = rules ? rules->find(node.name) : std::nullopt;
-    return rule ? rules->rule(*rule).stream : node.stream;
+    const StreamOptions& options = plan_.options.streams;
+    const auto rule = options.rules ? options.rules->find(node.name) : std::nullopt;
+    if (rule) return options.rules->rule(*rule).stream;
+    if (node.forward_of == kNoNode || !options.grad_follows_forward) return kNoStream;
+    const Node& forward = graph_.node(node.forward_of);
+    return forward.include_grad ? pinned_stream(forward) : kNoStream;
   }
 
   // ------------------------------------------------------------------------------------------------ groups
@@ -363,6 +368,7 @@ class Finder {
 
   const Plan& plan_;
   const Graph& graph_;
+  const ColocationGroups colocation_;
   std::map<int, std::vector<NodeId>> levels_;  // candidates
   std::set<NodeId> awaited_;                   // by control edges
   std::vector<int> group_of_, lane_of_;        // by node
