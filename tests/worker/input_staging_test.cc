@@ -64,7 +64,14 @@ TEST(InputStagingTest, WhatCannotBeIsRefusedByItsField) {
   EXPECT_THAT(refusal("use_stage_subgraph_thread_pool: true stage_subgraph_thread_pool_id: 1 "
                       "session_stage_subgraph_thread_pool { inter_op_threads_num: 2 }"),
               HasSubstr("stage_subgraph_thread_pool_id must be in [0, 0], got 1"));
+  EXPECT_THAT(refusal("stage_subgraph_thread_pool_id: 1 session_stage_subgraph_thread_pool { } "
+                      "session_stage_subgraph_thread_pool { }"),
+              HasSubstr("staging.stage_subgraph_thread_pool_id is 1, but use_stage_subgraph_thread_pool is "
+                        "not set"));
   EXPECT_THAT(refusal("stage_subgraph_stream_id: 1"), HasSubstr("stage_multi_stream is not set"));
+  EXPECT_THAT(refusal("mark_target_nodes: 'a'"),
+              HasSubstr("staging.mark_target_nodes is set, but auto_stage is not"));
+  EXPECT_EQ(refusal("auto_stage: true mark_target_nodes: 'a'"), "nothing was thrown");
   EXPECT_THAT(refusal("stage_multi_stream: true stage_subgraph_stream_id: 2"),
               HasSubstr("stage_subgraph_stream_id must be in [0, 1], got 2"));
   EXPECT_EQ(refusal("stage_multi_stream: true stage_subgraph_stream_id: 1"), "nothing was thrown");
