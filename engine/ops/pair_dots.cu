@@ -24,8 +24,8 @@ struct PairList {
 PairList pair_list(const PrepareContext& c, std::int64_t n) {
   std::vector<std::int16_t> places;
   for (const std::int64_t pair : c.attr<std::vector<std::int64_t>>("pairs", {})) {
-    const auto [smaller, larger] = std::minmax(pair / n, pair % n);
-    places.push_back(static_cast<std::int16_t>(larger * kRows + smaller));
+    const std::int64_t i = pair / n, j = pair % n;
+    places.push_back(static_cast<std::int16_t>(std::max(i, j) * kRows + std::min(i, j)));
   }
   PairList list{static_cast<int>(places.size()), nullptr};
   if (places.empty()) return list;
