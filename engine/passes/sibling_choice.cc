@@ -215,6 +215,24 @@ class Chooser {
            });
   }
 
+  /// Whether what uses lanes by themselves takes all of them as they lie (join_outer_products).
+  bool is_taken_whole(const SiblingGroup& group) const {
+    for (std::size_t lane = 0; lane < group.lanes.size(); ++lane) {
+      const ValueRef value{group.lanes[lane], 0};
+      if (fetched_.contains(value)) return false;
+      for (const Use& use : uses_of(value)) {
+        const SiblingOperand* operand = operand_at(use);
+        if (operand && operand->kind == Kind::Aligned) continue;
+        const Node& user = graph_.node(use.node);
+        const std::size_t terms = user.inputs.size() / 2;
+        if (user.op->name != "braid.SumOfOuterProducts" || terms != group.lanes.size() ||
+            index(use.input) % terms != lane)
+          return false;
+      }
+    }
+    return true;
+  }
+
   bool all_uses_batched(int slab) const {
     const auto in_slab = [&](const Use& use) {
       const SiblingOperand* operand = operand_at(use);
@@ -293,7 +311,7 @@ class Chooser {
     double sum = costs.fused && group.operands[0].kind == Kind::Aligned ? 0 : costs.kernel_us;
     for (std::size_t i = 0; i < group.operands.size(); ++i)
       if (group.operands[i].kind == Kind::Packed) sum += costs.pack_us[i];
-    return group.unpacked ? sum + costs.unpack_us : sum;
+    return group.unpacked && !is_taken_whole(group) ? sum + costs.unpack_us : sum;
   }
 
   const Plan& plan_;
