@@ -27,11 +27,9 @@ struct Walk {
   std::int64_t chunk;  // entries, at least kShort
   int lanes;           // that share a row: a power of two
 
-  __device__ std::uint64_t entry(std::int64_t e) const { return e < n ? entries[e] : kNoEntry; }
-  __device__ bool is_row(std::int64_t e, std::int64_t row) const {
-    return e < n && cuda::row_of(entries[e]) == row;
-  }
-  __device__ bool begins(std::int64_t e, std::int64_t row) const { return e == 0 || !is_row(e - 1, row); }
+  __device__ std::uint64_t entry(std::int64_t e) const { return e >= 0 && e < n ? entries[e] : kNoEntry; }
+  /// Of that entry, or one that no table has.
+  __device__ std::int64_t row(std::int64_t e) const { return cuda::row_of(entry(e)); }
   /// Where the chunk that begins at e has its sum. A window of kShort entries holds at most one begin of a
   /// long run and one that is not its run's first.
   __device__ float* partial(std::int64_t e, bool is_first, std::int64_t width) const {
@@ -102,13 +100,12 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
   const std::int64_t windows = (walk.n + kShort - 1) / kShort;
   for (std::int64_t w = cuda::grid_index() / kWarp; w < windows; w += cuda::grid_size() / kWarp) {
     const std::int64_t e = w * kShort + lane;
-    const std::int64_t own = e < walk.n ? cuda::row_of(walk.entries[e]) : -1;
-    bool is_first = false, is_later = false;
-    if (own >= 0) {
-      is_first = walk.is_row(e + kShort, own) && walk.begins(e, own);
-      if (e >= walk.chunk && walk.is_row(e - walk.chunk, own))
-        is_later = (e - walk.first_of(own, e - walk.chunk)) % walk.chunk == 0;
-    }
+    // All loads before the first use.
+    const std::int64_t own = walk.row(e), before = walk.row(e - 1), ahead = walk.row(e + kShort),
+                       behind = walk.row(e - walk.chunk);
+    const bool is_first = e < walk.n && ahead == own && before != own;
+    bool is_later = false;
+    if (e < walk.n && behind == own) is_later = (e - walk.first_of(own, e - walk.chunk)) % walk.chunk == 0;
     const unsigned firsts = __ballot_sync(0xffffffffU, is_first);
     for (unsigned begins = __ballot_sync(0xffffffffU, is_first || is_later); begins != 0;
          begins &= begins - 1) {
@@ -146,16 +143,18 @@ __global__ void __launch_bounds__(cuda::kThreads)
   const int column_lane = static_cast<int>(threadIdx.x) & (walk.lanes - 1);
   const std::int64_t step = cuda::grid_size() / walk.lanes;
   for (std::int64_t e = cuda::grid_index() / walk.lanes; e < walk.n; e += step) {
+    // All loads before the first use: a row that is named once then waits twice, for these and for its
+    // elements.
     const std::uint64_t entry = walk.entries[e];
+    const std::int64_t before = walk.row(e - 1), next = walk.row(e + 1), ahead = walk.row(e + kShort);
     const std::int64_t row = cuda::row_of(entry);
-    if (!walk.begins(e, row)) continue;
+    if (before == row) continue;
     const cuda::RowTable& t = tables.of_row(row);
     if (row - t.first_row >= t.rows) continue;  // an index out of range
     float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1]};
-    const bool is_long = walk.is_row(e + kShort, row);
     for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
       Elements sum;
-      if (is_long) {
+      if (ahead == row) {
         const auto load = [&](std::uint64_t, std::int64_t begin) {
           return *reinterpret_cast<const Elements*>(walk.partial(begin, false, tables.width) + column);
         };
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
       } else {
         const LoadValues<kPack> load{t.values - t.first_entry * tables.width, tables.width, column};
         sum = load(entry, e);
-        add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
+        if (next == row) add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
       }
       const std::int64_t at = (row - t.first_row) * tables.width + column;
       optim::with_formula(
