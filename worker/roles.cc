@@ -70,7 +70,7 @@ int report(const Result& result) {
 /// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
 /// job has most often asked all. Result: the exit code; 143 whichever process was asked, so that whoever
 /// starts the workers again starts their servers, too.
-int serve(ps::PsServer& server, const proto::Strategy& job, const StopFlag& stop) {
+int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
   std::optional<std::chrono::steady_clock::time_point> patience;
   for (bool told = false; !(told && server.core().all_gone());) {
     if (stop.requested() && !patience) {
@@ -89,6 +89,7 @@ int serve(ps::PsServer& server, const proto::Strategy& job, const StopFlag& stop
     try {
       server.wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(patience ? 20 : 200)));
       told = true;
+      stop.set_ended();
     } catch (const DeadlineExceeded&) {
     }
   }
@@ -112,7 +113,6 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   const int code = serve(*server, job.strategy(), *stop);
-  stop->set_ended();
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
   const ps::ServerCounters& counts = *server->core().counters();

@@ -15,8 +15,8 @@ class StopFlag {
  public:
   void request() { source_.request_stop(); }
   bool requested() const { return source_.stop_requested(); }
-  /// The role has ended: who asks from now on, as launchers ask servers when the last worker is gone, changes
-  /// nothing, and is not told that something will stop.
+  /// The job has ended by itself: who asks from now on, as launchers ask servers when the last worker is
+  /// gone, changes nothing, and is not told that something will stop.
   void set_ended() { ended_ = true; }
   bool ended() const { return ended_; }
   std::stop_token token() const { return source_.get_token(); }

@@ -102,6 +102,12 @@ TEST_F(RefusalTest, OverridesAndValuesThatMakeNoJob) {
                      HasSubstr("node 'y': stream 1 does not exist; the program has 1 compute stream"));
 }
 
+TEST_F(RefusalTest, VariablesOfTheEnvironment) {
+  for (const char* variable : {"BRAID_LOG", "BRAID_PROGRESS"})
+    expect_refused(linear_regression().arguments(), HasSubstr(std::string(variable) + "='loud': known are "),
+                   {{variable, "loud"}});
+}
+
 TEST_F(RefusalTest, PlacesThatCannotBeWritten) {
   const std::string file = write("file", "");
   expect_job_refused({"checkpoint.directory=" + file}, HasSubstr("checkpoint.directory '" + file + "'"));
