@@ -3,11 +3,14 @@
 // of them.
 //
 // All ranks call the same operations in the same order with the same counts and types; `stream` orders the
-// work (host streams: the call returns when it is done; CUDA streams, NCCL alone: when it is enqueued). Sums
-// are made in an order that depends on (size, count) only, so a repeated call gives the same bits. A peer
-// that does not answer before the deadline is named: "rank 2 (10.0.0.7:4001)". After any throw the
-// communicator is broken: every later call throws Unavailable; make a new one. Thread rule: one thread at a
-// time, except abort(), which any thread may call.
+// work (host streams: the call returns when it is done; CUDA streams, NCCL alone: when it is enqueued).
+// Arrays are contiguous, in host memory for host streams and in this rank's device memory for CUDA streams;
+// counts are of elements, 0 too; reductions take float32, float64, int32 and int64, the other operations
+// every type of a fixed size. `input` and `output` do not overlap where nothing else is said. Sums are made
+// in an order that depends on (size, count) only, so a repeated call gives the same bits. A peer that does
+// not answer before the deadline is named: "rank 2 (10.0.0.7:4001)". After any throw the communicator is
+// broken: every later call throws Unavailable; make a new one. Thread rule: one thread at a time, except
+// abort(), which any thread may call.
 //
 // Throws (all operations): DeadlineExceeded, Cancelled, Unavailable (a peer is gone), InvalidArgument (bad
 // count or type).
@@ -42,8 +45,7 @@ class Communicator {
   /// "local", "ring", "mpi", "nccl".
   virtual std::string_view backend() const = 0;
 
-  /// output[i] = op over ranks of input[i]; `input` may equal `output`. Types: float32, float64, int32,
-  /// int64.
+  /// output[i] = op over ranks of input[i]; both have `count` elements, and `input` may equal `output`.
   virtual void all_reduce(const void* input, void* output, std::int64_t count, DType dtype, ReduceOp op,
                           StreamRef stream, const WaitContext& wait) = 0;
   /// The same for several arrays, which a backend may send together.
@@ -52,8 +54,8 @@ class Communicator {
     for (const ReducePiece& piece : pieces)
       all_reduce(piece.input, piece.output, piece.count, dtype, op, stream, wait);
   }
-  /// output[i] = op over ranks of input[rank * count_per_rank + i]; input has size() * count_per_rank
-  /// elements.
+  /// output[i] = op over ranks of input[rank() * count_per_rank + i]; input has size() * count_per_rank
+  /// elements, output count_per_rank.
   virtual void reduce_scatter(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
                               ReduceOp op, StreamRef stream, const WaitContext& wait) = 0;
   /// output = the inputs of rank 0, 1, ... one after another; output has size() * count_per_rank elements.
@@ -62,13 +64,17 @@ class Communicator {
   /// `data` of `root` replaces `data` everywhere.
   virtual void broadcast(void* data, std::int64_t count, DType dtype, int root, StreamRef stream,
                          const WaitContext& wait) = 0;
-  /// Block r of `input` goes to rank r, which finds it as block rank() of its `output`.
+  /// Block r of `input` goes to rank r, which finds it as block rank() of its `output`; both have size()
+  /// blocks of count_per_rank elements.
   virtual void all_to_all(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
                           StreamRef stream, const WaitContext& wait) = 0;
+  /// To and from another rank, which calls the other one of the two at the same point of its sequence, with
+  /// the same count and type.
   virtual void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
                     const WaitContext& wait) = 0;
   virtual void recv(void* data, std::int64_t count, DType dtype, int source, StreamRef stream,
                     const WaitContext& wait) = 0;
+  /// Returns when all ranks have called it.
   virtual void barrier(const WaitContext& wait) = 0;
 
   /// Around what runs operations without calling them: a step whose captured graph contains them. A step

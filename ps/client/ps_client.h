@@ -56,12 +56,12 @@ struct PullRequest {
 };
 
 struct DensePush {
-  int table = 0;
-  std::span<const float> gradient;  // [elements]
+  int table = 0;                    // its place in TableSet::dense
+  std::span<const float> gradient;  // [elements], all of the table's
 };
 
 struct SparsePush {
-  int table = 0;
+  int table = 0;  // its place in TableSet::sparse
   std::span<const std::int64_t> keys;
   const float* gradients = nullptr;  // [keys, dim] f32; rows of one key are added in order of position
   bool unique = false;
@@ -133,10 +133,14 @@ class PsClient {
   /// duplicate.
   std::uint64_t wait_initialized(const WaitContext& wait);
 
+  /// Fills the request's spans. `done` gets null, or the error; until then they belong to the client.
   void pull_async(PullRequest request, Done done, const WaitContext& wait);
   void pull(PullRequest request, const WaitContext& wait);
+  /// `done` is called when every server has taken its part, or answered that it has it already or drops it,
+  /// which push_counts() tells apart.
   void push_async(PushRequest request, Done done, const WaitContext& wait);
   void push(PushRequest request, const WaitContext& wait);
+  /// A whole dense table as it is now, [elements], whatever the round.
   void read_dense(std::string_view name, std::span<float> out, const WaitContext& wait);
 
   /// The chief: each server writes its shard into `directory`, which all of them see. BSP: waits until `step`
@@ -147,7 +151,9 @@ class PsClient {
   /// is started. Result: its step.
   std::uint64_t restore(const std::filesystem::path& directory, const WaitContext& wait);
 
+  /// Of all servers, in their order.
   std::vector<ServerStats> stats(const WaitContext& wait);
+  /// Since connect().
   PushCounts push_counts() const;
 
   /// This worker pushes no more: waits for its pushes under way, then rounds stop waiting for it.
