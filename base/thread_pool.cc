@@ -14,6 +14,7 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/thread_limit.h"
 
 namespace braid {
 namespace {
@@ -47,7 +48,6 @@ struct Job {
   }
 };
 
-constexpr int kMostThreads = 1024;  // more is a mistake, and may be more than the system has
 constexpr int kSpins = 2000;  // some microseconds: what the last block of a helper is expected to still take
 
 }  // namespace

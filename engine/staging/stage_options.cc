@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/thread_limit.h"
 #include "engine/staging/stage_pools.h"
 
 namespace braid {
@@ -42,9 +43,8 @@ void check_stage_options(const StageOptions& options, const StageSession& sessio
   };
   at_least_1("capacity", options.capacity, true);
   at_least_1("num_threads", options.num_threads, true);
-  require(options.num_threads <= kMostStageThreads, "num_threads must be at most " +
-                                                        std::to_string(kMostStageThreads) + ", got " +
-                                                        std::to_string(options.num_threads));
+  require(options.num_threads <= kMostThreads, "num_threads must be at most " + std::to_string(kMostThreads) +
+                                                   ", got " + std::to_string(options.num_threads));
   at_least_1("num_clients", options.num_clients, false);
   at_least_1("max_ignored_in_a_row", options.max_ignored_in_a_row, false);
   require(options.timeout_millis.count() > 0,

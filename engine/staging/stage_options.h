@@ -25,9 +25,6 @@ enum class TimeoutPolicy {
 std::optional<TimeoutPolicy> timeout_policy_from_name(std::string_view name);  // "ERROR", "DROP", "WAIT"
 std::string_view timeout_policy_name(TimeoutPolicy policy);
 
-/// Of a stage, and of a pool; more is a mistake, and may be more than the system has.
-inline constexpr int kMostStageThreads = 1024;
-
 struct StageOptions {
   /// For `capacity` and `num_threads`: measured and settled within 50 batches (engine/staging/stage_tuner.h).
   static constexpr int kAuto = -1;

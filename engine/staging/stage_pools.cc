@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/thread_limit.h"
 #include "engine/staging/stage_options.h"
 
 namespace braid {
@@ -21,11 +22,11 @@ struct StagePool::Job {
 StagePool::StagePool(StagePoolOptions options, const std::string& name)
     : options_([&] {
         if (options.global_name.empty()) options.global_name = name;
-        const auto good = [](int threads) { return threads >= 1 && threads <= kMostStageThreads; };
+        const auto good = [](int threads) { return threads >= 1 && threads <= kMostThreads; };
         if (!good(options.inter_op_threads_num) || !good(options.intra_op_threads_num))
           throw InvalidArgument("stage thread pool '" + options.global_name +
                                 "': inter_op_threads_num and intra_op_threads_num must be from 1 to " +
-                                std::to_string(kMostStageThreads) + ", got " +
+                                std::to_string(kMostThreads) + ", got " +
                                 std::to_string(options.inter_op_threads_num) + " and " +
                                 std::to_string(options.intra_op_threads_num));
         return std::move(options);
