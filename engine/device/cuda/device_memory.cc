@@ -115,6 +115,7 @@ void DeviceMemory::give_back(void* memory) noexcept {
     await_device(device_, wait, fmt::format("cuda:{}: giving memory back", device_));
     BRAID_CUDA_CHECK(cudaFreeAsync(memory, stream_.get()));
     await_stream(stream_.get(), wait, fmt::format("cuda:{}: giving memory back", device_));
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));  // at once; the pool lets go of memory in it only
   } catch (const DeadlineExceeded& error) {
     silent_.store(true, std::memory_order_relaxed);
     log_error("{}; what is given back from now on is not used again", error.message());
