@@ -81,7 +81,7 @@ void cases_batch_matmul(OpCaseTable& table) {
   add("lanes share x transposed", "BatchMatMulV2", {520, 128}, {4, 520, 8}, true, false, false);
   add("lanes share x transposed, odd sizes", "BatchMatMulV2", {301, 70}, {5, 301, 7}, true, false, false);
   add("long sums of lanes", "BatchMatMulV2", {3, 1040, 33}, {3, 1040, 20}, true, false, false);
-  add("long sums of lanes, odd sizes", "BatchMatMulV2", {2, 770, 7}, {2, 770, 5}, true, false, false);
+  add("long sums of lanes, odd sizes", "BatchMatMulV2", {2, 1540, 7}, {2, 1540, 5}, true, false, false);
   add("lanes share x", "BatchMatMulV2", {130, 516}, {3, 516, 5}, false, false, false);
   add("lanes share x, odd sizes", "BatchMatMulV2", {65, 1031}, {6, 1031, 3}, false, false, false);
   add("lanes share x, many rows", "BatchMatMulV2", {4300, 300}, {2, 300, 2}, false, false, false);

@@ -5,9 +5,10 @@
 namespace braid::cuda {
 namespace {
 
-constexpr std::int64_t kTile = 128;      // of outputs, down and across
-constexpr std::int64_t kEnough = 64;     // tiles that keep a large device busy
-constexpr std::int64_t kLeastSum = 128;  // of a chunk
+constexpr std::int64_t kTile = 128;       // of outputs, down and across
+constexpr std::int64_t kEnough = 64;      // tiles that keep a large device busy
+constexpr std::int64_t kLeastSum = 128;   // of a chunk
+constexpr std::int64_t kLeastChunks = 4;  // fewer gain less than the second launch costs
 constexpr std::int64_t kAlignment = 256;
 
 /// y[product, i] = sum of parts[product, chunk, i]. Grid: elements of a product, products.
@@ -43,7 +44,7 @@ std::int64_t chunks_of_sum(const Gemm& g) {
   const std::int64_t tiles = (g.m + kTile - 1) / kTile * across * g.batch;
   std::int64_t chunks = 1;
   while (tiles * chunks < kEnough && g.k / chunks >= 2 * kLeastSum && g.k / chunks % 2 == 0) chunks *= 2;
-  return chunks;
+  return chunks < kLeastChunks ? 1 : chunks;
 }
 
 PreparedGemm prepare_split_gemm(const PrepareContext& c, const Gemm& g) {
