@@ -83,7 +83,8 @@ void read_gpu(const proto::GPUOptions& gpu, Reader& reader) {
     reader.set(kField, fmt::format("runtime.device_memory_fraction={}", fraction));
   }
   if (gpu.has_visible_device_list())
-    reader.set("gpu_options.visible_device_list", "runtime.visible_device_list=" + gpu.visible_device_list());
+    reader.set("gpu_options.visible_device_list",
+               "runtime.visible_device_list=" + text_value(gpu.visible_device_list()));
   if (gpu.has_allow_growth())
     reader.set("gpu_options.allow_growth",
                fmt::format("runtime.device_memory_up_front={}", !gpu.allow_growth()));

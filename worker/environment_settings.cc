@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "worker/settings.h"
+#include "worker/text_proto.h"
 
 namespace braid::worker {
 namespace {
@@ -62,7 +63,7 @@ void read_node_level(Reader& reader) {
     reader.set("TF_MULTI_STREAM_ALLOW_FORWARD_PROPAGATION",
                fmt::format("streams.forward_propagation={}", *forward));
   if (const std::string* file = reader.text("TF_STREAM_FROM_FILE"))
-    reader.set("TF_STREAM_FROM_FILE", "streams.rules_file=" + *file);
+    reader.set("TF_STREAM_FROM_FILE", "streams.rules_file=" + text_value(*file));
 }
 
 constexpr std::array kNodeLevelVariables = {
@@ -86,9 +87,6 @@ void read_groups(Reader& reader, GroupSettings& groups) {
           fmt::format("TF_GPU_THREAD_MODE={}: expected global, gpu_private or gpu_shared", *mode));
   }
   groups.launch_threads = reader.count("TF_GPU_THREAD_COUNT", 1, kMaxLaunchThreads);
-  if (groups.launch_threads && groups.launch.value_or(LaunchThreads::Pools) == LaunchThreads::Pools)
-    reader.warn("TF_GPU_THREAD_COUNT",
-                "it counts the threads of TF_GPU_THREAD_MODE gpu_private and gpu_shared");
   groups.share_memory_limit = reader.flag("TF_GPU_STREAM_GROUP_SHARE_MEM_POOL");
 }
 
@@ -109,6 +107,10 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
                 "without TF_NODE_LEVEL_MULTISTREAM=true it counts the stream groups of `braid infer`");
   if (node_level) {
     read_node_level(reader);
+    const bool names_any = std::any_of(kNodeLevelVariables.begin(), kNodeLevelVariables.end(),
+                                       [&](const char* name) { return reader.text(name) != nullptr; });
+    if (!count && !names_any)
+      reader.warn("TF_NODE_LEVEL_MULTISTREAM", "TF_GPU_STREAM_GROUP_COUNT does not say how many streams");
   } else {
     for (const char* name : kNodeLevelVariables)
       reader.warn_if_set(name, "TF_NODE_LEVEL_MULTISTREAM is not true");

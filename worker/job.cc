@@ -21,7 +21,12 @@ namespace pb = google::protobuf;
 
 std::string quote_if_text(const pb::FieldDescriptor& field, const std::string& value) {
   if (field.cpp_type() != pb::FieldDescriptor::CPPTYPE_STRING || value.starts_with('"')) return value;
-  return "\"" + value + "\"";
+  std::string quoted = "\"";
+  for (const char c : value) {
+    if (c == '"' && !quoted.ends_with('\\')) quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
 }
 
 }  // namespace

@@ -70,6 +70,31 @@ std::string with_hint(const std::string& message, const pb::Descriptor& top) {
   return message;
 }
 
+/// A number that stands for itself and has names for a few values.
+bool is_open(const pb::EnumDescriptor& type) { return type.full_name() == "braid.proto.Staging.Count"; }
+
+/// The parser takes any number for an enum. Throws: InvalidArgument for one that is no value.
+void check_enums(const pb::Message& message, const std::string& place) {
+  const pb::Reflection& reflection = *message.GetReflection();
+  std::vector<const pb::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const pb::FieldDescriptor* field : fields) {
+    const std::string here = place + field->name();
+    if (field->message_type()) {
+      if (!field->is_repeated()) check_enums(reflection.GetMessage(message, field), here + ".");
+      for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i)
+        check_enums(reflection.GetRepeatedMessage(message, field, i), here + ".");
+    } else if (field->enum_type() && !field->is_repeated() && !is_open(*field->enum_type())) {
+      const int value = reflection.GetEnumValue(message, field);
+      if (field->enum_type()->FindValueByNumber(value)) continue;
+      std::string known;
+      for (const std::string& name : enum_values(*message.GetDescriptor(), field->name()))
+        known += (known.empty() ? "" : ", ") + name;
+      throw InvalidArgument(here + ": unknown value " + std::to_string(value) + "; known: " + known);
+    }
+  }
+}
+
 class Collector : public pb::io::ErrorCollector {
  public:
   Collector(std::string_view source, const pb::Descriptor& top) : source_(source), top_(top) {}
@@ -96,9 +121,23 @@ void parse_into(std::string_view text, std::string_view source, pb::Message& mes
     throw InvalidArgument(errors.text.empty()
                               ? std::string(source) + ": not a " + message.GetDescriptor()->name()
                               : errors.text);
+  check_enums(message, std::string(source) + ": ");
 }
 
 }  // namespace
+
+std::string text_value(const std::string& value) {
+  const bool plain = std::none_of(value.begin(), value.end(), [](char c) {
+    return c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ';
+  });
+  if (plain) return value;
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return text + "\"";
+}
 
 void parse_text(std::string_view text, std::string_view source, pb::Message& message) {
   parse_into(text, source, message, false);

@@ -18,6 +18,10 @@ void parse_text(std::string_view text, std::string_view source, google::protobuf
 /// What the text says is set over what the message has; repeated fields grow. Throws: InvalidArgument.
 void merge_text(std::string_view text, std::string_view source, google::protobuf::Message& message);
 
+/// A text as the value of an assignment, for set_job_field(): as it is, or in quotes where it would be read
+/// as something else.
+std::string text_value(const std::string& value);
+
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 /// "; did you mean 'x'?", or all that are known when none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

@@ -96,6 +96,31 @@ TEST(JobTest, SetRefusesWhatItCannotPlace) {
                     HasSubstr("in Optimizer known: SGD, MOMENTUM, ADAGRAD, ADAM")));
 }
 
+TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
+  EXPECT_EQ(message_of([] { parse_job("streams { policy: 9 }", "a.pbtxt"); }),
+            "a.pbtxt: streams.policy: unknown value 9; known: AUTO, NONE, USER, EMBEDDING, FULL, COST");
+  EXPECT_EQ(message_of([] { parse_job("input { columns { kind: 2 } columns { kind: -1 } }", "a.pbtxt"); }),
+            "a.pbtxt: input.columns.kind: unknown value -1; known: SKIP, NUMERIC, CATEGORICAL, LABEL, CLASS");
+  proto::Job job = minimal();
+  EXPECT_EQ(message_of([&] { set_job_field(job, "strategy.kind=3"); }),
+            "--set strategy.kind=3: kind: unknown value 3; known: LOCAL, PS, ALLREDUCE");
+  EXPECT_EQ(message_of([&] { set_job_field(job, "staging.capacity=7"); }), "nothing was thrown")
+      << "which is a number";
+}
+
+TEST(JobTest, TextsAreTakenAsTheyAre) {
+  const auto directory = [](const std::string& value) {
+    proto::Job job = minimal();
+    set_job_field(job, "checkpoint.directory=" + value);
+    return job.checkpoint().directory();
+  };
+  EXPECT_EQ(directory("a\"b"), "a\"b");
+  EXPECT_EQ(directory("\"a b\""), "a b") << "in quotes of their own";
+  EXPECT_EQ(directory("a\\tb"), "a\tb") << "as a job file has them";
+  for (const char* text : {"plain", "a\"b", "a\\n, b", "two\nlines", "\"", "\xc3\xbc"})
+    EXPECT_EQ(directory(text_value(text)), text);
+}
+
 TEST(JobTest, DefaultsAreFilledAndKept) {
   proto::Job job = minimal();
   job.mutable_optimizer()->set_beta1(0.5F);

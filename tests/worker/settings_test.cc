@@ -133,6 +133,11 @@ TEST(ConfigSettingsTest, FieldsThatAreNotHereAreRefusedByNameAndPlace) {
                     "FULL_PARTITION } } }");
               }),
               AllOf(StartsWith("c.pbtxt:1:"), HasSubstr("FULL_PARTITION")));
+  EXPECT_EQ(message_of([] {
+              from_config("graph_options { rewrite_options { multi_stream_opts { partition_policy: 9 } } }");
+            }),
+            "c.pbtxt: graph_options.rewrite_options.multi_stream_opts.partition_policy: unknown value 9; "
+            "known: NO_PARTITION, USER_DEFINED_PARTITION, EMBEDDING_GRAPH_PARTITION, FULL_GRAPH_PARTITION");
   EXPECT_THAT(message_of([] { from_config("gpu_options { per_process_gpu_memory_fraction: 1.5 }"); }),
               HasSubstr("per_process_gpu_memory_fraction: must be between 0 and 1, got 1.5"));
   EXPECT_THAT(message_of([] { from_config("intra_op_parallelism_threads: -2"); }),
@@ -273,8 +278,6 @@ TEST(EnvironmentSettingsTest, LaunchThreadsOfGroups) {
   EXPECT_EQ(settings.groups.launch, LaunchThreads::Private);
   EXPECT_EQ(settings.groups.launch_threads, 2);
   EXPECT_EQ(settings.groups.share_memory_limit, false);
-  EXPECT_THAT(from_environment({{"TF_GPU_THREAD_COUNT", "2"}}, SettingsFor::Inference).warnings,
-              ElementsAre(HasSubstr("TF_GPU_THREAD_COUNT=2 has no effect")));
   EXPECT_THAT(from_environment({{"TF_GPU_THREAD_MODE", "gpu_private"}}).warnings,
               ElementsAre(HasSubstr("it is for `braid infer`")));
 }
@@ -300,6 +303,27 @@ TEST(EnvironmentSettingsTest, ValuesThatDoNotParseAreRefused) {
                 from_environment({{"TF_GPU_THREAD_MODE", "own"}}, SettingsFor::Inference);
               }),
               HasSubstr("expected global, gpu_private or gpu_shared"));
+}
+
+TEST(EnvironmentSettingsTest, ASwitchThatSwitchesNothingIsSaid) {
+  EXPECT_THAT(
+      from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "true"}}).warnings,
+      ElementsAre(HasSubstr("TF_NODE_LEVEL_MULTISTREAM=true has no effect: TF_GPU_STREAM_GROUP_COUNT")));
+  EXPECT_THAT(
+      from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "true"}, {"TF_STREAM_FROM_FILE", "r"}}).warnings,
+      IsEmpty());
+  EXPECT_THAT(from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "false"}}).warnings, IsEmpty());
+}
+
+TEST(EnvironmentSettingsTest, NamesOfFilesAreTakenAsTheyAre) {
+  const std::string name = "a\"b\\n, count: 7";
+  const proto::Job job =
+      settings_job(from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "true"}, {"TF_STREAM_FROM_FILE", name}}));
+  EXPECT_EQ(job.streams().rules_file(), name);
+  EXPECT_EQ(settings_job(from_config("gpu_options { visible_device_list: '1\" no_tf32: true' }"))
+                .runtime()
+                .visible_device_list(),
+            "1\" no_tf32: true");
 }
 
 TEST(EnvironmentSettingsTest, LevelOfTheLog) {
