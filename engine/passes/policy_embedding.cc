@@ -93,7 +93,7 @@ std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
   const std::vector<int> branches = Branches(plan, problem.dag).find();
   const int found = branches.empty() ? 0 : 1 + *std::max_element(branches.begin(), branches.end());
   plan.program.notes.push_back(
-      found == 0 ? "streams: EMBEDDING, but nothing gathers from a table: all are on stream 0"
+      found == 0 ? "streams: EMBEDDING, but nothing gathers from a table: what has no id is on stream 0"
                  : "streams: EMBEDDING found " + std::to_string(found) + " branches");
   std::vector<int> streams = problem.fixed;
   const int others = problem.compute_streams - 1;

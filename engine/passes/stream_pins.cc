@@ -39,6 +39,7 @@ class PinFinder {
     if (options_.policy == StreamPolicy::None) {
       for (const NodeId id : live_) pins_.hand_set += graph_.node(id).stream != kNoStream;
       if (options_.rules && options_.rules->size() > 0) note("NONE does not use the rules file");
+      if (options_.forward_propagation) note("NONE does not use forward propagation");
     } else {
       find_scopes();
       if (options_.rules) find_rules();
@@ -82,12 +83,19 @@ class PinFinder {
 
   // -------------------------------------------------------------------------------------------------- rules
 
+  /// What a rule has found.
+  struct Found {
+    int names = 0;
+    bool matters = false;  // for a node that runs, or decides about others
+  };
+
   void find_rules() {
     const StreamRules& rules = *options_.rules;
-    std::vector<int> matches(static_cast<std::size_t>(rules.size()), 0);
+    std::vector<Found> found(static_cast<std::size_t>(rules.size()));
+    const std::vector<char> matters = nodes_that_matter();
     for (const NodeId id : live_) {
       const Node& node = graph_.node(id);
-      const auto rule = find_rule(node, matches);
+      const auto rule = find_rule(node, matters[static_cast<std::size_t>(id)], found);
       if (!rule) continue;
       check_rule(*rule, place_of(node));
       if (own(id).stream == kNoStream) {
@@ -103,7 +111,7 @@ class PinFinder {
       const bool is_node = made.kind == OpKind::Kernel;
       const auto rule = rules.find(made.name);
       if (!rule) continue;
-      matches[static_cast<std::size_t>(*rule)] += !is_node;
+      if (!is_node) found[static_cast<std::size_t>(*rule)] = {1, true};
       check_rule(*rule, plan_.program.place(op));
       if (lanes_[static_cast<std::size_t>(op)] != kNoStream)
         fixed_.add(made.name);
@@ -112,8 +120,7 @@ class PinFinder {
     }
     for (int rule = 0; rule < rules.size(); ++rule) {
       check_rule(rule, "");
-      if (matches[static_cast<std::size_t>(rule)] == 0)
-        warn(fmt::format("{}: no node matches '{}'", rules.place(rule), rules.rule(rule).text));
+      warn_of_rule(rule, found[static_cast<std::size_t>(rule)]);
     }
     if (scoped_.count > 0)
       note(fmt::format("rules: {} of the named nodes keep the stream of their scope (first: '{}')",
@@ -123,17 +130,49 @@ class PinFinder {
                        fixed_.count, fixed_.first));
   }
 
-  /// By the node's name, else by those of its lanes, the first that a rule names.
-  std::optional<int> find_rule(const Node& node, std::vector<int>& matches) const {
-    auto found = options_.rules->find(node.name);
-    if (found) ++matches[static_cast<std::size_t>(*found)];
-    for (const std::string& lane : node.attrs.get<std::vector<std::string>>(kLanes, {})) {
-      const auto rule = options_.rules->find(lane);
-      if (!rule) continue;
-      ++matches[static_cast<std::size_t>(*rule)];
-      if (!found) found = rule;
+  /// Constants, inputs and views take no time on any stream, unless others go where they are.
+  std::vector<char> nodes_that_matter() const {
+    std::vector<char> matters(static_cast<std::size_t>(graph_.size()), 0);
+    for (int op = 0; op < plan_.ops(); ++op)
+      if (plan_.op(op).node != kNoNode) matters[static_cast<std::size_t>(plan_.op(op).node)] = 1;
+    for (const NodeId id : live_) {
+      if (groups_.is_grouped(id)) matters[static_cast<std::size_t>(id)] = 1;
+      const NodeId forward = graph_.node(id).forward_of;
+      if (forward != kNoNode) matters[static_cast<std::size_t>(forward)] = 1;
     }
-    return found;
+    return matters;
+  }
+
+  void warn_of_rule(int rule, const Found& found) {
+    const StreamRules& rules = *options_.rules;
+    const auto& [stream, line, text] = rules.rule(rule);
+    if (found.names > 0) {
+      if (!found.matters)
+        warn(fmt::format("{}: '{}' names only constants, inputs and views, which run on no stream",
+                         rules.place(rule), text));
+      return;
+    }
+    const bool is_late = std::any_of(live_.begin(), live_.end(),
+                                     [&](NodeId id) { return rules.matches(rule, graph_.node(id).name); });
+    warn(is_late
+             ? fmt::format("{}: lines before it decide all nodes that '{}' names", rules.place(rule), text)
+             : fmt::format("{}: no node matches '{}'", rules.place(rule), text));
+  }
+
+  /// By the node's name, else by those of its lanes, the first that a rule names.
+  std::optional<int> find_rule(const Node& node, bool matters, std::vector<Found>& found) const {
+    std::optional<int> first;
+    const auto look_for = [&](const std::string& name) {
+      const auto rule = options_.rules->find(name);
+      if (!rule) return;
+      Found& its = found[static_cast<std::size_t>(*rule)];
+      ++its.names;
+      its.matters = its.matters || matters;
+      if (!first) first = rule;
+    };
+    look_for(node.name);
+    for (const std::string& lane : node.attrs.get<std::vector<std::string>>(kLanes, {})) look_for(lane);
+    return first;
   }
 
   void check_rule(int rule, const std::string& node) const {

@@ -2,6 +2,7 @@
 
 #include <re2/re2.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -62,6 +63,8 @@ std::unique_ptr<RE2> parse_pattern(const std::string& text, const std::string& p
 }  // namespace
 
 StreamRules StreamRules::parse(std::string_view text, std::string source) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   auto impl = std::make_shared<Impl>();
   impl->source = std::move(source);
   int number = 0;
@@ -94,11 +97,16 @@ StreamRules StreamRules::read(const std::filesystem::path& file) {
   return parse(text, file.string());
 }
 
+bool StreamRules::matches(int rule, std::string_view name) const {
+  const auto& patterns = impl_->patterns[static_cast<std::size_t>(rule)];
+  return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+    return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern);
+  });
+}
+
 std::optional<int> StreamRules::find(std::string_view name) const {
-  const re2::StringPiece piece(name.data(), name.size());
-  for (std::size_t rule = 0; rule < impl_->patterns.size(); ++rule)
-    for (const auto& pattern : impl_->patterns[rule])
-      if (RE2::FullMatch(piece, *pattern)) return static_cast<int>(rule);
+  for (int rule = 0; rule < size(); ++rule)
+    if (matches(rule, name)) return rule;
   return std::nullopt;
 }
 

@@ -44,6 +44,15 @@ TEST(StreamRulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
   EXPECT_EQ(refusal(""), "nothing was thrown");
 }
 
+TEST(StreamRulesTest, AByteOrderMarkIsNoPartOfTheFirstLine) {
+  const StreamRules rules = StreamRules::parse(
+      "\xEF\xBB\xBF"
+      "1:\xC3\xBC/.*\r\n",
+      "r");
+  EXPECT_EQ(rules.rule(0).stream, 1);
+  EXPECT_EQ(rules.find("\xC3\xBC/a"), 0);
+}
+
 TEST(StreamRulesTest, AFileThatIsNotThereIsNamed) {
   EXPECT_EQ(message_of([] { StreamRules::read("/nowhere/rules.txt"); }),
             "cannot read stream rules '/nowhere/rules.txt': No such file or directory");
@@ -125,6 +134,23 @@ TEST(StreamRulesTest, S4_ARuleThatMatchesNothingIsSaid) {
             std::string::npos);
   const auto none = compile_with(g, "1:a\n", 2, {{}, {"a"}, {}}, StreamPolicy::None);
   EXPECT_NE(plan_report(*none).find("NONE does not use the rules file"), std::string::npos);
+  const auto alone = compile_with(g, "", 2, {{}, {"a"}, {}}, StreamPolicy::None, true);
+  EXPECT_NE(plan_report(*alone).find("NONE does not use forward propagation"), std::string::npos);
+}
+
+TEST(StreamRulesTest, S4_ARuleThatDecidesNothingIsSaidToo) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), a = g.mix({x}, 4, "a");
+  g.mix({a, g.constant({1})}, 4, "end");
+  const auto p = compile_with(g, "0:a\n1:a,b\n1:x\n0:end\n", 2, {kX, {"end"}, {}});
+  const std::string report = plan_report(*p);
+  EXPECT_NE(report.find("rules.txt:2: lines before it decide all nodes that '1:a,b' names"),
+            std::string::npos)
+      << report;
+  EXPECT_NE(report.find("rules.txt:3: '1:x' names only constants, inputs and views, which run on no stream"),
+            std::string::npos)
+      << report;
+  EXPECT_EQ(report.find("rules.txt:4"), std::string::npos) << report;
 }
 
 TEST(StreamRulesTest, S3_TwoRulesForOneColocationGroupAreRefusedWithTheirLines) {
