@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/graph_tools.h"
+#include "cli/output_file.h"
 #include "cli/step_flags.h"
 #include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
@@ -24,6 +27,7 @@
 #include "worker/device.h"
 #include "worker/job.h"
 #include "worker/strategies/strategy.h"
+#include "worker/text_proto.h"
 #include "worker/training_program.h"
 
 namespace braid::cli {
@@ -39,10 +43,11 @@ struct Options {
   std::vector<std::string> set;
   std::string data_dir;
   bool streams_given = false, policy_given = false;
-  std::string rules, batch_siblings;
+  std::optional<std::string> rules;
+  std::string batch_siblings;
   bool forward_propagation = false, keep_all_events = false, measure = false;
   int steps_in_flight = 2;
-  std::string dot;
+  std::optional<std::string> dot;
   std::string device;
   std::string config;
   StepFlags step;
@@ -99,16 +104,19 @@ std::vector<std::string> loose_ends(const Graph& graph) {
 
 /// What AUTO finds on scratch data; other policies stay.
 StreamOptions measured(const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
-  if (options.streams.policy != StreamPolicy::Auto) return options.streams;
+  if (options.streams.policy != StreamPolicy::Auto) {
+    log_warning("--measure has no effect: only policy AUTO on several streams measures");
+    return options.streams;
+  }
   RuntimeOptions runtime_options;
   if (options.domain == Domain::Device) runtime_options.device = open_cuda({});
   Runtime runtime(runtime_options);
   return tune_streams(graph, request, options, {}, runtime).apply(options.streams);
 }
 
-int report(const Options& options, const Program& program) {
-  if (!options.dot.empty()) write_file_atomically(options.dot, plan_dot(program));
-  if (options.step.log_device_placement) log_placement(program);
+int report(const Options& options, const proto::Job& job, const Program& program) {
+  if (options.dot) write_file_atomically(*options.dot, plan_dot(program));
+  if (job.runtime().log_device_placement()) log_placement(program);
   fmt::print("{}", plan_report(program));
   return kExitSuccess;
 }
@@ -118,7 +126,7 @@ std::vector<std::string> stream_overrides(const Options& options) {
   std::vector<std::string> overrides = options.step.overrides();
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
-  if (!options.rules.empty()) overrides.push_back("streams.rules_file=" + options.rules);
+  if (options.rules) overrides.push_back("streams.rules_file=" + worker::text_value(*options.rules));
   if (!options.batch_siblings.empty())
     overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
@@ -131,10 +139,10 @@ std::vector<std::string> stream_overrides(const Options& options) {
 int plan_job(const Options& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& assignment : stream_overrides(options)) overrides.push_back(std::move(assignment));
-  overrides.push_back("strategy.kind=LOCAL");
   proto::Job job =
       worker::load_job(options.job, overrides,
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
+  job.mutable_strategy()->set_kind(proto::Strategy::LOCAL);
   worker::resolve_device(job, {});
   const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
   const ModelGraph model = worker::job_model(job, *data.train);
@@ -142,12 +150,15 @@ int plan_job(const Options& options) {
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
   worker::ChooseStreams choose;
   if (options.measure && !job.streams().no_measuring()) choose = measured;
-  return report(options, *worker::make_training_program(job, model, batcher, job.input().global_batch_size(),
-                                                        *strategy, choose)
-                              .program);
+  return report(
+      options, job,
+      *worker::make_training_program(job, model, batcher, job.input().global_batch_size(), *strategy, choose)
+           .program);
 }
 
 int plan(const Options& options) {
+  if (options.rules && options.rules->empty()) throw InvalidArgument("--rules needs the name of a file");
+  if (options.dot) check_output_file("--dot", *options.dot);
   if (!options.job.empty()) return plan_job(options);
   if (options.file.empty()) throw InvalidArgument("braid graph plan needs a GraphDef FILE or --job");
   const Graph graph = import_graph(read_graph(options.file), options.file);
@@ -169,7 +180,7 @@ int plan(const Options& options) {
   }
   request.fetches = options.fetches.empty() ? loose_ends(graph) : options.fetches;
   if (options.measure) compile_options.streams = measured(graph, request, compile_options);
-  return report(options, *compile(graph, request, compile_options));
+  return report(options, job, *compile(graph, request, compile_options));
 }
 
 }  // namespace
@@ -207,13 +218,16 @@ void add_graph(CLI::App& app, Action& action) {
       add("plan",
           "Compile, and show which stream runs which node, waits issued and removed, predicted time, memory",
           plan);
-  add_file(sub);
-  sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job");
+  CLI::Option* job =
+      sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job")
+          ->excludes(add_file(sub));
   sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs(job);
   sub->add_option("--data-dir", options->data_dir,
                   "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
-                  "directory");
+                  "directory")
+      ->needs(job);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -235,12 +249,16 @@ void add_graph(CLI::App& app, Action& action) {
   sub->add_flag("--measure", options->measure, "AUTO times its candidates on scratch data, as a job does");
   sub->add_option("--steps-in-flight", options->steps_in_flight, "With FILE: steps that may overlap")
       ->check(CLI::Range(1, 8))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(job);
   sub->add_option("--dot", options->dot, "Also write a drawing for Graphviz, coloured by stream");
-  sub->add_option("--batch", options->batch, "Stands for unknown dimensions of placeholders")
+  sub->add_option("--batch", options->batch, "With FILE: stands for unknown dimensions of placeholders")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  sub->add_option("--fetch", options->fetches, "Values to compute; default: all that nothing reads");
+      ->capture_default_str()
+      ->excludes(job);
+  sub->add_option("--fetch", options->fetches,
+                  "With FILE: values to compute; default: all that nothing reads")
+      ->excludes(job);
 }
 
 }  // namespace braid::cli

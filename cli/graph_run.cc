@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "cli/ckpt_values.h"
 #include "cli/fed_values.h"
 #include "cli/graph_tools.h"
+#include "cli/output_file.h"
 #include "cli/queue_runners.h"
 #include "cli/step_flags.h"
 #include "engine/exec/instance.h"
@@ -217,13 +217,7 @@ void pair_outputs(const CLI::App& command, Options& options) {
     const std::string& file = options.outs.at(out++);
     if (options.outputs.empty() || !options.outputs.back().second.empty())
       throw InvalidArgument("--out " + file + ": there is no --fetch before it that has no --out yet");
-    // Before the graph runs, not after.
-    const auto folder = std::filesystem::path(file).parent_path();
-    std::error_code ignored;
-    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored))
-      throw InvalidArgument("--out " + file + ": there is no directory '" + folder.string() + "'");
-    if (std::filesystem::is_directory(file, ignored))
-      throw InvalidArgument("--out " + file + ": is a directory");
+    check_output_file("--out", file);
     options.outputs.back().second = file;
   }
 }

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "engine/device/device_health.h"
 #include "proto/job.pb.h"
-#include "worker/idle_settings.h"
 
 namespace braid::worker {
 namespace {
@@ -77,7 +76,6 @@ void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
 }
 
 std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  for (const std::string& setting : idle_device_settings(job)) log_warning("{}", setting);
   if (job.runtime().device() != proto::Runtime::CUDA) return nullptr;
   const std::vector<int> devices = usable_devices(job);
   const int count = static_cast<int>(devices.size());

@@ -174,11 +174,14 @@ std::vector<std::string> idle_settings(const proto::Job& job) {
   return find.take();
 }
 
-std::vector<std::string> idle_device_settings(const proto::Job& job) {
+std::vector<std::string> idle_device_settings(const proto::Job& job, SettingsFor purpose) {
   Finder find(job);
-  find.idle(job.runtime().device() != proto::Runtime::CUDA, "the device is the CPU", "runtime",
-            {"device_memory_limit", "device_memory_fraction", "device_memory_up_front", "visible_device_list",
-             "no_tf32", "no_graphs", "check_kernels"});
+  const bool on_host = job.runtime().device() != proto::Runtime::CUDA;
+  const std::string why = "the device is the CPU";
+  find.idle(on_host && purpose == SettingsFor::Training, why, "runtime", {"device_memory_limit"});
+  find.idle(on_host, why, "runtime",
+            {"device_memory_fraction", "device_memory_up_front", "visible_device_list", "no_tf32",
+             "no_graphs", "check_kernels"});
   return find.take();
 }
 

@@ -20,6 +20,7 @@
 #include "worker/checkpoint_evaluator.h"
 #include "worker/device.h"
 #include "worker/device_watch.h"
+#include "worker/idle_settings.h"
 #include "worker/job.h"
 #include "worker/monitor.h"
 #include "worker/progress.h"
@@ -45,6 +46,8 @@ int intra_op_threads(const proto::Job& job, const launch::ClusterSpec& cluster) 
 }
 
 RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  for (const std::string& setting : idle_device_settings(job, SettingsFor::Training))
+    log_warning("{}", setting);
   RuntimeOptions options;
   options.device = open_device(job, cluster);
   options.device_graphs = !job.runtime().no_graphs();

@@ -21,6 +21,11 @@ class SettingsTest : public IntegrationTest {
   }
 };
 
+constexpr const char* kNegative = R"(
+    node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: 4 } } } } }
+    node { name: "a" op: "Neg" input: "x" })";
+
 const Variables kTwoStreams{{"TF_GPU_STREAM_GROUP_COUNT", "2"}, {"TF_NODE_LEVEL_MULTISTREAM", "true"}};
 
 std::size_t times(const std::string& text, const std::string& part) {
@@ -114,6 +119,76 @@ TEST_F(SettingsTest, GraphsArePlannedAndRunWithThem) {
   EXPECT_THAT(with_config->out(), HasSubstr("compute2"));
   const auto with_flag = plan({"--config", config(), "--streams", "1"});
   EXPECT_EQ(with_flag->exit_code(), 2);
+}
+
+TEST_F(SettingsTest, PlansLogPlacementsWhereverThatIsAsked) {
+  const std::string graph = write("g.pbtxt", kNegative);
+  const std::string config = write("log.pbtxt", "log_device_placement: true");
+  for (const auto& flag :
+       std::vector<std::vector<std::string>>{{"--log-device-placement"}, {"--config", config}}) {
+    std::vector<std::string> arguments{"graph", "plan", graph, "--device", "cpu"};
+    arguments.insert(arguments.end(), flag.begin(), flag.end());
+    const auto process = run("logged", arguments);
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    EXPECT_THAT(process->err(), HasSubstr("a: (Neg): ")) << flag[0];
+  }
+}
+
+TEST_F(SettingsTest, FlagsOfPlansThatNothingReadsAreRefused) {
+  const std::string graph = write("g.pbtxt", kNegative);
+  const auto refused = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"graph", "plan"});
+    const auto process = run("refused", more);
+    EXPECT_EQ(process->exit_code(), 2) << process->err();
+    return process->err();
+  };
+  EXPECT_THAT(refused({graph, "--set", "streams.count=2"}), HasSubstr("--set requires --job"));
+  EXPECT_THAT(refused({"--job", graph, "--fetch", "a"}), AllOf(HasSubstr("--fetch"), HasSubstr("--job")));
+  EXPECT_THAT(refused({graph, "--job", graph}), AllOf(HasSubstr("FILE"), HasSubstr("--job")));
+  EXPECT_THAT(refused({graph, "--rules", ""}), HasSubstr("--rules needs the name of a file"));
+  EXPECT_THAT(refused({graph, "--dot", "/nowhere/g.dot"}),
+              HasSubstr("--dot /nowhere/g.dot: there is no directory '/nowhere'"));
+  EXPECT_THAT(refused({graph, "--dot", directory().string()}), HasSubstr(": is a directory"));
+  const auto measured = run("measured", {"graph", "plan", graph, "--measure"});
+  EXPECT_EQ(measured->exit_code(), 0);
+  EXPECT_THAT(measured->err(), HasSubstr("--measure has no effect"));
+}
+
+TEST_F(SettingsTest, FlagsOfRequestsThatNothingReadsAreSaid) {
+  const std::string graph = write("g.pbtxt", kNegative);
+  const auto warnings = [&](std::vector<std::string> more, Variables variables, int exit_code = 0) {
+    more.insert(more.begin(),
+                {"infer", "--graph", graph, "--output", "a", "--iters", "1", "--device", "cpu"});
+    const auto process = run("infer", more, variables);
+    EXPECT_EQ(process->exit_code(), exit_code) << process->err();
+    return process->err();
+  };
+  EXPECT_THAT(warnings({"--split-memory"}, {}),
+              HasSubstr("--split-memory has no effect: runtime.device_memory_limit is not set"));
+  EXPECT_THAT(warnings({"--split-memory", "--set", "runtime.device_memory_limit=1000000"}, {}),
+              Not(HasSubstr("has no effect")));
+  EXPECT_THAT(warnings({}, {{"TF_GPU_STREAM_GROUP_SHARE_MEM_POOL", "false"}}),
+              HasSubstr("TF_GPU_STREAM_GROUP_SHARE_MEM_POOL=false has no effect"));
+  EXPECT_THAT(warnings({"--launch-threads", "2"}, {}), HasSubstr("--launch-threads has no effect"));
+  const Variables two_threads{{"TF_GPU_THREAD_COUNT", "2"}};
+  EXPECT_THAT(warnings({}, two_threads), HasSubstr("TF_GPU_THREAD_COUNT has no effect"));
+  EXPECT_THAT(warnings({"--launch", "private"}, two_threads), Not(HasSubstr("has no effect")));
+  EXPECT_THAT(warnings({"--set", "staging.capacity=2"}, {}, 2),
+              HasSubstr("--set staging.capacity=2: requests have the fields of streams and runtime"));
+}
+
+TEST_F(SettingsTest, SettingsOfAJobThatNothingReadsAreSaidOnce) {
+  const auto process =
+      run("idle", linear_regression()
+                      .with({"steps=2", "runtime.device=CPU", "optimizer.momentum=0.5",
+                             "staging.disabled=true", "staging.capacity=3", "runtime.no_tf32=true"})
+                      .arguments());
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  for (const char* setting : {"optimizer.momentum", "staging.capacity", "runtime.no_tf32"})
+    EXPECT_EQ(times(process->err(), std::string(setting) + " has no effect: "), 1U) << process->err();
+  const auto marked = run("marked", linear_regression().with({"staging.mark_target_nodes=x"}).arguments());
+  EXPECT_EQ(marked->exit_code(), 2);
+  EXPECT_THAT(marked->err(), HasSubstr("staging.mark_target_nodes is set, but auto_stage is not"));
 }
 
 TEST_F(SettingsTest, WhatCannotBeReadIsRefusedWithItsPlace) {

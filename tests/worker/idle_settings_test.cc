@@ -142,14 +142,19 @@ TEST(IdleSettingsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
 }
 
 TEST(IdleSettingsTest, TheHostHasNoneOfADevicesSettings) {
-  const auto idle_on = [](const std::string& device) {
-    return idle_device_settings(parse_job(
+  const auto idle_on = [](const std::string& device, SettingsFor purpose) {
+    const proto::Job job = parse_job(
         "runtime { device_memory_limit: 5 no_tf32: true intra_op_threads: 2 device: " + device + " }",
-        "test"));
+        "test");
+    return idle_device_settings(job, purpose);
   };
-  EXPECT_THAT(idle_on("CPU"), ElementsAre("runtime.device_memory_limit has no effect: the device is the CPU",
-                                          "runtime.no_tf32 has no effect: the device is the CPU"));
-  EXPECT_THAT(idle_on("CUDA"), IsEmpty());
+  EXPECT_THAT(idle_on("CPU", SettingsFor::Training),
+              ElementsAre("runtime.device_memory_limit has no effect: the device is the CPU",
+                          "runtime.no_tf32 has no effect: the device is the CPU"));
+  EXPECT_THAT(idle_on("CPU", SettingsFor::Inference),
+              ElementsAre("runtime.no_tf32 has no effect: the device is the CPU"))
+      << "groups share the limit on the host, too";
+  EXPECT_THAT(idle_on("CUDA", SettingsFor::Training), IsEmpty());
 }
 
 TEST(IdleSettingsTest, EveryShippedJobFileMeansAllThatItSays) {

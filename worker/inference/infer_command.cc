@@ -17,6 +17,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/device.h"
+#include "worker/idle_settings.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/inference_session.h"
 #include "worker/inference/request_load.h"
@@ -36,9 +37,16 @@ using Answers = std::vector<std::vector<Tensor>>;
 proto::Job job_of(const InferCommand& command, const Settings& settings) {
   proto::Job job = settings_job(settings);
   if (command.streams) set_job_field(job, fmt::format("streams.count={}", *command.streams));
-  for (const std::string& assignment : command.job_overrides) set_job_field(job, assignment);
+  for (const std::string& assignment : command.job_overrides) {
+    if (!assignment.starts_with("streams.") && !assignment.starts_with("runtime."))
+      throw InvalidArgument("--set " + assignment + ": requests have the fields of streams and runtime");
+    set_job_field(job, assignment);
+  }
+  for (const std::string& setting : idle_settings(job)) log_warning("{}", setting);
   fill_job_defaults(job);
   resolve_device(job, {});
+  for (const std::string& setting : idle_device_settings(job, SettingsFor::Inference))
+    log_warning("{}", setting);
   return job;
 }
 
@@ -52,6 +60,9 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.instance = instance_options(job);
   options.launch = command.launch.value_or(settings.launch.value_or(LaunchThreads::Pools));
   options.launch_threads = command.launch_threads.value_or(settings.launch_threads.value_or(1));
+  if (options.launch == LaunchThreads::Pools && (command.launch_threads || settings.launch_threads))
+    log_warning("{} has no effect: it counts the threads of --launch private and shared",
+                command.launch_threads ? "--launch-threads" : "TF_GPU_THREAD_COUNT");
   options.pools = settings.pools;
   if (command.pools) options.pools.assign(static_cast<std::size_t>(*command.pools), {});
   if (options.launch != LaunchThreads::Pools && !options.pools.empty()) {
@@ -63,6 +74,9 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.memory_limit = job.runtime().device_memory_limit();
   options.share_memory_limit =
       command.share_memory_limit.value_or(settings.share_memory_limit.value_or(true));
+  if (!options.share_memory_limit && options.memory_limit == 0)
+    log_warning("{} has no effect: runtime.device_memory_limit is not set",
+                command.share_memory_limit ? "--split-memory" : "TF_GPU_STREAM_GROUP_SHARE_MEM_POOL=false");
   options.seed = command.seed;
   if (command.checkpoint)
     options.first_value = [stored = std::make_shared<const StoredVariables>(*command.checkpoint)](
