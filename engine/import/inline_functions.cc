@@ -232,17 +232,20 @@ class Inliner {
       branch.set_device(node.device());
       for (int i = 1; i < node.input_size(); ++i) branch.add_input(node.input(i));
       (*branch.mutable_attr())["f"] = node.attr().at(std::string(side) + "_branch");
+      annotate(branch, node);
       expand(branch);
     }
     NodeDef whole;
     whole.set_name(node.name());
     whole.set_device(node.device());
+    annotate(whole, node);
     std::vector<std::string>& values = results_[node.name()];
     for (int o = 0; o < outputs; ++o) {
       NodeDef select;
       select.set_name(node.name() + "/choice" + std::to_string(o));
       select.set_op("Select");
       select.set_device(node.device());
+      annotate(select, node);
       select.add_input(node.input(0));
       for (const char* side : {"/then", "/else"}) select.add_input(value_name(node.name() + side, o));
       values.push_back(select.name());
@@ -327,12 +330,26 @@ class Inliner {
     at->second = kept;
   }
 
+  /// A call's stream and colocation are those of the nodes that stand for it, unless they have their own.
+  static void annotate(NodeDef& node, const NodeDef& call) {
+    for (const char* name : {"_stream_id", "_include_grad"})
+      if (const auto of_call = call.attr().find(name); of_call != call.attr().end())
+        node.mutable_attr()->insert({name, of_call->second});
+    const auto of_call = call.attr().find("_class");
+    if (of_call == call.attr().end()) return;
+    auto& own = *(*node.mutable_attr())["_class"].mutable_list();
+    if (own.s_size() > 0) return;
+    for (const std::string& constraint : of_call->second.list().s())
+      if (constraint != std::string(kColocatePrefix) + call.name()) own.add_s(constraint);
+  }
+
   /// A node of a function's body as a node of the graph.
   NodeDef placed(const NodeDef& inner, const Scope& scope, const Call& call) const {
     NodeDef node = inner;
     node.set_name(scope.call.name() + "/" + inner.name());
     if (node.device().empty()) node.set_device(scope.call.device());
     colocate_inside(node, scope);
+    annotate(node, scope.call);
     for (auto& [name, value] : *node.mutable_attr()) substitute(value, scope.function, *call.attrs);
     bool follows_inside = false;
     for (std::string& input : *node.mutable_input()) {
@@ -407,6 +424,7 @@ class Inliner {
     NodeDef node;
     node.set_name(scope.call.name());
     node.set_device(scope.call.device());
+    annotate(node, scope.call);
     std::vector<std::string>& values = results_[scope.call.name()];
     for (const auto& output : scope.function.signature().output_arg()) {
       const auto value = scope.function.ret().find(output.name());

@@ -88,6 +88,26 @@ TEST(InlineFunctionsTest, ColocationInsideAFunctionIsWithItsOwnNodes) {
   EXPECT_EQ(graph.node(graph.find("c/sum")).colocate_with, graph.find("c/minus"));
 }
 
+TEST(InlineFunctionsTest, S3_ACallsStreamAndColocationAreThoseOfItsNodes) {
+  const std::string scoped =
+      "attr { key: '_stream_id' value { i: 2 } } attr { key: '_include_grad' value { b: false } } "
+      "attr { key: '_class' value { list { s: 'loc:@a' } } }";
+  const std::string nodes = inner("minus", "Neg", "x") + inner("sum", "AddV2", "minus:y:0 minus:y:0",
+                                                               "attr { key: '_stream_id' value { i: 1 } }");
+  const std::string functions =
+      function("f", "x", "y=sum:z:0", nodes) + function("g", "x", "y=r:y:0", inner("r", "f", "x"));
+  const Graph graph = import_graph(parse_graph(library(functions) + constant("a", "float_val: 3", 1) +
+                                               node("c", "g", "a", scoped) + node("d", "f", "a")));
+  const auto at = [&](const char* name) { return graph.node(graph.find(name)); };
+  EXPECT_EQ(at("c").stream, 2);
+  EXPECT_EQ(at("c/r/minus").stream, 2) << "over two calls";
+  EXPECT_EQ(at("c/r/sum").stream, 1) << "it has its own";
+  EXPECT_EQ(at("c/r/minus").colocate_with, graph.find("a"));
+  EXPECT_FALSE(at("c/r/minus").include_grad);
+  EXPECT_EQ(at("d/minus").stream, kNoStream);
+  EXPECT_EQ(at("d/minus").colocate_with, kNoNode);
+}
+
 /// f0 negates, and each f_i calls f_(i-1), up to `depth` functions.
 std::string nested(int depth) {
   std::string functions = function("f0", "x", "y=r:y:0", inner("r", "Neg", "x"));
