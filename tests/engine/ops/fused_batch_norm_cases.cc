@@ -27,6 +27,15 @@ void cases_fused_batch_norm(OpCaseTable& table) {
     add("inference", x, dy, false, {});
     add("NCHW", random_f64({2, 3, 2, 3}, 1), random_f64({2, 3, 2, 3}, 2), true, {{"data_format", "NCHW"}});
   }
+  const Tensor nothing = random_f64({2, 3, 2, 0}, 1);
+  table.add("FusedBatchNorm", {.label = "no channels",
+                               .inputs = {nothing, none, none, none, none},
+                               .no_gradient_inputs = {3, 4},
+                               .no_gradient_outputs = {1, 2, 3, 4}});
+  table.add("FusedBatchNormGrad", {.label = "no channels", .inputs = {nothing, nothing, none, none, none}});
+  table.add("FusedBatchNormGrad",
+            {.label = "no images",
+             .inputs = {random_f64({0, 3, 2, 3}, 1), random_f64({0, 3, 2, 3}, 1), scale, mean, variance}});
   table.add("FusedBatchNormV3", {.label = "running statistics",
                                  .inputs = {x, scale, offset, mean, variance},
                                  .attrs = {{"exponential_avg_factor", 0.25}},
