@@ -1,5 +1,6 @@
 // CUDA kernels of the scatters of rows into variables (common/cuda/row_groups.h): updates of one row are
-// joined in the order of their positions, and then applied to it.
+// joined in the order of their positions, and then applied to it: several factors or divisors of a row may
+// leave the range of its type together where, one after the other, they would not.
 #include "engine/ops/common/cuda/row_groups.h"
 
 namespace braid {
