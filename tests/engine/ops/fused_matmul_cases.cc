@@ -18,11 +18,10 @@ void cases_fused_matmul(OpCaseTable& table) {
                    .attrs = {{"transpose_b", tb}, {"relu", relu}}});
   // Few columns of lanes that share a.
   for (const bool relu : {false, true})
-    table.add("braid.FusedMatMul",
-              {.label = std::string("gates") + (relu ? ", one bias, relu" : ""),
-               .inputs = {random_f64({70, 200}, 4), random_f64({5, 200, 7}, 5),
-                          random_f64(relu ? Shape{7} : Shape{5, 7}, 6)},
-               .attrs = {{"relu", relu}}});
+    table.add("braid.FusedMatMul", {.label = std::string("gates") + (relu ? ", one bias, relu" : ""),
+                                    .inputs = {random_f64({70, 200}, 4), random_f64({5, 200, 7}, 5),
+                                               random_f64(relu ? Shape{7} : Shape{5, 7}, 6)},
+                                    .attrs = {{"relu", relu}}});
   // Lanes: each operand the lanes' own, or one for all.
   for (const std::int64_t n : {7, 32})
     for (const bool own_a : {false, true})
