@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <string>
 
 #include "base/files.h"
 #include "base/formats/npy.h"
@@ -56,6 +57,12 @@ TEST_F(ServingTest, ARunOfTheExportedGraphTakesTheCheckpointsValues) {
   const float w_x = trained["weight_x"][0], w_y = trained["weight_y"][0], b = trained["bias"][0];
   EXPECT_THAT(floats_in(path("z.npy")),
               Pointwise(FloatNear(1e-6F), {w_x + b, w_y + b, 2 * w_x - 3 * w_y + b}));
+
+  Process scorer(
+      {SCORER_BINARY, graph, (checkpoints / "step-000000000040").string(), prediction, "x=2", "y=-3"}, {},
+      directory() / "scorer");
+  EXPECT_EQ(scorer.exit_code(), 0) << scorer.err();
+  EXPECT_NEAR(std::stof(scorer.out()), 2 * w_x - 3 * w_y + b, 1e-5);
 
   // Groups answer with the same bits.
   expect_good({"infer",
