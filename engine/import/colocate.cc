@@ -1,5 +1,7 @@
 #include "engine/import/colocate.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <unordered_map>
 
@@ -57,16 +59,22 @@ void link(const std::vector<Member>& members, Graph& graph) {
 
 void link_colocated(const PendingGraph& pending, Graph& graph) {
   NameGroups names;
+  std::string first_missing;
+  int missing = 0;
   for (const PendingNode& node : pending.nodes) {
     for (const std::string& target : node.colocate_with) {
       names.join(node.name, target);
       // Tools that prune graphs leave such names behind; nodes that were not wanted or not loadable are no
       // news.
-      if (graph.find(node.name) != kNoNode && !pending.left_out.contains(target) &&
-          !pending.names.contains(target))
-        log_warning("node '{}' is colocated with '{}', which is not in the graph", node.name, target);
+      const bool is_missing = graph.find(node.name) != kNoNode && !pending.left_out.contains(target) &&
+                              !pending.names.contains(target);
+      if (is_missing && missing++ == 0)
+        first_missing = fmt::format("node '{}' is colocated with '{}'", node.name, target);
     }
   }
+  if (missing > 0)
+    log_warning("{}, which is not in the graph{}", first_missing,
+                missing > 1 ? fmt::format("; {} more are with such nodes", missing - 1) : "");
   std::map<int, std::map<NodeId, bool>> groups;
   for (const PendingNode& node : pending.nodes) {
     const NodeId id = graph.find(node.name);

@@ -115,6 +115,16 @@ TEST_F(ColocationTest, WhoIsWithANodeThatIsNotThereIsTogether) {
   EXPECT_THAT(decided({{"t", 1}, {"b", 2}}), ElementsAre("t"));
 }
 
+TEST_F(ColocationTest, NamesThatAreNotThereAreSaidInOneLine) {
+  testing::internal::CaptureStderr();
+  load({{"a", "gone"}, {"b", "gone lost"}, {"c", "c a"}});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said,
+              testing::HasSubstr("node 'a' is colocated with 'gone', which is not in the graph; 2 more are "
+                                 "with such nodes"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+}
+
 TEST_F(ColocationTest, WhoIsWithANodeThatIsNotWantedIsTogether) {
   load({{"t", ""}, {"a", "t"}, {"b", "t"}}, {.roots = {"a", "b"}});
   EXPECT_THAT(group_of("a"), ElementsAre("a", "b"));
