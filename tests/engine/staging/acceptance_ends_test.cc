@@ -1,4 +1,5 @@
-// The acceptance list of stages, as far as it is about ends and errors: T5, T6 and T7, with random delays.
+// What stages promise (tests/README.md), as far as it is about ends and errors: T5, T6 and T7, with random
+// delays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// The acceptance list of stages, as far as it is about a stage at work: T2, T3, T4, T9 (pools) and T11, with
-// random delays of producers and takers. Ends and errors are in acceptance_ends_test.cc, structures in
-// nested_test.cc, graphs in graph_stage_test.cc.
+// What stages promise (tests/README.md), as far as it is about a stage at work: T2, T3, T4, T9 (pools) and
+// T11, with random delays of producers and takers. Ends and errors are in acceptance_ends_test.cc, structures
+// in nested_test.cc, graphs in graph_stage_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
