@@ -1,13 +1,17 @@
 // `braid launch`: a whole cluster on this host.
+#include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "launch/local_launcher.h"
 
 namespace braid::cli {
 namespace {
+
+constexpr double kMostGraceSeconds = 1e7;
 
 struct Options {
   launch::LocalLaunchOptions launch;
@@ -18,6 +22,9 @@ struct Options {
 
 int run(Options& options) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
+  if (!(options.grace_seconds >= 0 && options.grace_seconds <= kMostGraceSeconds))
+    throw InvalidArgument(fmt::format("--grace must be from 0 to {:g} seconds, got {:g}", kMostGraceSeconds,
+                                      options.grace_seconds));
   options.launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(options.grace_seconds * 1000));
   options.launch.environment["BRAID_LOG_ROLE"] = "off";  // the launcher says whose line it is
   options.launch.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
@@ -47,7 +54,6 @@ void add_launch(CLI::App& app, Action& action) {
   launch
       ->add_option("--grace", options->grace_seconds,
                    "Seconds that tasks have to end after one failed, or after a signal")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   launch->add_flag("--keep-going", options->launch.keep_going, "A failed task does not end the others");
   launch->add_option("COMMAND", options->command, "After --: the subcommand and its arguments")->required();

@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostPending = std::size_t{1} << 20;
 constexpr std::size_t kMostPendingAtEnd = std::size_t{64} << 20;
 constexpr std::chrono::seconds kLeastDrain{1};
+constexpr int kMostTasks = 1024;  // more is a mistake on one host
+constexpr std::chrono::hours kMostGrace{24 * 365};
 
 void check(const LocalLaunchOptions& options) {
   if (options.command.empty()) throw InvalidArgument("[launch] no command to run");
@@ -32,7 +34,22 @@ void check(const LocalLaunchOptions& options) {
     throw InvalidArgument("[launch] the number of tasks must not be negative");
   if (options.workers == 0 && !options.with_chief)
     throw InvalidArgument("[launch] a job needs at least one worker");
+  if (std::max({options.workers, options.servers}) > kMostTasks)
+    throw InvalidArgument(fmt::format("[launch] at most {} workers and {} servers on one host, got {} and {}",
+                                      kMostTasks, kMostTasks, options.workers, options.servers));
+  if (options.grace < std::chrono::milliseconds(0) || options.grace > kMostGrace)
+    throw InvalidArgument(fmt::format("[launch] the grace period must be from 0 to {} s, got {:g}",
+                                      std::chrono::seconds(kMostGrace).count(),
+                                      std::chrono::duration<double>(options.grace).count()));
   if (options.evaluators > 1) throw InvalidArgument("[launch] a cluster has at most one evaluator");
+}
+
+void make_log_directory(const std::filesystem::path& directory) {
+  try {
+    make_directories(directory);
+  } catch (const Unavailable& error) {
+    throw InvalidArgument("[launch] logs: " + error.message());
+  }
 }
 
 ClusterSpec make_cluster(const LocalLaunchOptions& options, const std::vector<std::string>& addresses) {
@@ -101,6 +118,7 @@ class LocalJob {
   std::vector<ExitStatus> statuses_;
   bool failed_ = false;
   bool asked_to_stop_ = false;
+  Clock::time_point asked_at_;
   bool servers_told_ = false;
   /// When those who still run get SIGTERM, and SIGKILL; at the end, when what is unread is given up.
   std::optional<Clock::time_point> terminate_at_;
@@ -108,7 +126,7 @@ class LocalJob {
 };
 
 int LocalJob::run() {
-  if (!options_.log_dir.empty()) make_directories(options_.log_dir);
+  if (!options_.log_dir.empty()) make_log_directory(options_.log_dir);
   for (const Task& task : cluster_.tasks()) start(task);
   while (!all_ended(true)) {
     wait_for_events();
@@ -191,12 +209,14 @@ void LocalJob::handle_signals() {
   for (const int number : signals_.take()) {
     // A reader that is gone may have got the signal that we have got.
     if (number == SIGCHLD || (number == SIGPIPE && asked_to_stop_)) continue;
+    if (asked_to_stop_ && Clock::now() < asked_at_ + kOneRequest) continue;
     kill_at_ = asked_to_stop_ ? Clock::now() : Clock::now() + options_.grace;
     if (asked_to_stop_) {
       say("asked to stop again: killing what still runs");
       continue;
     }
     asked_to_stop_ = true;
+    asked_at_ = Clock::now();
     say(fmt::format("asked to stop: passing signal {} on; what runs after {:g} s is killed", number,
                     grace_seconds()));
     signal_all(number == SIGINT ? SIGINT : SIGTERM, false);

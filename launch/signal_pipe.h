@@ -3,12 +3,18 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <vector>
 
 #include "launch/file_descriptor.h"
 
 namespace braid::launch {
+
+/// What asks a process to stop comes twice within so long where `timeout`, a scheduler or mpirun sends it to
+/// the process and to its group: that is one request. A later one is a second, of somebody who waits no
+/// longer.
+inline constexpr std::chrono::seconds kOneRequest{1};
 
 class SignalPipe {
  public:

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "launch/signal_pipe.h"
 
 namespace braid::worker {
 namespace {
@@ -24,13 +25,17 @@ StopSignal::StopSignal() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::jthread([flag = flag_](std::stop_token stop) {
     const sigset_t set = stop_signals();
+    std::chrono::steady_clock::time_point asked_at;
     while (!stop.stop_requested()) {
       const timespec tick{0, 100'000'000};
       const int signal = sigtimedwait(&set, nullptr, &tick);
       if (signal <= 0) continue;
+      const auto now = std::chrono::steady_clock::now();
+      if (flag->requested() && now < asked_at + launch::kOneRequest) continue;
       if (flag->requested()) _exit(signal == SIGTERM ? kExitTerminated : 128 + signal);
       if (!flag->ended())
         log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+      asked_at = now;
       flag->request();
     }
   });

@@ -104,6 +104,13 @@ TEST_F(StopFaultTest, AllAskedAtOnceLeaveACheckpoint) {
   for (int server : {0, 1}) EXPECT_EQ(cluster.server(server).exit_code(30s), kTerminated);
 }
 
+TEST_F(StopFaultTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
+  Cluster cluster(directory() / "job", saved("LOCAL"), {});
+  wait_for_steps(cluster);
+  for (int i = 0; i < 20 && !cluster.worker(0).wait(10ms); ++i) cluster.worker(0).signal(SIGTERM);
+  expect_saved(cluster, 1);
+}
+
 TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {
   Cluster cluster(directory() / "job", saved("PS"), {2, 1});
   wait_for_steps(cluster);

@@ -18,6 +18,7 @@
 #include "base/files.h"
 #include "launch/cluster_spec.h"
 #include "launch/file_descriptor.h"
+#include "launch/signal_pipe.h"
 #include "tests/base/eventually.h"
 #include "tests/launch/expect_refused.h"
 
@@ -180,6 +181,7 @@ TEST_F(LocalLauncherTest, OutputThatNobodyReadsHoldsUpNoSignal) {
     std::this_thread::sleep_for(300ms);
     ::kill(::getpid(), SIGTERM);
     EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
+    std::this_thread::sleep_for(kOneRequest + 100ms);
     ::kill(::getpid(), SIGTERM);
   });
   const auto start = Clock::now();
@@ -349,12 +351,29 @@ TEST_F(LocalLauncherTest, AskedToStopItLetsWorkersSaveWhileServersStay) {
   EXPECT_EQ(log("worker-1"), "saved\n");
 }
 
+TEST_F(LocalLauncherTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
+  set_script(R"(
+    trap 'sleep 0.3; echo saved; exit 143' TERM
+    echo up > $DIR/$ME; sleep 600 & wait)");
+  std::jthread scheduler([&] {
+    EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
+    for (int i = 0; i < 5; ++i) {
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(20ms);
+    }
+  });
+  EXPECT_EQ(launch_local(options_), 143);
+  EXPECT_EQ(log("worker-0"), "saved\n");
+  EXPECT_EQ(log("worker-1"), "saved\n");
+}
+
 TEST_F(LocalLauncherTest, SecondSignalKills) {
   set_script("trap '' INT TERM; echo up > $DIR/$ME; while :; do sleep 0.05; done");
   std::jthread person([&] {
     EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
     ::kill(::getpid(), SIGINT);
     EXPECT_TRUE(eventually([&] { return err().find("asked to stop:") != std::string::npos; }));
+    std::this_thread::sleep_for(kOneRequest + 100ms);
     ::kill(::getpid(), SIGINT);
   });
   EXPECT_EQ(launch_local(options_), 138);
@@ -439,6 +458,17 @@ TEST_F(LocalLauncherTest, BadOptionsAreRefused) {
   options_.evaluators = 2;
   EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("at most one evaluator"));
   options_.evaluators = 0;
+  options_.workers = 100'000;
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("at most 1024 workers"));
+  options_.workers = 1;
+  for (const auto grace : {std::chrono::milliseconds(-1), std::chrono::milliseconds::max()}) {
+    options_.grace = grace;
+    EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("the grace period must be from 0"));
+  }
+  options_.grace = kGrace;
+  options_.log_dir = "/dev/null/logs";
+  EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("[launch] logs: "));
+  options_.log_dir.clear();
   options_.command.clear();
   EXPECT_THAT(refusal_of([&] { launch_local(options_); }), HasSubstr("no command"));
 }
