@@ -11,6 +11,7 @@
 #include "base/init.h"
 #include "engine/ops/op.h"
 #include "engine/passes/plan.h"
+#include "engine/passes/stream_rules.h"
 
 namespace braid {
 namespace {
@@ -46,6 +47,16 @@ bool equal(const AttrMap& a, const AttrMap& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
            return x.first == y.first && equal(x.second, y.second);
          });
+}
+
+/// Whether the rules file, too, has them on one stream.
+bool same_rule(const Plan& plan, const Node& a, const Node& b) {
+  const auto& rules = plan.options.streams.rules;
+  const auto stream_of = [&](const Node& node) {
+    const auto rule = rules->find(node.name);
+    return rule ? rules->rule(*rule).stream : kNoStream;
+  };
+  return !rules || stream_of(a) == stream_of(b);
 }
 
 bool same_work(const Node& a, const Node& b) {
@@ -99,8 +110,10 @@ void merge_duplicates(Plan& plan) {
     if (!may_merge(plan, node)) continue;
     for (ValueRef& in : node.inputs) in = constants.first_of(plan, in);
     auto& same = seen[{node.op, node.inputs}];
-    const auto twin = std::find_if(same.begin(), same.end(),
-                                   [&](NodeId other) { return same_work(graph.node(other), node); });
+    const auto twin = std::find_if(same.begin(), same.end(), [&](NodeId other) {
+      const Node& before = graph.node(other);
+      return same_work(before, node) && same_rule(plan, before, node);
+    });
     if (twin == same.end()) {
       same.push_back(id);
       continue;

@@ -87,6 +87,7 @@ class PinFinder {
   struct Found {
     int names = 0;
     bool matters = false;  // for a node that runs, or decides about others
+    bool late = false;     // lines before it decide nodes that it names
   };
 
   void find_rules() {
@@ -118,6 +119,9 @@ class PinFinder {
       else if (!is_node)
         rule_of_op_[static_cast<std::size_t>(op)] = *rule;
     }
+    for (const NodeId id : live_)
+      for (const int rule : rules.find_all(graph_.node(id).name))
+        found[static_cast<std::size_t>(rule)].late = true;
     for (int rule = 0; rule < rules.size(); ++rule) {
       check_rule(rule, "");
       warn_of_rule(rule, found[static_cast<std::size_t>(rule)]);
@@ -152,9 +156,7 @@ class PinFinder {
                          rules.place(rule), text));
       return;
     }
-    const bool is_late = std::any_of(live_.begin(), live_.end(),
-                                     [&](NodeId id) { return rules.matches(rule, graph_.node(id).name); });
-    warn(is_late
+    warn(found.late
              ? fmt::format("{}: lines before it decide all nodes that '{}' names", rules.place(rule), text)
              : fmt::format("{}: no node matches '{}'", rules.place(rule), text));
   }

@@ -1,6 +1,7 @@
 #include "engine/passes/stream_rules.h"
 
 #include <re2/re2.h>
+#include <re2/set.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,7 +18,9 @@ namespace braid {
 struct StreamRules::Impl {
   std::string source;
   std::vector<Rule> rules;
-  std::vector<std::vector<std::unique_ptr<RE2>>> patterns;  // by rule
+  std::vector<std::unique_ptr<RE2>> patterns;
+  std::vector<int> rule_of;       // by pattern
+  std::unique_ptr<RE2::Set> all;  // the patterns, looked for in one pass: graphs have many names
 };
 
 namespace {
@@ -53,6 +56,16 @@ int parse_stream(std::string_view text, const std::string& place) {
   return stream;
 }
 
+/// Null where they are too large for one.
+std::unique_ptr<RE2::Set> joined(const std::vector<std::unique_ptr<RE2>>& patterns) {
+  RE2::Options options(RE2::Quiet);
+  options.set_max_mem(std::int64_t{256} << 20);
+  auto all = std::make_unique<RE2::Set>(options, RE2::ANCHOR_BOTH);
+  for (const auto& pattern : patterns)
+    if (all->Add(pattern->pattern(), nullptr) < 0) return nullptr;
+  return all->Compile() ? std::move(all) : nullptr;
+}
+
 std::unique_ptr<RE2> parse_pattern(const std::string& text, const std::string& place) {
   if (text.empty()) throw InvalidArgument(place + ": an empty regular expression");
   auto pattern = std::make_unique<RE2>(text, RE2::Quiet);
@@ -79,10 +92,12 @@ StreamRules StreamRules::parse(std::string_view text, std::string source) {
       throw InvalidArgument(place + ": '" + std::string(line) + "' is not of the form id:regex,regex");
     impl->rules.push_back(
         {parse_stream(trimmed(line.substr(0, colon)), place), number + 1, std::string(line)});
-    impl->patterns.emplace_back();
-    for (const std::string& part : split_patterns(line.substr(colon + 1)))
-      impl->patterns.back().push_back(parse_pattern(std::string(trimmed(part)), place));
+    for (const std::string& part : split_patterns(line.substr(colon + 1))) {
+      impl->patterns.push_back(parse_pattern(std::string(trimmed(part)), place));
+      impl->rule_of.push_back(static_cast<int>(impl->rules.size()) - 1);
+    }
   }
+  impl->all = joined(impl->patterns);
   return StreamRules(std::move(impl));
 }
 
@@ -97,17 +112,25 @@ StreamRules StreamRules::read(const std::filesystem::path& file) {
   return parse(text, file.string());
 }
 
-bool StreamRules::matches(int rule, std::string_view name) const {
-  const auto& patterns = impl_->patterns[static_cast<std::size_t>(rule)];
-  return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
-    return RE2::FullMatch(re2::StringPiece(name.data(), name.size()), *pattern);
-  });
+std::vector<int> StreamRules::find_all(std::string_view name) const {
+  const re2::StringPiece piece(name.data(), name.size());
+  std::vector<int> found;
+  RE2::Set::ErrorInfo error{RE2::Set::kNotCompiled};
+  if (impl_->patterns.empty()) return found;
+  if (!impl_->all || (!impl_->all->Match(piece, &found, &error) && error.kind != RE2::Set::kNoError)) {
+    found.clear();
+    for (std::size_t i = 0; i < impl_->patterns.size(); ++i)
+      if (RE2::FullMatch(piece, *impl_->patterns[i])) found.push_back(static_cast<int>(i));
+  }
+  for (int& pattern : found) pattern = impl_->rule_of[static_cast<std::size_t>(pattern)];
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 std::optional<int> StreamRules::find(std::string_view name) const {
-  for (int rule = 0; rule < size(); ++rule)
-    if (matches(rule, name)) return rule;
-  return std::nullopt;
+  const std::vector<int> found = find_all(name);
+  return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
 int StreamRules::size() const { return static_cast<int>(impl_->rules.size()); }

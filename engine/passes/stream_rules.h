@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -28,8 +29,8 @@ class StreamRules {
 
   /// The position of the first rule that matches the name.
   std::optional<int> find(std::string_view name) const;
-  /// Whether one does, be it the first or not.
-  bool matches(int rule, std::string_view name) const;
+  /// Of all that do, ascending.
+  std::vector<int> find_all(std::string_view name) const;
   int size() const;
   const Rule& rule(int index) const;
   /// "rules.txt:3".

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <fstream>
 
 #include "engine/exec/plan_report.h"
@@ -42,6 +43,28 @@ TEST(StreamRulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
   EXPECT_EQ(refusal("1:a,,b"), "r:1: an empty regular expression");
   EXPECT_EQ(refusal("1:a("), "r:1: 'a(': missing ): a(");
   EXPECT_EQ(refusal(""), "nothing was thrown");
+}
+
+TEST(StreamRulesTest, ManyRulesAreLookedForInOnePass) {
+  std::string text = "0:a.*b\n";
+  for (int i = 0; i < 1000; ++i)
+    text += std::to_string(i % 4) + ":layer" + std::to_string(i) + "/[a-z]+/.*\n";
+  const StreamRules rules = StreamRules::parse(text + "1:layer7/.*,.*b\n", "r");
+  EXPECT_EQ(rules.find("layer999/mul/x"), 1000);
+  EXPECT_EQ(rules.find_all("layer7/add/b"), (std::vector<int>{8, 1001}));
+  EXPECT_EQ(rules.find_all("ab"), (std::vector<int>{0, 1001}));
+  EXPECT_EQ(rules.find("layer"), std::nullopt);
+  const std::clock_t begin = std::clock();  // of the process: others may be busy
+  for (int i = 0; i < 20000; ++i) rules.find("layer" + std::to_string(i) + "/add/MatMul");
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5) << "0.05 s; one by one it took 20";
+}
+
+TEST(StreamRulesTest, RulesThatAreTooLargeTogetherAreLookedForOneByOne) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "1:(x|y){900}[a-z]{900}" + std::to_string(i) + "\n";
+  const StreamRules rules = StreamRules::parse(text, "r");
+  EXPECT_EQ(rules.find(std::string(900, 'y') + std::string(900, 'q') + "299"), 299);
+  EXPECT_EQ(rules.find("y"), std::nullopt);
 }
 
 TEST(StreamRulesTest, AByteOrderMarkIsNoPartOfTheFirstLine) {
@@ -136,6 +159,19 @@ TEST(StreamRulesTest, S4_ARuleThatMatchesNothingIsSaid) {
   EXPECT_NE(plan_report(*none).find("NONE does not use the rules file"), std::string::npos);
   const auto alone = compile_with(g, "", 2, {{}, {"a"}, {}}, StreamPolicy::None, true);
   EXPECT_NE(plan_report(*alone).find("NONE does not use forward propagation"), std::string::npos);
+}
+
+TEST(StreamRulesTest, S3_NodesThatComputeTheSameStayApartWhereRulesPutThemApart) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef a = g.add("AddN", {x, x}, {}, "a"), b = g.add("AddN", {x, x}, {}, "b"),
+                 c = g.add("AddN", {x, x}, {}, "c");
+  g.mix({a, b, c}, 4, "end");
+  const auto p = compile_with(g, "1:a\n2:b|c\n", 3, {kX, {"end"}, {}});
+  EXPECT_EQ(stream_of(*p, "a"), 1);
+  EXPECT_EQ(stream_of(*p, "b"), 2);
+  EXPECT_EQ(op_named(*p, "c"), -1) << "b computes it";
+  EXPECT_EQ(plan_report(*p).find("warning:"), std::string::npos);
 }
 
 TEST(StreamRulesTest, S4_ARuleThatDecidesNothingIsSaidToo) {
