@@ -209,8 +209,14 @@ class PinFinder {
       if (from != kNoNode && !exists(stream))
         throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(graph_.node(from)),
                                           stream, streams_there_are()));
+      for (const NodeId id : groups_.members(leader))
+        if (own(id).rule >= 0 && own(id).stream != stream) colocated_.add(graph_.node(id).name);
       pin_group(leader, stream);
     }
+    if (colocated_.count > 0)
+      note(fmt::format(
+          "rules: {} of the named nodes take the stream of what they are colocated with (first: '{}')",
+          colocated_.count, colocated_.first));
   }
 
   void pin_group(NodeId leader, int stream) {
@@ -284,8 +290,8 @@ class PinFinder {
   std::vector<NodeId> live_;
   std::vector<OwnId> own_;
   std::vector<int> by_node_;
-  std::vector<int> rule_of_op_;  // of copies and joins
-  Named scoped_, fixed_;         // by rules, but decided elsewhere
+  std::vector<int> rule_of_op_;       // of copies and joins
+  Named scoped_, fixed_, colocated_;  // by rules, but decided elsewhere
   StreamPins pins_;
 };
 

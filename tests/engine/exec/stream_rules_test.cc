@@ -203,6 +203,12 @@ TEST(StreamRulesTest, S3_TwoRulesForOneColocationGroupAreRefusedWithTheirLines) 
       "but they are colocated");
   const auto p = compile_with(g, "1:b\n", 4, {{}, {"end"}, {}});
   for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of(*p, name), 1) << name;
+  const auto q = compile_with(g, "3:a\n1:b\n", 4, {{}, {"end"}, {}});
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of(*q, name), 3) << name;
+  EXPECT_NE(
+      plan_report(*q).find("1 of the named nodes take the stream of what they are colocated with (first: "
+                           "'b')"),
+      std::string::npos);
 }
 
 TEST(StreamRulesTest, S5_BackwardNodesFollowANamedForwardNodeAndCanBeNamedThemselves) {
