@@ -2,13 +2,13 @@
 // tables. Everything works on contiguous float32 runs (a whole variable, a shard, or one row), element by
 // element, so splitting a run never changes a bit.
 //
-//   g' = g * grad_scale                           (1 / number of workers, or 1 / loss scale)
+//   g' = g * grad_scale                                          (1 / number of workers, or 1 / loss scale)
 //   SGD      w -= lr * g'
-//   MOMENTUM m = momentum * m + g';  w -= lr * (nesterov ? g' + momentum * m : m)         (TensorFlow
-//   ApplyMomentum) ADAGRAD  a += g'^2;  w -= lr * g' / sqrt(a) (Duchi et al. 2011; TF ApplyAdagrad) ADAM m +=
-//   (1-b1)(g'-m);  v += (1-b2)(g'^2-v);  w -= lr_t * m / (sqrt(v) + eps)
-//            lr_t = lr * sqrt(1 - b2^t) / (1 - b1^t), t = step + 1                        (Kingma & Ba 2015,
-//            section 2; TF ApplyAdam)
+//   MOMENTUM m = momentum * m + g';  w -= lr * (nesterov ? g' + momentum * m : m)        (TF ApplyMomentum)
+//   ADAGRAD  a += g'^2;  w -= lr * g' / sqrt(a)                     (Duchi et al. 2011; TF ApplyAdagrad)
+//   ADAM     m += (1-b1)(g'-m);  v += (1-b2)(g'^2-v);  w -= lr_t * m / (sqrt(v) + eps)
+//            lr_t = lr * sqrt(1 - b2^t) / (1 - b1^t), t = step + 1
+//                                                   (Kingma & Ba 2015, section 2; TF ApplyAdam)
 // Weight decay, when not 0, is decoupled: w -= lr * weight_decay * w before the update (Loshchilov & Hutter
 // 2019). Thread rule: pure functions.
 #pragma once

@@ -120,9 +120,9 @@ void add_ckpt_import(CLI::App& ckpt, Action& action) {
   sub->add_option("--step", options->step,
                   "Steps that are in the values; default: what global_step says, else 0")
       ->check(CLI::NonNegativeNumber);
-  sub->add_option(
-         "--rename", options->renames,
-         "<regular expression>=<replacement>, in order, of names; an empty name leaves the array out")
+  sub->add_option("--rename", options->renames,
+                  "<regular expression>=<replacement> of each match in a name, $1: the first group; an empty "
+                  "name leaves the array out.\nMay be repeated")
       ->allow_extra_args(false);
   sub->add_option("--only", options->only, "Prefix of the names (after renaming) to take; may be repeated")
       ->allow_extra_args(false);

@@ -21,7 +21,7 @@ namespace braid {
 class Program;
 class StreamRules;
 
-/// Names are those of job files and DESIGN. AUTO takes the candidate with the least predicted step time.
+/// Names are those of job files. AUTO takes the candidate with the least predicted step time.
 enum class StreamPolicy { None, User, Embedding, Full, Cost, Auto };
 std::optional<StreamPolicy> stream_policy_from_name(std::string_view name);  // "NONE", "USER", ...
 std::string_view stream_policy_name(StreamPolicy policy);
