@@ -87,6 +87,8 @@ void fuse(Plan& plan);
 void join_outputs(Plan& plan);
 /// On a device: the gradients of a head of one output, of its weights and of the layer below, in one node.
 void fuse_heads(Plan& plan);
+/// On a device: plain gradient descent as the last step of the product that is the gradient.
+void fuse_updates(Plan& plan);
 /// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.
 void place(Plan& plan);
 /// One node for many gathers, and one for many small updates, of a device's program.

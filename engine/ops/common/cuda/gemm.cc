@@ -85,8 +85,8 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     if (g.epilogue != Epilogue::None) c.fail("a product of integers with an epilogue");
     return prepare_integer_matmul(g);
   }
-  if (is_skinny_product(g)) return prepare_skinny_product(c, g);
-  if (chunks_of_sum(g) > 1) return prepare_split_gemm(c, g);
+  if (!g.is_scaled && is_skinny_product(g)) return prepare_skinny_product(c, g);
+  if (!g.is_scaled && chunks_of_sum(g) > 1) return prepare_split_gemm(c, g);
   if (g.batch > std::numeric_limits<std::int32_t>::max())
     c.fail(fmt::format("{} products are too many for cuBLASLt", g.batch));
   CudaDevice& device = device_of(c.accelerator);
@@ -101,6 +101,7 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
   set(d->product, CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(d->product, CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(d->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(g.epilogue));
+  if (g.is_scaled) set(d->product, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
   d->has_vector = g.epilogue != Epilogue::None && g.epilogue != Epilogue::Relu;
   if (d->has_vector && g.batch > 1) set(d->product, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, g.stride_vector);
   d->b = g.transpose_b ? layout(type, g.k, g.n, 0, g.batch, g.stride_b)
@@ -131,7 +132,8 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
 
   PreparedGemm prepared;
   prepared.scratch_bytes = found.workspaceSize;
-  prepared.run = [d, is_double, handle = device.blas(), bytes = found.workspaceSize](const GemmArgs& args) {
+  prepared.run = [d, is_double, is_scaled = g.is_scaled, handle = device.blas(),
+                  bytes = found.workspaceSize](const GemmArgs& args) {
     // The description is this kernel's own, and kernels are run by one thread at a time.
     if (d->has_vector) {
       const auto attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
@@ -140,9 +142,14 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     }
     const double one = 1, zero = 0;
     const float one_f = 1, zero_f = 0;
-    check(cublasLtMatmul(handle, d->product, is_double ? static_cast<const void*>(&one) : &one_f, args.b,
-                         d->b, args.a, d->a, is_double ? static_cast<const void*>(&zero) : &zero_f, args.y,
-                         d->y, args.y, d->y, &d->algorithm, args.scratch, bytes, native(args.stream)),
+    const void* alpha = is_double ? static_cast<const void*>(&one) : &one_f;
+    const void* beta = is_double ? static_cast<const void*>(&zero) : &zero_f;
+    if (is_scaled) {
+      alpha = args.scale;
+      beta = args.scale + 1;
+    }
+    check(cublasLtMatmul(handle, d->product, alpha, args.b, d->b, args.a, d->a, beta, args.y, d->y, args.y,
+                         d->y, &d->algorithm, args.scratch, bytes, native(args.stream)),
           "a product");
   };
   return prepared;

@@ -30,6 +30,7 @@ struct Gemm {
   std::int64_t row_stride_a = 0, row_stride_y = 0;
   DType dtype = DType::Float32;
   Epilogue epilogue = Epilogue::None;
+  bool is_scaled = false;  // y = scale[0] op(a) op(b) + scale[1] y, float32, without an epilogue
   /// Of the addresses of a, b and y. Values are 64-byte aligned, variables and slots of more than an element
   /// at least 16-byte, but a view, or a matrix of a batch, may begin at any element.
   std::uint32_t alignment_bytes = 16;
@@ -43,6 +44,7 @@ struct GemmArgs {
   void* vector = nullptr;
   void* scratch = nullptr;
   StreamRef stream;
+  const float* scale = nullptr;  // of scaled products: two numbers in device memory
 };
 
 /// A prepared product: copyable, cheap to run.

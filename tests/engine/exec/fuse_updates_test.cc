@@ -1,0 +1,82 @@
+// Gradient descent as the last step of a product, on a device: variables become what they become without.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/builder/graph_builder.h"
+#include "engine/exec/program.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/exec/towers.h"
+#include "tests/engine/testing/interpreter.h"
+
+namespace braid::testing {
+namespace {
+
+constexpr std::int64_t kExamples = 16;
+
+/// Layers of 100, 400, 96 and 2 columns, trained.
+Towers network(OptimizerKind optimizer) {
+  Towers made;
+  GraphBuilder b;
+  made.request.feeds = {{"x", DType::Float32, Shape{kExamples, 100}}};
+  Output x = b.placeholder("x", DType::Float32, Shape{kExamples, 100});
+  x = b.dense("a", x, 100, 400, true);
+  x = b.dense("b", x, 400, 96, true);
+  x = b.dense("c", x, 96, 2, false);
+  const Output loss = b.reduce_mean(b.mul(x, x));
+  made.graph = import_graph(b.graph());
+  made.request.fetches = {loss.name()};
+  add_training(made, optimizer);
+  return made;
+}
+
+std::shared_ptr<const Program> compiled(const Towers& model, Domain domain = Domain::Device) {
+  CompileOptions options;
+  options.domain = domain;
+  return compile(model.graph, model.request, options);
+}
+
+/// The variables after a step of everything in the graph that writes them.
+std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& model) {
+  Interpreter interpreter(graph);
+  interpreter.params().learning_rate = 0.5F;
+  interpreter.params().grad_scale = 0.25F;
+  unsigned seed = 1;
+  for (const VariableInfo& variable : list_variables(model.graph))
+    interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
+  std::vector<std::string> updates;
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
+  interpreter.run({{"x", random_floats({kExamples, 100}, 9)}}, {}, updates);
+  return interpreter.variables();
+}
+
+TEST(FuseUpdatesTest, LargeProductsUpdateTheirVariablesThemselves) {
+  const Towers model = network(OptimizerKind::Sgd);
+  const auto program = compiled(model);
+  EXPECT_EQ(count_ops(*program, "braid.ProductUpdate"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.DescentScale"), 1);
+  const auto expected = after_a_step(model.graph, model), got = after_a_step(program->graph, model);
+  for (const VariableInfo& variable : list_variables(model.graph)) {
+    const Tensor &e = expected.at(variable.name), &g = got.at(variable.name);
+    for (std::size_t i = 0; i < e.data<float>().size(); ++i)
+      ASSERT_NEAR(e.data<float>()[i], g.data<float>()[i], 1e-5 * (1 + std::abs(e.data<float>()[i])))
+          << variable.name << " " << i;
+  }
+}
+
+TEST(FuseUpdatesTest, OtherOptimizersAndHostProgramsKeepTheirGradients) {
+  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Momentum)), "braid.ProductUpdate"), 0);
+  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd), Domain::Host), "braid.ProductUpdate"), 0);
+}
+
+TEST(FuseUpdatesTest, AGradientThatIsReadStays) {
+  Towers model = network(OptimizerKind::Sgd);
+  const Node& update = model.graph.node(model.graph.find("update/a/kernel"));
+  model.request.fetches.push_back(model.graph.value_name(update.inputs[1]));
+  EXPECT_EQ(count_ops(*compiled(model), "braid.ProductUpdate"), 1);
+}
+
+}  // namespace
+}  // namespace braid::testing
