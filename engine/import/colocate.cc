@@ -39,13 +39,14 @@ class NameGroups {
 struct Member {
   NodeId id;
   bool is_target;  // is with nobody, others are with it
+  bool is_named;   // not a part of one that became several
 };
 
 void link(const std::vector<Member>& members, Graph& graph) {
   // Of nodes that name each other, or none that is there, the last is the one that the others lead to.
   auto leader = members.back();
   for (auto at = members.rbegin(); at != members.rend(); ++at)
-    if (at->is_target) leader = *at;
+    if (at->is_target && at->is_named) leader = *at;
   if (!leader.is_target) graph.mutable_node(leader.id).attrs.set(kColocationTarget, false);
   for (const Member member : members) {
     if (member.id == leader.id) continue;
@@ -57,7 +58,7 @@ void link(const std::vector<Member>& members, Graph& graph) {
 
 }  // namespace
 
-void link_colocated(const PendingGraph& pending, Graph& graph) {
+void link_colocated(const PendingGraph& pending, const std::vector<int>& origin, Graph& graph) {
   NameGroups names;
   std::string first_missing;
   int missing = 0;
@@ -75,18 +76,15 @@ void link_colocated(const PendingGraph& pending, Graph& graph) {
   if (missing > 0)
     log_warning("{}, which is not in the graph{}", first_missing,
                 missing > 1 ? fmt::format("; {} more are with such nodes", missing - 1) : "");
-  std::map<int, std::map<NodeId, bool>> groups;
-  for (const PendingNode& node : pending.nodes) {
-    const NodeId id = graph.find(node.name);
-    if (id != kNoNode && names.contains(node.name))
-      groups[names.find(node.name)].emplace(id, node.colocate_with.empty());
+  std::map<int, std::vector<Member>> groups;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const PendingNode& node = pending.nodes[static_cast<std::size_t>(origin[static_cast<std::size_t>(id)])];
+    if (names.contains(node.name))
+      groups[names.find(node.name)].push_back(
+          {id, node.colocate_with.empty(), graph.node(id).name == node.name});
   }
-  for (const auto& [name, nodes] : groups) {
-    if (nodes.size() < 2) continue;
-    std::vector<Member> members;
-    for (const auto& [id, is_target] : nodes) members.push_back({id, is_target});
-    link(members, graph);
-  }
+  for (const auto& [name, members] : groups)
+    if (members.size() > 1) link(members, graph);
 }
 
 }  // namespace braid

@@ -4,12 +4,15 @@
 // stream it takes. Thread rule: the graph's thread.
 #pragma once
 
+#include <vector>
+
 #include "engine/import/pending_graph.h"
 #include "engine/ir/graph.h"
 
 namespace braid {
 
-/// `graph` has those nodes of `pending` that could be loaded. Warns of targets that are not in the file.
-void link_colocated(const PendingGraph& pending, Graph& graph);
+/// `graph` has those nodes of `pending` that could be loaded, some as several nodes: `origin` is the index in
+/// `pending` by node of `graph`. Warns of targets that are not in the file.
+void link_colocated(const PendingGraph& pending, const std::vector<int>& origin, Graph& graph);
 
 }  // namespace braid

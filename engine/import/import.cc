@@ -61,8 +61,11 @@ class Builder {
   explicit Builder(PendingGraph& pending) : pending_(pending), ids_(pending.nodes.size(), kNoNode) {}
 
   Graph build(const std::vector<std::int32_t>& order) {
-    for (const std::int32_t index : order) add(index);
-    link_colocated(pending_, graph_);
+    for (const std::int32_t index : order) {
+      add(index);
+      origin_.resize(static_cast<std::size_t>(graph_.size()), index);
+    }
+    link_colocated(pending_, origin_, graph_);
     return std::move(graph_);
   }
 
@@ -103,6 +106,7 @@ class Builder {
   PendingGraph& pending_;
   Graph graph_;
   std::vector<NodeId> ids_;
+  std::vector<int> origin_;  // by node of graph_: whose it is, in pending_
 };
 
 }  // namespace

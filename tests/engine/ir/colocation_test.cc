@@ -137,6 +137,22 @@ TEST_F(ColocationTest, AGroupStaysOneWhenItsTargetIsRemoved) {
   EXPECT_EQ(groups_->leader(graph_.find("b")), groups_->leader(graph_.find("c")));
 }
 
+TEST(ColocateScopeTest, AllOfANodeThatBecomesSeveralIsWithItsTarget) {
+  GraphBuilder b;
+  const Output x = b.placeholder("x", DType::Int8, {2}), y = b.placeholder("y", DType::Float32, {2});
+  {
+    ColocateScope with_y(b, y);
+    b.op("AddV2", {x, x}, {{"T", DType::Int8}}, "sum");  // computed in a wider type
+  }
+  const Graph graph = import_graph(b.graph());
+  const ColocationGroups groups(graph);
+  ASSERT_GT(graph.size(), 3);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const std::string& name = graph.node(id).name;
+    EXPECT_EQ(groups.leader(id) == groups.leader(graph.find("y")), name != "x") << name;
+  }
+}
+
 TEST(ColocateScopeTest, ScopesInsideOfEachOtherAllCount) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {2}), y = b.placeholder("y", DType::Float32, {2});
