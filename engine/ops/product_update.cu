@@ -1,9 +1,8 @@
 // CUDA kernels of braid.DescentScale and braid.ProductUpdate: the product's last step reads and writes the
-// variable. Where the sums of a product are split into chunks, it is written and added.
+// variable. Products with a kernel of their own (skinny_product.h) are written and added.
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/skinny_product.h"
-#include "engine/ops/common/cuda/split_gemm.h"
 #include "engine/ops/common/product_update.h"
 
 namespace braid {
@@ -46,7 +45,7 @@ PreparedKernel prepare_update(const PrepareContext& c) {
   g.stride_b = p.own_b ? p.k * p.n : 0;
   g.stride_y = p.m * p.n;
   if (g.batch > 1 && ((g.stride_a | g.stride_b | g.stride_y) % 4) != 0) g.alignment_bytes = sizeof(float);
-  g.is_scaled = !cuda::is_skinny_product(g) && cuda::chunks_of_sum(g) == 1;
+  g.is_scaled = !cuda::is_skinny_product(g);
   const cuda::PreparedGemm gemm = cuda::prepare_gemm(c, g);
   const std::size_t apart =
       (gemm.scratch_bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;

@@ -78,8 +78,8 @@ void cases_batch_matmul(OpCaseTable& table) {
       false);
   add("row vectors, y transposed", "BatchMatMulV2", {300, 1, 68}, {300, 13, 68}, false, true, false);
   add("short dot products, y transposed", "BatchMatMulV2", {67, 3, 40}, {67, 5, 40}, false, true, false);
-  add("lanes share x transposed", "BatchMatMulV2", {520, 128}, {4, 520, 8}, true, false, false);
-  add("lanes share x transposed, odd sizes", "BatchMatMulV2", {301, 70}, {5, 301, 7}, true, false, false);
+  add("lanes share x transposed", "BatchMatMulV2", {1300, 128}, {4, 1300, 8}, true, false, false);
+  add("lanes share x transposed, odd sizes", "BatchMatMulV2", {1101, 70}, {5, 1101, 7}, true, false, false);
   add("long sums of lanes", "BatchMatMulV2", {3, 1040, 33}, {3, 1040, 20}, true, false, false);
   add("long sums of lanes, odd sizes", "BatchMatMulV2", {2, 1540, 7}, {2, 1540, 5}, true, false, false);
   add("lanes share x", "BatchMatMulV2", {130, 516}, {3, 516, 5}, false, false, false);

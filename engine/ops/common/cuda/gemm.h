@@ -2,8 +2,8 @@
 //   y[m, n] = act(op(a) op(b) + bias), for `batch` products whose operands lie a stride apart.
 // The algorithm is cuBLASLt's first choice for the shape, made once in `prepare`, so a program's bits do not
 // change from run to run. Float32 products use TF32 inputs where the device's options allow it. Products of
-// integers, and those with few columns for lanes that share `a`, have kernels of our own (integer_matmul.h,
-// skinny_product.h), and long sums of lanes are split (split_gemm.h).
+// integers, and those with few columns and long sums for lanes that share `a`, have kernels of our own
+// (integer_matmul.h, skinny_product.h).
 #pragma once
 
 #include <cstdint>

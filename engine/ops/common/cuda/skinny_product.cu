@@ -21,13 +21,13 @@ static_assert(kPacks == kBlock && kWarps % kSlots == 0 && kBlock % kColumns == 0
 constexpr std::int64_t kBlocks = 132;   // a large device's processors
 constexpr std::int64_t kLeastSum = 64;  // of a chunk: a quad for each warp
 constexpr std::int64_t kLeastRows = 64, kMostColumns = 16;
+constexpr std::int64_t kShortSum = 1024;   // H200: cuBLASLt's batches are faster up to here
 constexpr std::int64_t kMostGrid = 65535;  // of the second and the third axis
 
 struct Skinny {
   std::int64_t m, k, chunk;
   int n, columns;  // of a lane, of all
-  std::int64_t stride_b, stride_y, row_stride_y, stride_vector;
-  bool relu;
+  std::int64_t stride_b, stride_y, row_stride_y;
 };
 
 /// Row of the tile that a thread's i-th row is: packs of four lie side by side.
@@ -46,27 +46,18 @@ __device__ void load_quad(float (&to)[kQuad], const float* from, std::int64_t co
 }
 
 /// x[row][element] of a thread, of the elements [at, at + 4) of the sum below `end`.
-template <bool kTransposed>
 __device__ void load_a(float (&x)[kTile][kQuad], const float* a, const Skinny& s, std::int64_t first_row,
                        int down, std::int64_t at, std::int64_t end, bool wide) {
-  if constexpr (kTransposed) {  // a [k, m]
 #pragma unroll
-    for (int e = 0; e < kQuad; ++e)
+  for (int e = 0; e < kQuad; ++e)
 #pragma unroll
-      for (int i = 0; i < kTile; i += kQuad) {
-        const std::int64_t row = first_row + row_of(i, down);
-        float values[kQuad];
-        load_quad(values, a + (at + e) * s.m + row, at + e < end ? s.m - row : 0, wide);
-#pragma unroll
-        for (int v = 0; v < kQuad; ++v) x[i + v][e] = values[v];
-      }
-  } else {  // a [m, k]
-#pragma unroll
-    for (int i = 0; i < kTile; ++i) {
+    for (int i = 0; i < kTile; i += kQuad) {
       const std::int64_t row = first_row + row_of(i, down);
-      load_quad(x[i], a + row * s.k + at, row < s.m ? end - at : 0, wide);
+      float values[kQuad];
+      load_quad(values, a + (at + e) * s.m + row, at + e < end ? s.m - row : 0, wide);
+#pragma unroll
+      for (int v = 0; v < kQuad; ++v) x[i + v][e] = values[v];
     }
-  }
 }
 
 /// The sums of a warp as packs of four columns: [row of the thread and half][thread].
@@ -95,24 +86,20 @@ __device__ void add(Pack<float, kQuad>& sum, const Pack<float, kQuad>& more) {
 }
 
 /// Four columns of a row.
-__device__ void write(Pack<float, kQuad> sum, float* y, const float* bias, const Skinny& s, std::int64_t row,
+__device__ void write(Pack<float, kQuad> sum, float* y, const Skinny& s, std::int64_t row,
                       std::int64_t column) {
 #pragma unroll
   for (int v = 0; v < kQuad; ++v) {
     if (column + v >= s.columns) return;
     const int at = static_cast<int>(column) + v, lane = at / s.n, of_lane = at - lane * s.n;
-    float value = sum.at[v];
-    if (bias) value += bias[lane * s.stride_vector + of_lane];
-    if (s.relu) value = value < 0.0F ? 0.0F : value;
-    y[lane * s.stride_y + row * s.row_stride_y + of_lane] = value;
+    y[lane * s.stride_y + row * s.row_stride_y + of_lane] = sum.at[v];
   }
 }
 
 /// Grid: tiles of rows, chunks of the sum, groups of columns. `partial` [group, tile, chunk, kPacks].
-template <bool kTransposed>
 __global__ void __launch_bounds__(kBlock)
-    skinny_kernel(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ bias,
-                  float* y, Pack<float, kQuad>* partial, unsigned* arrived, bool wide,
+    skinny_kernel(const float* __restrict__ a, const float* __restrict__ b, float* y,
+                  Pack<float, kQuad>* partial, unsigned* arrived, bool wide,
                   const __grid_constant__ Skinny s) {
   __shared__ Pack<float, kQuad> shared[kStage * kColumns / kQuad];
   auto* const rows_of_b = reinterpret_cast<float*>(shared);
@@ -140,7 +127,7 @@ __global__ void __launch_bounds__(kBlock)
     const int last = min(quads, (warp + 1) * quads_of_warp);
     for (int quad = warp * quads_of_warp; quad < last; ++quad) {
       float x[kTile][kQuad];
-      load_a<kTransposed>(x, a, s, first_row, down, stage + quad * kQuad, end, wide);
+      load_a(x, a, s, first_row, down, stage + quad * kQuad, end, wide);
 #pragma unroll
       for (int e = 0; e < kQuad; ++e) {
         const Pack<float, kQuad>* const row =
@@ -191,7 +178,7 @@ __global__ void __launch_bounds__(kBlock)
     }
   }
   const std::int64_t row = first_row + row_of(warp / 2, down);  // as store_sums() has placed the packs
-  if (row < s.m) write(sum, y, bias, s, row, first_column + across * kTile + warp % 2 * kQuad);
+  if (row < s.m) write(sum, y, s, row, first_column + across * kTile + warp % 2 * kQuad);
 }
 
 std::int64_t tiles_of(const Gemm& g) { return (g.m + kRows - 1) / kRows; }
@@ -201,9 +188,9 @@ std::int64_t groups_of(const Gemm& g) { return (g.batch * g.n + kColumns - 1) / 
 
 bool is_skinny_product(const Gemm& g) {
   constexpr std::int64_t kMostTiles = 1 << 30;
-  return g.dtype == DType::Float32 && g.batch > 1 && g.stride_a == 0 && !g.transpose_b &&
-         g.row_stride_a == 0 && g.epilogue != Epilogue::BiasGrad && g.n > 1 && g.n <= kMostColumns &&
-         g.m >= kLeastRows && g.k >= 2 * kLeastSum && tiles_of(g) <= kMostTiles && groups_of(g) <= kMostGrid;
+  return g.dtype == DType::Float32 && g.batch > 1 && g.stride_a == 0 && g.transpose_a && !g.transpose_b &&
+         g.row_stride_a == 0 && g.epilogue == Epilogue::None && g.n > 1 && g.n <= kMostColumns &&
+         g.m >= kLeastRows && g.k > kShortSum && tiles_of(g) <= kMostTiles && groups_of(g) <= kMostGrid;
 }
 
 PreparedGemm prepare_skinny_product(const PrepareContext& c, const Gemm& g) {
@@ -212,7 +199,6 @@ PreparedGemm prepare_skinny_product(const PrepareContext& c, const Gemm& g) {
   const std::int64_t wanted = std::clamp<std::int64_t>(kBlocks / (tiles * groups), 1, most);
   const std::int64_t chunk = ((g.k + wanted - 1) / wanted + kQuad - 1) / kQuad * kQuad;
   const std::int64_t chunks = (g.k + chunk - 1) / chunk;
-  const bool has_bias = g.epilogue == Epilogue::Bias || g.epilogue == Epilogue::BiasRelu;
   const Skinny s{.m = g.m,
                  .k = g.k,
                  .chunk = chunk,
@@ -220,11 +206,8 @@ PreparedGemm prepare_skinny_product(const PrepareContext& c, const Gemm& g) {
                  .columns = static_cast<int>(g.batch * g.n),
                  .stride_b = g.stride_b,
                  .stride_y = g.stride_y,
-                 .row_stride_y = g.row_stride_y ? g.row_stride_y : g.n,
-                 .stride_vector = g.stride_vector,
-                 .relu = g.epilogue == Epilogue::Relu || g.epilogue == Epilogue::BiasRelu};
-  const bool in_packs = (g.transpose_a ? g.m : g.k) % kQuad == 0;
-  const auto kernel = g.transpose_a ? skinny_kernel<true> : skinny_kernel<false>;
+                 .row_stride_y = g.row_stride_y ? g.row_stride_y : g.n};
+  const bool in_packs = g.m % kQuad == 0;
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(chunks), static_cast<unsigned>(groups));
   PreparedGemm gemm;
   std::shared_ptr<std::byte[]> arrived;  // counters of the product's own, zero between runs
@@ -236,10 +219,9 @@ PreparedGemm prepare_skinny_product(const PrepareContext& c, const Gemm& g) {
   }
   gemm.run = [=](const GemmArgs& args) {
     const auto* a = static_cast<const float*>(args.a);
-    launch(kernel, grid, kBlock, 0, args.stream, a, static_cast<const float*>(args.b),
-           static_cast<const float*>(has_bias ? args.vector : nullptr), static_cast<float*>(args.y),
-           static_cast<Pack<float, kQuad>*>(args.scratch), reinterpret_cast<unsigned*>(arrived.get()),
-           in_packs && is_aligned16(a), s);
+    launch(skinny_kernel, grid, kBlock, 0, args.stream, a, static_cast<const float*>(args.b),
+           static_cast<float*>(args.y), static_cast<Pack<float, kQuad>*>(args.scratch),
+           reinterpret_cast<unsigned*>(arrived.get()), in_packs && is_aligned16(a), s);
   };
   return gemm;
 }

@@ -1,7 +1,6 @@
-// Products with few columns for lanes that share their left side (the gates of a mixture's tasks, and the
-// gradients of their weights): y[lane] = act(op(a) b[lane] + bias[lane]). What they cost is reading `a`,
-// which is read once for all lanes; cuBLASLt's batches read it for each lane, with tiles that are mostly
-// empty.
+// Products with few columns and long sums for lanes that share their left side (gradients of the weights of a
+// mixture's gates): y[lane] = a^T b[lane]. What they cost is reading `a` [k, m], which is read once for all
+// lanes; cuBLASLt's batches read it for each lane, with tiles that are mostly empty.
 //
 // A block has a tile of 64 rows, 32 columns of all lanes side by side, and a chunk of the sum; its warps
 // share the chunk. The block that finishes a tile last adds the chunks' sums in their order. Arithmetic is
