@@ -23,6 +23,10 @@ def mpi(objects):
     return find(objects, "MPIJob")["spec"]
 
 
+def mpi_worker(objects):
+    return mpi(objects)["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+
+
 def pod(objects, kind):
     return find(objects, kind)["spec"]["template"]["spec"]
 
@@ -52,6 +56,7 @@ FOR_ALL = [
     ("tfjob", "no cleanPodPolicy", lambda o: tf(o)["runPolicy"].pop("cleanPodPolicy")),
     ("tfjob", "a percentage in a budget", lambda o: find(o, "PodDisruptionBudget")["spec"].update(minAvailable="50%")),
     ("tfjob", "more servers than the budget covers", lambda o: servers(o).update(replicas=2)),
+    ("mpijob", "ranks that are not told", lambda o: mpi_worker(o).pop("lifecycle")),
     ("mpijob", "two launchers", lambda o: mpi(o)["mpiReplicaSpecs"]["Launcher"].update(replicas=2)),
     ("mpijob", "ExitCode under MPI", lambda o: mpi(o)["mpiReplicaSpecs"]["Worker"].update(restartPolicy="ExitCode")),
     ("mpijob", "fewer processes than slots", lambda o: mpi(o).update(slotsPerWorker=2)),

@@ -72,6 +72,9 @@ def check_mpijob(objects):
                 yield f"{where} {kind}: restartPolicy must be Never or OnFailure"
         if job["spec"].get("mpiImplementation", "OpenMPI") not in {"OpenMPI", "Intel", "MPICH"}:
             yield f"{where}: no mpiImplementation is called {job['spec']['mpiImplementation']}"
+        for container in replicas["Worker"]["template"]["spec"]["containers"]:
+            if "TERM" not in str(container.get("lifecycle", {}).get("preStop", {}).get("exec")):
+                yield f"{where} Worker: nothing tells the ranks of a pod that goes to make a checkpoint (preStop)"
         arguments = replicas["Launcher"]["template"]["spec"]["containers"][0].get("args", [])
         slots = workers * job["spec"].get("slotsPerWorker", 1)
         if "-np" not in arguments or arguments[arguments.index("-np") + 1] != str(slots):

@@ -207,9 +207,8 @@ void LocalJob::wait_for_events() {
 
 void LocalJob::handle_signals() {
   for (const int number : signals_.take()) {
-    // A reader that is gone may have got the signal that we have got.
-    if (number == SIGCHLD || (number == SIGPIPE && asked_to_stop_)) continue;
-    if (asked_to_stop_ && Clock::now() < asked_at_ + kOneRequest) continue;
+    if (number == SIGCHLD) continue;
+    if (asked_to_stop_ && (number != SIGINT || Clock::now() < asked_at_ + kOneRequest)) continue;
     kill_at_ = asked_to_stop_ ? Clock::now() : Clock::now() + options_.grace;
     if (asked_to_stop_) {
       say("asked to stop again: killing what still runs");

@@ -11,9 +11,8 @@
 
 namespace braid::launch {
 
-/// What asks a process to stop comes twice within so long where `timeout`, a scheduler or mpirun sends it to
-/// the process and to its group: that is one request. A later one is a second, of somebody who waits no
-/// longer.
+/// `timeout`, schedulers and mpirun send what asks to stop to a process and to its group, so it comes more
+/// than once. Only a second SIGINT so long after the first signal is a person who waits no longer.
 inline constexpr std::chrono::seconds kOneRequest{1};
 
 class SignalPipe {

@@ -31,8 +31,8 @@ StopSignal::StopSignal() {
       const int signal = sigtimedwait(&set, nullptr, &tick);
       if (signal <= 0) continue;
       const auto now = std::chrono::steady_clock::now();
-      if (flag->requested() && now < asked_at + launch::kOneRequest) continue;
-      if (flag->requested()) _exit(signal == SIGTERM ? kExitTerminated : 128 + signal);
+      if (flag->requested() && (signal != SIGINT || now < asked_at + launch::kOneRequest)) continue;
+      if (flag->requested()) _exit(128 + signal);
       if (!flag->ended())
         log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
       asked_at = now;

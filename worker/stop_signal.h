@@ -1,5 +1,5 @@
 // SIGTERM and SIGINT as a request to stop at the next step boundary. One thread waits for the signals, so
-// nothing runs inside a handler; a second signal, a second or more later, ends the process at once.
+// nothing runs inside a handler; a second SIGINT, a second or more later, ends the process at once.
 #pragma once
 
 #include <atomic>

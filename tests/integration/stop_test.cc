@@ -107,8 +107,19 @@ TEST_F(StopFaultTest, AllAskedAtOnceLeaveACheckpoint) {
 TEST_F(StopFaultTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
   Cluster cluster(directory() / "job", saved("LOCAL"), {});
   wait_for_steps(cluster);
-  for (int i = 0; i < 20 && !cluster.worker(0).wait(10ms); ++i) cluster.worker(0).signal(SIGTERM);
+  for (int i = 0; i < 200 && !cluster.worker(0).wait(10ms); ++i) cluster.worker(0).signal(SIGTERM);
   expect_saved(cluster, 1);
+}
+
+TEST_F(StopFaultTest, ASecondCtrlCEndsAtOnce) {
+  Cluster cluster(directory() / "job", job_of("ALLREDUCE"), {2, 0});
+  wait_for_steps(cluster);
+  cluster.worker(1).signal(SIGSTOP);
+  std::this_thread::sleep_for(500ms);
+  cluster.worker(0).signal(SIGINT);
+  std::this_thread::sleep_for(1500ms);
+  cluster.worker(0).signal(SIGINT);
+  EXPECT_EQ(cluster.worker(0).exit_code(10s), 128 + SIGINT) << cluster.worker(0).err();
 }
 
 TEST_F(StopFaultTest, AServerAskedAloneStopsTheJobAfterACheckpoint) {

@@ -182,7 +182,7 @@ TEST_F(LocalLauncherTest, OutputThatNobodyReadsHoldsUpNoSignal) {
     ::kill(::getpid(), SIGTERM);
     EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
     std::this_thread::sleep_for(kOneRequest + 100ms);
-    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), SIGINT);
   });
   const auto start = Clock::now();
   EXPECT_EQ(launch_local(options_), 143);
