@@ -1,8 +1,11 @@
 // `braid`: one binary for every role and tool. Parses, runs the chosen subcommand, and is the only place
 // where an error becomes an exit code.
+#include <fcntl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <new>
 
@@ -39,9 +42,17 @@ std::string usage_error(const CLI::App* app, const CLI::Error& fault) {
   return text + "\n`" + command + " --help` tells what there is.\n";
 }
 
+/// A standard descriptor that is closed would be the next file's or socket's, and output would go into that.
+void open_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != descriptor)
+      std::exit(braid::kExitFailed);  // the lowest that is free is this one
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_descriptors();
   CLI::App app(
       "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
       "parameter server or all-reduce.");

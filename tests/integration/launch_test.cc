@@ -54,6 +54,21 @@ TEST_F(LaunchTest, SigtermStopsEverybodyAfterACheckpoint) {
   }
 }
 
+TEST_F(LaunchTest, ClosedStandardDescriptorsAreNotThoseOfOtherFiles) {
+  const std::vector<std::string> closed{"sh", "-c", "exec \"$@\" <&- >&- 2>&-", "sh"};
+  const Job job = linear_regression().with({"steps=20", "metrics.steps_file=" + path("steps")});
+  std::vector<std::string> alone = closed;
+  for (const std::string& word : braid(job.arguments())) alone.push_back(word);
+  EXPECT_EQ(Process(alone, {}, directory() / "alone").exit_code(), 0);
+  EXPECT_EQ(losses_of(path("steps")).size(), 20U);
+  std::vector<std::string> arguments{"launch", "--workers", "1", "--log-dir", path("logs"), "--"};
+  for (const std::string& word : job.arguments()) arguments.push_back(word);
+  std::vector<std::string> launched = closed;
+  for (const std::string& word : braid(arguments)) launched.push_back(word);
+  EXPECT_EQ(Process(launched, {}, directory() / "launched").exit_code(), 0);
+  EXPECT_EQ(losses_of(path("steps")).size(), 20U);
+}
+
 TEST_F(LaunchTest, RanksOfTorchrunFindTheirLeader) {
   const launch::PortReservation port(1);
   const std::string& master = port.addresses()[0];
