@@ -1,7 +1,9 @@
 #include "worker/input_staging.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "engine/staging/auto_stage.h"
+#include "engine/staging/graph_stage.h"
 #include "engine/staging/stage_pools.h"
 #include "proto/job.pb.h"
 
@@ -56,6 +58,11 @@ void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<st
   if (!job.staging().auto_stage()) return;
   AutoStageRequest wanted;
   wanted.records = columns;
+  try {
+    for (const std::string& name : job.staging().mark_target_nodes()) node_named(graph, name);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("staging.mark_target_nodes: " + error.message());
+  }
   wanted.keep = {job.staging().mark_target_nodes().begin(), job.staging().mark_target_nodes().end()};
   wanted.fetches = request.fetches;
   wanted.targets = request.targets;
