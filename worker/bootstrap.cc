@@ -58,6 +58,10 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse("with backend MPI every rank is a worker, and an evaluator is none; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
   check_files(job.metrics(), cluster);
+  if (cluster.partial)
+    refuse(
+        "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
+        "supported");
   if (kind == proto::Strategy::PS) {
     if (cluster.ps.empty())
       refuse(
@@ -69,7 +73,6 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   if (!cluster.ps.empty()) refuse("has no use for ps tasks; set strategy.kind=PS");
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse("is for one worker; set strategy.kind=ALLREDUCE or PS");
-  if (kind == proto::Strategy::ALLREDUCE && cluster.partial) refuse("needs all workers listed");
 }
 
 std::string listen_address(const ClusterSpec& cluster) {

@@ -7,6 +7,8 @@
 #include "comm/ring/socket.h"
 #include "comm/transport/transport.h"
 #include "launch/environment.h"
+#include "proto/job.pb.h"
+#include "tests/base/message_of.h"
 
 namespace braid::worker {
 namespace {
@@ -68,6 +70,21 @@ TEST(BootstrapTest, RanksListenForBothFamilies) {
 TEST(BootstrapTest, ALoopbackAddressStaysOnTheLoopback) {
   EXPECT_EQ(listen_address(cluster_of("127.0.0.1:4000")), "127.0.0.1:4000");
   EXPECT_EQ(listen_address(cluster_of("[::1]:4000")), "[::1]:4000");
+}
+
+TEST(BootstrapTest, AClusterOfWhichOnlyAPartIsListedIsRefusedByEveryTask) {
+  for (
+      const char* config :
+      {R"({"sparseCluster": {"worker": {}, "ps": ["a:1"]}, "task": {"type": "ps", "index": 0}})",
+       R"({"sparseCluster": {"worker": {"1": "b:1"}, "ps": ["a:1"]}, "task": {"type": "worker", "index": 1}})"}) {
+    const launch::ClusterSpec cluster = launch::resolve_cluster({{"TF_CONFIG", config}}, {});
+    for (const auto kind : {proto::Strategy::LOCAL, proto::Strategy::PS, proto::Strategy::ALLREDUCE}) {
+      proto::Job job;
+      job.mutable_strategy()->set_kind(kind);
+      EXPECT_NE(message_of([&] { check_cluster(job, cluster); }).find("needs all workers and servers listed"),
+                std::string::npos);
+    }
+  }
 }
 
 TEST(BootstrapTest, PeersAreNotLookedForBehindAProxy) {
