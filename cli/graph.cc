@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -102,16 +104,23 @@ std::vector<std::string> loose_ends(const Graph& graph) {
   return ends;
 }
 
-/// What AUTO finds on scratch data; other policies stay.
-StreamOptions measured(const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
+/// What AUTO finds on scratch data, with the threads and the time that a job alone on this host has; other
+/// policies stay.
+StreamOptions measured(const proto::Job& job, const Graph& graph, const CompileRequest& request,
+                       const CompileOptions& options) {
   if (options.streams.policy != StreamPolicy::Auto) {
     log_warning("--measure has no effect: only policy AUTO on several streams measures");
     return options.streams;
   }
   RuntimeOptions runtime_options;
+  const int threads = static_cast<int>(job.runtime().intra_op_threads());
+  runtime_options.intra_op_threads = threads > 0 ? threads : usable_cores();
   if (options.domain == Domain::Device) runtime_options.device = open_cuda({});
   Runtime runtime(runtime_options);
-  return tune_streams(graph, request, options, {}, runtime).apply(options.streams);
+  TuneOptions tune;
+  tune.seed = job.seed();
+  tune.budget = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * job.streams().measure_seconds()));
+  return tune_streams(graph, request, options, {}, runtime, tune).apply(options.streams);
 }
 
 int report(const Options& options, const proto::Job& job, const Program& program) {
@@ -149,7 +158,11 @@ int plan_job(const Options& options) {
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
   worker::ChooseStreams choose;
-  if (options.measure && !job.streams().no_measuring()) choose = measured;
+  if (options.measure && !job.streams().no_measuring())
+    choose = [&job](const Graph& graph, const CompileRequest& request,
+                    const CompileOptions& compile_options) {
+      return measured(job, graph, request, compile_options);
+    };
   return report(
       options, job,
       *worker::make_training_program(job, model, batcher, job.input().global_batch_size(), *strategy, choose)
@@ -179,7 +192,7 @@ int plan(const Options& options) {
     request.feeds.push_back({node.name, node.outputs[0].dtype, shape});
   }
   request.fetches = options.fetches.empty() ? loose_ends(graph) : options.fetches;
-  if (options.measure) compile_options.streams = measured(graph, request, compile_options);
+  if (options.measure) compile_options.streams = measured(job, graph, request, compile_options);
   return report(options, job, *compile(graph, request, compile_options));
 }
 

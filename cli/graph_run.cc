@@ -11,8 +11,8 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <thread>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/formats/npy.h"
@@ -188,8 +188,7 @@ int run(const Options& options) {
     if (!feeds.emplace(name, worker::read_npy_tensor(file)).second)
       throw InvalidArgument("--feed " + name + " is given twice");
   }
-  const int threads =
-      options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   RuntimeOptions runtime_options;
   runtime_options.intra_op_threads = std::max(threads, 1);
   Session session{Runtime(runtime_options), {}, {}};
@@ -251,7 +250,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
       ->capture_default_str();
   add_config_option(*sub, options->config);
   add_step_flags(*sub, options->flags);
-  sub->add_option("--threads", options->threads, "Threads inside ops; default: the machine's");
+  sub->add_option("--threads", options->threads, "Threads inside ops; default: one for each usable core");
   sub->add_option("--seed", options->seed, "Of random ops and initial values")->capture_default_str();
   sub->add_option("--timeout", options->timeout_seconds, "Seconds that the run may take")
       ->check(CLI::Range(1e-3, 1e7))

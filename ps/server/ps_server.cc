@@ -6,6 +6,7 @@
 #include <charconv>
 #include <thread>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ps/server/control_service.h"
@@ -24,11 +25,11 @@ int port_of(const std::string& address) {
 }
 
 ServerCore::Options core_options(const PsServer::Options& options) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
   ServerCore::Options out;
   out.index = options.index;
   out.count = options.count;
-  out.engine_threads = options.engine_threads > 0 ? options.engine_threads : std::clamp(cores / 2, 1, 8);
+  out.engine_threads =
+      options.engine_threads > 0 ? options.engine_threads : std::clamp(usable_cores() / 2, 1, 8);
   out.silence = options.deadline;
   out.apply_updates = options.apply_updates;
   return out;
