@@ -7,7 +7,7 @@
 // steps of N streams as a graph is recorded: where its time goes, node by node.
 //
 // usage: gpu_multi_branch [--models towers8,mmoe8x4,dlrm26] [--steps 100] [--streams 8] [--batch] [--check]
-//                         [--plan] [--profile]
+//                         [--plan] [--profile] [--measure-products]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -35,7 +35,7 @@ constexpr Way kWays[] = {
 struct Options {
   std::string models = "towers8,mmoe8x4,dlrm26";
   int steps = 100, streams = 8;
-  bool check = false, plan = false, batched = false, profile = false;
+  bool check = false, plan = false, batched = false, profile = false, measure_products = false;
 };
 
 /// The losses of the first steps.
@@ -81,9 +81,13 @@ int main_of(int argc, char** argv) {
   app.add_flag("--check", options.check, "compare the losses of all ways bit by bit");
   app.add_flag("--batch", options.batched, "batch siblings, across streams too");
   app.add_flag("--plan", options.plan, "print the compiled program with N streams");
+  app.add_flag("--measure-products", options.measure_products,
+               "products take the fastest of cuBLASLt's suggestions");
   app.add_flag("--profile", options.profile, "record where the time of N streams as a graph goes");
   CLI11_PARSE(app, argc, argv);
-  const auto device = open_cuda({});
+  AcceleratorOptions device_options;
+  device_options.measure_products = options.measure_products;
+  const auto device = open_cuda(device_options);
   fmt::print("{}\n", device->description());
   bool equal = true;
   for (const BranchCase& c : branch_cases()) {

@@ -6,7 +6,7 @@
 // removed, and the arena's bytes against one stream's. AUTO is the engine's own measured choice among the
 // others.
 //
-// usage: gpu_stream_policies [--models towers8,mmoe8x4,dlrm26] [--steps 50] [--rounds 9]
+// usage: gpu_stream_policies [--models towers8,mmoe8x4,dlrm26] [--steps 50] [--rounds 9] [--measure-products]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +30,7 @@ struct Row {
 struct Options {
   std::string models = "towers8,mmoe8x4,dlrm26";
   int steps = 50, rounds = 9;
+  bool measure_products = false;
 };
 
 CompileOptions compile_options(StreamPolicy policy, int streams, bool batched) {
@@ -94,8 +95,12 @@ int main_of(int argc, char** argv) {
   app.add_option("--models", options.models, "comma-separated");
   app.add_option("--steps", options.steps, "in each round");
   app.add_option("--rounds", options.rounds, "in which all rows take turns");
+  app.add_flag("--measure-products", options.measure_products,
+               "products take the fastest of cuBLASLt's suggestions");
   CLI11_PARSE(app, argc, argv);
-  const auto device = open_cuda({});
+  AcceleratorOptions device_options;
+  device_options.measure_products = options.measure_products;
+  const auto device = open_cuda(device_options);
   fmt::print("{}\n", device->description());
   for (const BranchCase& c : branch_cases()) {
     if (options.models.find(c.model) == std::string::npos) continue;

@@ -24,6 +24,7 @@ struct AcceleratorOptions {
   std::uint64_t memory_limit = 0;  // bytes that may be held at once; 0: what the device has
   bool memory_up_front = false;    // the limit, or 0.9 of what is free, is taken at once and kept
   bool tf32 = true;                // float32 products may be computed with TF32 inputs
+  bool measure_products = false;   // products take the fastest of some algorithms, measured when made
   /// How long what waits for the device without a deadline of its caller does so: memory that is taken or
   /// given back, copy_now().
   std::chrono::milliseconds patience{60000};

@@ -2,8 +2,10 @@
 // "pairs". The vectors may be as many inputs [b, d], whose number is the attribute "vectors". With a further
 // input a [b, q] it is y [b, max(q + p, width)]: a's columns, then the products, then zeros up to the
 // attribute "width". Its gradient is braid.PairDotsGrad(dy, vectors...) -> one for each input that they are,
-// where the products' columns in dy begin at the attribute "offset". The compiler makes them of the product
-// of all pairs of vectors of which some are gathered (engine/passes/fuse_pair_dots.cc).
+// where the products' columns in dy begin at the attribute "offset"; the columns before them, as many as a
+// vector has, are added to the gradient of the vector that the attribute "columns_to" numbers (-1: none). The
+// compiler makes them of the product of all pairs of vectors of which some are gathered
+// (engine/passes/fuse_pair_dots.cc).
 #include "engine/ops/common/pair_dots.h"
 
 #include <algorithm>
@@ -93,6 +95,13 @@ void infer_grad(InferContext& c) {
   const std::int64_t end = c.attr<std::int64_t>("offset", 0) + pair_count(c);
   if (dy.has_rank() && (dy.rank() != 2 || (dy[1] >= 0 && dy[1] < end)))
     c.fail("expected a gradient of at least " + std::to_string(end) + " columns, got " + dy.to_string());
+  if (const auto to = c.attr<std::int64_t>("columns_to", -1); to >= 0) {
+    const Shape& x = c.shape(1);
+    if (to >= c.inputs() - 1 || c.inputs() < 3)
+      c.fail("columns_to: there is no vector " + std::to_string(to));
+    if (x.has_rank() && x[1] >= 0 && x[1] != c.attr<std::int64_t>("offset", 0))
+      c.fail("columns_to: the columns before the products are not those of a vector");
+  }
   for (int i = 1; i < c.inputs(); ++i) c.output(c.dtype(i), c.shape(i));
 }
 
@@ -140,6 +149,7 @@ PreparedKernel prepare_grad_of(const PrepareContext& c) {
   return parallel_kernel(
       c, v.examples, row_grain(v.n * v.n * v.width),
       [v, width = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
+       columns_to = c.attr<std::int64_t>("columns_to", -1),
        pairs = c.attr<Pairs>("pairs", {})](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
         for (std::int64_t b = begin; b < end; ++b) {
           for (std::int64_t i = 0; i < v.n; ++i) std::fill_n(vector_at<T>(v, a.outputs, b, i), v.width, T(0));
@@ -152,6 +162,8 @@ PreparedKernel prepare_grad_of(const PrepareContext& c) {
                        v.width);
             ++dy;
           }
+          if (columns_to >= 0)
+            add_scaled(vector_at<T>(v, a.outputs, b, columns_to), T(1), a.in<T>(0) + b * width, v.width);
         }
       });
 }

@@ -230,9 +230,9 @@ class PairsAhead {
 
 template <int kWidth, bool kExact>
 __global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
-    pair_dots_grad(const float* dy, std::int64_t pitch, const __grid_constant__ Places<const float> x,
-                   const __grid_constant__ Places<float> dx, std::int64_t examples, const std::int16_t* pairs,
-                   int pair_count) {
+    pair_dots_grad(const float* dy, std::int64_t pitch, int columns_to,
+                   const __grid_constant__ Places<const float> x, const __grid_constant__ Places<float> dx,
+                   std::int64_t examples, const std::int16_t* pairs, int pair_count) {
   // Pitches for which lanes read in different banks.
   constexpr int kPitch = kColumns<kWidth> + (kWidth <= 8 ? 0 : 8), kPitchOfFactors = kRows + 4;
   constexpr int kTiles = kColumns<kWidth> / 8;
@@ -285,6 +285,14 @@ __global__ void __launch_bounds__(kWarps<kWidth>* kLanes, kWidth <= 16 ? 6 : 1)
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * band + 8 * half + g;
         if (row >= dx.n) continue;
+        if (row == columns_to) {  // those in front of dy
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+              if (8 * tile + 2 * t < kWidth)
+                c[band][tile][2 * half + side] += dy[i * pitch - kWidth + 8 * tile + 2 * t + side];
+        }
         float* const out = results[row] + i * dx.stride + 2 * t;
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
@@ -324,11 +332,12 @@ PreparedKernel prepare_grad_of(const PrepareContext& c) {
   const auto function =
       c.accelerator->options().tf32 ? pair_dots_grad<kWidth, false> : pair_dots_grad<kWidth, true>;
   PreparedKernel kernel;
-  kernel.run = [function, v, pitch = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
+  kernel.run = [function, v, columns_to = static_cast<int>(c.attr<std::int64_t>("columns_to", -1)),
+                pitch = c.inputs[0].shape[1], offset = c.attr<std::int64_t>("offset", 0),
                 pairs = pair_list(c, v.n)](const KernelArgs& a) {
     if (v.examples != 0)
       cuda::launch(function, blocks<kWidth>(v.examples), kWarps<kWidth> * kLanes, 0, a.stream,
-                   a.in<float>(0) + offset, pitch, Places<const float>(v, a.inputs + 1),
+                   a.in<float>(0) + offset, pitch, columns_to, Places<const float>(v, a.inputs + 1),
                    Places<float>(v, a.outputs), v.examples, pairs.data(), pairs.count);
   };
   return kernel;

@@ -7,8 +7,10 @@
 //   ConcatV2(a, PairDots(x), axis 1)                                -> braid.PairDots(x, a)
 //   PairDotsGrad(SplitLike(axis, dy, a, products):1, x)             -> braid.PairDotsGrad(dy, x), offset
 //   x = Pack(v..., axis 1), Unpack(PairDotsGrad(dy, x))             -> v... in the place of x
+//   AddN(PairDotsGrad(dy, v...):j, SplitLike of dy:0) where a is v[j]  -> PairDotsGrad, columns_to
 // Left apart: pairs that stand there twice, nodes with control edges or on different hand-set streams,
 // products that somebody else uses, too, and what the kernels do not take (common/pair_dots.h).
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -34,7 +36,10 @@ class PairDotsFusion {
     for (auto& [reshape, made] : made_) put_beside(made);
     prune(plan_, true);
     users_ = Users(graph_);
-    for (const auto& [reshape, made] : made_) take_apart(made);
+    for (auto& [reshape, made] : made_) take_apart(made);
+    prune(plan_, true);
+    users_ = Users(graph_);
+    for (const auto& [reshape, made] : made_) add_columns(made);
     prune(plan_, true);
     plan_.program.notes.push_back("fusion: products of pairs of vectors, " + std::to_string(made_.size()));
   }
@@ -139,7 +144,7 @@ class PairDotsFusion {
   }
 
   /// The vectors are read, and their gradients written, where they lie before they are packed.
-  void take_apart(const Made& made) {
+  void take_apart(Made& made) {
     const Node* const pack = made_by(made.x, "Pack");
     if (!pack || pack->attrs.get<std::int64_t>("axis", 0) != 1) return;
     const std::vector<ValueRef> vectors = pack->inputs;
@@ -160,11 +165,43 @@ class PairDotsFusion {
     products.attrs.set("vectors", static_cast<std::int64_t>(vectors.size()));
     products.inputs.erase(products.inputs.begin());
     products.inputs.insert(products.inputs.begin(), vectors.begin(), vectors.end());
-    replace(plan_, made.products, std::move(products), "/apart");
+    made.products = replace(plan_, made.products, std::move(products), "/apart");
     if (unpack == kNoNode) return;
     gradients.inputs.resize(1);
     gradients.inputs.insert(gradients.inputs.end(), vectors.begin(), vectors.end());
-    replace(plan_, unpack, std::move(gradients), "/fused");
+    made.gradient = replace(plan_, unpack, std::move(gradients), "/fused");
+  }
+
+  /// Where the columns beside the products are a vector, its gradient is the sum of both.
+  void add_columns(const Made& made) {
+    if (made.gradient == kNoNode) return;
+    const Node gradient = graph_.node(made.gradient), products = graph_.node(made.products);
+    const auto vectors = static_cast<int>(gradient.outputs.size());
+    if (static_cast<int>(products.inputs.size()) != vectors + 1 || !is_plain(plan_, gradient)) return;
+    const auto at = std::find(products.inputs.begin(), products.inputs.end() - 1, products.inputs.back());
+    const ValueRef part{made.gradient, static_cast<int>(at - products.inputs.begin())};
+    if (part.output == vectors) return;
+    const std::vector<NodeId>& users = users_.of(made.gradient);
+    const auto sum_at = std::find_if(users.begin(), users.end(), [&](NodeId user) {
+      const std::vector<ValueRef>& inputs = graph_.node(user).inputs;
+      return std::find(inputs.begin(), inputs.end(), part) != inputs.end();
+    });
+    if (sum_at == users.end() ||
+        std::find(plan_.fetches.begin(), plan_.fetches.end(), part) != plan_.fetches.end())
+      return;
+    const Node sum = graph_.node(*sum_at);
+    if (sum.op->name != "AddN" || sum.inputs.size() != 2 || !is_plain(plan_, sum) || !together(sum, gradient))
+      return;
+    const ValueRef columns = sum.inputs[sum.inputs[0] == part ? 1 : 0];
+    const Node* const split = made_by(columns, "braid.SplitLike");
+    if (!split || columns.output != 0 || split->inputs[1] != gradient.inputs[0] ||
+        users_.of(split->id).size() != 1 || is_fetched(plan_, split->id) || !is_last_axis(split->inputs[0]) ||
+        graph_.info(columns).shape != gradient.outputs[static_cast<std::size_t>(part.output)].shape ||
+        gradient.attrs.get<std::int64_t>("offset", 0) != graph_.info(columns).shape[1])
+      return;
+    graph_.mutable_node(made.gradient).attrs.set("columns_to", static_cast<std::int64_t>(part.output));
+    graph_.replace_uses({sum.id, 0}, part);
+    std::replace(plan_.fetches.begin(), plan_.fetches.end(), ValueRef{sum.id, 0}, part);
   }
 
   /// The node that takes the gradient of [before, products] apart for nobody but made.gradient and one more.

@@ -1,10 +1,14 @@
 // Gathered products of pairs of vectors become one node on a device, with their gradient, and mean the same.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
+#include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/exec/differentiated.h"
 #include "tests/engine/exec/test_ops.h"
 #include "tests/engine/testing/interpreter.h"
 
@@ -68,6 +72,27 @@ TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
     for (std::size_t i = 0; i < got[f].data<float>().size(); ++i)
       EXPECT_NEAR(got[f].data<float>()[i], expected[f].data<float>()[i], 1e-5F) << f << ", " << i;
   }
+}
+
+TEST(FusePairDotsTest, ColumnsThatAreAVectorTooAreAddedToItsGradient) {
+  constexpr std::int64_t kTables = 3, kTableRows = 20;
+  GraphBuilder b;
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, 13}, 1)},
+                                                    {"y", random_floats({kRows}, 2)}};
+  std::vector<Output> ids;
+  for (std::int64_t t = 0; t < kTables; ++t) {
+    feeds.emplace_back("ids" + std::to_string(t),
+                       Tensor::from<std::int32_t>(Shape{kRows}, std::array{1, 5, 5, 0, 19}));
+    ids.push_back(b.placeholder(feeds.back().first, DType::Int32, Shape{kRows}));
+  }
+  const Output dense = b.placeholder("x", DType::Float32, Shape{kRows, 13});
+  const Output label = b.placeholder("y", DType::Float32, Shape{kRows});
+  const Output loss = build_dlrm_branches(b, dense, 13, ids, kTableRows, kWidth, label, 0);
+  const Differentiated model = differentiated(b, loss, std::move(feeds));
+  const auto program = model.compiled();
+  EXPECT_EQ(count_ops(*program, "braid.PairDotsGrad"), 1);
+  for (const char* gone : {"AddN", "braid.SplitLike"}) EXPECT_EQ(count_ops(*program, gone), 0) << gone;
+  expect_same_values(model, *program);
 }
 
 TEST(FusePairDotsTest, WhatSomebodyElseReadsOrTheKernelsDoNotTakeIsLeftAlone) {

@@ -68,6 +68,11 @@ void cases_pair_dots(OpCaseTable& table) {
     inputs.insert(inputs.end(), vectors.begin(), vectors.end());
     table.add("braid.PairDotsGrad",
               {.label = label, .inputs = inputs, .attrs = {{"pairs", pairs}}, .float32_tolerance = 1e-4});
+    inputs[0] = random_f64({rows, width + static_cast<std::int64_t>(pairs.size())}, 9);
+    table.add("braid.PairDotsGrad", {.label = std::string(label) + ", columns added",
+                                     .inputs = inputs,
+                                     .attrs = {{"pairs", pairs}, {"offset", width}, {"columns_to", n - 1}},
+                                     .float32_tolerance = 1e-4});
   };
   apart("vectors apart", 27, 40, 16, false);
   apart("vectors apart, beside other columns", 6, 130, 32, true);

@@ -3,11 +3,18 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/ops/common/cuda/fastest.h"
 #include "engine/ops/common/cuda/integer_matmul.h"
 #include "engine/ops/common/cuda/skinny_product.h"
 
@@ -16,6 +23,9 @@ namespace {
 
 /// What cuBLASLt recommends for Hopper; older devices need less.
 constexpr std::size_t kWorkspaceBytes = 32U << 20;
+constexpr std::size_t kSuggestions = 8;  // of cuBLASLt's that are measured
+
+using Suggestion = cublasLtMatmulHeuristicResult_t;
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -26,8 +36,8 @@ void check(cublasStatus_t status, const char* what) {
 struct Descriptors {
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, y = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool has_vector = false;
+  Suggestion chosen{};
+  bool has_vector = false, is_double = false, is_scaled = false;
 
   Descriptors() = default;
   Descriptors(const Descriptors&) = delete;
@@ -77,6 +87,75 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+cublasStatus_t multiply(cublasLtHandle_t handle, const Descriptors& d, const Suggestion& how,
+                        const GemmArgs& args) {
+  if (d.has_vector) {
+    const cublasStatus_t status = cublasLtMatmulDescSetAttribute(d.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                                 &args.vector, sizeof(args.vector));
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+  }
+  const double one = 1, zero = 0;
+  const float one_f = 1, zero_f = 0;
+  const void* alpha = d.is_double ? static_cast<const void*>(&one) : &one_f;
+  const void* beta = d.is_double ? static_cast<const void*>(&zero) : &zero_f;
+  if (d.is_scaled) {
+    alpha = args.scale;
+    beta = args.scale + 1;
+  }
+  return cublasLtMatmul(handle, d.product, alpha, args.b, d.b, args.a, d.a, beta, args.y, d.y, args.y, d.y,
+                        &how.algo, args.scratch, how.workspaceSize, native(args.stream));
+}
+
+/// Which suggestion is fastest on the device, on zeros.
+std::size_t measured(CudaDevice& device, const Gemm& g, const Descriptors& d,
+                     const std::vector<Suggestion>& suggestions) {
+  const auto take = [&](std::uint64_t bytes) { return device.allocate(bytes, "products that are measured"); };
+  const auto operand = [&](std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
+                           std::int64_t stride) {
+    const std::int64_t elements = (g.batch - 1) * stride + rows * std::max(columns, row_stride);
+    return take(static_cast<std::uint64_t>(elements) * dtype_size(g.dtype));
+  };
+  const auto a = g.transpose_a ? operand(g.k, g.m, g.row_stride_a, g.stride_a)
+                               : operand(g.m, g.k, g.row_stride_a, g.stride_a);
+  const auto b = g.transpose_b ? operand(g.n, g.k, 0, g.stride_b) : operand(g.k, g.n, 0, g.stride_b);
+  const auto y = operand(g.m, g.n, g.row_stride_y, g.stride_y);
+  const auto vector = operand(g.batch, g.n, 0, 0), scratch = take(kWorkspaceBytes);
+  const float scale[] = {1, 1};
+  const auto scales = take(sizeof(scale));
+  device.copy_now(scales.get(), scale, sizeof(scale));
+  const auto run = [&](int way, StreamRef stream) {
+    return multiply(device.blas(), d, suggestions[static_cast<std::size_t>(way)],
+                    {a.get(), b.get(), y.get(), vector.get(), scratch.get(), stream,
+                     reinterpret_cast<const float*>(scales.get())}) == CUBLAS_STATUS_SUCCESS;
+  };
+  return static_cast<std::size_t>(fastest(device, static_cast<int>(suggestions.size()), run));
+}
+
+/// The fastest one, which stays the same for all programs of the process: their bits do not depend on when
+/// they are measured.
+std::size_t choose(CudaDevice& device, const Gemm& g, const Descriptors& d,
+                   const std::vector<Suggestion>& suggestions) {
+  using Key =
+      std::tuple<int, bool, std::array<std::int64_t, 9>, std::array<bool, 3>, DType, Epilogue, std::uint32_t>;
+  static std::mutex mu;
+  static std::map<Key, std::size_t> known;
+  const Key key{device.ordinal(),
+                device.options().tf32,
+                {g.m, g.n, g.k, g.batch, g.stride_a, g.stride_b, g.stride_y, g.row_stride_a, g.row_stride_y},
+                {g.transpose_a, g.transpose_b, g.is_scaled},
+                g.dtype,
+                g.epilogue,
+                g.alignment_bytes};
+  const std::lock_guard lock(mu);
+  const auto [at, is_new] = known.try_emplace(key, 0);
+  if (!is_new) return at->second;
+  try {
+    at->second = measured(device, g, d, suggestions);
+  } catch (const OutOfMemory&) {  // then the first one
+  }
+  return at->second;
+}
+
 }  // namespace
 
 PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
@@ -118,37 +197,25 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &g.alignment_bytes,
                                          sizeof(g.alignment_bytes));
-  cublasLtMatmulHeuristicResult_t found{};
+  std::vector<Suggestion> found(device.options().measure_products ? kSuggestions : 1);
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(device.blas(), d->product, d->b, d->a, d->y,
-                                                               d->y, preference, 1, &found, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(device.blas(), d->product, d->b, d->a, d->y, d->y, preference,
+                                     static_cast<int>(found.size()), found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
     c.fail(fmt::format("cuBLASLt has no algorithm for [{}, {}] x [{}, {}]: {}", g.m, g.k, g.k, g.n,
                        cublasLtGetStatusString(status)));
-  d->algorithm = found.algo;
+  found.resize(static_cast<std::size_t>(count));
+  d->is_double = is_double;
+  d->is_scaled = g.is_scaled;
+  d->chosen = found[found.size() > 1 ? choose(device, g, *d, found) : 0];
 
   PreparedGemm prepared;
-  prepared.scratch_bytes = found.workspaceSize;
-  prepared.run = [d, is_double, is_scaled = g.is_scaled, handle = device.blas(),
-                  bytes = found.workspaceSize](const GemmArgs& args) {
-    // The description is this kernel's own, and kernels are run by one thread at a time.
-    if (d->has_vector) {
-      const auto attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-      check(cublasLtMatmulDescSetAttribute(d->product, attribute, &args.vector, sizeof(args.vector)),
-            "a bias");
-    }
-    const double one = 1, zero = 0;
-    const float one_f = 1, zero_f = 0;
-    const void* alpha = is_double ? static_cast<const void*>(&one) : &one_f;
-    const void* beta = is_double ? static_cast<const void*>(&zero) : &zero_f;
-    if (is_scaled) {
-      alpha = args.scale;
-      beta = args.scale + 1;
-    }
-    check(cublasLtMatmul(handle, d->product, alpha, args.b, d->b, args.a, d->a, beta, args.y, d->y, args.y,
-                         d->y, &d->algorithm, args.scratch, bytes, native(args.stream)),
-          "a product");
+  prepared.scratch_bytes = d->chosen.workspaceSize;
+  // The description is this kernel's own, and kernels are run by one thread at a time.
+  prepared.run = [d, handle = device.blas()](const GemmArgs& args) {
+    check(multiply(handle, *d, d->chosen, args), "a product");
   };
   return prepared;
 }

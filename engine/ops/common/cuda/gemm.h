@@ -1,8 +1,9 @@
 // Matrix products by cuBLASLt with fused epilogues. Row-major as everywhere in the engine:
 //   y[m, n] = act(op(a) op(b) + bias), for `batch` products whose operands lie a stride apart.
 // The algorithm is cuBLASLt's first choice for the shape, made once in `prepare`, so a program's bits do not
-// change from run to run. Float32 products use TF32 inputs where the device's options allow it. Products of
-// integers, and those with few columns and long sums for lanes that share `a`, have kernels of our own
+// change from run to run; or with AcceleratorOptions::measure_products the fastest of its choices, measured
+// once a process. Float32 products use TF32 inputs where the device's options allow it. Products of integers,
+// and those with few columns and long sums for lanes that share `a`, have kernels of our own
 // (integer_matmul.h, skinny_product.h).
 #pragma once
 
