@@ -30,8 +30,8 @@ proto::Job parse_job(std::string_view text, std::string_view source);
 /// quotes optional.
 void set_job_field(proto::Job& job, const std::string& assignment);
 
-void fill_job_defaults(proto::Job& job);
-void check_job(const proto::Job& job);
+void fill_job_defaults(proto::Job& job);  // those that proto/job.proto names, of absent fields and zeros
+void check_job(const proto::Job& job);    // REQUIRES: defaults are filled. Throws: InvalidArgument by field
 
 OptimizerSpec optimizer_spec(const proto::Job& job);
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.

@@ -1,8 +1,8 @@
 // GraphDef (binary or text) -> Graph. Inlines calls of the library's functions, lowers reference variables
 // (VariableV2, Assign, Apply*) to handle form, widens types without kernels (widen.h), strips "^name" and
-// ":0" forms, reads `_stream_id`,
-// `_include_grad`, `_class`, and the device field; absent attributes keep the ops' defaults. Refuses what is
-// not supported with every offending node at once: its name, its op and why. Thread rule: pure functions.
+// ":0" forms, reads `_stream_id`, `_include_grad`, `_class` and the device field; absent attributes keep the
+// ops' defaults. Refuses what is not supported with every offending node at once: its name, its op and why.
+// Thread rule: pure functions.
 #pragma once
 
 #include <filesystem>
