@@ -1,9 +1,9 @@
 // What a step of a job takes from its number: learning rate and random numbers. Pure functions, so a restart
 // continues on the same curve and with the same numbers.
 //   warm-up   lr * (step + 1) / warmup_steps                        while step < warmup_steps
-//   LINEAR    lr * (1 - (1 - end_factor) * p)                       p = (step - warmup) / (total - warmup),
-//   at most 1 COSINE    lr * (end_factor + (1 - end_factor) * (1 + cos(pi p)) / 2) STEP      lr * factor ^
-//   floor(step / every)
+//   LINEAR    lr * (1 - (1 - end_factor) * p)         p = (step - warmup) / (total - warmup), at most 1
+//   COSINE    lr * (end_factor + (1 - end_factor) * (1 + cos(pi p)) / 2)
+//   STEP      lr * factor ^ floor(step / every)
 #pragma once
 
 #include <cstdint>

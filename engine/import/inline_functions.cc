@@ -1,7 +1,6 @@
-// Inside a function a value is "argument", "node:output:k" (output by its name in the op's signature, k-th of
-// a list) or
-// "^node". Only names of outputs of ops with several differently named ones must be known: of all others k is
-// the output's number.
+// Inside a function a value is "argument", "^node", or "node:output:k" (output by its name in the op's
+// signature, k-th of a list). Only names of outputs of ops with several differently named ones must be known:
+// of all others k is the output's number.
 #include "engine/import/inline_functions.h"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // Any data file as a sequence of records with named, typed features: what `braid data show` and `braid data
 // convert` work on. Readers for training (readers.h) go their own, faster way.
 //   TfRecord   features of tf.train.Example
-//   Criteo     label, I1..I13, C1..C26; numbers as int64 or float, categories as bytes; a missing field is no
-//   feature Csv        fields under the names of the header, else "1", "2", ...; a column is int64 or float
-//   when all that is in
-//              it is, else bytes
+//   Criteo     label, I1..I13, C1..C26; numbers as int64 or float, categories as bytes, nothing for a
+//              missing field
+//   Csv        fields under the names of the header, else "1", "2", ...; a column is int64 or float when all
+//              that is in it is, else bytes
 //   Text       "line"
 //   Idx        the items along the first axis: "label" int64 of a list, else "image" with its elements
 // Thread rule: one object, one thread.
