@@ -87,6 +87,19 @@ TEST(IdleSettingsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
   EXPECT_THAT(idle("schedule { kind: COSINE_DECAY end_factor: 0.5 }"), IsEmpty());
 }
 
+TEST(IdleSettingsTest, AModelHasItsOwnSettings) {
+  EXPECT_THAT(idle("model { name: 'linear_regression' hidden: 4 }"),
+              ElementsAre("model.hidden has no effect: model 'linear_regression' has no hidden layers"));
+  EXPECT_THAT(idle("model { name: 'mlp' hidden: 4 classes: 3 dropout: 0.5 embedding_dim: 4 tasks: 't' }"),
+              ElementsAre("model.embedding_dim has no effect: model 'mlp' has no embeddings",
+                          "model.tasks has no effect: model 'mlp' has no experts and tasks"));
+  EXPECT_THAT(idle("model { name: 'dlrm' hidden: 4 embedding_dim: 4 hash_buckets: 9 sparse_tables: true "
+                   "embedding_init: 1 classes: 3 }"),
+              ElementsAre("model.classes has no effect: model 'dlrm' has no classes"));
+  EXPECT_THAT(idle("model { name: 'mmoe' hidden: 4 embedding_dim: 4 experts: 2 tasks: 't' }"), IsEmpty());
+  EXPECT_THAT(idle("model { name: 'transformer' embedding_dim: 4 classes: 2 }"), IsEmpty());
+}
+
 TEST(IdleSettingsTest, AFormatHasItsOwnSettings) {
   EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' no_shuffle: true shuffle_buffer: 5 }"),
               ElementsAre("input.train_files has no effect: input.format is SYNTHETIC",
