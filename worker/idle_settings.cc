@@ -4,9 +4,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
-#include <algorithm>
 #include <initializer_list>
-#include <iterator>
 #include <iterator>
 #include <string_view>
 
@@ -163,19 +161,6 @@ void find_in_model(const std::string& model, Finder& find) {
   find.idle(model != "mmoe", its + "experts and tasks", "model", {"experts", "tasks"});
 }
 
-/// What a model has no part for (examples/models).
-void find_in_model(const std::string& model, Finder& find) {
-  constexpr std::string_view kImages[] = {"cnn", "mlp", "resnet18"};
-  const bool is_plain = model == "linear_regression";
-  const bool is_of_images = std::find(std::begin(kImages), std::end(kImages), model) != std::end(kImages);
-  const std::string its = "model '" + model + "' has no ";
-  find.idle(is_plain, its + "hidden layers", "model", {"hidden"});
-  find.idle(is_plain || is_of_images, its + "embeddings", "model",
-            {"embedding_dim", "hash_buckets", "sparse_tables", "embedding_init"});
-  find.idle(!is_of_images && model != "transformer", its + "classes", "model", {"classes"});
-  find.idle(model != "mmoe", its + "experts and tasks", "model", {"experts", "tasks"});
-}
-
 void find_in_results(const proto::Job& job, Finder& find) {
   const auto format = job.input().format();
   const bool has_test = format == proto::Input::SYNTHETIC || !job.input().test_files().empty() ||
@@ -195,7 +180,6 @@ void find_in_results(const proto::Job& job, Finder& find) {
 
 std::vector<std::string> idle_settings(const proto::Job& job) {
   Finder find(job);
-  if (!job.model().name().empty()) find_in_model(job.model().name(), find);
   if (!job.model().name().empty()) find_in_model(job.model().name(), find);
   find_in_input(job.input(), find);
   find_in_staging(job.staging(), find);
