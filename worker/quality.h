@@ -1,7 +1,7 @@
 // Measures of how well a model predicts, on the host, from fetched predictions.
 //   accuracy  share of rows whose largest logit is the label's
-//   AUC       area under the ROC curve by ranks, ties counted half: (sum of ranks of positives - P(P+1)/2) /
-//   (P N)   (Mann & Whitney 1947)
+//   AUC       area under the ROC curve by ranks, ties counted half (Mann & Whitney 1947):
+//             (sum of ranks of positives - P (P + 1) / 2) / (P N)
 #pragma once
 
 #include <cstdint>

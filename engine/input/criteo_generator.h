@@ -1,7 +1,7 @@
 // Rows in the Criteo layout from a hidden model, so that the best AUC that any model can reach is known.
-//   categories  column c has between 8 and 20,000 values; value v has popularity ~ 1 / (v + 2) (Zipf) and a
-//   hidden weight ~ Normal(0, s_c) integers    floor(exp(Normal(1, 1))) where not missing (10 %); their log
-//   enters linearly label       Bernoulli(sigmoid(sum of the above - shift)), about a quarter positive
+//   categories  column c has 8 to 20,000 values; v has popularity ~ 1 / (v + 2), a weight ~ Normal(0, s_c)
+//   integers    floor(exp(Normal(1, 1))) where not missing (10 %); their log enters linearly
+//   label       Bernoulli(sigmoid(sum of the above - shift)), about a quarter positive
 // The same seed gives the same hidden model and rows.
 #pragma once
 

@@ -2,8 +2,8 @@
 // weights [out, in] that the coordinates make. Scales and sizes may be inputs, so the matrices are made by
 // nodes; they fold where scales are constants. With t = (x - j) * min(scale, 1 if not antialias) the weights
 // are, before they are normed,
-//   linear max(0, 1 - |t|);  cubic, a = cubic_coeff_a: (a + 2)|t|^3 - (a + 3) t^2 + 1 up to 1, a (|t|^3 - 5
-//   t^2 + 8|t| - 4) up to 2
+//   linear  max(0, 1 - |t|)
+//   cubic   (a + 2) |t|^3 - (a + 3) t^2 + 1 up to 1, a (|t|^3 - 5 t^2 + 8 |t| - 4) up to 2; a: cubic_coeff_a
 // and what lies outside counts for the border, or not at all (exclude_outside).
 #include <limits>
 
