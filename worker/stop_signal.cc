@@ -14,8 +14,17 @@ sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  // What whoever started the process had it ignore stays ignored: nohup and SIGHUP, a script's "&" and
+  // SIGINT.
+  for (const int number : {SIGINT, SIGHUP}) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
   return set;
+}
+
+const char* name_of(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "SIGHUP";
 }
 
 }  // namespace
@@ -33,8 +42,7 @@ StopSignal::StopSignal() {
       const auto now = std::chrono::steady_clock::now();
       if (flag->requested() && (signal != SIGINT || now < asked_at + launch::kOneRequest)) continue;
       if (flag->requested()) _exit(128 + signal);
-      if (!flag->ended())
-        log_info("signal {}: stopping after the current step", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+      if (!flag->ended()) log_info("signal {}: stopping after the current step", name_of(signal));
       asked_at = now;
       flag->request();
     }

@@ -1,5 +1,6 @@
-// SIGTERM and SIGINT as a request to stop at the next step boundary. One thread waits for the signals, so
-// nothing runs inside a handler; a second SIGINT, a second or more later, ends the process at once.
+// SIGTERM, SIGINT and SIGHUP as a request to stop at the next step boundary. One thread waits for the
+// signals, so nothing runs inside a handler; a second SIGINT, a second or more later, ends the process at
+// once.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@ class StopFlag {
 
 class StopSignal {
  public:
-  /// Blocks both signals for this thread and those it makes. REQUIRES: constructed in main before other
+  /// Blocks these signals for this thread and those it makes. REQUIRES: constructed in main before other
   /// threads exist.
   StopSignal();
   ~StopSignal();

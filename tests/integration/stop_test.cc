@@ -111,6 +111,24 @@ TEST_F(StopFaultTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
   expect_saved(cluster, 1);
 }
 
+TEST_F(StopFaultTest, ATerminalThatIsClosedIsARequestToo) {
+  Cluster cluster(directory() / "job", saved("LOCAL"), {});
+  wait_for_steps(cluster);
+  cluster.worker(0).signal(SIGHUP);
+  expect_saved(cluster, 1);
+}
+
+TEST_F(StopFaultTest, WhatItWasStartedToIgnoreItIgnores) {
+  std::vector<std::string> command{"sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh"};
+  for (const std::string& word : braid(saved("LOCAL").arguments())) command.push_back(word);
+  Process process(command, {}, directory() / "ignores");
+  ASSERT_TRUE(process.says("examples/s")) << process.err();
+  for (const int number : {SIGHUP, SIGINT}) process.signal(number);
+  EXPECT_EQ(process.wait(1s), std::nullopt) << process.err();
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.exit_code(), kTerminated) << process.err();
+}
+
 TEST_F(StopFaultTest, ASecondCtrlCEndsAtOnce) {
   Cluster cluster(directory() / "job", job_of("ALLREDUCE"), {2, 0});
   wait_for_steps(cluster);
