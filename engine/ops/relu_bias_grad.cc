@@ -1,8 +1,7 @@
 // What fusion makes of the backward pass of a layer with bias and ReLU, whose output is y [m, n]:
 //   braid.ReluBiasGrad(dy, y) -> dz, db        dz = dy where y > 0, else 0; db [n] = the sum of dz's rows
-//   braid.ReluHeadGrad(g, w, y) -> dz, db, dw  the same for dy = g w^T, where a head w [n, 1] follows the
-//   layer
-//                                              and g [m, 1] is the gradient of its output; dw [n, 1] = y^T g
+//   braid.ReluHeadGrad(g, w, y) -> dz, db, dw  the same for dy = g w^T, where a head w [n, 1] follows and
+//                                              g [m, 1] is the gradient of its output; dw [n, 1] = y^T g
 // Or of lanes of them: dy, y and dz [lanes, m, n], db [lanes, n], g [lanes, m, 1], w and dw [lanes, n, 1].
 // braid.JoinedReluBiasGrad is ReluBiasGrad of dy and y [m, lanes, n], and with the attribute `joined`
 // ReluHeadGrad is of y [m, lanes, n], g [m, 1], w and dw [lanes n, 1]: lanes whose outputs are side by side.
