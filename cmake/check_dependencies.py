@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "engine": ["engine", "proto/graph.", "proto/example.", "proto/onnx.", "base"],
     "examples": ["examples", "engine", "proto", "base"],
     "examples/multistream_inference": ["worker/inference", "worker/settings.", "base"],
+    "examples/scorer": ["worker/inference", "worker/stored_variables.", "engine/import", "proto/graph.", "base"],
     "examples/multistream_training/main.": ["examples", "engine", "proto", "worker/job.", "worker/settings.", "base"],
     "launch": ["launch", "proto", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
