@@ -27,6 +27,7 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/device.h"
+#include "worker/idle_settings.h"
 #include "worker/job.h"
 #include "worker/strategies/strategy.h"
 #include "worker/text_proto.h"
@@ -178,6 +179,7 @@ int plan(const Options& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   for (const std::string& assignment : stream_overrides(options)) worker::set_job_field(job, assignment);
   worker::set_job_field(job, "runtime.steps_in_flight=" + std::to_string(options.steps_in_flight));
+  for (const std::string& setting : worker::idle_settings(job)) log_warning("{}", setting);
   worker::fill_job_defaults(job);
   worker::resolve_device(job, {});
   CompileOptions compile_options = worker::training_compile_options(job);

@@ -32,6 +32,7 @@
 #include "engine/passes/specialize.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
+#include "worker/idle_settings.h"
 #include "worker/job.h"
 #include "worker/npy_tensor.h"
 #include "worker/stored_variables.h"
@@ -171,6 +172,7 @@ void apply_settings(Options& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   if (options.streams_given) job.mutable_streams()->set_count(static_cast<std::uint32_t>(options.streams));
   for (const std::string& field : options.flags.overrides()) worker::set_job_field(job, field);
+  for (const std::string& setting : worker::idle_settings(job)) log_warning("{}", setting);
   worker::fill_job_defaults(job);
   options.flags.log_device_placement = job.runtime().log_device_placement();
   options.compile.streams = worker::stream_options(job);

@@ -149,6 +149,11 @@ TEST_F(SettingsTest, FlagsOfPlansThatNothingReadsAreRefused) {
   EXPECT_THAT(refused({graph, "--dot", "/nowhere/g.dot"}),
               HasSubstr("--dot /nowhere/g.dot: there is no directory '/nowhere'"));
   EXPECT_THAT(refused({graph, "--dot", directory().string()}), HasSubstr(": is a directory"));
+  const std::string pools = write("pools.pbtxt", "session_stage_subgraph_thread_pool { }");
+  for (const char* command : {"plan", "run"}) {
+    const auto staged = run("staged", {"graph", command, graph, "--config", pools});
+    EXPECT_THAT(staged->err(), HasSubstr("staging.session_stage_subgraph_thread_pool has no effect"));
+  }
   const auto measured = run("measured", {"graph", "plan", graph, "--measure"});
   EXPECT_EQ(measured->exit_code(), 0);
   EXPECT_THAT(measured->err(), HasSubstr("--measure has no effect"));
