@@ -1,6 +1,6 @@
-// SIGTERM, SIGINT and SIGHUP as a request to stop at the next step boundary. One thread waits for the
-// signals, so nothing runs inside a handler; a second SIGINT, a second or more later, ends the process at
-// once.
+// SIGTERM, SIGINT, SIGHUP and SIGPIPE as a request to stop at the next step boundary. One thread waits for
+// the signals, so nothing runs inside a handler, except that SIGPIPE, which is a thread's, is passed on to
+// it; a second SIGINT, a second or more later, ends the process at once.
 #pragma once
 
 #include <atomic>

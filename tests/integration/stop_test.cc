@@ -118,6 +118,14 @@ TEST_F(StopFaultTest, ATerminalThatIsClosedIsARequestToo) {
   expect_saved(cluster, 1);
 }
 
+TEST_F(StopFaultTest, AReaderThatIsGoneIsARequestToo) {
+  std::vector<std::string> command{"bash", "-c", "set -o pipefail; \"$@\" 2>&1 | head -n 3", "bash"};
+  for (const std::string& word : braid(saved("LOCAL").arguments())) command.push_back(word);
+  Process process(command, {}, directory() / "piped");
+  EXPECT_EQ(process.exit_code(), kTerminated) << process.out() << process.err();
+  EXPECT_EQ(checkpointed_steps(path("checkpoints")).size(), 1U);
+}
+
 TEST_F(StopFaultTest, WhatItWasStartedToIgnoreItIgnores) {
   std::vector<std::string> command{"sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh"};
   for (const std::string& word : braid(saved("LOCAL").arguments())) command.push_back(word);
