@@ -5,8 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/passes/stream_rules.h"
@@ -39,7 +41,7 @@ proto::Job parse_job(std::string_view text, std::string_view source) {
 
 void set_job_field(proto::Job& job, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
-  if (equals == std::string::npos || equals == 0)
+  if (equals == std::string::npos || equals == 0 || assignment[equals - 1] == '.')
     throw InvalidArgument("--set " + assignment + ": expected <field>.<field>=<value>");
   const std::string path = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   pb::Message* message = &job;
@@ -48,10 +50,10 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
   std::vector<std::string> names;
   while (std::getline(parts, part, '.')) names.push_back(part);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    int index = -1;
+    std::optional<std::int64_t> index;
     std::string name = names[i];
     if (const std::size_t bracket = name.find('['); bracket != std::string::npos && name.back() == ']') {
-      index = std::atoi(name.c_str() + bracket + 1);
+      index = parse_int(name.substr(bracket + 1, name.size() - bracket - 2)).value_or(-1);
       name.resize(bracket);
     }
     const pb::FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
@@ -60,14 +62,17 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
                             message->GetDescriptor()->name() +
                             did_you_mean(name, field_names(*message->GetDescriptor())));
     const pb::Reflection* reflection = message->GetReflection();
+    if (index && (!field->is_repeated() || i + 1 == names.size()))
+      throw InvalidArgument("--set " + assignment + ": '" + name + "' " +
+                            (field->is_repeated() ? "is set as a whole" : "is no list"));
     if (i + 1 < names.size()) {
       if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE)
         throw InvalidArgument("--set " + assignment + ": '" + name + "' has no fields of its own");
       if (field->is_repeated()) {
-        if (index < 0 || index >= reflection->FieldSize(*message, field))
+        if (index.value_or(-1) < 0 || *index >= reflection->FieldSize(*message, field))
           throw InvalidArgument("--set " + assignment + ": '" + name + "' needs an index below " +
                                 std::to_string(reflection->FieldSize(*message, field)));
-        message = reflection->MutableRepeatedMessage(message, field, index);
+        message = reflection->MutableRepeatedMessage(message, field, static_cast<int>(*index));
       } else {
         message = reflection->MutableMessage(message, field);
       }

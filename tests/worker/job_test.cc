@@ -89,6 +89,16 @@ TEST(JobTest, SetRefusesWhatItCannotPlace) {
   EXPECT_THAT(message_of([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
               HasSubstr("needs an index"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "streams.count.=1"); }), HasSubstr("expected"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "streams[0].count=1"); }),
+              HasSubstr("'streams' is no list"));
+  EXPECT_THAT(message_of([&] { set_job_field(job, "streams.priorities[0]=1"); }),
+              HasSubstr("'priorities' is set as a whole"));
+  set_job_field(job, "input.columns=name: 'a'");
+  for (const char* index : {"[x]", "[]", "[-1]", "[1]", ""})
+    EXPECT_THAT(message_of([&] { set_job_field(job, std::string("input.columns") + index + ".name=b"); }),
+                HasSubstr("'columns' needs an index below 1"))
+        << index;
   EXPECT_THAT(message_of([&] { set_job_field(job, "strategy.kind=TREE"); }),
               HasSubstr("unknown value 'TREE' of field 'kind'; known: LOCAL, PS, ALLREDUCE"));
   EXPECT_THAT(message_of([&] { parse_job("optimizer { kind: LAMB }", "a.pbtxt"); }),
