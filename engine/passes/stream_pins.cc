@@ -92,6 +92,7 @@ class PinFinder {
 
   void find_rules() {
     const StreamRules& rules = *options_.rules;
+    if (rules.size() == 0) warn(rules.source() + " has no rules");
     std::vector<Found> found(static_cast<std::size_t>(rules.size()));
     const std::vector<char> matters = nodes_that_matter();
     for (const NodeId id : live_) {

@@ -32,6 +32,12 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
+/// Of a file that is something else a line may be all of it.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 200;
+  return std::string(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
+}
+
 /// At commas without a backslash; `\,` becomes a comma. Every other escape stays the regex's.
 std::vector<std::string> split_patterns(std::string_view text) {
   std::vector<std::string> parts(1);
@@ -52,7 +58,7 @@ int parse_stream(std::string_view text, const std::string& place) {
   int stream = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), stream);
   if (error != std::errc{} || end != text.data() + text.size() || stream < 0)
-    throw InvalidArgument(place + ": '" + std::string(text) + "' is not a stream");
+    throw InvalidArgument(place + ": '" + shown(text) + "' is not a stream");
   return stream;
 }
 
@@ -89,7 +95,7 @@ StreamRules StreamRules::parse(std::string_view text, std::string source) {
     const std::string place = impl->source + ":" + std::to_string(number + 1);
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos)
-      throw InvalidArgument(place + ": '" + std::string(line) + "' is not of the form id:regex,regex");
+      throw InvalidArgument(place + ": '" + shown(line) + "' is not of the form id:regex,regex");
     impl->rules.push_back(
         {parse_stream(trimmed(line.substr(0, colon)), place), number + 1, std::string(line)});
     for (const std::string& part : split_patterns(line.substr(colon + 1))) {
@@ -132,6 +138,8 @@ std::optional<int> StreamRules::find(std::string_view name) const {
   const std::vector<int> found = find_all(name);
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
+
+const std::string& StreamRules::source() const { return impl_->source; }
 
 int StreamRules::size() const { return static_cast<int>(impl_->rules.size()); }
 

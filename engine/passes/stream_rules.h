@@ -31,6 +31,7 @@ class StreamRules {
   std::optional<int> find(std::string_view name) const;
   /// Of all that do, ascending.
   std::vector<int> find_all(std::string_view name) const;
+  const std::string& source() const;
   int size() const;
   const Rule& rule(int index) const;
   /// "rules.txt:3".

@@ -43,6 +43,8 @@ TEST(StreamRulesTest, WhatIsNoRuleIsRefusedWithItsLine) {
   EXPECT_EQ(refusal("1:a,,b"), "r:1: an empty regular expression");
   EXPECT_EQ(refusal("1:a("), "r:1: 'a(': missing ): a(");
   EXPECT_EQ(refusal(""), "nothing was thrown");
+  EXPECT_EQ(refusal(std::string(5000, 'a')),
+            "r:1: '" + std::string(200, 'a') + "...' is not of the form id:regex,regex");
 }
 
 TEST(StreamRulesTest, ManyRulesAreLookedForInOnePass) {
@@ -155,6 +157,8 @@ TEST(StreamRulesTest, S4_ARuleThatMatchesNothingIsSaid) {
   const auto p = compile_with(g, "0:a\n1:tower.*\n", 2, {{}, {"a"}, {}});
   EXPECT_NE(plan_report(*p).find("warning: streams: rules.txt:2: no node matches '1:tower.*'"),
             std::string::npos);
+  const auto empty = compile_with(g, "# nothing\n", 2, {{}, {"a"}, {}});
+  EXPECT_NE(plan_report(*empty).find("warning: streams: rules.txt has no rules"), std::string::npos);
   const auto none = compile_with(g, "1:a\n", 2, {{}, {"a"}, {}}, StreamPolicy::None);
   EXPECT_NE(plan_report(*none).find("NONE does not use the rules file"), std::string::npos);
   const auto alone = compile_with(g, "", 2, {{}, {"a"}, {}}, StreamPolicy::None, true);
