@@ -28,11 +28,27 @@ Dag::Dag(const Plan& plan) : model_(&cost_model(plan.program.domain)) {
     async_[i] = plan.op(op).async;
     for (const int dep : deps_[i]) users_[static_cast<std::size_t>(dep)].push_back(op);
   }
+  rank_ends();
   const std::vector<int> order = rank_order();
   for (auto at = order.rbegin(); at != order.rend(); ++at) {
     double longest = 0;
     for (const int user : users(*at)) longest = std::max(longest, priority(user));
     priorities_[static_cast<std::size_t>(*at)] = cost(*at) + longest;
+  }
+}
+
+/// What needs nothing comes before the first that needs it, and what nobody needs behind the last that it
+/// needs, wherever passes have added them: an update frees what it reads.
+void Dag::rank_ends() {
+  const std::vector<NodeId> written = ranks_;
+  const auto rank = [&](int op) { return written[static_cast<std::size_t>(op)]; };
+  const auto lower = [&](const auto& first, const auto& second) { return rank(first) < rank(second); };
+  for (int op = 0; op < size(); ++op) {
+    NodeId& own = ranks_[static_cast<std::size_t>(op)];
+    if (deps(op).empty() && !users(op).empty())
+      own = std::min(own, rank(*std::min_element(users(op).begin(), users(op).end(), lower)));
+    if (users(op).empty() && !deps(op).empty())
+      own = std::min(own, rank(*std::max_element(deps(op).begin(), deps(op).end(), lower)));
   }
 }
 

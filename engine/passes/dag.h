@@ -39,13 +39,14 @@ class Dag {
   std::vector<int> critical_path() const;
 
  private:
+  void rank_ends();
   template <class Before>
   std::vector<int> sort(Before before) const;
 
   const CostModel* model_;
   std::vector<std::vector<int>> deps_, users_;
   std::vector<double> costs_, priorities_;
-  std::vector<NodeId> ranks_;  // the place in the graph as it was written
+  std::vector<NodeId> ranks_;  // the place in the graph as it was written, or near it
   std::vector<char> async_;
 };
 

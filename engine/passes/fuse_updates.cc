@@ -13,7 +13,9 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kLeastWidth = 64, kLeastElements = 1 << 15;
+constexpr std::int64_t kLeastWidth = 64;
+/// Of 128 x 128 outputs. Products with fewer gain more by sums that are split over the device than by this.
+constexpr std::int64_t kLeastTiles = 64;
 
 class UpdateFusion {
  public:
@@ -60,7 +62,8 @@ class UpdateFusion {
     if (out.dtype != DType::Float32 || !shape.is_static() || shape.rank() < 2 || shape.rank() > 3)
       return false;
     const std::int64_t m = shape[shape.rank() - 2], n = shape[shape.rank() - 1];
-    if (std::min(m, n) < kLeastWidth || m * n < kLeastElements) return false;
+    const std::int64_t tiles = (m + 127) / 128 * ((n + 127) / 128) * (shape.rank() == 3 ? shape[0] : 1);
+    if (std::min(m, n) < kLeastWidth || tiles < kLeastTiles) return false;
     return std::all_of(product.inputs.begin(), product.inputs.end(), [&](ValueRef input) {
       const Shape& operand = graph_.info(input).shape;
       return operand.rank() == 2 || (operand.rank() == 3 && shape.rank() == 3 && operand[0] == shape[0]);
