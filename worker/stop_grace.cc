@@ -12,17 +12,31 @@ StopGrace::StopGrace(const StopFlag& flag, std::chrono::nanoseconds grace)
       on_request_(flag.token(),
                   [this] {
                     std::lock_guard lock(mutex_);
-                    last_end_ = Clock::now();
-                    changed_.notify_all();
+                    begin_anew();
                   }),
       thread_([this](const std::stop_token& ending) { keep_time(ending); }) {}
 
+void StopGrace::begin_anew() {
+  since_ = Clock::now();
+  changed_.notify_all();
+}
+
+void StopGrace::resume() {
+  std::lock_guard lock(mutex_);
+  paused_ = false;
+  begin_anew();
+}
+
+void StopGrace::pause() {
+  std::lock_guard lock(mutex_);
+  paused_ = true;
+}
+
 void StopGrace::step_ended(double seconds) {
   std::lock_guard lock(mutex_);
-  last_end_ = Clock::now();
   seconds_ += seconds;
   ++steps_;
-  changed_.notify_all();
+  begin_anew();
 }
 
 StopGrace::Clock::duration StopGrace::patience() const {
@@ -32,9 +46,12 @@ StopGrace::Clock::duration StopGrace::patience() const {
 
 void StopGrace::keep_time(const std::stop_token& ending) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait(lock, ending, [this] { return flag_.requested(); })) return;
-  while (Clock::now() < last_end_ + patience()) {
-    changed_.wait_until(lock, ending, last_end_ + patience(), [] { return false; });
+  const auto counts = [this] { return flag_.requested() && !paused_; };
+  while (!(counts() && Clock::now() >= since_ + patience())) {
+    if (counts())
+      changed_.wait_until(lock, ending, since_ + patience(), [] { return false; });
+    else
+      changed_.wait(lock, ending, counts);
     if (ending.stop_requested()) return;
   }
   log_warning("asked to stop, and no step has ended for {:.0f} s: it waits for its peers no longer",

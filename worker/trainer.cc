@@ -219,6 +219,7 @@ class Run {
     Progress progress(peers_.leader() ? Progress::choose_mode() : Progress::Mode::Off, first_, total_,
                       job_.metrics().progress_seconds());
     begin_ = saved_at_ = Clock::now();
+    grace_.resume();
     while (done_ < total_ && !(stopping_ && instance_->in_flight() == 0)) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
@@ -226,6 +227,7 @@ class Run {
       if (instance_->in_flight() > 0) finish_step(progress);
       if (done_ == border && instance_->in_flight() == 0 && done_ < total_) at_border(progress);
     }
+    grace_.pause();
     seconds_ += seconds_since(begin_);
     activity_ = activity();
     progress.finish();
@@ -304,6 +306,7 @@ class Run {
   }
 
   void at_border(Progress& progress) {
+    grace_.pause();
     seconds_ += seconds_since(begin_);
     std::optional<Stage::Pause> pause;
     if (stage_) pause.emplace(*stage_);
@@ -314,6 +317,7 @@ class Run {
     const std::uint64_t every = job_.checkpoint().every_steps();
     if (checkpointer_ && ((every > 0 && done_ % every == 0) || checkpoint_is_due())) save();
     begin_ = Clock::now();
+    grace_.resume();
   }
 
   void save() {

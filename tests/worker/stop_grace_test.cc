@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "tests/base/eventually.h"
+#include "tests/base/in_some_attempt.h"
 
 namespace braid::worker {
 namespace {
@@ -18,7 +19,8 @@ class StopGraceTest : public testing::Test {
 };
 
 TEST_F(StopGraceTest, WaitsEndAWhileAfterTheRequest) {
-  const StopGrace grace(flag_, 200ms);
+  StopGrace grace(flag_, 200ms);
+  grace.resume();
   std::this_thread::sleep_for(400ms);
   EXPECT_FALSE(grace.over()) << "nobody has asked";
   const auto begin = Clock::now();
@@ -30,23 +32,47 @@ TEST_F(StopGraceTest, WaitsEndAWhileAfterTheRequest) {
 
 TEST_F(StopGraceTest, ARequestBeforeItCounts) {
   flag_.request();
-  const StopGrace grace(flag_, 1ms);
+  StopGrace grace(flag_, 1ms);
+  grace.resume();
   EXPECT_TRUE(eventually([&] { return grace.over(); }));
 }
 
 TEST_F(StopGraceTest, StepsThatEndGiveTheNextOneTime) {
-  StopGrace grace(flag_, 1s);
-  flag_.request();
-  const auto begin = Clock::now();
-  while (Clock::now() < begin + 1500ms) {
-    std::this_thread::sleep_for(10ms);
-    grace.step_ended(0.01);
-  }
-  EXPECT_FALSE(grace.over());
+  in_some_attempt([] {
+    StopFlag flag;
+    StopGrace grace(flag, 500ms);
+    grace.resume();
+    flag.request();
+    const auto begin = Clock::now();
+    while (Clock::now() < begin + 1s) {
+      std::this_thread::sleep_for(10ms);
+      grace.step_ended(0.01);
+    }
+    EXPECT_FALSE(grace.over());
+  });
+}
+
+TEST_F(StopGraceTest, WhatIsDoneBetweenStepsDoesNotCount) {
+  in_some_attempt([] {
+    StopFlag flag;
+    StopGrace grace(flag, 200ms);
+    flag.request();
+    std::this_thread::sleep_for(300ms);
+    EXPECT_FALSE(grace.over()) << "before the first step";
+    grace.resume();
+    grace.pause();
+    std::this_thread::sleep_for(300ms);
+    EXPECT_FALSE(grace.over());
+    const auto begin = Clock::now();
+    grace.resume();
+    EXPECT_TRUE(eventually([&] { return grace.over(); }));
+    EXPECT_GE(Clock::now() - begin, 200ms);
+  });
 }
 
 TEST_F(StopGraceTest, SlowStepsHaveThreeTimesTheirTime) {
   StopGrace grace(flag_, 1ms);
+  grace.resume();
   for (const double seconds : {0.1, 0.3}) grace.step_ended(seconds);
   const auto begin = Clock::now();
   flag_.request();
@@ -57,9 +83,12 @@ TEST_F(StopGraceTest, SlowStepsHaveThreeTimesTheirTime) {
 TEST_F(StopGraceTest, ItEndsWithTheRunWhileItWaits) {
   flag_.request();
   const auto begin = Clock::now();
-  { const StopGrace grace(flag_, 1h); }
   const StopFlag never;
-  { const StopGrace grace(never, 1h); }
+  for (const StopFlag* flag : std::initializer_list<const StopFlag*>{&flag_, &never}) {
+    { const StopGrace paused(*flag, 1h); }
+    StopGrace grace(*flag, 1h);
+    grace.resume();
+  }
   EXPECT_LT(Clock::now() - begin, 30s);
 }
 
