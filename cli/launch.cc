@@ -15,7 +15,7 @@ constexpr double kMostGraceSeconds = 1e7;
 
 struct Options {
   launch::LocalLaunchOptions launch;
-  double grace_seconds = 10;
+  double grace_seconds = std::chrono::duration<double>(launch.grace).count();
   bool evaluator = false;
   std::vector<std::string> command;
 };

@@ -39,7 +39,8 @@ struct LocalLaunchOptions {
   bool prefix_lines = true;
   /// A failed task does not end the others, for modes that go on without a worker.
   bool keep_going = false;
-  std::chrono::milliseconds grace{10'000};
+  /// Beyond what a worker that is asked to stop waits for a lost peer (15 s, worker/stop_grace.h).
+  std::chrono::milliseconds grace{30'000};
   /// Where the launcher writes.
   int out = 1;
   int err = 2;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "launch/local_launcher.h"
 #include "tests/base/eventually.h"
 #include "tests/base/in_some_attempt.h"
 
@@ -78,6 +79,10 @@ TEST_F(StopGraceTest, SlowStepsHaveThreeTimesTheirTime) {
   flag_.request();
   EXPECT_TRUE(eventually([&] { return grace.over(); }));
   EXPECT_GE(Clock::now() - begin, 600ms);
+}
+
+TEST_F(StopGraceTest, ItIsOverBeforeTheLauncherKills) {
+  EXPECT_GE(launch::LocalLaunchOptions{}.grace, 2 * StopGrace::kGrace);
 }
 
 TEST_F(StopGraceTest, ItEndsWithTheRunWhileItWaits) {
