@@ -72,8 +72,12 @@ class LocalLauncherTest : public ::testing::Test {
     return std::filesystem::exists(directory_ / ("worker-0" + suffix)) &&
            std::filesystem::exists(directory_ / ("worker-1" + suffix));
   }
+  /// The process that wrote its id to `file` has ended and was waited for.
+  static bool is_gone(const std::filesystem::path& file) {
+    return ::kill(std::stoi(read_file(file)), 0) != 0 && errno == ESRCH;
+  }
   /// The exit code of a process of its own whose output goes to a pipe that nobody reads any more when both
-  /// workers are up, or have written; then does `act` with its id.
+  /// workers are up (have made files ".up"); then does `act` with its id.
   template <class Act>
   int launch_and(Act act) {
     Pipe pipe = make_pipe();
@@ -84,8 +88,7 @@ class LocalLauncherTest : public ::testing::Test {
       ::_exit(launch_local(options_));
     }
     pipe.write_end.reset();
-    char byte;
-    EXPECT_TRUE(eventually([&] { return both_wrote(".up") || ::read(pipe.read_end.get(), &byte, 1) == 1; }));
+    EXPECT_TRUE(eventually([&] { return both_wrote(".up"); }));
     pipe.read_end.reset();
     act(launcher);
     int status = 0;
@@ -172,15 +175,18 @@ TEST_F(LocalLauncherTest, OutputThatNobodyReadsHoldsUpNoSignal) {
   const Pipe pipe = make_pipe();
   options_.out = pipe.write_end.get();
   set_script(R"(
-    trap 'exec >/dev/null; echo told > $DIR/$ME; exit 143' TERM
-    yes 'a line of output' & wait)");
+    trap 'exec >/dev/null; echo $$ > $DIR/$ME.new; mv $DIR/$ME.new $DIR/$ME; exit 143' TERM
+    echo up > $DIR/$ME.up; yes 'a line of output' & wait)");
   std::jthread person([&] {
+    EXPECT_TRUE(eventually([&] { return both_wrote(".up"); }));
     // What the launcher keeps is full, too, when its own pipe and those of the tasks are.
     EXPECT_TRUE(
         eventually([&] { return unread(pipe.read_end) >= ::fcntl(options_.out, F_GETPIPE_SZ) - 4096; }));
     std::this_thread::sleep_for(300ms);
     ::kill(::getpid(), SIGTERM);
-    EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
+    EXPECT_TRUE(eventually([&] {
+      return both_wrote("") && is_gone(directory_ / "worker-0") && is_gone(directory_ / "worker-1");
+    }));
     std::this_thread::sleep_for(kOneRequest + 100ms);
     ::kill(::getpid(), SIGINT);
   });
@@ -353,7 +359,7 @@ TEST_F(LocalLauncherTest, AskedToStopItLetsWorkersSaveWhileServersStay) {
 
 TEST_F(LocalLauncherTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
   set_script(R"(
-    trap 'sleep 0.3; echo saved; exit 143' TERM
+    trap 'while ! test -e $DIR/asked; do sleep 0.05; done; echo saved; exit 143' TERM
     echo up > $DIR/$ME; sleep 600 & wait)");
   std::jthread scheduler([&] {
     EXPECT_TRUE(eventually([&] { return both_wrote(""); }));
@@ -361,6 +367,7 @@ TEST_F(LocalLauncherTest, ASignalThatIsSentToTheGroupTooIsOneRequest) {
       ::kill(::getpid(), SIGTERM);
       std::this_thread::sleep_for(20ms);
     }
+    std::ofstream(directory_ / "asked") << "enough";
   });
   EXPECT_EQ(launch_local(options_), 143);
   EXPECT_EQ(log("worker-0"), "saved\n");
@@ -382,7 +389,7 @@ TEST_F(LocalLauncherTest, SecondSignalKills) {
 TEST_F(LocalLauncherTest, WhenItsReaderIsGoneTheJobEndsInOrder) {
   set_script(R"(
     trap 'sleep 0.2; echo saved > $DIR/$ME; exit 143' TERM
-    while :; do echo line; sleep 0.05; done)");
+    echo up > $DIR/$ME.up; while :; do echo line; sleep 0.05; done)");
   EXPECT_EQ(launch_and([](pid_t) {}), 143);
   EXPECT_EQ(read_file(directory_ / "worker-0"), "saved\n");
   EXPECT_EQ(read_file(directory_ / "worker-1"), "saved\n");
