@@ -3,10 +3,12 @@
 //   dy = MatMul(g [m, 1], w [n, 1], transpose_b), of lanes: BatchMatMulV2 with adj_y
 //   dz, db = braid.ReluBiasGrad(dy, y), or Joined...     -> dz, db, dw = braid.ReluHeadGrad(g, w, y)
 //   dw = MatMul(y, g, transpose_a), of lanes: with adj_x
-// On a device: y is read once and dy never written. Left apart: gradients that others read, too, and nodes on
-// different hand-set streams.
+// On a device: y is read once and dy never written. Left apart: gradients that others read, too, nodes on
+// different hand-set streams, and a dw that w itself is made of.
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "engine/ops/op.h"
 #include "engine/passes/rewrite.h"
@@ -29,12 +31,11 @@ class HeadFusion {
   }
 
  private:
-  /// Whether it does nothing but make its values.
-  bool is_pure(NodeId id) const {
-    return is_plain(plan_, graph_.node(id)) &&
-           std::find(plan_.targets.begin(), plan_.targets.end(), id) == plan_.targets.end();
+  bool is_target(NodeId id) const {
+    return std::find(plan_.targets.begin(), plan_.targets.end(), id) != plan_.targets.end();
   }
-  bool is_inner(NodeId id) const { return is_pure(id) && !is_fetched(plan_, id); }
+  /// Whether nobody but one node has to do with it.
+  bool is_for_one(NodeId id) const { return is_inner(plan_, id) && users_.of(id).size() == 1; }
 
   /// The value that this one is another view of.
   ValueRef behind_views(ValueRef value) const {
@@ -57,12 +58,10 @@ class HeadFusion {
     if (!is_plain(plan_, layer)) return;
     // From the layer's gradient back to the product, through views that nobody else reads.
     ValueRef dy = layer.inputs[0];
-    while (is_inner(dy.node) && users_.of(dy.node).size() == 1 && graph_.node(dy.node).op->name == "Reshape")
+    while (is_for_one(dy.node) && graph_.node(dy.node).op->name == "Reshape")
       dy = graph_.node(dy.node).inputs[0];
     const Node product = graph_.node(dy.node);
-    if (!is_inner(dy.node) || users_.of(dy.node).size() != 1 || !is_product(product, false, true) ||
-        !together(product, layer))
-      return;
+    if (!is_for_one(dy.node) || !is_product(product, false, true) || !together(product, layer)) return;
     const ValueRef g = product.inputs[0], w = product.inputs[1], y = layer.inputs[1];
     if (!have_form(graph_.info(g).shape, graph_.info(w).shape, graph_.info(y).shape, joined)) return;
 
@@ -70,11 +69,12 @@ class HeadFusion {
     head.op = &OpRegistry::global().require("braid.ReluHeadGrad");
     head.attrs.set("joined", joined);
     head.inputs = {g, w, y};
-    const std::optional<NodeId> of_weights = find_gradient_of_weights(g, y, graph_.info(w).shape, layer);
+    const std::optional<NodeId> of_weights = find_gradient_of_weights(g, w, y, layer);
     const NodeId made = replace(plan_, id, std::move(head), "/head");
+    take_place(plan_, product.id, made);
     if (of_weights) {
-      graph_.replace_uses({*of_weights, 0}, {made, 2});
-      std::replace(plan_.fetches.begin(), plan_.fetches.end(), ValueRef{*of_weights, 0}, ValueRef{made, 2});
+      replace_value(plan_, {*of_weights, 0}, {made, 2});
+      take_place(plan_, *of_weights, made);
     }
     ++fused_;
   }
@@ -88,21 +88,37 @@ class HeadFusion {
   }
 
   /// dw = y^T g, if there is one that may as well be computed here.
-  std::optional<NodeId> find_gradient_of_weights(ValueRef g, ValueRef y, const Shape& shape,
+  std::optional<NodeId> find_gradient_of_weights(ValueRef g, ValueRef w, ValueRef y,
                                                  const Node& layer) const {
     for (const NodeId user : users_.of(g.node)) {
       const Node& node = graph_.node(user);
-      if (!is_product(node, true, false) || node.inputs[1] != g || node.outputs[0].shape != shape ||
-          behind_views(node.inputs[0]) != behind_views(y) || !is_pure(user) || !together(node, layer))
+      if (!is_product(node, true, false) || node.inputs[1] != g ||
+          node.outputs[0].shape != graph_.info(w).shape || behind_views(node.inputs[0]) != behind_views(y) ||
+          !is_plain(plan_, node) || is_target(user) || !together(node, layer))
         continue;
       const std::vector<NodeId>& readers = users_.of(user);
       const bool ordered = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
         const std::vector<NodeId>& controls = graph_.node(reader).control_inputs;
         return std::find(controls.begin(), controls.end(), user) != controls.end();
       });
-      if (!ordered) return user;
+      if (!ordered && !depends(w.node, user)) return user;
     }
     return std::nullopt;
+  }
+
+  bool depends(NodeId from, NodeId on) const {
+    std::set<NodeId> seen{from};
+    std::vector<NodeId> open{from};
+    while (!open.empty()) {
+      const Node& node = graph_.node(open.back());
+      open.pop_back();
+      if (node.id == on) return true;
+      for (const ValueRef input : node.inputs)
+        if (seen.insert(input.node).second) open.push_back(input.node);
+      for (const NodeId control : node.control_inputs)
+        if (seen.insert(control).second) open.push_back(control);
+    }
+    return false;
   }
 
   Plan& plan_;

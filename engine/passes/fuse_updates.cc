@@ -3,7 +3,8 @@
 //   g = MatMul or BatchMatMulV2(a, b)
 //   braid.ApplyOptimizer(handle, g), SGD without decay  -> braid.ProductUpdate(handle, scale, a, b)
 // On a device: the gradient is neither written nor read. Left apart: small products, whose updates are better
-// off in one node (group_updates.cc), and nodes on different hand-set streams.
+// off in one node (group_updates.cc), and nodes on different hand-set streams. The fused node is a backward
+// node, as the product was.
 #include <algorithm>
 
 #include "engine/ops/op.h"
@@ -41,17 +42,16 @@ class UpdateFusion {
       if (update.stream == kNoStream) update.stream = product.stream;
     }
     const bool batched = product.op->name == "BatchMatMulV2";
-    if ((product.op->name != "MatMul" && !batched) || !is_plain(plan_, product) ||
-        is_fetched(plan_, source) || users_.of(source).size() != 1 || !together(product, update) ||
-        std::find(plan_.targets.begin(), plan_.targets.end(), source) != plan_.targets.end() ||
-        !have_form(product))
+    if ((product.op->name != "MatMul" && !batched) || !is_inner(plan_, source) ||
+        users_.of(source).size() != 1 || !together(product, update) || !have_form(product))
       return;
     Node fused = update;
     fused.op = &OpRegistry::global().require("braid.ProductUpdate");
     fused.attrs = {{"transpose_a", product.attrs.get<bool>(batched ? "adj_x" : "transpose_a", false)},
                    {"transpose_b", product.attrs.get<bool>(batched ? "adj_y" : "transpose_b", false)}};
     fused.inputs = {update.inputs[0], scale(update), product.inputs[0], product.inputs[1]};
-    replace(plan_, id, std::move(fused), "/product");
+    fused.forward_of = product.forward_of;
+    take_place(plan_, source, replace(plan_, id, std::move(fused), "/product"));
     ++fused_;
   }
 

@@ -3,7 +3,6 @@
 //   Transpose(braid.FusedMatMul of lanes), axes 0 and 1         -> FusedMatMul with the attribute `joined`
 //   braid.ReluBiasGrad(Transpose(dy), that layer's output)      -> braid.JoinedReluBiasGrad(dy, ...)
 // On a device. Left apart: layers that others read as lanes, too, and nodes on different hand-set streams.
-#include <algorithm>
 #include <vector>
 
 #include "engine/ops/op.h"
@@ -26,11 +25,6 @@ class OutputJoin {
   }
 
  private:
-  bool is_inner(NodeId id) const {
-    return is_plain(plan_, graph_.node(id)) && !is_fetched(plan_, id) &&
-           std::find(plan_.targets.begin(), plan_.targets.end(), id) == plan_.targets.end();
-  }
-
   /// Whether it is [lanes, m, n] as [m, lanes, n], or the other way.
   bool swaps_lanes(const Node& node) const {
     if (node.removed || node.op->name != "Transpose" || !is_plain(plan_, node) ||
@@ -44,7 +38,7 @@ class OutputJoin {
     const Node moved = graph_.node(id);
     const NodeId layer_id = moved.inputs[0].node;
     const Node layer = graph_.node(layer_id);
-    if (layer.op->name != "braid.FusedMatMul" || !is_inner(layer_id) || !together(layer, moved) ||
+    if (layer.op->name != "braid.FusedMatMul" || !is_inner(plan_, layer_id) || !together(layer, moved) ||
         layer.attrs.get<bool>("joined", false))
       return;
     std::vector<NodeId> gradients;
@@ -56,11 +50,13 @@ class OutputJoin {
     Node joined = layer;
     joined.attrs.set("joined", true);
     const NodeId made = replace(plan_, id, std::move(joined), "/joined");
+    take_place(plan_, layer_id, made);
     for (const NodeId gradient : gradients) {
       Node reads = graph_.node(gradient);
       reads.op = &OpRegistry::global().require("braid.JoinedReluBiasGrad");
-      reads.inputs = {graph_.node(reads.inputs[0].node).inputs[0], {made, 0}};
-      replace(plan_, gradient, std::move(reads), "/joined");
+      const NodeId dy = reads.inputs[0].node;
+      reads.inputs = {graph_.node(dy).inputs[0], {made, 0}};
+      take_place(plan_, dy, replace(plan_, gradient, std::move(reads), "/joined"));
     }
     ++joined_;
   }
@@ -72,7 +68,7 @@ class OutputJoin {
         !is_plain(plan_, gradient))
       return false;
     const NodeId dy = gradient.inputs[0].node;
-    return swaps_lanes(graph_.node(dy)) && is_inner(dy) && users_.of(dy).size() == 1 &&
+    return swaps_lanes(graph_.node(dy)) && is_inner(plan_, dy) && users_.of(dy).size() == 1 &&
            together(graph_.node(dy), gradient);
   }
 

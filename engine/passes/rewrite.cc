@@ -16,6 +16,11 @@ bool is_fetched(const Plan& plan, NodeId id) {
                      [&](ValueRef fetch) { return fetch.node == id; });
 }
 
+bool is_inner(const Plan& plan, NodeId id) {
+  return is_plain(plan, plan.program.graph.node(id)) && !is_fetched(plan, id) &&
+         std::find(plan.targets.begin(), plan.targets.end(), id) == plan.targets.end();
+}
+
 bool together(const Node& a, const Node& b) {
   return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with;
 }
@@ -33,13 +38,27 @@ NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix) {
     for (ValueRef& input : user.inputs)
       if (input.node == old) input.node = made;
     std::replace(user.control_inputs.begin(), user.control_inputs.end(), old, made);
-    if (user.colocate_with == old) user.colocate_with = made;
-    if (user.forward_of == old) user.forward_of = made;
   }
+  take_place(plan, old, made);
   for (ValueRef& fetch : plan.fetches)
     if (fetch.node == old) fetch.node = made;
   std::replace(plan.targets.begin(), plan.targets.end(), old, made);
   return made;
+}
+
+void take_place(Plan& plan, NodeId old, NodeId made) {
+  Graph& graph = plan.program.graph;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    Node& node = graph.mutable_node(id);
+    if (id == made) continue;
+    if (node.colocate_with == old) node.colocate_with = made;
+    if (node.forward_of == old) node.forward_of = made;
+  }
+}
+
+void replace_value(Plan& plan, ValueRef from, ValueRef to) {
+  plan.program.graph.replace_uses(from, to);
+  std::replace(plan.fetches.begin(), plan.fetches.end(), from, to);
 }
 
 Users::Users(const Graph& graph) : graph_(&graph) {

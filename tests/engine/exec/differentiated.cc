@@ -24,6 +24,16 @@ std::shared_ptr<const Program> Differentiated::compiled(Domain domain, int strea
   return compile(graph, request, options);
 }
 
+void Differentiated::look_at(const std::string& name, ValueRef value, NodeId colocate_with) {
+  Node node;
+  node.op = &OpRegistry::global().require("Square");
+  node.name = name;
+  node.inputs = {value};
+  node.colocate_with = colocate_with;
+  graph.add(std::move(node));
+  fetches.push_back(name);
+}
+
 Differentiated differentiated(const GraphBuilder& b, const Output& loss,
                               std::vector<std::pair<std::string, Tensor>> feeds) {
   Differentiated made{import_graph(b.graph()), std::move(feeds), {}};

@@ -19,6 +19,8 @@ struct Differentiated {
 
   std::shared_ptr<const Program> compiled(Domain domain = Domain::Device, int streams = 1,
                                           BatchSiblings batching = BatchSiblings::Off) const;
+  /// Another node, of one input, that is fetched.
+  void look_at(const std::string& name, ValueRef value, NodeId colocate_with = kNoNode);
 };
 
 Differentiated differentiated(const GraphBuilder& b, const Output& loss,

@@ -4,7 +4,9 @@
 #include <functional>
 
 #include "engine/exec/program.h"
+#include "engine/import/import.h"
 #include "examples/models/multi_branch.h"
+#include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"
 
 namespace braid::testing {
@@ -95,6 +97,63 @@ TEST(FuseHeadsTest, WhatIsOnHandSetStreamsStaysThere) {
   const auto program = model.compiled(Domain::Device, 4, BatchSiblings::WithinScopes);
   EXPECT_EQ(joined_layers(*program), 0);
   EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 0) << "the head is on stream 0";
+  expect_same_values(model, *program);
+}
+
+/// The value behind the fetched gradient of this shape.
+ValueRef gradient_of_shape(const Differentiated& model, const Shape& shape) {
+  for (const std::string& fetch : model.fetches) {
+    const Node& seen = model.graph.node(model.graph.find(fetch));
+    if (model.graph.info(seen.inputs[0]).shape == shape) return seen.inputs[0];
+  }
+  ADD_FAILURE() << "no gradient " << shape.to_string();
+  return {};
+}
+
+/// The node of the program's one op of this kind.
+const Node& node_of(const Program& program, const std::string& op) {
+  EXPECT_EQ(count_ops(program, op), 1) << op;
+  const auto at = std::find_if(program.ops.begin(), program.ops.end(),
+                               [&](const ProgramOp& made) { return made.op == op; });
+  return program.graph.node(at->node);
+}
+
+TEST(FuseHeadsTest, WhatIsColocatedWithAGradientIsWithTheNodeThatMakesIt) {
+  Differentiated model = network();
+  model.look_at("beside", {model.graph.find("x"), 0}, gradient_of_shape(model, {8, 1}).node);
+  const auto program = model.compiled();
+  const Graph& graph = program->graph;
+  EXPECT_EQ(graph.node(graph.find("beside")).colocate_with, node_of(*program, "braid.ReluHeadGrad").id);
+}
+
+TEST(FuseHeadsTest, GradientsFollowLayersThatAreWrittenSideBySide) {
+  const auto program = mixture().compiled(Domain::Device, 1, BatchSiblings::WithinScopes);
+  const Node& gradient = node_of(*program, "braid.JoinedReluBiasGrad");
+  ASSERT_NE(gradient.forward_of, kNoNode);
+  const Node& layer = program->graph.node(gradient.forward_of);
+  EXPECT_FALSE(layer.removed);
+  EXPECT_TRUE(layer.attrs.get<bool>("joined", false)) << layer.name;
+}
+
+TEST(FuseHeadsTest, AHeadThatIsMadeOfItsGradientWaitsForIt) {
+  GraphBuilder b;
+  const Output g = b.placeholder("g", DType::Float32, Shape{kRows, 1}),
+               w = b.placeholder("w", DType::Float32, Shape{8, 1}),
+               y = b.placeholder("y", DType::Float32, Shape{kRows, 8});
+  const Output dw = b.op("MatMul", {y, g}, {{"transpose_a", true}, {"transpose_b", false}});
+  const Output dy =
+      b.op("MatMul", {g, b.op("Sub", {w, dw})}, {{"transpose_a", false}, {"transpose_b", true}});
+  const Output dz = b.op("ReluGrad", {dy, y}), db = b.op("BiasAddGrad", {dz});
+  Differentiated model{import_graph(b.graph()),
+                       {{"g", random_floats({kRows, 1}, 1)},
+                        {"w", random_floats({8, 1}, 2)},
+                        {"y", random_floats({kRows, 8}, 3)}},
+                       {}};
+  for (const Output& value : {dz, db})
+    model.look_at(value.node + "/seen", model.graph.parse_value(value.name()));
+  const auto program = model.compiled();
+  EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 1);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 1);
   expect_same_values(model, *program);
 }
 

@@ -71,6 +71,26 @@ TEST(FuseUpdatesTest, OtherOptimizersAndHostProgramsKeepTheirGradients) {
   EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd), Domain::Host), "braid.ProductUpdate"), 0);
 }
 
+TEST(FuseUpdatesTest, UpdatesFollowTheirLayersAndTakeWhatIsColocatedWithTheirGradients) {
+  Towers model = network(OptimizerKind::Sgd);
+  Node beside;
+  beside.name = "beside";
+  beside.op = &OpRegistry::global().require("Square");
+  beside.inputs = {{model.graph.find("x"), 0}};
+  beside.colocate_with = model.graph.node(model.graph.find("update/a/kernel")).inputs[1].node;
+  model.graph.add(std::move(beside));
+  model.request.fetches.push_back("beside");
+  const auto program = compiled(model);
+  const Graph& graph = program->graph;
+  const Node& update = graph.node(graph.find("update/a/kernel/product"));
+  EXPECT_EQ(graph.node(graph.find("beside")).colocate_with, update.id);
+  ASSERT_NE(update.forward_of, kNoNode);
+  const Node& layer = graph.node(update.forward_of);
+  EXPECT_EQ(layer.op->name, "braid.FusedMatMul");
+  EXPECT_EQ(layer.name.substr(0, 2), "a/");
+  EXPECT_FALSE(layer.removed);
+}
+
 TEST(FuseUpdatesTest, AGradientThatIsReadStays) {
   Towers model = network(OptimizerKind::Sgd);
   const Node& update = model.graph.node(model.graph.find("update/a/kernel"));
