@@ -12,6 +12,7 @@
 // products that somebody else uses, too, and what the kernels do not take (common/pair_dots.h).
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/ops/common/pair_dots.h"
@@ -131,8 +132,9 @@ class PairDotsFusion {
     const NodeId split = find_split(users, made);
     if (users.size() != (split == kNoNode ? 1U : 2U)) return;
 
-    made.products =
+    const NodeId beside =
         replace(plan_, join.id, like(join, "braid.PairDots", {made.x, before}, made.pairs), "/fused");
+    take_place(plan_, std::exchange(made.products, beside), beside);
     if (split == kNoNode) return;
     const Node whole = graph_.node(split);
     Node first = whole;  // what remains of the split
@@ -169,7 +171,8 @@ class PairDotsFusion {
     if (unpack == kNoNode) return;
     gradients.inputs.resize(1);
     gradients.inputs.insert(gradients.inputs.end(), vectors.begin(), vectors.end());
-    made.gradient = replace(plan_, unpack, std::move(gradients), "/fused");
+    const NodeId apart = replace(plan_, unpack, std::move(gradients), "/fused");
+    take_place(plan_, std::exchange(made.gradient, apart), apart);
   }
 
   /// Where the columns beside the products are a vector, its gradient is the sum of both.
@@ -181,15 +184,16 @@ class PairDotsFusion {
     const auto at = std::find(products.inputs.begin(), products.inputs.end() - 1, products.inputs.back());
     const ValueRef part{made.gradient, static_cast<int>(at - products.inputs.begin())};
     if (part.output == vectors) return;
-    const std::vector<NodeId>& users = users_.of(made.gradient);
-    const auto sum_at = std::find_if(users.begin(), users.end(), [&](NodeId user) {
+    if (std::find(plan_.fetches.begin(), plan_.fetches.end(), part) != plan_.fetches.end()) return;
+    NodeId only_user = kNoNode;
+    for (const NodeId user : users_.of(made.gradient)) {
       const std::vector<ValueRef>& inputs = graph_.node(user).inputs;
-      return std::find(inputs.begin(), inputs.end(), part) != inputs.end();
-    });
-    if (sum_at == users.end() ||
-        std::find(plan_.fetches.begin(), plan_.fetches.end(), part) != plan_.fetches.end())
-      return;
-    const Node sum = graph_.node(*sum_at);
+      if (std::find(inputs.begin(), inputs.end(), part) == inputs.end() || user == only_user) continue;
+      if (only_user != kNoNode) return;
+      only_user = user;
+    }
+    if (only_user == kNoNode) return;
+    const Node sum = graph_.node(only_user);
     if (sum.op->name != "AddN" || sum.inputs.size() != 2 || !is_plain(plan_, sum) || !together(sum, gradient))
       return;
     const ValueRef columns = sum.inputs[sum.inputs[0] == part ? 1 : 0];
@@ -200,8 +204,8 @@ class PairDotsFusion {
         gradient.attrs.get<std::int64_t>("offset", 0) != graph_.info(columns).shape[1])
       return;
     graph_.mutable_node(made.gradient).attrs.set("columns_to", static_cast<std::int64_t>(part.output));
-    graph_.replace_uses({sum.id, 0}, part);
-    std::replace(plan_.fetches.begin(), plan_.fetches.end(), ValueRef{sum.id, 0}, part);
+    replace_value(plan_, {sum.id, 0}, part);
+    take_place(plan_, sum.id, made.gradient);
   }
 
   /// The node that takes the gradient of [before, products] apart for nobody but made.gradient and one more.

@@ -74,7 +74,8 @@ TEST(FusePairDotsTest, GatheredProductsAndTheirGradientAreANodeEach) {
   }
 }
 
-TEST(FusePairDotsTest, ColumnsThatAreAVectorTooAreAddedToItsGradient) {
+/// Tables beside dense columns, whose vector is among those of the interaction and beside their products.
+Differentiated interaction_beside_columns() {
   constexpr std::int64_t kTables = 3, kTableRows = 20;
   GraphBuilder b;
   std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, 13}, 1)},
@@ -88,10 +89,31 @@ TEST(FusePairDotsTest, ColumnsThatAreAVectorTooAreAddedToItsGradient) {
   const Output dense = b.placeholder("x", DType::Float32, Shape{kRows, 13});
   const Output label = b.placeholder("y", DType::Float32, Shape{kRows});
   const Output loss = build_dlrm_branches(b, dense, 13, ids, kTableRows, kWidth, label, 0);
-  const Differentiated model = differentiated(b, loss, std::move(feeds));
+  return differentiated(b, loss, std::move(feeds));
+}
+
+TEST(FusePairDotsTest, ColumnsThatAreAVectorTooAreAddedToItsGradient) {
+  const Differentiated model = interaction_beside_columns();
   const auto program = model.compiled();
   EXPECT_EQ(count_ops(*program, "braid.PairDotsGrad"), 1);
   for (const char* gone : {"AddN", "braid.SplitLike"}) EXPECT_EQ(count_ops(*program, gone), 0) << gone;
+  expect_same_values(model, *program);
+}
+
+TEST(FusePairDotsTest, ColumnsAreNotAddedToAGradientThatAnotherReads) {
+  Differentiated model = interaction_beside_columns();
+  const int nodes = model.graph.size();
+  for (NodeId id = 0; id < nodes; ++id) {
+    const Node& node = model.graph.node(id);
+    if (node.op->name == "AddN" && model.graph.node(node.inputs[0].node).op->name == "Unpack")
+      model.look_at("of_products", node.inputs[0]);
+    else if (node.op->name == "AddN" && model.graph.node(node.inputs[1].node).op->name == "Unpack")
+      model.look_at("of_products", node.inputs[1]);
+  }
+  ASSERT_NE(model.graph.find("of_products"), kNoNode);
+  const auto program = model.compiled();
+  EXPECT_EQ(count_ops(*program, "braid.PairDotsGrad"), 1);
+  EXPECT_EQ(count_ops(*program, "AddN"), 1);
   expect_same_values(model, *program);
 }
 
