@@ -17,6 +17,7 @@
 #include "engine/ops/common/cuda/fastest.h"
 #include "engine/ops/common/cuda/integer_matmul.h"
 #include "engine/ops/common/cuda/skinny_product.h"
+#include "engine/ops/common/cuda/split_gemm.h"
 
 namespace braid::cuda {
 namespace {
@@ -164,6 +165,7 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     return prepare_integer_matmul(g);
   }
   if (!g.is_scaled && is_skinny_product(g)) return prepare_skinny_product(c, g);
+  if (!g.is_scaled && chunks_of_sum(g) > 1) return prepare_split_gemm(c, g);
   if (g.batch > std::numeric_limits<std::int32_t>::max())
     c.fail(fmt::format("{} products are too many for cuBLASLt", g.batch));
   CudaDevice& device = device_of(c.accelerator);

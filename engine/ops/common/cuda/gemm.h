@@ -4,7 +4,7 @@
 // change from run to run; or with AcceleratorOptions::measure_products the fastest of its choices, measured
 // once a process. Float32 products use TF32 inputs where the device's options allow it. Products of integers,
 // and those with few columns and long sums for lanes that share `a`, have kernels of our own
-// (integer_matmul.h, skinny_product.h).
+// (integer_matmul.h, skinny_product.h), and long sums of lanes are split (split_gemm.h).
 #pragma once
 
 #include <cstdint>
