@@ -97,7 +97,7 @@ class Finder {
   explicit Finder(const Plan& plan)
       : plan_(plan),
         graph_(plan.program.graph),
-        colocation_(graph_),
+        streams_(find_streams()),
         group_of_(static_cast<std::size_t>(graph_.size()), -1),
         lane_of_(group_of_.size(), -1) {}
 
@@ -156,26 +156,38 @@ class Finder {
     return !bias || node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
   }
 
-  /// The stream that the user has given the node, by colocation, scope or rule (stream_pins.cc).
-  int pinned_stream(const Node& node) const {
-    if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return kNoStream;
-    const NodeId from =
-        colocation_
-            .decide(colocation_.leader(node.id), [&](NodeId id) { return own_stream(graph_.node(id)); })
-            .from;
-    return from == kNoNode ? kNoStream : own_stream(graph_.node(from));
+  /// The streams that the user has given nodes, by colocation, scope, rule or their forward nodes
+  /// (stream_pins.cc).
+  std::vector<int> find_streams() const {
+    std::vector<int> streams(index(graph_.size()), kNoStream);
+    if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return streams;
+    const ColocationGroups groups(graph_);
+    for (NodeId id = 0; id < graph_.size(); ++id) streams[index(id)] = written_stream(graph_.node(id));
+    const std::vector<int> written = streams;
+    for (const NodeId leader : groups.leaders()) {
+      const NodeId from = groups.decide(leader, [&](NodeId id) { return written[index(id)]; }).from;
+      for (const NodeId id : groups.members(leader))
+        streams[index(id)] = from == kNoNode ? kNoStream : written[index(from)];
+    }
+    if (!plan_.options.streams.grad_follows_forward) return streams;
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const NodeId forward = graph_.node(id).forward_of;
+      if (graph_.node(id).removed || streams[index(id)] != kNoStream || forward == kNoNode ||
+          !graph_.node(forward).include_grad)
+        continue;
+      for (const NodeId with : groups.members(groups.leader(id)))
+        streams[index(with)] = streams[index(forward)];
+    }
+    return streams;
   }
 
-  /// A backward node's id is that of its forward node, wherever that has it from, unless a rule names it.
-  int own_stream(const Node& node) const {
+  /// By a scope or a rule. What autodiff wrote on a backward node is its forward node's.
+  int written_stream(const Node& node) const {
     const bool inherited = node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
-    if (node.stream != kNoStream && !inherited) return node.stream;
-    const StreamOptions& options = plan_.options.streams;
-    const auto rule = options.rules ? options.rules->find(node.name) : std::nullopt;
-    if (rule) return options.rules->rule(*rule).stream;
-    if (node.forward_of == kNoNode || !options.grad_follows_forward) return kNoStream;
-    const Node& forward = graph_.node(node.forward_of);
-    return forward.include_grad ? pinned_stream(forward) : kNoStream;
+    if (node.removed || (node.stream != kNoStream && !inherited)) return node.stream;
+    const auto& rules = plan_.options.streams.rules;
+    const auto rule = rules ? rules->find(node.name) : std::nullopt;
+    return rule ? rules->rule(*rule).stream : kNoStream;
   }
 
   // ------------------------------------------------------------------------------------------------ groups
@@ -190,7 +202,7 @@ class Finder {
 
   std::string key_of(NodeId id) const {
     const Node& node = graph_.node(id);
-    std::string key = node.op->name + "|" + node.device + "|" + std::to_string(pinned_stream(node));
+    std::string key = node.op->name + "|" + node.device + "|" + std::to_string(streams_[index(id)]);
     const SiblingForm form = *form_of(node);
     for (int i = 0; i < batched_inputs(form, node); ++i) {
       const ValueRef input = node.inputs[index(i)];
@@ -368,7 +380,7 @@ class Finder {
 
   const Plan& plan_;
   const Graph& graph_;
-  const ColocationGroups colocation_;
+  const std::vector<int> streams_;             // by node
   std::map<int, std::vector<NodeId>> levels_;  // candidates
   std::set<NodeId> awaited_;                   // by control edges
   std::vector<int> group_of_, lane_of_;        // by node

@@ -158,6 +158,30 @@ TEST(ColocationTest, BackwardNodesAndUpdatesOfTowersThatRulesPutApartAreNotBatch
   EXPECT_EQ(stream_of(*apart, "update/tower2/layer1/kernel"), 2);
 }
 
+TEST(ColocationTest, LayersThatAreColocatedWithoutAStreamAreBatchedWithTheirGradients) {
+  constexpr int kTowers = 4;
+  GraphBuilder b;
+  Towers towers;
+  towers.request.feeds = {{"x", DType::Float32, Shape{kRows, kWide}}};
+  const Output x = b.placeholder("x", DType::Float32, Shape{kRows, kWide});
+  std::vector<Output> tops;
+  for (int t = 0; t < kTowers; ++t) {
+    NameScope name(b, "tower" + std::to_string(t));
+    const Output below = b.dense("below", x, kWide, kWide, true);
+    const ColocateScope with(b, below);
+    tops.push_back(b.dense("above", below, kWide, kWide, true));
+  }
+  const Output all = b.concat(tops, 1), loss = b.reduce_mean(b.mul(all, all));
+  towers.graph = import_graph(b.graph());
+  towers.request.fetches = {loss.name()};
+  add_training(towers, OptimizerKind::Sgd);
+  for (const int streams : {1, 2}) {
+    const auto program = compile_towers(towers, BatchSiblings::WithinScopes, streams);
+    EXPECT_EQ(count_ops(*program, "MatMul"), 0) << streams;
+    EXPECT_GT(count_ops(*program, "BatchMatMulV2"), 0) << streams;
+  }
+}
+
 TEST(ColocationTest, WhatIsWithALaneIsWithItsBatch) {
   Towers towers = make_towers({.optimizer = OptimizerKind::Sgd}, true);
   Graph& graph = towers.graph;
