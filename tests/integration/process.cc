@@ -70,6 +70,7 @@ Process::Process(const std::vector<std::string>& command, const Variables& varia
   pid_ = ::fork();
   if (pid_ == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
     if (::getppid() != parent || ::dup2(out.get(), STDOUT_FILENO) < 0 || ::dup2(err.get(), STDERR_FILENO) < 0)
       ::_exit(127);
     ::execvpe(arguments[0], arguments.data(), entries.data());

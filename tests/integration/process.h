@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kLongRun{240};
 class Process {
  public:
   /// Starts `command` with this process's environment, without what other launchers left there, and
-  /// `variables`. Output goes to "<log>.out" and "<log>.err".
+  /// `variables`, and with no signal ignored. Output goes to "<log>.out" and "<log>.err".
   Process(const std::vector<std::string>& command, const Variables& variables, std::filesystem::path log);
   ~Process();
   Process(const Process&) = delete;

@@ -42,6 +42,8 @@ constexpr auto kGrace = 60s;
 class LocalLauncherTest : public ::testing::Test {
  protected:
   LocalLauncherTest() {
+    // A launcher leaves ignored what whoever started the tests had them ignore (nohup, a script's "&").
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
     std::string name = ::testing::TempDir() + "braid_launch_XXXXXX";
     directory_ = ::mkdtemp(name.data());
     out_ =
