@@ -116,7 +116,7 @@ StreamOptions measured(const proto::Job& job, const Graph& graph, const CompileR
   RuntimeOptions runtime_options;
   const int threads = static_cast<int>(job.runtime().intra_op_threads());
   runtime_options.intra_op_threads = threads > 0 ? threads : usable_cores();
-  if (options.domain == Domain::Device) runtime_options.device = open_cuda({});
+  runtime_options.device = worker::open_device(job, {});
   Runtime runtime(runtime_options);
   TuneOptions tune;
   tune.seed = job.seed();
