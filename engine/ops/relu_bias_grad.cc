@@ -135,13 +135,15 @@ OpDef definition(const char* name, int inputs) {
 
 }  // namespace
 
+bool reads_joined_lanes(const Node& node) {
+  return node.op->name == "braid.JoinedReluBiasGrad" || node.attrs.get<bool>("joined", false);
+}
+
 ReluBiasGradForm::ReluBiasGradForm(const PrepareContext& c) {
-  const std::string& op = c.node.op->name;
-  head = op == "braid.ReluHeadGrad";
-  const bool joined = op == "braid.JoinedReluBiasGrad" || c.attr<bool>("joined", false);
+  head = c.node.op->name == "braid.ReluHeadGrad";
   const Shape& y = c.inputs[head ? 2 : 1].shape;
   n = y[y.rank() - 1];
-  if (joined) {
+  if (reads_joined_lanes(c.node)) {
     m = y[0];
     lanes = y[1];
     lane_stride = n;

@@ -208,9 +208,9 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_relu_bias_grad_cuda(OpRegistry& registry) {
   for (const char* name : {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"})
-    registry.add_cuda(name, prepare, [](const Node&, std::span<const OutputInfo> inputs) {
+    registry.add_cuda(name, prepare, [](const Node& node, std::span<const OutputInfo> inputs) {
       const Shape& y = inputs.back().shape;
-      return y.rank() == 2 || std::max(y[0], y[1]) <= kMostLanes;
+      return y.rank() == 2 || y[reads_joined_lanes(node) ? 1 : 0] <= kMostLanes;
     });
 }
 

@@ -7,6 +7,9 @@
 
 namespace braid {
 
+/// Whether the lanes of y are side by side.
+bool reads_joined_lanes(const Node& node);
+
 /// `lanes` problems of m rows and n columns, in elements. dz, db, w and dw are dense; dy and y have strides.
 struct ReluBiasGradForm {
   explicit ReluBiasGradForm(const PrepareContext& c);

@@ -1,10 +1,11 @@
 // Heads of one output and lanes that are joined: fewer nodes on a device, which mean the same.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
 
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
+#include "engine/ops/op.h"
 #include "examples/models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"
@@ -155,6 +156,24 @@ TEST(FuseHeadsTest, AHeadThatIsMadeOfItsGradientWaitsForIt) {
   EXPECT_EQ(count_ops(*program, "braid.ReluHeadGrad"), 1);
   EXPECT_EQ(count_ops(*program, "MatMul"), 1);
   expect_same_values(model, *program);
+}
+
+TEST(FuseHeadsTest, KernelsTakeLanesOfAnyNumberOfRows) {
+  constexpr std::int64_t kLanes = 8, kMany = 1 << 20;
+  const auto supports = [](const char* op, bool joined, const Shape& y) {
+    Node node;
+    node.op = &OpRegistry::global().require(op);
+    node.attrs.set("joined", joined);
+    const std::vector<OutputInfo> inputs(node.op->min_inputs, {DType::Float32, y});
+    return node.op->cuda_supports(node, inputs);
+  };
+  if (!OpRegistry::global().require("braid.ReluBiasGrad").cuda)
+    GTEST_SKIP() << "this build has no CUDA kernels";
+  EXPECT_TRUE(supports("braid.ReluBiasGrad", false, {kLanes, kMany, 4}));
+  EXPECT_TRUE(supports("braid.JoinedReluBiasGrad", false, {kMany, kLanes, 4}));
+  EXPECT_TRUE(supports("braid.ReluHeadGrad", false, {kLanes, kMany, 4}));
+  EXPECT_TRUE(supports("braid.ReluHeadGrad", true, {kMany, kLanes, 4}));
+  EXPECT_FALSE(supports("braid.ReluHeadGrad", true, {kLanes, kMany, 4})) << "a grid has no room for them";
 }
 
 TEST(FuseHeadsTest, HostProgramsKeepTheirNodes) {
