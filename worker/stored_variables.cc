@@ -61,8 +61,8 @@ void StoredVariables::fill_rows(const VariableInfo& variable, Tensor& tensor) co
   const std::vector<std::byte> keys = values_.read(variable.name + "@keys");
   const std::vector<std::byte> rows = values_.read(variable.name + "@rows");
   const std::size_t count = keys.size() / sizeof(std::int64_t);
-  const auto all = static_cast<std::size_t>(variable.shape[0]);
-  const std::size_t row = tensor.bytes() / all;
+  const auto all = static_cast<std::size_t>(variable.shape.rank() == 0 ? 0 : variable.shape[0]);
+  const std::size_t row = all == 0 ? 0 : tensor.bytes() / all;
   if (rows.size() != count * row)
     throw InvalidArgument(fmt::format("the checkpoint of step {}: rows of '{}' have {} bytes, the model's {}",
                                       values_.meta().step, variable.name,
