@@ -223,10 +223,10 @@ TEST_F(LocalLauncherTest, ASlowReaderGetsEverything) {
       text.append(part.data(), static_cast<std::size_t>(got));
     }
   });
-  EXPECT_EQ(launch("yes $ME-abcdefghijklmnopqrstuvwxyz | head -n 100000; echo 'result: end'"), 0);
+  EXPECT_EQ(launch("yes $ME-abcdefghijklmnopqrstuvwxyz | head -n 40000; echo 'result: end'"), 0);
   reader.join();
-  EXPECT_EQ(text.size(), 100'000 * (std::strlen("worker-0-abcdefghijklmnopqrstuvwxyz\n") +
-                                    std::strlen("[worker 1] worker-1-abcdefghijklmnopqrstuvwxyz\n")) +
+  EXPECT_EQ(text.size(), 40'000 * (std::strlen("worker-0-abcdefghijklmnopqrstuvwxyz\n") +
+                                   std::strlen("[worker 1] worker-1-abcdefghijklmnopqrstuvwxyz\n")) +
                              std::strlen("[worker 1] result: end\nresult: end\n"));
   std::stringstream lines(text);
   for (std::string line; std::getline(lines, line);)
