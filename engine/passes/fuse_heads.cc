@@ -69,6 +69,7 @@ class HeadFusion {
     head.op = &OpRegistry::global().require("braid.ReluHeadGrad");
     head.attrs.set("joined", joined);
     head.inputs = {g, w, y};
+    if (!suits_device(plan_, head)) return;
     const std::optional<NodeId> of_weights = find_gradient_of_weights(g, w, y, layer);
     const NodeId made = replace(plan_, id, std::move(head), "/head");
     take_place(plan_, product.id, made);

@@ -2,8 +2,8 @@
 // experts of a mixture, by the gates of its tasks) is a sum of products that are as large as it each:
 //   AddN(BatchMatMulV2(a_i, c_i, adj_x)...), a_i [b, 1, r], c_i [b, 1, n]  -> braid.SumOfOuterProducts
 // On a device, where it is read and written once then. Hand-set streams of the products are given up, so that
-// sums do not depend on them. Left apart: products that somebody else uses, too, and nodes with control
-// edges, on different devices or in different colocation groups.
+// sums do not depend on them. Left apart: products that somebody else uses, too, nodes with control
+// edges, on different devices or in different colocation groups, and what the kernel does not take.
 //
 // Once siblings are batched (join_outer_products), vectors that are lanes of two batches are taken as those.
 #include <algorithm>
@@ -78,6 +78,7 @@ void fuse_outer_products(Plan& plan) {
     fused.inputs.clear();
     for (const std::size_t side : {0, 1})
       for (const ValueRef product : sum.inputs) fused.inputs.push_back(graph.node(product.node).inputs[side]);
+    if (!suits_device(plan, fused)) continue;
     replace(plan, id, std::move(fused), "/fused");
     ++made;
   }

@@ -21,6 +21,13 @@ bool is_inner(const Plan& plan, NodeId id) {
          std::find(plan.targets.begin(), plan.targets.end(), id) == plan.targets.end();
 }
 
+bool suits_device(const Plan& plan, const Node& node) {
+  if (!node.op->cuda_supports) return true;
+  std::vector<OutputInfo> inputs;
+  for (const ValueRef input : node.inputs) inputs.push_back(plan.program.graph.info(input));
+  return node.op->cuda_supports(node, inputs);
+}
+
 bool together(const Node& a, const Node& b) {
   return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with;
 }

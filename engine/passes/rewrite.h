@@ -15,6 +15,8 @@ bool is_fetched(const Plan& plan, NodeId id);
 /// Whether it does nothing but make values for other nodes: it is plain, no target, and nothing of it is
 /// fetched.
 bool is_inner(const Plan& plan, NodeId id);
+/// Whether nothing keeps the node, whose inputs are the graph's, from a device that has kernels for its op.
+bool suits_device(const Plan& plan, const Node& node);
 /// Whether both are on one stream, device and colocation.
 bool together(const Node& a, const Node& b);
 

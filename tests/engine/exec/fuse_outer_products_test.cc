@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "engine/import/import.h"
+#include "engine/ops/op.h"
 #include "examples/models/multi_branch.h"
+#include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"
 
 namespace braid::testing {
@@ -31,6 +34,34 @@ TEST(FuseOuterProductsTest, TheGradientOfExpertsIsOneNodeWhateverTheirStreams) {
     EXPECT_EQ(count_ops(*program, "braid.SumOfOuterProducts"), 1);
     expect_same_values(model, *program);
   }
+}
+
+/// Two products of row vectors of `columns` columns, and their sum.
+Differentiated sum_of_two(std::int64_t columns) {
+  GraphBuilder b;
+  Differentiated model;
+  std::vector<Output> products;
+  for (unsigned i = 0; i < 2; ++i) {
+    std::vector<Output> sides;
+    for (const auto& [side, width] : {std::pair{"a", std::int64_t{3}}, {"c", columns}}) {
+      model.feeds.emplace_back(side + std::to_string(i), random_floats({kRows, 1, width}, 2 * i + width));
+      sides.push_back(b.placeholder(model.feeds.back().first, DType::Float32, Shape{kRows, 1, width}));
+    }
+    products.push_back(b.op("BatchMatMulV2", sides, {{"adj_x", true}, {"adj_y", false}}));
+  }
+  const Output sum = b.op("AddN", products, {{"N", std::int64_t{2}}});
+  model.graph = import_graph(b.graph());
+  model.look_at("seen", model.graph.parse_value(sum.name()));
+  return model;
+}
+
+TEST(FuseOuterProductsTest, WhatTheKernelDoesNotTakeStaysOnTheDevice) {
+  EXPECT_EQ(count_ops(*sum_of_two(8).compiled(), "braid.SumOfOuterProducts"), 1);
+  if (!OpRegistry::global().require("braid.SumOfOuterProducts").cuda)
+    GTEST_SKIP() << "this build has no CUDA kernels";
+  const auto program = sum_of_two(6).compiled();
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 2);
+  EXPECT_EQ(count_ops(*program, "braid.DeviceToHost"), 0);
 }
 
 TEST(FuseOuterProductsTest, OneGateAndHostProgramsKeepTheirProducts) {
