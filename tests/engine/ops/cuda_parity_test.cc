@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -20,14 +21,18 @@
 namespace braid::testing {
 namespace {
 
-std::shared_ptr<Accelerator> device(bool tf32 = false) {
-  const auto open = [](bool with_tf32) {
+enum class Products { Exact, Tf32, Measured };
+
+std::shared_ptr<Accelerator> device(Products products = Products::Exact) {
+  const auto open = [](Products of) {
     AcceleratorOptions options;
-    options.tf32 = with_tf32;
+    options.tf32 = of == Products::Tf32;
+    options.measure_products = of == Products::Measured;
     return cuda_device_count() > 0 ? open_cuda(options) : nullptr;
   };
-  static const std::shared_ptr<Accelerator> exact = open(false), rounding = open(true);
-  return tf32 ? rounding : exact;
+  static const std::array<std::shared_ptr<Accelerator>, 3> opened{open(Products::Exact), open(Products::Tf32),
+                                                                  open(Products::Measured)};
+  return opened[static_cast<std::size_t>(products)];
 }
 
 struct Results {
@@ -37,7 +42,7 @@ struct Results {
 };
 
 Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps, int streams = 1,
-                    bool tf32 = false) {
+                    Products products = Products::Exact) {
   CaseGraph made = make_case_graph(def, op_case);
   CompileRequest request;
   StepRequest step;
@@ -52,7 +57,7 @@ Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int 
   options.streams.count = streams;
   const auto program = compile(made.graph, request, options);
   RuntimeOptions runtime_options;
-  runtime_options.device = device(tf32);
+  runtime_options.device = device(products);
   Runtime runtime(runtime_options);
   Instance instance(program, runtime);
   Results results;
@@ -96,9 +101,10 @@ void expect_close(const Tensor& expected, const Tensor& actual, double tolerance
 
 enum class Outcome { Compared, OnCpu, Folded };
 
-Outcome compare(const OpDef& def, const OpCase& op_case, double tolerance, bool tf32 = false) {
+Outcome compare(const OpDef& def, const OpCase& op_case, double tolerance,
+                Products products = Products::Exact) {
   constexpr int kSteps = 6;
-  const Results cuda = run_program(def, op_case, Domain::Device, kSteps, 1, tf32);
+  const Results cuda = run_program(def, op_case, Domain::Device, kSteps, 1, products);
   if (!cuda.runs) return Outcome::Folded;
   if (!cuda.on_device) return Outcome::OnCpu;
   const Results cpu = run_program(def, op_case, Domain::Host, kSteps);
@@ -186,10 +192,31 @@ TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
     for (const OpCase& c : all_op_cases().of(op)) {
       if (!has_doubles(c)) continue;
       SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
-      if (compare(OpRegistry::global().require(op), narrowed(c), kTolerance, true) == Outcome::Compared)
+      if (compare(OpRegistry::global().require(op), narrowed(c), kTolerance, Products::Tf32) ==
+          Outcome::Compared)
         ++compared;
     }
     EXPECT_GT(compared, 0) << op;
+  }
+}
+
+TEST(CudaMeasuredProducts, AgreeWithTheCpuAndStayTheSameInAProcess) {
+  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  for (const char* op : {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.ProductUpdate"}) {
+    const OpDef& def = OpRegistry::global().require(op);
+    for (const OpCase& c : all_op_cases().of(op)) {
+      SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
+      compare(def, narrowed(c), std::max(1e-3, 2 * c.float32_tolerance), Products::Measured);
+      const auto run = [&] {
+        return run_program(def, narrowed(c), Domain::Device, 2, 1, Products::Measured);
+      };
+      const Results once = run(), again = run();
+      for (std::size_t o = 0; o < once.outputs.size(); ++o)
+        EXPECT_EQ(std::memcmp(once.outputs[o].raw(), again.outputs[o].raw(), once.outputs[o].bytes()), 0);
+      for (std::size_t v = 0; v < once.variables.size(); ++v)
+        EXPECT_EQ(std::memcmp(once.variables[v].raw(), again.variables[v].raw(), once.variables[v].bytes()),
+                  0);
+    }
   }
 }
 
