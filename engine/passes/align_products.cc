@@ -66,6 +66,7 @@ class ProductAlignment {
     if (forward.empty() || largest < kSmallestProduct) return;
 
     const ValueRef wide{widen(joined), 0};
+    take_place(plan_, id, wide.node);
     for (const NodeId product : forward) widen_forward(product, wide, info.shape);
     for (const NodeId product : backward) {
       const Node old = graph_.node(product);

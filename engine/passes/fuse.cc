@@ -3,7 +3,7 @@
 //   the same of batched siblings   -> braid.FusedMatMul of lanes (batch_siblings.h)
 //   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad, of lanes too
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
-// or fed values between. A fused node has the name of the chain's last node.
+// or fed values between. A fused layer has the name of its last node, a gradient that of its ReluGrad.
 #include <algorithm>
 #include <set>
 #include <unordered_map>

@@ -53,6 +53,18 @@ TEST(AlignProductsTest, JoinedColumnsGetZeros) {
   expect_same_values(model, *program);
 }
 
+TEST(AlignProductsTest, WhatIsColocatedWithColumnsIsWithThoseThatHaveZeros) {
+  Differentiated model = joined_columns(4100, 81, false);
+  NodeId joined = 0;
+  while (model.graph.node(joined).op->name != "ConcatV2") ++joined;
+  model.look_at("beside", {model.graph.find("x"), 0}, joined);
+  const auto program = model.compiled();
+  const Graph& graph = program->graph;
+  const Node& with = graph.node(graph.node(graph.find("beside")).colocate_with);
+  EXPECT_EQ(with.op->name, "ConcatV2");
+  EXPECT_FALSE(with.removed);
+}
+
 TEST(AlignProductsTest, TransposedWeightsGetThemUnlessTheyAreTrained) {
   Differentiated model = joined_columns(4100, 81, true);
   EXPECT_EQ(count_ops(*model.compiled(), "Pad"), 0);
