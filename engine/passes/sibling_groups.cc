@@ -173,7 +173,7 @@ class Finder {
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const NodeId forward = graph_.node(id).forward_of;
       if (graph_.node(id).removed || streams[index(id)] != kNoStream || forward == kNoNode ||
-          !graph_.node(forward).include_grad)
+          streams[index(forward)] == kNoStream || !graph_.node(forward).include_grad)
         continue;
       for (const NodeId with : groups.members(groups.leader(id)))
         streams[index(with)] = streams[index(forward)];
