@@ -15,8 +15,9 @@ namespace braid {
 namespace {
 
 constexpr std::int64_t kLeastWidth = 64;
-/// Of 128 x 128 outputs. Products with fewer gain more by sums that are split over the device than by this.
-constexpr std::int64_t kLeastTiles = 64;
+/// Of 128 x 128 outputs. Products with fewer and longer sums gain more by sums that are split over the
+/// device.
+constexpr std::int64_t kLeastTiles = 64, kSplitSum = 512;
 
 class UpdateFusion {
  public:
@@ -63,7 +64,11 @@ class UpdateFusion {
       return false;
     const std::int64_t m = shape[shape.rank() - 2], n = shape[shape.rank() - 1];
     const std::int64_t tiles = (m + 127) / 128 * ((n + 127) / 128) * (shape.rank() == 3 ? shape[0] : 1);
-    if (std::min(m, n) < kLeastWidth || tiles < kLeastTiles) return false;
+    const Shape& a = graph_.info(product.inputs[0]).shape;
+    const bool transposed =
+        product.attrs.get<bool>(product.op->name == "MatMul" ? "transpose_a" : "adj_x", false);
+    const std::int64_t sum = a[a.rank() - (transposed ? 2 : 1)];
+    if (std::min(m, n) < kLeastWidth || (tiles < kLeastTiles && sum >= kSplitSum)) return false;
     return std::all_of(product.inputs.begin(), product.inputs.end(), [&](ValueRef input) {
       const Shape& operand = graph_.info(input).shape;
       return operand.rank() == 2 || (operand.rank() == 3 && shape.rank() == 3 && operand[0] == shape[0]);

@@ -15,15 +15,15 @@ namespace {
 
 constexpr std::int64_t kExamples = 16;
 
-/// Layers of 1040, 1024, 1040 and 2 columns, trained.
-Towers network(OptimizerKind optimizer) {
+/// Layers of 100, `wide`, 96 and 2 columns, trained.
+Towers network(OptimizerKind optimizer, std::int64_t examples = kExamples, std::int64_t wide = 400) {
   Towers made;
   GraphBuilder b;
-  made.request.feeds = {{"x", DType::Float32, Shape{kExamples, 1040}}};
-  Output x = b.placeholder("x", DType::Float32, Shape{kExamples, 1040});
-  x = b.dense("a", x, 1040, 1024, true);
-  x = b.dense("b", x, 1024, 1040, true);
-  x = b.dense("c", x, 1040, 2, false);
+  made.request.feeds = {{"x", DType::Float32, Shape{examples, 100}}};
+  Output x = b.placeholder("x", DType::Float32, Shape{examples, 100});
+  x = b.dense("a", x, 100, wide, true);
+  x = b.dense("b", x, wide, 96, true);
+  x = b.dense("c", x, 96, 2, false);
   const Output loss = b.reduce_mean(b.mul(x, x));
   made.graph = import_graph(b.graph());
   made.request.fetches = {loss.name()};
@@ -48,7 +48,7 @@ std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& mod
   std::vector<std::string> updates;
   for (NodeId id = 0; id < graph.size(); ++id)
     if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
-  interpreter.run({{"x", random_floats({kExamples, 1040}, 9)}}, {}, updates);
+  interpreter.run({{"x", random_floats({kExamples, 100}, 9)}}, {}, updates);
   return interpreter.variables();
 }
 
@@ -89,6 +89,11 @@ TEST(FuseUpdatesTest, UpdatesFollowTheirLayersAndTakeWhatIsColocatedWithTheirGra
   EXPECT_EQ(layer.op->name, "braid.FusedMatMul");
   EXPECT_EQ(layer.name.substr(0, 2), "a/");
   EXPECT_FALSE(layer.removed);
+}
+
+TEST(FuseUpdatesTest, LongSumsOfFewOutputsKeepTheirGradients) {
+  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd, 512)), "braid.ProductUpdate"), 0);
+  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd, 512, 64 * 128)), "braid.ProductUpdate"), 2);
 }
 
 TEST(FuseUpdatesTest, AGradientThatIsReadStays) {
