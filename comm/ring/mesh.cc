@@ -102,7 +102,7 @@ void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitC
 
   for (;;) {
     if (aborted_) fail(ErrorCode::Unavailable, rank_, "aborted");
-    if (wait.stopped()) fail(ErrorCode::Cancelled, rank_, "cancelled");
+    if (wait.stopped()) cancel();
     bool moved = false, all = true;
     for (auto& motion : motions_) {
       moved |= pump(motion);
@@ -285,6 +285,13 @@ void Mesh::expire() {
   if (peers_[blamed].control_ended) lost(blamed, peers_[blamed].end_reason);
   fail(ErrorCode::DeadlineExceeded, blamed,
        fmt::format("{} did not take part before the deadline", peers_[blamed].sockets.name));
+}
+
+void Mesh::cancel() {
+  const int peer = waited_for();
+  fail(
+      ErrorCode::Cancelled, rank_,
+      peer == rank_ ? "cancelled" : fmt::format("cancelled while waiting for {}", peers_[peer].sockets.name));
 }
 
 void Mesh::fail(ErrorCode code, int blamed, const std::string& text) {

@@ -94,6 +94,7 @@ class Mesh {
   void take_notice(int peer, const Notice& notice);
   [[noreturn]] void lost(int peer, const std::string& reason);
   [[noreturn]] void expire();
+  [[noreturn]] void cancel();
   [[noreturn]] void fail(ErrorCode code, int blamed, const std::string& text);
   int waited_for() const;
   int end_of_chain(int first) const;
