@@ -1,6 +1,6 @@
 // From a graph to an immutable Program for one signature of feeds: runs the passes (a file each in this
 // folder) in order.
-//   prune -> shapes, known values -> simplify -> merge -> fuse, batch siblings -> place -> group, split updates
+//   prune -> shapes, known values -> simplify -> merge -> fuse, batch siblings -> place -> group updates
 //   -> order variable accesses -> streams -> events -> memory -> cross-step waits -> segments -> verify
 // Strategies have rewritten the graph before (worker/strategies). Deterministic: the same graph and options
 // give the same Program.
