@@ -9,7 +9,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace braid::cli {
 
@@ -32,6 +33,10 @@ worker::Settings read_process_settings(const std::string& file, worker::Settings
 
 /// `--checkpoint DIR`, what a graph's variables begin with. In settings.cc.
 void add_checkpoint_option(CLI::App& command, std::string& directory);
+
+/// `--set` and `--data-dir` of a command that may have a `--job`. In settings.cc.
+void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::string>& set,
+                        std::string& data_directory);
 
 /// What `--data-dir` says, else the variable BRAID_DATA, else the current directory. In settings.cc.
 std::string data_directory(const std::string& flag);

@@ -236,13 +236,7 @@ void add_graph(CLI::App& app, Action& action) {
   CLI::Option* job =
       sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job")
           ->excludes(add_file(sub));
-  sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
-      ->allow_extra_args(false)
-      ->needs(job);
-  sub->add_option("--data-dir", options->data_dir,
-                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
-                  "directory")
-      ->needs(job);
+  add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

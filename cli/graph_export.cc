@@ -115,13 +115,7 @@ void add_graph_export(CLI::App& graph, Action& action) {
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
   CLI::Option* job =
       sub->add_option("--job", options->job, "The model of this job, for the columns of its data");
-  sub->add_option("--set", options->set, "With --job: override a field, a.b=value; may be repeated")
-      ->allow_extra_args(false)
-      ->needs(job);
-  sub->add_option("--data-dir", options->data_dir,
-                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
-                  "directory")
-      ->needs(job);
+  add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--model", options->model, "Instead of --job: " + names);
   sub->add_option("--out", options->out, "Text when it ends in .pbtxt, else binary")->required();
   sub->add_flag("--inference", options->inference, "Only what the prediction needs: no label, no loss");

@@ -29,6 +29,18 @@ std::vector<std::string> job_settings(const worker::Settings& settings) {
   return assignments;
 }
 
+void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::string>& set,
+                        std::string& data_directory) {
+  command.add_option("--set", set, "With --job: override a field, a.b=value; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(&job);
+  command
+      .add_option("--data-dir", data_directory,
+                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
+                  "directory")
+      ->needs(&job);
+}
+
 void add_checkpoint_option(CLI::App& command, std::string& directory) {
   command.add_option(
       "--checkpoint", directory,
