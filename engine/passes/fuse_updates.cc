@@ -2,9 +2,9 @@
 // step:
 //   g = MatMul or BatchMatMulV2(a, b)
 //   braid.ApplyOptimizer(handle, g), SGD without decay  -> braid.ProductUpdate(handle, scale, a, b)
-// On a device: the gradient is neither written nor read. Left apart: small products, whose updates are better
-// off in one node (group_updates.cc), and nodes on different hand-set streams. The fused node is a backward
-// node, as the product was.
+// On a device: the gradient is neither written nor read. Left apart: products with few rows or columns, long
+// sums of few outputs, and nodes on different hand-set streams; their updates are put into one node where
+// they are small (group_updates.cc). The fused node is a backward node, as the product was.
 #include <algorithm>
 
 #include "engine/ops/op.h"
