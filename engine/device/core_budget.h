@@ -12,8 +12,10 @@ class CoreBudget {
  public:
   static void enter() { active().fetch_add(1, std::memory_order_relaxed); }
   static void leave() { active().fetch_sub(1, std::memory_order_relaxed); }
-  /// REQUIRES: the caller has entered.
-  static bool may_spin() { return active().load(std::memory_order_relaxed) <= cores(); }
+  /// `others`: threads that have not entered and need a core, too. REQUIRES: the caller has entered.
+  static bool may_spin(int others = 0) {
+    return active().load(std::memory_order_relaxed) + others <= cores();
+  }
 
  private:
   static std::atomic<int>& active() {

@@ -3,8 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/brief_lock.h"
+#include "base/cpu.h"
+#include "engine/device/core_budget.h"
+
 namespace braid {
 namespace {
+
+/// About what it takes to wake a thread whose core sleeps, in a virtual machine.
+constexpr std::chrono::microseconds kLook{20};
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
@@ -41,8 +48,8 @@ void StageBuffer::open(std::uint64_t first_ticket, int producers, std::vector<st
 void StageBuffer::close() {
   std::lock_guard lock(mu_);
   if (state_ == State::Open) state_ = State::Closed;
-  room_.notify_all();
-  ready_cv_.notify_all();
+  tell_producers();
+  tell_takers();
 }
 
 void StageBuffer::cancel() {
@@ -51,8 +58,8 @@ void StageBuffer::cancel() {
   state_ = State::Cancelled;
   count_ready(-stats_.ready);
   for (Entry& e : ring_) e = {};
-  room_.notify_all();
-  ready_cv_.notify_all();
+  tell_producers();
+  tell_takers();
   turn_.notify_all();
 }
 
@@ -86,7 +93,7 @@ void StageBuffer::producer_added() {
 
 void StageBuffer::producer_ended() {
   std::lock_guard lock(mu_);
-  if (--producers_ == 0) ready_cv_.notify_all();
+  if (--producers_ == 0) tell_takers();
 }
 
 void StageBuffer::pause() {
@@ -98,13 +105,13 @@ void StageBuffer::resume() {
   std::lock_guard lock(mu_);
   if (--pauses_ > 0) return;
   resumed_ = Clock::now();
-  room_.notify_all();
+  tell_producers();
 }
 
 void StageBuffer::set_capacity(int capacity) {
   std::lock_guard lock(mu_);
   capacity_ = capacity;
-  room_.notify_all();
+  tell_producers();
 }
 
 StageBufferStats StageBuffer::stats() const {
@@ -148,7 +155,7 @@ void StageBuffer::make_ready(std::uint64_t position, Batch batch) {
   e.kind = Entry::Kind::Ready;
   e.batch = std::move(batch);
   count_ready(1);
-  if (waiting_takers_ > 0 && (!ordered_ || position == oldest_)) ready_cv_.notify_all();
+  if (!ordered_ || position == oldest_) tell_takers();
 }
 
 void StageBuffer::fail_at(std::uint64_t position, ErrorPtr error) {
@@ -157,16 +164,41 @@ void StageBuffer::fail_at(std::uint64_t position, ErrorPtr error) {
   e.error = std::move(error);
   failed_position_ = failed_ ? std::min(failed_position_, position) : position;
   failed_ = true;
-  room_.notify_all();
-  ready_cv_.notify_all();
+  tell_producers();
+  tell_takers();
 }
 
 bool StageBuffer::next_is_there() { return oldest_ < next_ && entry(oldest_).kind != Entry::Kind::Making; }
 
+// -------------------------------------------------------------------------------------------- waiting
+
+void StageBuffer::tell_producers() {
+  changes_.fetch_add(1, std::memory_order_release);
+  if (waiting_producers_ > 0) room_.notify_all();
+}
+
+void StageBuffer::tell_takers() {
+  changes_.fetch_add(1, std::memory_order_release);
+  if (waiting_takers_ > 0) ready_cv_.notify_all();
+}
+
+void StageBuffer::look_for_change(std::unique_lock<std::mutex>& lock) {
+  const std::uint32_t seen = changes_.load(std::memory_order_relaxed);
+  lock.unlock();
+  CoreBudget::enter();
+  const auto end = Clock::now() + kLook;
+  constexpr int kOthers = 1;  // who makes the change
+  while (changes_.load(std::memory_order_acquire) == seen && CoreBudget::may_spin(kOthers) &&
+         Clock::now() < end)
+    for (int i = 0; i < 32 && changes_.load(std::memory_order_acquire) == seen; ++i) cpu_relax();
+  CoreBudget::leave();
+  lock = brief_lock(mu_);
+}
+
 // ------------------------------------------------------------------------------------------ producers
 
 std::optional<std::uint64_t> StageBuffer::begin() {
-  std::lock_guard lock(mu_);
+  const auto lock = brief_lock(mu_);
   if (state_ != State::Open || failed_) return std::nullopt;
   if (ordered_) {
     reserve(Entry::Kind::Making);
@@ -195,11 +227,16 @@ bool StageBuffer::has_room(std::uint64_t ticket) {
 /// False when the timeout has passed.
 bool StageBuffer::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t ticket) {
   const auto begin = Clock::now();
+  bool has_looked = false;
   while (state_ != State::Cancelled && !unreachable(ticket) && !has_room(ticket)) {
     // A pause ends with a notification, and a new time begins.
     const auto deadline = std::max(begin, resumed_) + timeout_;
     const bool limited = on_timeout_ != TimeoutPolicy::Wait && pauses_ == 0;
     if (limited && Clock::now() >= deadline) return false;
+    if (!std::exchange(has_looked, true)) {
+      look_for_change(lock);
+      continue;
+    }
     ++waiting_producers_;
     if (limited)
       room_.wait_until(lock, deadline);
@@ -211,7 +248,7 @@ bool StageBuffer::wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_
 }
 
 StageBuffer::Put StageBuffer::put(std::uint64_t ticket, Batch batch, double& waited_seconds) {
-  std::unique_lock lock(mu_);
+  std::unique_lock lock = brief_lock(mu_);
   if (state_ != State::Cancelled && !unreachable(ticket) && !has_room(ticket)) {
     const auto begin = Clock::now();
     const bool found = wait_for_room(lock, ticket);
@@ -220,7 +257,7 @@ StageBuffer::Put StageBuffer::put(std::uint64_t ticket, Batch batch, double& wai
       ++stats_.dropped;
       begun_.erase(ticket);
       if (ordered_) remove(ticket);
-      room_.notify_all();
+      tell_producers();
       return Put::Dropped;
     }
     if (!found) {
@@ -242,8 +279,8 @@ void StageBuffer::skip(std::uint64_t ticket) {
   begun_.erase(ticket);
   if (!ordered_ || state_ == State::Cancelled) return;
   remove(ticket);
-  room_.notify_all();
-  ready_cv_.notify_all();
+  tell_producers();
+  tell_takers();
 }
 
 void StageBuffer::fail(std::uint64_t ticket, ErrorPtr error) {
@@ -255,14 +292,17 @@ void StageBuffer::fail(std::uint64_t ticket, ErrorPtr error) {
 bool StageBuffer::sleep(std::chrono::milliseconds time) {
   const auto until = Clock::now() + time;
   std::unique_lock lock(mu_);
-  return !room_.wait_until(lock, until, [&] { return state_ != State::Open || failed_; });
+  ++waiting_producers_;
+  const bool ended = room_.wait_until(lock, until, [&] { return state_ != State::Open || failed_; });
+  --waiting_producers_;
+  return !ended;
 }
 
 // --------------------------------------------------------------------------------------------- takers
 
 StageBuffer::Taken StageBuffer::take(const WaitContext& wait) {
   const WaitContext bounded = on_timeout_ == TimeoutPolicy::Wait ? wait : wait.at_most(timeout_);
-  std::unique_lock lock(mu_);
+  std::unique_lock lock = brief_lock(mu_);
   if (state_ == State::New)
     throw InvalidArgument(name_ +
                           " was not started: nothing would ever come (start it, or begin a prefetch)");
@@ -285,9 +325,7 @@ StageBuffer::Taken StageBuffer::take_next(std::unique_lock<std::mutex>& lock, co
   Taken taken;
   const auto arrived = [&] { return next_is_there() || state_ == State::Cancelled || at_end(); };
   if (!arrived()) {
-    const auto begin = Clock::now();
     ++stats_.late_takes;
-    ++waiting_takers_;
     struct Waiting {
       StageBuffer& buffer;
       Clock::time_point begin;
@@ -297,7 +335,11 @@ StageBuffer::Taken StageBuffer::take_next(std::unique_lock<std::mutex>& lock, co
         waited = seconds_between(begin, Clock::now());
         buffer.stats_.take_wait_seconds += waited;
       }
-    } waiting{*this, begin, taken.waited_seconds};
+    };
+    const auto begin = Clock::now();
+    look_for_change(lock);
+    ++waiting_takers_;
+    const Waiting waiting{*this, begin, taken.waited_seconds};
     wait_on(ready_cv_, lock, wait, name_ + ": waiting for batch " + std::to_string(oldest_), arrived);
   }
   if (state_ == State::Cancelled) throw Cancelled(name_ + " was cancelled");
@@ -310,7 +352,7 @@ StageBuffer::Taken StageBuffer::take_next(std::unique_lock<std::mutex>& lock, co
   ++stats_.taken;
   begun_.erase(taken.batch.ticket);
   remove(oldest_);
-  if (waiting_producers_ > 0) room_.notify_all();
+  tell_producers();
   return taken;
 }
 

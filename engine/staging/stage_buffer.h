@@ -7,10 +7,14 @@
 // than `capacity` are ready. Tickets that were skipped leave no gap. An error stays where it was put: every
 // later taker sees it.
 //
+// Who waits looks for a change for a moment, where a core is free for that, before going to sleep: waking a
+// thread takes longer than much of what stages do.
+//
 // Open -> Closed: nothing more is begun; what was begun is still delivered, then takers see the end. Open,
 // Closed -> Cancelled: what is ready is dropped, everybody returns at once. Thread rule: any thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -108,6 +112,11 @@ class StageBuffer {
   bool next_is_there();
   bool at_end() const { return oldest_ == next_ && producers_ == 0; }
   void count_ready(int change);
+  /// Something changed that producers, or takers, may wait for.
+  void tell_producers();
+  void tell_takers();
+  /// Gives up the lock until something changes, for a moment at most.
+  void look_for_change(std::unique_lock<std::mutex>& lock);
   bool wait_for_room(std::unique_lock<std::mutex>& lock, std::uint64_t ticket);
   Taken take_next(std::unique_lock<std::mutex>& lock, const WaitContext& wait);
 
@@ -117,6 +126,8 @@ class StageBuffer {
   const int num_clients_;
   const std::chrono::milliseconds timeout_;
   const TimeoutPolicy on_timeout_;
+
+  std::atomic<std::uint32_t> changes_{0};  // written with mu_ held
 
   mutable std::mutex mu_;
   std::condition_variable room_;          // producers wait here

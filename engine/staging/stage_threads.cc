@@ -1,6 +1,7 @@
 // The threads of a stage: taking turns, reading, making, and what an error means.
 #include <algorithm>
 
+#include "base/brief_lock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/staging/stage_impl.h"
@@ -43,7 +44,7 @@ void Stage::Impl::work(const StageCall& call, FunctionRef<void()> part) {
       Clock::time_point begin = Clock::now();
       ~Book() {
         const double busy = std::chrono::duration<double>(Clock::now() - begin).count();
-        std::lock_guard lock(stage.mu);
+        const auto lock = brief_lock(stage.mu);
         stage.stats[thread].busy_seconds += busy;
       }
     };
@@ -119,7 +120,7 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
   StageCall call;
   call.thread = thread;
   {
-    std::lock_guard lock(mu);
+    const auto lock = brief_lock(mu);
     if (thread >= target_threads) return Outcome::Ended;
     call.stop = stop.get_token();
   }
@@ -141,7 +142,7 @@ Stage::Impl::Outcome Stage::Impl::make_one(int thread) {
   const StageBuffer::Put put = buffer.put(call.ticket, std::move(batch), waited);
   if (put == StageBuffer::Put::Failed) wake_turns();
   const auto index = static_cast<std::size_t>(thread);
-  std::lock_guard lock(mu);
+  const auto lock = brief_lock(mu);
   stats[index].wait_seconds += waited;
   stats[index].errors += put == StageBuffer::Put::Failed;
   ++stats[index].batches;
