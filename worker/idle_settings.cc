@@ -104,8 +104,11 @@ void find_in_staging(const proto::Staging& staging, Finder& find) {
   find.idle(!nothing_runs && !staging.use_stage_subgraph_thread_pool(),
             "staging.use_stage_subgraph_thread_pool is not set", "staging",
             {"session_stage_subgraph_thread_pool"});
-  find.idle(true, "stages compute on the host, on threads of their own or a pool's", "staging",
-            {"stage_multi_stream", "stage_subgraph_stream_id"});
+  const bool stays_on_host = staging.stage_subgraph_stream_id() == 0;
+  find.idle(stays_on_host, "staging.stage_subgraph_stream_id is 0: the stage computes on the host", "staging",
+            {"stage_multi_stream"});
+  find.idle(!stays_on_host && !staging.auto_stage(), "staging.auto_stage is not set: the stage only reads",
+            "staging", {"stage_multi_stream", "stage_subgraph_stream_id"});
 }
 
 void find_in_streams(const proto::Streams& streams, Finder& find) {
@@ -198,6 +201,9 @@ std::vector<std::string> idle_device_settings(const proto::Job& job, SettingsFor
   find.idle(on_host, why, "runtime",
             {"device_memory_fraction", "device_memory_up_front", "visible_device_list", "no_tf32",
              "measure_products", "no_graphs", "check_kernels"});
+  const bool has_stage_stream = purpose == SettingsFor::Training && job.staging().auto_stage() &&
+                                job.staging().stage_subgraph_stream_id() != 0;
+  find.idle(on_host && has_stage_stream, why, "staging", {"stage_multi_stream", "stage_subgraph_stream_id"});
   return find.take();
 }
 

@@ -44,6 +44,7 @@ StageSession stage_session(const proto::Job& job) {
   StageSession session;
   session.streams = static_cast<int>(job.streams().count());
   session.stage_multi_stream = job.staging().stage_multi_stream();
+  session.priorities = {job.streams().priorities().begin(), job.streams().priorities().end()};
   if (job.staging().session_stage_subgraph_thread_pool().empty()) return session;
   std::vector<StagePoolOptions> pools;
   for (const auto& pool : job.staging().session_stage_subgraph_thread_pool())
@@ -75,21 +76,18 @@ void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<st
   request.feeds = part_signature(graph, outputs, request.feeds);
 }
 
-InputStaging::InputStaging(const proto::Job& job, const Graph& graph, Batcher& batcher,
-                           std::vector<std::string> columns, const std::vector<std::string>& feeds,
-                           const VariableStore& variables)
+InputStaging::InputStaging(const proto::Job& job, const StageSession& session, const Graph& graph,
+                           Batcher& batcher, std::vector<std::string> columns,
+                           const std::vector<std::string>& feeds, Runtime& step)
     : options_(stage_options(job)),
+      session_(session),
       batcher_(batcher),
       columns_(std::move(columns)),
       blocks_(BlockPool::make()) {
   if (feeds == columns_) return;
-  SubgraphSettings settings;
+  SubgraphSettings settings = stage_settings(options_, session_, step);
   settings.seed = job.seed();
-  const auto& pools = job.staging().session_stage_subgraph_thread_pool();
-  if (options_.use_stage_subgraph_thread_pool && options_.stage_subgraph_thread_pool_id < pools.size())
-    settings.intra_op_threads =
-        std::max(1, pools.Get(options_.stage_subgraph_thread_pool_id).intra_op_threads_num());
-  ahead_ = std::make_unique<SubgraphRunner>(graph, feeds, std::move(settings), variables);
+  ahead_ = std::make_unique<SubgraphRunner>(graph, feeds, std::move(settings), step);
 }
 
 Batch InputStaging::make(const StageCall& call) {
@@ -104,10 +102,10 @@ Batch InputStaging::make(const StageCall& call) {
   return made;
 }
 
-std::unique_ptr<Stage> InputStaging::make_stage(const StageSession& session, Stage::Observer observer) {
+std::unique_ptr<Stage> InputStaging::make_stage(Stage::Observer observer) {
   StageProducer producer;
   producer.make = [this](const StageCall& call, Batch) { return make(call); };
-  return std::make_unique<Stage>(options_, std::move(producer), session, std::move(observer));
+  return std::make_unique<Stage>(options_, std::move(producer), session_, std::move(observer));
 }
 
 }  // namespace braid::worker

@@ -32,18 +32,19 @@ void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<st
 class InputStaging {
  public:
   /// Makes batches of the values `feeds` of `graph`, in their order, from those of `batcher`, whose columns
-  /// are `columns`. All of them outlive it.
-  InputStaging(const proto::Job& job, const Graph& graph, Batcher& batcher, std::vector<std::string> columns,
-               const std::vector<std::string>& feeds, const VariableStore& variables);
+  /// are `columns`. `session` is what stage_session() gives; all else outlives it.
+  InputStaging(const proto::Job& job, const StageSession& session, const Graph& graph, Batcher& batcher,
+               std::vector<std::string> columns, const std::vector<std::string>& feeds, Runtime& step);
 
   /// The batch of a ticket, on the calling thread.
   Batch make(const StageCall& call);
   /// A stage over make(), not started.
-  std::unique_ptr<Stage> make_stage(const StageSession& session, Stage::Observer observer);
+  std::unique_ptr<Stage> make_stage(Stage::Observer observer);
 
  private:
   // Set once.
   const StageOptions options_;
+  const StageSession session_;
   Batcher& batcher_;
   const std::vector<std::string> columns_;
   std::unique_ptr<SubgraphRunner> ahead_;  // null: the columns are the feeds

@@ -115,9 +115,7 @@ class Run {
     const auto first_feeds = [this](const Graph& graph, const CompileRequest& request) {
       std::vector<std::string> names;
       for (const FeedSpec& feed : request.feeds) names.push_back(feed.name);
-      return InputStaging(job_, graph, *batcher_, model_.columns, names, runtime_.variables())
-          .make({})
-          .tensors;
+      return InputStaging(job_, stages_, graph, *batcher_, model_.columns, names, runtime_).make({}).tensors;
     };
     const StreamTuning tuning{job_, peers_, runtime_, first_feeds, options_.resume, first_wait()};
     TrainingProgram made = make_training_program(
@@ -136,8 +134,8 @@ class Run {
     steps_in_flight_ = made.program->steps_in_flight;
     std::vector<std::string> feeds;
     for (const ProgramFeed& feed : made.program->feeds) feeds.push_back(feed.name);
-    input_ = std::make_unique<InputStaging>(job_, training_.graph, *batcher_, model_.columns, feeds,
-                                            runtime_.variables());
+    input_ = std::make_unique<InputStaging>(job_, stages_, training_.graph, *batcher_, model_.columns, feeds,
+                                            runtime_);
     instance_ = std::make_unique<Instance>(std::move(made.program), runtime_, instance_options(job_));
     for (const VariableInfo& variable : list_variables(training_.graph))
       if (auto value = runtime_.variables().read(variable.name)) {
@@ -194,7 +192,7 @@ class Run {
       Trace* const trace = runtime_.trace();
       for (int t = 0; trace && t < stage_options(job_).num_threads; ++t)
         trace->track("stage" + std::to_string(t));
-      stage_ = input_->make_stage(stage_session(job_), [trace](int thread, const StageInterval& interval) {
+      stage_ = input_->make_stage([trace](int thread, const StageInterval& interval) {
         if (trace)
           trace->track("stage" + std::to_string(thread))
               .add({"make batch", interval.begin, interval.end, interval.ticket});
@@ -459,6 +457,7 @@ class Run {
   const TrainOptions& options_;
   const Peers& peers_;
   const std::uint64_t seed_;  // of the steps' random ops
+  const StageSession stages_ = stage_session(job_);
   Runtime& runtime_;
   Monitor& monitor_;
   const StopFlag& stop_;

@@ -4,7 +4,7 @@
 //
 // Memory is given back with its last reference. What a function enqueues runs in stream order; nothing here
 // waits for the device unless it says so. Errors: OutOfMemory names bytes, device, purpose and the largest
-// holders; DeviceError means that the device's context is lost. Thread rule: memory from any thread; streams,
+// holders; DeviceError means that the device's context is lost. Thread rule: any thread; a stream, its
 // events, captures and copies from one thread at a time.
 #pragma once
 
@@ -54,6 +54,9 @@ class Accelerator {
   virtual ~Accelerator() = default;
 
   virtual std::string description() const = 0;  // "cuda:0 NVIDIA H200"
+  /// Kernels that the calling thread prepares from now on are this device's. The thread that opened it, and
+  /// those that have enqueued copies, have no need to ask.
+  virtual void make_current() = 0;
   virtual const AcceleratorOptions& options() const = 0;
 
   /// Zeroed device memory, 256-byte aligned. `purpose` appears in messages. Waits for the device, as giving

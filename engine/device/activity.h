@@ -6,8 +6,8 @@
 //
 // Labels. While work is enqueued, begin_device_work() says for which node and stream; graphs that are
 // captured meanwhile keep it for their replays. Work without a label is known by its stream and its kernel's
-// name. Thread rule: labels from the thread that issues to the device; samplers from one thread, one at a
-// time.
+// name. Thread rule: labels from threads that issue to the device, each its own; a thread without one works
+// for the one that was set last. Samplers from one thread, one at a time.
 #pragma once
 
 #include <chrono>

@@ -35,6 +35,7 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
       slots_(params.size()),
       device_(device_for(*program_, runtime)),
       streams_(std::move(streams)) {
+  if (device_) device_->make_current();
   arena_ = allocate(Domain::Host, program_->stats.arena_bytes, "arena");
   for (const ProgramVariable& variable : program_->variables) {
     VariableStore& store = runtime.variables();
@@ -156,6 +157,7 @@ void BoundProgram::allocate_device_slots() {
       std::uint64_t& offset = feed_offsets_[static_cast<std::size_t>(feed.index)];
       if (offset != kNoOffset) continue;
       offset = input_bytes_;
+      device_feeds_.push_back(static_cast<std::size_t>(feed.index));
       input_bytes_ += aligned(feed.bytes);
     }
   }
@@ -171,6 +173,7 @@ void BoundProgram::allocate_device_slots() {
     }
     if (fetched) output_bytes_ = bytes;
   }
+  input_copies_.resize(slots_);
   for (std::size_t slot = 0; slot < slots_; ++slot) {
     inputs_.push_back({allocate(Domain::Device, input_bytes_, "staged input"),
                        allocate(Domain::Host, input_bytes_, "staged input")});
@@ -269,12 +272,20 @@ void BoundProgram::set_feed(int slot, int feed, const void* memory) {
     pointers_[static_cast<std::size_t>(slot)][position] = const_cast<void*>(memory);
 }
 
-Tensor BoundProgram::fetch(int slot, int fetch, const std::vector<Tensor>& feeds) const {
+Tensor BoundProgram::fetch(int slot, int fetch, const std::vector<Tensor>& feeds,
+                           const std::shared_ptr<std::byte[]>& results) const {
   const ProgramFetch& f = program_->fetches[static_cast<std::size_t>(fetch)];
   const ProgramBuffer& buffer = program_->buffers[static_cast<std::size_t>(f.buffer)];
   const auto index = static_cast<std::size_t>(buffer.index);
-  if (buffer.kind == BufferKind::Feed) return feeds[index].clone().reshaped(f.shape);
+  if (buffer.kind == BufferKind::Feed) {
+    const Tensor& feed = feeds[index];
+    return (feed.domain() == Domain::Host ? feed.clone() : on_host(feed, device_)).reshaped(f.shape);
+  }
   if (buffer.kind == BufferKind::Constant) return program_->constants[index].clone().reshaped(f.shape);
+  if (results && buffer.domain == Domain::Device) {
+    std::byte* place = results.get() + slot_offsets_[index];
+    return Tensor(f.dtype, f.shape, std::shared_ptr<std::byte[]>(results, place), Domain::Device);
+  }
   Tensor copy(f.dtype, f.shape);
   const void* from = buffer.domain == Domain::Host
                          ? address(slot, f.buffer, Domain::Host)
@@ -283,24 +294,42 @@ Tensor BoundProgram::fetch(int slot, int fetch, const std::vector<Tensor>& feeds
   return copy;
 }
 
-void BoundProgram::stage_inputs(int slot, const StepParams& params, std::uint64_t number,
-                                const std::vector<Tensor>& feeds) {
-  std::byte* image = inputs_[static_cast<std::size_t>(slot)].image.get();
+const std::vector<BoundProgram::Copy>& BoundProgram::stage_inputs(int slot, const StepParams& params,
+                                                                  std::uint64_t number,
+                                                                  const std::vector<Tensor>& feeds) {
+  const Mirrored& inputs = inputs_[static_cast<std::size_t>(slot)];
+  std::byte* image = inputs.image.get();
   std::memcpy(image, &params, sizeof(params));
   std::memcpy(image + kNumberOffset, &number, sizeof(number));
-  for (std::size_t f = 0; f < feeds.size(); ++f)
-    if (feed_offsets_[f] != kNoOffset && feeds[f].bytes() != 0)
-      std::memcpy(image + feed_offsets_[f], feeds[f].raw(), feeds[f].bytes());
+  std::vector<Copy>& copies = input_copies_[static_cast<std::size_t>(slot)];
+  copies.clear();
+  std::uint64_t begin = 0;  // of the part of the image that is not among the copies yet
+  const auto copy_image = [&](std::uint64_t end) {
+    if (begin < end) copies.push_back({inputs.device.get() + begin, image + begin, end - begin});
+  };
+  for (const std::size_t f : device_feeds_) {
+    const std::uint64_t offset = feed_offsets_[f];
+    if (feeds[f].bytes() == 0) continue;
+    if (feeds[f].domain() == Domain::Host) {
+      std::memcpy(image + offset, feeds[f].raw(), feeds[f].bytes());
+      continue;
+    }
+    copy_image(offset);
+    copies.push_back({inputs.device.get() + offset, feeds[f].raw(), feeds[f].bytes()});
+    begin = offset + aligned(feeds[f].bytes());
+  }
+  copy_image(input_bytes_);
+  return copies;
 }
 
-BoundProgram::Copy BoundProgram::copy_of_inputs(int slot) const {
-  const Mirrored& inputs = inputs_[static_cast<std::size_t>(slot)];
-  return {inputs.device.get(), inputs.image.get(), input_bytes_};
-}
-
-BoundProgram::Copy BoundProgram::copy_of_outputs(int slot) const {
+std::array<BoundProgram::Copy, 2> BoundProgram::copies_of_outputs(
+    int slot, const std::shared_ptr<std::byte[]>& results) const {
   const Mirrored& outputs = outputs_[static_cast<std::size_t>(slot)];
-  return {outputs.image.get(), outputs.device.get(), output_bytes_};
+  if (!results) return {Copy{outputs.image.get(), outputs.device.get(), output_bytes_}, Copy{}};
+  // Values keep their places behind the status.
+  return {Copy{outputs.image.get(), outputs.device.get(), kDeviceAlignment},
+          Copy{results.get() + kDeviceAlignment, outputs.device.get() + kDeviceAlignment,
+               output_bytes_ - kDeviceAlignment}};
 }
 
 const std::uint64_t* BoundProgram::number_on_device(int slot) const {

@@ -3,14 +3,17 @@
 // while steps run.
 //
 // A program of the device has two blocks a slot in its memory, each with a page-locked image on the host:
-//   inputs    StepParams, the step's number, and the feeds that device ops read: one copy a step
-//   outputs   StepStatus, the fetched values, then slots that stay: the first two are one copy a step
+//   inputs    StepParams, the step's number, and the feeds that device ops read: one copy a step, unless some
+//             feeds are on the device already
+//   outputs   StepStatus, the fetched values, then slots that stay: the first two are one copy a step, to the
+//             host, or the values to memory of the device
 // What host ops of such a program use is page-locked, so that copies need not wait.
 //
 // Thread rule: built by one thread; set_feed(slot) and stage_inputs(slot) by whoever starts the step in that
 // slot.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,22 +45,29 @@ class BoundProgram {
   }
 
   void set_feed(int slot, int feed, const void* memory);
-  /// A copy of a fetched value. `feeds` are those of the step. REQUIRES: the step is done, and its outputs
-  /// copied.
-  Tensor fetch(int slot, int fetch, const std::vector<Tensor>& feeds) const;
+  /// Whether ops of the host read the feed, so that its memory must be there.
+  bool host_reads(int feed) const { return !feed_positions_[static_cast<std::size_t>(feed)].empty(); }
+  /// A copy of a fetched value, or its place in `results`. That and `feeds` are of the step. REQUIRES: the
+  /// step is done, and its outputs copied.
+  Tensor fetch(int slot, int fetch, const std::vector<Tensor>& feeds,
+               const std::shared_ptr<std::byte[]>& results) const;
 
   // Of a program of the device.
 
   struct Copy {
-    void* to;
-    const void* from;
-    std::uint64_t bytes;
+    void* to = nullptr;
+    const void* from = nullptr;
+    std::uint64_t bytes = 0;
   };
-  /// Writes the image of a slot's inputs.
-  void stage_inputs(int slot, const StepParams& params, std::uint64_t number,
-                    const std::vector<Tensor>& feeds);
-  Copy copy_of_inputs(int slot) const;
-  Copy copy_of_outputs(int slot) const;
+  /// Writes the image of a slot's inputs. What comes back is to be copied before the step: valid until the
+  /// slot's next call.
+  const std::vector<Copy>& stage_inputs(int slot, const StepParams& params, std::uint64_t number,
+                                        const std::vector<Tensor>& feeds);
+  std::uint64_t input_bytes() const { return input_bytes_; }
+  /// To be copied behind the step: the status to the host, and fetched values there or to `results`. Of the
+  /// copies some may be empty.
+  std::array<Copy, 2> copies_of_outputs(int slot, const std::shared_ptr<std::byte[]>& results) const;
+  std::uint64_t result_bytes() const { return output_bytes_; }
   /// Where the device finds the number that stage_inputs() was given.
   const std::uint64_t* number_on_device(int slot) const;
   StepStatus* status_on_device(int slot) const;
@@ -92,6 +102,8 @@ class BoundProgram {
   std::vector<std::vector<Block>> slot_memory_;  // on the host, by step slot and Slot buffer
   std::vector<Mirrored> inputs_, outputs_;       // by step slot
   std::vector<std::uint64_t> feed_offsets_;      // in inputs_; kNoOffset where no device op reads it
+  std::vector<std::size_t> device_feeds_;        // those that device ops read, as they lie in inputs_
+  std::vector<std::vector<Copy>> input_copies_;  // by step slot
   std::vector<std::uint64_t> slot_offsets_;      // in outputs_, by Slot buffer
   std::uint64_t input_bytes_ = 0, output_bytes_ = 0;
   std::vector<Block> scratch_;                 // of each stream, then of each asynchronous op and slot

@@ -23,6 +23,12 @@ WaitStatus look(const Reached& reached, const WaitContext& wait) {
   return wait.expired() ? WaitStatus::Deadline : WaitStatus::Stopped;
 }
 
+std::vector<std::string> names_on_device(const Program& program, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const ProgramStream& stream : program.streams) names.push_back(prefix + stream.name);
+  return names;
+}
+
 }  // namespace
 
 std::vector<StreamRef> device_streams(const Program& program, Runtime& runtime,
@@ -48,6 +54,7 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
       check_kernels_(runtime.device_check()),
       graphs_(runtime.device_graphs() && !check_kernels_),
       prefix_(options.stream_prefix),
+      stream_names_(names_on_device(context.program, prefix_)),
       launch_(stream("launch")),
       h2d_(options.merge_copies ? launch_ : stream("h2d")),
       d2h_(options.merge_copies ? launch_ : stream("d2h")),
@@ -113,6 +120,7 @@ void DeviceRunner::make_parts() {
         if (instruction.kind == Instruction::Kind::Run) {
           launch.op = instruction.op;
           launch.stream = context_.bound.stream(range.stream);
+          launch.stream_name = stream_names_[static_cast<std::size_t>(range.stream)].c_str();
           launch.flag = flag_of_[op];
           if (launch.flag >= 0) part.signalled.push_back(instruction.op);
           part.writes_variable = part.writes_variable || op_of(instruction.op).writes_variable;
@@ -147,8 +155,8 @@ void DeviceRunner::count_work(Runtime& runtime) {
     work_.push_back(work);
   }
   const bool merged = h2d_.native == launch_.native;
-  work_.push_back({counter(merged ? "launch" : "h2d"), 1, context_.bound.copy_of_inputs(0).bytes});
-  work_.push_back({counter(merged ? "launch" : "d2h"), 1, context_.bound.copy_of_outputs(0).bytes});
+  work_.push_back({counter(merged ? "launch" : "h2d"), 1, context_.bound.input_bytes()});
+  work_.push_back({counter(merged ? "launch" : "d2h"), 1, context_.bound.result_bytes()});
 }
 
 // ------------------------------------------------------------------------------------------------- issuing
@@ -207,9 +215,9 @@ void DeviceRunner::run(std::uint64_t sequence) {
   const int index = board.index(sequence);
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   StepSlot& step = board.slot(sequence);
-  context_.bound.stage_inputs(index, step.params, sequence + 1, step.feeds);
-  const BoundProgram::Copy in = context_.bound.copy_of_inputs(index);
-  device_.copy(in.to, in.from, in.bytes, h2d_);
+  for (const BoundProgram::Copy& in :
+       context_.bound.stage_inputs(index, step.params, sequence + 1, step.feeds))
+    device_.copy(in.to, in.from, in.bytes, h2d_);
   device_.fill_zero(context_.bound.status_on_device(index), sizeof(StepStatus), h2d_);
   if (h2d_.native != launch_.native) {
     slot.inputs->record(h2d_);
@@ -227,8 +235,8 @@ void DeviceRunner::run(std::uint64_t sequence) {
     end_->record(launch_);
     end_->wait(d2h_);
   }
-  const BoundProgram::Copy out = context_.bound.copy_of_outputs(index);
-  device_.copy(out.to, out.from, out.bytes, d2h_);
+  for (const BoundProgram::Copy& out : context_.bound.copies_of_outputs(index, step.results))
+    if (out.bytes != 0) device_.copy(out.to, out.from, out.bytes, d2h_);
   slot.done->record(d2h_);
   slot.has_end = true;
   ++slot.runs;
@@ -283,8 +291,7 @@ void DeviceRunner::launch_ops(const Part& part, int slot, const WaitContext& wai
     for (DeviceEvent* event : launch.waits) event->wait(launch.stream);
     const PreparedKernel& kernel = context_.bound.kernel(launch.op);
     const ProgramOp& op = context_.program.ops[static_cast<std::size_t>(launch.op)];
-    const DeviceWork named(op.name.c_str(),
-                           context_.program.streams[static_cast<std::size_t>(op.stream)].name.c_str());
+    const DeviceWork named(op.name.c_str(), launch.stream_name);
     if (kernel.run) kernel.run(context_.bound.args(slot, launch.op));
     if (check_kernels_) device_.synchronize(wait);
     if (launch.done) launch.done->record(launch.stream);

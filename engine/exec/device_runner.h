@@ -2,11 +2,12 @@
 // of the steps; nothing waits for the device but who asks for a result.
 //
 // A step on the device:
-//   h2d       copies the slot's inputs (while the step before computes)
+//   h2d       copies the slot's inputs (while the step before computes), from the host or from the device
 //   launch    waits for them, then for each segment: for the host ops in front of it, and launches it
 //   segment   forks from `launch` onto the program's streams and joins them again: the first run of a slot op
 //             by op, later ones as one captured graph
-//   d2h       copies the status and the fetched values when the last segment is done
+//   d2h       copies the status and the fetched values when the last segment is done; the values to memory of
+//             the device where the step asks for that
 // Segments follow each other on `launch`, so waits for earlier segments and for the step before need no event
 // of their own. A host op that waits for a device op polls a number in page-locked memory that the stream
 // writes behind the op.
@@ -58,6 +59,7 @@ class DeviceRunner {
   struct Launch {  // one op
     int op = 0;
     StreamRef stream;
+    const char* stream_name = nullptr;
     std::vector<DeviceEvent*> waits;
     DeviceEvent* done = nullptr;  // for other streams of the segment
     int flag = -1;                // for host streams
@@ -107,7 +109,8 @@ class DeviceRunner {
   bool graphs_;
   bool waits_for_host_ = false;
   const std::string prefix_;
-  const StreamRef launch_, h2d_, d2h_;  // one and the same where copies are merged
+  const std::vector<std::string> stream_names_;  // on the device, of each of the program's streams
+  const StreamRef launch_, h2d_, d2h_;           // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;
   std::vector<Part> parts_;
   struct Work {  // of a step, on one stream

@@ -157,16 +157,24 @@ void Instance::Impl::check_request(const StepRequest& request) const {
         fmt::format("the program takes {} feeds, got {}", feeds.size(), request.feeds.size()));
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const Tensor& given = request.feeds[i];
+    if (given.domain() == Domain::Device && !runtime.device())
+      throw InvalidArgument(fmt::format(
+          "feed '{}' is in the memory of a device, and the program's runtime has none", feeds[i].name));
     if (given.dtype() == feeds[i].dtype && given.shape() == feeds[i].shape) continue;
     throw InvalidArgument(fmt::format("feed '{}' is {} {}, the program was compiled for {} {}", feeds[i].name,
                                       dtype_name(given.dtype()), given.shape().to_string(),
                                       dtype_name(feeds[i].dtype), feeds[i].shape.to_string()));
   }
+  if (request.results && !device)
+    throw InvalidArgument("results cannot stay on a device: the program is one of the host");
   if (!program->variables.empty()) runtime.variables().check_not_poisoned();
 }
 
 void Instance::Impl::issue(StepRequest request, const WaitContext& wait, bool run_inline) {
   const std::uint64_t sequence = next;
+  for (std::size_t feed = 0; feed < request.feeds.size(); ++feed)
+    if (request.feeds[feed].domain() == Domain::Device && bound.host_reads(static_cast<int>(feed)))
+      request.feeds[feed] = on_host(request.feeds[feed], runtime.device());
   board.begin(sequence, std::move(request), wait, parts);
   StepSlot& slot = board.slot(sequence);
   for (std::size_t feed = 0; feed < slot.feeds.size(); ++feed)
@@ -201,7 +209,8 @@ StepResult Instance::Impl::collect(std::uint64_t sequence) {
       slot.last_end.load(std::memory_order_relaxed) - slot.first_issue.load(std::memory_order_relaxed);
   result.seconds = 1e-9 * static_cast<double>(ns);
   for (std::size_t f = 0; f < program->fetches.size(); ++f)
-    result.fetches.push_back(bound.fetch(board.index(sequence), static_cast<int>(f), slot.feeds));
+    result.fetches.push_back(
+        bound.fetch(board.index(sequence), static_cast<int>(f), slot.feeds, slot.results));
   board.release(sequence);
   return result;
 }
@@ -358,6 +367,8 @@ int Instance::in_flight() const {
   if (impl_->stuck) return 0;
   return static_cast<int>(impl_->next - impl_->oldest + impl_->ready.size());
 }
+
+std::uint64_t Instance::result_bytes() const { return impl_->device ? impl_->bound.result_bytes() : 0; }
 
 const Program& Instance::program() const { return *impl_->program; }
 

@@ -18,16 +18,20 @@ class Program;
 
 struct StepRequest {
   StepParams params;
-  /// In the order of the program's feeds; types and shapes must be the feeds'. The memory is read in place
-  /// and held until the step is done.
+  /// In the order of the program's feeds; types and shapes must be the feeds'. The memory, the host's or that
+  /// of the runtime's device, is read in place and held until the step is done. What host ops read is better
+  /// on the host: else starting the step waits for a copy.
   std::vector<Tensor> feeds;
   /// Released when the step is done, e.g. the staged batch that the feeds point into.
   std::shared_ptr<void> keep_alive;
+  /// Of a program of the device: Instance::result_bytes() of its memory. Fetches that device ops compute stay
+  /// there, and the result's tensors point into it. Null: all fetches come back to the host.
+  std::shared_ptr<std::byte[]> results = nullptr;
 };
 
 struct StepResult {
   std::uint64_t step = 0;
-  std::vector<Tensor> fetches;  // in the order of the program's fetches; copies that the caller owns
+  std::vector<Tensor> fetches;  // in the order of the program's fetches; the caller's own
   double seconds = 0;           // from the step's first issue to its last completion
 };
 
@@ -73,6 +77,8 @@ class Instance {
   StepResult run(StepRequest request, const WaitContext& wait);
   /// Steps that were started and whose results have not been taken.
   int in_flight() const;
+  /// Of StepRequest::results; 0 for a program of the host.
+  std::uint64_t result_bytes() const;
   const Program& program() const;
 
  private:

@@ -33,13 +33,15 @@ std::shared_ptr<const Program> compile_to_fit(const Graph& graph, const CompileR
 }
 
 ProgramCache::ProgramCache(Graph graph, std::vector<std::string> fetches, std::vector<std::string> targets,
-                           CompileOptions options, Runtime& runtime, std::size_t capacity)
+                           CompileOptions options, Runtime& runtime, std::size_t capacity,
+                           InstanceOptions instance_options)
     : graph_(std::move(graph)),
       fetches_(std::move(fetches)),
       targets_(std::move(targets)),
       options_(options),
       runtime_(runtime),
-      capacity_(capacity) {
+      capacity_(capacity),
+      instance_options_(std::move(instance_options)) {
   if (capacity_ == 0) throw InvalidArgument("a program cache needs room for at least one program");
 }
 
@@ -51,7 +53,7 @@ std::shared_ptr<Instance> ProgramCache::instance(const std::vector<FeedSpec>& fe
     return entries_.front().instance;
   }
   auto program = compile_to_fit(graph_, {feeds, fetches_, targets_}, options_, runtime_.variables());
-  entries_.push_front({feeds, std::make_shared<Instance>(std::move(program), runtime_)});
+  entries_.push_front({feeds, std::make_shared<Instance>(std::move(program), runtime_, instance_options_)});
   ++compiled_;
   if (entries_.size() > capacity_) entries_.pop_back();
   return entries_.front().instance;

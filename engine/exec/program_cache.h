@@ -31,7 +31,8 @@ class ProgramCache {
 
   /// Compiles for `runtime`, which outlives the cache.
   ProgramCache(Graph graph, std::vector<std::string> fetches, std::vector<std::string> targets,
-               CompileOptions options, Runtime& runtime, std::size_t capacity = kDefaultCapacity);
+               CompileOptions options, Runtime& runtime, std::size_t capacity = kDefaultCapacity,
+               InstanceOptions instance_options = {});
 
   /// The instance for these feeds; compiled and bound when there is none. An instance that falls out of the
   /// cache lives on with whoever holds it. Throws: what compile() and Instance throw.
@@ -51,6 +52,7 @@ class ProgramCache {
   const CompileOptions options_;
   Runtime& runtime_;
   const std::size_t capacity_;
+  const InstanceOptions instance_options_;
   std::list<Entry> entries_;  // the one used last first
   std::uint64_t compiled_ = 0;
 };

@@ -27,9 +27,8 @@ class VariableStore {
   /// `device` holds the variables of its programs; null: there is none.
   explicit VariableStore(Accelerator* device = nullptr) : device_(device) {}
 
-  /// The existing variable of that name, or new zeroed memory; a tensor in the device's memory must not be
-  /// touched by the host. Throws: InvalidArgument when it exists with another type or shape, or on the other
-  /// side; OutOfMemory.
+  /// The existing variable of that name, or new zeroed memory. Throws: InvalidArgument when it exists with
+  /// another type or shape, or on the other side; OutOfMemory.
   Tensor& get_or_create(const std::string& name, DType dtype, const Shape& shape,
                         Domain domain = Domain::Host);
   /// A slab of variables: memory of which each of `members` is a part, the i-th at position i of the first
@@ -39,6 +38,7 @@ class VariableStore {
                              const std::vector<std::string>& members, Domain domain);
   /// Whether get_or_create_slab() is granted: no member exists, or all of them do as parts of that slab.
   bool has_room_for_slab(const std::string& name, const std::vector<std::string>& members) const;
+  bool contains(const std::string& name) const;
   /// A variable on the host; null when there is none of that name. Throws: Internal for one on the device.
   Tensor* find(const std::string& name);
   const Tensor* find(const std::string& name) const;
@@ -59,7 +59,6 @@ class VariableStore {
  private:
   struct Variable {
     Tensor memory;
-    Domain domain = Domain::Host;
     bool is_slab = false;
   };
   Tensor& get_or_create_locked(const std::string& name, DType dtype, const Shape& shape, Domain domain);
@@ -70,6 +69,10 @@ class VariableStore {
   std::map<std::string, Variable> variables_;  // guarded by mu_; nodes of the map are stable
   std::string poisoned_;                       // guarded by mu_
 };
+
+/// The tensor itself where it is on the host, else a copy, complete when it returns. REQUIRES: `device` has
+/// the memory. Throws: DeadlineExceeded when the device does not answer.
+Tensor on_host(const Tensor& tensor, Accelerator* device);
 
 class HostStream;  // engine/device/host_stream.h
 

@@ -47,6 +47,7 @@ void StepBoard::begin(std::uint64_t sequence, StepRequest request, const WaitCon
   s.params = request.params;
   s.feeds = std::move(request.feeds);
   s.keep_alive = std::move(request.keep_alive);
+  s.results = std::move(request.results);
   s.wait.deadline = wait.deadline;
   s.parts_left.store(parts, std::memory_order_relaxed);
   s.wrote.store(false, std::memory_order_relaxed);
@@ -70,6 +71,7 @@ void StepBoard::release(std::uint64_t sequence) {
   s.on_user_stop.reset();
   s.feeds.clear();
   s.keep_alive.reset();
+  s.results.reset();
   std::lock_guard lock(s.mu);
   s.running = false;
 }

@@ -30,6 +30,7 @@ struct StepSlot {
   WaitContext wait;  // the step's deadline; stops when the step fails or its user asks
   std::vector<Tensor> feeds;
   std::shared_ptr<void> keep_alive;
+  std::shared_ptr<std::byte[]> results;
 
   std::atomic<int> parts_left{0};            // streams and asynchronous ops that are not at their end
   std::atomic<bool> wrote{false};            // an op that writes a variable has started

@@ -7,6 +7,13 @@
 
 namespace braid {
 
+Tensor on_host(const Tensor& tensor, Accelerator* device) {
+  if (tensor.domain() == Domain::Host) return tensor;
+  Tensor copy(tensor.dtype(), tensor.shape());
+  device->copy_now(copy.raw(), tensor.raw(), copy.bytes());
+  return copy;
+}
+
 Tensor& VariableStore::get_or_create(const std::string& name, DType dtype, const Shape& shape,
                                      Domain domain) {
   std::lock_guard lock(mu_);
@@ -18,12 +25,11 @@ Tensor& VariableStore::get_or_create_locked(const std::string& name, DType dtype
   const auto at = variables_.find(name);
   if (at == variables_.end()) {
     Variable made;
-    made.domain = domain;
     if (domain == Domain::Host) {
       made.memory = Tensor::zeros(dtype, shape);
     } else {
       const auto bytes = static_cast<std::uint64_t>(shape.elements()) * dtype_size(dtype);
-      made.memory = Tensor(dtype, shape, device_->allocate(bytes, "variable '" + name + "'"));
+      made.memory = Tensor(dtype, shape, device_->allocate(bytes, "variable '" + name + "'"), domain);
     }
     return variables_.emplace(name, std::move(made)).first->second.memory;
   }
@@ -33,7 +39,7 @@ Tensor& VariableStore::get_or_create_locked(const std::string& name, DType dtype
                           " " + known.memory.shape().to_string() + ", the program needs " +
                           std::string(dtype_name(dtype)) + " " + shape.to_string());
   }
-  if (known.domain != domain)
+  if (known.memory.domain() != domain)
     throw InvalidArgument("variable '" + name + "' is on the " +
                           (domain == Domain::Host ? "device, the program needs it on the host"
                                                   : "host, the program needs it on the device"));
@@ -55,7 +61,7 @@ Tensor& VariableStore::get_or_create_slab(const std::string& name, DType dtype, 
   const Shape part(std::vector<std::int64_t>(shape.dims().begin() + 1, shape.dims().end()));
   std::byte* at = slab.raw();
   for (const std::string& member : members) {
-    Variable made{Tensor(dtype, part, std::shared_ptr<std::byte[]>(slab.memory(), at)), domain};
+    Variable made{Tensor(dtype, part, std::shared_ptr<std::byte[]>(slab.memory(), at), domain)};
     at += made.memory.bytes();
     const auto [known, is_new] = variables_.emplace(member, std::move(made));
     if (!is_new && known->second.memory.raw() + known->second.memory.bytes() != at) refuse(member);
@@ -85,10 +91,12 @@ const VariableStore::Variable* VariableStore::entry(const std::string& name) con
   return at == variables_.end() ? nullptr : &at->second;
 }
 
+bool VariableStore::contains(const std::string& name) const { return entry(name) != nullptr; }
+
 const Tensor* VariableStore::find(const std::string& name) const {
   const Variable* variable = entry(name);
   if (!variable) return nullptr;
-  if (variable->domain != Domain::Host)
+  if (variable->memory.domain() != Domain::Host)
     throw Internal("variable '" + name + "' is on the device and cannot be touched there");
   return &variable->memory;
 }
@@ -100,10 +108,7 @@ Tensor* VariableStore::find(const std::string& name) {
 std::optional<Tensor> VariableStore::read(const std::string& name) const {
   const Variable* variable = entry(name);
   if (!variable) return std::nullopt;
-  if (variable->domain == Domain::Host) return variable->memory;
-  Tensor copy(variable->memory.dtype(), variable->memory.shape());
-  device_->copy_now(copy.raw(), variable->memory.raw(), copy.bytes());
-  return copy;
+  return on_host(variable->memory, device_);
 }
 
 void VariableStore::write(const std::string& name, const Tensor& value) {
@@ -112,7 +117,7 @@ void VariableStore::write(const std::string& name, const Tensor& value) {
   Tensor memory = variable->memory;  // shares it
   if (memory.dtype() != value.dtype() || memory.shape() != value.shape())
     throw Internal("variable '" + name + "' is set to a value of another type or shape");
-  if (variable->domain == Domain::Device)
+  if (variable->memory.domain() == Domain::Device)
     device_->copy_now(memory.raw(), value.raw(), value.bytes());
   else if (memory.raw() != value.raw() && value.bytes() != 0)
     std::memcpy(memory.raw(), value.raw(), value.bytes());

@@ -50,8 +50,8 @@ Tensor::Tensor(DType dtype, Shape shape)
       bytes_(fixed_bytes(dtype_, shape_)),
       memory_(allocate_aligned(bytes_)) {}
 
-Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<std::byte[]> memory)
-    : dtype_(dtype), shape_(std::move(shape)), memory_(std::move(memory)) {
+Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<std::byte[]> memory, Domain domain)
+    : dtype_(dtype), domain_(domain), shape_(std::move(shape)), memory_(std::move(memory)) {
   if (dtype_ == DType::String) {
     const std::int64_t count = shape_.elements();
     const auto* offsets = reinterpret_cast<const std::int64_t*>(memory_.get());

@@ -1,6 +1,7 @@
-// A dense host tensor that owns its memory (shared, 64-byte aligned), row-major. Constants, feeds, fetches
-// and variables are Tensors; inside a program kernels see raw pointers. String tensors are int64 offsets[n +
-// 1] followed by the bytes, in one block. Thread rule: copies share the memory; writers must be alone.
+// A dense tensor that owns its memory (shared, 64-byte aligned), row-major. Constants, feeds, fetches and
+// variables are Tensors; inside a program kernels see raw pointers. String tensors are int64 offsets[n + 1]
+// followed by the bytes, in one block. Memory is the host's unless domain() says otherwise: then only its
+// address, type and shape may be used here. Thread rule: copies share the memory; writers must be alone.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,10 @@
 
 namespace braid {
 
+/// Where an op runs and where memory is. Host ops run on threads, device ops are enqueued on the streams of
+/// the process's accelerator.
+enum class Domain { Host, Device };
+
 /// `bytes` of 64-byte aligned memory, freed with the last reference. Throws: OutOfMemory with the size.
 std::shared_ptr<std::byte[]> allocate_aligned(std::size_t bytes);
 
@@ -24,8 +29,8 @@ class Tensor {
   Tensor() = default;
   /// Uninitialised memory. REQUIRES: shape.is_static(), dtype has a size.
   Tensor(DType dtype, Shape shape);
-  /// Memory that someone else owns and `owner` keeps alive.
-  Tensor(DType dtype, Shape shape, std::shared_ptr<std::byte[]> memory);
+  /// Memory that is there already. REQUIRES: on the device, dtype has a size.
+  Tensor(DType dtype, Shape shape, std::shared_ptr<std::byte[]> memory, Domain domain = Domain::Host);
 
   template <class T>
   static Tensor scalar(T value);
@@ -39,6 +44,7 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return bytes_; }
   bool defined() const { return dtype_ != DType::Invalid; }
+  Domain domain() const { return domain_; }
 
   std::byte* raw() { return memory_.get(); }
   const std::byte* raw() const { return memory_.get(); }
@@ -57,13 +63,14 @@ class Tensor {
   }
   std::string_view string_at(std::int64_t index) const;
 
-  /// A deep copy.
+  /// A deep copy. REQUIRES: domain() == Domain::Host.
   Tensor clone() const;
   /// The same memory under another shape with as many elements.
   Tensor reshaped(Shape shape) const;
 
  private:
   DType dtype_ = DType::Invalid;
+  Domain domain_ = Domain::Host;
   Shape shape_;
   std::size_t bytes_ = 0;
   std::shared_ptr<std::byte[]> memory_;

@@ -53,10 +53,6 @@ struct CompileRequest {
   std::vector<std::string> targets;  // nodes that run for their effect
 };
 
-/// Where an op runs and where memory is. Host ops run on threads, device ops are enqueued on the streams of
-/// the process's accelerator.
-enum class Domain { Host, Device };
-
 /// Independent nodes of one kind and shape as one (engine/passes/batch_siblings.h).
 enum class BatchSiblings {
   Off,

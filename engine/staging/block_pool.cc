@@ -58,15 +58,16 @@ std::size_t BlockPool::blocks_made() const {
 
 Batch pack_batch(const std::vector<Tensor>& tensors, BlockPool& pool) {
   std::size_t bytes = 0;
-  for (const Tensor& tensor : tensors) bytes += aligned(tensor.bytes());
+  for (const Tensor& tensor : tensors)
+    if (tensor.domain() == Domain::Host) bytes += aligned(tensor.bytes());
   const auto block = pool.take(bytes);
   Batch batch;
   batch.block = block;
   batch.block_bytes = bytes;
   std::size_t offset = 0;
   for (const Tensor& tensor : tensors) {
-    if (!tensor.defined()) {
-      batch.tensors.emplace_back();
+    if (!tensor.defined() || tensor.domain() == Domain::Device) {
+      batch.tensors.push_back(tensor);
       continue;
     }
     std::byte* to = block.get() + offset;

@@ -38,7 +38,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::size_t made_ = 0;     // guarded by mu_
 };
 
-/// A batch whose tensors are copies of these, in one block of the pool, each at a multiple of 64 bytes.
+/// A batch whose tensors are copies of these, in one block of the pool, each at a multiple of 64 bytes. Those
+/// on a device stay what they are.
 Batch pack_batch(const std::vector<Tensor>& tensors, BlockPool& pool);
 
 }  // namespace braid

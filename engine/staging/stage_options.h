@@ -44,7 +44,9 @@ struct StageOptions {
   std::chrono::milliseconds ignored_backoff{1};
   bool use_stage_subgraph_thread_pool = false;
   int stage_subgraph_thread_pool_id = 0;
-  int stage_subgraph_stream_id = 0;  // 0: the main graph's stream
+  /// Above 0: on the step's device the stage's part runs there, on streams of its own (SubgraphRunner); 0: on
+  /// the host.
+  int stage_subgraph_stream_id = 0;
 
   friend bool operator==(const StageOptions&, const StageOptions&) = default;
 };
@@ -53,7 +55,8 @@ struct StageOptions {
 struct StageSession {
   std::shared_ptr<StagePools> pools = nullptr;  // null: none
   int streams = 1;                              // of the main graph
-  bool stage_multi_stream = false;              // stages may have a stream of their own
+  bool stage_multi_stream = false;              // stages may have streams of their own
+  std::vector<int> priorities = {};             // of the streams, by id; those that it does not have are 0
 };
 
 /// Throws: InvalidArgument naming the stage and the parameter.

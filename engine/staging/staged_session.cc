@@ -125,15 +125,10 @@ struct StagedSession::Impl {
 
 std::unique_ptr<SubgraphRunner> StagedSession::Impl::make_runner(std::size_t index,
                                                                  const std::vector<ValueRef>& values) const {
-  SubgraphSettings settings;
+  SubgraphSettings settings = stage_settings(cut.stages[index].options, options.stages, runtime);
   settings.variables = cut.parts[index].variables;
   settings.seed = options.seed;
-  const StageOptions& stage = cut.stages[index].options;
-  if (stage.use_stage_subgraph_thread_pool)
-    settings.intra_op_threads =
-        options.stages.pools->at(stage.stage_subgraph_thread_pool_id).options().intra_op_threads_num;
-  return std::make_unique<SubgraphRunner>(graph, names_of(graph, values), std::move(settings),
-                                          runtime.variables());
+  return std::make_unique<SubgraphRunner>(graph, names_of(graph, values), std::move(settings), runtime);
 }
 
 /// The source of a stage's placeholders.
@@ -332,6 +327,8 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
     for (const auto& [value, tensor] : known) given.push_back(value);
     text = std::make_unique<const TextNodes>(graph, fetches, given);
   }
+  if (!text->empty())
+    for (auto& [value, tensor] : known) tensor = on_host(tensor, runtime.device());
   const std::vector<ValueRef> missing = text->advance(known);
   if (!programs) {
     std::set<ValueRef> wanted(missing.begin(), missing.end());
@@ -365,7 +362,7 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
     throw InvalidArgument("'" + graph.value_name(late[0]) +
                           "' depends on text that the step makes of what it computes: fetch one of them");
   result.fetches.clear();
-  for (const ValueRef value : fetches) result.fetches.push_back(known.at(value));
+  for (const ValueRef value : fetches) result.fetches.push_back(on_host(known.at(value), runtime.device()));
   return result;
 }
 

@@ -62,6 +62,7 @@ class StagedSession {
   StepResult run(const StepParams& params, const SubgraphRunner::Values& feeds, const WaitContext& wait);
 
   /// For those who run the step themselves: the next batch of a stage, its tensors in the order of outputs.
+  /// They may be on the runtime's device (Tensor::domain()).
   Stage& stage(std::size_t index);
   const StagedGraph& cut() const;
   /// The cursor of the last record that run() has consumed; empty before.

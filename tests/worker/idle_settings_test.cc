@@ -32,11 +32,22 @@ TEST(IdleSettingsTest, PoolsOfStagesNeedTheirSwitch) {
                           "staging.use_stage_subgraph_thread_pool is not set"));
   EXPECT_THAT(idle("staging { use_stage_subgraph_thread_pool: true session_stage_subgraph_thread_pool { } }"),
               IsEmpty());
+}
+
+TEST(IdleSettingsTest, AStageNeedsSomethingToComputeOnItsStream) {
   EXPECT_THAT(
       idle("staging { stage_multi_stream: true }"),
-      ElementsAre(
-          "staging.stage_multi_stream has no effect: stages compute on the host, on threads of their own or "
-          "a pool's"));
+      ElementsAre("staging.stage_multi_stream has no effect: staging.stage_subgraph_stream_id is 0: the "
+                  "stage computes on the host"));
+  EXPECT_THAT(
+      idle("streams { count: 2 } staging { stage_multi_stream: true stage_subgraph_stream_id: 1 }"),
+      ElementsAre("staging.stage_multi_stream has no effect: staging.auto_stage is not set: the stage "
+                  "only reads",
+                  "staging.stage_subgraph_stream_id has no effect: staging.auto_stage is not set: the "
+                  "stage only reads"));
+  EXPECT_THAT(idle("streams { count: 2 } staging { auto_stage: true stage_multi_stream: true "
+                   "stage_subgraph_stream_id: 1 }"),
+              IsEmpty());
 }
 
 TEST(IdleSettingsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {

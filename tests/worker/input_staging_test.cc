@@ -130,10 +130,11 @@ TEST(InputStagingTest, AutoStageMovesThePreparationIntoTheStageAndKeepsTheBits) 
   EXPECT_THAT(feed_names(ahead), testing::UnorderedElementsAre("prepared", "z"));
 
   Runtime runtime({});
+  const StageSession session = stage_session(job);
   Instance direct(compile(f.graph, plain, {}), runtime), staged(compile(f.graph, ahead, {}), runtime);
-  InputStaging columns(job, f.graph, *f.batcher, {"x", "z"}, feed_names(plain), runtime.variables());
-  InputStaging prepared(job, f.graph, *f.batcher, {"x", "z"}, feed_names(ahead), runtime.variables());
-  const auto stage = prepared.make_stage(stage_session(job), {});
+  InputStaging columns(job, session, f.graph, *f.batcher, {"x", "z"}, feed_names(plain), runtime);
+  InputStaging prepared(job, session, f.graph, *f.batcher, {"x", "z"}, feed_names(ahead), runtime);
+  const auto stage = prepared.make_stage({});
   stage->start();
   const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(60));
   for (std::uint64_t t = 0; t < 12; ++t) {

@@ -18,8 +18,9 @@ namespace cuda {
 namespace {
 
 /// Kernels are prepared for, and launched on, the calling thread's current device. So the thread that opens a
-/// device keeps it, and one that issues work gets it with the copies that begin every step. (A guard would go
-/// back to device 0 each time, and so make a context there, in a process that uses another.)
+/// device keeps it, as one that binds a program to it, and one that issues work gets it with the copies that
+/// begin every step. (A guard would go back to device 0 each time, and so make a context there, in a process
+/// that uses another.)
 void keep_current(int device) { BRAID_CUDA_CHECK(cudaSetDevice(device)); }
 
 /// Contexts are made as clients of the daemon that CUDA_MPS_PIPE_DIRECTORY names, where it runs. A driver
@@ -96,6 +97,8 @@ CudaDevice::~CudaDevice() {
 std::string CudaDevice::description() const {
   return fmt::format("cuda:{} {}", options_.ordinal, properties_.name);
 }
+
+void CudaDevice::make_current() { keep_current(ordinal()); }
 
 std::shared_ptr<std::byte[]> CudaDevice::allocate(std::uint64_t bytes, const std::string& purpose) {
   std::shared_ptr<std::byte[]> memory = memory_->allocate(bytes, purpose);

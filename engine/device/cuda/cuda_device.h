@@ -23,6 +23,7 @@ class CudaDevice final : public Accelerator {
   ~CudaDevice() override;
 
   std::string description() const override;
+  void make_current() override;
   const AcceleratorOptions& options() const override { return options_; }
   std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) override;
   std::shared_ptr<std::byte[]> allocate_pinned(std::uint64_t bytes, const std::string& purpose) override;

@@ -12,9 +12,11 @@ namespace {
 
 struct Labels {
   std::mutex mu;
-  WorkLabel label;                                            // guarded by mu, as what follows
+  WorkLabel last;                                             // guarded by mu, as what follows
   std::vector<std::pair<cudaStream_t, std::string>> streams;  // in the order in which they were made
 };
+
+thread_local WorkLabel label;  // of this thread
 
 Labels& labels() {
   static auto* const all = new Labels;  // lives as long as the process: callbacks of libraries read it
@@ -24,8 +26,9 @@ Labels& labels() {
 }  // namespace
 
 WorkLabel current_label() {
+  if (label.node) return label;
   std::lock_guard lock(labels().mu);
-  return labels().label;
+  return labels().last;
 }
 
 void remember_stream(cudaStream_t stream, const std::string& name) {
@@ -47,14 +50,16 @@ std::vector<std::pair<cudaStream_t, std::string>> remembered_streams() {
 
 void begin_device_work(const char* node, const char* stream) noexcept {
   nvtxRangePushA(node);
+  cuda::label = {node, stream};
   std::lock_guard lock(cuda::labels().mu);
-  cuda::labels().label = {node, stream};
+  cuda::labels().last = cuda::label;
 }
 
 void end_device_work() noexcept {
   nvtxRangePop();
+  cuda::label = {};
   std::lock_guard lock(cuda::labels().mu);
-  cuda::labels().label = {};
+  cuda::labels().last = {};
 }
 
 }  // namespace braid

@@ -1,6 +1,6 @@
 // What the process calls its CUDA streams, and the node whose work is being enqueued now, for measurement.
-// Thread rule: any thread. The label is the process's, not the thread's: NCCL enqueues on threads of its own
-// while the thread that issues waits for it.
+// Thread rule: any thread. A thread that has set no label has the one that was set last: NCCL enqueues on
+// threads of its own while the thread that issues waits for it.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,7 @@
 // What an Instance promises: results, variables over steps, steps in flight, feeds that are checked.
 #include "engine/exec/instance.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,12 +11,15 @@
 #include "engine/exec/trace.h"
 #include "engine/ops/op.h"
 #include "tests/base/in_some_attempt.h"
+#include "tests/base/message_of.h"
 #include "tests/engine/exec/allocations.h"
 #include "tests/engine/exec/test_ops.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(InstanceTest, AChainGivesWhatTheInterpreterGives) {
   TestGraph g;
@@ -176,6 +180,24 @@ TEST(InstanceTest, WhatAStepWasGivenIsHeldUntilItIsDone) {
   EXPECT_FALSE(watch.expired());
   instance.finish(soon());
   EXPECT_TRUE(watch.expired());
+}
+
+TEST(InstanceTest, AProgramOfTheHostTakesNoMemoryOfADevice) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), y = g.mix({x}, 8);
+  Runtime runtime({});
+  Instance instance(compile_test(g, {g.name(y)}, {}, 1, StreamPolicy::None, 1, kX), runtime);
+  const Tensor x0 = test_tensor(4, 1);
+  const Tensor elsewhere(x0.dtype(), x0.shape(), x0.memory(), Domain::Device);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { instance.run(request(0, {elsewhere}), soon()); }),
+              HasSubstr("feed 'x' is in the memory of a device, and the program's runtime has none"));
+  StepRequest kept = request(0, {x0});
+  kept.results = allocate_aligned(256);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { instance.run(std::move(kept), soon()); }),
+              HasSubstr("results cannot stay on a device"));
+  EXPECT_EQ(instance.in_flight(), 0);
+  EXPECT_EQ(instance.result_bytes(), 0U);
+  EXPECT_EQ(instance.run(request(0, {x0}), soon()).fetches.size(), 1U);
 }
 
 TEST(InstanceTest, ASteadyStepAllocatesNothing) {

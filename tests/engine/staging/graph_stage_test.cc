@@ -341,6 +341,15 @@ TEST(GraphStageTest, T9_AStageWithAPoolComputesOnItsThreads) {
               HasSubstr("no session_stage_subgraph_thread_pool is declared"));
 }
 
+TEST(GraphStageTest, T9_WithoutADeviceAStageWithAStreamComputesOnItsThreads) {
+  const StageSession stages{.streams = 2, .stage_multi_stream = true};
+  const Model model(true, {.num_threads = 2, .stage_subgraph_stream_id = 1});
+  const std::vector<Tensor> expected = unstaged(Model(false), 20);
+  Session session(model.graph(), {model.y.name()}, {"update"}, {records(20)}, stages);
+  const PrefetchHook hook(session.session);
+  for (std::uint64_t t = 0; t < 20; ++t) ASSERT_TRUE(same(session.step(t), expected[t]));
+}
+
 TEST(GraphStageTest, T9_BatchesOfAStageArePackedIntoOneBlock) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {-1, 3});

@@ -101,6 +101,11 @@ TEST(BlockPoolTest, ABatchIsOneBlockAndTheBlockComesBack) {
     EXPECT_EQ(batch.tensors[2].data<std::int64_t>()[0], 4);
   }
   EXPECT_EQ(allocations, 1U);
+  const Tensor there(DType::Int64, {3}, ints({1, 2, 3}).memory(), Domain::Device);
+  const Batch mixed = pack_batch({there, ints({4})}, *pool);
+  EXPECT_EQ(mixed.tensors[0].raw(), there.raw()) << "what is on a device stays there";
+  EXPECT_EQ(mixed.tensors[0].domain(), Domain::Device);
+  EXPECT_EQ(mixed.block_bytes, 64U);
   const Batch held = pack_batch({ints({1})}, *pool);
   const Batch other = pack_batch({ints({1})}, *pool);
   EXPECT_NE(held.block, other.block);

@@ -1,0 +1,222 @@
+// A stage with a stream of its own on a device: the bits of the graph run as it is, whoever takes what it
+// makes, under random delays of records and of kernels of the host in the stage and in the step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/builder/graph_builder.h"
+#include "engine/exec/program_cache.h"
+#include "engine/import/import.h"
+#include "engine/ops/variable_init.h"
+#include "engine/staging/stage_marks.h"
+#include "engine/staging/staged_session.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/staging/delayed_op.h"
+#include "tests/engine/staging/stage_test_util.h"
+
+namespace braid::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::IsSupersetOf;
+
+constexpr std::int64_t kRows = 64, kColumns = 48;
+
+RecordSource records(std::uint64_t end = UINT64_MAX) {
+  return {{"x"}, [end](std::uint64_t ticket) {
+            if (ticket >= end) throw OutOfRange("no more records");
+            random_delay(ticket, 200);
+            Tensor rows(DType::Float32, {kRows, kColumns});
+            for (std::int64_t i = 0; i < rows.elements(); ++i)
+              rows.data<float>()[static_cast<std::size_t>(i)] =
+                  static_cast<float>((ticket * 37 + static_cast<std::uint64_t>(i) * 11) % 17) - 8.0F;
+            return batch_of(std::move(rows));
+          }};
+}
+
+/// What `stage` gets: relu(x table + noise), which reads a variable that nobody writes. The step multiplies
+/// it by W, which changes in each step.
+struct Model {
+  GraphBuilder b;
+  Output x = b.placeholder("x", DType::Float32, {-1, kColumns});
+  Output prepared, y;
+
+  Model(const std::vector<StageOptions>& stages, bool delayed) {
+    register_delayed_op();
+    const auto slowly = [&](Output value) { return delayed ? b.op("test.Delayed", {value}) : value; };
+    const Output table =
+        b.variable("table", {kColumns, kColumns}, {.kind = InitKind::Normal, .a = 0, .b = 1});
+    const Output noise = b.op("RandomUniform", {b.op("Shape", {x}, {{"out_type", DType::Int32}})},
+                              {{"dtype", DType::Float32}}, "noise");
+    prepared = b.relu(b.add(slowly(b.matmul(x, b.read(table))), noise));
+    for (const StageOptions& stage : stages)
+      prepared = staged(b, Nested<Output>(b.mul(prepared, prepared)), stage).leaf();
+    const Output w = b.variable("w", {kColumns, 8}, {});
+    y = b.matmul(slowly(prepared), b.read(w));
+    const Output more =
+        b.constant(Tensor::from<float>({kColumns, 8}, std::vector<float>(kColumns * 8, 0.25F)));
+    b.op("AssignAddVariableOp", {w, more}, {{"dtype", DType::Float32}}, "update");
+  }
+};
+
+constexpr std::uint64_t kSeed = 5;
+
+StepParams step_params(std::uint64_t step) {
+  StepParams params;
+  params.step = step;
+  params.seed = kSeed;
+  return params;
+}
+
+StageOptions on_stream(const std::string& name, int stream, int threads = 1) {
+  return {.name = name, .capacity = 2, .num_threads = threads, .stage_subgraph_stream_id = stream};
+}
+
+class StageStreamTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kSteps = 30;
+
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    device_ = open_cuda({.tf32 = false});
+  }
+
+  /// The values of `y` without a stage.
+  std::vector<Tensor> unstaged(const Model& model) {
+    Runtime runtime({.device = device_});
+    ProgramCache cache(import_graph(model.b.graph()), {model.y.name()}, {"update"}, on_device(), runtime);
+    std::vector<Tensor> results;
+    for (std::uint64_t t = 0; t < kSteps; ++t) {
+      StepRequest request;
+      request.params = step_params(t);
+      request.feeds = records().read(t).tensors;
+      const auto instance = cache.instance({{"x", DType::Float32, {kRows, kColumns}}});
+      if (t == 0) runtime.variables().write("table", initial_table(model));
+      results.push_back(instance->run(std::move(request), soon()).fetches[0]);
+    }
+    return results;
+  }
+
+  static Tensor initial_table(const Model& model) {
+    const Graph graph = import_graph(model.b.graph());
+    Tensor table(DType::Float32, {kColumns, kColumns});
+    initialize_variable(graph.node(graph.find("table")), kSeed, table);
+    return table;
+  }
+
+  static CompileOptions on_device() {
+    CompileOptions compile;
+    compile.domain = Domain::Device;
+    return compile;
+  }
+
+  /// Fetches of each step.
+  std::vector<std::vector<Tensor>> run(const Model& model, const std::vector<std::string>& fetches) {
+    Runtime runtime({.device = device_});
+    const Graph graph = import_graph(model.b.graph());
+    StagedSession session(graph, stages_of(graph), fetches, {"update"}, {records(kSteps)},
+                          {.compile = on_device(),
+                           .stages = {.streams = 4, .stage_multi_stream = true, .priorities = {0, 1, 2}},
+                           .seed = kSeed},
+                          runtime);
+    std::vector<std::vector<Tensor>> results;
+    {
+      const PrefetchHook hook(session);
+      for (std::uint64_t t = 0; t < kSteps; ++t) {
+        results.push_back(session.run(step_params(t), {}, soon()).fetches);
+      }
+      EXPECT_THROW(session.run({}, {}, soon()), OutOfRange);
+    }
+    streams_.clear();
+    for (const DeviceStreamWork& stream : runtime.activity().device_streams)
+      if (stream.launches > 0) streams_.push_back(stream.name);
+    return results;
+  }
+
+  static void expect_same(const std::vector<std::vector<Tensor>>& got,
+                          const std::vector<std::vector<Tensor>>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t t = 0; t < got.size(); ++t)
+      for (std::size_t f = 0; f < want[t].size(); ++f) {
+        ASSERT_EQ(got[t][f].domain(), Domain::Host);
+        ASSERT_EQ(got[t][f].shape(), want[t][f].shape());
+        ASSERT_EQ(std::memcmp(got[t][f].raw(), want[t][f].raw(), want[t][f].bytes()), 0)
+            << "step " << t << ", fetch " << f;
+      }
+  }
+
+  std::shared_ptr<Accelerator> device_;
+  std::vector<std::string> streams_;  // of the last run, that had work
+};
+
+TEST_F(StageStreamTest, T9_AStagedGraphGivesWhatTheGraphGivesAsItIs) {
+  for (const bool delayed : {false, true}) {
+    const Model model({on_stream("ahead", 1)}, delayed);
+    const auto once = run(model, {model.y.name()});
+    EXPECT_THAT(streams_, IsSupersetOf({"ahead0/compute0", "ahead0/h2d", "ahead0/d2h", "compute0", "h2d"}));
+    // Other nodes are fused where there is no cut.
+    const std::vector<Tensor> whole = unstaged(model);
+    for (std::size_t t = 0; t < kSteps; ++t)
+      for (std::size_t i = 0; i < whole[t].data<float>().size(); ++i)
+        ASSERT_NEAR(once[t][0].data<float>()[i], whole[t].data<float>()[i],
+                    1e-5 * std::abs(whole[t].data<float>()[i]) + 1e-3)
+            << "step " << t;
+    for (const int threads : {1, 3}) {
+      const Model again({on_stream("ahead", 2, threads)}, delayed);
+      expect_same(run(again, {again.y.name()}), once);
+    }
+  }
+}
+
+TEST_F(StageStreamTest, T9_StagesFollowEachOtherOnTheDeviceAndOnTheHost) {
+  const auto fetched = [&](int first, int second) {
+    const Model model({on_stream("first", first, 2), on_stream("second", second)}, false);
+    return run(model, {model.y.name(), model.prepared.name()});
+  };
+  const auto both = fetched(1, 2);
+  EXPECT_THAT(streams_, IsSupersetOf({"first0/compute0", "first1/compute0", "second0/compute0"}));
+  expect_same(fetched(1, 1), both);
+  expect_same(fetched(1, 0), both);  // a square has the same bits everywhere
+}
+
+TEST_F(StageStreamTest, WhatTheStepReadsOnTheHostComesBack) {
+  Model model({on_stream("ahead", 1)}, true);
+  const Output rounded =
+      model.b.op("Cast", {model.prepared}, {{"SrcT", DType::Float32}, {"DstT", DType::Int64}});
+  const Output text = model.b.op("AsString", {rounded}, {}, "text");
+  const auto results = run(model, {text.name(), model.prepared.name()});
+  for (const auto& fetches : results)
+    for (std::int64_t i = 0; i < fetches[1].elements(); ++i)
+      ASSERT_EQ(
+          fetches[0].string_at(i),
+          std::to_string(static_cast<std::int64_t>(fetches[1].data<float>()[static_cast<std::size_t>(i)])));
+}
+
+TEST_F(StageStreamTest, T9_BatchesAreInTheDevicesMemoryAndItComesBack) {
+  const Model model({on_stream("ahead", 1, 2)}, false);
+  const Graph graph = import_graph(model.b.graph());
+  Runtime runtime({.device = device_});
+  const std::uint64_t before = device_->bytes_in_use();
+  std::uint64_t settled = 0;
+  {
+    StagedSession session(
+        graph, stages_of(graph), {model.y.name()}, {}, {records()},
+        {.compile = {}, .stages = {.streams = 2, .stage_multi_stream = true}, .seed = kSeed}, runtime);
+    for (int life = 0; life < 50; ++life) {
+      const PrefetchHook hook(session);
+      const Batch batch = session.stage(0).take(soon());
+      ASSERT_EQ(batch.tensors.size(), 1U);
+      ASSERT_EQ(batch.tensors[0].domain(), Domain::Device);
+      ASSERT_EQ(batch.tensors[0].shape(), (Shape{kRows, kColumns}));
+      session.cancel();
+      if (life == 10) settled = device_->bytes_in_use();
+    }
+    EXPECT_LE(device_->bytes_in_use(), settled + 4 * kRows * kColumns * sizeof(float)) << "blocks go round";
+  }
+  EXPECT_LE(device_->bytes_in_use(), before + kColumns * kColumns * sizeof(float)) << "all but the variable";
+}
+
+}  // namespace
+}  // namespace braid::testing
