@@ -102,6 +102,7 @@ TEST(PropertyTest, S1_EveryNumberOfStreamsGivesTheBitsOfOneOverAThousandSteps) {
     const auto policy = streams % 2 ? StreamPolicy::Cost : StreamPolicy::Full;
     const auto program =
         compile_test(g, {"loss"}, targets, streams, policy, 2, {{"x", DType::Int64, Shape{16}}});
+    EXPECT_EQ(program->stats.waits_issued > 0, streams > 1) << "streams that need each other";
     Runtime runtime({});
     Instance instance(program, runtime);
     set_random_delay_us(6);
