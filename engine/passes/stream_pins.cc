@@ -127,6 +127,7 @@ class PinFinder {
       check_rule(rule, "");
       warn_of_rule(rule, found[static_cast<std::size_t>(rule)]);
     }
+    warn_of_patterns(found);
     if (scoped_.count > 0)
       note(fmt::format("rules: {} of the named nodes keep the stream of their scope (first: '{}')",
                        scoped_.count, scoped_.first));
@@ -162,6 +163,31 @@ class PinFinder {
              : fmt::format("{}: no node matches '{}'", rules.place(rule), text));
   }
 
+  /// One of several regexes of a line that finds nothing, not even a node that is not run.
+  void warn_of_patterns(const std::vector<Found>& found) {
+    const StreamRules& rules = *options_.rules;
+    std::vector<char> matched(static_cast<std::size_t>(rules.patterns()), 0);
+    const auto look_for = [&](const std::string& name) {
+      for (const int pattern : rules.find_patterns(name)) matched[static_cast<std::size_t>(pattern)] = 1;
+    };
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      look_for(graph_.node(id).name);
+      for (const std::string& lane : lanes_of(graph_.node(id))) look_for(lane);
+    }
+    for (int op = 0; op < plan_.ops(); ++op) look_for(plan_.op(op).name);
+    for (int pattern = 0; pattern < rules.patterns(); ++pattern) {
+      const int rule = rules.rule_of_pattern(pattern);
+      const Found& its = found[static_cast<std::size_t>(rule)];
+      if (!matched[static_cast<std::size_t>(pattern)] && (its.names > 0 || its.late))
+        warn(fmt::format("{}: no node matches '{}' of '{}'", rules.place(rule), rules.pattern(pattern),
+                         rules.rule(rule).text));
+    }
+  }
+
+  static std::vector<std::string> lanes_of(const Node& node) {
+    return node.attrs.get<std::vector<std::string>>(kLanes, {});
+  }
+
   /// By the node's name, else by those of its lanes, the first that a rule names.
   std::optional<int> find_rule(const Node& node, bool matters, std::vector<Found>& found) const {
     std::optional<int> first;
@@ -174,7 +200,7 @@ class PinFinder {
       if (!first) first = rule;
     };
     look_for(node.name);
-    for (const std::string& lane : node.attrs.get<std::vector<std::string>>(kLanes, {})) look_for(lane);
+    for (const std::string& lane : lanes_of(node)) look_for(lane);
     return first;
   }
 

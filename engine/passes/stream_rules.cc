@@ -19,7 +19,7 @@ struct StreamRules::Impl {
   std::string source;
   std::vector<Rule> rules;
   std::vector<std::unique_ptr<RE2>> patterns;
-  std::vector<int> rule_of;       // by pattern
+  std::vector<int> rule_of;       // by pattern, ascending
   std::unique_ptr<RE2::Set> all;  // the patterns, looked for in one pass: graphs have many names
 };
 
@@ -118,7 +118,7 @@ StreamRules StreamRules::read(const std::filesystem::path& file) {
   return parse(text, file.string());
 }
 
-std::vector<int> StreamRules::find_all(std::string_view name) const {
+std::vector<int> StreamRules::find_patterns(std::string_view name) const {
   const re2::StringPiece piece(name.data(), name.size());
   std::vector<int> found;
   RE2::Set::ErrorInfo error{RE2::Set::kNotCompiled};
@@ -128,8 +128,13 @@ std::vector<int> StreamRules::find_all(std::string_view name) const {
     for (std::size_t i = 0; i < impl_->patterns.size(); ++i)
       if (RE2::FullMatch(piece, *impl_->patterns[i])) found.push_back(static_cast<int>(i));
   }
-  for (int& pattern : found) pattern = impl_->rule_of[static_cast<std::size_t>(pattern)];
   std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<int> StreamRules::find_all(std::string_view name) const {
+  std::vector<int> found = find_patterns(name);
+  for (int& pattern : found) pattern = rule_of_pattern(pattern);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
@@ -146,6 +151,14 @@ int StreamRules::size() const { return static_cast<int>(impl_->rules.size()); }
 const StreamRules::Rule& StreamRules::rule(int index) const {
   return impl_->rules[static_cast<std::size_t>(index)];
 }
+
+int StreamRules::patterns() const { return static_cast<int>(impl_->patterns.size()); }
+
+const std::string& StreamRules::pattern(int index) const {
+  return impl_->patterns[static_cast<std::size_t>(index)]->pattern();
+}
+
+int StreamRules::rule_of_pattern(int index) const { return impl_->rule_of[static_cast<std::size_t>(index)]; }
 
 std::string StreamRules::place(int index) const {
   return impl_->source + ":" + std::to_string(rule(index).line);

@@ -34,6 +34,12 @@ class StreamRules {
   const std::string& source() const;
   int size() const;
   const Rule& rule(int index) const;
+  /// The regexes of all rules, in their order.
+  int patterns() const;
+  const std::string& pattern(int index) const;
+  int rule_of_pattern(int index) const;
+  /// Of all that match the name, ascending.
+  std::vector<int> find_patterns(std::string_view name) const;
   /// "rules.txt:3".
   std::string place(int index) const;
 

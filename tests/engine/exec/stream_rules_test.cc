@@ -187,10 +187,26 @@ TEST(StreamRulesTest, S4_ARuleThatDecidesNothingIsSaidToo) {
   EXPECT_NE(report.find("rules.txt:2: lines before it decide all nodes that '1:a,b' names"),
             std::string::npos)
       << report;
+  EXPECT_NE(report.find("rules.txt:2: no node matches 'b' of '1:a,b'"), std::string::npos) << report;
   EXPECT_NE(report.find("rules.txt:3: '1:x' names only constants, inputs and views, which run on no stream"),
             std::string::npos)
       << report;
   EXPECT_EQ(report.find("rules.txt:4"), std::string::npos) << report;
+}
+
+TEST(StreamRulesTest, S4_OneRegexOfALineThatMatchesNothingIsSaid) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4), a = g.mix({x}, 4, "a"), b = g.add("AddN", {x, x}, {}, "b"),
+                 same = g.add("AddN", {x, x}, {}, "same");
+  g.mix({a, b, same}, 4, "end");
+  const auto p = compile_with(g, "1:a,towr.*\n0:b,same,fetch/end,end\n", 2, {kX, {"end"}, {}});
+  const std::string report = plan_report(*p);
+  EXPECT_NE(report.find("warning: streams: rules.txt:1: no node matches 'towr.*' of '1:a,towr.*'"),
+            std::string::npos)
+      << report;
+  EXPECT_EQ(report.find("'same' of"), std::string::npos) << "b computes it\n" << report;
+  EXPECT_NE(report.find("no node matches 'fetch/end' of"), std::string::npos) << report;
+  EXPECT_EQ(report.find("no node matches '1:a"), std::string::npos) << "the line finds something\n" << report;
 }
 
 TEST(StreamRulesTest, S3_TwoRulesForOneColocationGroupAreRefusedWithTheirLines) {
