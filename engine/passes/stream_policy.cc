@@ -27,6 +27,11 @@ Candidate predicted(StreamPolicy policy, std::vector<int> streams, const StreamP
 
 void note(Plan& plan, std::string text) { plan.program.notes.push_back("streams: " + std::move(text)); }
 
+std::string unused_ids(const StreamPins& pins) {
+  return fmt::format("NONE does not use the ids that {} given",
+                     pins.hand_set == 1 ? "1 node was" : fmt::format("{} nodes were", pins.hand_set));
+}
+
 std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes,
                         const StreamProblem& problem) {
   std::vector<Candidate> candidates;
@@ -48,7 +53,7 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<in
   plan.program.policy = candidates[best].policy;
   note(plan, fmt::format("AUTO took {}; predicted: {}", stream_policy_name(candidates[best].policy), times));
   if (base == StreamPolicy::User && candidates[best].policy == StreamPolicy::None)
-    note(plan, fmt::format("NONE does not use the ids that {} nodes were given; USER does", pins.hand_set));
+    note(plan, unused_ids(pins) + "; USER does");
   return candidates[best].streams;
 }
 
@@ -63,8 +68,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
                               static_cast<int>(plan.program.streams.size())};
   StreamPolicy policy = plan.options.streams.policy;
   if (!plan.options.streams.why.empty()) note(plan, plan.options.streams.why);
-  if (policy == StreamPolicy::None && pins.hand_set > 0)
-    note(plan, fmt::format("NONE does not use the ids that {} nodes were given", pins.hand_set));
+  if (policy == StreamPolicy::None && pins.hand_set > 0) note(plan, unused_ids(pins));
   if (policy == StreamPolicy::User && pins.hand_set == 0)
     note(plan, "USER, but no node has an id: all are on stream 0");
   if (policy == StreamPolicy::Full && dag.size() > kMostFullOps) {

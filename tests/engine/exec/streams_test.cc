@@ -96,7 +96,7 @@ TEST(StreamsTest, S4_WhatIsNotUsedIsSaid) {
   g.node(a).stream = 1;
   const auto none = compile_test(g, {"a"}, {}, 2, StreamPolicy::None);
   EXPECT_EQ(stream_of(*none, "a"), 0);
-  EXPECT_NE(plan_report(*none).find("NONE does not use the ids that 1 nodes were given"), std::string::npos);
+  EXPECT_NE(plan_report(*none).find("NONE does not use the ids that 1 node was given"), std::string::npos);
 }
 
 TEST(StreamsTest, S5_BackwardNodesFollowTheirForwardNodeUnlessToldNotTo) {
