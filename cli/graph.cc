@@ -124,10 +124,18 @@ StreamOptions measured(const proto::Job& job, const Graph& graph, const CompileR
   return tune_streams(graph, request, options, {}, runtime, tune).apply(options.streams);
 }
 
-int report(const Options& options, const proto::Job& job, const Program& program) {
+/// What streams cost in memory is seen against it.
+std::shared_ptr<const Program> compile_for_one_stream(const Graph& graph, const CompileRequest& request,
+                                                      CompileOptions options) {
+  options.streams.count = 1;
+  options.streams.policy = StreamPolicy::None;
+  return compile(graph, request, options);
+}
+
+int report(const Options& options, const proto::Job& job, const Program& program, const Program& one_stream) {
   if (options.dot) write_file_atomically(*options.dot, plan_dot(program));
   if (job.runtime().log_device_placement()) log_placement(program);
-  fmt::print("{}", plan_report(program));
+  fmt::print("{}", plan_report(program, &one_stream));
   return kExitSuccess;
 }
 
@@ -158,16 +166,16 @@ int plan_job(const Options& options) {
   const ModelGraph model = worker::job_model(job, *data.train);
   const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
   const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
-  worker::ChooseStreams choose;
-  if (options.measure && !job.streams().no_measuring())
-    choose = [&job](const Graph& graph, const CompileRequest& request,
-                    const CompileOptions& compile_options) {
-      return measured(job, graph, request, compile_options);
-    };
-  return report(
-      options, job,
-      *worker::make_training_program(job, model, batcher, job.input().global_batch_size(), *strategy, choose)
-           .program);
+  std::shared_ptr<const Program> one_stream;
+  const auto choose = [&](const Graph& graph, const CompileRequest& request,
+                          const CompileOptions& compile_options) {
+    one_stream = compile_for_one_stream(graph, request, compile_options);
+    return options.measure && !job.streams().no_measuring() ? measured(job, graph, request, compile_options)
+                                                            : compile_options.streams;
+  };
+  const worker::TrainingProgram made =
+      worker::make_training_program(job, model, batcher, job.input().global_batch_size(), *strategy, choose);
+  return report(options, job, *made.program, *one_stream);
 }
 
 int plan(const Options& options) {
@@ -195,7 +203,8 @@ int plan(const Options& options) {
   }
   request.fetches = options.fetches.empty() ? loose_ends(graph) : options.fetches;
   if (options.measure) compile_options.streams = measured(job, graph, request, compile_options);
-  return report(options, job, *compile(graph, request, compile_options));
+  return report(options, job, *compile(graph, request, compile_options),
+                *compile_for_one_stream(graph, request, compile_options));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ToolsTest : public ToolTest {
  protected:
@@ -51,6 +52,19 @@ TEST_F(ToolsTest, AJobsStepIsPlannedDrawnMeasuredAndSteeredByRules) {
   EXPECT_EQ(refused->wait({}), 2);
   EXPECT_THAT(refused->err(),
               HasSubstr("stream 2 does not exist; the program has 2 compute streams (0 to 1)"));
+}
+
+TEST_F(ToolsTest, PlansAreComparedWithTheMemoryThatOneStreamTakes) {
+  const std::string job = (Path(BRAID_SOURCE_DIR) / "examples/jobs/mmoe_generated.pbtxt").string();
+  const std::string none =
+      expect_good({"graph", "plan", "--job", job, "--policy", "NONE", "--device", "cpu"});
+  const std::size_t at = none.find("memory: arena ") + 14;
+  const std::string alone = none.substr(at, none.find(',', at) - at);
+  EXPECT_THAT(none, HasSubstr("arena " + alone + ", on one stream " + alone + " (1.00x)"));
+  const std::string streams =
+      expect_good({"graph", "plan", "--job", job, "--streams", "4", "--policy", "FULL", "--device", "cpu"});
+  EXPECT_THAT(streams, HasSubstr(", on one stream " + alone + " ("));
+  EXPECT_THAT(streams, Not(HasSubstr("memory: arena " + alone)));
 }
 
 TEST_F(ToolsTest, GraphCheckNamesEveryOpThatIsNotSupported) {
