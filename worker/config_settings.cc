@@ -16,6 +16,9 @@ class Reader {
   void set(std::string_view field, std::string assignment) {
     settings_.job.push_back({std::move(assignment), place(field)});
   }
+  void note_group(std::string_view field, std::string_view what) {
+    settings_.group_notes.push_back(fmt::format("{}: {}", place(field), what));
+  }
   void warn(std::string_view field, std::string_view why) {
     settings_.warnings.push_back(fmt::format("{} has no effect: {}", place(field), why));
   }
@@ -99,6 +102,9 @@ void read_pools(const proto::ConfigProto& config, bool inference, Reader& reader
     }
     const bool given = reader.given(kField, pool.num_threads());
     settings.groups.pools.push_back({given ? pool.num_threads() : 1, pool.global_name()});
+    reader.note_group(kField, fmt::format("launch pool {} of {} thread{}", settings.groups.pools.size() - 1,
+                                          settings.groups.pools.back().threads,
+                                          settings.groups.pools.back().threads == 1 ? "" : "s"));
   }
   for (const auto& pool : config.session_stage_subgraph_thread_pool()) {
     constexpr const char* kField = "session_stage_subgraph_thread_pool";

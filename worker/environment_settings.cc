@@ -42,6 +42,9 @@ class Reader {
   void set(const char* name, std::string assignment) {
     settings_.job.push_back({std::move(assignment), name});
   }
+  void note_group(const char* name, std::string_view what) {
+    settings_.group_notes.push_back(fmt::format("{}: {}", name, what));
+  }
   /// REQUIRES: the variable is set.
   void warn(const char* name, std::string_view why) {
     settings_.warnings.push_back(fmt::format("{}={} has no effect: {}", name, *text(name), why));
@@ -85,9 +88,17 @@ void read_groups(Reader& reader, GroupSettings& groups) {
     else
       throw InvalidArgument(
           fmt::format("TF_GPU_THREAD_MODE={}: expected global, gpu_private or gpu_shared", *mode));
+    reader.note_group("TF_GPU_THREAD_MODE", groups.launch == LaunchThreads::Pools     ? "--launch pools"
+                                            : groups.launch == LaunchThreads::Private ? "--launch private"
+                                                                                      : "--launch shared");
   }
   groups.launch_threads = reader.count("TF_GPU_THREAD_COUNT", 1, kMaxLaunchThreads);
+  if (groups.launch_threads)
+    reader.note_group("TF_GPU_THREAD_COUNT", fmt::format("--launch-threads {}", *groups.launch_threads));
   groups.share_memory_limit = reader.flag("TF_GPU_STREAM_GROUP_SHARE_MEM_POOL");
+  if (groups.share_memory_limit)
+    reader.note_group("TF_GPU_STREAM_GROUP_SHARE_MEM_POOL",
+                      *groups.share_memory_limit ? "one limit for all groups" : "--split-memory");
 }
 
 }  // namespace
@@ -100,9 +111,10 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
   const bool node_level = reader.flag("TF_NODE_LEVEL_MULTISTREAM").value_or(false);
   if (count && node_level)
     reader.set("TF_GPU_STREAM_GROUP_COUNT", fmt::format("streams.count={}", *count));
-  else if (count && inference)
+  else if (count && inference) {
     settings.groups.groups = count;
-  else if (count)
+    reader.note_group("TF_GPU_STREAM_GROUP_COUNT", fmt::format("--groups {}", *count));
+  } else if (count)
     reader.warn("TF_GPU_STREAM_GROUP_COUNT",
                 "without TF_NODE_LEVEL_MULTISTREAM=true it counts the stream groups of `braid infer`");
   if (node_level) {

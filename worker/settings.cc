@@ -20,6 +20,7 @@ void log_settings(const Settings& settings) {
   for (const std::string& warning : settings.warnings) log_warning("{}", warning);
   for (const Settings::Field& field : settings.job)
     log_info("{}: {}, unless the job or a flag says otherwise", field.source, field.assignment);
+  for (const std::string& note : settings.group_notes) log_info("{}, unless a flag says otherwise", note);
 }
 
 proto::Job settings_job(const Settings& settings) {

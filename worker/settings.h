@@ -49,7 +49,8 @@ struct Settings {
   };
   std::vector<Field> job;  // weakest first
   GroupSettings groups;
-  std::vector<std::string> warnings;  // each names what has no effect, and why
+  std::vector<std::string> group_notes;  // what of `groups` comes from where
+  std::vector<std::string> warnings;     // each names what has no effect, and why
 };
 
 /// Of the environment, then of the ConfigProto in `config_file`, unless that is empty. Throws:
@@ -63,7 +64,7 @@ void read_environment_settings(const launch::Environment& environment, SettingsF
 void read_config_settings(std::string_view text, std::string_view source, SettingsFor purpose,
                           Settings& settings);
 
-/// Logs the warnings, and which fields come from where.
+/// Logs the warnings, and what comes from where.
 void log_settings(const Settings& settings);
 /// A job that says nothing but the settings, for commands without a job file.
 proto::Job settings_job(const Settings& settings);

@@ -86,6 +86,9 @@ TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto process = run("groups", arguments, variables);
     EXPECT_EQ(process->exit_code(), 0) << process->err();
+    if (!variables.empty()) {
+      EXPECT_THAT(process->err(), HasSubstr("TF_GPU_STREAM_GROUP_COUNT: --groups 4, unless a flag says"));
+    }
     return result(*process)["groups"].get<int>();
   };
   const Variables four{{"TF_GPU_STREAM_GROUP_COUNT", "4"}};

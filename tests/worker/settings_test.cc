@@ -83,6 +83,10 @@ TEST(ConfigSettingsTest, PoolsAreForRequestsAndStagesForTraining) {
   EXPECT_EQ(settings.groups.pools[0].threads, 2);
   EXPECT_EQ(settings.groups.pools[0].name, "a");
   EXPECT_EQ(settings.groups.pools[1].threads, 1);
+  EXPECT_THAT(settings.group_notes,
+              ElementsAre(HasSubstr("session_inter_op_thread_pool: launch pool 0 of 2 threads"),
+                          HasSubstr("session_inter_op_thread_pool: launch pool 1 of 1 thread")));
+  EXPECT_THAT(from_config(kEverything).group_notes, IsEmpty());
   EXPECT_THAT(settings.warnings, Contains(HasSubstr("session_stage_subgraph_thread_pool has no effect")));
   EXPECT_THAT(settings.warnings, Contains(HasSubstr("stage_multi_stream has no effect")));
   EXPECT_FALSE(settings_job(settings).has_staging());
@@ -261,6 +265,7 @@ TEST(EnvironmentSettingsTest, WithoutItTheCountIsOfGroups) {
                                         {"TF_STREAM_FROM_FILE", "/a/rules.txt"}};
   const Settings inference = from_environment(environment, SettingsFor::Inference);
   EXPECT_EQ(inference.groups.groups, 4);
+  EXPECT_THAT(inference.group_notes, ElementsAre("TF_GPU_STREAM_GROUP_COUNT: --groups 4"));
   EXPECT_THAT(inference.job, IsEmpty());
   const Settings training = from_environment(environment);
   EXPECT_THAT(training.job, IsEmpty());
@@ -278,6 +283,9 @@ TEST(EnvironmentSettingsTest, LaunchThreadsOfGroups) {
   EXPECT_EQ(settings.groups.launch, LaunchThreads::Private);
   EXPECT_EQ(settings.groups.launch_threads, 2);
   EXPECT_EQ(settings.groups.share_memory_limit, false);
+  EXPECT_THAT(settings.group_notes,
+              ElementsAre("TF_GPU_THREAD_MODE: --launch private", "TF_GPU_THREAD_COUNT: --launch-threads 2",
+                          "TF_GPU_STREAM_GROUP_SHARE_MEM_POOL: --split-memory"));
   EXPECT_THAT(from_environment({{"TF_GPU_THREAD_MODE", "gpu_private"}}).warnings,
               ElementsAre(HasSubstr("it is for `braid infer`")));
 }
