@@ -94,11 +94,31 @@ class Cutter {
     std::vector<ValueRef> given = others;
     given.insert(given.end(), fed.begin(), fed.end());
     part.body = part_above(graph_, stage.outputs, {}, given);
+    check_feeds(stage, part.body);
     std::erase_if(part.body.taken,
                   [&](ValueRef v) { return std::find(fed.begin(), fed.end(), v) != fed.end(); });
     part.upstream = owners_of({&part.feeding, &part.body}, static_cast<int>(result_.parts.size()));
     for (const auto& values : stage.joined) part.joined.push_back(joined_part(stage, part, values));
     result_.parts.push_back(std::move(part));
+  }
+
+  /// `body` still has what is fed among the values that it takes.
+  void check_feeds(const GraphStage& stage, const GraphPart& body) const {
+    const auto require = [&](bool good, ValueRef fed, const std::string& what) {
+      if (!good)
+        throw InvalidArgument("stage " + quoted(stage.options.name) + ": its feed_dict feeds " +
+                              quoted(graph_.value_name(fed)) + what);
+    };
+    std::set<ValueRef> seen;
+    for (const auto& [fed, value] : stage.feeds) {
+      require(seen.insert(fed).second, fed, " twice");
+      require(std::find(body.taken.begin(), body.taken.end(), fed) != body.taken.end(), fed,
+              ", on which nothing that it hands over depends");
+      const DType want = graph_.info(fed).dtype, got = graph_.info(value).dtype;
+      require(want == got, fed,
+              ", which is " + std::string(dtype_name(want)) + ", with " + quoted(graph_.value_name(value)) +
+                  ", which is " + std::string(dtype_name(got)));
+    }
   }
 
   GraphPart joined_part(const GraphStage& stage, const StagePart& part,

@@ -524,7 +524,8 @@ TEST(GraphStageTest, AStageReadsVariablesThatNobodyWritesAndKeepsStateOfItsOwn) 
 TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
   GraphBuilder b;
   const Output x = b.placeholder("x", DType::Float32, {-1, 3}),
-               z = b.placeholder("z", DType::Float32, {-1, 3});
+               z = b.placeholder("z", DType::Float32, {-1, 3}),
+               ids = b.placeholder("ids", DType::Int64, {-1, 3});
   const Output w = b.variable("w", {3}, {});
   const Output scaled = b.op("Mul", {x, b.read(w)}, {}, "scaled");
   b.op("AssignAddVariableOp", {w, b.constant(Tensor::from<float>({3}, std::vector<float>(3, 1)))},
@@ -548,6 +549,17 @@ TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
   EXPECT_THAT(refuse({first, c}, {"r1", "r2"}),
               HasSubstr("stage 'first' is taken from by stage 'c' and by the step: hand its values on"));
   EXPECT_THAT(refuse({first, first}, {"r1"}), HasSubstr("'r1' is handed over by stage 'first' already"));
+  const auto fed = [&](std::vector<std::pair<ValueRef, ValueRef>> feeds) {
+    return refuse({{.options = {.name = "first"}, .outputs = {value(r1)}, .feeds = std::move(feeds)}},
+                  {"r1"});
+  };
+  EXPECT_THAT(fed({{value(x), value(z)}, {value(x), value(z)}}),
+              HasSubstr("stage 'first': its feed_dict feeds 'x' twice"));
+  EXPECT_THAT(
+      fed({{value(z), value(x)}}),
+      HasSubstr("stage 'first': its feed_dict feeds 'z', on which nothing that it hands over depends"));
+  EXPECT_THAT(fed({{value(x), value(ids)}}),
+              HasSubstr("feeds 'x', which is float32, with 'ids', which is int64"));
 
   Runtime runtime({});
   const auto session = [&](std::vector<GraphStage> stages, std::vector<std::string> fetches,
@@ -561,7 +573,6 @@ TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
   EXPECT_THAT(session({}, {"r1"}, {records()}), HasSubstr("placeholder 'x' comes with records"));
   EXPECT_THAT(session({first}, {"r1"}, {records(), {{"z"}, {}}}),
               HasSubstr("no stage reads the records of 'z'"));
-  static_cast<void>(z);
 }
 
 }  // namespace
