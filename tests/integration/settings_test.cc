@@ -98,6 +98,20 @@ TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
   EXPECT_THAT(process->err(), Not(HasSubstr("has no effect")));
 }
 
+TEST_F(SettingsTest, S4_RulesThatFindNothingAreWarningsAlsoWhereAutoStaysOnOneStream) {
+  const std::string rules = write("rules.txt", "1:nothing/like/this\n1:nor/this\n");
+  const auto process =
+      run("rules",
+          linear_regression()
+              .with({"steps=3", "streams.count=2", "streams.policy=AUTO", "streams.rules_file=" + rules})
+              .arguments(),
+          {{"TF_CPP_MIN_LOG_LEVEL", "1"}});
+  EXPECT_EQ(process->exit_code(), 0) << process->err();
+  for (const char* rule :
+       {"rules.txt:1: no node matches '1:nothing/like/this'", "rules.txt:2: no node matches '1:nor/this'"})
+    EXPECT_EQ(times(process->err(), rule), 1U) << process->err();
+}
+
 TEST_F(SettingsTest, GraphsArePlannedAndRunWithThem) {
   const std::string graph = write("g.pbtxt", R"(
     node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
