@@ -28,6 +28,9 @@ std::vector<std::string> quoted(const std::string& text) {
   return words;
 }
 
+/// A number that stands for itself and has names for a few values.
+bool is_open(const pb::EnumDescriptor& type) { return type.full_name() == "braid.proto.Staging.Count"; }
+
 /// The names of the values of `type`'s enum field `field`; none when it has no such field.
 std::vector<std::string> enum_values(const pb::Descriptor& type, const std::string& field) {
   std::vector<std::string> values;
@@ -35,6 +38,7 @@ std::vector<std::string> enum_values(const pb::Descriptor& type, const std::stri
   if (!found || !found->enum_type()) return values;
   for (int v = 0; v < found->enum_type()->value_count(); ++v)
     values.push_back(found->enum_type()->value(v)->name());
+  if (is_open(*found->enum_type())) values.emplace_back("a number");
   return values;
 }
 
@@ -69,9 +73,6 @@ std::string with_hint(const std::string& message, const pb::Descriptor& top) {
     return unknown_value(words[0], words[1].substr(words[1].rfind('.') + 1), top);
   return message;
 }
-
-/// A number that stands for itself and has names for a few values.
-bool is_open(const pb::EnumDescriptor& type) { return type.full_name() == "braid.proto.Staging.Count"; }
 
 /// The parser takes any number for an enum. Throws: InvalidArgument for one that is no value.
 void check_enums(const pb::Message& message, const std::string& place) {

@@ -116,6 +116,8 @@ TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
             "--set strategy.kind=3: kind: unknown value 3; known: LOCAL, PS, ALLREDUCE");
   EXPECT_EQ(message_of([&] { set_job_field(job, "staging.capacity=7"); }), "nothing was thrown")
       << "which is a number";
+  EXPECT_THAT(message_of([&] { set_job_field(job, "staging.num_threads=many"); }),
+              HasSubstr("unknown value 'many' of field 'num_threads'; known: DEFAULT, AUTO, a number"));
 }
 
 TEST(JobTest, TextsAreTakenAsTheyAre) {
