@@ -29,6 +29,7 @@
 #include "worker/device.h"
 #include "worker/idle_settings.h"
 #include "worker/job.h"
+#include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/text_proto.h"
 #include "worker/training_program.h"
@@ -50,6 +51,7 @@ struct Options {
   std::string batch_siblings;
   bool forward_propagation = false, keep_all_events = false, measure = false;
   int steps_in_flight = 2;
+  int workers = 1;
   std::optional<std::string> dot;
   std::string device;
   std::string config;
@@ -118,6 +120,9 @@ StreamOptions measured(const proto::Job& job, const Graph& graph, const CompileR
   runtime_options.intra_op_threads = threads > 0 ? threads : usable_cores();
   runtime_options.device = worker::open_device(job, {});
   Runtime runtime(runtime_options);
+  auto services = std::make_shared<worker::StepServices>();  // what waits for peers is not run
+  services->stop = std::make_shared<worker::StopFlag>();
+  runtime.services().provide<worker::StepServices>(services);
   TuneOptions tune;
   tune.seed = job.seed();
   tune.budget = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * job.streams().measure_seconds()));
@@ -153,19 +158,24 @@ std::vector<std::string> stream_overrides(const Options& options) {
   return overrides;
 }
 
-/// The program of one training step of a job, as a worker alone would run it.
+/// The program of one training step of a job, as the first worker would run it.
 int plan_job(const Options& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& assignment : stream_overrides(options)) overrides.push_back(std::move(assignment));
   proto::Job job =
       worker::load_job(options.job, overrides,
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
-  job.mutable_strategy()->set_kind(proto::Strategy::LOCAL);
+  if (job.strategy().kind() == proto::Strategy::LOCAL && options.workers > 1)
+    throw InvalidArgument("--workers: strategy.kind is LOCAL, which has one worker");
   worker::resolve_device(job, {});
-  const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
+  const worker::JobData data =
+      worker::load_data(job, data_directory(options.data_dir), false, {0, options.workers});
   const ModelGraph model = worker::job_model(job, *data.train);
-  const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, 1));
-  const auto strategy = worker::make_local_strategy(worker::optimizer_spec(job));
+  const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, options.workers));
+  Runtime runtime({});
+  worker::Peers peers;
+  peers.world = options.workers;
+  const auto strategy = worker::make_strategy(job, runtime, peers);
   std::shared_ptr<const Program> one_stream;
   const auto choose = [&](const Graph& graph, const CompileRequest& request,
                           const CompileOptions& compile_options) {
@@ -173,8 +183,8 @@ int plan_job(const Options& options) {
     return options.measure && !job.streams().no_measuring() ? measured(job, graph, request, compile_options)
                                                             : compile_options.streams;
   };
-  const worker::TrainingProgram made =
-      worker::make_training_program(job, model, batcher, job.input().global_batch_size(), *strategy, choose);
+  const worker::TrainingProgram made = worker::make_training_program(
+      job, model, batcher, job.input().global_batch_size() / options.workers, *strategy, choose);
   return report(options, job, *made.program, *one_stream);
 }
 
@@ -246,6 +256,11 @@ void add_graph(CLI::App& app, Action& action) {
       sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job")
           ->excludes(add_file(sub));
   add_options_of_job(*sub, *job, options->set, options->data_dir);
+  sub->add_option("--workers", options->workers,
+                  "With --job: the step is that of one of so many workers (strategies PS and ALLREDUCE)")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->needs(job);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

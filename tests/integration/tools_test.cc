@@ -54,6 +54,34 @@ TEST_F(ToolsTest, AJobsStepIsPlannedDrawnMeasuredAndSteeredByRules) {
               HasSubstr("stream 2 does not exist; the program has 2 compute streams (0 to 1)"));
 }
 
+TEST_F(ToolsTest, APlanHasThePullsPushesAndCollectivesOfAWorker) {
+  const std::string job = (Path(BRAID_SOURCE_DIR) / "examples/jobs/mmoe_generated.pbtxt").string();
+  const auto plan = [&](const std::string& strategy, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"graph",    "plan", "--job", job,
+                                       "--device", "cpu",  "--set", "strategy.kind=" + strategy};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return expect_good(arguments);
+  };
+  EXPECT_THAT(plan("PS"), AllOf(HasSubstr("and 2 lanes"), HasSubstr("braid.PsPull 'ps/pull0'"),
+                                HasSubstr("braid.PsPush 'ps/push0'")));
+  EXPECT_THAT(plan("ALLREDUCE", {"--workers", "2"}),
+              AllOf(HasSubstr("and 1 lane,"), HasSubstr("braid.AllReduce 'all_reduce/bucket0'"),
+                    HasSubstr("braid.AllGatherRows 'all_gather/c0/table'")));
+  EXPECT_THAT(plan("LOCAL"), HasSubstr("and 0 lanes"));
+  const Path rules = directory() / "ps.txt";
+  std::ofstream(rules) << "1:ps/.*\n";
+  EXPECT_THAT(plan("PS", {"--workers", "2", "--streams", "2", "--measure", "--rules", rules.string()}),
+              AllOf(HasSubstr("streams: AUTO took "), HasSubstr("(first: 'ps/pull0')"),
+                    Not(HasSubstr("not measured"))));
+  const auto uneven =
+      run("uneven", {"graph", "plan", "--job", job, "--set", "strategy.kind=PS", "--workers", "3"});
+  EXPECT_EQ(uneven->wait({}), 2);
+  EXPECT_THAT(uneven->err(), HasSubstr("256 is not a positive multiple of the 3 workers"));
+  const auto alone = run("alone", {"graph", "plan", "--job", job, "--workers", "2"});
+  EXPECT_EQ(alone->wait({}), 2);
+  EXPECT_THAT(alone->err(), HasSubstr("--workers: strategy.kind is LOCAL"));
+}
+
 TEST_F(ToolsTest, PlansAreComparedWithTheMemoryThatOneStreamTakes) {
   const std::string job = (Path(BRAID_SOURCE_DIR) / "examples/jobs/mmoe_generated.pbtxt").string();
   const std::string none =

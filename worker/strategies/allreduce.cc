@@ -24,7 +24,8 @@ class AllReduceStrategy : public Strategy {
         peers_(peers),
         optimizer_(optimizer_spec(job)),
         bucket_bytes_(job.strategy().bucket_bytes()),
-        on_device_(peers.communicator->backend() == "nccl"),
+        on_device_(peers.communicator ? peers.communicator->backend() == "nccl"
+                                      : job.strategy().backend() == proto::Strategy::NCCL),
         services_(runtime.services().find<StepServices>()) {
     runtime.services().provide<comm::Communicator>(peers.communicator);
     if (on_device_ && services_)

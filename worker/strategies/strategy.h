@@ -27,7 +27,8 @@ class PsClient;
 
 namespace braid::worker {
 
-/// Who this process is among the workers, and what it talks through. Filled by worker/bootstrap.
+/// Who this process is among the workers, and what it talks through. Filled by worker/bootstrap; where a step
+/// is only compiled, to be looked at, it talks to nobody.
 struct Peers {
   int rank = 0;
   int world = 1;
