@@ -109,6 +109,16 @@ TEST_F(InferTest, ATimeoutThatNoClockCountsIsRefused) {
   }
 }
 
+TEST_F(InferTest, AnAnswerBehindItsDeadlineIsLateThoughNobodyStoodInLine) {
+  std::string prediction;
+  const std::string graph = exported("dlrm", prediction);
+  const auto process = run("late", {"infer", "--graph", graph, "--output", prediction, "--batch", "512",
+                                    "--iters", "5", "--timeout", "1e-6", "--device", "cpu"});
+  EXPECT_EQ(process->exit_code(), 1) << process->err();
+  EXPECT_EQ(result(*process)["late"], 5);
+  EXPECT_EQ(result(*process)["requests"], 0);
+}
+
 TEST_F(InferTest, ThePositionalCommandLineDoesTheSame) {
   const std::string graph = path("g.pbtxt");
   std::ofstream(graph) << R"(

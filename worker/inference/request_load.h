@@ -22,7 +22,7 @@ struct LoadOptions {
 struct LoadResult {
   double seconds = 0;                       // from the first request to the last answer
   std::vector<double> latencies;            // of answered requests, sorted
-  std::uint64_t late = 0;                   // DeadlineExceeded
+  std::uint64_t late = 0;                   // DeadlineExceeded, or answered behind it
   std::uint64_t refused = 0;                // the line was full
   std::uint64_t different = 0;              // answers that are not the expected ones, bit by bit
   std::vector<StreamGroups::Stats> groups;  // of this load
