@@ -3,7 +3,6 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -77,19 +76,6 @@ class Decision {
   std::filesystem::path file_;  // empty: no checkpoints, nothing is kept
 };
 
-/// What it says about ids and rules that are not used is for those who read warnings alone, too.
-void log_plan(const StreamPlan& plan) {
-  constexpr std::string_view kWarning = "; warning: ";
-  std::string_view text = plan.why;
-  const std::size_t end = text.find(kWarning);
-  log_info("streams: {}", text.substr(0, end));
-  for (std::size_t at = end; at != std::string_view::npos;) {
-    text.remove_prefix(at + kWarning.size());
-    at = text.find(kWarning);
-    log_warning("{}", text.substr(0, at));
-  }
-}
-
 }  // namespace
 
 StreamOptions tuned_streams(const StreamTuning& tuning, const Graph& graph, const CompileRequest& request,
@@ -101,15 +87,11 @@ StreamOptions tuned_streams(const StreamTuning& tuning, const Graph& graph, cons
   comm::Communicator* const communicator = tuning.peers.communicator.get();
   // Parameter servers do not mind if workers differ in their streams: each measures its own machine.
   if (!communicator || communicator->size() == 1) {
-    const StreamPlan plan = decision.make();
-    log_plan(plan);
-    return plan.apply(streams);
+    return decision.make().apply(streams);
   }
   std::string text = tuning.peers.leader() ? decision.make().to_text() : std::string();
   share(text, *communicator, tuning.wait);
-  const StreamPlan plan = StreamPlan::from_text(text, "the leader's stream plan");
-  if (tuning.peers.leader()) log_plan(plan);
-  return plan.apply(streams);
+  return StreamPlan::from_text(text, "the leader's stream plan").apply(streams);
 }
 
 }  // namespace braid::worker

@@ -5,11 +5,10 @@
 
 #include <functional>
 #include <vector>
+
 #include "base/wait_context.h"
 #include "engine/exec/runtime.h"
 #include "engine/exec/stream_plan.h"
-
-#include "engine/exec/runtime.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {

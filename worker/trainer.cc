@@ -123,11 +123,7 @@ class Run {
         [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
           return tuned_streams(tuning, graph, request, options);
         });
-    for (const std::string& note : made.program->notes) {
-      if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
-      if (note.starts_with("streams: NONE") || note.find(" nodes became ") != std::string::npos)
-        log_info("{}", note);
-    }
+    log_notes(*made.program);
     if (job_.runtime().log_device_placement()) log_placement(*made.program);
     training_ = std::move(made.training);
     plan_hash_ = braid::plan_hash(*made.program);

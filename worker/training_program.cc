@@ -1,5 +1,7 @@
 #include "worker/training_program.h"
 
+#include <string_view>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "proto/job.pb.h"
@@ -70,6 +72,29 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
   return made;
+}
+
+void log_notes(const Program& program) {
+  constexpr std::string_view kWarning = "warning: ", kFurther = "; warning: ";
+  for (const std::string& note : program.notes) {
+    std::string_view text = note;
+    const bool is_warning = text.starts_with(kWarning);
+    if (!is_warning && !text.starts_with("streams: ") &&
+        text.find(" nodes became ") == std::string_view::npos)
+      continue;
+    if (is_warning) text.remove_prefix(kWarning.size());
+    std::size_t at = text.find(kFurther);
+    const std::string_view first = text.substr(0, at);
+    if (is_warning)
+      log_warning("{}", first);
+    else
+      log_info("{}", first);
+    while (at != std::string_view::npos) {
+      text.remove_prefix(at + kFurther.size());
+      at = text.find(kFurther);
+      log_warning("{}", text.substr(0, at));
+    }
+  }
 }
 
 }  // namespace braid::worker

@@ -39,4 +39,8 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                                       std::int64_t rows, Strategy& strategy,
                                       const ChooseStreams& choose_streams = {});
 
+/// Logs what compiling has found out for those who run the program: what became of streams and batches, and
+/// warnings, also those of streams that AUTO has looked at and not taken.
+void log_notes(const Program& program);
+
 }  // namespace braid::worker

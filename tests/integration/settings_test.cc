@@ -98,6 +98,34 @@ TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
   EXPECT_THAT(process->err(), Not(HasSubstr("has no effect")));
 }
 
+TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
+  const auto training = [&](std::vector<std::string> streams) {
+    streams.insert(streams.end(), {"steps=3", "streams.count=2"});
+    const auto process = run("training", linear_regression().with(streams).arguments());
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    return process->err();
+  };
+  for (const bool measured : {true, false}) {
+    const std::string log = training(
+        {"streams.policy=AUTO", measured ? "streams.measure_seconds=0.05" : "streams.no_measuring=true"});
+    EXPECT_EQ(times(log, "info streams: AUTO took "), 1U) << log;
+  }
+  EXPECT_EQ(times(training({"streams.policy=EMBEDDING"}), "streams: EMBEDDING, but nothing gathers"), 1U);
+  const std::string graph = write("g.pbtxt", R"(
+    node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
+           attr { key: "shape" value { shape { dim { size: 4 } } } } }
+    node { name: "a" op: "Neg" input: "x" attr { key: "_stream_id" value { i: 1 } } })");
+  const auto requests = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"infer", "--graph", graph, "--output", "a", "--iters", "1", "--device", "cpu"});
+    const auto process = run("requests", more);
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    return process->err();
+  };
+  EXPECT_EQ(times(requests({}), "streams: NONE does not use the ids that 1 node was given"), 1U);
+  EXPECT_EQ(times(requests({"--streams", "2"}), "info streams: AUTO took "), 1U);
+}
+
 TEST_F(SettingsTest, S4_RulesThatFindNothingAreWarningsAlsoWhereAutoStaysOnOneStream) {
   const std::string rules = write("rules.txt", "1:nothing/like/this\n1:nor/this\n");
   const auto process =

@@ -161,9 +161,7 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   InferenceSession session(graph, names, command.outputs, options, runtime);
   session.warm_up({feeds[0]}, WaitContext::with_timeout(kWarmUpTimeout));
   const std::shared_ptr<const Program> program = session.program();
-  for (const std::string& note : program->notes)
-    if (note.starts_with("warning: ")) log_warning("{}", note.substr(note.find(' ') + 1));
-
+  log_notes(*program);
   if (job.runtime().log_device_placement())
     for (const std::string& line : placement_log(*program)) log_info("{}", line);
 
