@@ -6,9 +6,17 @@
 // braid.JoinedReluBiasGrad is ReluBiasGrad of dy and y [m, lanes, n], and with the attribute `joined`
 // ReluHeadGrad is of y [m, lanes, n], g [m, 1], w and dw [lanes n, 1]: lanes whose outputs are side by side.
 // dz is [lanes, m, n] in all of them.
+//
+// Where products sum over dz's rows, dz^T [n, m] or [lanes, n, m] serves them better (column_gradients.cc):
+// with the attribute `columns` "also" it is one more output, the last one; with "only" it is in the place of
+// dz. ReluBiasGrad has the name braid.ReluBiasGradColumns then, as it cannot work in place.
 #include "engine/ops/common/relu_bias_grad.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -17,6 +25,13 @@ namespace braid {
 namespace {
 
 constexpr std::int64_t kColumnGrain = 64;  // a cache line of partial sums for each of four vectors
+constexpr const char* kColumnsName = "braid.ReluBiasGradColumns";
+
+bool is_head(const Node& node) { return node.op->name == "braid.ReluHeadGrad"; }
+
+int outputs_of(const Node& node) {
+  return (is_head(node) ? 3 : 2) + (grad_layout(node) == GradLayout::Both ? 1 : 0);
+}
 
 void require_lanes(InferContext& c, const Shape& shape, bool joined) {
   if (shape.rank() == 3 || (shape.rank() == 2 && !joined)) return;
@@ -24,15 +39,28 @@ void require_lanes(InferContext& c, const Shape& shape, bool joined) {
                 : "expected a matrix, or lanes of them, got " + shape.to_string());
 }
 
-/// dz and db of y.
-void infer_layer(InferContext& c, DType dtype, const Shape& y, bool joined) {
+Shape swapped(const Shape& shape) {
+  std::vector<std::int64_t> dims(shape.dims().begin(), shape.dims().end());
+  std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+  return Shape(dims);
+}
+
+/// dz and db of y, then what comes after them, then dz^T where it is another output.
+void infer_layer(InferContext& c, DType dtype, const Shape& y, bool joined,
+                 const std::optional<Shape>& dw = {}) {
+  Shape dz = y, db;
   if (y.rank() == 2) {
-    c.output(dtype, y);
-    return c.output(dtype, Shape{y[1]});
+    db = {y[1]};
+  } else {
+    const std::int64_t lanes = y[joined ? 1 : 0], m = y[joined ? 0 : 1], n = y[2];
+    dz = {lanes, m, n};
+    db = {lanes, n};
   }
-  const std::int64_t lanes = y[joined ? 1 : 0], m = y[joined ? 0 : 1], n = y[2];
-  c.output(dtype, Shape{lanes, m, n});
-  c.output(dtype, Shape{lanes, n});
+  const GradLayout layout = grad_layout(c.node());
+  c.output(dtype, layout == GradLayout::Columns ? swapped(dz) : dz);
+  c.output(dtype, db);
+  if (dw) c.output(dtype, *dw);
+  if (layout == GradLayout::Both) c.output(dtype, swapped(dz));
 }
 
 void infer(InferContext& c, bool joined) {
@@ -40,8 +68,8 @@ void infer(InferContext& c, bool joined) {
   c.require_same_dtype(0, 1);
   const Shape shape = merged_shape(c, 0, 1);
   if (!shape.has_rank()) {
-    c.output(c.dtype(0), shape);
-    return c.output(c.dtype(0), shape);
+    for (int output = 0; output < outputs_of(c.node()); ++output) c.output(c.dtype(0), shape);
+    return;
   }
   require_lanes(c, shape, joined);
   infer_layer(c, c.dtype(0), shape, joined);
@@ -53,8 +81,9 @@ void infer_head(InferContext& c) {
   c.require_same_dtype(0, 2);
   const Shape &g = c.shape(0), &w = c.shape(1), &y = c.shape(2);
   if (!y.has_rank() || !w.has_rank()) {
-    for (int output = 0; output < 2; ++output) c.output(c.dtype(0), Shape::unknown_rank());
-    return c.output(c.dtype(0), w);
+    for (int output = 0; output < outputs_of(c.node()); ++output)
+      c.output(c.dtype(0), output == 2 ? w : Shape::unknown_rank());
+    return;
   }
   const bool joined = c.attr<bool>("joined", false);
   require_lanes(c, y, joined);
@@ -74,8 +103,7 @@ void infer_head(InferContext& c) {
     c.fail("expected a gradient " + expected_g.to_string() + ", got " + g.to_string());
   if (!merge_shapes(expected_w, w, merged))
     c.fail("expected a head " + expected_w.to_string() + ", got " + w.to_string());
-  infer_layer(c, c.dtype(0), y, joined);
-  c.output(c.dtype(0), merged);
+  infer_layer(c, c.dtype(0), y, joined, merged);
 }
 
 template <class T>
@@ -101,20 +129,25 @@ PreparedKernel prepare_of(const PrepareContext& c) {
   const ReluBiasGradForm form(c);
   return parallel_kernel(
       c, form.n, kColumnGrain, [form](const KernelArgs& a, std::int64_t begin, std::int64_t end) {
-        const std::int64_t n = form.n;
+        const std::int64_t n = form.n, m = form.m;
+        T* const rows = form.rows_output < 0 ? nullptr : a.out<T>(form.rows_output);
+        T* const columns = form.columns_output < 0 ? nullptr : a.out<T>(form.columns_output);
+        std::vector<T> row(rows ? 0 : static_cast<std::size_t>(end - begin));
         for (std::int64_t lane = 0; lane < form.lanes; ++lane) {
           T* const db = a.out<T>(1) + lane * n;
           std::fill(db + begin, db + end, T(0));
           T* const dw = form.head ? a.out<T>(2) + lane * n : nullptr;
           if (dw) std::fill(dw + begin, dw + end, T(0));
-          for (std::int64_t r = 0; r < form.m; ++r) {
+          for (std::int64_t r = 0; r < m; ++r) {
             const std::int64_t from = lane * form.lane_stride + r * form.row_stride + begin;
-            T* const dz = a.out<T>(0) + (lane * form.m + r) * n + begin;
+            T* const dz = rows ? rows + (lane * m + r) * n + begin : row.data();
             if (dw)
               head_row(a.in<T>(0)[lane * form.g_stride + r], a.in<T>(1) + lane * n + begin, a.in<T>(2) + from,
                        dz, db + begin, dw + begin, end - begin);
             else
               layer_row(a.in<T>(0) + from, a.in<T>(1) + from, dz, db + begin, end - begin);
+            for (std::int64_t i = begin; columns && i < end; ++i)
+              columns[(lane * n + i) * m + r] = dz[i - begin];
           }
         }
       });
@@ -135,12 +168,36 @@ OpDef definition(const char* name, int inputs) {
 
 }  // namespace
 
+GradLayout grad_layout(const Node& node) {
+  if (node.op->name == kColumnsName) return GradLayout::Columns;
+  const auto columns = node.attrs.get<std::string>("columns", "");
+  if (columns == "only") return GradLayout::Columns;
+  return columns == "also" ? GradLayout::Both : GradLayout::Rows;
+}
+
+void set_grad_layout(Node& node, GradLayout layout) {
+  const OutputInfo columns{node.outputs[0].dtype, swapped(node.outputs[0].shape)};
+  if (layout == GradLayout::Both) {
+    node.attrs.set("columns", std::string("also"));
+    node.outputs.push_back(columns);
+  } else if (layout == GradLayout::Columns) {
+    if (node.op->name == "braid.ReluBiasGrad")
+      node.op = &OpRegistry::global().require(kColumnsName);
+    else
+      node.attrs.set("columns", std::string("only"));
+    node.outputs[0] = columns;
+  }
+}
+
 bool reads_joined_lanes(const Node& node) {
   return node.op->name == "braid.JoinedReluBiasGrad" || node.attrs.get<bool>("joined", false);
 }
 
 ReluBiasGradForm::ReluBiasGradForm(const PrepareContext& c) {
-  head = c.node.op->name == "braid.ReluHeadGrad";
+  head = is_head(c.node);
+  const GradLayout layout = grad_layout(c.node);
+  if (layout == GradLayout::Columns) std::swap(rows_output, columns_output);
+  if (layout == GradLayout::Both) columns_output = head ? 3 : 2;
   const Shape& y = c.inputs[head ? 2 : 1].shape;
   n = y[y.rank() - 1];
   if (reads_joined_lanes(c.node)) {
@@ -163,6 +220,11 @@ void register_relu_bias_grad(OpRegistry& registry) {
   layer.cost = cost_per_output(2);
   layer.in_place = {{0, 0}};
   registry.add(std::move(layer));
+
+  OpDef columns = definition(kColumnsName, 2);
+  columns.infer = [](InferContext& c) { infer(c, false); };
+  columns.cost = cost_per_output(2);
+  registry.add(std::move(columns));
 
   OpDef joined = definition("braid.JoinedReluBiasGrad", 2);
   joined.infer = [](InferContext& c) { infer(c, true); };

@@ -1,7 +1,7 @@
 // CUDA kernels of braid.ReluBiasGrad and its relatives, in one launch: each block does a tile of columns over
 // a chunk of rows and writes dz and its partial column sums; the block that finishes a tile last adds the
 // chunks' sums in their order, so the result does not depend on who that was. Lanes are the grid's third
-// axis.
+// axis. dz's columns go through shared memory, so that they are written as they lie.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/relu_bias_grad.h"
 
@@ -18,6 +18,7 @@ constexpr std::int64_t kMostLanes = 65535;  // of a grid's third axis
 template <class T, int V, int X>
 struct Tile {
   static constexpr int kColumns = V * X, kRows = kThreads / X;
+  static constexpr int kRowsAtOnce = kRows * kUnroll;
 };
 using Wide = Tile<float, 4, 16>;
 template <class T>
@@ -26,7 +27,7 @@ using Narrow = Tile<T, 1, 32>;
 template <class T>
 struct Problem {
   const T *dy, *w, *y;  // of a head, dy is g
-  T *dz, *db, *dw;
+  T *dz, *dz_columns, *db, *dw;
   T* partial;         // [kSums, lanes, chunks, n]
   unsigned* arrived;  // [lanes, tiles]
   std::int64_t m, n, rows_a_chunk;
@@ -42,15 +43,43 @@ __device__ void store(T* to, const Values& values) {
   *reinterpret_cast<Values*>(to) = values;
 }
 
-template <class T, int V, int X, bool kHead>
+/// A tile of dz^T to memory, four rows a thread where they are side by side there.
+template <class T, int kColumns, int kRowsAtOnce, class Place>
+__device__ void write_columns(const Problem<T>& p, const T (&columns)[kColumns][kRowsAtOnce], Place place,
+                              std::int64_t lane, std::int64_t begin, std::int64_t last) {
+  using Four = cuda::Pack<T, 4>;
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kColumns;
+  T* const to = p.dz_columns + (lane * p.n + first_column) * p.m + begin;
+  const bool whole = p.m % 4 == 0 && reinterpret_cast<std::uintptr_t>(p.dz_columns) % sizeof(Four) == 0;
+#pragma unroll
+  for (int i = threadIdx.x; i < kColumns * kRowsAtOnce / 4; i += kThreads) {
+    const int c = i / (kRowsAtOnce / 4), row = i % (kRowsAtOnce / 4) * 4;
+    if (first_column + c >= p.n || begin + row >= last) continue;
+    const Four values = *reinterpret_cast<const Four*>(&columns[c][place(c, row)]);
+    T* const at = to + c * p.m + row;
+    if (whole)  // then chunks end at multiples of four, too
+      store(at, values);
+    else
+      for (int r = 0; r < 4 && begin + row + r < last; ++r) at[r] = values.at[r];
+  }
+}
+
+template <class T, int V, int X, bool kHead, GradLayout kLayout>
 __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
   using Values = cuda::Pack<T, V>;
   constexpr int kRows = Tile<T, V, X>::kRows;
   constexpr int kSums = kHead ? 2 : 1;  // db, dw
+  constexpr bool kWritesRows = kLayout != GradLayout::Columns, kWritesColumns = kLayout != GradLayout::Rows;
+  constexpr int kColumns = Tile<T, V, X>::kColumns, kRowsAtOnce = Tile<T, V, X>::kRowsAtOnce;
+  // A tile of dz^T. Groups of four rows change places by the column, so that neither the threads that write
+  // it row by row nor those that read it column by column meet in the same banks.
+  __shared__ alignas(4 * sizeof(T))
+      T columns[kWritesColumns ? kColumns : 1][kWritesColumns ? kRowsAtOnce : 4];
+  const auto place = [](int column_of_tile, int row) { return row ^ (column_of_tile / V % 8 * 4); };
   const std::int64_t n = p.n, lane = blockIdx.z, chunks = gridDim.y;
   const T* const dy = p.dy + lane * p.dy_lane;
   const T* const y = p.y + lane * p.y_lane;
-  T* const dz = p.dz + lane * p.m * n;
+  T* const dz = kWritesRows ? p.dz + lane * p.m * n : nullptr;
   T* const results[] = {p.db + lane * n, kHead ? p.dw + lane * n : nullptr};
   const auto partial = [&](int s, std::int64_t chunk) {
     return p.partial + ((s * gridDim.z + lane) * chunks + chunk) * n;
@@ -61,15 +90,17 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
   const std::int64_t first = blockIdx.y * p.rows_a_chunk;
   const std::int64_t last = min(first + p.rows_a_chunk, p.m);
   Values sums[kSums] = {};
-  if (column < n) {
+  if (kWritesColumns || column < n) {  // all threads of a block write columns
     Values w = {};
-    if constexpr (kHead) w = load<Values>(p.w + lane * n + column);
-    for (std::int64_t r = first + ty; r < last; r += kRows * kUnroll) {
+    if constexpr (kHead)
+      if (column < n) w = load<Values>(p.w + lane * n + column);
+    for (std::int64_t begin = first; begin < last; begin += kRowsAtOnce) {
+      const std::int64_t r = begin + ty, end = column < n ? last : begin;
       Values g[kUnroll], h[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
-        if (row >= last) continue;
+        if (row >= end) continue;
         if constexpr (kHead)
           g[u].at[0] = dy[row];
         else
@@ -79,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
-        if (row >= last) continue;
+        if (row >= end) continue;
         if constexpr (kHead) {
           const T factor = g[u].at[0];
 #pragma unroll
@@ -93,7 +124,15 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
           if (!(h[u].at[v] > T(0))) g[u].at[v] = T(0);
           sums[0].at[v] += g[u].at[v];
         }
-        store(dz + row * n + column, g[u]);
+        if constexpr (kWritesRows) store(dz + row * n + column, g[u]);
+        if constexpr (kWritesColumns)
+#pragma unroll
+          for (int v = 0; v < V; ++v) columns[tx * V + v][place(tx * V, ty + u * kRows)] = g[u].at[v];
+      }
+      if constexpr (kWritesColumns) {
+        __syncthreads();
+        write_columns(p, columns, place, lane, begin, last);
+        __syncthreads();
       }
     }
   }
@@ -140,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
   for (int s = 0; s < kSums; ++s) store(results[s] + column, sums[s]);
 }
 
-template <class T, bool kHead>
+template <class T, bool kHead, GradLayout kLayout>
 PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form) {
   const std::int64_t lanes = form.lanes, m = form.m, n = form.n;
   PreparedKernel kernel;
@@ -156,8 +195,12 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
   const std::int64_t most_tiles = (n + Narrow<T>::kColumns - 1) / Narrow<T>::kColumns;
   const std::int64_t wanted = std::max<std::int64_t>(1, kBlocks / (tiles * lanes));
   const std::int64_t useful = (m + kUnroll * rows_of_block - 1) / (kUnroll * rows_of_block);
-  const std::int64_t chunks = std::clamp<std::int64_t>(std::min(wanted, useful), 1, kMostChunks);
-  const std::int64_t rows = (m + chunks - 1) / chunks;
+  std::int64_t chunks = std::clamp<std::int64_t>(std::min(wanted, useful), 1, kMostChunks);
+  std::int64_t rows = (m + chunks - 1) / chunks;
+  if (kLayout != GradLayout::Rows) {  // chunks of columns begin at whole sectors of memory
+    rows = (rows + Wide::kRowsAtOnce - 1) / Wide::kRowsAtOnce * Wide::kRowsAtOnce;
+    chunks = std::max<std::int64_t>(1, (m + rows - 1) / std::max<std::int64_t>(rows, 1));
+  }
   kernel.scratch_bytes = static_cast<std::size_t>((kHead ? 2 : 1) * lanes * chunks * n) * sizeof(T);
   // Counters of the op's own, zero between runs.
   const auto arrived =
@@ -167,7 +210,8 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
     p.dy = a.in<T>(0);
     p.w = kHead ? a.in<T>(1) : nullptr;
     p.y = a.in<T>(kHead ? 2 : 1);
-    p.dz = a.out<T>(0);
+    p.dz = form.rows_output < 0 ? nullptr : a.out<T>(form.rows_output);
+    p.dz_columns = form.columns_output < 0 ? nullptr : a.out<T>(form.columns_output);
     p.db = a.out<T>(1);
     p.dw = kHead ? a.out<T>(2) : nullptr;
     p.partial = static_cast<T*>(a.scratch);
@@ -188,17 +232,24 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
       const auto aligned = [](const T* at) { return at == nullptr || cuda::is_aligned16(at); };
       if (wide && (kHead || aligned(p.dy)) && aligned(p.w) && aligned(p.y) && aligned(p.dz) &&
           aligned(p.db) && aligned(p.dw))
-        return start(relu_bias_grad<T, 4, 16, kHead>, tiles);
+        return start(relu_bias_grad<T, 4, 16, kHead, kLayout>, tiles);
     }
-    start(relu_bias_grad<T, 1, 32, kHead>, most_tiles);
+    start(relu_bias_grad<T, 1, 32, kHead, kLayout>, most_tiles);
   };
   return kernel;
+}
+
+template <class T, bool kHead>
+PreparedKernel prepare_layout(const PrepareContext& c, const ReluBiasGradForm& form) {
+  if (form.columns_output < 0) return prepare_of<T, kHead, GradLayout::Rows>(c, form);
+  return form.rows_output < 0 ? prepare_of<T, kHead, GradLayout::Columns>(c, form)
+                              : prepare_of<T, kHead, GradLayout::Both>(c, form);
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
   const ReluBiasGradForm form(c);
   const auto of = [&]<class T>() {
-    return form.head ? prepare_of<T, true>(c, form) : prepare_of<T, false>(c, form);
+    return form.head ? prepare_layout<T, true>(c, form) : prepare_layout<T, false>(c, form);
   };
   return c.inputs[0].dtype == DType::Float64 ? of.template operator()<double>()
                                              : of.template operator()<float>();
@@ -207,7 +258,8 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_relu_bias_grad_cuda(OpRegistry& registry) {
-  for (const char* name : {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"})
+  for (const char* name :
+       {"braid.ReluBiasGrad", "braid.ReluBiasGradColumns", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"})
     registry.add_cuda(name, prepare, [](const Node& node, std::span<const OutputInfo> inputs) {
       const Shape& y = inputs.back().shape;
       return y.rank() == 2 || y[reads_joined_lanes(node) ? 1 : 0] <= kMostLanes;

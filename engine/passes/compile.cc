@@ -63,6 +63,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   join_outputs(plan);
   fuse_heads(plan);
   fuse_updates(plan);
+  column_gradients(plan);
   place(plan);
   group_gathers(plan);
   group_updates(plan);

@@ -89,6 +89,8 @@ void join_outputs(Plan& plan);
 void fuse_heads(Plan& plan);
 /// On a device: plain gradient descent as the last step of the product that is the gradient.
 void fuse_updates(Plan& plan);
+/// On a device: gradients of layers lie as the products that sum over their rows like it.
+void column_gradients(Plan& plan);
 /// Which nodes run on the device; adds copies where values cross. Notes say what does not run there and why.
 void place(Plan& plan);
 /// One node for many gathers, and one for many small updates, of a device's program.

@@ -23,8 +23,12 @@ bool is_inner(const Plan& plan, NodeId id) {
 
 bool suits_device(const Plan& plan, const Node& node) {
   if (!node.op->cuda_supports) return true;
+  const Graph& graph = plan.program.graph;
   std::vector<OutputInfo> inputs;
-  for (const ValueRef input : node.inputs) inputs.push_back(plan.program.graph.info(input));
+  for (const ValueRef input : node.inputs) {
+    inputs.push_back(graph.info(input));
+    if (inputs.back().dtype == DType::Resource) inputs.back().dtype = variable_of(graph, input).dtype;
+  }
   return node.op->cuda_supports(node, inputs);
 }
 
