@@ -93,6 +93,21 @@ TEST_F(DeviceJobTest, T9_AStagedBatchIsOneCopyBesideTheStepBefore) {
   });
 }
 
+TEST_F(DeviceJobTest, T9_AStageWithAStreamComputesBesideTheStep) {
+  const Job job = on_gpu(mmoe().with({"steps=200", "streams.count=2", "staging.auto_stage=true",
+                                      "staging.num_threads=2", "streams.policy=NONE"}));
+  const auto on_host = train("host", job);
+  const Path steps = directory() / "device.steps";
+  const auto process =
+      run("device", job.with({"staging.stage_multi_stream=true", "staging.stage_subgraph_stream_id=1",
+                              "metrics.steps_file=" + steps.string()})
+                        .arguments());
+  ASSERT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_EQ(losses_of(steps), on_host);
+  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput0/compute0 +[0-9]+ "));
+  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput1/compute0 +[0-9]+ "));
+}
+
 TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {
   const auto process =
       run("limited",

@@ -46,8 +46,7 @@ struct Model {
   Model(const std::vector<StageOptions>& stages, bool delayed) {
     register_delayed_op();
     const auto slowly = [&](Output value) { return delayed ? b.op("test.Delayed", {value}) : value; };
-    const Output table =
-        b.variable("table", {kColumns, kColumns}, {.kind = InitKind::Normal, .a = 0, .b = 1});
+    const Output table = b.variable("table", {kColumns, kColumns}, {.init = {InitKind::Normal, 0, 1}});
     const Output noise = b.op("RandomUniform", {b.op("Shape", {x}, {{"out_type", DType::Int32}})},
                               {{"dtype", DType::Float32}}, "noise");
     prepared = b.relu(b.add(slowly(b.matmul(x, b.read(table))), noise));
