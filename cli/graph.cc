@@ -129,6 +129,16 @@ StreamOptions measured(const proto::Job& job, const Graph& graph, const CompileR
   return tune_streams(graph, request, options, {}, runtime, tune).apply(options.streams);
 }
 
+/// A program of a device can be planned where there is none, but not without its kernels: all nodes would be
+/// on the CPU.
+void resolve_planned_device(proto::Job& job) {
+  worker::resolve_device(job, {});
+  if (job.runtime().device() == proto::Runtime::CUDA && !OpRegistry::global().require("MatMul").cuda)
+    throw InvalidArgument(
+        "this build has no CUDA kernels, so it has no plan for a device: configure with -DBRAID_CUDA=ON, or "
+        "set --device cpu");
+}
+
 /// What streams cost in memory is seen against it.
 std::shared_ptr<const Program> compile_for_one_stream(const Graph& graph, const CompileRequest& request,
                                                       CompileOptions options) {
@@ -167,7 +177,7 @@ int plan_job(const Options& options) {
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   if (job.strategy().kind() == proto::Strategy::LOCAL && options.workers > 1)
     throw InvalidArgument("--workers: strategy.kind is LOCAL, which has one worker");
-  worker::resolve_device(job, {});
+  resolve_planned_device(job);
   const worker::JobData data =
       worker::load_data(job, data_directory(options.data_dir), false, {0, options.workers});
   const ModelGraph model = worker::job_model(job, *data.train);
@@ -199,7 +209,7 @@ int plan(const Options& options) {
   worker::set_job_field(job, "runtime.steps_in_flight=" + std::to_string(options.steps_in_flight));
   for (const std::string& setting : worker::idle_settings(job)) log_warning("{}", setting);
   worker::fill_job_defaults(job);
-  worker::resolve_device(job, {});
+  resolve_planned_device(job);
   CompileOptions compile_options = worker::training_compile_options(job);
   CompileRequest request;
   for (NodeId id = 0; id < graph.size(); ++id) {
