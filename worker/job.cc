@@ -70,8 +70,11 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
         throw InvalidArgument("--set " + assignment + ": '" + name + "' has no fields of its own");
       if (field->is_repeated()) {
         if (index.value_or(-1) < 0 || *index >= reflection->FieldSize(*message, field))
-          throw InvalidArgument("--set " + assignment + ": '" + name + "' needs an index below " +
-                                std::to_string(reflection->FieldSize(*message, field)));
+          throw InvalidArgument(
+              "--set " + assignment + ": '" + name + "' " +
+              (reflection->FieldSize(*message, field) == 0
+                   ? "is empty: set it as a whole"
+                   : "needs an index below " + std::to_string(reflection->FieldSize(*message, field))));
         message = reflection->MutableRepeatedMessage(message, field, static_cast<int>(*index));
       } else {
         message = reflection->MutableMessage(message, field);

@@ -88,7 +88,7 @@ TEST(JobTest, SetRefusesWhatItCannotPlace) {
   EXPECT_THAT(message_of([&] { set_job_field(job, "optimizer.learning_rate"); }), HasSubstr("expected"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "seed.x=1"); }), HasSubstr("has no fields"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "input.csv.columns[2].name=x"); }),
-              HasSubstr("needs an index"));
+              HasSubstr("'columns' is empty: set it as a whole"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "streams.count.=1"); }), HasSubstr("expected"));
   EXPECT_THAT(message_of([&] { set_job_field(job, "streams[0].count=1"); }),
               HasSubstr("'streams' is no list"));
@@ -104,6 +104,16 @@ TEST(JobTest, SetRefusesWhatItCannotPlace) {
   EXPECT_THAT(message_of([&] { parse_job("optimizer { kind: LAMB }", "a.pbtxt"); }),
               AllOf(HasSubstr("unknown value 'LAMB' of field 'kind'"),
                     HasSubstr("in Optimizer known: SGD, MOMENTUM, ADAGRAD, ADAM")));
+}
+
+TEST(JobTest, AnEmptyListIsSetAsAWhole) {
+  proto::Job job = minimal();
+  EXPECT_THAT(message_of([&] {
+                set_job_field(job, "staging.session_stage_subgraph_thread_pool[0].inter_op_threads_num=2");
+              }),
+              HasSubstr("'session_stage_subgraph_thread_pool' is empty: set it as a whole"));
+  set_job_field(job, "staging.session_stage_subgraph_thread_pool=inter_op_threads_num: 2");
+  EXPECT_EQ(job.staging().session_stage_subgraph_thread_pool(0).inter_op_threads_num(), 2);
 }
 
 TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
