@@ -30,6 +30,8 @@ void check_input_count(const Node& node) {
   fail(node, "expected " + expected + " inputs, got " + std::to_string(count));
 }
 
+std::string outputs_text(int count) { return std::to_string(count) + (count == 1 ? " output" : " outputs"); }
+
 // "base_7" -> ("base", 7); 0 when the text has no such ending.
 std::pair<std::string_view, std::int64_t> split_suffix(std::string_view name) {
   const std::size_t at = name.rfind('_');
@@ -53,7 +55,7 @@ NodeId Graph::add(Node node) {
     const auto outputs = static_cast<int>(this->node(input.node).outputs.size());
     if (input.output < 0 || input.output >= outputs) {
       fail(node, "input '" + value_name(input) + "' does not exist: '" + this->node(input.node).name +
-                     "' has " + std::to_string(outputs) + " outputs");
+                     "' has " + outputs_text(outputs));
     }
   }
   for (const NodeId control : node.control_inputs) {
@@ -122,7 +124,7 @@ ValueRef Graph::parse_value(std::string_view text) const {
   const auto outputs = static_cast<int>(node(id).outputs.size());
   if (output >= outputs) {
     throw InvalidArgument("there is no value '" + std::string(text) + "': [" + node(id).op->name +
-                          "] node '" + std::string(name) + "' has " + std::to_string(outputs) + " outputs");
+                          "] node '" + std::string(name) + "' has " + outputs_text(outputs));
   }
   return {id, output};
 }

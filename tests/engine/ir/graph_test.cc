@@ -36,7 +36,7 @@ TEST(GraphTest, AddRefusesBadNodesByName) {
   EXPECT_EQ(message_of([&] {
               graph.add(make_node(join_op(), "c", {{a, 1}}));
             }),
-            "[TestJoin] node 'c': input 'a:1' does not exist: 'a' has 1 outputs");
+            "[TestJoin] node 'c': input 'a:1' does not exist: 'a' has 1 output");
   EXPECT_EQ(message_of([&] {
               graph.add(make_node(join_op(), "c", {{a, 0}, {b, 0}}));
             }),
@@ -52,7 +52,7 @@ TEST(GraphTest, ValueNamesRoundTrip) {
   EXPECT_EQ(graph.value_name({a, 2}), "scope/a:2");
   EXPECT_EQ(graph.parse_value("scope/a:0"), (ValueRef{a, 0}));
   EXPECT_EQ(graph.parse_value("^scope/a"), (ValueRef{a, -1}));
-  EXPECT_THAT(message_of([&] { graph.parse_value("scope/a:1"); }), HasSubstr("has 1 outputs"));
+  EXPECT_THAT(message_of([&] { graph.parse_value("scope/a:1"); }), HasSubstr("has 1 output"));
   EXPECT_THAT(message_of([&] { graph.parse_value("b"); }), HasSubstr("no node 'b'"));
   EXPECT_THAT(message_of([&] { graph.parse_value("scope/a:x"); }), HasSubstr("does not name a value"));
 }

@@ -60,7 +60,7 @@ TEST(ImportTest, AllOffendingNodesAreNamedAtOnce) {
   EXPECT_THAT(message, HasSubstr("\n  [Const] node 'alpha': another node has this name"));
   EXPECT_THAT(message, HasSubstr("\n  [Relu] node 'w': input 'alpha:one' is not of the form"));
   EXPECT_THAT(message,
-              HasSubstr("\n  [Relu] node 'v': input 'alpha:3' does not exist: 'alpha' has 1 outputs"));
+              HasSubstr("\n  [Relu] node 'v': input 'alpha:3' does not exist: 'alpha' has 1 output"));
   EXPECT_EQ(message.find("after_x"), std::string::npos);
 }
 
