@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/thread_limit.h"
 #include "proto/job.pb.h"
 #include "worker/job.h"
 
@@ -172,6 +173,9 @@ void check_job(const proto::Job& job) {
   check.require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
                 "metrics.sample_window_seconds must be between 0 and 1");
   check.require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
+  check.require(job.runtime().intra_op_threads() <= kMostThreads,
+                fmt::format("runtime.intra_op_threads must be at most {}, got {}", kMostThreads,
+                            job.runtime().intra_op_threads()));
   check.require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
                 "runtime.device_memory_fraction must be between 0 and 1");
 }

@@ -208,6 +208,7 @@ TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
       {"schedule.end_factor=-3", "schedule.end_factor must not be negative, got -3"},
       {"evaluation.batch_size=-5", "evaluation.batch_size must be positive, got -5"},
       {"strategy.bucket_bytes=-1", "strategy.bucket_bytes must not be negative, got -1"},
+      {"runtime.intra_op_threads=100000", "runtime.intra_op_threads must be at most 1024, got 100000"},
   };
   for (const auto& [assignment, says] : cases) {
     proto::Job job = minimal();
