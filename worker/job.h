@@ -32,6 +32,7 @@ void set_job_field(proto::Job& job, const std::string& assignment);
 
 void fill_job_defaults(proto::Job& job);  // those that proto/job.proto names, of absent fields and zeros
 void check_job(const proto::Job& job);    // REQUIRES: defaults are filled. Throws: InvalidArgument by field
+void check_execution(const proto::Job& job);  // the same of streams and runtime alone
 
 OptimizerSpec optimizer_spec(const proto::Job& job);
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.

@@ -14,13 +14,13 @@ namespace {
 /// Far below what clocks count, and for a deadline far above the beat by which servers know who is alive.
 constexpr double kMostSeconds = 1e7;
 
-/// Refuses in the name of the job.
+/// Refuses in the name of the job, where it has one.
 class Checker {
  public:
   explicit Checker(const proto::Job& job) : job_(job) {}
 
   void require(bool good, const std::string& what) const {
-    if (!good) throw InvalidArgument("job '" + job_.name() + "': " + what);
+    if (!good) throw InvalidArgument((job_.name().empty() ? "" : "job '" + job_.name() + "': ") + what);
   }
   void require_not_negative(const char* field, double value) const {
     require_finite(field, value);
@@ -151,6 +151,17 @@ void check_updates(const proto::Job& job, const Checker& check) {
 
 }  // namespace
 
+void check_execution(const proto::Job& job) {
+  const Checker check(job);
+  check_streams(job.streams(), check);
+  check.require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
+  check.require(job.runtime().intra_op_threads() <= kMostThreads,
+                fmt::format("runtime.intra_op_threads must be at most {}, got {}", kMostThreads,
+                            job.runtime().intra_op_threads()));
+  check.require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
+                "runtime.device_memory_fraction must be between 0 and 1");
+}
+
 void check_job(const proto::Job& job) {
   const Checker check(job);
   check_model(job.model(), check);
@@ -158,7 +169,7 @@ void check_job(const proto::Job& job) {
   check.require(job.steps() > 0 || job.epochs() > 0, "one of steps and epochs must be positive");
   check_input(job, check);
   check_staging(job, check);
-  check_streams(job.streams(), check);
+  check_execution(job);
   check_strategy(job.strategy(), check);
   check_updates(job, check);
   check.require(job.evaluation().batch_size() > 0,
@@ -172,12 +183,6 @@ void check_job(const proto::Job& job) {
   check.require_seconds("metrics.progress_seconds", job.metrics().progress_seconds(), 0);
   check.require(job.metrics().sample_window_seconds() >= 0 && job.metrics().sample_window_seconds() <= 1,
                 "metrics.sample_window_seconds must be between 0 and 1");
-  check.require(job.runtime().steps_in_flight() <= 8, "runtime.steps_in_flight must be at most 8");
-  check.require(job.runtime().intra_op_threads() <= kMostThreads,
-                fmt::format("runtime.intra_op_threads must be at most {}, got {}", kMostThreads,
-                            job.runtime().intra_op_threads()));
-  check.require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
-                "runtime.device_memory_fraction must be between 0 and 1");
 }
 
 }  // namespace braid::worker

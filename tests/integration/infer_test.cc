@@ -98,6 +98,20 @@ TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
   EXPECT_EQ(groups({"--groups", "2"}, four), 2);
 }
 
+TEST_F(InferTest, SettingsThatCannotBeMeantAreRefusedByField) {
+  const std::string graph = path("g.pbtxt");
+  std::ofstream(graph) << R"(node { name: "c" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }
+    attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: 3 } } } })";
+  for (const char* setting : {"streams.count=100", "streams.priorities=9", "streams.measure_seconds=-3",
+                              "runtime.device_memory_fraction=7", "runtime.intra_op_threads=5000"}) {
+    const auto process =
+        run("set", {"infer", "--graph", graph, "--output", "c", "--device", "cpu", "--set", setting});
+    EXPECT_EQ(process->exit_code(), 2) << setting << ": " << process->err();
+    const std::string field(setting, std::strchr(setting, '=') - setting);
+    EXPECT_THAT(process->err(), HasSubstr("InvalidArgument: " + field + " must be "));
+  }
+}
+
 TEST_F(InferTest, ATimeoutThatNoClockCountsIsRefused) {
   const std::string graph = path("g.pbtxt");
   std::ofstream(graph) << R"(node { name: "c" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } }

@@ -44,6 +44,7 @@ proto::Job job_of(const InferCommand& command, const Settings& settings) {
   }
   for (const std::string& setting : idle_settings(job)) log_warning("{}", setting);
   fill_job_defaults(job);
+  check_execution(job);
   resolve_device(job, {});
   for (const std::string& setting : idle_device_settings(job, SettingsFor::Inference))
     log_warning("{}", setting);
