@@ -183,12 +183,16 @@ class Tuner {
 
   void add_candidates() {
     const int count = options_.streams.count;
-    if (has_ids()) add(StreamPolicy::User, count);
+    const bool ids = has_ids();
+    if (ids) add(StreamPolicy::User, count);
+    const bool small = candidates_[0].program->ops.size() <= static_cast<std::size_t>(kMostFullOps / 2);
+    const auto add_on = [&](int streams) {
+      add(StreamPolicy::Cost, streams);
+      if (small) add(StreamPolicy::Full, streams);
+    };
     // Ids that the user has written need all streams.
-    for (int streams = 2; streams < count && !has_ids(); streams *= 2) add(StreamPolicy::Cost, streams);
-    add(StreamPolicy::Cost, count);
-    if (candidates_[0].program->ops.size() <= static_cast<std::size_t>(kMostFullOps / 2))
-      add(StreamPolicy::Full, count);
+    for (int streams = 2; streams < count && !ids; streams *= 2) add_on(streams);
+    add_on(count);
     add(StreamPolicy::Embedding, count);
   }
 
