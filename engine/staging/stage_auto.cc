@@ -27,9 +27,11 @@ StageWindow Stage::Impl::measure(const StageThreadStats& now, Clock::time_point 
   StageWindow window;
   window.make_seconds = busy / batches;
   window.take_wait_seconds = window_wait_seconds / StageTuner::kWindowTakes;
+  // Several takers wait at the same time; together they ask for a batch so much more often.
+  const auto takers = static_cast<double>(std::max<std::size_t>(window_takers.size(), 1));
   window.step_seconds =
-      std::chrono::duration<double>(time - window_begin).count() / StageTuner::kWindowTakes -
-      window.take_wait_seconds;
+      std::max(0.0, std::chrono::duration<double>(time - window_begin).count() / StageTuner::kWindowTakes -
+                        window.take_wait_seconds / takers);
   window.room_share = waited / std::max(busy + waited, 1e-9);
   return window;
 }
@@ -40,7 +42,10 @@ void Stage::Impl::tune(double waited_seconds) {
     std::lock_guard lock(tune_mu);
     if (tuner.settled()) return;
     ++tuned_takes;
-    if (tuned_takes > StageTuner::kSkippedTakes) window_wait_seconds += waited_seconds;
+    if (tuned_takes > StageTuner::kSkippedTakes) {
+      window_wait_seconds += waited_seconds;
+      window_takers.insert(std::this_thread::get_id());
+    }
     if (tuned_takes < StageTuner::kSkippedTakes ||
         (tuned_takes - StageTuner::kSkippedTakes) % StageTuner::kWindowTakes != 0)
       return;
@@ -54,6 +59,7 @@ void Stage::Impl::tune(double waited_seconds) {
     sizes = tuner.sizes();
     window_begin = now;
     window_wait_seconds = 0;
+    window_takers.clear();
     window_threads = sum;
     if (tuner.settled()) {
       tuning = false;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -88,6 +89,7 @@ struct Stage::Impl {
   StageTuner tuner;
   std::uint64_t tuned_takes = 0;
   double window_wait_seconds = 0;
+  std::set<std::thread::id> window_takers;
   std::chrono::steady_clock::time_point window_begin;
   StageThreadStats window_threads;  // their sum when the window began
   std::string report;

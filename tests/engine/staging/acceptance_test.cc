@@ -20,6 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // ---------------------------------------------------------------------------------------------- T2
 
@@ -409,6 +410,40 @@ TEST(StageAcceptance, T11_AutoFindsTheThreadsThatInputNeedsWithin50Batches) {
     EXPECT_GE(stats.num_threads, 2);
     EXPECT_GE(stats.capacity, stats.num_threads);
     EXPECT_THAT(stage.tuning_report(), AllOf(HasSubstr("threads"), HasSubstr("making a batch takes")));
+  });
+}
+
+TEST(StageAcceptance, T11_AutoCountsTheWaitsOfSeveralTakersOnce) {
+  // Four takers ask for a batch every 6 ms together: two threads make them, though eight may.
+  in_some_attempt([] {
+    StageProducer producer;
+    producer.make = [](const StageCall& call, Batch) {
+      std::this_thread::sleep_for(10ms);
+      return numbered(call.ticket);
+    };
+    const StageSession session{
+        .pools = std::make_shared<StagePools>(std::vector<StagePoolOptions>{{.inter_op_threads_num = 8}})};
+    Stage stage({.name = "auto",
+                 .capacity = 4,
+                 .num_threads = StageOptions::kAuto,
+                 .num_clients = 4,
+                 .use_stage_subgraph_thread_pool = true},
+                producer, session);
+    stage.start();
+    {
+      std::vector<std::jthread> takers;
+      for (int t = 0; t < 4; ++t)
+        takers.emplace_back([&] {
+          for (int i = 0; i < 15; ++i) {
+            stage.take(soon());
+            std::this_thread::sleep_for(24ms);
+          }
+        });
+    }
+    EXPECT_THAT(stage.tuning_report(), HasSubstr("a step "));
+    EXPECT_THAT(stage.tuning_report(), Not(HasSubstr("a step -")));
+    EXPECT_GE(stage.stats().num_threads, 2);
+    EXPECT_LE(stage.stats().num_threads, 6) << "and not all that there may be";
   });
 }
 
