@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -228,6 +229,46 @@ TEST_F(InferenceInputsTest, FilesAreCutIntoBatches) {
   EXPECT_THAT(
       message_of([&] { make_feeds(two_branches(), {parse_inference_input("x=" + file)}, {.batch = 6}); }),
       HasSubstr("[5, 16] has fewer rows than a batch of 6"));
+}
+
+TEST_F(InferenceInputsTest, RowsOfSeveralFilesBelongTogether) {
+  GraphBuilder b;
+  b.placeholder("x", DType::Float32, {-1, 2});
+  b.placeholder("z", DType::Float32, {-1, 2});
+  b.placeholder("scale", DType::Float32, {2});
+  const Graph graph = import_graph(b.graph());
+  const auto input = [&](const std::string& name, std::int64_t rows) {
+    const std::vector<float> values(static_cast<std::size_t>(2 * rows), 1.0F);
+    const std::string file = array(name + std::to_string(rows) + ".npy", {rows, 2}, values);
+    return parse_inference_input(name + "=" + file);
+  };
+  const auto scale = parse_inference_input("scale=" + array("scale.npy", {2}, {3, 4}));
+  const auto feeds = make_feeds(graph, {input("x", 8), scale, input("z", 8)}, {.batch = 4});
+  ASSERT_EQ(feeds.size(), 2U);
+  EXPECT_EQ(feeds[1][1].data<float>()[1], 4.0F) << "one for all requests";
+  for (const auto& [x, z] : {std::pair(8, 4), std::pair(4, 8)})
+    EXPECT_THAT(message_of([&] {
+                  make_feeds(graph, {input("x", x), input("z", z)}, {.batch = 4});
+                }),
+                HasSubstr("has rows for"))
+        << "not the first rows of one with the last ones of the other";
+}
+
+TEST_F(InferenceInputsTest, TextIsCutLikeNumbersAndNotDrawn) {
+  GraphBuilder b;
+  b.placeholder("s", DType::String, {-1});
+  const Graph graph = import_graph(b.graph());
+  const std::string file = (directory_.path() / "s.npy").string();
+  std::string header = "{'descr': '|S2', 'fortran_order': False, 'shape': (4,), }";
+  header.resize(117, ' ');
+  std::ofstream(file, std::ios::binary) << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << header << '\n'
+                                        << std::string("abc\0d\0ef", 8);
+  const auto feeds = make_feeds(graph, {parse_inference_input("s=" + file)}, {.batch = 2});
+  ASSERT_EQ(feeds.size(), 2U);
+  EXPECT_EQ(feeds[0][0].string_at(1), "c");
+  EXPECT_EQ(feeds[1][0].string_at(1), "ef");
+  EXPECT_THAT(message_of([&] { make_feeds(graph, {parse_inference_input("s")}, {.batch = 2}); }),
+              HasSubstr("input 's' holds text, which is not drawn"));
 }
 
 TEST_F(InferenceInputsTest, NumbersAreDrawnFromTheSeed) {

@@ -8,6 +8,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/init.h"
+#include "base/log.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/op.h"
 #include "worker/npy_tensor.h"
@@ -26,6 +27,8 @@ Shape fitted(Shape shape, std::int64_t batch, const std::string& name) {
 }
 
 Tensor drawn(DType dtype, const Shape& shape, const std::string& name, const FeedOptions& options) {
+  if (dtype == DType::String)
+    throw InvalidArgument("input '" + name + "' holds text, which is not drawn: give it a .npy file");
   Tensor tensor(dtype, shape);
   const auto elements = static_cast<std::size_t>(tensor.elements());
   const RngKey key = make_rng_key(options.seed, name);
@@ -34,8 +37,6 @@ Tensor drawn(DType dtype, const Shape& shape, const std::string& name, const Fee
     fill_uniform01(key, 0, uniform);
     return converted(Tensor::from<float>(shape, uniform), dtype, "input '" + name + "'");
   }
-  if (dtype == DType::String)
-    throw InvalidArgument("input '" + name + "' holds text, which is not drawn: give it a .npy file");
   std::vector<std::uint32_t> bits(elements);
   fill_bits(key, 0, bits);
   with_number_or_bool("input", dtype, [&]<class T>() {
@@ -46,19 +47,29 @@ Tensor drawn(DType dtype, const Shape& shape, const std::string& name, const Fee
   return tensor;
 }
 
+Tensor text_rows(const Tensor& tensor, const Shape& shape, std::int64_t first) {
+  std::vector<std::string> words;
+  for (std::int64_t i = first; i < first + shape.elements(); ++i) words.emplace_back(tensor.string_at(i));
+  return Tensor::strings(shape, words);
+}
+
 /// Rows of `tensor` in batches; a remainder is left out.
 std::vector<Tensor> batches(const Tensor& tensor, std::int64_t batch, const std::string& file) {
   if (tensor.shape().rank() == 0 || tensor.shape()[0] < batch)
     throw InvalidArgument(
         fmt::format("{}: {} has fewer rows than a batch of {}", file, tensor.shape().to_string(), batch));
-  if (tensor.dtype() == DType::String) {
-    if (tensor.shape()[0] == batch) return {tensor};
-    throw InvalidArgument(file + ": arrays of text cannot be cut: it must have one batch");
-  }
+  const std::int64_t rows = tensor.shape()[0];
+  if (rows % batch != 0)
+    log_warning("{}: the last {} of {} rows fill no batch of {}, and are left out", file, rows % batch, rows,
+                batch);
   Shape shape = tensor.shape();
   shape.set_dim(0, batch);
   std::vector<Tensor> all;
-  for (std::int64_t row = 0; row + batch <= tensor.shape()[0]; row += batch) {
+  for (std::int64_t row = 0; row + batch <= rows; row += batch) {
+    if (tensor.dtype() == DType::String) {
+      all.push_back(text_rows(tensor, shape, static_cast<std::int64_t>(all.size()) * shape.elements()));
+      continue;
+    }
     Tensor part(tensor.dtype(), shape);
     std::memcpy(part.raw(), tensor.raw() + all.size() * part.bytes(), part.bytes());
     all.push_back(std::move(part));
@@ -66,7 +77,12 @@ std::vector<Tensor> batches(const Tensor& tensor, std::int64_t batch, const std:
   return all;
 }
 
-/// One for each request, or one for all.
+/// Whether the first axis of what the graph expects is the batch's.
+bool has_rows(const OutputInfo& info) {
+  return !info.shape.has_rank() || (info.shape.rank() > 0 && info.shape[0] == Shape::kUnknown);
+}
+
+/// One for each request, of a file with rows, or one for all.
 std::vector<Tensor> values_of(const OutputInfo& info, const InferenceInput& input,
                               const FeedOptions& options) {
   if (input.file.empty())
@@ -74,8 +90,7 @@ std::vector<Tensor> values_of(const OutputInfo& info, const InferenceInput& inpu
                   options)};
   const Tensor whole =
       converted(read_npy_tensor(input.file), info.dtype, fmt::format("input {}={}", input.name, input.file));
-  const bool batched = !info.shape.has_rank() || (info.shape.rank() > 0 && info.shape[0] == Shape::kUnknown);
-  if (!batched) return {whole};
+  if (!has_rows(info)) return {whole};
   return batches(whole, options.batch, input.file);
 }
 
@@ -117,9 +132,11 @@ std::vector<std::vector<Tensor>> make_feeds(const Graph& graph, const std::vecto
   std::size_t requests = 1;
   const InferenceInput* first = nullptr;
   for (const InferenceInput& input : inputs) {
-    values.push_back(values_of(graph.info(graph.parse_value(input.name)), input, options));
+    const OutputInfo& info = graph.info(graph.parse_value(input.name));
+    values.push_back(values_of(info, input, options));
     const std::size_t count = values.back().size();
-    if (count == 1 || count == requests) continue;
+    if (input.file.empty() || !has_rows(info)) continue;
+    if (first && count == requests) continue;
     if (first)
       throw InvalidArgument(fmt::format("{} has rows for {} requests of {}, {} for {}", input.file, count,
                                         options.batch, first->file, requests));
