@@ -62,6 +62,7 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   fuse(plan);
   join_outputs(plan);
   fuse_heads(plan);
+  fuse_input_gradients(plan);
   fuse_updates(plan);
   column_gradients(plan);
   place(plan);

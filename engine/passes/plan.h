@@ -87,6 +87,8 @@ void fuse(Plan& plan);
 void join_outputs(Plan& plan);
 /// On a device: the gradients of a head of one output, of its weights and of the layer below, in one node.
 void fuse_heads(Plan& plan);
+/// On a device: the gradients of a layer that reads few inputs of the model, in one node.
+void fuse_input_gradients(Plan& plan);
 /// On a device: plain gradient descent as the last step of the product that is the gradient.
 void fuse_updates(Plan& plan);
 /// On a device: gradients of layers lie as the products that sum over their rows like it.
