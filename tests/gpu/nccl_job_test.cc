@@ -27,7 +27,7 @@ TEST_F(NcclJobTest, AGroupOfOneTrains) {
             kRelative);
 }
 
-TEST_F(NcclJobTest, TwoGpusLoseAsMuchAsOneAtEveryStep) {
+TEST_F(NcclJobTest, S9_TwoGpusLoseAsMuchAsOneAtEveryStep) {
   REQUIRE_GPUS(2);
   for (const Job& job :
        {mlp().with({"steps=100"}), wide_deep().with({"steps=100", "model.sparse_tables=true"})}) {

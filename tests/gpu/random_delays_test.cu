@@ -78,7 +78,7 @@ class RandomDelaysTest : public ::testing::TestWithParam<const char*> {
   std::shared_ptr<Accelerator> device_;
 };
 
-TEST_P(RandomDelaysTest, ManyStreamsGiveTheBitsOfOne) {
+TEST_P(RandomDelaysTest, S1_ManyStreamsGiveTheBitsOfOne) {
   for (const BatchSiblings batching : {BatchSiblings::Off, BatchSiblings::AcrossScopes}) {
     g_delays = false;
     const std::vector<float> expected = losses(StreamPolicy::None, 1, batching, true);
