@@ -113,7 +113,7 @@ void add_infer(CLI::App& app, Action& action) {
       ->add_option(
           "--input", command.inputs,
           "name=file.npy, cut into batches; name=-1,13 (a shape, -1: the batch) or name, which is drawn.\n"
-          "May be repeated; default: the placeholders that the outputs need")
+          "May be repeated; without any, all placeholders that the outputs need are drawn")
       ->allow_extra_args(false);
   infer->add_option("--output", command.outputs, "A value that is asked for; may be repeated")
       ->allow_extra_args(false)

@@ -220,6 +220,8 @@ TEST_F(InferTest, WhatCannotRunIsRefused) {
     return process->err();
   };
   EXPECT_THAT(refused({"--output", "nothing"}), HasSubstr("nothing"));
+  EXPECT_THAT(refused({"--output", prediction, "--input", "dense"}),
+              HasSubstr("no --input for 'sparse', which the outputs need"));
   EXPECT_THAT(refused({"--output", prediction, "--input", "dense=3,b"}), HasSubstr("neither a shape"));
   EXPECT_THAT(refused({"--output", prediction, "--pool", "1"}), HasSubstr("launch pool 1 does not exist"));
   EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pool", "0"}),
