@@ -340,7 +340,10 @@ StageBuffer::Taken StageBuffer::take_next(std::unique_lock<std::mutex>& lock, co
     look_for_change(lock);
     ++waiting_takers_;
     const Waiting waiting{*this, begin, taken.waited_seconds};
-    wait_on(ready_cv_, lock, wait, name_ + ": waiting for batch " + std::to_string(oldest_), arrived);
+    const auto limit = on_timeout_ == TimeoutPolicy::Wait
+                           ? std::string()
+                           : " (timeout_millis is " + std::to_string(timeout_.count()) + ")";
+    wait_on(ready_cv_, lock, wait, name_ + ": waiting for batch " + std::to_string(oldest_) + limit, arrived);
   }
   if (state_ == State::Cancelled) throw Cancelled(name_ + " was cancelled");
   if (!next_is_there()) throw OutOfRange(name_ + ": end of input");

@@ -64,7 +64,7 @@ struct StagedSession::Impl {
        std::vector<RecordSource> s, StagedSessionOptions o, Runtime& r)
       : graph(std::move(g)),
         cut(cut_graph(graph, std::move(stages), f, t)),
-        sources(std::move(s)),
+        sources(checked(std::move(s))),
         options(std::move(o)),
         runtime(r),
         targets(std::move(t)) {
@@ -87,6 +87,7 @@ struct StagedSession::Impl {
     }
   }
 
+  static std::vector<RecordSource> checked(std::vector<RecordSource> sources);
   std::unique_ptr<Maker> make_maker(std::size_t index, const std::vector<ValueRef>& outputs,
                                     const GraphPart& body) const;
   std::unique_ptr<SubgraphRunner> make_runner(std::size_t index, const std::vector<ValueRef>& values) const;
@@ -129,6 +130,20 @@ std::unique_ptr<SubgraphRunner> StagedSession::Impl::make_runner(std::size_t ind
   settings.variables = cut.parts[index].variables;
   settings.seed = options.seed;
   return std::make_unique<SubgraphRunner>(graph, names_of(graph, values), std::move(settings), runtime);
+}
+
+std::vector<RecordSource> StagedSession::Impl::checked(std::vector<RecordSource> sources) {
+  std::set<std::string> known;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].placeholders.empty())
+      throw InvalidArgument("source " + std::to_string(i) + " has no placeholders");
+    if (!sources[i].read)
+      throw InvalidArgument("the source of '" + sources[i].placeholders[0] + "' has no function that reads");
+    for (const std::string& name : sources[i].placeholders)
+      if (!known.insert(name).second)
+        throw InvalidArgument("placeholder '" + name + "' has two sources, or twice the same");
+  }
+  return sources;
 }
 
 /// The source of a stage's placeholders.

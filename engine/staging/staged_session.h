@@ -39,8 +39,9 @@ struct StagedSessionOptions {
 
 class StagedSession {
  public:
-  /// Throws: InvalidArgument (cut_graph, check_stage_options; a placeholder of a source that no stage reads,
-  /// or that the step or a second stage reads; one that a stage needs and nobody feeds).
+  /// Throws: InvalidArgument (cut_graph, check_stage_options; a source without placeholders or function; a
+  /// placeholder with two sources, or of a source that no stage reads, or that the step or a second stage
+  /// reads; one that a stage needs and nobody feeds).
   StagedSession(Graph graph, std::vector<GraphStage> stages, const std::vector<std::string>& fetches,
                 std::vector<std::string> targets, std::vector<RecordSource> sources,
                 StagedSessionOptions options, Runtime& runtime);

@@ -93,7 +93,7 @@ TEST_F(DeviceJobTest, T9_AStagedBatchIsOneCopyBesideTheStepBefore) {
   });
 }
 
-TEST_F(DeviceJobTest, T9_AStageWithAStreamComputesBesideTheStep) {
+TEST_F(DeviceJobTest, T9_AStageWithAStreamComputesOnTheDeviceAndKeepsTheLosses) {
   const Job job = on_gpu(mmoe().with({"steps=200", "streams.count=2", "staging.auto_stage=true",
                                       "staging.num_threads=2", "streams.policy=NONE"}));
   const auto on_host = train("host", job);

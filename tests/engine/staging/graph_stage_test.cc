@@ -571,8 +571,13 @@ TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
   EXPECT_THAT(session({first}, {"r1", "scaled"}, {records()}),
               HasSubstr("placeholder 'x' comes with records, but the step uses it directly"));
   EXPECT_THAT(session({}, {"r1"}, {records()}), HasSubstr("placeholder 'x' comes with records"));
-  EXPECT_THAT(session({first}, {"r1"}, {records(), {{"z"}, {}}}),
+  EXPECT_THAT(session({first}, {"r1"}, {records(), {{"z"}, records().read}}),
               HasSubstr("no stage reads the records of 'z'"));
+  EXPECT_THAT(session({first}, {"r1"}, {records(), {{}, records().read}}),
+              HasSubstr("source 1 has no placeholders"));
+  EXPECT_THAT(session({first}, {"r1"}, {{{"x"}, {}}}),
+              HasSubstr("the source of 'x' has no function that reads"));
+  EXPECT_THAT(session({first}, {"r1"}, {records(), records()}), HasSubstr("'x' has two sources"));
 }
 
 }  // namespace
