@@ -48,6 +48,7 @@ class Cutter {
 
   StagedGraph run(const std::vector<std::string>& fetches, const std::vector<std::string>& targets) {
     own_outputs();
+    check_names();
     for (const GraphStage& stage : result_.stages) add_part(stage);
     std::vector<ValueRef> roots;
     std::vector<NodeId> nodes;
@@ -64,6 +65,14 @@ class Cutter {
  private:
   const std::string& name(int stage) const {
     return result_.stages[static_cast<std::size_t>(stage)].options.name;
+  }
+
+  /// Their threads, streams and metrics are told apart by them.
+  void check_names() const {
+    std::set<std::string> names;
+    for (const GraphStage& stage : result_.stages)
+      if (!names.insert(stage.options.name).second)
+        throw InvalidArgument("two stages are called " + quoted(stage.options.name));
   }
 
   void own_outputs() {

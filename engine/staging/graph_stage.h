@@ -55,10 +55,10 @@ struct StagedGraph {
 };
 
 /// Outputs of a stage are completed by add_siblings().
-/// Throws: InvalidArgument naming stage and nodes: unknown values, a value in two stages, a feed that is
-/// given twice, of another type, or for nothing that the stage needs, stages that need each other, one stage
-/// whose records two would take, a variable that the step or another stage writes and a stage reads, a
-/// variable that a stage of several threads writes.
+/// Throws: InvalidArgument naming stage and nodes: unknown values, two stages of one name, a value in
+/// two stages, a feed that is given twice, of another type, or for nothing that the stage needs, stages that
+/// need each other, one stage whose records two would take, a variable that the step or another stage writes
+/// and a stage reads, a variable that a stage of several threads writes.
 StagedGraph cut_graph(const Graph& graph, std::vector<GraphStage> stages,
                       const std::vector<std::string>& fetches, const std::vector<std::string>& targets);
 

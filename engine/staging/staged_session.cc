@@ -384,7 +384,12 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
 /// The programs are made for the values that the first step is fed.
 void StagedSession::Impl::check_fed(const SubgraphRunner::Values& feeds) {
   std::set<ValueRef> now;
-  for (const auto& [name, value] : feeds) now.insert(graph.parse_value(name));
+  for (const auto& [name, value] : feeds) {
+    for (const RecordSource& source : sources)
+      if (contains(source.placeholders, name))
+        throw InvalidArgument("'" + name + "' comes with records: a step cannot be fed with it");
+    now.insert(graph.parse_value(name));
+  }
   if (!fed) fed = now;
   if (now == *fed) return;
   std::vector<ValueRef> differing;

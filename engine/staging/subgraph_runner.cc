@@ -110,7 +110,7 @@ SubgraphRunner::Programs SubgraphRunner::make_programs(int thread, const Lane& l
   InstanceOptions streams;
   if (on_device()) {
     options.domain = Domain::Device;
-    streams.stream_prefix = settings_.device_streams + std::to_string(thread) + "/";
+    streams.stream_prefix = settings_.device_streams + "." + std::to_string(thread) + "/";
     streams.priorities = {settings_.priority};
   }
   programs.cache =

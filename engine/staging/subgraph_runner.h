@@ -30,8 +30,8 @@ struct SubgraphSettings {
   std::vector<std::string> variables = {};  // that the part uses
   std::uint64_t seed = 0;                   // of the job: of random ops and initial values
   int intra_op_threads = 1;                 // of what runs on the host without a device
-  /// On the step's device: how the names of the part's streams begin, before the thread's number, and their
-  /// priority. Empty: on the host.
+  /// On the step's device: how the names of the part's streams begin ("input" of "input.0/compute0", where 0
+  /// is the thread), and their priority. Empty: on the host.
   std::string device_streams = {};
   int priority = 0;
 };

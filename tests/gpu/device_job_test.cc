@@ -104,8 +104,8 @@ TEST_F(DeviceJobTest, T9_AStageWithAStreamComputesOnTheDeviceAndKeepsTheLosses) 
                         .arguments());
   ASSERT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_EQ(losses_of(steps), on_host);
-  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput0/compute0 +[0-9]+ "));
-  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput1/compute0 +[0-9]+ "));
+  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput.0/compute0 +[0-9]+ "));
+  EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput.1/compute0 +[0-9]+ "));
 }
 
 TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {

@@ -549,6 +549,8 @@ TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
   EXPECT_THAT(refuse({first, c}, {"r1", "r2"}),
               HasSubstr("stage 'first' is taken from by stage 'c' and by the step: hand its values on"));
   EXPECT_THAT(refuse({first, first}, {"r1"}), HasSubstr("'r1' is handed over by stage 'first' already"));
+  const GraphStage namesake{.options = {.name = "first"}, .outputs = {value(r2)}, .feeds = {}};
+  EXPECT_THAT(refuse({first, namesake}, {"r1"}), HasSubstr("two stages are called 'first'"));
   const auto fed = [&](std::vector<std::pair<ValueRef, ValueRef>> feeds) {
     return refuse({{.options = {.name = "first"}, .outputs = {value(r1)}, .feeds = std::move(feeds)}},
                   {"r1"});

@@ -198,6 +198,10 @@ TEST(StageChainTest, AStepThatFeedsOtherValuesThanTheFirstIsRefusedAndTakesNothi
     const SubgraphRunner::Values seven{{"other", Tensor::scalar(7.0F)}}, none;
     EXPECT_EQ(run(session, fed_at_first ? seven : none), fed_at_first ? 7 : 100);
     EXPECT_THROW(run(session, fed_at_first ? none : seven), InvalidArgument);
+    EXPECT_EQ(message_of([&] {
+                run(session, {{"x", Tensor::scalar(7.0F)}});
+              }),
+              "'x' comes with records: a step cannot be fed with it");
     EXPECT_EQ(run(session, fed_at_first ? seven : none), fed_at_first ? 9 : 102);
   }
 }
