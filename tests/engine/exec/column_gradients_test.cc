@@ -2,15 +2,12 @@
 // become what they become without.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "engine/ops/common/relu_bias_grad.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/towers.h"
-#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
@@ -34,12 +31,6 @@ Towers network(std::int64_t examples, OptimizerKind optimizer, std::int64_t last
   return made;
 }
 
-std::shared_ptr<const Program> compiled(const Towers& model, Domain domain = Domain::Device) {
-  CompileOptions options;
-  options.domain = domain;
-  return compile(model.graph, model.request, options);
-}
-
 /// Of the node that makes the gradient of this layer.
 GradLayout layout_of(const Program& program, const std::string& layer) {
   for (const ProgramOp& op : program.ops) {
@@ -52,62 +43,35 @@ GradLayout layout_of(const Program& program, const std::string& layer) {
   return GradLayout::Rows;
 }
 
-/// The variables after a step of everything in the graph that writes them.
-std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& model) {
-  Interpreter interpreter(graph);
-  interpreter.params().learning_rate = 0.5F;
-  interpreter.params().grad_scale = 0.25F;
-  unsigned seed = 1;
-  for (const VariableInfo& variable : list_variables(model.graph))
-    interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
-  std::vector<std::string> updates;
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
-  interpreter.run({{"x", random_floats(model.request.feeds[0].shape, 9)}}, {}, updates);
-  return interpreter.variables();
-}
-
-void expect_variables_of(const Towers& model, const Program& program) {
-  const auto expected = after_a_step(model.graph, model), got = after_a_step(program.graph, model);
-  for (const VariableInfo& variable : list_variables(model.graph)) {
-    const Tensor &e = expected.at(variable.name), &g = got.at(variable.name);
-    double largest = 0;
-    for (const float value : e.data<float>())
-      largest = std::max(largest, static_cast<double>(std::abs(value)));
-    for (std::size_t i = 0; i < e.data<float>().size(); ++i)
-      ASSERT_NEAR(e.data<float>()[i], g.data<float>()[i], 1e-5 * largest) << variable.name << " " << i;
-  }
-}
-
 TEST(ColumnGradientsTest, RowsThatNobodyReadsAreNotWritten) {
   for (const OptimizerKind optimizer : {OptimizerKind::Sgd, OptimizerKind::Momentum}) {
     const Towers model = network(512, optimizer, 2);
-    const auto program = compiled(model);
+    const auto program = compile_for(model);
     EXPECT_EQ(layout_of(*program, "a"), GradLayout::Columns);
     EXPECT_EQ(layout_of(*program, "b"), GradLayout::Rows) << "a short sum, and the layer below reads rows";
-    expect_variables_of(model, *program);
+    expect_variables_of_a_step(model, *program, ErrorOf::LargestOfItsVariable);
   }
 }
 
 TEST(ColumnGradientsTest, LongSumsReadColumnsBesideTheRowsOfTheLayerBelow) {
   for (const std::int64_t last : {1, 2}) {  // a head of one output is fused with the gradient
     const Towers model = network(4096, OptimizerKind::Sgd, last);
-    const auto program = compiled(model);
+    const auto program = compile_for(model);
     EXPECT_EQ(layout_of(*program, "a"), GradLayout::Columns);
     EXPECT_EQ(layout_of(*program, "b"), GradLayout::Both);
-    expect_variables_of(model, *program);
+    expect_variables_of_a_step(model, *program, ErrorOf::LargestOfItsVariable);
   }
 }
 
 TEST(ColumnGradientsTest, ShortSumsAndFewOutputsGainNothing) {
-  EXPECT_EQ(layout_of(*compiled(network(508, OptimizerKind::Sgd)), "a"), GradLayout::Rows);
-  const auto odd = compiled(network(1026, OptimizerKind::Sgd));
+  EXPECT_EQ(layout_of(*compile_for(network(508, OptimizerKind::Sgd)), "a"), GradLayout::Rows);
+  const auto odd = compile_for(network(1026, OptimizerKind::Sgd));
   EXPECT_EQ(layout_of(*odd, "a"), GradLayout::Rows) << "rows of dz^T would not be aligned";
-  EXPECT_EQ(layout_of(*compiled(network(1024, OptimizerKind::Sgd, 1, 512)), "a"), GradLayout::Rows);
+  EXPECT_EQ(layout_of(*compile_for(network(1024, OptimizerKind::Sgd, 1, 512)), "a"), GradLayout::Rows);
 }
 
 TEST(ColumnGradientsTest, HostProgramsKeepRows) {
-  const auto program = compiled(network(1024, OptimizerKind::Sgd), Domain::Host);
+  const auto program = compile_for(network(1024, OptimizerKind::Sgd), Domain::Host);
   for (const ProgramOp& op : program->ops)
     EXPECT_EQ(grad_layout(program->graph.node(op.node)), GradLayout::Rows);
 }

@@ -2,14 +2,11 @@
 // without.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/towers.h"
-#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
@@ -32,42 +29,17 @@ Towers network(std::int64_t inputs, bool relu = true) {
   return made;
 }
 
-std::shared_ptr<const Program> compiled(const Towers& model, Domain domain = Domain::Device) {
-  CompileOptions options;
-  options.domain = domain;
-  return compile(model.graph, model.request, options);
-}
-
-std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& model) {
-  Interpreter interpreter(graph);
-  interpreter.params().learning_rate = 0.5F;
-  unsigned seed = 1;
-  for (const VariableInfo& variable : list_variables(model.graph))
-    interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
-  std::vector<std::string> updates;
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
-  interpreter.run({{"x", random_floats(model.request.feeds[0].shape, 9)}}, {}, updates);
-  return interpreter.variables();
-}
-
 TEST(FuseInputGradientsTest, VariablesBecomeWhatTheyBecomeWithout) {
   const Towers model = network(13);
-  const auto program = compiled(model);
+  const auto program = compile_for(model);
   EXPECT_EQ(count_ops(*program, "braid.ReluInputGrad"), 1);
   EXPECT_EQ(count_ops(*program, "braid.ReluBiasGrad"), 1) << "of the layer above";
-  const auto expected = after_a_step(model.graph, model), got = after_a_step(program->graph, model);
-  for (const VariableInfo& variable : list_variables(model.graph)) {
-    const Tensor &e = expected.at(variable.name), &g = got.at(variable.name);
-    for (std::size_t i = 0; i < e.data<float>().size(); ++i)
-      ASSERT_NEAR(e.data<float>()[i], g.data<float>()[i], 1e-5 * (1 + std::abs(e.data<float>()[i])))
-          << variable.name << " " << i;
-  }
+  expect_variables_of_a_step(model, *program);
 }
 
 TEST(FuseInputGradientsTest, OtherLayersKeepTheirGradients) {
   const auto fused = [](const Towers& model, Domain domain = Domain::Device) {
-    return count_ops(*compiled(model, domain), "braid.ReluInputGrad");
+    return count_ops(*compile_for(model, domain), "braid.ReluInputGrad");
   };
   EXPECT_EQ(fused(network(16)), 1);
   EXPECT_EQ(fused(network(17)), 0) << "more inputs than the kernel keeps sums of";
@@ -86,7 +58,7 @@ TEST(FuseInputGradientsTest, AGradientThatOthersReadStays) {
     return ValueRef{};
   };
   model.request.fetches.push_back(model.graph.value_name(dz_of()));
-  EXPECT_EQ(count_ops(*compiled(model), "braid.ReluInputGrad"), 0);
+  EXPECT_EQ(count_ops(*compile_for(model), "braid.ReluInputGrad"), 0);
 }
 
 TEST(FuseInputGradientsTest, NodesOnDifferentStreamsStayApart) {

@@ -1,14 +1,11 @@
 // Gradient descent as the last step of a product, on a device: variables become what they become without.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/towers.h"
-#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
@@ -31,44 +28,17 @@ Towers network(OptimizerKind optimizer, std::int64_t examples = kExamples, std::
   return made;
 }
 
-std::shared_ptr<const Program> compiled(const Towers& model, Domain domain = Domain::Device) {
-  CompileOptions options;
-  options.domain = domain;
-  return compile(model.graph, model.request, options);
-}
-
-/// The variables after a step of everything in the graph that writes them.
-std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& model) {
-  Interpreter interpreter(graph);
-  interpreter.params().learning_rate = 0.5F;
-  interpreter.params().grad_scale = 0.25F;
-  unsigned seed = 1;
-  for (const VariableInfo& variable : list_variables(model.graph))
-    interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
-  std::vector<std::string> updates;
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
-  interpreter.run({{"x", random_floats({kExamples, 100}, 9)}}, {}, updates);
-  return interpreter.variables();
-}
-
 TEST(FuseUpdatesTest, LargeProductsUpdateTheirVariablesThemselves) {
   const Towers model = network(OptimizerKind::Sgd);
-  const auto program = compiled(model);
+  const auto program = compile_for(model);
   EXPECT_EQ(count_ops(*program, "braid.ProductUpdate"), 2);
   EXPECT_EQ(count_ops(*program, "braid.DescentScale"), 1);
-  const auto expected = after_a_step(model.graph, model), got = after_a_step(program->graph, model);
-  for (const VariableInfo& variable : list_variables(model.graph)) {
-    const Tensor &e = expected.at(variable.name), &g = got.at(variable.name);
-    for (std::size_t i = 0; i < e.data<float>().size(); ++i)
-      ASSERT_NEAR(e.data<float>()[i], g.data<float>()[i], 1e-5 * (1 + std::abs(e.data<float>()[i])))
-          << variable.name << " " << i;
-  }
+  expect_variables_of_a_step(model, *program);
 }
 
 TEST(FuseUpdatesTest, OtherOptimizersAndHostProgramsKeepTheirGradients) {
-  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Momentum)), "braid.ProductUpdate"), 0);
-  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd), Domain::Host), "braid.ProductUpdate"), 0);
+  EXPECT_EQ(count_ops(*compile_for(network(OptimizerKind::Momentum)), "braid.ProductUpdate"), 0);
+  EXPECT_EQ(count_ops(*compile_for(network(OptimizerKind::Sgd), Domain::Host), "braid.ProductUpdate"), 0);
 }
 
 TEST(FuseUpdatesTest, UpdatesFollowTheirLayersAndTakeWhatIsColocatedWithTheirGradients) {
@@ -80,7 +50,7 @@ TEST(FuseUpdatesTest, UpdatesFollowTheirLayersAndTakeWhatIsColocatedWithTheirGra
   beside.colocate_with = model.graph.node(model.graph.find("update/a/kernel")).inputs[1].node;
   model.graph.add(std::move(beside));
   model.request.fetches.push_back("beside");
-  const auto program = compiled(model);
+  const auto program = compile_for(model);
   const Graph& graph = program->graph;
   const Node& update = graph.node(graph.find("update/a/kernel/product"));
   EXPECT_EQ(graph.node(graph.find("beside")).colocate_with, update.id);
@@ -92,15 +62,15 @@ TEST(FuseUpdatesTest, UpdatesFollowTheirLayersAndTakeWhatIsColocatedWithTheirGra
 }
 
 TEST(FuseUpdatesTest, LongSumsOfFewOutputsKeepTheirGradients) {
-  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd, 512)), "braid.ProductUpdate"), 0);
-  EXPECT_EQ(count_ops(*compiled(network(OptimizerKind::Sgd, 512, 64 * 128)), "braid.ProductUpdate"), 2);
+  EXPECT_EQ(count_ops(*compile_for(network(OptimizerKind::Sgd, 512)), "braid.ProductUpdate"), 0);
+  EXPECT_EQ(count_ops(*compile_for(network(OptimizerKind::Sgd, 512, 64 * 128)), "braid.ProductUpdate"), 2);
 }
 
 TEST(FuseUpdatesTest, AGradientThatIsReadStays) {
   Towers model = network(OptimizerKind::Sgd);
   const Node& update = model.graph.node(model.graph.find("update/a/kernel"));
   model.request.fetches.push_back(model.graph.value_name(update.inputs[1]));
-  EXPECT_EQ(count_ops(*compiled(model), "braid.ProductUpdate"), 1);
+  EXPECT_EQ(count_ops(*compile_for(model), "braid.ProductUpdate"), 1);
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "engine/autodiff/gradients.h"
@@ -10,6 +12,7 @@
 #include "engine/import/import.h"
 #include "engine/ops/variable_init.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 
@@ -64,6 +67,44 @@ Towers make_towers(const TowersOptions& options, bool training) {
   made.request.fetches = {loss.name()};
   if (training) add_training(made, options.optimizer);
   return made;
+}
+
+std::shared_ptr<const Program> compile_for(const Towers& model, Domain domain) {
+  CompileOptions options;
+  options.domain = domain;
+  return compile(model.graph, model.request, options);
+}
+
+namespace {
+
+/// The variables after a step of everything in the graph that writes them.
+std::map<std::string, Tensor> after_a_step(const Graph& graph, const Towers& model) {
+  Interpreter interpreter(graph);
+  interpreter.params().learning_rate = 0.5F;
+  interpreter.params().grad_scale = 0.25F;
+  unsigned seed = 1;
+  for (const VariableInfo& variable : list_variables(model.graph))
+    interpreter.variables()[variable.name] = random_floats(variable.shape, seed++);
+  std::vector<std::string> updates;
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (!graph.node(id).removed && graph.node(id).op->side_effect) updates.push_back(graph.node(id).name);
+  interpreter.run({{"x", random_floats(model.request.feeds[0].shape, 9)}}, {}, updates);
+  return interpreter.variables();
+}
+
+}  // namespace
+
+void expect_variables_of_a_step(const Towers& model, const Program& program, ErrorOf error) {
+  const auto expected = after_a_step(model.graph, model), got = after_a_step(program.graph, model);
+  for (const VariableInfo& variable : list_variables(model.graph)) {
+    const auto e = expected.at(variable.name).data<float>(), g = got.at(variable.name).data<float>();
+    ASSERT_EQ(e.size(), g.size());
+    double largest = 0;
+    for (const float value : e) largest = std::max(largest, static_cast<double>(std::abs(value)));
+    for (std::size_t i = 0; i < e.size(); ++i)
+      ASSERT_NEAR(e[i], g[i], 1e-5 * (error == ErrorOf::Itself ? 1 + std::abs(e[i]) : largest))
+          << variable.name << " " << i;
+  }
 }
 
 std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSiblings batching, int streams) {

@@ -33,6 +33,15 @@ void add_training(Towers& made, OptimizerKind optimizer);
 /// Towers of dense layers on one input (or one each), side by side into a mean of squares.
 Towers make_towers(const TowersOptions& options, bool training);
 
+/// Of a model that is not batched.
+std::shared_ptr<const Program> compile_for(const Towers& model, Domain domain = Domain::Device);
+
+/// Where the error of a value is measured.
+enum class ErrorOf { Itself, LargestOfItsVariable };
+/// Expects that a step of `program`, run by the interpreter from random values, leaves the variables as one
+/// of the graph as it was written does, to 1e-5. REQUIRES: `x` is all that is fed.
+void expect_variables_of_a_step(const Towers& model, const Program& program, ErrorOf error = ErrorOf::Itself);
+
 std::shared_ptr<const Program> compile_towers(const Towers& towers, BatchSiblings batching, int streams = 1);
 std::vector<Tensor> feeds_of(const Towers& towers, std::uint64_t step);
 
