@@ -141,7 +141,7 @@ std::vector<RecordSource> StagedSession::Impl::checked(std::vector<RecordSource>
       throw InvalidArgument("the source of '" + sources[i].placeholders[0] + "' has no function that reads");
     for (const std::string& name : sources[i].placeholders)
       if (!known.insert(name).second)
-        throw InvalidArgument("placeholder '" + name + "' has two sources, or twice the same");
+        throw InvalidArgument("placeholder '" + name + "' is named twice by the sources: one reads it, once");
   }
   return sources;
 }
@@ -384,14 +384,16 @@ StepResult StagedSession::Impl::step(const StepParams& params, TextNodes::Known 
 /// The programs are made for the values that the first step is fed.
 void StagedSession::Impl::check_fed(const SubgraphRunner::Values& feeds) {
   std::set<ValueRef> now;
-  for (const auto& [name, value] : feeds) {
+  for (const auto& [name, value] : feeds) now.insert(graph.parse_value(name));
+  if (fed && now == *fed) return;
+  for (const auto& [name, value] : feeds)
     for (const RecordSource& source : sources)
       if (contains(source.placeholders, name))
         throw InvalidArgument("'" + name + "' comes with records: a step cannot be fed with it");
-    now.insert(graph.parse_value(name));
+  if (!fed) {
+    fed = now;
+    return;
   }
-  if (!fed) fed = now;
-  if (now == *fed) return;
   std::vector<ValueRef> differing;
   std::set_symmetric_difference(now.begin(), now.end(), fed->begin(), fed->end(),
                                 std::back_inserter(differing));

@@ -579,7 +579,8 @@ TEST(GraphStageTest, CutsThatCannotWorkAreRefusedByName) {
               HasSubstr("source 1 has no placeholders"));
   EXPECT_THAT(session({first}, {"r1"}, {{{"x"}, {}}}),
               HasSubstr("the source of 'x' has no function that reads"));
-  EXPECT_THAT(session({first}, {"r1"}, {records(), records()}), HasSubstr("'x' has two sources"));
+  EXPECT_THAT(session({first}, {"r1"}, {records(), records()}),
+              HasSubstr("'x' is named twice by the sources"));
 }
 
 }  // namespace
