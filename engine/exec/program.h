@@ -127,7 +127,7 @@ struct ProgramVariable {
 struct ProgramStats {
   int waits_issued = 0;            // in-step waits in the instruction lists
   int waits_removed = 0;           // cross-stream dependencies that other order already implies
-  int waits_for_memory = 0;        // dependencies that only memory asked for
+  int waits_for_memory = 0;        // dependencies that only memory asks for
   int waits_previous = 0;          // waits on the step before
   int events = 0;                  // ops that signal
   double step_us = 0;              // predicted

@@ -13,6 +13,7 @@ void place_events(Plan& plan) {
   plan.previous_waits.assign(program.ops.size(), {});
   std::vector<Clocks::Row> at(program.streams.size(), plan.clocks.empty());
   ProgramStats& stats = plan.program.stats;
+  stats.waits_issued = stats.waits_removed = 0;
   for (int op = 0; op < plan.ops(); ++op) {
     const ProgramOp& node = plan.op(op);
     Clocks::Row& now = at[static_cast<std::size_t>(node.stream)];

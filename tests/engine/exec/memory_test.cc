@@ -1,8 +1,13 @@
 // Where buffers lie: who may share bytes with whom, and what streams wait for so that they may.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
 #include "engine/exec/plan_report.h"
 #include "engine/memory/arena_plan.h"
+#include "engine/passes/verify.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {
@@ -82,22 +87,45 @@ TestGraph chain_with_side_work(int links) {
   return g;
 }
 
+/// Such a chain of 12 links on two streams.
+std::shared_ptr<const Program> compile_chain(std::uint64_t memory_waits_from) {
+  CompileOptions options;
+  options.streams.count = 2;
+  options.streams.policy = StreamPolicy::User;
+  options.memory_waits_from = memory_waits_from;
+  return compile(chain_with_side_work(12).graph, {{{"x", DType::Float32, Shape{65536}}}, {"end"}, {}},
+                 options);
+}
+
 TEST(MemoryTest, StreamsWaitForEachOtherWhereLargeBuffersCanThenShare) {
-  const TestGraph g = chain_with_side_work(12);
-  const auto compiled = [&](std::uint64_t waits_from) {
-    CompileOptions options;
-    options.streams.count = 2;
-    options.streams.policy = StreamPolicy::User;
-    options.memory_waits_from = waits_from;
-    return compile(g.graph, {{{"x", DType::Float32, Shape{65536}}}, {"end"}, {}}, options);
-  };
-  const auto without = compiled(~std::uint64_t{0}), with = compiled(CompileOptions{}.memory_waits_from);
+  const auto without = compile_chain(~std::uint64_t{0});
+  const auto with = compile_chain(CompileOptions{}.memory_waits_from);
   constexpr std::uint64_t kLink = 65536 * sizeof(float);
   EXPECT_GE(without->stats.arena_bytes, 12 * kLink) << "stream 0 never learns that stream 1 is done with one";
   EXPECT_EQ(without->stats.waits_for_memory, 0);
   EXPECT_LE(with->stats.arena_bytes, 5 * kLink);
   EXPECT_GT(with->stats.waits_for_memory, 0);
   EXPECT_LE(with->stats.step_us, 1.01 * without->stats.step_us);
+}
+
+TEST(MemoryTest, EveryWaitForMemoryIsOneThatSharedBytesNeed) {
+  const auto without = compile_chain(~std::uint64_t{0});
+  const auto with = compile_chain(CompileOptions{}.memory_waits_from);
+  ASSERT_EQ(without->ops.size(), with->ops.size());
+  int waits = 0;
+  for (std::size_t op = 0; op < with->ops.size(); ++op) {
+    ASSERT_EQ(with->ops[op].name, without->ops[op].name);
+    for (const int dep : with->ops[op].deps) {
+      if (std::ranges::count(without->ops[op].deps, dep) > 0) continue;
+      Program less = *with;
+      std::erase(less.ops[op].deps, dep);
+      auto& list = less.streams[static_cast<std::size_t>(less.ops[op].stream)].instructions;
+      waits += static_cast<int>(std::erase(list, Instruction{Instruction::Kind::Wait, dep}));
+      EXPECT_THROW(verify(less), Internal) << with->ops[op].name << " after " << dep;
+    }
+  }
+  EXPECT_EQ(waits, with->stats.waits_for_memory);
+  EXPECT_GT(waits, 0);
 }
 
 TEST(MemoryTest, SmallBuffersAreNotWorthAWait) {
