@@ -53,8 +53,7 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
       device_(*runtime.device()),
       check_kernels_(runtime.device_check()),
       graphs_(runtime.device_graphs() && !check_kernels_),
-      prefix_(options.stream_prefix),
-      stream_names_(names_on_device(context.program, prefix_)),
+      stream_names_(names_on_device(context.program, context.stream_prefix)),
       launch_(stream("launch")),
       h2d_(options.merge_copies ? launch_ : stream("h2d")),
       d2h_(options.merge_copies ? launch_ : stream("d2h")),
@@ -67,6 +66,10 @@ DeviceRunner::DeviceRunner(RunContext& context, Runtime& runtime, const Instance
     slot.inputs = make_event();
     slot.done = make_event();
   }
+}
+
+StreamRef DeviceRunner::stream(const std::string& name) const {
+  return device_.stream(context_.stream_prefix + name);
 }
 
 DeviceEvent* DeviceRunner::make_event() { return events_.emplace_back(device_.make_event()).get(); }
@@ -142,7 +145,9 @@ void DeviceRunner::make_parts() {
 
 void DeviceRunner::count_work(Runtime& runtime) {
   const Program& program = context_.program;
-  const auto counter = [&](const std::string& name) { return &runtime.device_work(prefix_ + name); };
+  const auto counter = [&](const std::string& name) {
+    return &runtime.device_work(context_.stream_prefix + name);
+  };
   for (const ProgramStream& stream : program.streams) {
     if (stream.domain != Domain::Device) continue;
     Work work{counter(stream.name)};

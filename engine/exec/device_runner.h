@@ -87,7 +87,7 @@ class DeviceRunner {
     std::atomic<bool> has_end{false};   // `done` comes after what this step has on the device
   };
 
-  StreamRef stream(const std::string& name) const { return device_.stream(prefix_ + name); }
+  StreamRef stream(const std::string& name) const;
   void make_parts();
   void count_work(Runtime& runtime);
   void run(std::uint64_t sequence);
@@ -108,7 +108,6 @@ class DeviceRunner {
   const bool check_kernels_;
   bool graphs_;
   bool waits_for_host_ = false;
-  const std::string prefix_;
   const std::vector<std::string> stream_names_;  // on the device, of each of the program's streams
   const StreamRef launch_, h2d_, d2h_;           // one and the same where copies are merged
   std::vector<std::unique_ptr<DeviceEvent>> events_;

@@ -70,6 +70,7 @@ struct Instance::Impl {
         context{*program,
                 bound,
                 board,
+                options.stream_prefix,
                 streams_of(*program, r, options.stream_prefix),
                 std::make_unique<Event[]>(static_cast<std::size_t>(program->events)),
                 r.trace(),

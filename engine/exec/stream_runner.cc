@@ -9,7 +9,7 @@ namespace braid {
 
 std::string RunContext::place(int op) const {
   const auto stream = static_cast<std::size_t>(program.ops[static_cast<std::size_t>(op)].stream);
-  return program.place(op) + " on stream " + program.streams[stream].name;
+  return program.place(op) + " on stream " + stream_prefix + program.streams[stream].name;
 }
 
 ErrorPtr RunContext::at_node(const ErrorPtr& error, int op, std::uint64_t sequence) const {

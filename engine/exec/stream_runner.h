@@ -22,6 +22,7 @@ struct RunContext {
   const Program& program;
   BoundProgram& bound;
   StepBoard& board;
+  std::string stream_prefix;         // before the names of all streams
   std::vector<HostStream*> streams;  // by program stream; null for those of the device
   std::unique_ptr<Event[]> events;   // by event number
   Trace* trace = nullptr;
@@ -37,7 +38,7 @@ struct RunContext {
     return trace_id + sequence * events_per_step +
            static_cast<std::uint64_t>(program.ops[static_cast<std::size_t>(op)].event) + 1;
   }
-  /// "[Op] node 'name' on stream compute1".
+  /// "[Op] node 'name' on stream compute1", with the prefix of the instance.
   std::string place(int op) const;
   /// The record with "place, step 12: " in front instead of the node alone.
   ErrorPtr at_node(const ErrorPtr& error, int op, std::uint64_t sequence) const;

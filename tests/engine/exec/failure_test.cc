@@ -60,6 +60,14 @@ TEST(FailureTest, S10_TheErrorHasOpNodeStreamAndStep) {
   EXPECT_EQ(f.message, "[test.Fail] node 'bad' on stream compute1, step 12: broken");
 }
 
+TEST(FailureTest, S10_TheStreamHasThePrefixOfItsInstance) {
+  Runtime runtime({});
+  Instance instance(compile_test(failing(12), {"end"}, {}, 2, StreamPolicy::User), runtime,
+                    {.stream_prefix = "group3/"});
+  EXPECT_EQ(failure_of([&] { instance.run(request(12), soon()); }).message,
+            "[test.Fail] node 'bad' on stream group3/compute1, step 12: broken");
+}
+
 TEST(FailureTest, TheNodesOwnPlaceIsNotRepeated) {
   TestGraph g;
   g.add("test.Fail", {}, at_step(0, "[test.Fail] node 'bad': index 7 out of range"), "bad");
