@@ -124,7 +124,11 @@ void BranchSteps::finish() {
   const StepResult result = instance_.finish(a_while());
   if (strategy_) strategy_->end_step(finished_);
   ++finished_;
-  if (losses_.size() < 20) losses_.push_back(result.fetches[0].data<float>()[0]);
+  losses_.push_back(result.fetches[0].data<float>()[0]);
+}
+
+std::vector<float> BranchSteps::losses(std::size_t most) const {
+  return {losses_.begin(), losses_.begin() + static_cast<std::ptrdiff_t>(std::min(most, losses_.size()))};
 }
 
 void BranchSteps::run(int count) {

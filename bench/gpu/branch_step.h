@@ -49,7 +49,8 @@ class BranchSteps {
   void run(int count);
   /// Microseconds a step, over `count` steps.
   double time(int count);
-  const std::vector<float>& losses() const { return losses_; }  // of the first steps
+  /// Of the first `most` steps, or all there were.
+  std::vector<float> losses(std::size_t most) const;
 
  private:
   void start();

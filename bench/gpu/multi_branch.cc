@@ -19,6 +19,8 @@
 namespace braid {
 namespace {
 
+constexpr int kWarmUp = 20;  // steps, whose losses are compared
+
 struct Way {
   const char* name;
   int streams;  // 0: the number asked for
@@ -54,11 +56,12 @@ std::vector<float> measure(const BranchCase& c, const Way& way, const Options& o
   if (options.profile && detailed) sampler = make_activity_sampler(*device);
   Runtime runtime(branch_runtime(device, way.graphs));
   BranchSteps steps(training, program, runtime);
-  steps.run(20);
+  steps.run(kWarmUp);
+  const std::vector<float> losses = steps.losses(kWarmUp);
   std::vector<double> times;
   for (int round = 0; round < 5; ++round) times.push_back(steps.time(options.steps));
   fmt::print("{} B={} {:<22} {:9.1f} us/step  loss {:.6f} -> {:.6f}\n", c.model, c.batch, way.name,
-             median_of(times), steps.losses().front(), steps.losses().back());
+             median_of(times), losses.front(), losses.back());
   if (detailed && options.plan) fmt::print("{}\n", plan_report(*program));
   if (sampler) {
     const BranchProfile p = record(steps, *sampler);
@@ -69,7 +72,7 @@ std::vector<float> measure(const BranchCase& c, const Way& way, const Options& o
         p.step_us, p.busy_us, p.kernels_us, p.kernels, p.overlap_factor, p.by_node);
   }
   std::fflush(stdout);
-  return steps.losses();
+  return losses;
 }
 
 int main_of(int argc, char** argv) {

@@ -19,6 +19,8 @@
 namespace braid {
 namespace {
 
+constexpr int kWarmUp = 20;  // steps, whose losses are compared
+
 struct Row {
   std::string name;
   std::shared_ptr<const Program> program;
@@ -65,7 +67,7 @@ void measure(const BranchCase& c, bool batched, const Options& options,
   for (Row& row : rows) {
     row.runtime = std::make_unique<Runtime>(branch_runtime(device, true));
     row.steps = std::make_unique<BranchSteps>(training, row.program, *row.runtime);
-    row.steps->run(20);
+    row.steps->run(kWarmUp);
   }
   for (int round = 0; round < options.rounds; ++round)
     for (Row& row : rows) {
@@ -83,7 +85,7 @@ void measure(const BranchCase& c, bool batched, const Options& options,
         stats.waits_removed, static_cast<double>(row.program->stats.device_arena_bytes) / (1 << 20),
         static_cast<double>(row.program->stats.device_arena_bytes) /
             static_cast<double>(rows[0].program->stats.device_arena_bytes),
-        row.steps->losses() == rows[0].steps->losses() ? "" : "  BITS DIFFER");
+        row.steps->losses(kWarmUp) == rows[0].steps->losses(kWarmUp) ? "" : "  BITS DIFFER");
   }
   fmt::print("  {}\n", plan.why);
   std::fflush(stdout);

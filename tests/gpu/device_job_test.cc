@@ -1,7 +1,10 @@
 // One worker on a GPU: the CPU's losses, what it tells about its streams, and what is refused.
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "tests/base/in_some_attempt.h"
@@ -106,6 +109,49 @@ TEST_F(DeviceJobTest, T9_AStageWithAStreamComputesOnTheDeviceAndKeepsTheLosses) 
   EXPECT_EQ(losses_of(steps), on_host);
   EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput.0/compute0 +[0-9]+ "));
   EXPECT_THAT(process->out(), ::testing::ContainsRegex("\ninput.1/compute0 +[0-9]+ "));
+}
+
+/// The daemon of MPS for processes with its variables, until the object goes.
+class MpsDaemon {
+ public:
+  explicit MpsDaemon(const Path& directory)
+      : variables_{{"CUDA_MPS_PIPE_DIRECTORY", directory / "pipe"}, {"CUDA_MPS_LOG_DIRECTORY", directory}},
+        directory_(directory) {
+    std::filesystem::create_directories(directory / "pipe");
+    control_.emplace(std::vector<std::string>{"nvidia-cuda-mps-control", "-f"}, variables_,
+                     directory / "mps");
+  }
+  ~MpsDaemon() {
+    Process quit({"sh", "-c", "echo quit -t 5 | nvidia-cuda-mps-control"}, variables_, directory_ / "quit");
+    EXPECT_EQ(quit.exit_code(), 0) << quit.err();
+    EXPECT_EQ(control_->exit_code(), 0);
+  }
+  MpsDaemon(const MpsDaemon&) = delete;
+  MpsDaemon& operator=(const MpsDaemon&) = delete;
+
+  const Variables& variables() const { return variables_; }
+
+ private:
+  const Variables variables_;
+  const Path directory_;
+  std::optional<Process> control_;
+};
+
+TEST_F(DeviceJobTest, S10_AClientOfMpsLosesAsAProcessWithoutItAndSaysWhichItIs) {
+  if (std::system("command -v nvidia-cuda-mps-control > /dev/null") != 0)
+    GTEST_SKIP() << "SKIPPED: needs nvidia-cuda-mps-control";
+  const Job job = on_gpu(mmoe().with({"steps=200", "streams.count=4", "streams.policy=FULL"}));
+  const auto losses = [&](const std::string& name, const Variables& variables, const std::string& said) {
+    const Path steps = directory() / (name + ".steps");
+    const auto process = run(name, job.with({"metrics.steps_file=" + steps.string()}).arguments(), variables);
+    EXPECT_EQ(process->exit_code(), 0) << process->err();
+    EXPECT_THAT(process->err(), HasSubstr(said));
+    return losses_of(steps);
+  };
+  const auto without = losses("without", {{"CUDA_MPS_PIPE_DIRECTORY", path("nobody")}}, "without MPS");
+  const MpsDaemon daemon(directory() / "daemon");
+  EXPECT_EQ(losses("with", daemon.variables(), "client of MPS"), without);
+  EXPECT_EQ(without.size(), 200U);
 }
 
 TEST_F(DeviceJobTest, AMemoryLimitIsKeptAndTheHoldersAreNamed) {

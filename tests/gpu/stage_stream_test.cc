@@ -5,6 +5,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program_cache.h"
@@ -20,6 +24,7 @@ namespace braid::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 
 constexpr std::int64_t kRows = 64, kColumns = 48;
@@ -134,6 +139,21 @@ class StageStreamTest : public ::testing::Test {
     return results;
   }
 
+  /// The values of `y` of the first steps, where nothing is updated.
+  std::vector<Tensor> run_steps(const Model& model, std::uint64_t steps) {
+    Runtime runtime({.device = device_});
+    const Graph graph = import_graph(model.b.graph());
+    StagedSession session(
+        graph, stages_of(graph), {model.y.name()}, {}, {records(steps)},
+        {.compile = on_device(), .stages = {.streams = 2, .stage_multi_stream = true}, .seed = kSeed},
+        runtime);
+    const PrefetchHook hook(session);
+    std::vector<Tensor> values;
+    for (std::uint64_t t = 0; t < steps; ++t)
+      values.push_back(session.run(step_params(t), {}, soon()).fetches[0]);
+    return values;
+  }
+
   static void expect_same(const std::vector<std::vector<Tensor>>& got,
                           const std::vector<std::vector<Tensor>>& want) {
     ASSERT_EQ(got.size(), want.size());
@@ -216,6 +236,110 @@ TEST_F(StageStreamTest, T9_BatchesAreInTheDevicesMemoryAndItComesBack) {
     EXPECT_LE(device_->bytes_in_use(), settled + 4 * kRows * kColumns * sizeof(float)) << "blocks go round";
   }
   EXPECT_LE(device_->bytes_in_use(), before + kColumns * kColumns * sizeof(float)) << "all but the variable";
+}
+
+TEST_F(StageStreamTest, T5_CloseDrainsAndCancelEndsAndBothBeginAgainAHundredTimes) {
+  const Model model({on_stream("ahead", 1, 2)}, true);
+  const std::vector<Tensor> expected = run_steps(model, 8);
+  Runtime runtime({.device = device_});
+  const Graph graph = import_graph(model.b.graph());
+  StagedSession session(
+      graph, stages_of(graph), {model.y.name()}, {}, {records()},
+      {.compile = on_device(), .stages = {.streams = 2, .stage_multi_stream = true}, .seed = kSeed}, runtime);
+  for (int life = 0; life < 100; ++life) {
+    const PrefetchHook hook(session);
+    std::uint64_t t = 0;
+    const auto step = [&] {
+      const Tensor y = session.run(step_params(t), {}, soon()).fetches[0];
+      if (t < expected.size()) expect_same({{y}}, {{expected[t]}});
+      ++t;
+    };
+    for (int i = 0; i < life % 4; ++i) step();
+    if (life % 2) {
+      session.close();
+      EXPECT_THROW(while (t < 20) step(), OutOfRange) << "what was begun comes, and then the end";
+      EXPECT_LE(t, 3 + 2 + 2 + 1U) << "capacity, threads, and one on its way";
+    } else {
+      random_delay(static_cast<std::uint64_t>(life), 2000);
+      const auto begin = std::chrono::steady_clock::now();
+      session.cancel();
+      EXPECT_THROW(session.run(step_params(t), {}, soon()), Cancelled);
+      EXPECT_LT(ms_since(begin), 10'000) << "and not at a deadline";
+    }
+  }
+}
+
+/// y: the rows of a table that the record's ids name, doubled. Ids are fed for each record.
+struct Lookup {
+  static constexpr std::int64_t kTable = 10, kIds = 4;
+  GraphBuilder b;
+  Output x = b.placeholder("x", DType::Int32, {kIds}), fed = b.placeholder("fed", DType::Int32, {kIds});
+  Output y;
+
+  explicit Lookup(StageOptions options) {
+    std::vector<float> rows(kTable * 2);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+    const Output table = b.constant(Tensor::from<float>({kTable, 2}, rows));
+    const Output axis = b.constant(Tensor::scalar<std::int32_t>(0));
+    const Output taken = b.op("GatherV2", {table, fed, axis}, {}, "taken");
+    const Output features = b.add(taken, taken);
+    const Output plus_one = b.op("AddV2", {x, b.constant(Tensor::scalar<std::int32_t>(1))}, {}, "plus_one");
+    y = b.op("Identity", {staged(b, Nested<Output>(features), std::move(options), {{fed, plus_one}}).leaf()},
+             {}, "y");
+  }
+
+  /// Every seventh record names a row that there is not.
+  static std::int32_t id(std::uint64_t ticket) {
+    return static_cast<std::int32_t>(ticket % 7 == 6 ? kTable : ticket % (kTable - 1));
+  }
+  static RecordSource records() {
+    return {{"x"}, [](std::uint64_t ticket) {
+              if (ticket >= 70) throw OutOfRange("no more records");
+              const std::vector<std::int32_t> ids(kIds, id(ticket));
+              return batch_of(Tensor::from<std::int32_t>({kIds}, ids));
+            }};
+  }
+
+  /// What steps give, and what the end of them says.
+  std::pair<std::vector<float>, std::string> run(
+      std::shared_ptr<Accelerator> device, std::map<ErrorCode, std::uint64_t>* ignored = nullptr) const {
+    Runtime runtime({.device = std::move(device)});
+    const Graph graph = import_graph(b.graph());
+    CompileOptions compile;
+    compile.domain = Domain::Device;
+    StagedSession session(graph, stages_of(graph), {"y"}, {}, {records()},
+                          {.compile = compile, .stages = {.streams = 2, .stage_multi_stream = true}},
+                          runtime);
+    const PrefetchHook hook(session);
+    std::vector<float> results;
+    const std::string end = message_of<Error>([&] {
+      for (std::uint64_t t = 0;; ++t)
+        results.push_back(session.run(step_params(t), {}, soon()).fetches[0].data<float>()[3]);
+    });
+    if (ignored) *ignored = session.stage(0).stats().ignored;
+    return {results, end};
+  }
+};
+
+TEST_F(StageStreamTest, T6_AnErrorOfTheStagesKernelReachesTheStepWithItsNode) {
+  const auto [results, end] = Lookup(on_stream("ahead", 1, 2)).run(device_);
+  EXPECT_EQ(results.size(), 6U);
+  EXPECT_THAT(end,
+              ::testing::ContainsRegex("\\[GatherV2\\] node 'taken' on stream ahead\\.[01]/compute0, step 6: "
+                                       "index 11 is not in \\[0, 10\\)"));
+}
+
+TEST_F(StageStreamTest, T8_FeedsAreEvaluatedForEachRecordAndNothingRunsWithAnOldOne) {
+  StageOptions options = on_stream("ahead", 1, 3);
+  options.ignored_exception_types = {ErrorCode::InvalidArgument};
+  std::map<ErrorCode, std::uint64_t> ignored;
+  const auto [results, end] = Lookup(options).run(device_, &ignored);
+  std::vector<float> expected;
+  for (std::uint64_t t = 0; t < 70; ++t)
+    if (t % 7 != 6) expected.push_back(2 * static_cast<float>(2 * (Lookup::id(t) + 1) + 1));
+  EXPECT_EQ(results, expected);
+  EXPECT_THAT(end, HasSubstr("end of input"));
+  EXPECT_EQ(ignored[ErrorCode::InvalidArgument], 10U);
 }
 
 }  // namespace

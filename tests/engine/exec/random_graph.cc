@@ -138,6 +138,10 @@ class Maker {
     const int scoped = below(3) * 40;  // percent
     for (const ValueRef node : nodes_)
       if (below(100) < scoped) g().node(node).stream = below(streams.count);
+    result_.options.domain = options_.domain;
+    if (options_.on_host > 0)
+      for (const ValueRef node : nodes_)
+        if (below(100) < options_.on_host) g().node(node).device = "/device:CPU:0";
   }
 
   std::mt19937 random_;

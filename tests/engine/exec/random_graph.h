@@ -22,6 +22,8 @@ struct RandomGraphOptions {
   int nodes = 30;
   bool lanes = true;  // asynchronous nodes
   bool variables = true;
+  Domain domain = Domain::Host;
+  int on_host = 0;  // percent of the nodes of a device's program that ask for the host
 };
 
 /// The same seed gives the same graph. Some have reads and writes that no order satisfies; compile() says so.

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/ops/op.h"
+#include "tests/engine/exec/test_formulas.h"
 
 namespace braid::testing {
 namespace {
@@ -37,11 +38,6 @@ void random_delay() {
   }
 }
 
-std::uint64_t scramble(std::uint64_t x) {
-  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ULL;
-  return x ^ (x >> 29);
-}
-
 std::vector<std::int64_t> sizes(std::span<const OutputInfo> infos) {
   std::vector<std::int64_t> result;
   for (const OutputInfo& info : infos) result.push_back(info.shape.elements());
@@ -51,10 +47,10 @@ std::vector<std::int64_t> sizes(std::span<const OutputInfo> infos) {
 /// Digest of inputs [first, ...) and the salt.
 std::uint64_t digest(const KernelArgs& a, const std::vector<std::int64_t>& elements, std::size_t first,
                      std::uint64_t salt) {
-  std::uint64_t sum = scramble(salt + 1);
+  std::uint64_t sum = digest_of_nothing(salt);
   for (std::size_t i = first; i < elements.size(); ++i) {
     const auto* in = a.in<std::uint64_t>(static_cast<int>(i));
-    for (std::int64_t k = 0; k < elements[i]; ++k) sum = scramble(sum + in[k] + i);
+    for (std::int64_t k = 0; k < elements[i]; ++k) sum = digest_with(sum, in[k], i);
   }
   return sum;
 }
@@ -287,6 +283,7 @@ OpDef test_op(std::string name, PrepareFn cpu, Lane lane = Lane::Compute) {
 }  // namespace
 
 void set_random_delay_us(int us) { g_delay_us.store(us); }
+int random_delay_us() { return g_delay_us.load(); }
 
 double spun_seconds() { return 1e-9 * static_cast<double>(g_spun_ns.exchange(0)); }
 

@@ -30,6 +30,7 @@ void register_test_ops();
 
 /// The longest random delay before a test kernel, in microseconds; 0 (the default) for none.
 void set_random_delay_us(int us);
+int random_delay_us();
 
 /// What all test.Spin kernels have measured of themselves since the last call: on a busy machine more than
 /// they were asked for.
