@@ -120,7 +120,7 @@ void find_in_streams(const proto::Streams& streams, Finder& find) {
             {"policy"});
   const std::string why = policy == proto::Streams::NONE ? "streams.policy is NONE" : only_one;
   find.idle(none, why, "streams", {"rules_file"});
-  find.idle(none || one, why, "streams", {"forward_propagation"});
+  find.idle(none || one, why, "streams", {"forward_propagation", "no_memory_waits"});
   const bool measures = !one && policy == proto::Streams::AUTO;
   find.idle(!measures, one ? only_one : "only streams.policy AUTO measures", "streams",
             {"no_measuring", "measure_seconds"});

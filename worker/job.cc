@@ -194,6 +194,7 @@ StreamOptions stream_options(const proto::Job& job) {
   if (options.count == 1 && options.policy == StreamPolicy::Auto) options.policy = StreamPolicy::None;
   options.keep_all_events = job.streams().keep_all_events();
   options.forward_propagation = job.streams().forward_propagation();
+  if (job.streams().no_memory_waits()) options.memory_waits_from = kNoMemoryWaits;
   if (!job.streams().rules_file().empty())
     options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));
   return options;

@@ -7,6 +7,7 @@
 // others.
 //
 // usage: gpu_stream_policies [--models towers8,mmoe8x4,dlrm26] [--steps 50] [--rounds 9] [--measure-products]
+//     [--no-memory-waits]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -32,11 +33,12 @@ struct Row {
 struct Options {
   std::string models = "towers8,mmoe8x4,dlrm26";
   int steps = 50, rounds = 9;
-  bool measure_products = false;
+  bool measure_products = false, no_memory_waits = false;
 };
 
-CompileOptions compile_options(StreamPolicy policy, int streams, bool batched) {
+CompileOptions compile_options(const Options& settings, StreamPolicy policy, int streams, bool batched) {
   CompileOptions options;
+  if (settings.no_memory_waits) options.streams.memory_waits_from = kNoMemoryWaits;
   options.domain = Domain::Device;
   options.streams.policy = policy;
   options.streams.count = streams;
@@ -51,13 +53,13 @@ void measure(const BranchCase& c, bool batched, const Options& options,
   std::vector<Row> rows;
   const auto add = [&](StreamPolicy policy, int streams) {
     rows.push_back({fmt::format("{} {}", stream_policy_name(policy), streams),
-                    compile(graph, training.request, compile_options(policy, streams, batched))});
+                    compile(graph, training.request, compile_options(options, policy, streams, batched))});
   };
   add(StreamPolicy::None, 1);
   for (const StreamPolicy policy : {StreamPolicy::Full, StreamPolicy::Cost})
     for (const int streams : {2, 4, 8}) add(policy, streams);
 
-  CompileOptions automatic = compile_options(StreamPolicy::Auto, 8, batched);
+  CompileOptions automatic = compile_options(options, StreamPolicy::Auto, 8, batched);
   Runtime runtime(branch_runtime(device, true));
   const StreamPlan plan = tune_streams(graph, training.request, automatic, {}, runtime);
   automatic.streams = plan.apply(automatic.streams);
@@ -99,6 +101,8 @@ int main_of(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "in which all rows take turns");
   app.add_flag("--measure-products", options.measure_products,
                "products take the fastest of cuBLASLt's suggestions");
+  app.add_flag("--no-memory-waits", options.no_memory_waits,
+               "streams never wait only so that buffers can share memory");
   CLI11_PARSE(app, argc, argv);
   AcceleratorOptions device_options;
   device_options.measure_products = options.measure_products;

@@ -102,8 +102,8 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
   }
   for (const FeedSpec& feed : request.feeds)
     fmt::format_to(out, "feed {} {}\n", feed.name, feed.shape.to_string());
-  fmt::format_to(out, "streams {} {} {} {}\n", streams.count, streams.keep_all_events,
-                 streams.grad_follows_forward, streams.forward_propagation);
+  fmt::format_to(out, "streams {} {} {} {} {}\n", streams.count, streams.keep_all_events,
+                 streams.grad_follows_forward, streams.forward_propagation, streams.memory_waits_from);
   fmt::format_to(out, "batching {} domain {} in flight {}\n", static_cast<int>(options.batch_siblings),
                  static_cast<int>(options.domain), options.steps_in_flight);
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)

@@ -29,6 +29,8 @@ std::string_view stream_policy_name(StreamPolicy policy);
 /// Microseconds of ops by the nodes' names.
 using MeasuredCosts = std::map<std::string, double, std::less<>>;
 
+inline constexpr std::uint64_t kNoMemoryWaits = ~std::uint64_t{0};
+
 struct StreamOptions {
   int count = 1;  // compute streams
   StreamPolicy policy = StreamPolicy::Auto;
@@ -36,6 +38,9 @@ struct StreamOptions {
   bool grad_follows_forward = true;
   std::shared_ptr<const StreamRules> rules = nullptr;  // streams by node name (stream_rules.h)
   bool forward_propagation = false;  // an op without a stream takes that of most of its inputs
+  /// Streams wait for each other so that buffers of this many bytes and more can share memory, where that is
+  /// predicted to stop nobody. kNoMemoryWaits: never.
+  std::uint64_t memory_waits_from = 64 << 10;
   /// Measured costs; what they lack is modelled (cost_model.h).
   std::shared_ptr<const MeasuredCosts> costs = nullptr;
   std::string why = {};  // of a decision that was made before, for the program's notes
@@ -66,9 +71,6 @@ struct CompileOptions {
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;
   int steps_in_flight = 2;
-  /// Streams wait for each other so that buffers of this many bytes and more can share memory, where that is
-  /// predicted to stop nobody.
-  std::uint64_t memory_waits_from = 64 << 10;
   bool verify = true;
   bool deterministic = true;
   /// Nodes that ask for a device which the program does not have, or which has no kernel for them, run on

@@ -52,9 +52,11 @@ TEST(IdleSettingsTest, AStageNeedsSomethingToComputeOnItsStream) {
 
 TEST(IdleSettingsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
   EXPECT_THAT(
-      idle("streams { count: 1 policy: COST forward_propagation: true measure_seconds: 2 }"),
+      idle("streams { count: 1 policy: COST forward_propagation: true no_memory_waits: true "
+           "measure_seconds: 2 }"),
       ElementsAre("streams.policy has no effect: there is one compute stream (streams.count)",
                   "streams.forward_propagation has no effect: there is one compute stream (streams.count)",
+                  "streams.no_memory_waits has no effect: there is one compute stream (streams.count)",
                   "streams.measure_seconds has no effect: there is one compute stream (streams.count)"));
   EXPECT_THAT(idle("streams { count: 1 policy: USER rules_file: 'r' }"), IsEmpty())
       << "who insists is told which ids do not exist";

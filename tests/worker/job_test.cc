@@ -241,6 +241,13 @@ TEST(JobTest, S4_OnOneStreamAutoMeansThatScopesMeanNothing) {
   EXPECT_EQ(stream_options(job).policy, StreamPolicy::Auto);
 }
 
+TEST(JobTest, StreamsWaitForMemoryUnlessTheJobSaysNot) {
+  proto::Job job;
+  EXPECT_EQ(stream_options(job).memory_waits_from, StreamOptions{}.memory_waits_from);
+  job.mutable_streams()->set_no_memory_waits(true);
+  EXPECT_EQ(stream_options(job).memory_waits_from, kNoMemoryWaits);
+}
+
 TEST(JobTest, EveryShippedJobFileIsGood) {
   int files = 0;
   for (const auto& entry :

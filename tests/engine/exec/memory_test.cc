@@ -92,14 +92,14 @@ std::shared_ptr<const Program> compile_chain(std::uint64_t memory_waits_from) {
   CompileOptions options;
   options.streams.count = 2;
   options.streams.policy = StreamPolicy::User;
-  options.memory_waits_from = memory_waits_from;
+  options.streams.memory_waits_from = memory_waits_from;
   return compile(chain_with_side_work(12).graph, {{{"x", DType::Float32, Shape{65536}}}, {"end"}, {}},
                  options);
 }
 
 TEST(MemoryTest, StreamsWaitForEachOtherWhereLargeBuffersCanThenShare) {
-  const auto without = compile_chain(~std::uint64_t{0});
-  const auto with = compile_chain(CompileOptions{}.memory_waits_from);
+  const auto without = compile_chain(kNoMemoryWaits);
+  const auto with = compile_chain(StreamOptions{}.memory_waits_from);
   constexpr std::uint64_t kLink = 65536 * sizeof(float);
   EXPECT_GE(without->stats.arena_bytes, 12 * kLink) << "stream 0 never learns that stream 1 is done with one";
   EXPECT_EQ(without->stats.waits_for_memory, 0);
@@ -109,8 +109,8 @@ TEST(MemoryTest, StreamsWaitForEachOtherWhereLargeBuffersCanThenShare) {
 }
 
 TEST(MemoryTest, EveryWaitForMemoryIsOneThatSharedBytesNeed) {
-  const auto without = compile_chain(~std::uint64_t{0});
-  const auto with = compile_chain(CompileOptions{}.memory_waits_from);
+  const auto without = compile_chain(kNoMemoryWaits);
+  const auto with = compile_chain(StreamOptions{}.memory_waits_from);
   ASSERT_EQ(without->ops.size(), with->ops.size());
   int waits = 0;
   for (std::size_t op = 0; op < with->ops.size(); ++op) {

@@ -134,7 +134,7 @@ class Maker {
     streams.policy = kPolicies[below(8)];
     streams.keep_all_events = below(10) == 0;
     result_.options.steps_in_flight = 1 + below(8) / 2;
-    if (seed_ % 2) result_.options.memory_waits_from = 0;
+    if (seed_ % 2) streams.memory_waits_from = 0;
     const int scoped = below(3) * 40;  // percent
     for (const ValueRef node : nodes_)
       if (below(100) < scoped) g().node(node).stream = below(streams.count);
