@@ -164,9 +164,23 @@ TEST(InferenceSessionTest, WritesOfVariablesAreRefused) {
   const Output update = b.op("AssignAddVariableOp", {v, x}, {}, "update");
   b.control_dependency(update, b.op("Neg", {x}, {}, "y"));
   Runtime runtime({.intra_op_threads = 1});
-  InferenceSession session(import_graph(b.graph()), {"x"}, {"y"}, {}, runtime);
-  EXPECT_THAT(message_of([&] { session.run({{Tensor::zeros(DType::Float32, Shape{2})}}, soon()); }),
+  EXPECT_THAT(message_of([&] { InferenceSession(import_graph(b.graph()), {"x"}, {"y"}, {}, runtime); }),
               AllOf(HasSubstr("'update'"), HasSubstr("writes a variable, which all stream groups share")));
+}
+
+TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
+  Runtime runtime({.intra_op_threads = 1});
+  const auto refusal = [&](std::vector<std::string> inputs, std::vector<std::string> outputs) {
+    return message_of(
+        [&] { InferenceSession(two_branches(), std::move(inputs), std::move(outputs), {}, runtime); });
+  };
+  EXPECT_EQ(refusal({"x"}, {"nothing"}), "there is no node 'nothing'");
+  EXPECT_EQ(refusal({"z"}, {"y"}), "there is no node 'z'");
+  EXPECT_EQ(refusal({"x", "x:0"}, {"y"}), "input 'x:0' is given twice");
+  EXPECT_EQ(refusal({}, {"y"}), "the outputs need 'x', which is no input");
+  EXPECT_EQ(refusal({"x"}, {"^y"}), "output '^y' is a control edge, not a value");
+  EXPECT_EQ(refusal({"x"}, {}), "no output is named");
+  EXPECT_EQ(refusal({"Relu"}, {"Relu"}), "nothing was thrown") << "what is between may be given, too";
 }
 
 TEST(InferenceSessionTest, AFailedRequestGivesItsGroupBack) {

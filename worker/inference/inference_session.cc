@@ -9,6 +9,7 @@
 #include "engine/exec/program_cache.h"
 #include "engine/exec/tune.h"
 #include "engine/ops/variable_init.h"
+#include "engine/staging/graph_stage.h"
 
 namespace braid::worker {
 namespace {
@@ -27,6 +28,46 @@ InferenceOptions checked(InferenceOptions options) {
   StreamOptions& streams = options.compile.streams;
   if (streams.count == 1 && streams.policy == StreamPolicy::Auto) streams.policy = StreamPolicy::None;
   return options;
+}
+
+std::vector<ValueRef> values_named(const Graph& graph, const std::vector<std::string>& names,
+                                   const char* what) {
+  std::vector<ValueRef> values;
+  for (const std::string& name : names) {
+    const ValueRef value = graph.parse_value(name);
+    if (value.output < 0)
+      throw InvalidArgument(fmt::format("{} '{}' is a control edge, not a value", what, name));
+    values.push_back(value);
+  }
+  return values;
+}
+
+bool writes_variable(const Graph& graph, const Node& node) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Access access = handle_access(*node.op, i);
+    if (graph.info(node.inputs[i]).dtype == DType::Resource &&
+        (access == Access::Write || access == Access::ReadWrite))
+      return true;
+  }
+  return false;
+}
+
+/// Throws: InvalidArgument, as the session's constructor does.
+void check_graph(const Graph& graph, const std::vector<std::string>& inputs,
+                 const std::vector<std::string>& outputs) {
+  if (outputs.empty()) throw InvalidArgument("no output is named");
+  const std::vector<ValueRef> given = values_named(graph, inputs, "input");
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (std::find(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(i), given[i]) !=
+        given.begin() + static_cast<std::ptrdiff_t>(i))
+      throw InvalidArgument(fmt::format("input '{}' is given twice", inputs[i]));
+  const GraphPart part = part_above(graph, values_named(graph, outputs, "output"), {}, given);
+  if (!part.placeholders.empty())
+    throw InvalidArgument(
+        fmt::format("the outputs need '{}', which is no input", graph.value_name(part.placeholders.front())));
+  for (const NodeId id : part.nodes)
+    if (writes_variable(graph, graph.node(id)))
+      throw InvalidArgument(place_of(graph.node(id)) + " writes a variable, which all stream groups share");
 }
 
 /// Of a step's temporaries, where the program runs.
@@ -61,6 +102,7 @@ InferenceSession::InferenceSession(Graph graph, std::vector<std::string> inputs,
       options_(checked(options)),
       runtime_(runtime),
       groups_(options_.groups, options_.queue_capacity) {
+  check_graph(graph_, inputs_, outputs_);
   for (int i = 0; i < options_.groups; ++i) bound_.push_back(std::make_unique<Group>());
   switch (options_.launch) {
     case LaunchThreads::Pools:
@@ -120,10 +162,6 @@ std::shared_ptr<InferenceSession::Entry> InferenceSession::compile_for(const std
   auto entry = std::make_shared<Entry>();
   entry->feeds = feeds;
   entry->program = compile_to_fit(graph_, request, options, runtime_.variables());
-  for (std::size_t op = 0; op < entry->program->ops.size(); ++op)
-    if (entry->program->ops[op].writes_variable)
-      throw InvalidArgument(entry->program->place(static_cast<int>(op)) +
-                            " writes a variable, which all stream groups share");
   return entry;
 }
 
