@@ -255,6 +255,7 @@ class Tuner {
   StreamPlan choose() {
     const std::vector<double>& serial = candidates_[0].us;
     std::vector<double> medians;
+    std::vector<std::uint64_t> arenas;
     std::string times;
     for (std::size_t c = 0; c < candidates_.size(); ++c) {
       std::vector<double> ratios;
@@ -262,29 +263,14 @@ class Tuner {
         ratios.push_back(candidates_[c].us[turn] / serial[turn]);
       const double ratio = median(std::move(ratios));
       medians.push_back(ratio);
+      const ProgramStats& stats = candidates_[c].program->stats;
+      arenas.push_back(stats.arena_bytes + stats.device_arena_bytes);
       times += fmt::format("{}{} {:.1f} us", c ? ", " : "", candidates_[c].name(), median(candidates_[c].us));
       if (c > 0) times += fmt::format(" ({:.3f})", ratio);
     }
     return decide(
-        best_of(medians),
+        choose_plan(medians, arenas, tune_),
         fmt::format("medians of a step in {} turns, and their ratio to the first: {}", turns_, times));
-  }
-
-  /// `ratios` to the serial one, by candidate.
-  std::size_t best_of(const std::vector<double>& ratios) const {
-    const double fastest = *std::min_element(ratios.begin(), ratios.end());
-    if (fastest >= 1 - tune_.worthwhile_gain) return 0;
-    const auto arena = [&](std::size_t c) {
-      const ProgramStats& stats = candidates_[c].program->stats;
-      return stats.arena_bytes + stats.device_arena_bytes;
-    };
-    const double limit = std::min(fastest * (1 + tune_.as_fast), 1 - tune_.worthwhile_gain);
-    std::size_t best = 0;
-    for (std::size_t c = 1; c < ratios.size(); ++c) {
-      if (ratios[c] > limit) continue;
-      if (best == 0 || std::pair(arena(c), ratios[c]) < std::pair(arena(best), ratios[best])) best = c;
-    }
-    return best;
   }
 
   const Graph& graph_;
@@ -304,6 +290,21 @@ class Tuner {
 };
 
 }  // namespace
+
+std::size_t choose_plan(const std::vector<double>& ratios, const std::vector<std::uint64_t>& arenas,
+                        const TuneOptions& tune) {
+  const auto fastest =
+      static_cast<std::size_t>(std::min_element(ratios.begin(), ratios.end()) - ratios.begin());
+  if (ratios[fastest] >= 1 - tune.worthwhile_gain) return 0;
+  const double slowest = std::min(ratios[fastest] * (1 + tune.as_fast), 1 - tune.worthwhile_gain);
+  std::size_t chosen = fastest;
+  for (std::size_t c = 1; c < ratios.size(); ++c) {
+    const bool smaller =
+        static_cast<double>(arenas[c]) <= tune.smaller * static_cast<double>(arenas[fastest]);
+    if (ratios[c] <= slowest && smaller && arenas[c] < arenas[chosen]) chosen = c;
+  }
+  return chosen;
+}
 
 MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds) {
   const WaitContext wait = WaitContext::with_timeout(kDeadline);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <vector>
 
 #include "engine/exec/runtime.h"
@@ -25,7 +26,8 @@ struct TuneOptions {
   std::chrono::milliseconds budget{2000};                      // for timing; compiling comes on top
   std::uint64_t most_variable_bytes = std::uint64_t{2} << 30;  // they exist twice while this runs
   double worthwhile_gain = 0.02;  // what another candidate must gain over the serial one
-  double as_fast = 0.01;          // so near to the fastest, the smallest arena wins
+  double as_fast = 0.01;          // so near to the fastest, a smaller arena wins,
+  double smaller = 0.95;          //   if it is at most this part of the fastest one's
   std::uint64_t seed = 0;         // of the scratch variables' values
 };
 
@@ -35,6 +37,11 @@ struct TuneOptions {
 /// modelled costs decide, and `why` says so. Throws: what compile() throws.
 StreamPlan tune_streams(const Graph& graph, const CompileRequest& request, const CompileOptions& options,
                         std::vector<Tensor> feeds, Runtime& job, const TuneOptions& tune = {});
+
+/// Which of some plans AUTO takes. `ratios`: of their steps to those of the first one, which is serial;
+/// `arenas`: their bytes. REQUIRES: as many of both, at least one.
+std::size_t choose_plan(const std::vector<double>& ratios, const std::vector<std::uint64_t>& arenas,
+                        const TuneOptions& tune);
 
 /// Medians of what the ops of a program take, in microseconds by node name, over some steps of an instance
 /// whose runtime traces. REQUIRES: no step in flight, a program of the host.

@@ -15,7 +15,7 @@ namespace braid {
 namespace {
 
 constexpr double kWorthwhile = 0.97;  // of the arena's bytes without the waits
-constexpr double kMargin = 0.05;      // of the step: predictions are no better
+constexpr double kMargin = 0.07;      // of the step: predictions are no better
 
 class MemoryOrder {
  public:
@@ -143,7 +143,8 @@ class MemoryOrder {
         for (const Operand& operand : *operands) {
           if (operand.buffer < 0 || operand.access == Access::None) continue;
           const ProgramBuffer& buffer = plan_.buffer(operand.buffer);
-          if (buffer.kind != BufferKind::Arena || buffer.bytes < plan_.options.streams.memory_waits_from) continue;
+          if (buffer.kind != BufferKind::Arena || buffer.bytes < plan_.options.streams.memory_waits_from)
+            continue;
           const auto b = static_cast<std::size_t>(operand.buffer);
           if (!begun[b]) begins_large_[static_cast<std::size_t>(op)] = computes(op);
           begun[b] = 1;

@@ -44,6 +44,20 @@ TestGraph sleepers(int branches, std::int64_t node_us) {
   return g;
 }
 
+TEST(TuneTest, TheFastestPlanWinsUnlessOneThatIsAsFastTakesMuchLessMemory) {
+  const TuneOptions tune{.worthwhile_gain = 0.02, .as_fast = 0.01, .smaller = 0.95};
+  const auto chosen = [&](std::vector<double> ratios, std::vector<std::uint64_t> arenas) {
+    return choose_plan(ratios, arenas, tune);
+  };
+  EXPECT_EQ(chosen({1}, {100}), 0U);
+  EXPECT_EQ(chosen({1, 0.985, 0.99}, {100, 100, 100}), 0U) << "not worth it";
+  EXPECT_EQ(chosen({1, 0.8, 0.7}, {100, 100, 200}), 2U);
+  EXPECT_EQ(chosen({1, 0.8, 0.805, 0.802}, {100, 130, 110, 120}), 2U) << "the smallest of those as fast";
+  EXPECT_EQ(chosen({1, 0.8, 0.805}, {100, 104, 100}), 1U) << "hardly smaller";
+  EXPECT_EQ(chosen({1, 0.8, 0.81}, {100, 130, 100}), 1U) << "not as fast";
+  EXPECT_EQ(chosen({1, 0.975, 0.982}, {100, 130, 100}), 1U) << "not worth it by itself";
+}
+
 TEST(TuneTest, S8_IndependentBranchesGetStreams) {
   in_some_attempt([] {
     const StreamPlan plan = tune(sleepers(2, 3000), {{}, {"end"}, {}}, 2);
