@@ -73,9 +73,10 @@ class MemoryOrder {
         ++plan_.program.stats.waits_for_memory;
       }
       std::sort(node.deps.begin(), node.deps.end());
-      for (const auto* operands : {&node.inputs, &node.outputs})
-        for (const Operand& operand : *operands)
-          if (is_planned(operand)) users[static_cast<std::size_t>(operand.buffer)].push_back(op);
+      for (const Operand& input : node.inputs)
+        if (is_planned(input)) users[static_cast<std::size_t>(input.buffer)].push_back(op);
+      for (const Operand& output : node.outputs)  // when it is done, those before are
+        if (is_planned(output)) users[static_cast<std::size_t>(output.buffer)] = {op};
       clocks.set(op, now);
       clocks.pass(now, op);
     }
