@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/device/device_health.h"
 #include "proto/job.pb.h"
+#include "worker/job.h"
 
 namespace braid::worker {
 namespace {
@@ -24,19 +25,11 @@ std::vector<int> usable_devices(const proto::Job& job) {
     for (int i = 0; i < count; ++i) devices.push_back(i);
     return devices;
   }
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const auto device = parse_int(list.substr(begin, end - begin));
-    if (!device || *device < 0 || *device >= count ||
-        std::find(devices.begin(), devices.end(), *device) != devices.end())
-      throw InvalidArgument(
-          fmt::format("runtime.visible_device_list '{}': expected different numbers below {}, the number of "
-                      "visible GPUs, with "
-                      "commas between them",
-                      list, count));
-    devices.push_back(static_cast<int>(*device));
-    begin = end + 1;
-  }
+  devices = visible_devices(job);
+  for (const int device : devices)
+    if (device >= count)
+      throw InvalidArgument(fmt::format("runtime.visible_device_list '{}': there is no GPU {}, {} {} visible",
+                                        list, device, count, count == 1 ? "is" : "are"));
   return devices;
 }
 

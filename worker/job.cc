@@ -1,10 +1,13 @@
 #include "worker/job.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -198,6 +201,24 @@ StreamOptions stream_options(const proto::Job& job) {
   if (!job.streams().rules_file().empty())
     options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));
   return options;
+}
+
+std::vector<int> visible_devices(const proto::Job& job) {
+  const std::string& list = job.runtime().visible_device_list();
+  std::vector<int> devices;
+  for (std::size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const auto device = parse_int(list.substr(begin, end - begin));
+    if (!device || *device < 0 || *device > std::numeric_limits<int>::max() ||
+        std::find(devices.begin(), devices.end(), *device) != devices.end())
+      throw InvalidArgument(
+          fmt::format("runtime.visible_device_list '{}': expected different numbers of GPUs, from 0 on, with "
+                      "commas between them",
+                      list));
+    devices.push_back(static_cast<int>(*device));
+    begin = end + 1;
+  }
+  return devices;
 }
 
 BatchSiblings batch_siblings_of(const proto::Job& job) {

@@ -37,6 +37,9 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 OptimizerSpec optimizer_spec(const proto::Job& job);
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.
 StreamOptions stream_options(const proto::Job& job);
+/// What runtime.visible_device_list names, in its order; empty: all. Throws: InvalidArgument for a list that
+/// is not one of different numbers.
+std::vector<int> visible_devices(const proto::Job& job);
 BatchSiblings batch_siblings_of(const proto::Job& job);
 comm::TlsOptions tls_options(const proto::Job& job);
 

@@ -160,6 +160,7 @@ void check_execution(const proto::Job& job) {
                             job.runtime().intra_op_threads()));
   check.require(job.runtime().device_memory_fraction() >= 0 && job.runtime().device_memory_fraction() <= 1,
                 "runtime.device_memory_fraction must be between 0 and 1");
+  visible_devices(job);
 }
 
 void check_job(const proto::Job& job) {

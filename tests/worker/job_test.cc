@@ -16,7 +16,9 @@ namespace braid::worker {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 proto::Job minimal() {
   return parse_job(
@@ -215,6 +217,21 @@ TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
     set_job_field(job, assignment);
     fill_job_defaults(job);
     EXPECT_EQ(message_of([&] { check_job(job); }), "job 'mlp': " + says) << assignment;
+  }
+}
+
+TEST(JobTest, VisibleDevicesAreDifferentNumbers) {
+  proto::Job job = minimal();
+  fill_job_defaults(job);
+  EXPECT_THAT(visible_devices(job), IsEmpty());
+  job.mutable_runtime()->set_visible_device_list("2,0,11");
+  check_job(job);
+  EXPECT_THAT(visible_devices(job), ElementsAre(2, 0, 11));
+  for (const char* list : {"1,x", "1,", ",", "1,1", "-1", "1 2", "99999999999"}) {
+    job.mutable_runtime()->set_visible_device_list(list);
+    EXPECT_EQ(message_of([&] { check_job(job); }),
+              "runtime.visible_device_list '" + std::string(list) +
+                  "': expected different numbers of GPUs, from 0 on, with commas between them");
   }
 }
 

@@ -59,8 +59,8 @@ class InferenceSession {
  public:
   /// `inputs` and `outputs` are value names. Variables that the runtime's store has keep their values; others
   /// begin as `options` or their nodes say. The runtime outlives the session.
-  /// Throws: InvalidArgument for names that are no values, inputs given twice, outputs that need a placeholder
-  /// which is no input, or that write variables, which groups share; for options out of range.
+  /// Throws: InvalidArgument for names that are no values, inputs given twice, outputs that need a
+  /// placeholder which is no input, or that write variables, which groups share; for options out of range.
   InferenceSession(Graph graph, std::vector<std::string> inputs, std::vector<std::string> outputs,
                    const InferenceOptions& options, Runtime& runtime);
   ~InferenceSession();

@@ -54,7 +54,7 @@ TEST(StageAcceptance, T5_CancelStopsBothSidesPromptlyAHundredTimes) {
     return numbered(call.ticket);
   };
   Stage stage({.name = "s", .capacity = 1, .num_threads = 3, .num_clients = 2}, producer);
-  double fastest_ms = 1e9;
+  std::vector<double> took_ms;
   for (int i = 0; i < 100; ++i) {
     stage.start();
     std::atomic<int> cancelled{0};
@@ -73,10 +73,11 @@ TEST(StageAcceptance, T5_CancelStopsBothSidesPromptlyAHundredTimes) {
     takers.clear();
     EXPECT_EQ(cancelled, 3) << "and no DeadlineExceeded after a minute";
     ASSERT_TRUE(eventually([&] { return working == 0; }));
-    fastest_ms = std::min(fastest_ms, ms_since(begin));
+    took_ms.push_back(ms_since(begin));
   }
   EXPECT_EQ(worked, 0) << "nobody went on to the end";
-  EXPECT_LT(fastest_ms, 100) << "and nobody looks only now and then";
+  std::nth_element(took_ms.begin(), took_ms.begin() + 50, took_ms.end());
+  EXPECT_LT(took_ms[50], 100) << "the median; and nobody looks only now and then";
 }
 
 TEST(StageAcceptance, T5_AThousandLivesLeaveNothingBehind) {
