@@ -177,7 +177,7 @@ TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
   EXPECT_EQ(refusal({"x"}, {"nothing"}), "there is no node 'nothing'");
   EXPECT_EQ(refusal({"z"}, {"y"}), "there is no node 'z'");
   EXPECT_EQ(refusal({"x", "x:0"}, {"y"}), "input 'x:0' is given twice");
-  EXPECT_EQ(refusal({}, {"y"}), "the outputs need 'x', which is no input");
+  EXPECT_EQ(refusal({}, {"y"}), "no input for 'x', which the outputs need");
   EXPECT_EQ(refusal({"x"}, {"^y"}), "output '^y' is a control edge, not a value");
   EXPECT_EQ(refusal({"x"}, {}), "no output is named");
   EXPECT_EQ(refusal({"Relu"}, {"Relu"}), "nothing was thrown") << "what is between may be given, too";

@@ -14,7 +14,6 @@
 #include "engine/exec/placement_log.h"
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
-#include "engine/staging/graph_stage.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/device.h"
@@ -101,20 +100,6 @@ Answers expected_answers(const Graph& graph, const std::vector<std::string>& inp
   return answers;
 }
 
-/// Throws: InvalidArgument naming the placeholders that no input gives.
-void check_inputs(const Graph& graph, const std::vector<InferenceInput>& inputs,
-                  const std::vector<std::string>& outputs) {
-  std::vector<ValueRef> given, wanted;
-  for (const InferenceInput& input : inputs) given.push_back(graph.parse_value(input.name));
-  for (const std::string& output : outputs) wanted.push_back(graph.parse_value(output));
-  std::string missing;
-  for (const ValueRef placeholder : part_above(graph, wanted, {}, given).placeholders)
-    missing += (missing.empty() ? "" : ", ") + ("'" + graph.value_name(placeholder) + "'");
-  if (!missing.empty())
-    throw InvalidArgument("no --input for " + missing +
-                          ", which the outputs need: NAME (drawn), NAME=SHAPE or NAME=FILE.npy");
-}
-
 /// "<output>.npy" for each, the answers one after another along the first axis where they have one.
 void write_answers(const InferCommand& command, const Answers& answers) {
   make_directories(command.output_directory);
@@ -158,10 +143,12 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   }
   const Graph graph = import_graph(read_graph_file(command.graph), command.graph, import);
   if (inputs.empty()) inputs = placeholders_of(graph, command.outputs);
-  check_inputs(graph, inputs, command.outputs);
-  const auto feeds = make_feeds(graph, inputs, {command.batch, command.max_id, command.seed});
   std::vector<std::string> names;
   for (const InferenceInput& input : inputs) names.push_back(input.name);
+  if (const std::string missing = missing_inputs(graph, names, command.outputs); !missing.empty())
+    throw InvalidArgument("no --input for " + missing +
+                          ", which the outputs need: NAME (drawn), NAME=SHAPE or NAME=FILE.npy");
+  const auto feeds = make_feeds(graph, inputs, {command.batch, command.max_id, command.seed});
 
   const proto::Job job = job_of(command, settings);
   const InferenceOptions options = options_of(command, settings.groups, job);

@@ -52,20 +52,25 @@ bool writes_variable(const Graph& graph, const Node& node) {
   return false;
 }
 
-/// Throws: InvalidArgument, as the session's constructor does.
-void check_graph(const Graph& graph, const std::vector<std::string>& inputs,
-                 const std::vector<std::string>& outputs) {
-  if (outputs.empty()) throw InvalidArgument("no output is named");
+/// What runs for the outputs.
+GraphPart part_for(const Graph& graph, const std::vector<std::string>& inputs,
+                   const std::vector<std::string>& outputs) {
   const std::vector<ValueRef> given = values_named(graph, inputs, "input");
   for (std::size_t i = 0; i < given.size(); ++i)
     if (std::find(given.begin(), given.begin() + static_cast<std::ptrdiff_t>(i), given[i]) !=
         given.begin() + static_cast<std::ptrdiff_t>(i))
       throw InvalidArgument(fmt::format("input '{}' is given twice", inputs[i]));
-  const GraphPart part = part_above(graph, values_named(graph, outputs, "output"), {}, given);
-  if (!part.placeholders.empty())
-    throw InvalidArgument(
-        fmt::format("the outputs need '{}', which is no input", graph.value_name(part.placeholders.front())));
-  for (const NodeId id : part.nodes)
+  return part_above(graph, values_named(graph, outputs, "output"), {}, given);
+}
+
+/// Throws: InvalidArgument, as the session's constructor does.
+void check_graph(const Graph& graph, const std::vector<std::string>& inputs,
+                 const std::vector<std::string>& outputs) {
+  if (outputs.empty()) throw InvalidArgument("no output is named");
+  const std::string missing = missing_inputs(graph, inputs, outputs);
+  if (!missing.empty())
+    throw InvalidArgument(fmt::format("no input for {}, which the outputs need", missing));
+  for (const NodeId id : part_for(graph, inputs, outputs).nodes)
     if (writes_variable(graph, graph.node(id)))
       throw InvalidArgument(place_of(graph.node(id)) + " writes a variable, which all stream groups share");
 }
@@ -76,6 +81,14 @@ std::uint64_t arena_bytes(const Program& program) {
 }
 
 }  // namespace
+
+std::string missing_inputs(const Graph& graph, const std::vector<std::string>& inputs,
+                           const std::vector<std::string>& outputs) {
+  std::string missing;
+  for (const ValueRef placeholder : part_for(graph, inputs, outputs).placeholders)
+    missing += (missing.empty() ? "'" : ", '") + graph.value_name(placeholder) + "'";
+  return missing;
+}
 
 struct InferenceSession::Entry {
   std::vector<FeedSpec> feeds;

@@ -55,6 +55,11 @@ struct InferenceRequest {
   std::optional<int> pool = {};
 };
 
+/// Placeholders that the outputs need and that are no inputs, "'a', 'b'"; empty: none. Throws:
+/// InvalidArgument for names that are no values, and inputs given twice.
+std::string missing_inputs(const Graph& graph, const std::vector<std::string>& inputs,
+                           const std::vector<std::string>& outputs);
+
 class InferenceSession {
  public:
   /// `inputs` and `outputs` are value names. Variables that the runtime's store has keep their values; others
