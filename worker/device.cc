@@ -19,17 +19,15 @@ namespace {
 /// not one of visible devices.
 std::vector<int> usable_devices(const proto::Job& job) {
   const int count = cuda_device_count();
-  std::vector<int> devices;
-  const std::string& list = job.runtime().visible_device_list();
-  if (list.empty() || count == 0) {
-    for (int i = 0; i < count; ++i) devices.push_back(i);
-    return devices;
-  }
-  devices = visible_devices(job);
+  if (count == 0) return {};
+  std::vector<int> devices = visible_devices(job);
   for (const int device : devices)
     if (device >= count)
       throw InvalidArgument(fmt::format("runtime.visible_device_list '{}': there is no GPU {}, {} {} visible",
-                                        list, device, count, count == 1 ? "is" : "are"));
+                                        job.runtime().visible_device_list(), device, count,
+                                        count == 1 ? "is" : "are"));
+  if (devices.empty())
+    for (int i = 0; i < count; ++i) devices.push_back(i);
   return devices;
 }
 
