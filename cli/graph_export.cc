@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "cli/graph_tools.h"
 #include "engine/import/import.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"

@@ -19,15 +19,16 @@ MAY_INCLUDE = {
     "base/checkpoint": ["base", "proto/checkpoint."],  # the manifest is a protobuf text
     "comm": ["comm", "proto", "base"],
     "engine": ["engine", "proto/graph.", "proto/example.", "proto/onnx.", "base"],
-    "examples": ["examples", "engine", "proto", "base"],
+    "models": ["models", "engine", "proto/graph.", "base"],
+    "examples": ["examples", "models", "engine", "proto", "base"],
     "examples/multistream_inference": ["worker/inference", "worker/settings.", "base"],
     "examples/scorer": ["worker/inference", "worker/stored_variables.", "engine/import", "proto/graph.", "base"],
-    "examples/multistream_training/main.": ["examples", "engine", "proto", "worker/job.", "worker/settings.", "base"],
+    "examples/multistream_training/main.": ["examples", "models", "engine", "proto", "worker/job.", "worker/settings.", "base"],
     "launch": ["launch", "proto", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
-    "worker": ["worker", "examples/models", "launch", "ps/client", "engine", "comm", "proto", "base"],
+    "worker": ["worker", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
     "worker/roles.": ["worker", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
-    "cli": ["cli", "worker", "examples", "launch", "ps", "engine", "comm", "proto", "base"],
+    "cli": ["cli", "worker", "models", "launch", "ps", "engine", "comm", "proto", "base"],
     "bench": [""],
     "tests": [""],
 }

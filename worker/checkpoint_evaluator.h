@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/input/table.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 
 namespace braid::proto {
 class Job;

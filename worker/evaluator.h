@@ -13,7 +13,7 @@
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
 #include "engine/passes/compile.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {

@@ -151,7 +151,7 @@ void find_in_updates(const proto::Job& job, Finder& find) {
   find.idle(schedule != proto::Schedule::STEP_DECAY, kind, "schedule", {"factor", "every"});
 }
 
-/// What a model has no part for (examples/models).
+/// What a model has no part for (models).
 void find_in_model(const std::string& model, Finder& find) {
   constexpr std::string_view kImages[] = {"cnn", "mlp", "resnet18"};
   const bool is_plain = model == "linear_regression";

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
 #include "worker/strategies/strategy.h"

@@ -8,7 +8,7 @@
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
 #include "engine/passes/compile.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"
 

@@ -10,8 +10,8 @@
 
 #include "engine/exec/program.h"
 #include "engine/ops/variable_init.h"
-#include "examples/models/common.h"
-#include "examples/models/multi_branch.h"
+#include "models/common.h"
+#include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

@@ -1,4 +1,4 @@
-// A training step of one of the models of many branches (examples/models/multi_branch.h) on a GPU, for the
+// A training step of one of the models of many branches (models/multi_branch.h) on a GPU, for the
 // benchmarks of this folder: forward, backward and SGD, float32, inputs fixed in device memory. Thread rule:
 // one thread.
 #pragma once

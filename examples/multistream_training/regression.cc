@@ -1,6 +1,6 @@
 #include "examples/multistream_training/regression.h"
 
-#include "examples/models/model.h"
+#include "models/model.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "examples/models/multi_branch.h"
+#include "models/multi_branch.h"
 #include "tests/engine/exec/differentiated.h"
 
 namespace braid::testing {

@@ -20,7 +20,7 @@
 #include "engine/import/import.h"
 #include "engine/ops/optimizer_attrs.h"
 #include "engine/passes/stream_rules.h"
-#include "examples/models/multi_branch.h"
+#include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"

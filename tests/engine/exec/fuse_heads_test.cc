@@ -6,7 +6,7 @@
 #include "engine/exec/program.h"
 #include "engine/import/import.h"
 #include "engine/ops/op.h"
-#include "examples/models/multi_branch.h"
+#include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"
 

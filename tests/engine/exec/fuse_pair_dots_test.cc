@@ -6,7 +6,7 @@
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
-#include "examples/models/multi_branch.h"
+#include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"
 #include "tests/engine/exec/test_ops.h"

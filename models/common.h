@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/builder/graph_builder.h"
-#include "examples/models/model.h"
+#include "models/model.h"
 
 namespace braid {
 

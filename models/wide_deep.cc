@@ -1,7 +1,7 @@
 // Wide & deep (Cheng et al. 2016): a linear part over all columns beside an MLP over embeddings and dense
 // columns; their logits add. Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0,
 // 1}. The two parts are on two streams under USER.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 

@@ -2,7 +2,7 @@
 //   x_{l+1} = x_0 * (W_l x_l + b_l) + x_l;   y = w [x_L, MLP(x_0)]
 // Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0, 1}. Three cross layers;
 // they and the MLP are on two streams under USER.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 

@@ -1,6 +1,6 @@
 // Fully connected classifier of images: flatten, hidden layers with ReLU, logits. Loss: mean softmax cross
 // entropy.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 

@@ -1,9 +1,9 @@
-#include "examples/models/multi_branch.h"
+#include "models/multi_branch.h"
 
 #include <optional>
 #include <string>
 
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 namespace {

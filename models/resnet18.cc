@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "examples/models/common.h"
+#include "models/common.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

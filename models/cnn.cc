@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 namespace {

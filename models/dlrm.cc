@@ -1,7 +1,7 @@
 // DLRM (Naumov et al. 2019): bottom MLP over the dense columns, one embedding a categorical column, dot
 // products of all pairs, top MLP. Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B]
 // in {0, 1}. `hidden` gives the top MLP's widths.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 

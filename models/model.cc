@@ -1,4 +1,4 @@
-#include "examples/models/model.h"
+#include "models/model.h"
 
 #include <array>
 

@@ -2,7 +2,7 @@
 //   y = w_dense x + sum_c w_c + 1/2 sum_k ((sum_c v_ck)^2 - sum_c v_ck^2) + MLP([x, v_1, ..., v_C])
 // A row of a table is [w_c, v_c]: one gather a column. Columns: "dense" [B, D] float, "sparse" [B, C] int64
 // buckets, "label" [B] in {0, 1}. The machine and the MLP are on two streams under USER.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 namespace {

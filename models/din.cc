@@ -5,7 +5,7 @@
 // As in the paper the a_l are no softmax. Columns: "history" [B, L] int64, a list whose ids begin at 1 and
 // that 0 fills, "item" [B, 1] int64, whose ids begin at 0, both of one table; "dense" [B, D] float, "sparse"
 // [B, C] int64 buckets, "label" [B] in {0, 1}.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 namespace {

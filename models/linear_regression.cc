@@ -1,5 +1,5 @@
 // z = w_x x + w_y y + b, a branch a stream: the smallest program with two streams. Loss: mean squared error.
-#include "examples/models/common.h"
+#include "models/common.h"
 
 namespace braid {
 
