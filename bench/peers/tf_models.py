@@ -1,4 +1,4 @@
-"""The models of models as TensorFlow functions of their variables, for cpu_models.py.
+"""The zoo (models/) as TensorFlow functions of their variables, for cpu_models.py.
 
 A model is loss(p, batch): p maps Braid's names of variables to tf.Variables, batch maps columns to tensors. A training
 step is one tf.function. Layers are what a TensorFlow user would write: NHWC convolutions, fused batch normalisation, one

@@ -1,4 +1,4 @@
-"""The models of models as PyTorch functions of their variables, for cpu_models.py.
+"""The zoo (models/) as PyTorch functions of their variables, for cpu_models.py.
 
 A model is loss(p, batch): p maps Braid's names of variables to tensors, batch maps columns to tensors. Layers are what a
 PyTorch user would write: fused attention and normalisation, one embedding a column with sparse gradients. Convolution
