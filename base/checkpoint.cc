@@ -3,14 +3,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "base/crc32c.h"
+#include "base/checked_text.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -24,13 +22,10 @@ namespace fs = std::filesystem;
 
 constexpr std::uint32_t kVersion = 1;
 constexpr const char* kManifest = "MANIFEST";
-constexpr std::string_view kCrcLine = "# crc32c: ";  // the manifest's last line, a comment of text protobuf
 constexpr std::string_view kFinalPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".tmp-step-";
 
 std::string step_digits(std::uint64_t step) { return fmt::format("{:012}", step); }
-
-std::uint32_t text_crc(std::string_view text) { return crc32c(std::as_bytes(std::span(text))); }
 
 bool plain_file_name(const std::string& name) {
   return !name.empty() && name.find('/') == std::string::npos && name != "." && name != ".." &&
@@ -46,15 +41,6 @@ std::optional<std::uint64_t> step_of(std::string_view name, std::string_view pre
   const auto step = parse_int(name.substr(0, digits));
   return step ? std::optional<std::uint64_t>(*step) : std::nullopt;
 }
-
-/// Keeps the first thing that the text parser says.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text.empty()) text = fmt::format("line {}, column {}: {}", line + 1, column + 1, message);
-  }
-  std::string text;
-};
 
 std::string manifest_text(const CheckpointMeta& meta, const std::vector<ShardInfo>& shards) {
   proto::CheckpointManifest manifest;
@@ -72,32 +58,23 @@ std::string manifest_text(const CheckpointMeta& meta, const std::vector<ShardInf
   manifest.mutable_cursors()->insert(meta.cursors.begin(), meta.cursors.end());
   manifest.mutable_metrics()->insert(meta.metrics.begin(), meta.metrics.end());
   manifest.mutable_attributes()->insert(meta.attributes.begin(), meta.attributes.end());
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(manifest, &text);
-  return text + fmt::format("{}{:08x}\n", kCrcLine, text_crc(text));
+  if (meta.run.number > 0) to_proto(meta.run, manifest.mutable_run());
+  return checked_text(manifest);
 }
 
 CheckpointInfo parse_manifest(const fs::path& file, const std::string& text) {
   const auto damaged = [&](std::string_view why) {
     throw DataLoss(fmt::format("[checkpoint] '{}': {}", file.string(), why));
   };
-  const std::size_t crc_at = text.rfind(kCrcLine);
-  if (crc_at == std::string::npos) damaged("the last line, with the CRC, is missing: truncated");
-  const std::string_view body = std::string_view(text).substr(0, crc_at);
-  if (text.substr(crc_at) != fmt::format("{}{:08x}\n", kCrcLine, text_crc(body)))
-    damaged("the text does not match the CRC of its last line");
-
   proto::CheckpointManifest manifest;
-  FirstError error;
-  google::protobuf::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&error);
-  if (!parser.ParseFromString(std::string(body), &manifest)) damaged(error.text);
+  parse_checked_text(file, text, manifest);
   if (manifest.version() != kVersion)
     damaged(fmt::format("version {} of the format, this program knows {}", manifest.version(), kVersion));
 
   CheckpointInfo info;
   info.directory = file.parent_path();
   info.meta.step = manifest.step();
+  info.meta.run = from_proto(manifest.run());
   info.meta.generation = manifest.generation();
   info.meta.plan_hash = manifest.plan_hash();
   info.meta.job_name = manifest.job_name();
@@ -109,6 +86,17 @@ CheckpointInfo parse_manifest(const fs::path& file, const std::string& text) {
     info.shards.push_back({shard.file(), shard.bytes(), shard.index_crc()});
   }
   return info;
+}
+
+/// Of what is under the name of a checkpoint, damaged or not; nothing when its manifest cannot be read.
+std::optional<CheckpointRun> stored_run(const fs::path& directory) {
+  const fs::path file = directory / kManifest;
+  if (std::error_code error; !fs::exists(file, error)) return std::nullopt;
+  try {
+    return parse_manifest(file, read_file(file)).meta.run;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 void check_shard(const fs::path& directory, const ShardInfo& expected) {
@@ -129,13 +117,6 @@ void check_shard(const fs::path& directory, const ShardInfo& expected) {
 /// A name under which list() does not see a checkpoint and prune() may remove it.
 fs::path aside(const fs::path& root, std::uint64_t step, std::string_view what) {
   return root / fmt::format("{}{}-{}-{}", kTemporaryPrefix, step_digits(step), ::getpid(), what);
-}
-
-/// Removes a checkpoint; interrupted, it leaves an unfinished one and no damaged one.
-void remove_checkpoint(const fs::path& root, const fs::path& directory, std::uint64_t step) {
-  const fs::path hidden = aside(root, step, "removed");
-  rename_path(directory, hidden);
-  remove_tree(hidden);
 }
 
 /// Gives `from` the name `to`. A directory that has the name already changes places with `from` in one step,
@@ -166,6 +147,50 @@ CheckpointInfo read_checkpoint(const fs::path& directory) {
 
 CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
 
+/// The names of checkpoints, whole or damaged.
+std::vector<fs::path> CheckpointStore::finished() const {
+  std::vector<fs::path> names;
+  if (std::error_code error; !fs::exists(root_, error)) return names;
+  for (const fs::path& name : list_directory(root_))
+    if (step_of(name.string(), kFinalPrefix, false)) names.push_back(name);
+  return names;
+}
+
+std::optional<CheckpointRun> CheckpointStore::current_run() const {
+  std::optional<CheckpointRun> run = read_run_file(root_);
+  if (const auto latest = newest(); latest && (!run || run->before(latest->meta.run))) run = latest->meta.run;
+  return run;
+}
+
+void CheckpointStore::refuse_used() const {
+  if (finished().empty()) return;
+  std::string what = "damaged checkpoints";
+  if (const auto all = list(); !all.empty()) {
+    const CheckpointMeta& last = all.back().meta;
+    const auto its = list(last.run);
+    what = fmt::format("checkpoints of another run ({}, job '{}', {})", last.run.describe(), last.job_name,
+                       its.size() == 1 ? fmt::format("step {}", last.step)
+                                       : fmt::format("steps {} to {}", its.front().meta.step, last.step));
+  }
+  throw InvalidArgument(
+      fmt::format("checkpoint.directory '{}' has {}, and this is a new run, whose checkpoints would mix with "
+                  "them: give --resume to go on with what is there, another checkpoint.directory, or "
+                  "--overwrite to begin anew, which removes them once the new run has a checkpoint",
+                  root_.string(), what));
+}
+
+CheckpointRun CheckpointStore::begin_run(RunStart how) {
+  if (how == RunStart::New) refuse_used();
+  make_directories(root_);
+  const std::optional<CheckpointRun> current = current_run();
+  CheckpointRun run =
+      how == RunStart::Resume && current ? *current : make_run(current ? current->number + 1 : 1);
+  if (how == RunStart::Overwrite) run.overwrites = true;
+  const auto named = read_run_file(root_);
+  if (run.number > 0 && !(named && named->same_as(run))) write_run_file(root_, run);
+  return run;
+}
+
 fs::path CheckpointStore::begin(std::uint64_t step) {
   make_directories(root_);
   for (const fs::path& name : list_directory(root_))
@@ -186,23 +211,43 @@ CheckpointInfo CheckpointStore::commit(const fs::path& temporary, const Checkpoi
       throw InvalidArgument(fmt::format("[checkpoint] '{}' is not the name of a shard", shard.file));
     check_shard(temporary, shard);
   }
+  const fs::path final = root_ / (std::string(kFinalPrefix) + step_digits(meta.step));
+  check_owner(meta, final);
   write_file_atomically(temporary / kManifest,
                         manifest_text(meta, shards));  // syncs the directory's names as well
-  const fs::path final = root_ / (std::string(kFinalPrefix) + step_digits(meta.step));
   move_into_place(temporary, final, meta.step);
   sync_directory(root_);
+  if (meta.run.overwrites) remove_runs_before(meta.run);
   return {meta, shards, final};
+}
+
+/// Two jobs that were given one directory notice it here at the latest, before either loses anything.
+void CheckpointStore::check_owner(const CheckpointMeta& meta, const fs::path& final) const {
+  if (const auto named = read_run_file(root_); named && !named->same_as(meta.run))
+    throw InvalidArgument(
+        fmt::format("checkpoint.directory '{}' was taken over by {}: this is {}, and writes "
+                    "no more there",
+                    root_.string(), named->describe(), meta.run.describe()));
+  const auto there = stored_run(final);
+  if (there && !there->same_as(meta.run) && !(meta.run.overwrites && there->before(meta.run)))
+    throw InvalidArgument(fmt::format("'{}' is a checkpoint of {}, which this one, of {}, does not replace",
+                                      final.string(), there->describe(), meta.run.describe()));
+}
+
+/// Also damaged checkpoints, as long as they tell their run; and what no one finishes any more.
+void CheckpointStore::remove_runs_before(const CheckpointRun& run) {
+  for (const fs::path& name : finished())
+    if (const auto its = stored_run(root_ / name); its && its->before(run)) remove(root_ / name);
+  for (const fs::path& name : list_directory(root_))
+    if (step_of(name.string(), kTemporaryPrefix, true)) remove_tree(root_ / name);
 }
 
 std::vector<CheckpointInfo> CheckpointStore::list() const {
   std::vector<CheckpointInfo> whole;
-  if (std::error_code error; !fs::exists(root_, error)) return whole;
-  for (const fs::path& name : list_directory(root_)) {
-    const auto step = step_of(name.string(), kFinalPrefix, false);
-    if (!step) continue;
+  for (const fs::path& name : finished()) {
     try {
       CheckpointInfo info = read_checkpoint(root_ / name);
-      if (info.meta.step != *step)
+      if (info.meta.step != step_of(name.string(), kFinalPrefix, false))
         throw DataLoss(fmt::format("[checkpoint] '{}' has the manifest of step {}", (root_ / name).string(),
                                    info.meta.step));
       whole.push_back(std::move(info));
@@ -210,8 +255,15 @@ std::vector<CheckpointInfo> CheckpointStore::list() const {
       log_warning("left out: {}", e.message());
     }
   }
-  std::sort(whole.begin(), whole.end(),
-            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.meta.step < b.meta.step; });
+  std::sort(whole.begin(), whole.end(), [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return a.meta.run.same_as(b.meta.run) ? a.meta.step < b.meta.step : a.meta.run.before(b.meta.run);
+  });
+  return whole;
+}
+
+std::vector<CheckpointInfo> CheckpointStore::list(const CheckpointRun& run) const {
+  auto whole = list();
+  std::erase_if(whole, [&](const CheckpointInfo& info) { return !info.meta.run.same_as(run); });
   return whole;
 }
 
@@ -220,14 +272,22 @@ std::optional<CheckpointInfo> CheckpointStore::newest() const {
   return whole.empty() ? std::nullopt : std::optional(std::move(whole.back()));
 }
 
+void CheckpointStore::remove(const fs::path& directory) {
+  const std::uint64_t step = step_of(directory.filename().string(), kFinalPrefix, false).value();
+  const fs::path hidden = aside(root_, step, "removed");
+  rename_path(directory, hidden);
+  remove_tree(hidden);
+}
+
 void CheckpointStore::prune(std::size_t keep) {
-  const auto whole = list();
+  auto whole = list();
   if (keep == 0 || whole.empty()) return;
-  for (std::size_t i = 0; i + keep < whole.size(); ++i)
-    remove_checkpoint(root_, whole[i].directory, whole[i].meta.step);
+  const CheckpointMeta last = whole.back().meta;
+  std::erase_if(whole, [&](const CheckpointInfo& info) { return !info.meta.run.same_as(last.run); });
+  for (std::size_t i = 0; i + keep < whole.size(); ++i) remove(whole[i].directory);
   for (const fs::path& name : list_directory(root_)) {
     const auto step = step_of(name.string(), kTemporaryPrefix, true);
-    if (step && *step < whole.back().meta.step) remove_tree(root_ / name);
+    if (step && *step < last.step) remove_tree(root_ / name);
   }
 }
 

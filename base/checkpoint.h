@@ -6,6 +6,7 @@
 //     worker-0.shard  ps-0.shard ...     entries, then an index, then a footer
 //     MANIFEST                           text: CheckpointManifest of proto/checkpoint.proto, which has the
 //                                        bytes and CRC of each shard
+//   <root>/RUN                           text: the run that writes here (base/checkpoint_run.h)
 //
 // Thread rule: one object, one thread. Throws: DataLoss (damage: file, entry, offset), Unavailable (disk:
 // path, errno text), InvalidArgument (what the caller asks for is not there, or does not fit).
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checkpoint_run.h"
 #include "base/dtype.h"
 
 namespace braid {
@@ -76,6 +78,7 @@ class ShardReader {
 /// What the manifest says beside the list of shards.
 struct CheckpointMeta {
   std::uint64_t step = 0;  // the number of steps whose updates are in the checkpoint
+  CheckpointRun run{};
   std::uint64_t generation = 0;
   std::uint64_t plan_hash = 0;
   std::string job_name{};
@@ -90,26 +93,54 @@ struct CheckpointInfo {
   std::filesystem::path directory;
 };
 
-/// The checkpoints under one root directory.
+/// How a job begins in a directory that may have checkpoints.
+enum class RunStart {
+  New,        // a run of its own: refused where checkpoints are
+  Resume,     // goes on with the run that the directory is in; a new one where there is none
+  Overwrite,  // a run of its own, whose first whole checkpoint is the end of those before it
+};
+
+/// The checkpoints under one root directory. One run writes at a time; nothing but the first checkpoint of a
+/// run that overwrites ever removes what belongs to another run.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path root);
+
+  /// The run that is to write here, which the file RUN names from now on. Throws: InvalidArgument for a New
+  /// one where checkpoints are, whole or damaged, with the ways out; Unavailable (disk).
+  CheckpointRun begin_run(RunStart how);
+  /// The one that RUN names, or of the latest checkpoint where that is later or there is no RUN.
+  std::optional<CheckpointRun> current_run() const;
+
   /// A fresh temporary directory for step `step`, into which all shards of the checkpoint are written. An
   /// older unfinished one of the same step is removed.
   std::filesystem::path begin(std::uint64_t step);
   /// Writes the manifest, syncs, renames the directory to its final name (replacing one of the same step) and
-  /// syncs the root.
+  /// syncs the root. Then removes the checkpoints of earlier runs, if meta.run overwrites them. Throws:
+  /// InvalidArgument when another run has taken over the directory, or has a checkpoint of this step that is
+  /// not to be overwritten.
   CheckpointInfo commit(const std::filesystem::path& temporary, const CheckpointMeta& meta,
                         const std::vector<ShardInfo>& shards);
-  /// Whole checkpoints, oldest first. Damaged ones are left out, each with a warning.
+  /// Whole checkpoints, by run and then by step, oldest first. Damaged ones are left out, each with a
+  /// warning.
   std::vector<CheckpointInfo> list() const;
+  /// Those of one run.
+  std::vector<CheckpointInfo> list(const CheckpointRun& run) const;
+  /// Of the latest run that has a whole checkpoint, the one of the most steps.
   std::optional<CheckpointInfo> newest() const;
-  /// Removes the oldest whole checkpoints so that `keep` remain, and unfinished ones older than the newest.
-  /// keep == 0 keeps all.
+  /// Removes the oldest whole checkpoints of the latest run that has any so that `keep` remain, and
+  /// unfinished ones of steps below its newest. keep == 0 keeps all.
   void prune(std::size_t keep);
+  /// Removes a checkpoint of this root; interrupted, it leaves an unfinished one and no damaged one.
+  void remove(const std::filesystem::path& directory);
   const std::filesystem::path& root() const { return root_; }
 
  private:
+  std::vector<std::filesystem::path> finished() const;
+  void refuse_used() const;
+  void check_owner(const CheckpointMeta& meta, const std::filesystem::path& final) const;
+  void remove_runs_before(const CheckpointRun& run);
+
   std::filesystem::path root_;
 };
 
