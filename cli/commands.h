@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 namespace CLI {
 class App;

@@ -27,11 +27,11 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/device.h"
-#include "worker/idle_settings.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
+#include "worker/job/text_proto.h"
+#include "worker/job/unused_fields.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
-#include "worker/text_proto.h"
 #include "worker/training_program.h"
 
 namespace braid::cli {
@@ -207,7 +207,7 @@ int plan(const Options& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   for (const std::string& assignment : stream_overrides(options)) worker::set_job_field(job, assignment);
   worker::set_job_field(job, "runtime.steps_in_flight=" + std::to_string(options.steps_in_flight));
-  for (const std::string& setting : worker::idle_settings(job)) log_warning("{}", setting);
+  for (const std::string& setting : worker::unused_fields(job)) log_warning("{}", setting);
   worker::fill_job_defaults(job);
   resolve_planned_device(job);
   CompileOptions compile_options = worker::training_compile_options(job);

@@ -14,7 +14,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::cli {
 namespace {

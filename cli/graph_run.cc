@@ -32,8 +32,8 @@
 #include "engine/passes/specialize.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/idle_settings.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
+#include "worker/job/unused_fields.h"
 #include "worker/npy_tensor.h"
 #include "worker/stored_variables.h"
 
@@ -172,7 +172,7 @@ void apply_settings(Options& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   if (options.streams_given) job.mutable_streams()->set_count(static_cast<std::uint32_t>(options.streams));
   for (const std::string& field : options.flags.overrides()) worker::set_job_field(job, field);
-  for (const std::string& setting : worker::idle_settings(job)) log_warning("{}", setting);
+  for (const std::string& setting : worker::unused_fields(job)) log_warning("{}", setting);
   worker::fill_job_defaults(job);
   options.flags.log_device_placement = job.runtime().log_device_placement();
   options.compile.streams = worker::stream_options(job);

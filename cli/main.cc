@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 namespace {
 

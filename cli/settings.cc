@@ -1,5 +1,5 @@
 // `--config` and the settings of the commands that take it; `--checkpoint`; where data is.
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 #include <CLI/CLI.hpp>
 

@@ -7,7 +7,7 @@
 #include "cli/step_flags.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/roles.h"
 
 namespace braid::cli {

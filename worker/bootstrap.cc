@@ -15,7 +15,7 @@
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {

@@ -14,7 +14,7 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/evaluator.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "engine/device/device_health.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {

@@ -20,8 +20,8 @@
 #include "worker/checkpoint_evaluator.h"
 #include "worker/device.h"
 #include "worker/device_watch.h"
-#include "worker/idle_settings.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
+#include "worker/job/unused_fields.h"
 #include "worker/monitor.h"
 #include "worker/progress.h"
 #include "worker/stop_signal.h"
@@ -46,7 +46,7 @@ int intra_op_threads(const proto::Job& job, const launch::ClusterSpec& cluster) 
 }
 
 RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  for (const std::string& setting : idle_device_settings(job, SettingsFor::Training))
+  for (const std::string& setting : unused_device_fields(job, SettingsFor::Training))
     log_warning("{}", setting);
   RuntimeOptions options;
   options.device = open_device(job, cluster);

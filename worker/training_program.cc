@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 

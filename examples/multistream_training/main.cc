@@ -23,8 +23,8 @@
 #include "examples/multistream_training/regression.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
-#include "worker/settings.h"
+#include "worker/job/job.h"
+#include "worker/job/settings.h"
 
 namespace braid {
 namespace {

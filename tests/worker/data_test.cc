@@ -11,7 +11,7 @@
 #include "proto/job.pb.h"
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/training_program.h"
 
 namespace braid::worker {

@@ -15,7 +15,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "tests/base/message_of.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/stage_metrics.h"
 
 namespace braid::worker {

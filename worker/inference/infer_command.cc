@@ -17,11 +17,11 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/device.h"
-#include "worker/idle_settings.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/inference_session.h"
 #include "worker/inference/request_load.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
+#include "worker/job/unused_fields.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
@@ -42,11 +42,11 @@ proto::Job job_of(const InferCommand& command, const Settings& settings) {
       throw InvalidArgument("--set " + assignment + ": requests have the fields of streams and runtime");
     set_job_field(job, assignment);
   }
-  for (const std::string& setting : idle_settings(job)) log_warning("{}", setting);
+  for (const std::string& setting : unused_fields(job)) log_warning("{}", setting);
   fill_job_defaults(job);
   check_execution(job);
   resolve_device(job, {});
-  for (const std::string& setting : idle_device_settings(job, SettingsFor::Inference))
+  for (const std::string& setting : unused_device_fields(job, SettingsFor::Inference))
     log_warning("{}", setting);
   return job;
 }

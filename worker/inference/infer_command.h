@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/checkpoint.h"
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 namespace braid::worker {
 

@@ -24,7 +24,7 @@
 #include "engine/passes/compile.h"
 #include "worker/inference/launch_pool.h"
 #include "worker/inference/stream_groups.h"
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 namespace braid::worker {
 

@@ -9,7 +9,7 @@
 #include "engine/device/accelerator.h"
 #include "engine/ops/op.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"

@@ -10,7 +10,7 @@
 #include "engine/ops/variable_init.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {

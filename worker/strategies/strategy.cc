@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/ps_ops.h"
 

@@ -1,5 +1,5 @@
 // Settings that nothing reads are said by name, those of the files that come with the project have an effect.
-#include "worker/idle_settings.h"
+#include "worker/job/unused_fields.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<std::string> idle(const std::string& text) { return idle_settings(parse_job(text, "test")); }
+std::vector<std::string> idle(const std::string& text) { return unused_fields(parse_job(text, "test")); }
 
-TEST(IdleSettingsTest, StagingThatIsOffReadsNothing) {
+TEST(UnusedFieldsTest, StagingThatIsOffReadsNothing) {
   EXPECT_THAT(idle("staging { capacity: 4 num_threads: 2 timeout_millis: 5 on_timeout: WAIT }"), IsEmpty());
   EXPECT_THAT(idle("staging { disabled: true capacity: 4 timeout_millis: 5 }"),
               ElementsAre("staging.capacity has no effect: staging.disabled is set",
@@ -26,7 +26,7 @@ TEST(IdleSettingsTest, StagingThatIsOffReadsNothing) {
       << "of the part of the model that is computed in front of the step";
 }
 
-TEST(IdleSettingsTest, PoolsOfStagesNeedTheirSwitch) {
+TEST(UnusedFieldsTest, PoolsOfStagesNeedTheirSwitch) {
   EXPECT_THAT(idle("staging { session_stage_subgraph_thread_pool { } }"),
               ElementsAre("staging.session_stage_subgraph_thread_pool has no effect: "
                           "staging.use_stage_subgraph_thread_pool is not set"));
@@ -34,7 +34,7 @@ TEST(IdleSettingsTest, PoolsOfStagesNeedTheirSwitch) {
               IsEmpty());
 }
 
-TEST(IdleSettingsTest, AStageNeedsSomethingToComputeOnItsStream) {
+TEST(UnusedFieldsTest, AStageNeedsSomethingToComputeOnItsStream) {
   EXPECT_THAT(
       idle("staging { stage_multi_stream: true }"),
       ElementsAre("staging.stage_multi_stream has no effect: staging.stage_subgraph_stream_id is 0: the "
@@ -50,7 +50,7 @@ TEST(IdleSettingsTest, AStageNeedsSomethingToComputeOnItsStream) {
               IsEmpty());
 }
 
-TEST(IdleSettingsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
+TEST(UnusedFieldsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
   EXPECT_THAT(
       idle("streams { count: 1 policy: COST forward_propagation: true no_memory_waits: true "
            "measure_seconds: 2 }"),
@@ -71,7 +71,7 @@ TEST(IdleSettingsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
               IsEmpty());
 }
 
-TEST(IdleSettingsTest, AStrategyHasItsOwnSettings) {
+TEST(UnusedFieldsTest, AStrategyHasItsOwnSettings) {
   EXPECT_THAT(idle("strategy { consistency: ASP backend: MPI bucket_bytes: 5 deadline_seconds: 5 }"),
               ElementsAre("strategy.consistency has no effect: strategy.kind is LOCAL",
                           "strategy.backend has no effect: strategy.kind is LOCAL",
@@ -84,7 +84,7 @@ TEST(IdleSettingsTest, AStrategyHasItsOwnSettings) {
                           "strategy.tls has no effect: strategy.backend MPI has connections of its own"));
 }
 
-TEST(IdleSettingsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
+TEST(UnusedFieldsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
   EXPECT_THAT(idle("optimizer { momentum: 0.5 nesterov: true beta1: 0.5 epsilon: 1 }"),
               ElementsAre("optimizer.momentum has no effect: optimizer.kind is SGD",
                           "optimizer.nesterov has no effect: optimizer.kind is SGD",
@@ -100,7 +100,7 @@ TEST(IdleSettingsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
   EXPECT_THAT(idle("schedule { kind: COSINE_DECAY end_factor: 0.5 }"), IsEmpty());
 }
 
-TEST(IdleSettingsTest, AModelHasItsOwnSettings) {
+TEST(UnusedFieldsTest, AModelHasItsOwnSettings) {
   EXPECT_THAT(idle("model { name: 'linear_regression' hidden: 4 }"),
               ElementsAre("model.hidden has no effect: model 'linear_regression' has no hidden layers"));
   EXPECT_THAT(idle("model { name: 'mlp' hidden: 4 classes: 3 dropout: 0.5 embedding_dim: 4 tasks: 't' }"),
@@ -113,7 +113,7 @@ TEST(IdleSettingsTest, AModelHasItsOwnSettings) {
   EXPECT_THAT(idle("model { name: 'transformer' embedding_dim: 4 classes: 2 }"), IsEmpty());
 }
 
-TEST(IdleSettingsTest, AFormatHasItsOwnSettings) {
+TEST(UnusedFieldsTest, AFormatHasItsOwnSettings) {
   EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' no_shuffle: true shuffle_buffer: 5 }"),
               ElementsAre("input.train_files has no effect: input.format is SYNTHETIC",
                           "input.shuffle_buffer has no effect: input.no_shuffle is set"));
@@ -131,7 +131,7 @@ TEST(IdleSettingsTest, AFormatHasItsOwnSettings) {
               ElementsAre("input.csv.columns has no effect: input.columns is set"));
 }
 
-TEST(IdleSettingsTest, AColumnHasTheSettingsOfItsKind) {
+TEST(UnusedFieldsTest, AColumnHasTheSettingsOfItsKind) {
   const auto column = [](const std::string& text, const std::string& format = "CSV") {
     return idle("input { format: " + format + " columns { name: 'c' " + text + " } }");
   };
@@ -151,7 +151,7 @@ TEST(IdleSettingsTest, AColumnHasTheSettingsOfItsKind) {
               ElementsAre("output of column 'c' has no effect: its kind is SKIP"));
 }
 
-TEST(IdleSettingsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
+TEST(UnusedFieldsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
   EXPECT_THAT(idle("input { test_files: 'a' } evaluation { disabled: true every_steps: 5 batch_size: 4 }"),
               ElementsAre("evaluation.every_steps has no effect: evaluation.disabled is set"));
   EXPECT_THAT(idle("input { format: CSV } evaluation { every_steps: 5 }"),
@@ -167,12 +167,12 @@ TEST(IdleSettingsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
               ElementsAre("metrics.sample_every_seconds has no effect: metrics.no_sampling is set"));
 }
 
-TEST(IdleSettingsTest, TheHostHasNoneOfADevicesSettings) {
+TEST(UnusedFieldsTest, TheHostHasNoneOfADevicesSettings) {
   const auto idle_on = [](const std::string& device, SettingsFor purpose) {
     const proto::Job job = parse_job(
         "runtime { device_memory_limit: 5 no_tf32: true intra_op_threads: 2 device: " + device + " }",
         "test");
-    return idle_device_settings(job, purpose);
+    return unused_device_fields(job, purpose);
   };
   EXPECT_THAT(idle_on("CPU", SettingsFor::Training),
               ElementsAre("runtime.device_memory_limit has no effect: the device is the CPU",
@@ -183,10 +183,10 @@ TEST(IdleSettingsTest, TheHostHasNoneOfADevicesSettings) {
   EXPECT_THAT(idle_on("CUDA", SettingsFor::Training), IsEmpty());
 }
 
-TEST(IdleSettingsTest, EveryShippedJobFileMeansAllThatItSays) {
+TEST(UnusedFieldsTest, EveryShippedJobFileMeansAllThatItSays) {
   for (const auto& entry :
        std::filesystem::directory_iterator(std::filesystem::path(BRAID_SOURCE_DIR) / "examples/jobs"))
-    EXPECT_THAT(idle_settings(parse_job(read_file(entry.path()), entry.path().string())), IsEmpty())
+    EXPECT_THAT(unused_fields(parse_job(read_file(entry.path()), entry.path().string())), IsEmpty())
         << entry.path();
 }
 

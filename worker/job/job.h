@@ -19,7 +19,8 @@ class Job;
 namespace braid::worker {
 
 /// Reads, overrides (in order), fills defaults, checks. The file's fields go over those of `settings`
-/// (worker/settings.h), which are assignments as overrides are; a list in the file takes the place of theirs.
+/// (worker/job/settings.h), which are assignments as overrides are; a list in the file takes the place of
+/// theirs.
 proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& settings = {});
 

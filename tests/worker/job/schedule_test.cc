@@ -1,11 +1,11 @@
-#include "worker/schedule.h"
+#include "worker/job/schedule.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {

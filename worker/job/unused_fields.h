@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 namespace braid::worker {
 
 /// "staging.capacity has no effect: staging.disabled is set". `job` is as it was written, without defaults.
-std::vector<std::string> idle_settings(const proto::Job& job);
+std::vector<std::string> unused_fields(const proto::Job& job);
 
 /// The settings of a device, where the job computes on the host; before, that may not be decided. Stream
 /// groups share the limit of memory on the host, too. REQUIRES: the job's device is resolved.
-std::vector<std::string> idle_device_settings(const proto::Job& job, SettingsFor purpose);
+std::vector<std::string> unused_device_fields(const proto::Job& job, SettingsFor purpose);
 
 }  // namespace braid::worker

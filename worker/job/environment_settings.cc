@@ -7,8 +7,8 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "worker/settings.h"
-#include "worker/text_proto.h"
+#include "worker/job/settings.h"
+#include "worker/job/text_proto.h"
 
 namespace braid::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/thread_limit.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/schedule.h"
+#include "worker/job/schedule.h"
 
 #include <algorithm>
 #include <cmath>

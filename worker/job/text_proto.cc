@@ -1,4 +1,4 @@
-#include "worker/text_proto.h"
+#include "worker/job/text_proto.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/tokenizer.h>

@@ -1,4 +1,4 @@
-#include "worker/idle_settings.h"
+#include "worker/job/unused_fields.h"
 
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
@@ -181,7 +181,7 @@ void find_in_results(const proto::Job& job, Finder& find) {
 
 }  // namespace
 
-std::vector<std::string> idle_settings(const proto::Job& job) {
+std::vector<std::string> unused_fields(const proto::Job& job) {
   Finder find(job);
   if (!job.model().name().empty()) find_in_model(job.model().name(), find);
   find_in_input(job.input(), find);
@@ -193,7 +193,7 @@ std::vector<std::string> idle_settings(const proto::Job& job) {
   return find.take();
 }
 
-std::vector<std::string> idle_device_settings(const proto::Job& job, SettingsFor purpose) {
+std::vector<std::string> unused_device_fields(const proto::Job& job, SettingsFor purpose) {
   Finder find(job);
   const bool on_host = job.runtime().device() != proto::Runtime::CUDA;
   const std::string why = "the device is the CPU";

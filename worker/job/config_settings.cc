@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "proto/config.pb.h"
-#include "worker/settings.h"
-#include "worker/text_proto.h"
+#include "worker/job/settings.h"
+#include "worker/job/text_proto.h"
 
 namespace braid::worker {
 namespace {

@@ -1,5 +1,5 @@
 // A ConfigProto and the environment as fields of a job, and who wins.
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
@@ -13,7 +13,7 @@
 #include "proto/job.pb.h"
 #include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "proto/job.pb.h"
 #include "tests/base/message_of.h"
-#include "worker/text_proto.h"
+#include "worker/job/text_proto.h"
 
 namespace braid::worker {
 namespace {

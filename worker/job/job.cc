@@ -1,4 +1,4 @@
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "engine/passes/stream_rules.h"
 #include "proto/job.pb.h"
-#include "worker/idle_settings.h"
-#include "worker/text_proto.h"
+#include "worker/job/text_proto.h"
+#include "worker/job/unused_fields.h"
 
 namespace braid::worker {
 namespace {
@@ -115,7 +115,7 @@ proto::Job load_job(const std::filesystem::path& file, const std::vector<std::st
   // The text again, not the message: a field that the file sets to its default is set.
   merge_text(text.str(), file.string(), job);
   for (const auto& assignment : overrides) set_job_field(job, assignment);
-  const std::vector<std::string> idle = idle_settings(job);
+  const std::vector<std::string> idle = unused_fields(job);
   fill_job_defaults(job);
   check_job(job);
   for (const std::string& setting : idle) log_warning("{}", setting);

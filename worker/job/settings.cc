@@ -1,9 +1,9 @@
-#include "worker/settings.h"
+#include "worker/job/settings.h"
 
 #include "base/error.h"
 #include "base/files.h"
 #include "proto/job.pb.h"
-#include "worker/job.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 
