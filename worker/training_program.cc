@@ -10,6 +10,8 @@
 
 namespace braid::worker {
 
+std::int64_t worker_rows(const proto::Job& job, int world) { return job.input().global_batch_size() / world; }
+
 BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   BatchOptions batches;
   batches.global_batch = job.input().global_batch_size();

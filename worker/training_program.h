@@ -14,6 +14,8 @@
 
 namespace braid::worker {
 
+/// Rows of a step of one worker.
+std::int64_t worker_rows(const proto::Job& job, int world);
 /// This worker's part of the job's batches.
 BatchOptions training_batches(const proto::Job& job, int rank, int world);
 

@@ -1,6 +1,6 @@
-#include <nlohmann/json.hpp>
+#include "worker/run/result.h"
 
-#include "worker/trainer.h"
+#include <nlohmann/json.hpp>
 
 namespace braid::worker {
 

@@ -1,0 +1,73 @@
+#include "worker/run/built_step.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/exec/placement_log.h"
+#include "engine/exec/plan_report.h"
+#include "engine/exec/program.h"
+#include "engine/ops/variable_init.h"
+#include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "worker/stream_tuning.h"
+#include "worker/training_program.h"
+
+namespace braid::worker {
+namespace {
+
+void log_placement(const Program& program, const Peers& peers) {
+  DeviceName process;
+  if (peers.world > 1) {
+    process.job = "worker";
+    process.task = peers.rank;
+  }
+  for (const std::string& line : placement_log(program, process)) log_info("{}", line);
+}
+
+template <class Feeds>
+std::vector<std::string> names_of(const Feeds& feeds) {
+  std::vector<std::string> names;
+  for (const auto& feed : feeds) names.push_back(feed.name);
+  return names;
+}
+
+void initialize_variables(const Graph& graph, std::uint64_t seed, VariableStore& store) {
+  for (const VariableInfo& variable : list_variables(graph))
+    if (auto value = store.read(variable.name)) {
+      initialize_variable(graph.node(variable.handle), seed, *value);
+      store.write(variable.name, *value);
+    }
+}
+
+}  // namespace
+
+BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitContext& first_wait)
+    : strategy(make_strategy(run.job, run.runtime, run.peers)), stages(stage_session(run.job)) {
+  const proto::Job& job = run.job;
+  Runtime& runtime = run.runtime;
+  const auto staging = [&](const Graph& graph, const std::vector<std::string>& feeds) {
+    return std::make_unique<InputStaging>(job, stages, graph, *from.batcher, from.model.columns, feeds,
+                                          runtime);
+  };
+  const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
+    return staging(graph, names_of(request.feeds))->make({}).tensors;
+  };
+  const StreamTuning tuning{job, run.peers, runtime, first_feeds, run.options.resume, first_wait};
+  TrainingProgram made = make_training_program(
+      job, from.model, *from.batcher, from.rows, *strategy,
+      [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
+        return tuned_streams(tuning, graph, request, options);
+      });
+  log_notes(*made.program);
+  if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
+  training = std::move(made.training);
+  plan_hash = braid::plan_hash(*made.program);
+  steps_in_flight = made.program->steps_in_flight;
+  input = staging(training.graph, names_of(made.program->feeds));
+  instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
+  initialize_variables(training.graph, job.seed(), runtime.variables());
+}
+
+}  // namespace braid::worker

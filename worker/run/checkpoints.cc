@@ -1,0 +1,93 @@
+#include "worker/run/checkpoints.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/input/table.h"
+#include "proto/job.pb.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+
+void RunCheckpoints::check_directory(const RunContext& run) {
+  const std::string& directory = run.job.checkpoint().directory();
+  if (run.options.resume && directory.empty())
+    throw InvalidArgument("--resume needs checkpoint.directory in the job");
+  if (run.peers.leader() && !directory.empty()) make_checkpoint_directory(directory);
+}
+
+RunCheckpoints::RunCheckpoints(const RunContext& run, const BuiltStep& built, const std::string& metric)
+    : run_(run), plan_hash_(built.plan_hash) {
+  const proto::Checkpoint& from = run.job.checkpoint();
+  if (from.directory().empty()) return;
+  checkpointer_ = std::make_unique<Checkpointer>(from.directory(), from.keep(), run.job.name(), plan_hash_,
+                                                 run.runtime, *built.strategy);
+  if (from.keep_best() > 0) checkpointer_->keep_best(from.keep_best(), metric);
+}
+
+std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
+  if (!checkpointer_ || !run_.options.resume) return std::nullopt;
+  std::optional<CheckpointInfo> found = checkpointer_->newest();
+  if (!found) return std::nullopt;
+  checkpointer_->restore_local(*found);
+  const std::uint64_t step = found->meta.step;
+  const std::string& cursor = found->meta.cursors.at("worker-0");
+  const std::uint64_t ticket = Batcher::ticket_of(cursor);
+  if (ticket != step)
+    throw DataLoss("checkpoint '" + found->directory.string() + "': its input cursor is at batch " +
+                   std::to_string(ticket) + ", its step is " + std::to_string(step));
+  if (cursor.find(' ') != std::string::npos && cursor != batcher.cursor(ticket))
+    log_warning("the input differs from the checkpoint's, which stood at '{}': it goes on at '{}'", cursor,
+                batcher.cursor(ticket));
+  if (found->meta.plan_hash != plan_hash_)
+    log_warning(
+        "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
+        "differ from an uninterrupted run");
+  log_info("resumed at step {} from {}", step, found->directory.string());
+  return found;
+}
+
+void RunCheckpoints::begin(std::uint64_t first, bool restored) {
+  first_ = first;
+  if (run_.options.resume && !restored)
+    log_warning("--resume: no checkpoint in '{}', starting at step {}", run_.job.checkpoint().directory(),
+                first);
+  if (!run_.options.resume && first == 0 && checkpointer_ && run_.peers.leader()) warn_of_older_run();
+}
+
+void RunCheckpoints::start_clock() { saved_at_ = std::chrono::steady_clock::now(); }
+
+/// Pruning goes by the step: checkpoints of a longer run outlive those of this one.
+void RunCheckpoints::warn_of_older_run() const {
+  const std::string& directory = run_.job.checkpoint().directory();
+  if (const auto old = CheckpointStore(directory).newest())
+    log_warning(
+        "checkpoint.directory '{}' has checkpoints of another run, up to step {}, and this one begins at "
+        "step 0; to go on from there: --resume",
+        directory, old->meta.step);
+}
+
+std::uint64_t RunCheckpoints::interval() const {
+  return checkpointer_ ? run_.job.checkpoint().every_steps() : 0;
+}
+
+bool RunCheckpoints::is_due(std::uint64_t done, std::uint64_t next) const {
+  return (interval() > 0 && done % interval() == 0) || is_due_by_clock(done, next);
+}
+
+bool RunCheckpoints::is_due_by_clock(std::uint64_t done, std::uint64_t next) const {
+  const double every = run_.job.checkpoint().every_seconds();
+  if (!checkpointer_ || !run_.peers.leader() || every <= 0 || next <= first_ || saved_ == done) return false;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - saved_at_;
+  return since.count() >= every;
+}
+
+void RunCheckpoints::save(std::uint64_t done, const std::string& cursor,
+                          const std::map<std::string, double>& metrics, const WaitContext& wait) {
+  if (run_.peers.leader() && saved_ != done) checkpointer_->save(done, cursor, metrics, wait);
+  saved_ = done;
+  saved_at_ = std::chrono::steady_clock::now();
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,57 @@
+// The checkpoints of a run: from which one it goes on, when the next is due, and that the leader writes it.
+// worker/checkpointer.h reads and writes. Thread rule: one thread, no step in flight.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/checkpointer.h"
+#include "worker/run/built_step.h"
+#include "worker/run/context.h"
+
+namespace braid::worker {
+
+class RunCheckpoints {
+ public:
+  /// An early word on a directory that is missing, before data is read. Throws: InvalidArgument.
+  static void check_directory(const RunContext& run);
+
+  /// All outlive it. `metric` is what the best checkpoints are chosen by. Without checkpoint.directory there
+  /// is nothing to restore, and nothing is ever due.
+  RunCheckpoints(const RunContext& run, const BuiltStep& built, const std::string& metric);
+
+  /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
+  /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables.
+  std::optional<CheckpointInfo> restore(const Batcher& batcher);
+  /// The run begins at `first`: says what may surprise who started it.
+  void begin(std::uint64_t first, bool restored);
+  /// The first step begins, from which checkpoint.every_seconds counts.
+  void start_clock();
+
+  /// In steps; 0: not by steps.
+  std::uint64_t interval() const;
+  /// By steps or by the clock, where `done` steps are in the variables, and `next` would be started next.
+  bool is_due(std::uint64_t done, std::uint64_t next) const;
+  /// By the leader's clock; the others wait for it where they need it next.
+  bool is_due_by_clock(std::uint64_t done, std::uint64_t next) const;
+  /// Once a step. `cursor` is that of the input behind it.
+  void save(std::uint64_t done, const std::string& cursor, const std::map<std::string, double>& metrics,
+            const WaitContext& wait);
+  bool enabled() const { return checkpointer_ != nullptr; }
+
+ private:
+  void warn_of_older_run() const;
+
+  const RunContext run_;
+  const std::uint64_t plan_hash_;
+  std::unique_ptr<Checkpointer> checkpointer_;  // null: no directory
+  std::uint64_t first_ = 0;
+  std::uint64_t saved_ = UINT64_MAX;  // the step of the last one
+  std::chrono::steady_clock::time_point saved_at_;
+};
+
+}  // namespace braid::worker

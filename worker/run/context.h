@@ -1,0 +1,36 @@
+// What every part of a run is given: the job, who this process is, and what it computes and reports with.
+// References, which all outlive the run. Thread rule: values.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace braid {
+class Runtime;
+}
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+class Monitor;
+class StopFlag;
+struct Peers;
+
+struct TrainOptions {
+  std::filesystem::path data_dir;
+  bool resume = false;
+  std::string role = "worker-0";  // in file names: "%r" of trace_file and steps_file
+};
+
+struct RunContext {
+  const proto::Job& job;
+  const TrainOptions& options;
+  const Peers& peers;
+  Runtime& runtime;
+  Monitor& monitor;
+  const StopFlag& stop;
+};
+
+}  // namespace braid::worker

@@ -1,0 +1,22 @@
+#include "worker/run/input.h"
+
+#include "proto/job.pb.h"
+#include "worker/strategies/strategy.h"
+#include "worker/training_program.h"
+
+namespace braid::worker {
+
+RunInput load_input(const RunContext& run) {
+  const Peers& peers = run.peers;
+  const bool evaluates = peers.leader() && !run.job.evaluation().disabled();
+  RunInput input;
+  input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world});
+  input.model = job_model(run.job, *input.data.train);
+  input.total_steps = total_steps(run.job, *input.data.train);
+  input.rows = worker_rows(run.job, peers.world);
+  input.batcher = std::make_unique<Batcher>(input.data.train, input.model.columns,
+                                            training_batches(run.job, peers.rank, peers.world));
+  return input;
+}
+
+}  // namespace braid::worker

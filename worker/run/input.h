@@ -1,0 +1,26 @@
+// What a run loads before it builds anything: the tables, the model that fits them, and the batches of this
+// worker. Thread rule: values; the batcher as engine/input/table.h says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/input/table.h"
+#include "models/model.h"
+#include "worker/data.h"
+#include "worker/run/context.h"
+
+namespace braid::worker {
+
+struct RunInput {
+  JobData data;
+  ModelGraph model;
+  std::uint64_t total_steps = 0;  // of the whole job
+  std::int64_t rows = 0;          // of a step, of this worker
+  std::unique_ptr<Batcher> batcher;
+};
+
+/// Reads the files. The test data are read by who evaluates. Throws: InvalidArgument, DataLoss.
+RunInput load_input(const RunContext& run);
+
+}  // namespace braid::worker

@@ -1,0 +1,69 @@
+// What a run tells: progress, metrics and a line a step while it trains; then the table of streams, the trace
+// file, and the numbers of the result line. Also keeps the time that steps took, without what happens
+// between them (evaluations, checkpoints). Thread rule: the training thread; the HTTP thread reads what
+// watch() gave it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/exec/runtime.h"
+#include "worker/progress.h"
+#include "worker/run/context.h"
+#include "worker/run/result.h"
+#include "worker/run/steps.h"
+#include "worker/step_log.h"
+
+namespace braid::worker {
+
+class RunReport {
+ public:
+  /// `rows`: of a step of this worker. Throws: InvalidArgument when a file that the job asks for cannot be
+  /// written, which at the end would be late to learn of.
+  explicit RunReport(const RunContext& run);
+  ~RunReport();
+  RunReport(const RunReport&) = delete;
+  RunReport& operator=(const RunReport&) = delete;
+
+  /// Shows these steps' streams over HTTP from now on. `steps` outlives it.
+  void watch(const TrainingSteps& steps);
+
+  /// Steps [first, total) begin, of `rows` rows of this worker each.
+  void begin(std::uint64_t first, std::uint64_t total, std::int64_t rows);
+  /// Throws: Internal for a loss that is no number.
+  void record(const StepOutcome& outcome);
+  /// Steps stop for something else, and go on. The clock is stopped meanwhile.
+  void pause();
+  void resume();
+  /// The progress bar's line ends, so that lines of a log can follow.
+  void end_line();
+  /// No step follows.
+  void finish();
+
+  float loss() const { return loss_; }  // of the last step
+  double seconds() const { return seconds_; }
+  /// Busy time a stream, to standard output.
+  void print_streams() const;
+  /// Does nothing when the job asks for no trace. Throws: InvalidArgument (the file cannot be written).
+  void write_trace() const;
+  /// What the streams did until a step failed; the step's error is the one that goes on.
+  void write_trace_of_failure() const;
+
+ private:
+  HostActivity activity() const;  // of the runtime's streams and the stages' threads
+  std::string trace_file() const;
+
+  const RunContext run_;
+  StepLog step_log_;
+  const TrainingSteps* steps_ = nullptr;
+  std::optional<Progress> progress_;
+  std::int64_t rows_ = 0;
+  float loss_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+  double seconds_ = 0;
+  HostActivity activity_;  // at the end of the steps
+};
+
+}  // namespace braid::worker

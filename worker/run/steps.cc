@@ -1,0 +1,104 @@
+#include "worker/run/steps.h"
+
+#include <chrono>
+#include <utility>
+
+#include "engine/exec/runtime.h"
+#include "engine/exec/trace.h"
+#include "proto/job.pb.h"
+#include "worker/job/schedule.h"
+#include "worker/monitor.h"
+
+namespace braid::worker {
+
+TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunWaits& waits, StopGrace& grace)
+    : run_(run),
+      waits_(waits),
+      grace_(grace),
+      built_(built),
+      seed_(random_seed(run.job, run.peers.rank)),
+      instance_(std::move(built.instance)) {}
+
+void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {
+  next_ = done_ = first;
+  total_ = total;
+  if (run_.job.staging().disabled()) return;
+  make_stage();
+  stage_->start(first);
+}
+
+void TrainingSteps::make_stage() {
+  Trace* const trace = run_.runtime.trace();
+  for (int t = 0; trace && t < stage_options(run_.job).num_threads; ++t)
+    trace->track("stage" + std::to_string(t));
+  stage_ = built_.input->make_stage([trace](int thread, const StageInterval& interval) {
+    if (trace)
+      trace->track("stage" + std::to_string(thread))
+          .add({"make batch", interval.begin, interval.end, interval.ticket});
+  });
+  stage_metrics_ = std::make_unique<StageMetrics>(run_.monitor.registry(), *stage_);
+}
+
+std::unique_ptr<Stage::Pause> TrainingSteps::pause_input() {
+  return stage_ ? std::make_unique<Stage::Pause>(*stage_) : nullptr;
+}
+
+void TrainingSteps::cancel_input() {
+  if (stage_) stage_->cancel();
+}
+
+std::optional<StepOutcome> TrainingSteps::advance(std::uint64_t border) {
+  while (!stopping_ && next_ < border && instance_->in_flight() < built_.steps_in_flight) start_step();
+  if (idle()) return std::nullopt;
+  return finish_step();
+}
+
+Batch TrainingSteps::next_batch() {
+  const Runtime::InputWait waiting(run_.runtime);
+  return stage_ ? stage_->take(waits_.step())
+                : built_.input->make({.ticket = next_, .thread = 0, .stop = {}});
+}
+
+void TrainingSteps::start_step() {
+  const auto before = std::chrono::steady_clock::now();
+  Batch batch = next_batch();
+  input_wait_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  StepRequest request;
+  request.params.step = next_;
+  request.params.learning_rate = learning_rate(run_.job, next_, total_);
+  request.params.grad_scale = built_.strategy->gradient_scale();
+  request.params.seed = seed_;
+  request.feeds = std::move(batch.tensors);
+  request.keep_alive = std::move(batch.block);
+  built_.strategy->begin_step(next_, waits_.peers());
+  instance_->start(std::move(request), waits_.step());
+  cursors_.push_back(std::move(batch.cursor));
+  ++next_;
+}
+
+StepOutcome TrainingSteps::finish_step() {
+  const StepResult result = step_result();
+  cursor_ = std::move(cursors_.front());
+  cursors_.pop_front();
+  grace_.step_ended(result.seconds);
+  ++done_;
+  const TrainingGraph& training = built_.training;
+  const bool hears = training.stop_votes.valid();
+  if (hears && result.fetches[1].data<float>()[0] > 0) stopping_ = true;
+  if (!(hears && training.votes_for_others) && run_.stop.requested()) stopping_ = true;
+  return {result.step, result.fetches[0].data<float>()[0], result.seconds};
+}
+
+StepResult TrainingSteps::step_result() {
+  StepResult result;
+  try {
+    result = instance_->finish(waits_.step());
+  } catch (...) {
+    built_.strategy->fail_step(done_);
+    throw;
+  }
+  built_.strategy->end_step(result.step);
+  return result;
+}
+
+}  // namespace braid::worker

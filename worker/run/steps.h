@@ -1,0 +1,77 @@
+// Runs the steps of a run: takes each one's batch, starts it, collects results in the order of the steps.
+// Knows when the workers have agreed to stop; knows nothing of evaluations, checkpoints and reports, which
+// happen between calls. Thread rule: one thread; the stage and its metrics have their own.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/exec/instance.h"
+#include "engine/staging/stage.h"
+#include "worker/run/built_step.h"
+#include "worker/run/context.h"
+#include "worker/run/waits.h"
+#include "worker/stage_metrics.h"
+#include "worker/stop_grace.h"
+
+namespace braid::worker {
+
+struct StepOutcome {
+  std::uint64_t step = 0;
+  float loss = 0;
+  double seconds = 0;
+};
+
+class TrainingSteps {
+ public:
+  /// `built`, `waits` and `grace` outlive it; the instance becomes its own.
+  TrainingSteps(const RunContext& run, BuiltStep& built, const RunWaits& waits, StopGrace& grace);
+
+  /// Steps [first, total) are to run. Starts the stage.
+  void begin(std::uint64_t first, std::uint64_t total);
+  /// Starts steps before `border` as long as the plan has room for them, and waits for the oldest one.
+  /// Nothing when none is in flight. Throws what the step threw.
+  std::optional<StepOutcome> advance(std::uint64_t border);
+  /// No batch is made as long as that lives.
+  std::unique_ptr<Stage::Pause> pause_input();
+  /// The end of the input. Idempotent.
+  void cancel_input();
+
+  std::uint64_t next() const { return next_; }  // to be started
+  std::uint64_t done() const { return done_; }  // finished, and in the variables
+  bool idle() const { return instance_->in_flight() == 0; }
+  /// All workers end behind the steps in flight.
+  bool stopping() const { return stopping_; }
+  const std::string& cursor() const { return cursor_; }  // of the input, behind the last finished step
+  double input_wait_seconds() const { return input_wait_; }
+  const Stage* stage() const { return stage_.get(); }  // null: input work runs inside of the step
+
+ private:
+  void start_step();
+  StepOutcome finish_step();
+  StepResult step_result();
+  Batch next_batch();
+  void make_stage();
+
+  // Set once.
+  const RunContext run_;
+  const RunWaits& waits_;
+  StopGrace& grace_;
+  BuiltStep& built_;
+  const std::uint64_t seed_;  // of the steps' random ops
+  std::uint64_t total_ = 0;
+
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<StageMetrics> stage_metrics_;
+  std::unique_ptr<Instance> instance_;  // goes before the stage: steps in flight hold batches
+  std::uint64_t next_ = 0, done_ = 0;
+  std::deque<std::string> cursors_;  // of the steps in flight
+  std::string cursor_;
+  bool stopping_ = false;
+  double input_wait_ = 0;
+};
+
+}  // namespace braid::worker

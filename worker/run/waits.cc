@@ -1,0 +1,42 @@
+#include "worker/run/waits.h"
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+namespace {
+
+std::chrono::nanoseconds to_ns(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+}  // namespace
+
+bool RunWaits::alone() const { return run_.peers.world == 1 && !run_.peers.servers; }
+
+WaitContext RunWaits::start() const {
+  return WaitContext::with_timeout(to_ns(run_.job.strategy().start_deadline_seconds()));
+}
+
+WaitContext RunWaits::first() const {
+  return WaitContext::with_timeout(to_ns(run_.job.strategy().start_deadline_seconds()), run_.stop.token());
+}
+
+std::chrono::nanoseconds RunWaits::step_time() const {
+  if (alone()) return std::chrono::hours(1);
+  return to_ns(run_.job.strategy().deadline_seconds() + 2.0);
+}
+
+WaitContext RunWaits::step() const {
+  if (alone()) return WaitContext::with_timeout(step_time());
+  return WaitContext::with_timeout(step_time(), grace_.token());
+}
+
+WaitContext RunWaits::peers() const {
+  if (run_.peers.world == 1) return step();
+  return step().at_most(to_ns(run_.job.strategy().deadline_seconds()));
+}
+
+}  // namespace braid::worker
