@@ -62,7 +62,7 @@ def main():
     for name in names:
         if name not in SIZES:
             sys.exit(f"--only: there is no model '{name}' here; there are: {', '.join(SIZES)}")
-    common = ["evaluation.disabled=true", "runtime.device=CPU", "runtime.intra_op_threads=1"]
+    common = ["evaluation.enabled=false", "runtime.device=CPU", "runtime.intra_op_threads=1"]
     with tempfile.TemporaryDirectory() as criteo:
         if any(models.JOBS[name][1] == "criteo" for name in names):
             models.make_criteo(args, criteo)

@@ -23,7 +23,7 @@ JOBS = {
     "linear_regression": ("linear_regression.pbtxt", None, []),
     "mlp": ("fashion_mnist_mlp.pbtxt", "fashion", ["steps=1000"]),
     "cnn": ("fashion_mnist_cnn.pbtxt", "fashion", ["steps=500"]),
-    "resnet18": ("fashion_mnist_resnet18.pbtxt", "fashion", ["steps=20", "evaluation.disabled=true"]),
+    "resnet18": ("fashion_mnist_resnet18.pbtxt", "fashion", ["steps=20", "evaluation.enabled=false"]),
     "wide_deep": ("wide_deep_adult.pbtxt", "adult", []),
     "dlrm": ("dlrm_criteo.pbtxt", "criteo", []),
     "deepfm": ("deepfm_criteo.pbtxt", "criteo", []),

@@ -190,7 +190,7 @@ int plan_job(const Options& options) {
   const auto choose = [&](const Graph& graph, const CompileRequest& request,
                           const CompileOptions& compile_options) {
     one_stream = compile_for_one_stream(graph, request, compile_options);
-    return options.measure && !job.streams().no_measuring() ? measured(job, graph, request, compile_options)
+    return options.measure && job.streams().measure() ? measured(job, graph, request, compile_options)
                                                             : compile_options.streams;
   };
   const worker::TrainingProgram made = worker::make_training_program(

@@ -177,7 +177,7 @@ void apply_settings(Options& options) {
   options.flags.log_device_placement = job.runtime().log_device_placement();
   options.compile.streams = worker::stream_options(job);
   options.compile.steps_in_flight = 1;
-  options.compile.soft_placement = !job.runtime().no_soft_placement();
+  options.compile.soft_placement = job.runtime().soft_placement();
   options.compile.check_numerics = job.runtime().check_numerics();
   if (options.threads == 0) options.threads = static_cast<int>(job.runtime().intra_op_threads());
 }

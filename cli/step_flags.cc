@@ -10,7 +10,7 @@ namespace braid::cli {
 std::vector<std::string> StepFlags::overrides() const {
   std::vector<std::string> fields;
   if (log_device_placement) fields.emplace_back("runtime.log_device_placement=true");
-  if (no_soft_placement) fields.emplace_back("runtime.no_soft_placement=true");
+  if (no_soft_placement) fields.emplace_back("runtime.soft_placement=false");
   if (check_numerics) fields.emplace_back("runtime.check_numerics=true");
   return fields;
 }

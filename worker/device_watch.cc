@@ -161,7 +161,7 @@ DeviceWatch::DeviceWatch(const proto::Metrics& options, const std::shared_ptr<Ac
     std::lock_guard lock(state->mu);
     return state->total;
   });
-  if (options.no_sampling()) return;
+  if (!options.sampling()) return;
   std::shared_ptr<ActivitySampler> sampler;
   try {
     sampler = make_activity_sampler(*device);

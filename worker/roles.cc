@@ -50,7 +50,7 @@ RuntimeOptions runtime_options(const proto::Job& job, const launch::ClusterSpec&
     log_warning("{}", setting);
   RuntimeOptions options;
   options.device = open_device(job, cluster);
-  options.device_graphs = !job.runtime().no_graphs();
+  options.device_graphs = job.runtime().graphs();
   options.device_check = job.runtime().check_kernels();
   options.intra_op_threads = intra_op_threads(job, cluster);
   return options;

@@ -81,7 +81,7 @@ class Decision {
 StreamOptions tuned_streams(const StreamTuning& tuning, const Graph& graph, const CompileRequest& request,
                             const CompileOptions& options) {
   const StreamOptions& streams = options.streams;
-  if (streams.policy != StreamPolicy::Auto || streams.count < 2 || tuning.job.streams().no_measuring())
+  if (streams.policy != StreamPolicy::Auto || streams.count < 2 || !tuning.job.streams().measure())
     return streams;
   const Decision decision(tuning, graph, request, options);
   comm::Communicator* const communicator = tuning.peers.communicator.get();

@@ -24,7 +24,7 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
                             " is not a multiple of the " + std::to_string(world) + " workers");
     batches.global_batch /= world;
   }
-  batches.shuffle = !job.input().no_shuffle();
+  batches.shuffle = job.input().shuffle();
   batches.seed = job.seed();
   batches.shuffle_buffer = job.input().shuffle_buffer();
   batches.carry_remainder = job.input().carry_remainder();
@@ -36,7 +36,7 @@ CompileOptions training_compile_options(const proto::Job& job) {
   options.streams = stream_options(job);
   options.batch_siblings = batch_siblings_of(job);
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
-  options.soft_placement = !job.runtime().no_soft_placement();
+  options.soft_placement = job.runtime().soft_placement();
   options.check_numerics = job.runtime().check_numerics();
   options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
   return options;

@@ -57,7 +57,7 @@ def learning_rate(name):
 
 def losses_of(args, name, data, folder, more):
     steps = os.path.join(folder, "losses.jsonl")
-    overrides = [f"steps={args.steps}", "epochs=0", "evaluation.disabled=true", "runtime.no_tf32=true",
+    overrides = [f"steps={args.steps}", "epochs=0", "evaluation.enabled=false", "runtime.tf32=false",
                  f"metrics.steps_file={steps}", *more]
     if name == "resnet18":
         overrides += ["steps=20"]
@@ -88,7 +88,7 @@ def losses(args, folder, criteo):
 
 
 def files(args, folder, criteo):
-    overrides = [f"input.global_batch_size={BATCH}", "staging.capacity=8", "evaluation.disabled=true",
+    overrides = [f"input.global_batch_size={BATCH}", "staging.capacity=8", "evaluation.enabled=false",
                  "runtime.device=CUDA"]
     job = models.job_path("dlrm")
     for threads in (1, 2, 4):
@@ -140,7 +140,7 @@ def siblings(args, folder, gpus):
                                   [f"streams.batch_siblings={batching}", "streams.count=8", "steps=1000", "epochs=0",
                                    "staging.num_threads=2", "input.global_batch_size=4096", "model.experts=8",
                                    "model.hidden=256", "model.hidden=128", "runtime.device=CUDA",
-                                   "evaluation.disabled=true", f"metrics.steps_file={file}", *cluster],
+                                   "evaluation.enabled=false", f"metrics.steps_file={file}", *cluster],
                                   ["--workers", str(workers)] if workers > 1 else ())
                 steps.setdefault(batching, []).append(1e6 * result["seconds"] / result["steps"])
                 with open(file.replace("%r", "worker-0"), encoding="utf-8") as lines:

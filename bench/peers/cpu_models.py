@@ -195,7 +195,7 @@ class Comparison:
 
     def train(self, data, steps):
         """Examples/s by the clock, and the CPU seconds of the whole run."""
-        overrides = [f"steps={steps}", "evaluation.disabled=true", f"runtime.intra_op_threads={self.args.threads}",
+        overrides = [f"steps={steps}", "evaluation.enabled=false", f"runtime.intra_op_threads={self.args.threads}",
                      "runtime.device=CPU"]
         if self.args.cpu_time:
             overrides += ["streams.policy=NONE", "streams.count=1"]  # AUTO would measure in the first of the steps

@@ -33,7 +33,7 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
   if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   const auto cpu = train("cpu", job), graphs = train("graphs", on_gpu(job));
   EXPECT_LT(largest_relative_difference(cpu, graphs), kRelative);
-  EXPECT_EQ(train("launched", on_gpu(job).with({"runtime.no_graphs=true"})), graphs);
+  EXPECT_EQ(train("launched", on_gpu(job).with({"runtime.graphs=false"})), graphs);
   EXPECT_EQ(train("checked", on_gpu(job).with({"runtime.check_kernels=true"})), graphs);
 }
 

@@ -16,7 +16,7 @@
 namespace braid::integration {
 
 /// Without TF32, whose rounding is another matter.
-inline Job on_gpu(const Job& job) { return job.with({"runtime.device=CUDA", "runtime.no_tf32=true"}); }
+inline Job on_gpu(const Job& job) { return job.with({"runtime.device=CUDA", "runtime.tf32=false"}); }
 
 template <class A, class B>
 double largest_relative_difference(const A& a, const B& b) {

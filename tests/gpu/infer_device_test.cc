@@ -75,7 +75,7 @@ TEST_F(InferDeviceTest, EveryBatchHasTheAnswerOfTheCpu) {
                                        "--threads",
                                        "4",
                                        "--set",
-                                       "runtime.no_tf32=true",
+                                       "runtime.tf32=false",
                                        "--out",
                                        (directory() / name).string()};
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -83,12 +83,12 @@ TEST_F(DeterminismTest, IntraOpThreadsKeepBits) {
 }
 
 TEST_F(DeterminismTest, StagingAndStepsInFlightKeepBits) {
-  expect_same_bits(wide_deep().with({"steps=60"}), {{"staging.disabled=true"},
+  expect_same_bits(wide_deep().with({"steps=60"}), {{"staging.enabled=false"},
                                                     {"staging.num_threads=2"},
                                                     {"staging.num_threads=3", "staging.capacity=1"},
                                                     {"staging.num_threads=AUTO", "staging.capacity=AUTO"},
                                                     {"staging.auto_stage=true", "staging.num_threads=2"},
-                                                    {"staging.auto_stage=true", "staging.disabled=true"},
+                                                    {"staging.auto_stage=true", "staging.enabled=false"},
                                                     {"runtime.steps_in_flight=1"},
                                                     {"runtime.steps_in_flight=4", "staging.capacity=8"}});
 }

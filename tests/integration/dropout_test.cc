@@ -36,7 +36,7 @@ TEST_F(DropoutJobTest, DrawsAnotherMaskEachStep) {
   const auto job = [](const char* rate) {
     return dropping(mmoe(), rate)
         .with({"optimizer.kind=SGD", "optimizer.learning_rate=1e-30", "input.generator.rows=8",
-               "input.no_shuffle=true"});
+               "input.shuffle=false"});
   };
   const std::vector<float> kept = train("kept", job("0")), dropped = train("dropped", job("0.3"));
   EXPECT_EQ(std::set<float>(kept.begin(), kept.end()).size(), 1U);
@@ -48,7 +48,7 @@ TEST_F(DropoutJobTest, EvaluationDropsNothing) {
   for (const char* rate : {"0", "0.5"}) {
     const auto process = run(
         rate, dropping(mmoe(), rate)
-                  .with({"optimizer.kind=SGD", "optimizer.learning_rate=1e-30", "evaluation.disabled=false"})
+                  .with({"optimizer.kind=SGD", "optimizer.learning_rate=1e-30", "evaluation.enabled=true"})
                   .arguments());
     ASSERT_EQ(process->exit_code(), 0) << process->err();
     qualities.push_back(result_of(*process).quality.value());

@@ -174,7 +174,7 @@ class ServersTest : public IntegrationTest {
     Job job =
         wide_deep()
             .with(checkpoints_in(root, 1))
-            .with({"steps=1", "input.no_shuffle=true", "input.global_batch_size=" + std::to_string(rows),
+            .with({"steps=1", "input.shuffle=false", "input.global_batch_size=" + std::to_string(rows),
                    "optimizer.kind=SGD", "optimizer.learning_rate=0.5",
                    shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=LOCAL"});
     job.data = data;

@@ -52,7 +52,7 @@ TEST_P(EvaluatorOfClusterTest, MeasuresTheLastStepAsTheLeaderDoes) {
   std::vector<std::string> arguments{
       "launch", "--workers", "2", "--evaluator", "--ps", strategy == "PS" ? "1" : "0", "--"};
   const Job trained =
-      job({"strategy.kind=" + strategy, "evaluation.disabled=false", "evaluation.every_steps=20"});
+      job({"strategy.kind=" + strategy, "evaluation.enabled=true", "evaluation.every_steps=20"});
   for (const std::string& word : trained.arguments()) arguments.push_back(word);
   Process launcher(braid(arguments), {}, directory() / "launch");
   ASSERT_EQ(launcher.exit_code(), 0) << launcher.err();
@@ -66,7 +66,7 @@ TEST_P(EvaluatorOfClusterTest, MeasuresTheLastStepAsTheLeaderDoes) {
 INSTANTIATE_TEST_SUITE_P(Strategies, EvaluatorOfClusterTest, ::testing::Values("PS", "ALLREDUCE"));
 
 TEST_F(EvaluatorTest, ADamagedCheckpointIsLeftOutAndTheNextOneMeasured) {
-  const auto trained = run("train", job({"steps=40", "evaluation.disabled=false"}).arguments());
+  const auto trained = run("train", job({"steps=40", "evaluation.enabled=true"}).arguments());
   ASSERT_EQ(trained->exit_code(), 0) << trained->err();
   flip_a_byte(checkpoints() / "step-000000000040" / "worker-0.shard");
   const auto evaluator = evaluate("evaluator", job({"steps=60"}));

@@ -30,7 +30,7 @@ using LaunchFaultTest = LaunchTest;
 
 TEST_F(LaunchTest, AJobWithServersRunsToItsEnd) {
   const auto launcher =
-      launch(2, 1, wide_deep().with({"steps=30", "strategy.kind=PS", "evaluation.disabled=false"}));
+      launch(2, 1, wide_deep().with({"steps=30", "strategy.kind=PS", "evaluation.enabled=true"}));
   EXPECT_EQ(launcher->exit_code(), 0) << launcher->err();
   const Result result = result_of(*launcher);
   EXPECT_EQ(result.steps, 30U);

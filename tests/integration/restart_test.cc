@@ -45,7 +45,7 @@ TEST_F(RestartFaultTest, KilledTwentyTimesARunEndsWithTheSameBits) {
   constexpr int kSteps = 500, kEvery = 10, kKills = 20;
   const auto job_in = [&](const std::string& root) {
     return clicks(kSteps)
-        .with({"input.test_files=test.*.gz", "evaluation.disabled=false", "evaluation.every_steps=25",
+        .with({"input.test_files=test.*.gz", "evaluation.enabled=true", "evaluation.every_steps=25",
                "staging.num_threads=2", "staging.capacity=3", "metrics.progress_seconds=1000"})
         .with(checkpoints_in(path(root), kEvery));
   };
@@ -150,7 +150,7 @@ TEST_F(RestartTest, TheBestByItsMetricStays) {
   if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
   // A learning rate that makes it worse after a while.
   const Job job = wide_deep().with(
-      {"steps=100", "evaluation.disabled=false", "evaluation.every_steps=10", "checkpoint.every_steps=10",
+      {"steps=100", "evaluation.enabled=true", "evaluation.every_steps=10", "checkpoint.every_steps=10",
        "checkpoint.keep=1", "checkpoint.keep_best=2", "optimizer.kind=SGD", "optimizer.learning_rate=3",
        "checkpoint.directory=" + path("ckpt").string()});
   const auto process = run("run", job.arguments());

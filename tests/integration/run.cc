@@ -17,7 +17,7 @@ const Path kAdult = Path(BRAID_SOURCE_DIR) / "../shared/data/uci_adult";
 
 Job small(const std::string& file, Path data, std::vector<std::string> set) {
   // On the CPU also where there are GPUs: tests/gpu has the jobs for those.
-  set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.disabled=true"});
+  set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.enabled=false"});
   return {file, std::move(data), std::move(set)};
 }
 

@@ -153,7 +153,7 @@ TEST_F(ServingTest, AModelIsExportedByItsJobOrByFlags) {
 
 TEST_F(ServingTest, PlansAndExportsFindTheirDataWhereTrainingDoes) {
   const std::string job = write("job.pbtxt", R"(
-    model { name: "wide_deep" hidden: 4 } steps: 1 optimizer { learning_rate: 0.1 } evaluation { disabled: true }
+    model { name: "wide_deep" hidden: 4 } steps: 1 optimizer { learning_rate: 0.1 } evaluation { enabled: false }
     input { format: CSV train_files: "rows.csv" global_batch_size: 2
             columns { name: "label" kind: LABEL }  columns { name: "a" kind: NUMERIC }
             columns { name: "b" kind: CATEGORICAL buckets: 4 } })");

@@ -71,7 +71,7 @@ TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysThatScopesAr
   const std::string job =
       write("job.pbtxt",
             "model { name: 'linear_regression' } steps: 3 optimizer { learning_rate: 0.01 } input { format: "
-            "SYNTHETIC global_batch_size: 17 } evaluation { disabled: true }");
+            "SYNTHETIC global_batch_size: 17 } evaluation { enabled: false }");
   const auto process = run("plain", {"train", "--job", job});
   EXPECT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_EQ(times(process->err(), "streams: NONE does not use the ids"), 1U) << process->err();
@@ -107,7 +107,7 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
   };
   for (const bool measured : {true, false}) {
     const std::string log = training(
-        {"streams.policy=AUTO", measured ? "streams.measure_seconds=0.05" : "streams.no_measuring=true"});
+        {"streams.policy=AUTO", measured ? "streams.measure_seconds=0.05" : "streams.measure=false"});
     EXPECT_EQ(times(log, "info streams: AUTO took "), 1U) << log;
   }
   EXPECT_EQ(times(training({"streams.policy=EMBEDDING"}), "streams: EMBEDDING, but nothing gathers"), 1U);
@@ -228,10 +228,10 @@ TEST_F(SettingsTest, SettingsOfAJobThatNothingReadsAreSaidOnce) {
   const auto process =
       run("idle", linear_regression()
                       .with({"steps=2", "runtime.device=CPU", "optimizer.momentum=0.5",
-                             "staging.disabled=true", "staging.capacity=3", "runtime.no_tf32=true"})
+                             "staging.enabled=false", "staging.capacity=3", "runtime.tf32=false"})
                       .arguments());
   EXPECT_EQ(process->exit_code(), 0) << process->err();
-  for (const char* setting : {"optimizer.momentum", "staging.capacity", "runtime.no_tf32"})
+  for (const char* setting : {"optimizer.momentum", "staging.capacity", "runtime.tf32"})
     EXPECT_EQ(times(process->err(), std::string(setting) + " has no effect: "), 1U) << process->err();
   const auto marked = run("marked", linear_regression().with({"staging.mark_target_nodes=x"}).arguments());
   EXPECT_EQ(marked->exit_code(), 2);

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(All, LostPeerStopFaultTest, ::testing::Values("PS", "AL
 
 /// Rows of the test file one by one, ten times: an evaluation that takes several seconds.
 std::vector<std::string> slow_evaluation() {
-  std::vector<std::string> set{"evaluation.disabled=false", "evaluation.batch_size=1"};
+  std::vector<std::string> set{"evaluation.enabled=true", "evaluation.batch_size=1"};
   std::string files = "input.test_files=adult.test";
   for (int i = 1; i < 10; ++i) files += ",adult.test";
   set.push_back(files);
@@ -234,7 +234,7 @@ TEST_F(StopFaultTest, AnEvaluationIsBrokenOffAndTheStepSaved) {
 
 TEST_F(StopFaultTest, AnEvaluationMayTakeLongerThanFindingThePeers) {
   const auto process =
-      run("train", job_of("LOCAL", {"steps=2", "evaluation.disabled=false", "evaluation.batch_size=1",
+      run("train", job_of("LOCAL", {"steps=2", "evaluation.enabled=true", "evaluation.batch_size=1",
                                     "strategy.start_deadline_seconds=0.01"})
                        .arguments());
   EXPECT_EQ(process->wait({}), 0) << process->err();

@@ -31,7 +31,7 @@ class ZooTest : public IntegrationTest {
  protected:
   /// The shipped job with `set`, on the CPU, without evaluation.
   Job job_of(const char* file, const std::string& data, std::vector<std::string> set) {
-    set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.disabled=true",
+    set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.enabled=false",
                            "streams.policy=NONE", "streams.count=1"});
     if (data == "fashion") return {file, kFashionMnist, std::move(set)};
     if (data.empty()) return {file, "", std::move(set)};
@@ -43,7 +43,7 @@ class ZooTest : public IntegrationTest {
   }
 
   std::unique_ptr<Process> evaluated(const std::string& name, const Job& job) {
-    auto process = run(name, job.with({"evaluation.disabled=false"}).arguments());
+    auto process = run(name, job.with({"evaluation.enabled=true"}).arguments());
     EXPECT_EQ(process->exit_code(), 0) << process->err();
     return process;
   }
@@ -136,7 +136,7 @@ TEST_F(ZooTest, TransformerTellsFourClassesApart) {
 TEST_F(ZooTest, RealRowsInTheCriteoLayoutTrain) {
   const Path data = Path(BRAID_SOURCE_DIR) / "../shared/data/criteo";
   if (!std::filesystem::exists(data)) GTEST_SKIP() << "there is no " << data;
-  const std::vector<std::string> common{"steps=30", "input.global_batch_size=50", "evaluation.disabled=true",
+  const std::vector<std::string> common{"steps=30", "input.global_batch_size=50", "evaluation.enabled=false",
                                         "runtime.device=CPU", "streams.policy=NONE"};
   for (const char* file :
        {"deepctr_sample/criteo_sample.txt", "dlrover_deeprec/data_kaggle_ad_ctr_train.csv"})

@@ -57,7 +57,7 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.groups = command.groups.value_or(settings.groups.value_or(1));
   options.queue_capacity = command.queue_capacity;
   options.compile = training_compile_options(job);
-  options.measure_streams = !job.streams().no_measuring();
+  options.measure_streams = job.streams().measure();
   options.instance = instance_options(job);
   options.launch = command.launch.value_or(settings.launch.value_or(LaunchThreads::Pools));
   options.launch_threads = command.launch_threads.value_or(settings.launch_threads.value_or(1));
@@ -154,7 +154,7 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   const InferenceOptions options = options_of(command, settings.groups, job);
   RuntimeOptions runtime_options;
   runtime_options.device = open_device(job, {});
-  runtime_options.device_graphs = !job.runtime().no_graphs();
+  runtime_options.device_graphs = job.runtime().graphs();
   runtime_options.device_check = job.runtime().check_kernels();
   // Groups run at the same time: a kernel takes no more than its group's part of the cores.
   const int threads = static_cast<int>(job.runtime().intra_op_threads());

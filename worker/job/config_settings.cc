@@ -143,7 +143,7 @@ void read_config_settings(std::string_view text, std::string_view source, Settin
   if (config.inter_op_parallelism_threads() != 0)  // 0 and -1 leave the choice, or the caller's thread
     reader.warn("inter_op_parallelism_threads", "every stream of the host has one thread of its own");
   if (config.has_allow_soft_placement() && !config.allow_soft_placement())
-    reader.set("allow_soft_placement", "runtime.no_soft_placement=true");
+    reader.set("allow_soft_placement", "runtime.soft_placement=false");
   if (config.log_device_placement()) reader.set("log_device_placement", "runtime.log_device_placement=true");
 }
 

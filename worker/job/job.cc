@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "engine/passes/stream_rules.h"
 #include "proto/job.pb.h"
+#include "worker/job/old_names.h"
 #include "worker/job/text_proto.h"
 #include "worker/job/unused_fields.h"
 
@@ -39,6 +40,8 @@ std::string quote_if_text(const pb::FieldDescriptor& field, const std::string& v
 proto::Job parse_job(std::string_view text, std::string_view source) {
   proto::Job job;
   parse_text(text, source, job);
+  check_old_names(job, source);
+  for (const std::string& warning : take_new_names(job, source)) log_warning("{}", warning);
   return job;
 }
 
@@ -97,6 +100,7 @@ void set_job_field(proto::Job& job, const std::string& assignment) {
     }
     merge_text(text, "--set " + assignment, *message);
   }
+  for (const std::string& warning : take_new_names(job, "--set " + assignment)) log_warning("{}", warning);
 }
 
 proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides,
@@ -114,48 +118,13 @@ proto::Job load_job(const std::filesystem::path& file, const std::vector<std::st
     job.mutable_staging()->clear_session_stage_subgraph_thread_pool();
   // The text again, not the message: a field that the file sets to its default is set.
   merge_text(text.str(), file.string(), job);
+  take_new_names(job, file.string());  // of which parse_job() has told
   for (const auto& assignment : overrides) set_job_field(job, assignment);
-  const std::vector<std::string> idle = unused_fields(job);
+  const std::vector<std::string> unused = unused_fields(job);
   fill_job_defaults(job);
   check_job(job);
-  for (const std::string& setting : idle) log_warning("{}", setting);
+  for (const std::string& setting : unused) log_warning("{}", setting);
   return job;
-}
-
-void fill_job_defaults(proto::Job& job) {
-  auto set = [](auto current, auto fallback, auto setter) {
-    if (current == decltype(current){}) setter(static_cast<decltype(current)>(fallback));
-  };
-  if (job.name().empty()) job.set_name(job.model().name());
-  auto& staging = *job.mutable_staging();
-  set(staging.capacity(), 1, [&](auto v) { staging.set_capacity(v); });
-  set(staging.num_threads(), 1, [&](auto v) { staging.set_num_threads(v); });
-  set(staging.timeout_millis(), 300000U, [&](auto v) { staging.set_timeout_millis(v); });
-  set(job.streams().count(), 1U, [&](auto v) { job.mutable_streams()->set_count(v); });
-  if (!job.streams().has_batch_siblings())
-    job.mutable_streams()->set_batch_siblings(proto::Streams::WITHIN_SCOPES);
-  set(job.streams().measure_seconds(), 1.0, [&](auto v) { job.mutable_streams()->set_measure_seconds(v); });
-  auto& strategy = *job.mutable_strategy();
-  set(strategy.bucket_bytes(), std::int64_t{1} << 20, [&](auto v) { strategy.set_bucket_bytes(v); });
-  set(strategy.deadline_seconds(), 60.0, [&](auto v) { strategy.set_deadline_seconds(v); });
-  set(strategy.start_deadline_seconds(), 120.0, [&](auto v) { strategy.set_start_deadline_seconds(v); });
-  auto& optimizer = *job.mutable_optimizer();
-  const OptimizerSpec spec;
-  set(optimizer.momentum(), spec.momentum, [&](auto v) { optimizer.set_momentum(v); });
-  set(optimizer.beta1(), spec.beta1, [&](auto v) { optimizer.set_beta1(v); });
-  set(optimizer.beta2(), spec.beta2, [&](auto v) { optimizer.set_beta2(v); });
-  set(optimizer.epsilon(), spec.epsilon, [&](auto v) { optimizer.set_epsilon(v); });
-  set(optimizer.initial_accumulator(), spec.initial_accumulator,
-      [&](auto v) { optimizer.set_initial_accumulator(v); });
-  set(job.evaluation().batch_size(), job.input().global_batch_size(),
-      [&](auto v) { job.mutable_evaluation()->set_batch_size(v); });
-  set(job.evaluation().patience_seconds(), 3600.0,
-      [&](auto v) { job.mutable_evaluation()->set_patience_seconds(v); });
-  set(job.checkpoint().keep(), 3U, [&](auto v) { job.mutable_checkpoint()->set_keep(v); });
-  auto& metrics = *job.mutable_metrics();
-  set(metrics.sample_every_seconds(), 5.0, [&](auto v) { metrics.set_sample_every_seconds(v); });
-  set(metrics.sample_window_seconds(), 0.05, [&](auto v) { metrics.set_sample_window_seconds(v); });
-  set(job.runtime().steps_in_flight(), 2U, [&](auto v) { job.mutable_runtime()->set_steps_in_flight(v); });
 }
 
 OptimizerSpec optimizer_spec(const proto::Job& job) {
@@ -197,7 +166,7 @@ StreamOptions stream_options(const proto::Job& job) {
   if (options.count == 1 && options.policy == StreamPolicy::Auto) options.policy = StreamPolicy::None;
   options.keep_all_events = job.streams().keep_all_events();
   options.forward_propagation = job.streams().forward_propagation();
-  if (job.streams().no_memory_waits()) options.memory_waits_from = kNoMemoryWaits;
+  if (!job.streams().memory_waits()) options.memory_waits_from = kNoMemoryWaits;
   if (!job.streams().rules_file().empty())
     options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));
   return options;

@@ -1,6 +1,7 @@
 #include "worker/job/text_proto.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/text_format.h>
@@ -150,7 +151,8 @@ void merge_text(std::string_view text, std::string_view source, pb::Message& mes
 
 std::vector<std::string> field_names(const pb::Descriptor& type) {
   std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  for (int i = 0; i < type.field_count(); ++i)
+    if (!type.field(i)->options().deprecated()) names.push_back(type.field(i)->name());
   return names;
 }
 

@@ -22,6 +22,7 @@ void merge_text(std::string_view text, std::string_view source, google::protobuf
 /// as something else.
 std::string text_value(const std::string& value);
 
+/// Without those that are deprecated.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 /// "; did you mean 'x'?", or all that are known when none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);

@@ -10,7 +10,7 @@
 
 namespace braid::worker {
 
-/// "staging.capacity has no effect: staging.disabled is set". `job` is as it was written, without defaults.
+/// "staging.capacity has no effect: staging.enabled is false". `job` is as it was written, without defaults.
 std::vector<std::string> unused_fields(const proto::Job& job);
 
 /// The settings of a device, where the job computes on the host; before, that may not be decided. Stream

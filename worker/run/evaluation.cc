@@ -20,7 +20,7 @@ RunEvaluation::RunEvaluation(const RunContext& run, const RunInput& input, Strat
 }
 
 std::uint64_t RunEvaluation::interval() const {
-  return run_.job.evaluation().disabled() ? 0 : run_.job.evaluation().every_steps();
+  return run_.job.evaluation().enabled() ? run_.job.evaluation().every_steps() : 0;
 }
 
 bool RunEvaluation::is_due(std::uint64_t step) const {

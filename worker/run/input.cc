@@ -8,7 +8,7 @@ namespace braid::worker {
 
 RunInput load_input(const RunContext& run) {
   const Peers& peers = run.peers;
-  const bool evaluates = peers.leader() && !run.job.evaluation().disabled();
+  const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
   input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world});
   input.model = job_model(run.job, *input.data.train);

@@ -22,7 +22,7 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunW
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {
   next_ = done_ = first;
   total_ = total;
-  if (run_.job.staging().disabled()) return;
+  if (!run_.job.staging().enabled()) return;
   make_stage();
   stage_->start(first);
 }

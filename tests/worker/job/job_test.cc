@@ -240,10 +240,13 @@ TEST(JobTest, AStepDecayNeedsItsStepAndItsFactor) {
   set_job_field(job, "schedule.kind=STEP_DECAY");
   fill_job_defaults(job);
   EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("schedule.kind STEP_DECAY needs schedule.factor"));
+  set_job_field(job, "schedule.factor=-1");
+  EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("schedule.factor must be positive, got -1"));
+  set_job_field(job, "schedule.factor=0.1");
+  EXPECT_THAT(message_of([&] { check_job(job); }),
               HasSubstr("schedule.kind STEP_DECAY needs schedule.every"));
   set_job_field(job, "schedule.every=10");
-  EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("schedule.factor must be positive, got 0"));
-  set_job_field(job, "schedule.factor=0.1");
   check_job(job);
 }
 
@@ -260,8 +263,9 @@ TEST(JobTest, S4_OnOneStreamAutoMeansThatScopesMeanNothing) {
 
 TEST(JobTest, StreamsWaitForMemoryUnlessTheJobSaysNot) {
   proto::Job job;
+  fill_job_defaults(job);
   EXPECT_EQ(stream_options(job).memory_waits_from, StreamOptions{}.memory_waits_from);
-  job.mutable_streams()->set_no_memory_waits(true);
+  job.mutable_streams()->set_memory_waits(false);
   EXPECT_EQ(stream_options(job).memory_waits_from, kNoMemoryWaits);
 }
 

@@ -149,8 +149,10 @@ TEST(ConfigSettingsTest, FieldsThatAreNotHereAreRefusedByNameAndPlace) {
 }
 
 TEST(ConfigSettingsTest, SoftPlacementIsOnUnlessItIsTurnedOff) {
-  EXPECT_FALSE(settings_job(from_config("allow_soft_placement: true")).runtime().no_soft_placement());
-  EXPECT_TRUE(settings_job(from_config("allow_soft_placement: false")).runtime().no_soft_placement());
+  EXPECT_FALSE(settings_job(from_config("allow_soft_placement: true")).runtime().has_soft_placement());
+  const proto::Job strict = settings_job(from_config("allow_soft_placement: false"));
+  EXPECT_TRUE(strict.runtime().has_soft_placement());
+  EXPECT_FALSE(strict.runtime().soft_placement());
 }
 
 // ------------------------------------------------------------------------------------- docs/streams.md
@@ -328,10 +330,10 @@ TEST(EnvironmentSettingsTest, NamesOfFilesAreTakenAsTheyAre) {
   const proto::Job job =
       settings_job(from_environment({{"TF_NODE_LEVEL_MULTISTREAM", "true"}, {"TF_STREAM_FROM_FILE", name}}));
   EXPECT_EQ(job.streams().rules_file(), name);
-  EXPECT_EQ(settings_job(from_config("gpu_options { visible_device_list: '1\" no_tf32: true' }"))
+  EXPECT_EQ(settings_job(from_config("gpu_options { visible_device_list: '1\" tf32: false' }"))
                 .runtime()
                 .visible_device_list(),
-            "1\" no_tf32: true");
+            "1\" tf32: false");
 }
 
 TEST(EnvironmentSettingsTest, LevelOfTheLog) {

@@ -19,10 +19,10 @@ std::vector<std::string> idle(const std::string& text) { return unused_fields(pa
 
 TEST(UnusedFieldsTest, StagingThatIsOffReadsNothing) {
   EXPECT_THAT(idle("staging { capacity: 4 num_threads: 2 timeout_millis: 5 on_timeout: WAIT }"), IsEmpty());
-  EXPECT_THAT(idle("staging { disabled: true capacity: 4 timeout_millis: 5 }"),
-              ElementsAre("staging.capacity has no effect: staging.disabled is set",
-                          "staging.timeout_millis has no effect: staging.disabled is set"));
-  EXPECT_THAT(idle("staging { disabled: true auto_stage: true timeout_millis: 5 }"), IsEmpty())
+  EXPECT_THAT(idle("staging { enabled: false capacity: 4 timeout_millis: 5 }"),
+              ElementsAre("staging.capacity has no effect: staging.enabled is false",
+                          "staging.timeout_millis has no effect: staging.enabled is false"));
+  EXPECT_THAT(idle("staging { enabled: false auto_stage: true timeout_millis: 5 }"), IsEmpty())
       << "of the part of the model that is computed in front of the step";
 }
 
@@ -52,21 +52,21 @@ TEST(UnusedFieldsTest, AStageNeedsSomethingToComputeOnItsStream) {
 
 TEST(UnusedFieldsTest, OneStreamHasNoPolicyAndOnlyAutoMeasures) {
   EXPECT_THAT(
-      idle("streams { count: 1 policy: COST forward_propagation: true no_memory_waits: true "
+      idle("streams { count: 1 policy: COST forward_propagation: true memory_waits: false "
            "measure_seconds: 2 }"),
       ElementsAre("streams.policy has no effect: there is one compute stream (streams.count)",
                   "streams.forward_propagation has no effect: there is one compute stream (streams.count)",
-                  "streams.no_memory_waits has no effect: there is one compute stream (streams.count)",
-                  "streams.measure_seconds has no effect: there is one compute stream (streams.count)"));
+                  "streams.measure_seconds has no effect: there is one compute stream (streams.count)",
+                  "streams.memory_waits has no effect: there is one compute stream (streams.count)"));
   EXPECT_THAT(idle("streams { count: 1 policy: USER rules_file: 'r' }"), IsEmpty())
       << "who insists is told which ids do not exist";
   EXPECT_THAT(idle("streams { count: 2 policy: NONE rules_file: 'r' forward_propagation: true }"),
               ElementsAre("streams.rules_file has no effect: streams.policy is NONE",
                           "streams.forward_propagation has no effect: streams.policy is NONE"));
-  EXPECT_THAT(idle("streams { count: 2 policy: COST no_measuring: true }"),
-              ElementsAre("streams.no_measuring has no effect: only streams.policy AUTO measures"));
-  EXPECT_THAT(idle("streams { count: 2 no_measuring: true measure_seconds: 2 }"),
-              ElementsAre("streams.measure_seconds has no effect: streams.no_measuring is set"));
+  EXPECT_THAT(idle("streams { count: 2 policy: COST measure: false }"),
+              ElementsAre("streams.measure has no effect: only streams.policy AUTO measures"));
+  EXPECT_THAT(idle("streams { count: 2 measure: false measure_seconds: 2 }"),
+              ElementsAre("streams.measure_seconds has no effect: streams.measure is false"));
   EXPECT_THAT(idle("streams { count: 2 measure_seconds: 2 rules_file: 'r' forward_propagation: true }"),
               IsEmpty());
 }
@@ -114,15 +114,15 @@ TEST(UnusedFieldsTest, AModelHasItsOwnSettings) {
 }
 
 TEST(UnusedFieldsTest, AFormatHasItsOwnSettings) {
-  EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' no_shuffle: true shuffle_buffer: 5 }"),
+  EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' shuffle: false shuffle_buffer: 5 }"),
               ElementsAre("input.train_files has no effect: input.format is SYNTHETIC",
-                          "input.shuffle_buffer has no effect: input.no_shuffle is set"));
+                          "input.shuffle_buffer has no effect: input.shuffle is false"));
   EXPECT_THAT(
       idle("input { format: IDX train_files: 'a' max_bad_records: 4 columns { name: 'c' } csv { header: "
            "true } generator { rows: 5 } criteo { dense: RAW } }"),
-      ElementsAre("input.max_bad_records has no effect: input.format is IDX",
+      ElementsAre("input.csv.header has no effect: input.format is IDX",
+                  "input.max_bad_records has no effect: input.format is IDX",
                   "input.columns has no effect: input.format is IDX",
-                  "input.csv.header has no effect: input.format is IDX",
                   "input.generator has no effect: input.format is IDX",
                   "input.criteo has no effect: input.format is IDX"));
   EXPECT_THAT(idle("input { format: CSV csv { separator: ';' columns { name: 'c' kind: LABEL } } }"),
@@ -152,8 +152,8 @@ TEST(UnusedFieldsTest, AColumnHasTheSettingsOfItsKind) {
 }
 
 TEST(UnusedFieldsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
-  EXPECT_THAT(idle("input { test_files: 'a' } evaluation { disabled: true every_steps: 5 batch_size: 4 }"),
-              ElementsAre("evaluation.every_steps has no effect: evaluation.disabled is set"));
+  EXPECT_THAT(idle("input { test_files: 'a' } evaluation { enabled: false every_steps: 5 batch_size: 4 }"),
+              ElementsAre("evaluation.every_steps has no effect: evaluation.enabled is false"));
   EXPECT_THAT(idle("input { format: CSV } evaluation { every_steps: 5 }"),
               ElementsAre("evaluation.every_steps has no effect: input.test_files is not set"));
   EXPECT_THAT(idle("input { format: GENERATOR } evaluation { batch_size: 5 }"),
@@ -163,22 +163,21 @@ TEST(UnusedFieldsTest, WhatIsNotEvaluatedStoredOrSampledHasNoSettings) {
                           "checkpoint.keep has no effect: checkpoint.directory is not set",
                           "checkpoint.keep_best has no effect: checkpoint.directory is not set"));
   EXPECT_THAT(idle("checkpoint { directory: 'd' every_steps: 5 keep: 2 }"), IsEmpty());
-  EXPECT_THAT(idle("metrics { no_sampling: true sample_every_seconds: 5 }"),
-              ElementsAre("metrics.sample_every_seconds has no effect: metrics.no_sampling is set"));
+  EXPECT_THAT(idle("metrics { sampling: false sample_every_seconds: 5 }"),
+              ElementsAre("metrics.sample_every_seconds has no effect: metrics.sampling is false"));
 }
 
 TEST(UnusedFieldsTest, TheHostHasNoneOfADevicesSettings) {
   const auto idle_on = [](const std::string& device, SettingsFor purpose) {
     const proto::Job job = parse_job(
-        "runtime { device_memory_limit: 5 no_tf32: true intra_op_threads: 2 device: " + device + " }",
-        "test");
+        "runtime { device_memory_limit: 5 tf32: false intra_op_threads: 2 device: " + device + " }", "test");
     return unused_device_fields(job, purpose);
   };
   EXPECT_THAT(idle_on("CPU", SettingsFor::Training),
               ElementsAre("runtime.device_memory_limit has no effect: the device is the CPU",
-                          "runtime.no_tf32 has no effect: the device is the CPU"));
+                          "runtime.tf32 has no effect: the device is the CPU"));
   EXPECT_THAT(idle_on("CPU", SettingsFor::Inference),
-              ElementsAre("runtime.no_tf32 has no effect: the device is the CPU"))
+              ElementsAre("runtime.tf32 has no effect: the device is the CPU"))
       << "groups share the limit on the host, too";
   EXPECT_THAT(idle_on("CUDA", SettingsFor::Training), IsEmpty());
 }

@@ -1,0 +1,508 @@
+// The table of fields. worker/job/fields.h says what the words of a line mean.
+#include "worker/job/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/optim.h"
+#include "base/thread_limit.h"
+#include "proto/job.pb.h"
+
+namespace braid::worker {
+namespace {
+
+using proto::Column;
+using proto::Input;
+using proto::Optimizer;
+using proto::Schedule;
+using proto::Strategy;
+using proto::Streams;
+
+/// `why` where `holds` does.
+template <class Holds>
+Reason when(Holds holds, std::string why) {
+  return [holds, why = std::move(why)](const FieldScope& at) { return holds(at) ? why : std::string(); };
+}
+
+// Of models.
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> models) {
+  return std::find(models.begin(), models.end(), name) != models.end();
+}
+bool is_of_images(std::string_view model) { return is_one_of(model, {"cnn", "mlp", "resnet18"}); }
+
+template <class Has>
+Reason model_without(const char* what, Has has) {
+  return [what, has](const FieldScope& at) {
+    const std::string& name = at.job.model().name();
+    return name.empty() || has(name) ? std::string() : fmt::format("model '{}' has no {}", name, what);
+  };
+}
+Reason no_hidden_layers() {
+  return model_without("hidden layers", [](std::string_view m) { return m != "linear_regression"; });
+}
+Reason no_embeddings() {
+  return model_without("embeddings",
+                       [](std::string_view m) { return m != "linear_regression" && !is_of_images(m); });
+}
+Reason no_classes() {
+  return model_without("classes", [](std::string_view m) { return is_of_images(m) || m == "transformer"; });
+}
+Reason no_experts() {
+  return model_without("experts and tasks", [](std::string_view m) { return m == "mmoe"; });
+}
+
+// Of the input.
+
+bool has_columns(Input::Format format) {
+  return format == Input::CSV || format == Input::TFRECORD || format == Input::TEXT ||
+         format == Input::GENERATOR;
+}
+
+template <class Has>
+Reason format_without(Has has) {
+  return [has](const FieldScope& at) {
+    const auto format = at.job.input().format();
+    return has(format) ? std::string() : "input.format is " + Input::Format_Name(format);
+  };
+}
+Reason format_is_not(Input::Format format) {
+  return format_without([format](Input::Format f) { return f == format; });
+}
+Reason reads_no_files() {
+  return format_without([](Input::Format f) { return f != Input::SYNTHETIC && f != Input::GENERATOR; });
+}
+Reason has_no_bad_records() {
+  return format_without([](Input::Format f) { return f != Input::IDX; });
+}
+Reason has_no_columns() { return format_without(has_columns); }
+
+// Of a column.
+
+template <class Has>
+Reason kind_without(Has has) {
+  return [has](const FieldScope& at) {
+    return has(*at.column) ? std::string() : "its kind is " + Column::Kind_Name(at.column->kind());
+  };
+}
+Reason is_skipped() {
+  return kind_without([](const Column& column) { return column.kind() != Column::SKIP; });
+}
+Reason kind_is_not(Column::Kind kind) {
+  return kind_without([kind](const Column& column) { return column.kind() == kind; });
+}
+/// A generator takes the number of classes from the buckets.
+Reason has_no_buckets() {
+  return [](const FieldScope& at) {
+    const auto kind = at.column->kind();
+    const bool draws_classes = kind == Column::CLASS && at.job.input().format() == Input::GENERATOR;
+    return kind == Column::CATEGORICAL || draws_classes ? std::string()
+                                                        : "its kind is " + Column::Kind_Name(kind);
+  };
+}
+Reason has_no_missing_number() {
+  return kind_without([](const Column& column) {
+    return column.kind() == Column::NUMERIC || (column.kind() == Column::LABEL && column.length() > 1);
+  });
+}
+Reason is_no_list() {
+  return when([](const FieldScope& at) { return at.column->length() <= 1; }, "its length is 1");
+}
+
+// Of stages. What auto_stage cuts off of a model runs inside of the step where staging is off, with the same
+// threads and limits.
+
+bool is_staged(const FieldScope& at) { return !at.job.staging().has_enabled() || at.job.staging().enabled(); }
+Reason not_staged() {
+  return when([](const FieldScope& at) { return !is_staged(at); }, "staging.enabled is false");
+}
+Reason nothing_is_staged() {
+  return when([](const FieldScope& at) { return !is_staged(at) && !at.job.staging().auto_stage(); },
+              "staging.enabled is false");
+}
+Reason no_stage_pool() {
+  return when([](const FieldScope& at) { return !at.job.staging().use_stage_subgraph_thread_pool(); },
+              "staging.use_stage_subgraph_thread_pool is not set");
+}
+Reason stage_is_on_host() {
+  return when([](const FieldScope& at) { return at.job.staging().stage_subgraph_stream_id() == 0; },
+              "staging.stage_subgraph_stream_id is 0: the stage computes on the host");
+}
+Reason stage_only_reads() {
+  return when(
+      [](const FieldScope& at) {
+        return at.job.staging().stage_subgraph_stream_id() != 0 && !at.job.staging().auto_stage();
+      },
+      "staging.auto_stage is not set: the stage only reads");
+}
+Reason has_stage_stream() {
+  return when(
+      [](const FieldScope& at) {
+        return at.job.staging().auto_stage() && at.job.staging().stage_subgraph_stream_id() != 0;
+      },
+      "a stage stream");
+}
+
+// Of streams.
+
+constexpr const char* kOneStream = "there is one compute stream (streams.count)";
+
+bool has_one_stream(const FieldScope& at) { return at.job.streams().count() <= 1; }
+bool measures(const FieldScope& at) {
+  return !has_one_stream(at) && at.job.streams().policy() == Streams::AUTO;
+}
+/// Who insists on one stream (NONE), or on ids (USER), is told by others what does not fit.
+Reason one_stream_needs_no_policy() {
+  return when(
+      [](const FieldScope& at) {
+        const auto policy = at.job.streams().policy();
+        return has_one_stream(at) && policy != Streams::NONE && policy != Streams::USER;
+      },
+      kOneStream);
+}
+Reason policy_is_none() {
+  return when([](const FieldScope& at) { return at.job.streams().policy() == Streams::NONE; },
+              "streams.policy is NONE");
+}
+Reason auto_has_one_stream() {
+  return when(
+      [](const FieldScope& at) { return has_one_stream(at) && at.job.streams().policy() == Streams::AUTO; },
+      kOneStream);
+}
+Reason one_stream() { return when(has_one_stream, kOneStream); }
+Reason policy_does_not_measure() {
+  return when([](const FieldScope& at) { return !measures(at); }, "only streams.policy AUTO measures");
+}
+Reason measuring_is_off() {
+  return when(
+      [](const FieldScope& at) {
+        return measures(at) && at.job.streams().has_measure() && !at.job.streams().measure();
+      },
+      "streams.measure is false");
+}
+
+// Of the strategy, the updates and what comes out.
+
+Reason strategy_is_not(Strategy::Kind kind) {
+  return [kind](const FieldScope& at) {
+    const auto its = at.job.strategy().kind();
+    return its == kind ? std::string() : "strategy.kind is " + Strategy::Kind_Name(its);
+  };
+}
+Reason strategy_is_local() {
+  return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
+              "strategy.kind is LOCAL");
+}
+Reason backend_is_mpi() {
+  return when(
+      [](const FieldScope& at) {
+        return at.job.strategy().kind() == Strategy::ALLREDUCE &&
+               at.job.strategy().backend() == Strategy::MPI;
+      },
+      "strategy.backend MPI has connections of its own");
+}
+Reason optimizer_is_not(Optimizer::Kind kind) {
+  return [kind](const FieldScope& at) {
+    const auto its = at.job.optimizer().kind();
+    return its == kind ? std::string() : "optimizer.kind is " + Optimizer::Kind_Name(its);
+  };
+}
+Reason schedule_is_none_of(std::vector<Schedule::Kind> kinds) {
+  return [kinds = std::move(kinds)](const FieldScope& at) {
+    const auto its = at.job.schedule().kind();
+    const bool found = std::find(kinds.begin(), kinds.end(), its) != kinds.end();
+    return found ? std::string() : "schedule.kind is " + Schedule::Kind_Name(its);
+  };
+}
+Reason step_decay() {
+  return when([](const FieldScope& at) { return at.job.schedule().kind() == Schedule::STEP_DECAY; },
+              "schedule.kind STEP_DECAY");
+}
+Reason no_test_data() {
+  return [](const FieldScope& at) {
+    const Input& input = at.job.input();
+    const bool has_test = input.format() == Input::SYNTHETIC || !input.test_files().empty() ||
+                          input.generator().test_rows() > 0;
+    if (has_test) return std::string();
+    return std::string(input.format() == Input::GENERATOR ? "input.generator.test_rows is not set"
+                                                          : "input.test_files is not set");
+  };
+}
+Reason no_evaluation() {
+  return when(
+      [](const FieldScope& at) {
+        return at.job.evaluation().has_enabled() && !at.job.evaluation().enabled();
+      },
+      "evaluation.enabled is false");
+}
+Reason no_checkpoints() {
+  return when([](const FieldScope& at) { return at.job.checkpoint().directory().empty(); },
+              "checkpoint.directory is not set");
+}
+Reason no_sampling() {
+  return when(
+      [](const FieldScope& at) { return at.job.metrics().has_sampling() && !at.job.metrics().sampling(); },
+      "metrics.sampling is false");
+}
+
+JobField field(const char* path) { return JobField(path); }
+JobField column(const char* name) { return JobField(std::string("input.columns.") + name); }
+
+template <class... More>
+void add(std::vector<JobField>& table, More&&... more) {
+  (table.push_back(std::forward<More>(more)), ...);
+}
+
+void add_model(std::vector<JobField>& table) {
+  add(table,  //
+      field("model.name").needed(),
+      field("model.hidden").in(positive()).default_elsewhere("the model's own").idle(no_hidden_layers()),
+      field("model.embedding_dim").in(not_negative()).idle(no_embeddings()),
+      field("model.hash_buckets").in(not_negative()).idle(no_embeddings()),
+      field("model.classes").in(not_negative()).idle(no_classes()),
+      field("model.sparse_tables").idle(no_embeddings()),
+      field("model.embedding_init")
+          .in(not_negative())
+          .default_elsewhere("1 / sqrt(embedding_dim)")
+          .idle(no_embeddings()),
+      field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
+      field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
+      field("model.dropout").in(share()));
+}
+
+void add_input(std::vector<JobField>& table) {
+  add(table,  //
+      field("input.format").needed(), field("input.train_files").idle(reads_no_files()),
+      field("input.test_files").idle(reads_no_files()),
+      field("input.global_batch_size").needed().in(positive()),
+      field("input.shuffle").by_default(true).was_not("no_shuffle"),
+      field("input.csv.separator").default_elsewhere("\",\"").idle(format_is_not(Input::CSV)),
+      field("input.csv.header").idle(format_is_not(Input::CSV)),
+      field("input.csv.comment").idle(format_is_not(Input::CSV)),
+      field("input.csv.columns")
+          .idle(has_no_columns())
+          .idle(when([](const FieldScope& at) { return !at.job.input().columns().empty(); },
+                     "input.columns is set")),
+      field("input.max_bad_records").in(not_negative()).idle(reads_no_files()).idle(has_no_bad_records()),
+      field("input.columns").idle(has_no_columns()),
+      field("input.shuffle_buffer")
+          .in(not_negative())
+          .idle(when(
+              [](const FieldScope& at) { return at.job.input().has_shuffle() && !at.job.input().shuffle(); },
+              "input.shuffle is false")),
+      field("input.carry_remainder"), field("input.shard"),
+      field("input.generator").idle(format_is_not(Input::GENERATOR)),
+      field("input.generator.rows")
+          .needed_for(when([](const FieldScope& at) { return at.job.input().format() == Input::GENERATOR; },
+                           "input.format GENERATOR"))
+          .in(positive()),
+      field("input.generator.test_rows").in(not_negative()),
+      field("input.criteo").idle(format_is_not(Input::CRITEO)), field("input.criteo.dense"));
+}
+
+void add_columns(std::vector<JobField>& table) {
+  add(table,  //
+      column("name"), column("kind"), column("buckets").idle(has_no_buckets()),
+      column("positive").idle(kind_is_not(Column::LABEL)), column("shift").idle(kind_is_not(Column::NUMERIC)),
+      column("scale").default_elsewhere("1").idle(kind_is_not(Column::NUMERIC)),
+      column("log1p").idle(kind_is_not(Column::NUMERIC)), column("missing").idle(has_no_missing_number()),
+      column("vocabulary").idle(is_skipped()), column("vocabulary_file").idle(is_skipped()),
+      column("length").default_elsewhere("1").idle(is_skipped()),
+      column("list_separator").default_elsewhere("\"|\"").idle(is_skipped()).idle(is_no_list()),
+      column("output").default_elsewhere("\"dense\", \"sparse\", \"label\" by kind").idle(is_skipped()),
+      column("missing_word").idle(is_skipped()));
+}
+
+void add_staging(std::vector<JobField>& table) {
+  constexpr const char* kPool = "staging.session_stage_subgraph_thread_pool";
+  add(table,  //
+      field("staging.capacity").by_default(1).idle(not_staged()),
+      field("staging.num_threads").by_default(1).idle(not_staged()),
+      field("staging.enabled").by_default(true).was_not("disabled"),
+      field("staging.timeout_millis").by_default(300000).idle(nothing_is_staged()),
+      field("staging.on_timeout").idle(not_staged()),
+      field("staging.use_stage_subgraph_thread_pool").idle(nothing_is_staged()),
+      field("staging.stage_subgraph_thread_pool_id"),
+      field(kPool).idle(nothing_is_staged()).idle(no_stage_pool()).tf("session_stage_subgraph_thread_pool"),
+      JobField(std::string(kPool) + ".inter_op_threads_num").default_elsewhere("1"),
+      JobField(std::string(kPool) + ".intra_op_threads_num").default_elsewhere("1"),
+      JobField(std::string(kPool) + ".global_name"),
+      field("staging.stage_multi_stream")
+          .idle(stage_is_on_host())
+          .idle(stage_only_reads())
+          .idle_on_host_in_training(has_stage_stream())
+          .tf("graph_options.optimizer_options.stage_multi_stream"),
+      field("staging.stage_subgraph_stream_id")
+          .idle(stage_only_reads())
+          .idle_on_host_in_training(has_stage_stream()),
+      field("staging.auto_stage"), field("staging.mark_target_nodes"));
+}
+
+void add_streams(std::vector<JobField>& table) {
+  add(table,  //
+      field("streams.count")
+          .by_default(1)
+          .in(at_most(64))
+          .tf("graph_options.rewrite_options.multi_stream_opts")
+          .tf("graph_options.rewrite_options.use_multi_stream")
+          .tf("TF_GPU_STREAM_GROUP_COUNT"),
+      field("streams.policy")
+          .idle(one_stream_needs_no_policy())
+          .tf("graph_options.rewrite_options.multi_stream_opts"),
+      field("streams.keep_all_events").tf("TF_REDUCE_STREAM_WAIT"),
+      field("streams.rules_file")
+          .idle(policy_is_none())
+          .idle(auto_has_one_stream())
+          .tf("TF_STREAM_FROM_FILE"),
+      field("streams.forward_propagation")
+          .idle(policy_is_none())
+          .idle(one_stream())
+          .tf("TF_MULTI_STREAM_ALLOW_FORWARD_PROPAGATION"),
+      field("streams.measure")
+          .by_default(true)
+          .was_not("no_measuring")
+          .idle(one_stream())
+          .idle(policy_does_not_measure()),
+      field("streams.measure_seconds")
+          .by_default(1)
+          .in(seconds(0))
+          .idle(one_stream())
+          .idle(policy_does_not_measure())
+          .idle(measuring_is_off()),
+      field("streams.batch_siblings").by_default("WITHIN_SCOPES"),
+      field("streams.merge_copies").tf("TF_GPU_STREAM_MERGE"), field("streams.priorities").in(from_to(0, 5)),
+      field("streams.memory_waits")
+          .by_default(true)
+          .was_not("no_memory_waits")
+          .idle(policy_is_none())
+          .idle(one_stream()));
+}
+
+void add_strategy(std::vector<JobField>& table) {
+  add(table,  //
+      field("strategy.kind"), field("strategy.consistency").idle(strategy_is_not(Strategy::PS)),
+      field("strategy.backend").idle(strategy_is_not(Strategy::ALLREDUCE)),
+      field("strategy.bucket_bytes")
+          .by_default(1 << 20, "1 MiB")
+          .in(not_negative())
+          .idle(strategy_is_local()),
+      field("strategy.deadline_seconds").by_default(60).in(seconds(0.01)).idle(strategy_is_local()),
+      field("strategy.start_deadline_seconds").by_default(120).in(seconds(0.01)),
+      field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),
+      field("strategy.tls.certificate_file"), field("strategy.tls.key_file"), field("strategy.tls.ca_file"));
+}
+
+void add_updates(std::vector<JobField>& table) {
+  const Reason no_momentum = optimizer_is_not(Optimizer::MOMENTUM),
+               no_adam = optimizer_is_not(Optimizer::ADAM);
+  const Reason no_decay = schedule_is_none_of({Schedule::LINEAR_DECAY, Schedule::COSINE_DECAY});
+  const Reason no_step_decay = schedule_is_none_of({Schedule::STEP_DECAY});
+  add(table,  //
+      field("optimizer.kind"), field("optimizer.learning_rate").needed().in(positive()),
+      field("optimizer.momentum").by_default(0.9).in(share()).idle(no_momentum),
+      field("optimizer.nesterov").idle(no_momentum),
+      field("optimizer.beta1").by_default(0.9).in(share()).idle(no_adam),
+      field("optimizer.beta2").by_default(0.999).in(share()).idle(no_adam),
+      field("optimizer.epsilon").by_default(1e-7).in(positive()).idle(no_adam),
+      field("optimizer.initial_accumulator")
+          .by_default(0.1)
+          .in(positive())
+          .idle(optimizer_is_not(Optimizer::ADAGRAD)),
+      field("optimizer.weight_decay").in(not_negative()),  //
+      field("schedule.kind"), field("schedule.warmup_steps"),
+      field("schedule.end_factor").in(not_negative()).idle(no_decay),
+      field("schedule.factor").in(positive()).needed_for(step_decay()).idle(no_step_decay),
+      field("schedule.every").needed_for(step_decay()).idle(no_step_decay));
+}
+
+void add_results(std::vector<JobField>& table) {
+  add(table,  //
+      field("evaluation.metric").default_elsewhere("what the model is judged by"),
+      field("evaluation.batch_size")
+          .by_default("the global batch size",
+                      [](proto::Job& job) {
+                        job.mutable_evaluation()->set_batch_size(job.input().global_batch_size());
+                      })
+          .in(positive())
+          .idle(no_test_data()),
+      field("evaluation.every_steps").idle(no_evaluation()).idle(no_test_data()),
+      field("evaluation.enabled").by_default(true).was_not("disabled"),
+      field("evaluation.patience_seconds").by_default(3600).in(seconds(0.01)).idle(no_test_data()),
+      field("checkpoint.directory"), field("checkpoint.every_steps").idle(no_checkpoints()),
+      field("checkpoint.keep").by_default(3).idle(no_checkpoints()),
+      field("checkpoint.every_seconds").in(seconds(0)).idle(no_checkpoints()),
+      field("checkpoint.keep_best").idle(no_checkpoints()),  //
+      field("metrics.listen"), field("metrics.trace_file"), field("metrics.steps_file"),
+      field("metrics.progress_seconds").in(seconds(0)).default_elsewhere("1 (0.2 on a terminal)"),
+      field("metrics.sampling").by_default(true).was_not("no_sampling"),
+      field("metrics.sample_every_seconds").by_default(5).in(seconds(0)).idle(no_sampling()),
+      field("metrics.sample_window_seconds").by_default(0.05).in(from_to(0, 1)).idle(no_sampling()));
+}
+
+void add_runtime(std::vector<JobField>& table) {
+  add(table,  //
+      field("runtime.intra_op_threads")
+          .in(at_most(kMostThreads))
+          .default_elsewhere("usable cores / processes on this host")
+          .tf("intra_op_parallelism_threads"),
+      field("runtime.steps_in_flight").by_default(2).in(at_most(8)), field("runtime.device"),
+      field("runtime.device_memory_limit").idle_on_host_in_training(),
+      field("runtime.tf32").by_default(true).was_not("no_tf32").idle_on_host(),
+      field("runtime.graphs").by_default(true).was_not("no_graphs").idle_on_host(),
+      field("runtime.check_kernels").idle_on_host(),
+      field("runtime.device_memory_fraction")
+          .in(from_to(0, 1))
+          .idle_on_host()
+          .tf("gpu_options.per_process_gpu_memory_fraction"),
+      field("runtime.visible_device_list")
+          .default_elsewhere("in their order")
+          .idle_on_host()
+          .tf("gpu_options.visible_device_list"),
+      field("runtime.log_device_placement").tf("log_device_placement"),
+      field("runtime.soft_placement")
+          .by_default(true)
+          .was_not("no_soft_placement")
+          .tf("allow_soft_placement"),
+      field("runtime.check_numerics"), field("runtime.measure_products").idle_on_host(),
+      field("runtime.device_memory_up_front")
+          .idle_on_host()
+          .tf("gpu_options.allow_growth")
+          .tf("TF_FORCE_GPU_ALLOW_GROWTH"));
+}
+
+std::vector<JobField> make_table() {
+  std::vector<JobField> table;
+  add(table,  //
+      field("name").by_default("the model's", [](proto::Job& job) { job.set_name(job.model().name()); }),
+      field("seed"), field("steps"), field("epochs").in(not_negative()));
+  add_model(table);
+  add_input(table);
+  add_columns(table);
+  add_staging(table);
+  add_streams(table);
+  add_strategy(table);
+  add_updates(table);
+  add_results(table);
+  add_runtime(table);
+  return table;
+}
+
+}  // namespace
+
+const std::vector<JobField>& job_fields() {
+  static const std::vector<JobField> table = make_table();
+  return table;
+}
+
+std::vector<const proto::Column*> columns_of(const proto::Job& job) {
+  std::vector<const proto::Column*> columns;
+  if (!has_columns(job.input().format())) return columns;
+  const auto& from = job.input().columns().empty() ? job.input().csv().columns() : job.input().columns();
+  for (const proto::Column& column : from) columns.push_back(&column);
+  return columns;
+}
+
+}  // namespace braid::worker
