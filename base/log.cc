@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "base/status_line.h"
+
 namespace braid {
 namespace {
 
@@ -33,6 +35,9 @@ spdlog::logger& logger() {
       level = spdlog::level::info;  // unknown
     made->set_level(level);
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    if (!wants_colour())
+      dynamic_cast<spdlog::sinks::stderr_color_sink_mt&>(*made->sinks().front())
+          .set_color_mode(spdlog::color_mode::never);
     return made;
   }();
   return *instance;
@@ -45,7 +50,8 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 void set_log_role(std::string role) { logger().set_pattern("%H:%M:%S.%e %^%l%$ [" + role + "] %v"); }
 
 void log_line(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  above_status_line(
+      [&] { logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size())); });
 }
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }

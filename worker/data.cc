@@ -1,7 +1,11 @@
 #include "worker/data.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -166,10 +170,29 @@ std::shared_ptr<const Table> read_files(const proto::Job& job, const Path& root,
   }
 }
 
+/// "train_files: 3 files, 127.3 MiB".
+std::string describe(const char* field, const std::vector<Path>& files) {
+  double bytes = 0;
+  for (const Path& file : files) {
+    std::error_code unknown;
+    const std::uintmax_t size = std::filesystem::file_size(file, unknown);
+    if (!unknown) bytes += static_cast<double>(size);
+  }
+  return fmt::format("{}: {} file{}, {}", field, files.size(), files.size() == 1 ? "" : "s",
+                     bytes_text(bytes));
+}
+
 std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root, const char* field,
-                                        const std::vector<Path>& files, const ReadOptions& read) {
+                                        const std::vector<Path>& files, ReadOptions read, ProgressMode mode) {
   if (files.empty()) throw InvalidArgument("job '" + job.name() + "': input." + field + " is missing");
+  const std::string what = describe(field, files);
+  std::optional<LoadingProgress> progress(std::in_place, mode, what);
+  read.progress = [&](std::int64_t rows) { progress->update(rows); };
   auto table = read_files(job, root, field, files, read);
+  const double seconds = progress->elapsed_seconds();
+  progress.reset();
+  if (mode != ProgressMode::Off)
+    log_info("{}, {} rows in {:.1f} s", what, count_text(static_cast<double>(table->rows)), seconds);
   if (table->rows > 0) return table;
   throw InvalidArgument(
       "input." + std::string(field) + ": '" + files[0].string() + "'" +
@@ -190,7 +213,8 @@ JobData generate(const proto::Job& job, const Path& root, bool with_test) {
 
 }  // namespace
 
-JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard) {
+JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard,
+                  ProgressMode progress) {
   const proto::Input& input = job.input();
   JobData data;
   if (input.format() == proto::Input::SYNTHETIC) {
@@ -205,11 +229,11 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     read.rank = shard.rank;
     read.world = shard.world;
   }
-  data.train = load_files(job, data_dir, "train_files", files, read);
+  data.train = load_files(job, data_dir, "train_files", files, read, progress);
   if (data.train->skipped > 0) log_warning("input: {} bad records were left out", data.train->skipped);
   if (with_test && !input.test_files().empty())
     data.test = load_files(job, data_dir, "test_files", paths("test_files", input.test_files(), data_dir),
-                           {.max_bad_records = input.max_bad_records()});
+                           {.max_bad_records = input.max_bad_records()}, progress);
   return data;
 }
 

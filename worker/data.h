@@ -7,6 +7,7 @@
 
 #include "engine/input/table.h"
 #include "models/model.h"
+#include "worker/progress.h"
 
 namespace braid::proto {
 class Job;
@@ -25,10 +26,10 @@ struct DataShard {
   int world = 1;
 };
 
-/// Reads the files under `data_dir`: of the training files what input.shard gives this worker. Throws:
-/// InvalidArgument, DataLoss (file, line, reason).
+/// Reads the files under `data_dir`: of the training files what input.shard gives this worker. `progress`:
+/// how it shows that. Throws: InvalidArgument, DataLoss (file, line, reason).
 JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test,
-                  const DataShard& shard = {});
+                  const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off);
 
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);

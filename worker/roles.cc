@@ -179,7 +179,7 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
     log_info("{}", cluster.describe());
   }
   check_cluster(job, cluster);
-  Progress::choose_mode();  // a variable that says nothing known is refused before anything starts
+  progress_mode();  // a variable that says nothing known is refused before anything starts
   register_strategy_ops();
   const auto until_stopped = [&](const auto& run) {
     try {

@@ -100,8 +100,9 @@ class Run {
     report_->pause();
     const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
     if (evaluation_->is_due(steps_->done())) {
-      report_->end_line();
       evaluation_->measure(steps_->done());
+      if (const auto& quality = evaluation_->last())
+        report_->evaluated(evaluation_->metric(), quality->value);
     }
     if (checkpoints_->is_due(steps_->done(), steps_->next())) save();
     report_->resume();

@@ -55,15 +55,22 @@ void for_each_tfrecord(const std::filesystem::path& file, BadRecords& bad, const
 /// Which of the rows of all files this worker keeps, and how many there are.
 class RowShard {
  public:
-  explicit RowShard(const ReadOptions& options) : rank_(options.rank), world_(options.world) {}
-  bool takes_next() { return rows_++ % world_ == rank_; }
+  explicit RowShard(const ReadOptions& options)
+      : rank_(options.rank), world_(options.world), progress_(options.progress) {}
+  bool takes_next() {
+    if (progress_ && rows_ % kProgressRows == 0) progress_(rows_);
+    return rows_++ % world_ == rank_;
+  }
   std::shared_ptr<const Table> count_into(std::shared_ptr<Table> table) const {
     table->rows_of_all = rows_;
     return table;
   }
 
  private:
+  static constexpr std::int64_t kProgressRows = 1024;
+
   std::int64_t rank_, world_;
+  std::function<void(std::int64_t)> progress_;
   std::int64_t rows_ = 0;
 };
 

@@ -17,7 +17,9 @@
 // column, what was expected).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +42,7 @@ std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
 struct ReadOptions {
   std::int64_t max_bad_records = 0;
   int rank = 0, world = 1;  // of all rows of all files, those whose number mod world is rank
+  std::function<void(std::int64_t)> progress = {};  // called now and then with the records seen so far
 };
 
 struct CsvOptions {

@@ -28,8 +28,8 @@ Candidate predicted(StreamPolicy policy, std::vector<int> streams, const StreamP
 void note(Plan& plan, std::string text) { plan.program.notes.push_back("streams: " + std::move(text)); }
 
 std::string unused_ids(const StreamPins& pins) {
-  return fmt::format("NONE does not use the ids that {} given",
-                     pins.hand_set == 1 ? "1 node was" : fmt::format("{} nodes were", pins.hand_set));
+  return fmt::format("stream ids on {} node{} are not used: the policy is NONE", pins.hand_set,
+                     pins.hand_set == 1 ? "" : "s");
 }
 
 std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes,

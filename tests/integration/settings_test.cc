@@ -74,7 +74,7 @@ TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysThatScopesAr
             "SYNTHETIC global_batch_size: 17 } evaluation { enabled: false }");
   const auto process = run("plain", {"train", "--job", job});
   EXPECT_EQ(process->exit_code(), 0) << process->err();
-  EXPECT_EQ(times(process->err(), "streams: NONE does not use the ids"), 1U) << process->err();
+  EXPECT_EQ(times(process->err(), "info streams: stream ids on "), 1U) << process->err();
   EXPECT_THAT(process->out(), AllOf(HasSubstr("compute0"), Not(HasSubstr("compute1"))));
 }
 
@@ -122,7 +122,7 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
     EXPECT_EQ(process->exit_code(), 0) << process->err();
     return process->err();
   };
-  EXPECT_EQ(times(requests({}), "streams: NONE does not use the ids that 1 node was given"), 1U);
+  EXPECT_EQ(times(requests({}), "streams: stream ids on 1 node are not used"), 1U);
   EXPECT_EQ(times(requests({"--streams", "2"}), "info streams: AUTO took "), 1U);
 }
 

@@ -436,7 +436,7 @@ void add_results(std::vector<JobField>& table) {
       field("checkpoint.every_seconds").in(seconds(0)).idle(no_checkpoints()),
       field("checkpoint.keep_best").idle(no_checkpoints()),  //
       field("metrics.listen"), field("metrics.trace_file"), field("metrics.steps_file"),
-      field("metrics.progress_seconds").in(seconds(0)).default_elsewhere("1 (0.2 on a terminal)"),
+      field("metrics.progress_seconds").in(seconds(0)).default_elsewhere("5 (0.2 on a terminal)"),
       field("metrics.sampling").by_default(true).was_not("no_sampling"),
       field("metrics.sample_every_seconds").by_default(5).in(seconds(0)).idle(no_sampling()),
       field("metrics.sample_window_seconds").by_default(0.05).in(from_to(0, 1)).idle(no_sampling()));

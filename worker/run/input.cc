@@ -10,7 +10,8 @@ RunInput load_input(const RunContext& run) {
   const Peers& peers = run.peers;
   const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
-  input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world});
+  input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
+                         peers.leader() ? progress_mode() : ProgressMode::Off);
   input.model = job_model(run.job, *input.data.train);
   input.total_steps = total_steps(run.job, *input.data.train);
   input.rows = worker_rows(run.job, peers.world);

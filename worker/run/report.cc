@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
+#include "worker/activity.h"
 #include "worker/monitor.h"
 #include "worker/strategies/strategy.h"
 
@@ -29,7 +30,7 @@ void RunReport::watch(const TrainingSteps& steps) {
 
 void RunReport::begin(std::uint64_t first, std::uint64_t total, std::int64_t rows) {
   rows_ = rows;
-  const auto mode = run_.peers.leader() ? Progress::choose_mode() : Progress::Mode::Off;
+  const ProgressMode mode = run_.peers.leader() ? progress_mode() : ProgressMode::Off;
   progress_.emplace(mode, first, total, run_.job.metrics().progress_seconds());
   resume();
 }
@@ -41,21 +42,29 @@ void RunReport::record(const StepOutcome& outcome) {
   if (!std::isfinite(loss_))
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
                    "; --check-numerics names the node that makes the first such number");
-  progress_->update(outcome.step, loss_, rows_ * run_.peers.world);
+  progress_->update(outcome.step, loss_, rows_ * run_.peers.world, step_seconds());
 }
 
-void RunReport::resume() { begin_ = std::chrono::steady_clock::now(); }
+void RunReport::evaluated(const std::string& metric, double value) { progress_->set_metric(metric, value); }
+
+double RunReport::step_seconds() const {
+  return seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+void RunReport::resume() {
+  add(elsewhere_, difference(activity(), paused_at_));
+  begin_ = std::chrono::steady_clock::now();
+}
 
 void RunReport::pause() {
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  seconds_ = step_seconds();
+  paused_at_ = activity();
 }
-
-void RunReport::end_line() { progress_->finish(); }
 
 void RunReport::finish() {
   pause();
-  activity_ = activity();
-  end_line();
+  activity_ = difference(paused_at_, elsewhere_);
+  progress_->finish();
 }
 
 HostActivity RunReport::activity() const {
@@ -76,7 +85,8 @@ HostActivity RunReport::activity() const {
 
 void RunReport::print_streams() const {
   std::fputs(
-      (run_.options.role + ": busy time a stream\n" + Monitor::stream_table(activity_, seconds_)).c_str(),
+      (run_.options.role + ": time per stream during steps\n" + Monitor::stream_table(activity_, seconds_))
+          .c_str(),
       stdout);
   std::fflush(stdout);
 }

@@ -1,7 +1,7 @@
 // What a run tells: progress, metrics and a line a step while it trains; then the table of streams, the trace
-// file, and the numbers of the result line. Also keeps the time that steps took, without what happens
-// between them (evaluations, checkpoints). Thread rule: the training thread; the HTTP thread reads what
-// watch() gave it.
+// file, and the numbers of the result line. All of these are of the steps alone, without what happens between
+// them (evaluations, checkpoints) and before them (measuring streams): seconds, examples a second, and what
+// streams did. Thread rule: the training thread; the HTTP thread reads what watch() gave it.
 #pragma once
 
 #include <chrono>
@@ -37,14 +37,14 @@ class RunReport {
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
   void resume();
-  /// The progress bar's line ends, so that lines of a log can follow.
-  void end_line();
+  /// Progress shows it from now on.
+  void evaluated(const std::string& metric, double value);
   /// No step follows.
   void finish();
 
   float loss() const { return loss_; }  // of the last step
   double seconds() const { return seconds_; }
-  /// Busy time a stream, to standard output.
+  /// Busy time per stream during steps, to standard output.
   void print_streams() const;
   /// Does nothing when the job asks for no trace. Throws: InvalidArgument (the file cannot be written).
   void write_trace() const;
@@ -52,7 +52,8 @@ class RunReport {
   void write_trace_of_failure() const;
 
  private:
-  HostActivity activity() const;  // of the runtime's streams and the stages' threads
+  HostActivity activity() const;  // of the runtime's streams and the stages' threads, so far
+  double step_seconds() const;    // so far
   std::string trace_file() const;
 
   const RunContext run_;
@@ -62,8 +63,10 @@ class RunReport {
   std::int64_t rows_ = 0;
   float loss_ = 0;
   std::chrono::steady_clock::time_point begin_;
-  double seconds_ = 0;
-  HostActivity activity_;  // at the end of the steps
+  double seconds_ = 0;      // until `begin_`
+  HostActivity elsewhere_;  // outside of steps: before the first one, and in pauses that are over
+  HostActivity paused_at_;
+  HostActivity activity_;  // of all steps, once they have ended
 };
 
 }  // namespace braid::worker

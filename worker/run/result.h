@@ -20,8 +20,8 @@ struct TrainResult {
   std::optional<double> quality;  // accuracy or AUC on the test data; of several tasks the mean
   std::vector<std::pair<std::string, double>> tasks;  // and of each
   std::int64_t examples = 0;                          // consumed by all workers
-  double seconds = 0;                                 // of the step loop
-  double input_wait_seconds = 0;                      // the loop waiting for its next batch
+  double seconds = 0;             // of the steps, without evaluations and checkpoints between them
+  double input_wait_seconds = 0;  // the loop waiting for its next batch
   int exit = 0;
 
   std::string to_json() const;
