@@ -53,7 +53,7 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<in
   plan.program.policy = candidates[best].policy;
   note(plan, fmt::format("AUTO took {}; predicted: {}", stream_policy_name(candidates[best].policy), times));
   if (base == StreamPolicy::User && candidates[best].policy == StreamPolicy::None)
-    note(plan, unused_ids(pins) + "; USER does");
+    note(plan, unused_ids(pins) + "; USER uses them");
   return candidates[best].streams;
 }
 
