@@ -17,12 +17,12 @@
 #include "base/cpu.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
-#include "engine/exec/program.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
-#include "engine/ops/op.h"
-#include "engine/ops/optimizer_attrs.h"
-#include "engine/passes/compile.h"
-#include "engine/passes/verify.h"
+#include "engine/ir/op.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/program/program.h"
+#include "engine/verify/verify.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

@@ -22,11 +22,11 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
-#include "engine/ops/op.h"
-#include "engine/passes/compile.h"
+#include "engine/ir/op.h"
+#include "engine/program/program.h"
 
 namespace braid {
 namespace {

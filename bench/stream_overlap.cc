@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
 #include "engine/exec/tune.h"
-#include "engine/ops/op.h"
-#include "engine/passes/compile.h"
+#include "engine/ir/op.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

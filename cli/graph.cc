@@ -15,14 +15,15 @@
 #include "cli/graph_tools.h"
 #include "cli/output_file.h"
 #include "cli/step_flags.h"
+#include "engine/compile/compile.h"
+#include "engine/compile/passes.h"
 #include "engine/exec/plan_dot.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/tune.h"
 #include "engine/import/check.h"
 #include "engine/import/import.h"
 #include "engine/import/onnx/onnx.h"
-#include "engine/ops/op.h"
-#include "engine/passes/compile.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
@@ -191,7 +192,7 @@ int plan_job(const Options& options) {
                           const CompileOptions& compile_options) {
     one_stream = compile_for_one_stream(graph, request, compile_options);
     return options.measure && job.streams().measure() ? measured(job, graph, request, compile_options)
-                                                            : compile_options.streams;
+                                                      : compile_options.streams;
   };
   const worker::TrainingProgram made = worker::make_training_program(
       job, model, batcher, worker::worker_rows(job, options.workers), *strategy, choose);
@@ -254,6 +255,15 @@ void add_graph(CLI::App& app, Action& action) {
                "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
                check))
       ->required();
+  auto markdown = std::make_shared<bool>(false);
+  CLI::App* list = graph->add_subcommand("passes", "List the compiler's passes in their order");
+  list->add_flag("--markdown", *markdown, "As a table of Markdown, as docs/passes.md has it");
+  list->callback([markdown, &action] {
+    action = [markdown] {
+      fmt::print("{}", passes_text(*markdown));
+      return kExitSuccess;
+    };
+  });
   add_graph_run(*graph, action);
   add_graph_stats(*graph, action);
   add_graph_export(*graph, action);

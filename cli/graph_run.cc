@@ -1,5 +1,5 @@
 // `braid graph run`: runs any GraphDef once on .npy arrays. Shapes that depend on the feeds' values are
-// computed first (engine/passes/specialize.h). Variables begin with the values of a checkpoint or of the
+// computed first (engine/graph/specialize.h). Variables begin with the values of a checkpoint or of the
 // builder's attributes, else with zeros; `--init` names the nodes that assign them, which run before. Queues
 // and readers inside the graph give their first elements (queue_runners.h).
 #include <fmt/core.h>
@@ -23,13 +23,13 @@
 #include "cli/output_file.h"
 #include "cli/queue_runners.h"
 #include "cli/step_flags.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
+#include "engine/graph/specialize.h"
 #include "engine/import/import.h"
 #include "engine/ops/common/format_tensor.h"
-#include "engine/ops/variable_init.h"
-#include "engine/passes/compile.h"
-#include "engine/passes/specialize.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/job/job.h"

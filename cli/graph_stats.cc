@@ -12,7 +12,7 @@
 #include "cli/graph_tools.h"
 #include "engine/import/import.h"
 #include "engine/ir/infer.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 #include "worker/strategies/strategy.h"
 

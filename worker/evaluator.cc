@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "worker/quality.h"

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
-#include "engine/passes/compile.h"
 #include "models/model.h"
 #include "worker/strategies/strategy.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/compile/compile.h"
 #include "engine/input/table.h"
-#include "engine/passes/compile.h"
 #include "engine/staging/block_pool.h"
 #include "engine/staging/stage.h"
 #include "engine/staging/subgraph_runner.h"

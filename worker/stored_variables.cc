@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
 
 namespace braid::worker {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/import/import.h"
-#include "engine/ops/op.h"
-#include "engine/ops/optimizer_attrs.h"
+#include "engine/ir/op.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
 #include "proto/graph.pb.h"
 
 namespace braid::worker {

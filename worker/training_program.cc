@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/compile/compile.h"
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
 #include "worker/job/job.h"
@@ -77,25 +78,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
 }
 
 void log_notes(const Program& program) {
-  constexpr std::string_view kWarning = "warning: ", kFurther = "; warning: ";
-  for (const std::string& note : program.notes) {
-    std::string_view text = note;
-    const bool is_warning = text.starts_with(kWarning);
-    if (!is_warning && !text.starts_with("streams: ") &&
-        text.find(" nodes became ") == std::string_view::npos)
-      continue;
-    if (is_warning) text.remove_prefix(kWarning.size());
-    std::size_t at = text.find(kFurther);
-    const std::string_view first = text.substr(0, at);
-    if (is_warning)
-      log_warning("{}", first);
-    else
-      log_info("{}", first);
-    while (at != std::string_view::npos) {
-      text.remove_prefix(at + kFurther.size());
-      at = text.find(kFurther);
-      log_warning("{}", text.substr(0, at));
-    }
+  for (const Note& note : program.notes) {
+    if (note.severity == Severity::Warning) log_warning("{}: {}", note.pass, note.text);
+    if (note.severity == Severity::Info) log_info("{}: {}", note.pass, note.text);
   }
 }
 

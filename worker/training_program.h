@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
-#include "engine/passes/compile.h"
 #include "models/model.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"

@@ -8,8 +8,8 @@
 #include <map>
 #include <thread>
 
-#include "engine/exec/program.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
 #include "models/common.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/compile/compile.h"
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
-#include "engine/passes/compile.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"
 

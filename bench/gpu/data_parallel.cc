@@ -15,6 +15,7 @@
 #include "bench/gpu/branch_step.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/rendezvous/in_process.h"
+#include "engine/compile/compile.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/step_services.h"
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/gpu/branch_step.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 
 namespace braid {

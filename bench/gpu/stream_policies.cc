@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "bench/gpu/branch_step.h"
-#include "engine/exec/program.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/tune.h"
+#include "engine/program/program.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

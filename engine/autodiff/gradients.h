@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

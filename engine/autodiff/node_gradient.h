@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/autodiff/backward_nodes.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

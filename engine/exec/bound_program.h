@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

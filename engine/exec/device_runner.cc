@@ -9,7 +9,7 @@
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/stream_runner.h"
-#include "engine/passes/cost_model.h"
+#include "engine/program/cost_model.h"
 
 namespace braid {
 namespace {

@@ -29,6 +29,7 @@
 
 namespace braid {
 
+class Program;           // engine/program/program.h
 struct InstanceOptions;  // engine/exec/instance.h
 struct RunContext;       // engine/exec/stream_runner.h
 

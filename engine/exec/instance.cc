@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/exec/device_runner.h"
-#include "engine/exec/program.h"
 #include "engine/exec/stream_runner.h"
-#include "engine/passes/batch_siblings.h"
+#include "engine/program/program.h"
+#include "engine/rewrite/horizontal_fusion.h"
 
 namespace braid {
 namespace {

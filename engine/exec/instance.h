@@ -10,7 +10,7 @@
 
 #include "base/wait_context.h"
 #include "engine/exec/runtime.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/exec/program.h"
 #include "engine/ir/device_name.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/exec/program.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

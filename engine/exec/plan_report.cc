@@ -7,7 +7,7 @@
 
 #include "base/init.h"
 #include "engine/memory/arena_plan.h"
-#include "engine/passes/batch_siblings.h"
+#include "engine/rewrite/horizontal_fusion.h"
 
 namespace braid {
 namespace {
@@ -164,7 +164,7 @@ std::string plan_report(const Program& program, const Program* one_stream) {
                                       [](const Segment& s) { return s.domain == Domain::Device; });
   fmt::format_to(out, "segments: {}, of which {} on the device, a graph each\n", program.segments.size(),
                  captured);
-  for (const std::string& note : program.notes) fmt::format_to(out, "{}\n", note);
+  for (const Note& note : program.notes) fmt::format_to(out, "{}\n", to_string(note));
 
   fmt::format_to(out, "\n{:<12} {:>6} {:>12} {:>7} {:>7} {:>12}\n", "stream", "nodes", "cost us", "share",
                  "waits", "on previous");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 
 namespace braid {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
-#include "engine/passes/compile.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

@@ -14,9 +14,9 @@
 
 #include "base/thread_pool.h"
 #include "engine/device/accelerator.h"
+#include "engine/ir/op.h"
 #include "engine/ir/tensor.h"
-#include "engine/ops/op.h"
-#include "engine/passes/compile.h"
+#include "engine/program/options.h"
 
 namespace braid {
 

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/init.h"
-#include "engine/ops/op.h"
-#include "engine/passes/stream_rules.h"
+#include "engine/ir/op.h"
+#include "engine/program/stream_rules.h"
 
 namespace braid {
 namespace {
@@ -35,6 +35,7 @@ StreamOptions StreamPlan::apply(StreamOptions options) const {
   options.count = streams;
   options.costs = std::make_shared<const MeasuredCosts>(costs);
   options.why = why;
+  options.warnings = warnings;
   return options;
 }
 
@@ -43,6 +44,7 @@ std::string StreamPlan::to_text() const {
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "{}\nmade for {:016x}\npolicy {}\nstreams {}\nwhy {}\n", kFirstLine, made_for,
                  stream_policy_name(policy), streams, why);
+  for (const std::string& warning : warnings) fmt::format_to(out, "warning {}\n", warning);
   for (const auto& [name, us] : costs) fmt::format_to(out, "cost {:.3f} {}\n", us, name);
   return text;
 }
@@ -75,6 +77,8 @@ StreamPlan StreamPlan::from_text(std::string_view text, const std::string& sourc
       plan.streams = number<int>(line, place);
     } else if (take("why ")) {
       plan.why = line;
+    } else if (take("warning ")) {
+      plan.warnings.emplace_back(line);
     } else if (take("cost ")) {
       const std::size_t space = std::min(line.find(' '), line.size());
       const double us = number<double>(line.substr(0, space), place);

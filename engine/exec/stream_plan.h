@@ -7,14 +7,16 @@
 //   policy <name>
 //   streams <number>
 //   why <text>
+//   warning <text>                    a line for each
 //   cost <microseconds> <node>        a line for each measured node, sorted by name
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "engine/passes/compile.h"
+#include "engine/program/options.h"
 
 namespace braid {
 
@@ -22,8 +24,9 @@ struct StreamPlan {
   std::uint64_t made_for = 0;  // stream_plan_key
   StreamPolicy policy = StreamPolicy::None;
   int streams = 1;
-  std::string why;      // one line, for people
-  MeasuredCosts costs;  // in thousandths of a microsecond, so that the text is exact
+  std::string why;                    // one line, for people
+  std::vector<std::string> warnings;  // about ids and rules that the policy does not look at
+  MeasuredCosts costs;                // in thousandths of a microsecond, so that the text is exact
 
   /// `streams` with this decision in place of AUTO.
   StreamOptions apply(StreamOptions streams) const;

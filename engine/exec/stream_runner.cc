@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "engine/passes/cost_model.h"
+#include "engine/program/cost_model.h"
 
 namespace braid {
 

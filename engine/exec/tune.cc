@@ -10,14 +10,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/lane_stand_ins.h"
 #include "engine/exec/plan_report.h"
-#include "engine/exec/program.h"
+#include "engine/exec/stubbed_peers.h"
 #include "engine/exec/trace.h"
-#include "engine/ops/variable_init.h"
-#include "engine/passes/stream_policy.h"
-#include "engine/passes/stream_rules.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "engine/program/stream_rules.h"
+#include "engine/schedule/stream_policy.h"
 
 namespace braid {
 namespace {
@@ -130,8 +131,8 @@ class Tuner {
   StreamPlan decide(std::size_t chosen, const std::string& why) {
     plan_.policy = candidates_[chosen].policy;
     plan_.streams = candidates_[chosen].streams;
-    plan_.why = fmt::format("AUTO took {}: {}{}", candidates_[chosen].name(), why,
-                            chosen == 0 ? warnings_ : std::string());
+    plan_.why = fmt::format("AUTO took {}: {}", candidates_[chosen].name(), why);
+    if (chosen == 0) plan_.warnings = warnings_;
     return std::move(plan_);
   }
 
@@ -199,8 +200,9 @@ class Tuner {
   /// One that does the same as another is left out, and so is one that the model holds for hopeless.
   void add(StreamPolicy policy, int streams) {
     Candidate candidate = make(policy, streams);
-    for (const std::string& note : candidate.program->notes)
-      if (note.starts_with("warning: ") && policy == StreamPolicy::User) warnings_ += "; " + note;
+    for (const Note& note : candidate.program->notes)
+      if (note.severity == Severity::Warning && note.pass == "streams" && policy == StreamPolicy::User)
+        warnings_.push_back(note.text);
     constexpr double kHopeless = 1.25;
     const double ratio = candidate.program->stats.step_us / candidate.program->stats.serial_us;
     if (ratio > kHopeless) {
@@ -285,8 +287,8 @@ class Tuner {
   std::vector<Candidate> candidates_;  // the serial one first
   std::uint64_t step_ = 0;
   int turns_ = 0;
-  double hopeless_ = 0;   // the least ratio to the serial one among those that are not timed; 0: none
-  std::string warnings_;  // about ids and rules, which the serial one does not look at
+  double hopeless_ = 0;  // the least ratio to the serial one among those that are not timed; 0: none
+  std::vector<std::string> warnings_;  // about ids and rules, which the serial one does not look at
 };
 
 }  // namespace

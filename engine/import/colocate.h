@@ -1,6 +1,6 @@
 // Colocation constraints (`_class`, "loc:@name") as links of a Graph. As in TensorFlow a node is with all of
 // its targets, and groups that meet in a node are one; that also holds where a target is not in the graph.
-// Every node of a group leads to one of them (Node::colocate_with); engine/passes/colocation.h says whose
+// Every node of a group leads to one of them (Node::colocate_with); engine/ir/colocation.h says whose
 // stream it takes. Thread rule: the graph's thread.
 #pragma once
 

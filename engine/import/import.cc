@@ -12,7 +12,7 @@
 #include "engine/import/op_forms.h"
 #include "engine/import/pending_graph.h"
 #include "engine/import/place.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "engine/import/widen.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "engine/ir/infer.h"
+#include "engine/ir/op.h"
 #include "engine/ir/topology.h"
-#include "engine/ops/op.h"
 
 namespace braid {
 

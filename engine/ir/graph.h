@@ -2,8 +2,8 @@
 // variable concept. A variable is a VarHandleOp node; its output 0 (dtype Resource) is the handle that reads
 // and writes take as an input, and at run time the handle's pointer is the variable's memory. Reference
 // variables are lowered to this form by engine/import. Owns structure only: what an op means is in its OpDef
-// (engine/ops/op.h), who runs where is decided by engine/passes. Thread rule: a Graph is built by one thread;
-// const access from many is safe.
+// (engine/ir/op.h), who runs where is decided by the compiler (engine/compile). Thread rule: a Graph is built
+// by one thread; const access from many is safe.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "engine/ir/constant_folder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/memory/bit_matrix.h"
+#include "base/bit_matrix.h"
 
 namespace braid {
 

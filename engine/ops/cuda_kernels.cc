@@ -1,5 +1,5 @@
 // Gives the ops their CUDA kernels; no_cuda.cc stands in where there is no CUDA.
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -1,5 +1,5 @@
 // Stands in for the CUDA kernels where the CUDA Toolkit was not found: no op gets one.
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 namespace {

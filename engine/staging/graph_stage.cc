@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/exec/program.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
 #include "engine/staging/graph_stage.h"
 #include "engine/staging/stage_pools.h"
 

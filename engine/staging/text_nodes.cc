@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "engine/ir/constant_folder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "engine/staging/graph_stage.h"
 
 namespace braid {

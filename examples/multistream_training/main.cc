@@ -69,8 +69,9 @@ double time_branches(const Arguments& arguments, const StreamOptions& streams, f
   Runtime runtime(runtime_options(arguments, streams.count));
   SgdLoop loop(make_branches(arguments.branches), kBranchesLoss, kLearningRate,
                {branches_feed(arguments.branches, kSeed)}, streams, kSeed, runtime);
-  for (const std::string& note : loop.program().notes)
-    if (note.starts_with("warning: ") && arguments.branches.include_grad) log_warning("{}", note.substr(9));
+  for (const Note& note : loop.program().notes)
+    if (note.severity == Severity::Warning && arguments.branches.include_grad)
+      log_warning("{}: {}", note.pass, note.text);
   for (int i = 0; i < kWarmUpSteps; ++i) loop.step();
   std::vector<double> times;
   for (int i = 0; i < arguments.steps; ++i) {

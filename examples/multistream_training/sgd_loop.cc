@@ -1,8 +1,9 @@
 #include "examples/multistream_training/sgd_loop.h"
 
 #include "engine/autodiff/gradients.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

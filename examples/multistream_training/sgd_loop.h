@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
 #include "engine/exec/runtime.h"
 #include "engine/ir/graph.h"
+#include "engine/program/program.h"
 
 namespace braid {
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "engine/input/readers.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
 #include "engine/staging/auto_stage.h"
 #include "engine/staging/stage_marks.h"
 #include "engine/staging/staged_session.h"

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/gpu/branch_step.h"
-#include "engine/exec/program.h"
+#include "engine/compile/compile.h"
+#include "engine/program/program.h"
 #include "tests/base/in_some_attempt.h"
 
 namespace braid {

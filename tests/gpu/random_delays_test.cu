@@ -9,9 +9,10 @@
 
 #include "base/cuda/check.h"
 #include "bench/gpu/branch_step.h"
+#include "engine/compile/compile.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "engine/ops/op.h"
-#include "engine/passes/segments.h"
+#include "engine/ir/op.h"
+#include "engine/schedule/segments.h"
 #include "tests/gpu/test_kernels.h"
 
 namespace braid {

@@ -13,7 +13,7 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/exec/program_cache.h"
 #include "engine/import/import.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
 #include "engine/staging/stage_marks.h"
 #include "engine/staging/staged_session.h"
 #include "proto/graph.pb.h"

@@ -4,7 +4,7 @@
 // whole process. Other test ops stay on the host.
 #pragma once
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::testing {
 

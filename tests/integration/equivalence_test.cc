@@ -171,12 +171,11 @@ class ServersTest : public IntegrationTest {
     const Path data = directory() / (name + "-data"), root = directory() / (name + "-checkpoints");
     std::filesystem::create_directories(data);
     copy_lines(wide_deep().data / "adult.data", data / "adult.data", begin, rows);
-    Job job =
-        wide_deep()
-            .with(checkpoints_in(root, 1))
-            .with({"steps=1", "input.shuffle=false", "input.global_batch_size=" + std::to_string(rows),
-                   "optimizer.kind=SGD", "optimizer.learning_rate=0.5",
-                   shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=LOCAL"});
+    Job job = wide_deep()
+                  .with(checkpoints_in(root, 1))
+                  .with({"steps=1", "input.shuffle=false", "input.global_batch_size=" + std::to_string(rows),
+                         "optimizer.kind=SGD", "optimizer.learning_rate=0.5",
+                         shape.servers > 0 ? "strategy.kind=PS" : "strategy.kind=LOCAL"});
     job.data = data;
     Cluster cluster(directory() / name, job, shape);
     cluster.expect_success();

@@ -10,8 +10,8 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "engine/builder/graph_builder.h"
-#include "engine/exec/program.h"
 #include "engine/import/import.h"
+#include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
@@ -120,7 +120,9 @@ TEST(InferenceSessionTest, SiblingsAreBatchedForEverySizeOfRequestOverOneCopyOfT
     expect_near(answer, expected.run({feed}, soon())[0]);
     const char* decision = feed[0].shape()[0] == 2048 ? "batching: no siblings" : "nodes became";
     if (feed[0].shape()[0] != 512) {
-      EXPECT_THAT(session.program()->notes, testing::Contains(HasSubstr(decision)));
+      EXPECT_THAT(session.program()->notes,
+                  testing::Contains(testing::ResultOf([](const Note& note) { return to_string(note); },
+                                                      HasSubstr(decision))));
     }
   }
   EXPECT_EQ(second.variables().names(), first.variables().names());

@@ -8,9 +8,10 @@
 
 #include "base/error.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
 #include "engine/import/import.h"
+#include "engine/program/program.h"
 #include "engine/staging/stage_pools.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/init.h"
 #include "base/log.h"
+#include "engine/ir/op.h"
 #include "engine/ops/common/dispatch.h"
-#include "engine/ops/op.h"
 #include "worker/npy_tensor.h"
 
 namespace braid::worker {

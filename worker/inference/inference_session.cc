@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/exec/program.h"
 #include "engine/exec/program_cache.h"
 #include "engine/exec/tune.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
 #include "engine/staging/graph_stage.h"
 
 namespace braid::worker {

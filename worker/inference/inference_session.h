@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
 #include "engine/exec/runtime.h"
-#include "engine/passes/compile.h"
 #include "worker/inference/launch_pool.h"
 #include "worker/inference/stream_groups.h"
 #include "worker/job/settings.h"

@@ -14,7 +14,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/passes/stream_rules.h"
+#include "engine/program/stream_rules.h"
 #include "proto/job.pb.h"
 #include "worker/job/old_names.h"
 #include "worker/job/text_proto.h"

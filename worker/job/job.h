@@ -10,7 +10,7 @@
 
 #include "base/optim.h"
 #include "comm/transport/transport.h"
-#include "engine/passes/compile.h"
+#include "engine/compile/compile.h"
 
 namespace braid::proto {
 class Job;

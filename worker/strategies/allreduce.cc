@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "proto/job.pb.h"
 #include "worker/job/job.h"
 #include "worker/strategies/allreduce_ops.h"

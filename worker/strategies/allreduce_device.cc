@@ -2,7 +2,7 @@
 // captured with the rest of a step. The communicator watches the steps, since nothing here waits.
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/step_services.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "comm/communicator.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {

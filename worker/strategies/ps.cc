@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/ops/op.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ir/op.h"
+#include "engine/ops/state/variable_init.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
 #include "worker/job/job.h"

@@ -1,6 +1,6 @@
 #include "worker/strategies/ps_ops.h"
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "ps/client/ps_client.h"
 #include "worker/strategies/step_services.h"
 

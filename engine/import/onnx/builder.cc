@@ -6,7 +6,7 @@
 #include "engine/import/convert.h"
 #include "engine/import/onnx/type_attrs.h"
 #include "engine/import/place.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::onnx {
 

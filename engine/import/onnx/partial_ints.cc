@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/import/onnx/builder.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::onnx {
 namespace {

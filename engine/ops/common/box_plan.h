@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "engine/ir/op.h"
 #include "engine/ops/common/box_copy.h"
-#include "engine/ops/op.h"
 
 namespace braid {
 

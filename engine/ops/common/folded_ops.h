@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -1,7 +1,7 @@
 // Short forms for gradient rules: each makes one node.
 #pragma once
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::grad {
 

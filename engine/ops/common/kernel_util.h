@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 // Put in front of a function with a hot loop: it is compiled for AVX-512, AVX2 and the baseline, and the
 // loader picks one. What the loop calls must be inlined into it (BRAID_INLINE), or it stays at the baseline.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

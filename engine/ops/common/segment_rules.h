@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

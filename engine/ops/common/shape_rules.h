@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 

@@ -1,5 +1,5 @@
 // Siblings as one node: what is batched, and that results stay. Their variables: slab_test.cc.
-#include "engine/passes/batch_siblings.h"
+#include "engine/rewrite/horizontal_fusion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,12 +14,13 @@
 
 #include "base/error.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
 #include "engine/exec/tune.h"
 #include "engine/import/import.h"
-#include "engine/ops/optimizer_attrs.h"
-#include "engine/passes/stream_rules.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/program/stream_rules.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/base/in_some_attempt.h"

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {

@@ -4,9 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "engine/import/import.h"
-#include "engine/passes/stream_rules.h"
+#include "engine/program/stream_rules.h"
 #include "proto/graph.pb.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/builder/graph_builder.h"
-#include "engine/exec/program.h"
 #include "engine/import/import.h"
-#include "engine/ops/common/relu_bias_grad.h"
+#include "engine/ops/fused/relu_bias_grad.h"
+#include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/towers.h"
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/autodiff/gradients.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/interpreter.h"

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "engine/exec/program.h"
 #include "engine/import/import.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
+#include "engine/program/program.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/builder/graph_builder.h"
-#include "engine/exec/program.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
+#include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/towers.h"
 

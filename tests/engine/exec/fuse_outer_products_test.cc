@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/import/import.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/exec/differentiated.h"

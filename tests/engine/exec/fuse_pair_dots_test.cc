@@ -5,6 +5,7 @@
 
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "engine/exec/program.h"
-#include "engine/ops/op.h"
-#include "engine/ops/optimizer_attrs.h"
-#include "engine/passes/compile.h"
+#include "engine/compile/compile.h"
+#include "engine/ir/op.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/program/program.h"
 
 namespace braid::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "engine/exec/trace.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/allocations.h"

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "engine/exec/plan_report.h"
 #include "engine/memory/arena_plan.h"
-#include "engine/passes/verify.h"
+#include "engine/verify/verify.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {

@@ -1,8 +1,14 @@
 // Events, the order of variables, folding, and what compile() refuses.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
 
+#include "engine/compile/passes.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
 #include "tests/base/message_of.h"
@@ -450,6 +456,23 @@ TEST(ProgramCacheTest, OneProgramForEachSignatureAndTheOldestGoes) {
   Interpreter oracle(g.graph);
   for (const std::int64_t n : {8, 8, 3, 8, 3, 5, 8}) oracle.run({{"x", test_tensor(n, 1)}}, {}, {"update"});
   EXPECT_TRUE(same_bytes(*runtime.variables().find("w"), oracle.variables().at("w")));
+}
+
+TEST(PassTableTest, TheDocumentIsPrintedFromTheTable) {
+  std::ifstream in(BRAID_SOURCE_DIR "/docs/passes.md");
+  const std::string document{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_THAT(document, ::testing::HasSubstr(passes_text(true)))
+      << "write the output of `braid graph passes --markdown` into docs/passes.md";
+}
+
+TEST(PassTableTest, NamesAreUniqueAndEveryPassSaysWhatItDoes) {
+  std::set<std::string_view> names;
+  for (const Pass& pass : passes()) {
+    EXPECT_TRUE(names.insert(pass.name).second) << pass.name;
+    EXPECT_FALSE(pass.does.empty()) << pass.name;
+    EXPECT_TRUE(std::filesystem::is_directory(BRAID_SOURCE_DIR "/engine/" + std::string(pass.folder)))
+        << pass.name;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/placement_log.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"
@@ -38,10 +39,10 @@ TEST(PlacementTest, NodesRunElsewhereUnlessSoftPlacementIsOff) {
   g.mix({b}, 4, "end");
   g.node(a).device = "/job:worker/task:0/gpu:0";
   g.node(b).device = "/device:CPU:0";
-  EXPECT_THAT(
-      compile_with(g, true)->notes,
-      ::testing::Contains(HasSubstr("1 node on the CPU: they ask for '/job:worker/task:0/gpu:0', which "
-                                    "this program does not have (first: 'a')")));
+  EXPECT_THAT(compile_with(g, true)->notes,
+              ::testing::Contains(::testing::Field(
+                  &Note::text, HasSubstr("1 node on the CPU: they ask for '/job:worker/task:0/gpu:0', which "
+                                         "this program does not have (first: 'a')"))));
   EXPECT_EQ(message_of([&] { compile_with(g, false); }),
             "soft placement is off, and nodes cannot run where they ask to:\n  [test.Mix] node 'a' asks for "
             "'/job:worker/task:0/gpu:0': this program does not have it");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "tests/engine/exec/random_graph.h"
 #include "tests/engine/testing/interpreter.h"
 

@@ -1,5 +1,5 @@
 // Streams by name, and what reaches beyond one node: backward nodes, propagation, colocation through rules.
-#include "engine/passes/stream_rules.h"
+#include "engine/program/stream_rules.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"

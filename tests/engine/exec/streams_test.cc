@@ -5,10 +5,11 @@
 #include <fstream>
 #include <set>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
-#include "engine/passes/plan.h"
-#include "engine/passes/stream_policy.h"
+#include "engine/program/plan.h"
+#include "engine/schedule/stream_policy.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/test_ops.h"

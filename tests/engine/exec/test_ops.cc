@@ -10,7 +10,8 @@
 #include <random>
 #include <thread>
 
-#include "engine/ops/op.h"
+#include "engine/compile/compile.h"
+#include "engine/ir/op.h"
 #include "tests/engine/exec/test_formulas.h"
 
 namespace braid::testing {

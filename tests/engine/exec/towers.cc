@@ -9,8 +9,9 @@
 
 #include "engine/autodiff/gradients.h"
 #include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
 #include "engine/import/import.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/state/variable_init.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/interpreter.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/ops/optimizer_attrs.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
 #include "tests/engine/exec/test_ops.h"
 
 namespace braid::testing {

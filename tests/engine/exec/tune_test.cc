@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
 #include "tests/base/in_some_attempt.h"

@@ -1,14 +1,15 @@
 // verify() finds every planted fault: a wait taken away, memory reused too early, a wait on the step before
 // taken away, a slot that the next step overwrites. Each kind is planted in BRAID_PLANTED_FAULTS programs of
 // random graphs: 1,000, and a fifth of that under a sanitizer, which is slow.
-#include "engine/passes/verify.h"
+#include "engine/verify/verify.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/error.h"
-#include "engine/passes/segments.h"
+#include "engine/compile/compile.h"
+#include "engine/schedule/segments.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/random_graph.h"
 

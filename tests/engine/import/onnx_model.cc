@@ -6,8 +6,8 @@
 
 #include <fstream>
 
+#include "engine/graph/specialize.h"
 #include "engine/import/import.h"
-#include "engine/passes/specialize.h"
 #include "proto/onnx.pb.h"
 #include "tests/engine/testing/interpreter.h"
 

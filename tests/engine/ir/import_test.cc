@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "engine/import/check.h"
 #include "engine/import/nearest_name.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/ir/graph_text.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/base/message_of.h"
 
 namespace braid {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::testing {
 

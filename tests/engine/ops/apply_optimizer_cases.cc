@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/optim.h"
-#include "engine/ops/optimizer_attrs.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {

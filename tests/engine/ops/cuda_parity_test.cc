@@ -13,9 +13,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/exec/program.h"
-#include "engine/passes/compile.h"
+#include "engine/program/program.h"
 #include "tests/engine/ops/op_runner.h"
 
 namespace braid::testing {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {

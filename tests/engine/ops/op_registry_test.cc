@@ -1,7 +1,7 @@
 // The registry's own rules, and the texts of the checks that shape rules share.
 #include <gtest/gtest.h>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/base/message_of.h"
 
 namespace braid::testing {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/init.h"
 #include "base/optim.h"
-#include "engine/ops/optimizer_attrs.h"
-#include "engine/ops/variable_init.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/ops/state/variable_init.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/ops/op_runner.h"
 

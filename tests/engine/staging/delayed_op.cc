@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 #include "tests/engine/staging/stage_test_util.h"
 
 namespace braid::testing {

@@ -10,8 +10,8 @@
 
 #include "base/thread_pool.h"
 #include "engine/ir/graph.h"
+#include "engine/ir/op.h"
 #include "engine/ir/tensor.h"
-#include "engine/ops/op.h"
 
 namespace braid::testing {
 

@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "engine/ir/op.h"
 #include "engine/ops/common/reduce_formulas.h"
-#include "engine/ops/op.h"
 
 namespace braid::cuda {
 

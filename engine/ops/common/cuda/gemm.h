@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::cuda {
 

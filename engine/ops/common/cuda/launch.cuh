@@ -14,7 +14,7 @@
 #include "base/cuda/check.h"
 #include "base/stream_ref.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "engine/ops/op.h"
+#include "engine/ir/op.h"
 
 namespace braid::cuda {
 
@@ -50,7 +50,7 @@ template <class T>
 inline constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
 inline bool is_aligned16(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
-/// Writes the step's first data error (engine/ops/op.h).
+/// Writes the step's first data error (engine/ir/op.h).
 __device__ inline void report(StepStatus* status, int op, StatusCode code, std::int64_t value,
                               std::int64_t limit) {
   if (atomicCAS(&status->code, 0, static_cast<int>(code)) != 0) return;

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/ir/op.h"
 #include "engine/ops/common/cuda/index_groups.h"
-#include "engine/ops/op.h"
 
 namespace braid::cuda {
 

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "engine/ir/op.h"
 #include "engine/ops/common/cuda/index_groups.h"
-#include "engine/ops/op.h"
 
 namespace braid::cuda {
 

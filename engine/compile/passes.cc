@@ -1,0 +1,96 @@
+#include "engine/compile/passes.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+#include "engine/graph/check_values.h"
+#include "engine/graph/passes.h"
+#include "engine/memory/passes.h"
+#include "engine/program/cost_model.h"
+#include "engine/rewrite/horizontal_fusion.h"
+#include "engine/rewrite/passes.h"
+#include "engine/schedule/passes.h"
+#include "engine/schedule/segments.h"
+#include "engine/verify/verify.h"
+
+namespace braid {
+namespace {
+
+constexpr PassDomain kAll = PassDomain::All, kDevice = PassDomain::Device;
+
+constexpr auto kPasses = std::to_array<Pass>({
+    {"resolve_request", "graph", kAll, resolve_request,
+     "names of feeds, fetches and targets become values and nodes"},
+    {"prune", "graph", kAll, [](Plan& plan) { prune(plan, false); }, "removes what no fetch or target needs"},
+    {"infer_shapes", "graph", kAll, infer_shapes, "shapes for these feeds; what is known becomes a constant"},
+    {"simplify", "graph", kAll, simplify, "bypasses nodes that are identities for these shapes"},
+    {"cse", "graph", kAll, eliminate_common_subexpressions, "one node for nodes that compute the same"},
+    {"prune_shapes", "graph", kAll, [](Plan& plan) { prune(plan, true); },
+     "removes what was needed for its shape only"},
+    {"check_values", "graph", kAll,
+     [](Plan& plan) {
+       if (plan.options.check_numerics) check_values(plan);
+     },
+     "where asked for: checks that end the step at the first NaN or infinity"},
+    {"dot_interaction", "rewrite", kDevice, fuse_dot_interaction,
+     "one node for products of pairs of vectors of which some are gathered"},
+    {"outer_products", "rewrite", kDevice, fuse_outer_products, "one node for a sum of outer products"},
+    {"horizontal_fusion", "rewrite", kAll, fuse_horizontally,
+     "where asked for: independent nodes of one kind and shape become one"},
+    {"gemm_padding", "rewrite", kDevice, pad_gemms,
+     "zeros beside columns, so that products read aligned rows"},
+    {"fuse", "rewrite", kDevice, fuse, "chains of short nodes become one node"},
+    {"join_outputs", "rewrite", kDevice, join_outputs, "parts that are joined are written where they belong"},
+    {"heads", "rewrite", kDevice, fuse_heads, "one node for the gradients of a head of one output"},
+    {"input_gradients", "rewrite", kDevice, fuse_input_gradients,
+     "one node for the gradients of a layer of few inputs"},
+    {"sgd_epilogue", "rewrite", kDevice, fuse_sgd_epilogue,
+     "plain gradient descent as the last step of the product that is the gradient"},
+    {"gemm_layout", "rewrite", kDevice, assign_gemm_layout,
+     "gradients lie as the products that sum over their rows read them"},
+    {"placement", "graph", kAll, place, "which nodes run on the device; copies where values cross"},
+    {"group_gathers", "rewrite", kDevice, group_gathers, "one node for many gathers"},
+    {"group_updates", "rewrite", kDevice, group_updates, "one node for many small updates"},
+    {"split_updates", "rewrite", kDevice, split_updates,
+     "the grouping of rows of sparse updates as a node that waits for indices only"},
+    {"lower", "schedule", kAll, lower, "nodes to ops, values to buffers; views and constants are no ops"},
+    {"variable_order", "schedule", kAll, order_variables,
+     "unordered reads of a variable before its writes; unordered writes are refused"},
+    {"costs", "program", kAll, model_costs, "microseconds of every op, by the cost model or as measured"},
+    {"streams", "schedule", kAll, assign_streams, "the stream of every op: ids, rules, then the policy"},
+    {"issue_order", "schedule", kAll, set_issue_order,
+     "one topological order, of which each stream takes its part"},
+    {"events_and_memory", "memory", kAll, place_events_and_memory,
+     "the smallest set of waits; arena offsets; waits that let large buffers share memory"},
+    {"cross_step", "memory", kAll, order_steps, "waits on the step before, where two may be in flight"},
+    {"instructions", "schedule", kAll, write_instructions, "the streams' instruction lists"},
+    {"segments", "schedule", kAll, [](Plan& plan) { cut_segments(plan.program); },
+     "parts that can be captured, a CUDA graph each"},
+    {"verify", "verify", kAll,
+     [](Plan& plan) {
+       if (plan.options.verify) verify(plan.program);
+     },
+     "proves that every conflicting pair of accesses is ordered, also across steps"},
+});
+
+}  // namespace
+
+std::span<const Pass> passes() { return kPasses; }
+
+std::string passes_text(bool markdown) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  if (markdown) text = "| Pass | Folder | Runs for | What it does |\n|---|---|---|---|\n";
+  for (const Pass& pass : kPasses) {
+    const std::string_view domain = pass.domain == PassDomain::Device ? "devices" : "all";
+    if (markdown)
+      fmt::format_to(out, "| `{}` | `engine/{}` | {} | {} |\n", pass.name, pass.folder, domain, pass.does);
+    else
+      fmt::format_to(out, "{:<18} {:<9} {:<8} {}\n", pass.name, pass.folder, domain, pass.does);
+  }
+  return text;
+}
+
+}  // namespace braid

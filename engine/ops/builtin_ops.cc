@@ -1,0 +1,24 @@
+// Fills the process's registry with the ops of this folder. The registry itself (engine/ir/op.h) knows no op.
+#include "engine/ir/op.h"
+
+namespace braid {
+
+#define BRAID_OPS(stem) void register_##stem(OpRegistry& registry);
+#include "engine/ops/ops.def"
+#undef BRAID_OPS
+
+void register_cuda_kernels(OpRegistry& registry);  // cuda_kernels.cc, or no_cuda.cc where there is no CUDA
+
+OpRegistry& OpRegistry::global() {
+  static OpRegistry* registry = [] {
+    auto* r = new OpRegistry;  // lives as long as the process: graphs hold pointers to its ops
+#define BRAID_OPS(stem) register_##stem(*r);
+#include "engine/ops/ops.def"
+#undef BRAID_OPS
+    register_cuda_kernels(*r);
+    return r;
+  }();
+  return *registry;
+}
+
+}  // namespace braid

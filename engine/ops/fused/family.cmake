@@ -1,0 +1,11 @@
+# braid.* ops that the compiler puts in the place of several others.
+braid_op_family(fused
+  KERNELS
+    fused_matmul
+    gather_many
+    group_rows
+    outer_products
+    pair_dots
+    product_update
+    relu_bias_grad
+    relu_input_grad)

@@ -1,0 +1,27 @@
+# Arithmetic, comparisons, reductions and products.
+braid_op_family(math
+  KERNELS
+    add_n
+    arg_reduce
+    batch_matmul
+    binary
+    bucketize
+    cast
+    check_numerics
+    clip
+    compare
+    cumulative
+    einsum
+    matmul
+    reduce
+    reduce_grad
+    reduce_to_shape
+    select
+    special_functions
+    unary
+    unary_grad
+  SOURCES
+    einsum_plan.cc
+  CUDA_SOURCES
+    small_matmul.cu
+    vector_dots.cu)

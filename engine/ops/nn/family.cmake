@@ -1,0 +1,24 @@
+# Layers, their losses and their gradients.
+braid_op_family(nn
+  KERNELS
+    bias_add
+    conv2d
+    cross_entropy
+    dropout
+    fused_batch_norm
+    in_top_k
+    l2_loss
+    lrn
+    pool2d
+    resize
+    sigmoid_cross_entropy
+    softmax
+    top_k
+  CUDA_ONLY
+    depthwise_conv2d
+  SOURCES
+    convolution.cc
+    convolution_rules.cc
+    pooling.cc
+  CUDA_SOURCES
+    convolution_cudnn.cc)

@@ -1,0 +1,11 @@
+# Updates of variables, dense and by rows.
+braid_op_family(optimizer
+  KERNELS
+    apply_optimizer
+    resource_apply
+    resource_apply_adaptive
+    sparse_apply_optimizer
+  SOURCES
+    optimizer_attrs.cc
+    typed_apply.cc
+    update_inputs.cc)

@@ -1,0 +1,99 @@
+// braid.SparseApplyOptimizer(handle, slot handles..., indices [n], values [n, row...]): one step of the
+// optimizer that the attributes name for the rows that the indices name (base/optim.h). Duplicates are summed
+// first, in order of position; rows that are not named keep their values and slots.
+// braid.SparseApplyOptimizerMany does so for any number of tables, whose inputs follow one another
+// (engine/ops/optimizer/update_inputs.h). braid.SparseApplyGrouped(handle, slot handles..., values, ... of
+// each table, entries) gets what the indices say from braid.GroupRows. Learning rate, gradient scale and step
+// number come from StepParams.
+#include <algorithm>
+
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/row_entries.h"
+#include "engine/ops/optimizer/apply_rows.h"
+#include "engine/ops/optimizer/update_inputs.h"
+
+namespace braid {
+namespace {
+
+struct Table {
+  std::int64_t rows, width, indices;
+  DType index_dtype;  // where there are indices
+};
+
+using Tables = std::vector<Table>;
+
+Tables tables_of(const PrepareContext& c, const UpdateInputs& in) {
+  Tables tables;
+  for (int v = 0; v < in.variables; ++v) {
+    const Shape& shape = c.inputs[static_cast<std::size_t>(in.handle(v))].shape;
+    const OutputInfo& named = c.inputs[static_cast<std::size_t>(in.gradient(v))];
+    tables.push_back(
+        {shape[0], shape[0] == 0 ? 0 : shape.elements() / shape[0], named.shape[0], named.dtype});
+  }
+  return tables;
+}
+
+std::size_t scratch_bytes(const Tables& tables) {
+  std::size_t most = 0;
+  for (const Table& t : tables) most = std::max(most, IndexGroups::scratch_bytes(t.indices));
+  return most;
+}
+
+void update_rows(const Table& t, const UpdateInputs& in, int v, const IndexGroups& groups,
+                 const PreparedUpdate& update, ThreadPool& pool, const KernelArgs& a) {
+  apply_summed_rows(
+      pool, VariableRun(a, static_cast<std::size_t>(in.slots), in.handle(v)), t.width, groups,
+      a.in<float>(in.gradient(v) + in.gradient_inputs - 1),
+      [&](auto weights, auto gradient, auto state) { apply_update(update, weights, gradient, state); });
+}
+
+PreparedKernel prepare(const PrepareContext& c) {
+  const UpdateInputs in = prepared_update_inputs(c, 2);
+  PreparedKernel kernel;
+  Tables tables = tables_of(c, in);
+  kernel.scratch_bytes = scratch_bytes(tables);
+  kernel.run = [in, tables = std::move(tables), pool = &c.pool, place = place_of(c.node),
+                name = c.node.op->name](const KernelArgs& a) {
+    const PreparedUpdate update = step_update(in.spec, *a.params);
+    for (int v = 0; v < in.variables; ++v) {
+      const Table& t = tables[static_cast<std::size_t>(v)];
+      with_index(name, t.index_dtype, [&]<class I>() {
+        const I* indices = a.in<I>(in.gradient(v));
+        check_indices(place, indices, t.indices, t.rows);
+        update_rows(t, in, v, IndexGroups(indices, t.indices, t.rows, a.scratch), update, *pool, a);
+      });
+    }
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_grouped(const PrepareContext& c) {
+  const UpdateInputs in = prepared_update_inputs(c, 1);
+  PreparedKernel kernel;
+  Tables tables = tables_of(c, in);
+  kernel.scratch_bytes = scratch_bytes(tables);
+  kernel.run = [in, tables = std::move(tables), pool = &c.pool](const KernelArgs& a) {
+    const PreparedUpdate update = step_update(in.spec, *a.params);
+    const auto* entries = a.in<std::int64_t>(in.variables * in.stride());
+    auto* own = static_cast<std::uint64_t*>(a.scratch);
+    EntryBase base;
+    for (int v = 0; v < in.variables; ++v) {
+      const Table& t = tables[static_cast<std::size_t>(v)];
+      std::transform(entries + base.entry, entries + base.entry + t.indices, own,
+                     [key = base.key()](std::int64_t e) { return static_cast<std::uint64_t>(e) - key; });
+      update_rows(t, in, v, IndexGroups(t.indices, a.scratch), update, *pool, a);
+      base.pass(t.rows, t.indices);
+    }
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_sparse_apply_optimizer(OpRegistry& registry) {
+  registry.add(update_op("braid.SparseApplyOptimizer", 2, false, prepare));
+  registry.add(update_op("braid.SparseApplyOptimizerMany", 2, true, prepare));
+  registry.add(grouped_update_op("braid.SparseApplyGrouped", prepare_grouped));
+}
+
+}  // namespace braid

@@ -1,0 +1,165 @@
+#include "engine/ops/optimizer/update_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/optim_formulas.h"
+#include "engine/ops/common/row_entries.h"
+#include "engine/ops/common/shape_rules.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+
+namespace braid {
+namespace {
+
+UpdateInputs layout_of(const Node& node, int inputs, int gradient_inputs) {
+  UpdateInputs in;
+  in.spec = optimizer_spec(node.attrs);
+  in.slots = static_cast<int>(optimizer_slots(in.spec).size());
+  in.gradient_inputs = gradient_inputs;
+  in.variables = inputs / in.stride();
+  return in;
+}
+
+bool takes_many(const OpDef& op) { return op.max_inputs < 0; }
+
+void check_handles(const InferContext& c, const UpdateInputs& in, int v) {
+  for (int i = in.handle(v); i < in.gradient(v); ++i) {
+    if (c.dtype(i) != DType::Resource)
+      c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
+    merged_shape(c, in.handle(v), i);
+  }
+}
+
+/// `values` are `count` rows of the variable.
+void check_values(const InferContext& c, int handle, int values, std::int64_t count) {
+  require_dtype(c, values, {DType::Float32});
+  const Shape& variable = c.shape(handle);
+  if (!variable.has_rank()) return;
+  if (variable.rank() == 0) c.fail("a scalar has no rows");
+  Shape expected = variable;
+  expected.set_dim(0, count);
+  Shape merged;
+  if (!merge_shapes(expected, c.shape(values), merged))
+    c.fail(fmt::format("values of shape {} are no rows of shape {} for {} indices",
+                       c.shape(values).to_string(), variable.to_string(),
+                       count < 0 ? "?" : std::to_string(count)));
+}
+
+void check_rows(const InferContext& c, int handle, int indices) {
+  c.require_rank(indices, 1);
+  require_index_dtype(c, indices);
+  check_values(c, handle, indices + 1, c.shape(indices).has_rank() ? c.shape(indices)[0] : Shape::kUnknown);
+}
+
+void infer_grouped(InferContext& c) {
+  const UpdateInputs in = layout_of(c.node(), c.inputs(), 1);
+  if (in.variables < 1 || c.inputs() != in.stride() * in.variables + 1)
+    c.fail(fmt::format("{} takes {} inputs for each variable and the entries, got {}",
+                       optimizer_name(in.spec.kind), in.stride(), c.inputs()));
+  std::int64_t rows = 0;
+  for (int v = 0; v < in.variables; ++v) {
+    check_handles(c, in, v);
+    check_values(c, in.handle(v), in.gradient(v), Shape::kUnknown);
+    const Shape& values = c.shape(in.gradient(v));
+    const std::int64_t n = values.has_rank() ? values[0] : Shape::kUnknown;
+    rows = n < 0 || rows < 0 ? Shape::kUnknown : rows + n;
+  }
+  const int entries = c.inputs() - 1;
+  c.require_rank(entries, 1);
+  require_dtype(c, entries, {DType::Int64});
+  if (rows >= 0 && c.shape(entries).has_rank() && c.shape(entries)[0] >= 0 && c.shape(entries)[0] != rows)
+    c.fail(fmt::format("{} rows of values, but {} entries", rows, c.shape(entries)[0]));
+}
+
+Cost cost_of(const InferContext& c, int gradient_inputs) {
+  const UpdateInputs in = layout_of(c.node(), c.inputs(), gradient_inputs);
+  Cost cost;
+  for (int v = 0; v < in.variables; ++v) {
+    // Of rows, only those that are named are touched. Handles are read and written, gradients read.
+    const double elements = known_elements(c.shape(in.gradient(v) + gradient_inputs - 1));
+    cost.flops += (7 + gradient_inputs) * elements;
+    cost.bytes += 4 * elements * (2 * in.slots + 3);
+    if (gradient_inputs == 2) cost.bytes += grouping_cost(known_elements(c.shape(in.gradient(v)))).bytes;
+  }
+  return cost;
+}
+
+/// Values are added up and applied; the entries are read.
+Cost cost_of_grouped(const InferContext& c, std::span<const OutputInfo>) {
+  Cost cost = cost_of(c, 1);
+  cost.bytes += known_bytes({DType::Int64, c.shape(c.inputs() - 1)});
+  return cost;
+}
+
+}  // namespace
+
+UpdateInputs infer_update(const InferContext& c, int gradient_inputs) {
+  const UpdateInputs in = layout_of(c.node(), c.inputs(), gradient_inputs);
+  const int expected = in.stride() * (takes_many(*c.node().op) ? std::max(in.variables, 1) : 1);
+  if (c.inputs() != expected)
+    c.fail(fmt::format("{} takes {} inputs, got {}", optimizer_name(in.spec.kind),
+                       takes_many(*c.node().op) ? fmt::format("{} for each variable", in.stride())
+                                                : std::to_string(expected),
+                       c.inputs()));
+  for (int v = 0; v < in.variables; ++v) {
+    check_handles(c, in, v);
+    if (gradient_inputs == 1) {
+      require_dtype(c, in.gradient(v), {DType::Float32});
+      merged_shape(c, in.handle(v), in.gradient(v));
+    } else {
+      check_rows(c, in.handle(v), in.gradient(v));
+    }
+  }
+  return in;
+}
+
+UpdateInputs prepared_update_inputs(const PrepareContext& c, int gradient_inputs) {
+  const UpdateInputs in = layout_of(c.node, static_cast<int>(c.inputs.size()), gradient_inputs);
+  for (int v = 0; v < in.variables; ++v)
+    for (int i = in.handle(v); i < in.gradient(v); ++i)
+      if (const DType dtype = c.inputs[static_cast<std::size_t>(i)].dtype; dtype != DType::Float32)
+        c.fail(fmt::format("input {} must hold float32, got {}", i, dtype_name(dtype)));
+  return in;
+}
+
+UpdateInputs update_inputs(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs) {
+  return layout_of(node, static_cast<int>(inputs.size()), gradient_inputs);
+}
+
+bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs) {
+  const UpdateInputs in = layout_of(node, static_cast<int>(inputs.size()), gradient_inputs);
+  for (int v = 0; v < in.variables; ++v)
+    for (int i = in.handle(v); i < in.gradient(v); ++i)
+      if (inputs[static_cast<std::size_t>(i)].dtype != DType::Float32) return false;
+  return true;
+}
+
+PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params) {
+  return prepare_update(
+      spec, {.learning_rate = params.learning_rate, .grad_scale = params.grad_scale, .step = params.step});
+}
+
+OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu) {
+  OpDef def{.name = std::move(name),
+            .min_inputs = 1 + gradient_inputs,
+            .max_inputs = many ? -1 : 1 + optim::kMostSlots + gradient_inputs,
+            .infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); },
+            .no_gradient_reason = "it writes a variable",
+            .cpu = std::move(cpu),
+            .further_handles = Access::ReadWrite,
+            .side_effect = true};
+  def.cost = [gradient_inputs](const InferContext& c, std::span<const OutputInfo>) {
+    return cost_of(c, gradient_inputs);
+  };
+  return def;
+}
+
+OpDef grouped_update_op(std::string name, PrepareFn cpu) {
+  OpDef def = update_op(std::move(name), 1, true, std::move(cpu));
+  def.infer = infer_grouped;
+  def.cost = cost_of_grouped;
+  return def;
+}
+
+}  // namespace braid

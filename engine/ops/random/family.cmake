@@ -1,0 +1,4 @@
+# Random numbers.
+braid_op_family(random
+  KERNELS
+    random)

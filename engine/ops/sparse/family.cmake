@@ -1,0 +1,13 @@
+# Sparse and ragged tensors, segments.
+braid_op_family(sparse
+  KERNELS
+    fill_empty_rows_grad
+    segment_reduce
+    segment_sum
+    slices_to_dense
+    sparse_dense
+    sparse_segment
+  OPS
+    ragged_ops
+    sparse_ops
+    sparse_values)

@@ -1,0 +1,10 @@
+# Variables, tables and checkpoints.
+braid_op_family(state
+  KERNELS
+    resource_scatter
+    variable
+  OPS
+    lookup_table
+    save_restore
+  SOURCES
+    variable_init.cc)

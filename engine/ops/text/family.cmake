@@ -1,0 +1,9 @@
+# Strings, parsing and printing.
+braid_op_family(text
+  KERNELS
+    print
+    string_ops
+  OPS
+    text_ops
+  SOURCES
+    parse_example.cc)

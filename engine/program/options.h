@@ -1,0 +1,80 @@
+// What compile() is asked for: the feeds and fetches of a program, streams and their policy, and what else is
+// decided before there is a program. Plain records. Names of policies are those of job files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/ir/graph.h"
+
+namespace braid {
+
+class StreamRules;
+
+/// Names are those of job files. AUTO takes the candidate with the least predicted step time.
+enum class StreamPolicy { None, User, Embedding, Full, Cost, Auto };
+std::optional<StreamPolicy> stream_policy_from_name(std::string_view name);  // "NONE", "USER", ...
+std::string_view stream_policy_name(StreamPolicy policy);
+
+/// Microseconds of ops by the nodes' names.
+using MeasuredCosts = std::map<std::string, double, std::less<>>;
+
+inline constexpr std::uint64_t kNoMemoryWaits = ~std::uint64_t{0};
+
+struct StreamOptions {
+  int count = 1;  // compute streams
+  StreamPolicy policy = StreamPolicy::Auto;
+  bool keep_all_events = false;  // no elimination, for comparison and for finding faults
+  bool grad_follows_forward = true;
+  std::shared_ptr<const StreamRules> rules = nullptr;  // streams by node name (stream_rules.h)
+  bool forward_propagation = false;  // an op without a stream takes that of most of its inputs
+  /// Streams wait for each other so that buffers of this many bytes and more can share memory, where that is
+  /// predicted to stop nobody. kNoMemoryWaits: never.
+  std::uint64_t memory_waits_from = 64 << 10;
+  /// Measured costs; what they lack is modelled (cost_model.h).
+  std::shared_ptr<const MeasuredCosts> costs = nullptr;
+  std::string why = {};                    // of a decision that was made before, for the program's notes
+  std::vector<std::string> warnings = {};  // that were given then
+};
+
+struct FeedSpec {
+  std::string name;  // a Placeholder's name, or any value that is fed instead of computed
+  DType dtype = DType::Float32;
+  Shape shape;  // static
+};
+
+struct CompileRequest {
+  std::vector<FeedSpec> feeds;
+  std::vector<std::string> fetches;  // value names whose results come back
+  std::vector<std::string> targets;  // nodes that run for their effect
+};
+
+/// Independent nodes of one kind and shape as one (engine/rewrite/horizontal_fusion.h).
+enum class BatchSiblings {
+  Off,
+  WithinScopes,  // nodes that the user has put on different streams stay apart
+  AcrossScopes,
+};
+
+struct CompileOptions {
+  StreamOptions streams;
+  BatchSiblings batch_siblings = BatchSiblings::Off;
+  /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
+  Domain domain = Domain::Host;
+  int steps_in_flight = 2;
+  bool verify = true;
+  bool deterministic = true;
+  /// Nodes that ask for a device which the program does not have, or which has no kernel for them, run on
+  /// the host; else they are refused.
+  bool soft_placement = true;
+  /// The first NaN or infinity ends the step (engine/graph/check_values.h).
+  bool check_numerics = false;
+};
+
+}  // namespace braid

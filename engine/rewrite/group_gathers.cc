@@ -1,0 +1,133 @@
+// On a device, gathers of few rows cost their launches: replaces groups of ResourceGather nodes with one
+// braid.GatherMany each. A group has one type, the same control inputs, and as many gathers before each
+// member, so that none waits for another; whoever put two on different streams keeps them apart. Left alone
+// are gathers after a write of a variable (their tables may be written before or after them, so one order for
+// all might not exist), fed ones, and those that others are colocated with;
+// policy EMBEDDING, which spreads tables over streams, keeps all gathers.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "engine/ir/op.h"
+#include "engine/rewrite/passes.h"
+
+namespace braid {
+namespace {
+
+class GatherGroups {
+ public:
+  explicit GatherGroups(Plan& plan) : plan_(plan), graph_(plan.program.graph) {}
+
+  void run() {
+    find_depths();
+    std::map<Key, std::vector<NodeId>> groups;
+    for (const NodeId id : candidates_) groups[key_of(graph_.node(id))].push_back(id);
+    std::map<ValueRef, ValueRef> replaced;
+    std::vector<NodeId> members;
+    int made = 0;
+    for (const auto& [key, group] : groups) {
+      if (group.size() < 2) continue;
+      merge(group, replaced);
+      members.insert(members.end(), group.begin(), group.end());
+      ++made;
+    }
+    if (made == 0) return;
+    graph_.replace_uses(replaced);
+    for (ValueRef& fetch : plan_.fetches)
+      if (const auto found = replaced.find(fetch); found != replaced.end()) fetch = found->second;
+    for (const NodeId member : members) graph_.remove(member);
+    plan_.note("gathers", std::to_string(members.size()) + " became " + std::to_string(made));
+  }
+
+ private:
+  struct Key {
+    int depth;  // gathers on the longest path to it
+    DType dtype;
+    int stream;
+    NodeId colocate_with;
+    std::string device;
+    std::vector<NodeId> control_inputs;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  Key key_of(const Node& node) const {
+    Key key{depths_[static_cast<std::size_t>(node.id)],
+            node.outputs[0].dtype,
+            node.stream,
+            node.colocate_with,
+            node.device,
+            node.control_inputs};
+    std::sort(key.control_inputs.begin(), key.control_inputs.end());
+    return key;
+  }
+
+  static bool writes(const OpDef& op) {
+    const auto is_write = [](Access access) {
+      return access == Access::Write || access == Access::ReadWrite;
+    };
+    return is_write(op.further_handles) || std::any_of(op.handles.begin(), op.handles.end(), is_write);
+  }
+
+  void find_depths() {
+    depths_.assign(static_cast<std::size_t>(graph_.size()), 0);
+    std::vector<char> after_write(depths_.size(), 0);
+    std::set<NodeId> awaited(plan_.targets.begin(), plan_.targets.end());
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Node& node = graph_.node(id);
+      if (node.removed) continue;
+      awaited.insert(node.colocate_with);
+      awaited.insert(node.control_inputs.begin(), node.control_inputs.end());
+    }
+    for (const NodeId id : graph_.topological_order()) {
+      const Node& node = graph_.node(id);
+      int& depth = depths_[static_cast<std::size_t>(id)];
+      char& late = after_write[static_cast<std::size_t>(id)];
+      const auto follow = [&](NodeId from) {
+        const Node& before = graph_.node(from);
+        if (before.removed || plan_.is_fed(before)) return;
+        depth = std::max(
+            depth, depths_[static_cast<std::size_t>(from)] + (before.op->name == "ResourceGather" ? 1 : 0));
+        late = static_cast<char>(late | after_write[static_cast<std::size_t>(from)] | writes(*before.op));
+      };
+      for (const ValueRef input : node.inputs) follow(input.node);
+      for (const NodeId control : node.control_inputs) follow(control);
+      if (node.op->name == "ResourceGather" && !late && !awaited.contains(id) && !plan_.is_fed(node) &&
+          plan_.domain_of(id) == Domain::Device && !graph_.known_value({id, 0}))
+        candidates_.push_back(id);
+    }
+  }
+
+  void merge(const std::vector<NodeId>& group, std::map<ValueRef, ValueRef>& replaced) {
+    const Node& first = graph_.node(group.front());
+    Node many;
+    many.op = &OpRegistry::global().require("braid.GatherMany");
+    many.name = graph_.unique_name(first.name + "/and_" + std::to_string(group.size() - 1));
+    many.attrs = {{"dtype", first.outputs[0].dtype}};
+    many.control_inputs = first.control_inputs;
+    many.stream = first.stream;
+    many.colocate_with = first.colocate_with;
+    many.device = first.device;
+    for (const NodeId member : group) {
+      const auto& inputs = graph_.node(member).inputs;
+      many.inputs.insert(many.inputs.end(), inputs.begin(), inputs.end());
+    }
+    plan_.domains.push_back(Domain::Device);
+    const NodeId id = graph_.add(std::move(many));
+    for (int k = 0; k < static_cast<int>(group.size()); ++k)
+      replaced[{group[static_cast<std::size_t>(k)], 0}] = {id, k};
+  }
+
+  Plan& plan_;
+  Graph& graph_;
+  std::vector<int> depths_;         // by node
+  std::vector<NodeId> candidates_;  // in topological order
+};
+
+}  // namespace
+
+void group_gathers(Plan& plan) {
+  const bool spreads = plan.options.streams.policy == StreamPolicy::Embedding;
+  if (!spreads) GatherGroups(plan).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,173 @@
+// On a device, small updates cost their launches: replaces groups of braid.ApplyOptimizer and of
+// braid.SparseApplyOptimizer nodes with one node for many variables each. A group has one optimizer with
+// equal attributes, the same control inputs and, where gradients arrive from elsewhere, one arrival, so that
+// no update waits for another exchange than its own; sparse groups also have one row width. Hand-set streams
+// of the members are given up. Left alone are updates that another node waits for or is colocated with (so
+// the rest have no successors, and grouping them makes no cycle), large dense ones, which fill a device by
+// themselves, and a second update of a variable.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "engine/ir/op.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/ops/optimizer/update_inputs.h"
+#include "engine/rewrite/passes.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kLargeElements = 1 << 21;  // some 10 us of a device's memory bandwidth
+constexpr std::int64_t kMostElements = 1 << 24;   // of a dense group, whose gradients all wait for the last
+constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // and one more for each table, for the keys of a group
+constexpr std::string_view kDense = "braid.ApplyOptimizer", kSparse = "braid.SparseApplyOptimizer";
+
+class UpdateGroups {
+ public:
+  explicit UpdateGroups(Plan& plan) : plan_(plan), graph_(plan.program.graph) {}
+
+  void run() {
+    find_awaited();
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (may_join(id)) join(id);
+    int nodes = 0, groups = 0;
+    std::map<NodeId, NodeId> replaced;
+    for (const Group& group : groups_) {
+      if (group.members.size() < 2) continue;
+      const NodeId many = merge(group);
+      for (const NodeId member : group.members) replaced[member] = many;
+      nodes += static_cast<int>(group.members.size());
+      ++groups;
+    }
+    if (groups == 0) return;
+    redirect_targets(replaced);
+    for (const auto& [member, many] : replaced) graph_.remove(member);
+    plan_.note("updates", std::to_string(nodes) + " became " + std::to_string(groups));
+  }
+
+ private:
+  struct Key {
+    std::string_view op;
+    std::tuple<OptimizerKind, float, bool, float, float, float, float, float> optimizer;
+    std::vector<NodeId> control_inputs;
+    NodeId arrival;
+    std::int64_t width;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Group {
+    std::vector<NodeId> members;
+    std::set<std::string> variables;
+    std::int64_t rows = 0;      // of sparse updates
+    std::int64_t elements = 0;  // of dense ones
+  };
+
+  UpdateInputs inputs_of(const Node& node) const {
+    UpdateInputs in;
+    in.spec = optimizer_spec(node.attrs);
+    in.slots = static_cast<int>(optimizer_slots(in.spec).size());
+    in.gradient_inputs = node.op->name == kSparse ? 2 : 1;
+    return in;
+  }
+
+  void find_awaited() {
+    for (NodeId id = 0; id < graph_.size(); ++id) {
+      const Node& node = graph_.node(id);
+      if (node.removed) continue;
+      awaited_.insert(node.control_inputs.begin(), node.control_inputs.end());
+      awaited_.insert(node.colocate_with);
+    }
+  }
+
+  bool may_join(NodeId id) const {
+    const Node& node = graph_.node(id);
+    if (node.removed || plan_.domain_of(id) != Domain::Device || awaited_.contains(id)) return false;
+    if (node.op->name != kDense && node.op->name != kSparse) return false;
+    const Shape& shape = graph_.info(node.inputs[0]).shape;
+    if (node.op->name == kSparse) return shape[0] > 0 && shape[0] <= kMostRows;
+    return shape.elements() <= kLargeElements;
+  }
+
+  /// The node that brings the gradient from elsewhere, or none where it is computed.
+  NodeId arrival_of(ValueRef gradient) const {
+    for (;;) {
+      const Node& node = graph_.node(gradient.node);
+      if (node.op->lane != Lane::Compute) return node.id;
+      const auto view = std::find_if(node.op->views.begin(), node.op->views.end(),
+                                     [&](const auto& pair) { return pair.first == gradient.output; });
+      if (view == node.op->views.end()) return kNoNode;
+      gradient = node.inputs[static_cast<std::size_t>(view->second)];
+    }
+  }
+
+  void join(NodeId id) {
+    const Node& node = graph_.node(id);
+    const UpdateInputs in = inputs_of(node);
+    const OptimizerSpec& s = in.spec;
+    const Shape& shape = graph_.info(node.inputs[0]).shape;
+    const bool sparse = node.op->name == kSparse;
+    Key key{
+        node.op->name,
+        {s.kind, s.momentum, s.nesterov, s.beta1, s.beta2, s.epsilon, s.initial_accumulator, s.weight_decay},
+        node.control_inputs,
+        arrival_of(node.inputs.back()),
+        sparse ? shape.elements() / shape[0] : 0};
+    std::sort(key.control_inputs.begin(), key.control_inputs.end());
+    const std::int64_t rows = sparse ? shape[0] + 1 : 0, elements = sparse ? 0 : shape.elements();
+    std::vector<std::string> variables;
+    for (int i = 0; i < in.gradient(0); ++i)
+      variables.push_back(variable_of(graph_, node.inputs[static_cast<std::size_t>(i)]).name);
+
+    const auto [open, is_new] = open_.try_emplace(std::move(key), groups_.size());
+    if (!is_new && (groups_[open->second].rows + rows > kMostRows ||
+                    groups_[open->second].elements + elements > kMostElements))
+      open->second = groups_.size();
+    if (open->second == groups_.size()) groups_.emplace_back();
+    Group& group = groups_[open->second];
+    if (std::any_of(variables.begin(), variables.end(),
+                    [&](const std::string& name) { return group.variables.contains(name); }))
+      return;
+    group.variables.insert(variables.begin(), variables.end());
+    group.members.push_back(id);
+    group.rows += rows;
+    group.elements += elements;
+  }
+
+  NodeId merge(const Group& group) {
+    const Node& first = graph_.node(group.members.front());
+    Node many;
+    many.op = &OpRegistry::global().require(first.op->name + "Many");
+    many.name = graph_.unique_name(first.name + "/and_" + std::to_string(group.members.size() - 1));
+    many.attrs = first.attrs;
+    many.control_inputs = first.control_inputs;
+    many.device = first.device;
+    for (const NodeId member : group.members) {
+      const auto& inputs = graph_.node(member).inputs;
+      many.inputs.insert(many.inputs.end(), inputs.begin(), inputs.end());
+    }
+    plan_.domains.push_back(Domain::Device);
+    return graph_.add(std::move(many));
+  }
+
+  void redirect_targets(const std::map<NodeId, NodeId>& replaced) {
+    std::set<NodeId> seen;
+    std::vector<NodeId> targets;
+    for (NodeId target : plan_.targets) {
+      if (const auto found = replaced.find(target); found != replaced.end()) target = found->second;
+      if (seen.insert(target).second) targets.push_back(target);
+    }
+    plan_.targets = std::move(targets);
+  }
+
+  Plan& plan_;
+  Graph& graph_;
+  std::set<NodeId> awaited_;  // nodes that others wait for or are colocated with
+  std::vector<Group> groups_;
+  std::map<Key, std::size_t> open_;  // the group that still takes members
+};
+
+}  // namespace
+
+void group_updates(Plan& plan) { UpdateGroups(plan).run(); }
+
+}  // namespace braid

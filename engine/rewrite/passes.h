@@ -1,0 +1,43 @@
+// Passes that put nodes in the place of others because that is faster.
+// Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
+#pragma once
+
+#include "engine/program/plan.h"
+
+namespace braid {
+
+/// Products of pairs of vectors of which some are gathered, and their gradients, as one node on a device.
+void fuse_dot_interaction(Plan& plan);
+
+/// The sum of outer products of many pairs of vectors as one node on a device.
+void fuse_outer_products(Plan& plan);
+
+/// Zeros beside the columns of a device's products, where rows would not be a multiple of 16 bytes.
+void pad_gemms(Plan& plan);
+
+/// Puts chains of short nodes of a device's program into one.
+void fuse(Plan& plan);
+
+/// On a device: lanes that are joined are written, and their gradients read, where they belong.
+void join_outputs(Plan& plan);
+
+/// On a device: the gradients of a head of one output, of its weights and of the layer below, in one node.
+void fuse_heads(Plan& plan);
+
+/// On a device: the gradients of a layer that reads few inputs of the model, in one node.
+void fuse_input_gradients(Plan& plan);
+
+/// On a device: plain gradient descent as the last step of the product that is the gradient.
+void fuse_sgd_epilogue(Plan& plan);
+
+/// On a device: gradients of layers lie as the products that sum over their rows like it.
+void assign_gemm_layout(Plan& plan);
+
+/// One node for many gathers, and one for many small updates, of a device's program.
+void group_gathers(Plan& plan);
+void group_updates(Plan& plan);
+
+/// Of sparse updates, the grouping of their rows as a node that waits for indices only.
+void split_updates(Plan& plan);
+
+}  // namespace braid

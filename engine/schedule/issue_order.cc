@@ -1,0 +1,70 @@
+// The order in which ops are issued: one topological order for the whole program, of which each stream takes
+// its part, so the streams can never wait for each other in a circle.
+//
+// With several compute streams each starts, of what is ready, the op with the longest path after it; ops are
+// issued in the order in which they are predicted to start. One compute stream beside lanes (pulls,
+// pushes, collectives) issues first what has the longest tail after it, so that communication begins early.
+// Alone, a stream takes the same time in any order, so there the order in which the graph was written is
+// kept: it frees memory early, where the others would put off what is off the critical path, such as weight
+// gradients.
+#include <algorithm>
+
+#include "engine/schedule/dag.h"
+#include "engine/schedule/passes.h"
+
+namespace braid {
+namespace {
+
+std::vector<int> choose_order(const Plan& plan) {
+  std::vector<char> used(plan.program.streams.size(), 0);
+  for (const ProgramOp& op : plan.program.ops) used[static_cast<std::size_t>(op.stream)] = 1;
+  const auto compute = std::count(used.begin(), used.begin() + plan.program.compute_streams, 1);
+  const auto all = std::count(used.begin(), used.end(), 1);
+  const Dag dag(plan);
+  if (compute > 1) {
+    std::vector<int> streams;
+    for (const ProgramOp& op : plan.program.ops) streams.push_back(op.stream);
+    return list_order(dag, streams, static_cast<int>(plan.program.streams.size()));
+  }
+  return all > 1 ? dag.delivery_order() : dag.rank_order();
+}
+
+}  // namespace
+
+void set_issue_order(Plan& plan) {
+  Program& program = plan.program;
+  const std::vector<int> order = choose_order(plan);
+  std::vector<int> position(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    position[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+
+  std::vector<ProgramOp> sorted;
+  sorted.reserve(order.size());
+  for (const int op : order) sorted.push_back(std::move(plan.op(op)));
+  program.ops = std::move(sorted);
+  for (int i = 0; i < plan.ops(); ++i) {
+    ProgramOp& op = plan.op(i);
+    for (int& dep : op.deps) dep = position[static_cast<std::size_t>(dep)];
+    std::sort(op.deps.begin(), op.deps.end());
+    for (Operand& in : op.inputs)
+      if (in.producer >= 0) in.producer = position[static_cast<std::size_t>(in.producer)];
+  }
+  plan.reads.clear();  // its op numbers are no longer valid
+
+  const Dag dag(plan);
+  program.stats.critical_path = dag.critical_path();
+  std::vector<int> streams(order.size()), serial(order.size(), 0), in_order(order.size());
+  for (int i = 0; i < plan.ops(); ++i) {
+    streams[static_cast<std::size_t>(i)] = plan.op(i).stream;
+    in_order[static_cast<std::size_t>(i)] = i;
+    // Serially, the lanes stay: what is compared is the number of compute streams.
+    if (plan.op(i).stream >= program.compute_streams) serial[static_cast<std::size_t>(i)] = plan.op(i).stream;
+  }
+  const int count = static_cast<int>(program.streams.size());
+  program.stats.step_us = predict(dag, in_order, streams, count).end;
+  program.stats.serial_us = predict(dag, in_order, serial, count).end;
+  program.stats.critical_path_us =
+      program.stats.critical_path.empty() ? 0 : dag.priority(program.stats.critical_path.front());
+}
+
+}  // namespace braid
