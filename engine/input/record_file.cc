@@ -83,14 +83,15 @@ class FieldsFile : public RecordFile {
       : file_(file), format_(format), comment_(options.comment), bad_(options.max_bad_records) {
     text_ = read_all(file, compression_);
     const TextShape shape = text_shape(text_, options.comment, options.separator);
-    FieldReader lines(text_, shape.separator != 0 ? shape.separator : ',', comment_);
+    separator_ = shape.separator != 0 ? shape.separator : ',';
+    FieldReader lines(text_, separator_, comment_);
     if (format == FileFormat::Criteo) {
       names_ = criteo_names();
-      if (without_byte_order_mark(text_).starts_with("label")) lines.next();
+      header_ = without_byte_order_mark(text_).starts_with("label") && lines.next();
     } else {
       names_ = options.names;
-      const bool header = options.header.value_or(shape.has_header) && lines.next();
-      if (names_.empty()) take_names(header ? lines.fields() : std::vector<std::string_view>(shape.fields));
+      header_ = options.header.value_or(shape.has_header) && lines.next();
+      if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
     }
     lines_.emplace(lines);
     find_kinds(std::move(lines));
@@ -115,6 +116,8 @@ class FieldsFile : public RecordFile {
   Compression compression() const override { return compression_; }
   std::int64_t bad_records() const override { return bad_.count(); }
   std::vector<std::string> column_names() const override { return names_; }
+  char separator() const override { return separator_; }
+  bool has_header() const override { return header_; }
 
  private:
   std::string problem_of(const FieldReader& line) const {
@@ -165,6 +168,8 @@ class FieldsFile : public RecordFile {
   std::string comment_;
   BadRecords bad_;
   Compression compression_ = Compression::None;
+  char separator_ = ',';
+  bool header_ = false;
   std::string text_;
   std::vector<std::string> names_;
   std::vector<FeatureKind> kinds_;

@@ -53,6 +53,9 @@ class RecordFile {
   virtual std::int64_t bad_records() const { return 0; }
   /// Names of the columns in the file's order, where it has one.
   virtual std::vector<std::string> column_names() const { return {}; }
+  /// Of fields; 0 where there are none.
+  virtual char separator() const { return 0; }
+  virtual bool has_header() const { return false; }
 };
 
 }  // namespace braid

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <utility>
+
+#include "base/env.h"
+#include "base/init.h"
 
 namespace braid {
 namespace {
@@ -21,6 +25,27 @@ std::string_view take_digits(std::string_view& text) {
   const std::string_view digits = text.substr(0, end);
   text.remove_prefix(end);
   return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+}
+
+void add_to_moments(FeatureSummary& summary, double value) {
+  summary.number_min = summary.moments.count() == 0 ? value : std::min(summary.number_min, value);
+  summary.moments.add(value);
+  summary.log1p_moments.add(std::log1p(std::max(value, 0.0)));
+}
+
+template <class Bits>
+std::uint64_t hash_of_bits(Bits bits) {
+  return stable_hash({reinterpret_cast<const char*>(&bits), sizeof(bits)});
+}
+
+void add_text(FeatureSummary& summary, std::string_view text) {
+  if (text.empty() || text == "?") {
+    ++summary.blanks;
+    return;
+  }
+  summary.distinct.add(stable_hash(text));
+  summary.words.add(text);
+  if (const auto number = parse_double(text)) add_to_moments(summary, *number);
 }
 
 }  // namespace
@@ -66,14 +91,23 @@ void RecordSummary::add(const FeatureSet& record) {
         for (const std::int64_t value : record.ints(feature)) {
           summary.int_sum += value;
           widen(std::exchange(first, false), value, summary.int_min, summary.int_max);
+          add_to_moments(summary, static_cast<double>(value));
+          summary.distinct.add(hash_of_bits(value));
+          if (!summary.words.too_many()) summary.words.add(std::to_string(value));
         }
         break;
       case FeatureKind::Float:
-        for (const float value : record.floats(feature)) add_number(value);
+        for (const float value : record.floats(feature)) {
+          add_number(value);
+          add_to_moments(summary, value);
+          summary.distinct.add(hash_of_bits(value + 0.0F));  // -0 is 0
+        }
         break;
       default:
-        for (const std::string_view value : record.bytes(feature))
+        for (const std::string_view value : record.bytes(feature)) {
           add_number(static_cast<double>(value.size()));
+          add_text(summary, value);
+        }
     }
   }
 }

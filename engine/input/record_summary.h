@@ -1,5 +1,5 @@
-// What the records of a file have in common: names, types, how often, how many, and the range and sum of the
-// values. Thread rule: one thread.
+// What the records of a file have in common: names, types, how often, how many, and the range and
+// distribution of the values. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/input/example.h"
+#include "engine/input/value_statistics.h"
 
 namespace braid {
 
@@ -20,6 +21,13 @@ struct FeatureSummary {
   double sum = 0, min = 0, max = 0;   // of floats; of bytes: their lengths
   __int128 int_sum = 0;               // of int64s
   std::int64_t int_min = 0, int_max = 0;
+
+  Moments moments;           // of numbers; of bytes: of those that are texts of finite numbers
+  Moments log1p_moments;     // of log(1 + max(x, 0)) of the same
+  double number_min = 0;     // of the same
+  std::int64_t blanks = 0;   // bytes that are empty or "?", which a schema takes for missing
+  DistinctCounter distinct;  // of all values but blanks
+  WordCounter words;         // of bytes, and of int64s as decimal text
 };
 
 /// So that I2 comes before I10.
