@@ -23,6 +23,10 @@ void add_graph(CLI::App& app, Action& action);
 void add_infer(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
+void add_init(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+/// `braid completion` and the hidden `braid man`, which print what all other subcommands say of themselves.
+void add_completion(CLI::App& app, Action& action);
 
 /// `--config FILE`: a text ConfigProto. In settings.cc.
 void add_config_option(CLI::App& command, std::string& file);

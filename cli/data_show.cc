@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "cli/column_guess.h"
 #include "cli/data_show.h"
 #include "cli/data_tools.h"
 #include "engine/input/tfrecord.h"
@@ -14,7 +15,7 @@ namespace {
 struct Options {
   std::string file, format, separator;
   RecordFileOptions open;
-  bool header = false, no_header = false, json = false, raw = false;
+  bool header = false, no_header = false, json = false, raw = false, columns = false;
   std::int64_t rows = 5;
 };
 
@@ -81,19 +82,27 @@ std::string per_record(const FeatureSummary& f) {
   return f.fewest == f.most ? std::to_string(f.most) : fmt::format("{}..{}", f.fewest, f.most);
 }
 
+/// "~" before an estimate.
+std::string different(const FeatureSummary& f) {
+  return (f.distinct.exact() ? "" : "~") + std::to_string(f.distinct.count());
+}
+
 void print_summary(const RecordSummary& summary) {
-  fmt::print("\n{:<28} {:<7} {:>9} {:>10} {:>11} {:>14} {:>14} {:>16}\n", "feature", "type", "present",
-             "values", "per record", "min", "max", "sum");
+  fmt::print("\n{:<28} {:<7} {:>9} {:>10} {:>9} {:>12} {:>12} {:>12} {:>12}\n", "feature", "type", "present",
+             "per record", "distinct", "min", "max", "mean", "std");
   for (const auto& [name, f] : summary.features()) {
-    fmt::print("{:<28} {:<7} {:>9} {:>10} {:>11} ", printable(name),
-               f.mixed ? "mixed" : std::string(feature_kind_name(f.kind)), f.present, f.values,
-               per_record(f));
+    fmt::print("{:<28} {:<7} {:>9} {:>10} {:>9} ", printable(name),
+               f.mixed ? "mixed" : std::string(feature_kind_name(f.kind)), f.present, per_record(f),
+               different(f));
     if (f.kind == FeatureKind::Int64)
-      fmt::print("{:>14} {:>14} {:>16}\n", f.int_min, f.int_max, to_text(f.int_sum));
+      fmt::print("{:>12} {:>12} {:>12.6g} {:>12.6g}\n", f.int_min, f.int_max, f.moments.mean(),
+                 f.moments.deviation());
     else if (f.kind == FeatureKind::Float)
-      fmt::print("{:>14.6g} {:>14.6g} {:>16.8g}\n", f.min, f.max, f.sum);
+      fmt::print("{:>12.6g} {:>12.6g} {:>12.6g} {:>12.6g}\n", f.min, f.max, f.moments.mean(),
+                 f.moments.deviation());
     else
-      fmt::print("{:>8} bytes {:>8} bytes {:>10} bytes\n", f.min, f.max, f.sum);
+      fmt::print("{:>6} bytes {:>6} bytes {:>6.4g} bytes\n", f.min, f.max,
+                 f.values > 0 ? f.sum / static_cast<double>(f.values) : 0.0);
   }
 }
 
@@ -126,6 +135,11 @@ int show(const Options& options) {
   if (options.raw) return show_raw(options);
   const auto file = RecordFile::open(options.file, options.open);
   RecordSummary summary;
+  if (options.columns) {
+    while (next_of(*file)) summary.add(file->record());
+    fmt::print("{}", columns_text(guess_columns(*file, summary, {})));
+    return kExitSuccess;
+  }
   std::vector<std::string> records;
   while (next_of(*file)) {
     if (options.json && summary.records() < options.rows) records.push_back(json_of_record(file->record()));
@@ -180,7 +194,8 @@ void add_data_show(CLI::App& data, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = data.add_subcommand(
       "show",
-      "Print the first records of a data file of any format, and name, type and range of everything in it");
+      "Print the first records of a data file of any format, and name, type, range, mean and number of "
+      "different values of everything in it");
   sub->add_option("FILE", options->file, "TFRecord, CSV, TSV, Criteo, IDX or text; plain or gzip")
       ->required();
   sub->add_option("--rows", options->rows, "Records to print")
@@ -195,7 +210,11 @@ void add_data_show(CLI::App& data, Action& action) {
   sub->add_option("--max-bad", options->open.max_bad_records, "Bad records that may be skipped")
       ->capture_default_str();
   sub->add_flag("--raw", options->raw, "Records of a TFRecord file as bytes, whatever they are");
-  sub->add_flag("--json", options->json, "One JSON object");
+  CLI::Option* json = sub->add_flag("--json", options->json, "One JSON object");
+  sub->add_flag("--columns", options->columns,
+                "Print only the `columns` of a job that reads this file, as `braid init` guesses them")
+      ->excludes(json)
+      ->excludes("--raw");
   sub->callback([options, &action] {
     action = [options] {
       if (!options->format.empty()) options->open.format = file_format_from_name(options->format);

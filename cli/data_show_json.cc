@@ -49,6 +49,7 @@ std::string json_of(const FeatureSummary& f) {
       fmt::format("{{\"type\": \"{}\", \"present\": {}, \"values\": {}",
                   f.mixed ? std::string_view("mixed") : feature_kind_name(f.kind), f.present, f.values);
   if (f.is_list) json += ", \"list\": true";
+  json += fmt::format(", \"distinct\": {}, \"distinct_exact\": {}", f.distinct.count(), f.distinct.exact());
   if (f.kind == FeatureKind::Bytes) {
     json += fmt::format(", \"bytes\": {}", static_cast<std::int64_t>(f.sum));
   } else if (f.kind != FeatureKind::None) {
@@ -56,7 +57,9 @@ std::string json_of(const FeatureSummary& f) {
     json += ", \"sum\": " + (ints ? to_text(f.int_sum) : json_of(f.sum));
     if (f.values > 0)
       json += fmt::format(", \"min\": {}, \"max\": {}", ints ? json_of(f.int_min) : json_of(f.min),
-                          ints ? json_of(f.int_max) : json_of(f.max));
+                          ints ? json_of(f.int_max) : json_of(f.max)) +
+              fmt::format(", \"mean\": {}, \"std\": {}", json_of(f.moments.mean()),
+                          json_of(f.moments.deviation()));
   }
   return json + "}";
 }

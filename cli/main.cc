@@ -32,7 +32,8 @@ std::string usage_error(const CLI::App* app, const CLI::Error& fault) {
   std::string text = fault.what();
   if (fault.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     std::string subcommands;
-    for (const CLI::App* each : app->get_subcommands([](const CLI::App*) { return true; }))
+    for (const CLI::App* each :
+         app->get_subcommands([](const CLI::App* any) { return !any->get_group().empty(); }))
       subcommands += (subcommands.empty() ? "" : ", ") + each->get_name();
     if (!subcommands.empty()) text += "\nThe subcommands of `" + command + "` are " + subcommands + ".";
     if (command == "braid train") text += "\nFields of the job are set by --set, e.g. --set steps=100.";
@@ -71,6 +72,9 @@ int main(int argc, char** argv) {
   braid::cli::add_graph(app, action);
   braid::cli::add_data(app, action);
   braid::cli::add_ckpt(app, action);
+  braid::cli::add_init(app, action);
+  braid::cli::add_doctor(app, action);
+  braid::cli::add_completion(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
