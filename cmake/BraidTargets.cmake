@@ -9,9 +9,57 @@ set(BRAID_WARNINGS
 function(braid_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${BRAID_INSTALL_HEADERS}>)
   target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
   target_link_libraries(${name} PUBLIC ${arg_PUBLIC} Threads::Threads PRIVATE ${arg_PRIVATE})
+  braid_unity(${name})
+  braid_export(${name})
+endfunction()
+
+# braid_unity(TARGET): with BRAID_UNITY its sources are compiled several at a time, which saves most of what their
+# headers cost. Sources with flags of their own (kernels) are compiled alone, and so is what needs CUDA, which few
+# machines can check. Names in anonymous namespaces must differ within a target.
+function(braid_unity name)
+  if(NOT BRAID_UNITY)
+    return()
+  endif()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${BRAID_UNITY})
+  # A class may have members of types of its own source, which GCC takes for a header here.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  get_target_property(sources ${name} SOURCES)
+  list(FILTER sources INCLUDE REGEX "(^|[/_])(cuda|nccl|mpi)[/_]")
+  if(sources)
+    set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
+# braid_headers_ahead(TARGET HEADERS...): these are compiled once for the target, for sources that cannot be compiled
+# together. The code of the sources is the same to the byte. REQUIRES: all sources have the target's flags.
+function(braid_headers_ahead name)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  foreach(header ${ARGN})
+    string(REPLACE ">" "$<ANGLE-R>" header ${header})
+    target_precompile_headers(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${header}>")
+  endforeach()
+  # With these two ccache knows such sources.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+endfunction()
+
+# braid_export(TARGET): another project gets it as braid::NAME, NAME without "braid_", from an installed Braid or with
+# add_subdirectory. What only this project's tests, benchmarks and examples share is not exported.
+function(braid_export name)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  if(folder MATCHES "^(tests|bench|examples)(/|$)")
+    return()
+  endif()
+  string(REGEX REPLACE "^braid_" "" short ${name})
+  add_library(braid::${short} ALIAS ${name})
+  set_target_properties(${name} PROPERTIES EXPORT_NAME ${short})
+  if(PROJECT_IS_TOP_LEVEL)
+    install(TARGETS ${name} EXPORT braid ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid COMPONENT dev)
+    set_property(GLOBAL APPEND PROPERTY BRAID_EXPORTED ${name})
+  endif()
 endfunction()
 
 # braid_cold(TARGET): code that runs once or waits for others. Release optimises it lightly, which a whole build
@@ -43,8 +91,11 @@ function(braid_proto name)
     list(APPEND sources ${produced})
   endforeach()
   add_library(${name} STATIC ${sources})
-  target_include_directories(${name} SYSTEM PUBLIC ${PROJECT_BINARY_DIR}/gen)
+  target_include_directories(${name} SYSTEM PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/gen> $<INSTALL_INTERFACE:${BRAID_INSTALL_HEADERS}>)
+  braid_export(${name})
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${arg_DEPENDS} Threads::Threads)
+  braid_cold(${name})
   if(arg_GRPC)
     target_link_libraries(${name} PUBLIC gRPC::grpc++)
   endif()

@@ -10,7 +10,6 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(Eigen3 CONFIG REQUIRED)
 find_package(OpenMP REQUIRED)
 
 # Debian's dnnl-config.cmake asks for OpenCL's headers, which oneDNN's CPU engine does not need.
@@ -19,6 +18,7 @@ find_library(BRAID_DNNL_LIBRARY dnnl REQUIRED)
 add_library(braid_dnnl INTERFACE)
 target_include_directories(braid_dnnl SYSTEM INTERFACE ${BRAID_DNNL_INCLUDE})
 target_link_libraries(braid_dnnl INTERFACE ${BRAID_DNNL_LIBRARY} OpenMP::OpenMP_CXX)
+braid_export(braid_dnnl)
 
 # Debian's RE2 has no CMake configuration.
 find_path(BRAID_RE2_INCLUDE re2/re2.h REQUIRED)
@@ -26,6 +26,7 @@ find_library(BRAID_RE2_LIBRARY re2 REQUIRED)
 add_library(braid_re2 INTERFACE)
 target_include_directories(braid_re2 SYSTEM INTERFACE ${BRAID_RE2_INCLUDE})
 target_link_libraries(braid_re2 INTERFACE ${BRAID_RE2_LIBRARY})
+braid_export(braid_re2)
 
 set(BRAID_PROTOC ${Protobuf_PROTOC_EXECUTABLE})
 find_program(BRAID_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
@@ -41,6 +42,7 @@ endif()
 # BRAID_CUDA=AUTO builds for what the machine has. The toolkit's compiler is looked for where Debian's and NVIDIA's
 # packages put it, besides PATH.
 set(BRAID_HAVE_CUDA OFF)
+set(BRAID_HAVE_NCCL OFF)
 if(BRAID_CUDA STREQUAL ON OR (BRAID_CUDA STREQUAL AUTO AND EXISTS /dev/nvidiactl))
   find_program(BRAID_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDACXX} /usr/local/cuda/bin)
   if(BRAID_NVCC)
@@ -63,6 +65,9 @@ if(BRAID_CUDA STREQUAL ON OR (BRAID_CUDA STREQUAL AUTO AND EXISTS /dev/nvidiactl
     find_library(BRAID_CUPTI_LIBRARY cupti
       HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/lib64)
     set(BRAID_HAVE_CUDA ON)
+    if(BRAID_NCCL_INCLUDE AND BRAID_NCCL_LIBRARY)
+      set(BRAID_HAVE_NCCL ON)
+    endif()
   elseif(BRAID_CUDA STREQUAL ON)
     message(FATAL_ERROR "BRAID_CUDA=ON, but there is no nvcc: set CUDA_HOME, or leave BRAID_CUDA at AUTO")
   else()
