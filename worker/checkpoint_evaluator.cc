@@ -4,8 +4,6 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,6 +12,7 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/evaluator.h"
+#include "worker/held_checkpoints.h"
 #include "worker/job/job.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
@@ -24,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{200};  // how often the directory is read
+constexpr std::chrono::milliseconds kWait{200};  // between two looks at requests to stop
 constexpr std::chrono::hours kBatchTime{1};      // there is no peer to wait for, only work
 
 double seconds_since(Clock::time_point begin) {
@@ -34,9 +33,7 @@ double seconds_since(Clock::time_point begin) {
 class CheckpointEvaluation {
  public:
   CheckpointEvaluation(const proto::Job& job, const std::filesystem::path& data_dir, Runtime& runtime)
-      : job_(job), runtime_(runtime), store_(job.checkpoint().directory()) {
-    if (job.checkpoint().directory().empty())
-      throw InvalidArgument("an evaluator needs checkpoint.directory, which the workers write");
+      : job_(job), runtime_(runtime) {
     data_ = load_data(job_, data_dir, true);
     model_ = job_model(job_, *data_.train);
     if (!data_.test || model_.metric == ModelMetric::None)
@@ -58,28 +55,18 @@ class CheckpointEvaluation {
   std::uint64_t total() const { return total_; }
   ModelMetric metric() const { return model_.metric; }
 
-  /// The newest whole checkpoint behind `step`; a damaged one is left out with a warning.
-  std::optional<CheckpointInfo> newer_than(std::optional<std::uint64_t> step) {
-    if (!std::filesystem::exists(store_.root())) return std::nullopt;
-    std::vector<CheckpointInfo> all = store_.list();
-    for (; !all.empty() && (!step || all.back().meta.step > *step); all.pop_back()) {
-      if (damaged_.contains(all.back().directory)) continue;
-      return std::move(all.back());
-    }
-    return std::nullopt;
-  }
-
-  /// Nothing when the checkpoint cannot be read, damaged or removed by the workers meanwhile, and when it is
-  /// asked to stop.
+  /// Nothing when the checkpoint cannot be read, damaged or removed by the workers meanwhile, which is said,
+  /// and when it is asked to stop.
   std::optional<Quality> measure(const CheckpointInfo& info, const std::stop_token& stop) {
     try {
       restore(info);
     } catch (const Error& error) {
-      if (std::filesystem::exists(info.directory)) {
-        if (error.code() != ErrorCode::DataLoss) throw;
-        damaged_.insert(info.directory);
-        log_warning("a damaged checkpoint is left out: {}", error.message());
+      if (!std::filesystem::exists(info.directory)) {
+        log_warning("the checkpoint of step {} was removed before it was measured", info.meta.step);
+        return std::nullopt;
       }
+      if (error.code() != ErrorCode::DataLoss) throw;
+      log_warning("a damaged checkpoint is left out: {}", error.message());
       return std::nullopt;
     }
     return evaluator_->run(kBatchTime, stop);
@@ -94,14 +81,12 @@ class CheckpointEvaluation {
 
   const proto::Job job_;
   Runtime& runtime_;
-  CheckpointStore store_;
   JobData data_;
   ModelGraph model_;
   Graph graph_;
   std::uint64_t total_ = 0;
   std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Evaluator> evaluator_;
-  std::set<std::filesystem::path> damaged_;
 };
 
 }  // namespace
@@ -110,6 +95,11 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
                                       Runtime& runtime, Monitor& monitor, const StopFlag& stop) {
   proto::Job alone = job;
   alone.mutable_strategy()->set_kind(proto::Strategy::LOCAL);
+  if (job.checkpoint().directory().empty())
+    throw InvalidArgument("an evaluator needs checkpoint.directory, which the workers write");
+  const CheckpointStore store(job.checkpoint().directory());
+  // Before data are loaded, which may take longer than the workers take for their first checkpoints.
+  HeldCheckpoints waiting(store.root(), [&] { return store.list(); });
   CheckpointEvaluation evaluation(alone, data_dir, runtime);
   const char* const metric = evaluation.metric() == ModelMetric::Accuracy ? "accuracy" : "auc";
   log_info("evaluator: {} of the checkpoints in {} up to step {}", metric, job.checkpoint().directory(),
@@ -126,7 +116,7 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
       result.exit = kExitTerminated;
       break;
     }
-    const std::optional<CheckpointInfo> next = evaluation.newer_than(last);
+    const std::optional<CheckpointInfo> next = waiting.take(kWait);
     if (!next) {
       if (seconds_since(progress_at) > job.evaluation().patience_seconds())
         throw Unavailable(
@@ -134,7 +124,6 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
                         job.evaluation().patience_seconds(),
                         last ? fmt::format("the last was that of step {} of {}", *last, evaluation.total())
                              : "there was none"));
-      std::this_thread::sleep_for(kLook);
       continue;
     }
     const auto quality = evaluation.measure(*next, stop.token());

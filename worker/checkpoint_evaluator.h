@@ -1,7 +1,7 @@
 // The evaluator task of a cluster: it takes no part in training, but watches the job's checkpoint directory
-// and measures each new checkpoint on the test data, whichever strategy wrote it, with tables of parameter
-// servers put together in memory. It ends with the checkpoint of the job's last step. Thread rule: one
-// thread.
+// and measures each checkpoint on the test data, in order, whichever strategy wrote it, with tables of
+// parameter servers put together in memory. It ends with the checkpoint of the job's last step. Thread rule:
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,10 @@ struct EvaluationResult {
   std::string to_json() const;
 };
 
-/// Of the checkpoints that are there at once only the newest whole one is measured. Throws: InvalidArgument
-/// when the job has no checkpoint directory, no test data or no metric; Unavailable when no checkpoint came
-/// for evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit 143.
+/// Each is measured, also where training is faster and prunes them (worker/held_checkpoints.h). Throws:
+/// InvalidArgument when the job has no checkpoint directory, no test data or no metric; Unavailable when no
+/// checkpoint came for evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit
+/// 143.
 EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
                                       Runtime& runtime, Monitor& monitor, const StopFlag& stop);
 

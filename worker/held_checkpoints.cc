@@ -1,0 +1,170 @@
+#include "worker/held_checkpoints.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+
+namespace braid::worker {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kManifest = "MANIFEST";
+constexpr std::chrono::milliseconds kGlance{50};  // at the directory's time
+constexpr std::chrono::seconds kLook{5};          // at what is in it, in any case
+/// Clocks of file systems are coarse: something may have changed again within the same tick.
+constexpr std::chrono::seconds kTick{1};
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "host";
+  return name.data();
+}
+
+std::string prefix() { return ".evaluator-" + host_name() + "-"; }
+
+/// Links of evaluators of this host that were killed.
+void remove_leftovers(const fs::path& root) {
+  std::error_code unseen;
+  for (const auto& entry : fs::directory_iterator(root, unseen)) {
+    const std::string name = entry.path().filename().string(), mine = prefix();
+    if (!name.starts_with(mine)) continue;
+    pid_t pid = 0;
+    std::from_chars(name.data() + mine.size(), name.data() + name.size(), pid);
+    if (pid <= 0 || ::kill(pid, 0) == 0 || errno != ESRCH) continue;
+    std::error_code ignored;
+    fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+HeldCheckpoints::HeldCheckpoints(fs::path root, std::function<std::vector<CheckpointInfo>()> look)
+    : root_(std::move(root)),
+      links_(root_ / (prefix() + std::to_string(::getpid()))),
+      look_(std::move(look)),
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+HeldCheckpoints::~HeldCheckpoints() {
+  thread_.request_stop();
+  thread_.join();
+  std::error_code ignored;
+  fs::remove_all(links_, ignored);
+}
+
+std::optional<CheckpointInfo> HeldCheckpoints::take(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  if (taken_) let_go(*taken_);
+  taken_.reset();
+  arrived_.wait_for(lock, patience, [this] { return !waiting_.empty() || error_; });
+  if (error_) std::rethrow_exception(error_);
+  if (waiting_.empty()) return std::nullopt;
+  taken_ = std::move(waiting_.front());
+  waiting_.pop_front();
+  return taken_;
+}
+
+void HeldCheckpoints::watch(const std::stop_token& stop) {
+  remove_leftovers(root_);
+  std::mutex unused;
+  std::condition_variable_any ended;
+  std::unique_lock lock(unused);
+  while (!stop.stop_requested()) {
+    try {
+      if (has_changed()) add_new(look_());
+    } catch (...) {
+      const std::lock_guard guard(mutex_);
+      error_ = std::current_exception();
+      arrived_.notify_all();
+      return;
+    }
+    ended.wait_for(lock, stop, kGlance, [] { return false; });
+  }
+}
+
+bool HeldCheckpoints::has_changed() {
+  std::error_code unseen;
+  const fs::file_time_type time = fs::last_write_time(root_, unseen);
+  if (unseen) return false;  // it is not there yet
+  const auto now = Clock::now();
+  if (time != changed_at_ || now - looked_at_ >= kLook) {
+    changed_at_ = time;
+    looked_at_ = now;
+    return true;
+  }
+  return now - looked_at_ < kTick;
+}
+
+void HeldCheckpoints::add_new(std::vector<CheckpointInfo> all) {
+  for (CheckpointInfo& info : all) {
+    if (run_ && !run_->same_as(info.meta.run)) {
+      const std::lock_guard lock(mutex_);
+      for (const CheckpointInfo& old : waiting_) let_go(old);
+      waiting_.clear();
+    }
+    run_ = info.meta.run;
+    const Identity identity{info.meta.run.number, info.meta.run.id, info.meta.step};
+    if (seen_.contains(identity)) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.size() >= kMostHeld) {
+        if (!std::exchange(has_told_, true))
+          log_warning("{} checkpoints wait to be measured: those that are pruned before their turn are lost",
+                      waiting_.size());
+        return;
+      }
+    }
+    seen_.insert(identity);
+    if (auto mine = held(std::move(info))) {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(*mine));
+      arrived_.notify_all();
+    }
+  }
+}
+
+/// Nothing when it went meanwhile.
+std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
+  if (!links_work_) return info;
+  const fs::path mine =
+      links_ / fmt::format("{}-{}", info.meta.run.number, info.directory.filename().string());
+  std::error_code error;
+  fs::remove_all(mine, error);
+  fs::create_directories(mine, error);
+  for (std::size_t i = 0; !error && i <= info.shards.size(); ++i) {
+    const std::string file = i < info.shards.size() ? info.shards[i].file : kManifest;
+    fs::create_hard_link(info.directory / file, mine / file, error);
+  }
+  if (!error) {
+    info.directory = mine;
+    return info;
+  }
+  std::error_code ignored;
+  fs::remove_all(mine, ignored);
+  if (error == std::errc::no_such_file_or_directory) {
+    log_warning("the checkpoint of step {} was removed before it could be kept for its turn", info.meta.step);
+    return std::nullopt;
+  }
+  links_work_ = false;
+  log_warning("checkpoints in '{}' cannot be linked ({}): one that is pruned before its turn is not measured",
+              root_.string(), error.message());
+  return info;
+}
+
+void HeldCheckpoints::let_go(const CheckpointInfo& info) const {
+  if (info.directory.parent_path() != links_) return;
+  std::error_code ignored;
+  fs::remove_all(info.directory, ignored);
+}
+
+}  // namespace braid::worker
