@@ -181,9 +181,7 @@ std::vector<int> visible_devices(const proto::Job& job) {
     if (!device || *device < 0 || *device > std::numeric_limits<int>::max() ||
         std::find(devices.begin(), devices.end(), *device) != devices.end())
       throw InvalidArgument(
-          fmt::format("runtime.visible_device_list '{}': expected different numbers of GPUs, from 0 on, with "
-                      "commas between them",
-                      list));
+          fmt::format("runtime.visible_device_list '{}': expected distinct GPU ordinals, such as 1,0", list));
     devices.push_back(static_cast<int>(*device));
     begin = end + 1;
   }

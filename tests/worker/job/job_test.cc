@@ -229,9 +229,8 @@ TEST(JobTest, VisibleDevicesAreDifferentNumbers) {
   EXPECT_THAT(visible_devices(job), ElementsAre(2, 0, 11));
   for (const char* list : {"1,x", "1,", ",", "1,1", "-1", "1 2", "99999999999"}) {
     job.mutable_runtime()->set_visible_device_list(list);
-    EXPECT_EQ(message_of([&] { check_job(job); }),
-              "runtime.visible_device_list '" + std::string(list) +
-                  "': expected different numbers of GPUs, from 0 on, with commas between them");
+    EXPECT_EQ(message_of([&] { check_job(job); }), "runtime.visible_device_list '" + std::string(list) +
+                                                       "': expected distinct GPU ordinals, such as 1,0");
   }
 }
 
