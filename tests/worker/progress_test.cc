@@ -34,6 +34,7 @@ std::string on_terminal(int columns, const std::function<void()>& program, const
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
   if (child == 0) {
     ::setenv("TERM", type, 1);
+    set_log_level(LogLevel::Info);
     program();
     std::fflush(stderr);
     ::_exit(0);
