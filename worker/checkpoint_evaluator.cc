@@ -129,6 +129,10 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     const auto quality = evaluation.measure(*next, stop.token());
     if (!quality) continue;
     progress_at = Clock::now();
+    if (const std::uint64_t every = job.checkpoint().every_steps();
+        last && every > 0 && next->meta.step > *last + every)
+      log_warning("between step {} and {} checkpoints were pruned before they were seen", *last,
+                  next->meta.step);
     last = result.last_step = next->meta.step;
     ++result.evaluations;
     result.quality = quality->value;

@@ -20,9 +20,10 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kManifest = "MANIFEST";
-constexpr std::chrono::milliseconds kGlance{50};  // at the directory's time
-constexpr std::chrono::seconds kLook{5};          // at what is in it, in any case
-/// Clocks of file systems are coarse: something may have changed again within the same tick.
+constexpr std::chrono::milliseconds kGlance{5};  // at the directory's time
+constexpr std::chrono::milliseconds kAgain{50};
+constexpr std::chrono::seconds kLook{5};  // at what is in it, in any case
+/// Clocks of file systems are coarse: within one tick something may change twice, so it looks once more.
 constexpr std::chrono::seconds kTick{1};
 
 std::string host_name() {
@@ -98,11 +99,14 @@ bool HeldCheckpoints::has_changed() {
   if (unseen) return false;  // it is not there yet
   const auto now = Clock::now();
   if (time != changed_at_ || now - looked_at_ >= kLook) {
+    if (time != changed_at_) changed_seen_ = now;
     changed_at_ = time;
     looked_at_ = now;
     return true;
   }
-  return now - looked_at_ < kTick;
+  if (now - looked_at_ < kAgain || now - changed_seen_ > kTick) return false;
+  looked_at_ = now;
+  return true;
 }
 
 void HeldCheckpoints::add_new(std::vector<CheckpointInfo> all) {

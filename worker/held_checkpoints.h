@@ -58,7 +58,7 @@ class HeldCheckpoints {
 
   // The looking thread's.
   std::filesystem::file_time_type changed_at_{};
-  std::chrono::steady_clock::time_point looked_at_{};
+  std::chrono::steady_clock::time_point changed_seen_{}, looked_at_{};
   std::set<Identity> seen_;
   std::optional<CheckpointRun> run_;
   bool links_work_ = true, has_told_ = false;
