@@ -110,6 +110,7 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
   result.metric = evaluation.metric();
   const auto begin = Clock::now();
   auto progress_at = begin;
+  std::optional<CheckpointRun> run;
   std::optional<std::uint64_t> last;
   while (last.value_or(0) < evaluation.total()) {
     if (stop.requested()) {
@@ -126,6 +127,8 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
                              : "there was none"));
       continue;
     }
+    if (run && !run->same_as(next->meta.run)) last.reset();  // steps are counted anew
+    run = next->meta.run;
     const auto quality = evaluation.measure(*next, stop.token());
     if (!quality) continue;
     progress_at = Clock::now();
