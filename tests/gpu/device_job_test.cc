@@ -37,6 +37,21 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
   EXPECT_EQ(train("checked", on_gpu(job).with({"runtime.check_kernels=true"})), graphs);
 }
 
+/// cuDNN has no deterministic algorithm with little workspace for the first layers at once: they run in parts
+/// (engine/ops/nn/batch_parts.h), whose sums do not depend on timing.
+TEST_F(DeviceJobTest, ABatchThatConvolutionsTakeInPartsLosesLikeOnTheCpuAndAlwaysTheSame) {
+  Job job = mlp();
+  job.file = "fashion_mnist_resnet18.pbtxt";
+  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
+  job.set = {"input.global_batch_size=4096", "model.hidden=64,8,8,8", "steps=3", "runtime.device=CPU",
+             "evaluation.enabled=false"};
+  const auto gpu = train("gpu", on_gpu(job));
+  EXPECT_EQ(train("again", on_gpu(job)), gpu);
+  EXPECT_LT(largest_relative_difference(train("cpu", job), gpu), 1e-3);
+  const auto whole = run("whole", on_gpu(job).with({"model.hidden=64,128,256,512"}).arguments());
+  EXPECT_EQ(whole->exit_code(), 0) << whole->err();
+}
+
 TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
   const Job job = mlp().with({"steps=40000"});
   if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;

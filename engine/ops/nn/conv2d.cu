@@ -1,16 +1,18 @@
 // CUDA kernels of Conv2D and its gradients: cuDNN (common/cuda/convolution_cudnn.h). The filter is brought
 // into cuDNN's order of axes and back; images whose paddings in front and behind differ (SAME with a stride)
-// are padded into scratch memory first, or their gradient is cut out of one that is. Depthwise convolutions
-// are in depthwise_conv2d.cu.
+// are padded into scratch memory first, or their gradient is cut out of one that is. A batch for which cuDNN
+// has no algorithm is taken in parts, each after the other on the stream. Depthwise convolutions are in
+// depthwise_conv2d.cu.
+#include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "engine/ops/common/cuda/fill.cuh"
 #include "engine/ops/nn/convolution_cudnn.h"
 
 namespace braid {
 namespace {
-
-constexpr std::int64_t kMostElements = (1LL << 31) - 1;  // of what cuDNN describes
 
 /// A filter between the graph's order [taps, in, out] and cuDNN's: [out, taps, in] (NHWC) or [out, in, taps].
 struct FilterOrder {
@@ -32,6 +34,10 @@ __global__ void to_cudnn_kernel(FilterOrder order, const float* from, float* to,
 }
 __global__ void from_cudnn_kernel(FilterOrder order, const float* from, float* to, std::int64_t n) {
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) to[i] = from[order.locate(i)];
+}
+
+__global__ void add_from_cudnn_kernel(FilterOrder order, const float* from, float* to, std::int64_t n) {
+  for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) to[i] += from[order.locate(i)];
 }
 
 /// Images as [outer, h, w, inner] inside padded ones.
@@ -61,18 +67,25 @@ __global__ void crop_kernel(Frame f, const float* padded, float* images, std::in
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// A convolution with what is around the library's call.
+/// A convolution with what is around the library's calls, one for each part of the batch.
 struct Pass {
-  cuda::PreparedConvolution library;
+  using Part = cuda::ConvolutionPart;
+  std::vector<Part> parts;
   FilterOrder order;
-  Frame frame;
+  Frame frame;  // of the first part; the last may have fewer images
   bool padded = false;
+  std::int64_t in_step, out_step;  // elements of an image, of the graph's tensors
+  std::int64_t outer_step;         // of the frame's outer, for an image
+  std::size_t workspace_bytes = 0;
 
   Pass(const PrepareContext& c, Convolution conv, cuda::ConvolutionPass pass) {
     WindowAxis &h = conv.window.h, &w = conv.window.w;
     const bool nchw = conv.window.axes.nchw();
     order = {h.kernel * w.kernel, conv.in_c, conv.out_c, nchw};
-    frame = {.outer = nchw ? conv.batch * conv.in_c : conv.batch,
+    in_step = conv.in_h * conv.in_w * conv.in_c;
+    out_step = conv.out_h * conv.out_w * conv.out_c;
+    outer_step = nchw ? conv.in_c : 1;
+    frame = {.outer = 0,
              .h = conv.in_h,
              .w = conv.in_w,
              .inner = nchw ? 1 : conv.in_c,
@@ -82,13 +95,13 @@ struct Pass {
              .left = w.pad_before};
     padded = h.pad_before != h.pad_after || w.pad_before != w.pad_after;
     if (padded) {
-      if (frame.padded_elements() > kMostElements)
-        c.fail("images of " + std::to_string(frame.padded_elements()) + " elements with their paddings");
       conv.in_h = frame.padded_h;
       conv.in_w = frame.padded_w;
       h.pad_before = h.pad_after = w.pad_before = w.pad_after = 0;
     }
-    library = cuda::prepare_cudnn(c, conv, pass);
+    parts = cuda::prepare_cudnn(c, conv, pass);
+    for (const Part& part : parts) workspace_bytes = std::max(workspace_bytes, part.library->workspace_bytes);
+    frame.outer = parts.front().batch.images * outer_step;
   }
 
   std::size_t filter_bytes() const {
@@ -97,7 +110,7 @@ struct Pass {
   std::size_t padded_bytes() const {
     return padded ? rounded(static_cast<std::size_t>(frame.padded_elements()) * sizeof(float)) : 0;
   }
-  std::size_t scratch_bytes() const { return filter_bytes() + padded_bytes() + library.workspace_bytes; }
+  std::size_t scratch_bytes() const { return filter_bytes() + padded_bytes() + workspace_bytes; }
 
   // The parts of the scratch memory.
   float* filter(const KernelArgs& a) const { return static_cast<float*>(a.scratch); }
@@ -108,33 +121,52 @@ struct Pass {
     return static_cast<char*>(a.scratch) + filter_bytes() + padded_bytes();
   }
 
+  Frame frame_of(const Part& part) const {
+    Frame its = frame;
+    its.outer = part.batch.images * outer_step;
+    return its;
+  }
   void bring_filter(const KernelArgs& a, int input) const {
     cuda::launch(to_cudnn_kernel, cuda::blocks_for(order.elements()), cuda::kThreads, 0, a.stream, order,
                  a.in<float>(input), filter(a), order.elements());
   }
-  /// The images that the library reads.
-  float* bring_images(const KernelArgs& a, int input) const {
-    if (!padded) return a.var<float>(input);
-    cuda::launch(pad_kernel, cuda::blocks_for(frame.padded_elements()), cuda::kThreads, 0, a.stream, frame,
-                 a.in<float>(input), images(a), frame.padded_elements());
+  /// The images of a part that the library reads.
+  float* bring_images(const KernelArgs& a, const Part& part, int input) const {
+    float* const from = a.var<float>(input) + part.batch.first * in_step;
+    if (!padded) return from;
+    const Frame its = frame_of(part);
+    cuda::launch(pad_kernel, cuda::blocks_for(its.padded_elements()), cuda::kThreads, 0, a.stream, its,
+                 static_cast<const float*>(from), images(a), its.padded_elements());
     return images(a);
   }
 
   void forward(const KernelArgs& a) const {
     bring_filter(a, 1);
-    library.run({bring_images(a, 0), filter(a), a.out<float>(0), workspace(a), a.stream});
+    for (const Part& part : parts)
+      part.library->run({bring_images(a, part, 0), filter(a), a.out<float>(0) + part.batch.first * out_step,
+                         workspace(a), a.stream});
   }
   void backward_input(const KernelArgs& a) const {
     bring_filter(a, 1);
-    library.run({padded ? images(a) : a.out<float>(0), filter(a), a.var<float>(2), workspace(a), a.stream});
-    if (padded)
-      cuda::launch(crop_kernel, cuda::blocks_for(frame.elements()), cuda::kThreads, 0, a.stream, frame,
-                   static_cast<const float*>(images(a)), a.out<float>(0), frame.elements());
+    for (const Part& part : parts) {
+      float* const to = a.out<float>(0) + part.batch.first * in_step;
+      part.library->run({padded ? images(a) : to, filter(a), a.var<float>(2) + part.batch.first * out_step,
+                         workspace(a), a.stream});
+      if (!padded) continue;
+      const Frame its = frame_of(part);
+      cuda::launch(crop_kernel, cuda::blocks_for(its.elements()), cuda::kThreads, 0, a.stream, its,
+                   static_cast<const float*>(images(a)), to, its.elements());
+    }
   }
+  /// The parts' sums in their order, each added to those before it.
   void backward_filter(const KernelArgs& a) const {
-    library.run({bring_images(a, 0), filter(a), a.var<float>(2), workspace(a), a.stream});
-    cuda::launch(from_cudnn_kernel, cuda::blocks_for(order.elements()), cuda::kThreads, 0, a.stream, order,
-                 static_cast<const float*>(filter(a)), a.out<float>(0), order.elements());
+    for (const Part& part : parts) {
+      part.library->run({bring_images(a, part, 0), filter(a), a.var<float>(2) + part.batch.first * out_step,
+                         workspace(a), a.stream});
+      cuda::launch(part.batch.first == 0 ? from_cudnn_kernel : add_from_cudnn_kernel,
+                   cuda::blocks_for(order.elements()), cuda::kThreads, 0, a.stream, order,
+                   static_cast<const float*>(filter(a)), a.out<float>(0), order.elements());
+    }
   }
 };
 
@@ -160,12 +192,16 @@ bool has_one_group(const Node& node, std::span<const OutputInfo> inputs) {
   return images[nchw ? 1 : 3] == filter[2];
 }
 
-/// Sizes that cuDNN's descriptions hold, and one group.
+/// One group, and an image and a filter of sizes that cuDNN's descriptions hold.
 bool supports(const Node& node, std::span<const OutputInfo> inputs) {
   if (!has_one_group(node, inputs)) return false;
+  const auto fits = [](const Shape& shape) {
+    const bool images = shape.rank() == 4 && shape[0] > 0;  // or a filter: a little more of it does no harm
+    return shape.elements() / (images ? shape[0] : 1) <= cuda::kMostElements;
+  };
   for (const OutputInfo& input : inputs)
-    if (input.shape.elements() > kMostElements) return false;
-  return node.outputs[0].shape.elements() <= kMostElements;
+    if (!fits(input.shape)) return false;
+  return fits(node.outputs[0].shape);
 }
 
 }  // namespace

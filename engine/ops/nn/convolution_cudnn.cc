@@ -3,10 +3,13 @@
 #include <cudnn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -91,29 +94,30 @@ struct Descriptors {
   }
 };
 
-/// The first of the heuristics' candidates that may be used. `candidates` asks for them, `workspace` says
-/// what one needs.
+/// The first of the heuristics' candidates that may be used, if any. `candidates` asks for them, `workspace`
+/// says what one needs.
 template <class Result, class Algorithm, class Candidates, class Workspace>
-Algorithm choose(const PrepareContext& c, const Candidates& candidates, const Workspace& workspace,
-                 std::size_t& bytes) {
+std::optional<Algorithm> choose(bool deterministic, std::size_t most_workspace, const Candidates& candidates,
+                                const Workspace& workspace, std::size_t& bytes) {
   std::array<Result, kCandidates> results;
   int count = 0;
-  check(candidates(kCandidates, &count, results.data()), "the choice of an algorithm");
+  const cudnnStatus_t asked = candidates(kCandidates, &count, results.data());
+  if (asked == CUDNN_STATUS_NOT_SUPPORTED) return std::nullopt;
+  check(asked, "the choice of an algorithm");
   for (int i = 0; i < count; ++i) {
     const Result& r = results[static_cast<std::size_t>(i)];
     if (r.status != CUDNN_STATUS_SUCCESS) continue;
-    if (c.deterministic && r.determinism != CUDNN_DETERMINISTIC) continue;
-    if (workspace(r.algo, &bytes) == CUDNN_STATUS_SUCCESS && bytes <= kMostWorkspace) return r.algo;
+    if (deterministic && r.determinism != CUDNN_DETERMINISTIC) continue;
+    if (workspace(r.algo, &bytes) == CUDNN_STATUS_SUCCESS && bytes <= most_workspace) return r.algo;
   }
-  c.fail(fmt::format("cuDNN has no {}algorithm for images {}", c.deterministic ? "deterministic " : "",
-                     c.inputs[0].shape.to_string()));
+  return std::nullopt;
 }
 
 const float kOne = 1, kZero = 0;
 
-}  // namespace
-
-PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& conv, ConvolutionPass pass) {
+/// Nothing when cuDNN has no algorithm for this that takes at most `most_workspace` bytes.
+std::optional<PreparedConvolution> prepare_at_once(const PrepareContext& c, const Convolution& conv,
+                                                   ConvolutionPass pass, std::size_t most_workspace) {
   CudaDevice& device = device_of(c.accelerator);
   auto d = std::make_shared<Descriptors>(Library::of(device.ordinal()), conv, device.options().tf32);
   const cudnnHandle_t handle = d->library->handle;
@@ -128,7 +132,7 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
   switch (pass) {
     case ConvolutionPass::Forward: {
       const auto algorithm = choose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(
-          c,
+          c.deterministic, most_workspace,
           [&](int most, int* count, cudnnConvolutionFwdAlgoPerf_t* results) {
             return cudnnGetConvolutionForwardAlgorithm_v7(handle, d->images, d->filter, d->convolution,
                                                           d->outputs, most, count, results);
@@ -138,10 +142,11 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
                                                            d->outputs, algo, needed);
           },
           bytes);
+      if (!algorithm) return std::nullopt;
       prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
         with_stream(a, [&] {
           return cudnnConvolutionForward(handle, &kOne, d->images, a.images, d->filter, a.filter,
-                                         d->convolution, algorithm, a.workspace, size, &kZero, d->outputs,
+                                         d->convolution, *algorithm, a.workspace, size, &kZero, d->outputs,
                                          a.outputs);
         });
       };
@@ -149,7 +154,7 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
     }
     case ConvolutionPass::BackwardInput: {
       const auto algorithm = choose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(
-          c,
+          c.deterministic, most_workspace,
           [&](int most, int* count, cudnnConvolutionBwdDataAlgoPerf_t* results) {
             return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d->filter, d->outputs, d->convolution,
                                                                d->images, most, count, results);
@@ -159,18 +164,19 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
                                                                 d->images, algo, needed);
           },
           bytes);
+      if (!algorithm) return std::nullopt;
       prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
         with_stream(a, [&] {
           return cudnnConvolutionBackwardData(handle, &kOne, d->filter, a.filter, d->outputs, a.outputs,
-                                              d->convolution, algorithm, a.workspace, size, &kZero, d->images,
-                                              a.images);
+                                              d->convolution, *algorithm, a.workspace, size, &kZero,
+                                              d->images, a.images);
         });
       };
       break;
     }
     case ConvolutionPass::BackwardFilter: {
       const auto algorithm = choose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(
-          c,
+          c.deterministic, most_workspace,
           [&](int most, int* count, cudnnConvolutionBwdFilterAlgoPerf_t* results) {
             return cudnnGetConvolutionBackwardFilterAlgorithm_v7(
                 handle, d->images, d->outputs, d->convolution, d->filter, most, count, results);
@@ -180,10 +186,11 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
                                                                   d->convolution, d->filter, algo, needed);
           },
           bytes);
+      if (!algorithm) return std::nullopt;
       prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
         with_stream(a, [&] {
           return cudnnConvolutionBackwardFilter(handle, &kOne, d->images, a.images, d->outputs, a.outputs,
-                                                d->convolution, algorithm, a.workspace, size, &kZero,
+                                                d->convolution, *algorithm, a.workspace, size, &kZero,
                                                 d->filter, a.filter);
         });
       };
@@ -191,6 +198,42 @@ PreparedConvolution prepare_cudnn(const PrepareContext& c, const Convolution& co
     }
   }
   return prepared;
+}
+
+}  // namespace
+
+std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convolution& conv,
+                                           ConvolutionPass pass) {
+  std::map<std::int64_t, std::shared_ptr<const PreparedConvolution>> known;  // by images
+  std::size_t most_workspace = kMostWorkspace;
+  const auto works = [&](std::int64_t images) {
+    if (known.contains(images)) return true;
+    Convolution part = conv;
+    part.batch = images;
+    auto prepared = prepare_at_once(c, part, pass, most_workspace);
+    if (prepared) known[images] = std::make_shared<PreparedConvolution>(std::move(*prepared));
+    return prepared.has_value();
+  };
+  const std::int64_t an_image =
+      std::max(conv.in_h * conv.in_w * conv.in_c, conv.out_h * conv.out_w * conv.out_c);
+  std::int64_t images = images_a_part(conv.batch, kMostElements / an_image, works);
+  if (images == 0 && an_image <= kMostElements) {  // large images: one at a time, whatever it takes
+    most_workspace = std::numeric_limits<std::size_t>::max();
+    images = works(1) ? 1 : 0;
+  }
+  if (images == 0)
+    c.fail(
+        fmt::format("cuDNN has no {}algorithm for an image of {} x {} with {} channels under a filter of "
+                    "{} x {}",
+                    c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
+                    conv.window.h.kernel, conv.window.w.kernel));
+  std::vector<ConvolutionPart> parts;
+  for (const BatchPart& part : batch_parts(conv.batch, images))
+    parts.push_back({part, known.at(part.images)});
+  if (parts.size() > 1)
+    log_debug("[{}] node '{}': a batch of {} images in parts of {}", c.node.op->name, c.node.name, conv.batch,
+              images);
+  return parts;
 }
 
 }  // namespace braid::cuda
