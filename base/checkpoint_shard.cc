@@ -22,7 +22,7 @@ static_assert(std::endian::native == std::endian::little,
               "shards are little endian and written as they lie in memory");
 
 constexpr std::size_t kBlockBytes = 1 << 20;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kShardVersion = 1;
 constexpr std::string_view kHeadMagic = "BRAIDSHD";
 constexpr std::string_view kFootMagic = "BRAIDEND";
 constexpr std::size_t kHeaderBytes = 12;
@@ -146,7 +146,7 @@ struct ShardWriter::Impl {
 
 ShardWriter::ShardWriter(const std::filesystem::path& file) : impl_(std::make_unique<Impl>(file)) {
   std::string header(kHeadMagic);
-  put(header, kVersion);
+  put(header, kShardVersion);
   impl_->write(bytes_of(header));
 }
 
@@ -224,8 +224,8 @@ void ShardReader::Impl::load() {
   file.read_at(0, std::as_writable_bytes(std::span(header)));
   if (!header.starts_with(kHeadMagic)) damaged("not a shard: byte 0 is not \"BRAIDSHD\"");
   Parser head(std::string_view(header).substr(kHeadMagic.size()), file.path());
-  if (const auto version = head.number<std::uint32_t>(); version != kVersion)
-    damaged(fmt::format("version {} of the format, this program knows {}", version, kVersion));
+  if (const auto version = head.number<std::uint32_t>(); version != kShardVersion)
+    damaged(fmt::format("version {} of the format, this program knows {}", version, kShardVersion));
 
   file.read_at(file_bytes - kFooterBytes, std::as_writable_bytes(std::span(footer)));
   if (!footer.ends_with(kFootMagic))

@@ -15,7 +15,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct CkptDiffOptions {
   std::string a, b;
   double tolerance = 0;
 };
@@ -86,7 +86,7 @@ std::string shown(const ValueInfo& info) {
   return std::string(dtype_name(info.dtype)) + " " + Shape(info.shape).to_string();
 }
 
-int run(const Options& options) {
+int run_diff(const CkptDiffOptions& options) {
   const auto a = ValueSource::open(options.a), b = ValueSource::open(options.b);
   std::int64_t same = 0, different = 0, close = 0;
   for (const auto& [name, info] : a->values()) {
@@ -127,7 +127,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_ckpt_diff(CLI::App& ckpt, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CkptDiffOptions>();
   CLI::App* sub = ckpt.add_subcommand("diff",
                                       "Compare two checkpoints, .npz files or TensorFlow checkpoints, value "
                                       "by value; exit 1 when they differ");
@@ -138,7 +138,7 @@ void add_ckpt_diff(CLI::App& ckpt, Action& action) {
   sub->add_option("--tolerance", options->tolerance, "Largest difference of two numbers that counts as none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+  sub->callback([options, &action] { action = [options] { return run_diff(*options); }; });
 }
 
 }  // namespace braid::cli

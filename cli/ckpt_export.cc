@@ -11,7 +11,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct CkptExportOptions {
   std::string source, out, format;
   bool slots = false;
 };
@@ -62,7 +62,7 @@ void write_bundle(const ValueSource& source, const std::vector<std::string>& nam
   bundle.finish();
 }
 
-int run(const Options& options) {
+int run_export(const CkptExportOptions& options) {
   const auto source = ValueSource::open(options.source);
   const std::vector<std::string> names = chosen(*source, options.slots);
   const bool npz = options.format == "npz" || (options.format.empty() && options.out.ends_with(".npz"));
@@ -80,7 +80,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_ckpt_export(CLI::App& ckpt, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CkptExportOptions>();
   CLI::App* sub =
       ckpt.add_subcommand("export", "Write the variables of a checkpoint as .npz, or for TensorFlow");
   sub->add_option("SRC", options->source,
@@ -93,7 +93,7 @@ void add_ckpt_export(CLI::App& ckpt, Action& action) {
   sub->add_option("--format", options->format, "npz or tensorflow; default: npz for .npz")
       ->check(CLI::IsMember({"npz", "tensorflow"}));
   sub->add_flag("--slots", options->slots, "The optimizer's slots too");
-  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+  sub->callback([options, &action] { action = [options] { return run_export(*options); }; });
 }
 
 }  // namespace braid::cli

@@ -1,4 +1,4 @@
-// Names in TensorFlow's checkpoints. Those of a Saver are names of variables. Those of tf.train.Checkpoint
+// NameList in TensorFlow's checkpoints. Those of a Saver are names of variables. Those of tf.train.Checkpoint
 // are paths through Python objects ("model/kernel/.ATTRIBUTES/VARIABLE_VALUE"), and one entry tells the
 // variables' own names.
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr std::string_view kSlot = "/.OPTIMIZER_SLOT/";
 constexpr int kNodes = 1, kAttributes = 2, kFullName = 2, kCheckpointKey = 3;
 
 /// What the object graph knows.
-struct Names {
+struct NameList {
   std::map<std::string, std::string> of_key;   // checkpoint key -> the variable's own name
   std::map<std::string, std::string> of_flat;  // that name with '_' for each '/' -> itself
   bool has(const std::string& variable) const {
@@ -32,8 +32,8 @@ struct Names {
   }
 };
 
-Names full_names(const ValueSource& source) {
-  Names names;
+NameList full_names(const ValueSource& source) {
+  NameList names;
   const auto at = source.values().find(kObjectGraph);
   if (at == source.values().end() || at->second.dtype != DType::String) return names;
   const std::vector<std::byte> bytes = source.read(kObjectGraph);
@@ -51,7 +51,7 @@ Names full_names(const ValueSource& source) {
       }
       if (name.empty() || key.empty()) continue;
       names.of_key[key] = name;
-      names.of_flat[Names::flat(name)] = name;
+      names.of_flat[NameList::flat(name)] = name;
     }
   }
   return names;
@@ -63,7 +63,7 @@ std::string without_attribute(const std::string& key) {
 
 /// Keras 3 calls slots "adam/dense_kernel_momentum" and "adam/dense_kernel_velocity", which are Adam's m and
 /// v, "sgd/dense_kernel_momentum", "adagrad/dense_kernel_accumulator".
-std::optional<std::string> keras_3_slot(const std::string& name, const Names& names) {
+std::optional<std::string> keras_3_slot(const std::string& name, const NameList& names) {
   const std::size_t begin = name.find('/') + 1, end = name.rfind('_');
   if (begin == 0 || end == std::string::npos || end < begin) return std::nullopt;
   const auto owner = names.of_flat.find(name.substr(begin, end - begin));
@@ -78,7 +78,7 @@ std::optional<std::string> keras_3_slot(const std::string& name, const Names& na
 
 /// Keras since TensorFlow 2.11 keeps slots as variables of the optimizer, "Adam/m/dense/kernel" or
 /// "m/kernel".
-std::optional<std::string> keras_slot(const std::string& name, const Names& names) {
+std::optional<std::string> keras_slot(const std::string& name, const NameList& names) {
   for (const std::string_view slot : {"m", "v", "accumulator"})
     for (const std::size_t begin : {std::size_t{0}, name.find('/') + 1}) {
       const std::string prefix = std::string(slot) + "/";
@@ -90,7 +90,7 @@ std::optional<std::string> keras_slot(const std::string& name, const Names& name
 }
 
 /// "<variable>/.OPTIMIZER_SLOT/<optimizer>/<slot>/.ATTRIBUTES/VARIABLE_VALUE" -> "<name of variable>/<slot>".
-std::string object_name(const std::string& key, const Names& names) {
+std::string object_name(const std::string& key, const NameList& names) {
   if (const std::size_t slot = key.find(kSlot); slot != std::string::npos) {
     const std::string owner = key.substr(0, slot) + std::string(kAttribute), path = without_attribute(key);
     const auto name = names.of_key.find(owner);
@@ -115,7 +115,7 @@ std::string saver_name(const std::string& key, const std::map<std::string, Value
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> tensorflow_names(const ValueSource& source) {
-  const Names names = full_names(source);
+  const NameList names = full_names(source);
   std::map<std::string, int> uses;  // two objects may have variables of one name
   std::vector<std::pair<std::string, std::string>> result;
   for (const auto& [key, info] : source.values()) {

@@ -12,7 +12,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct ConvertOptions {
   std::vector<std::string> files;
   std::string out, from, to, compression, separator;
   std::string comment;
@@ -27,7 +27,7 @@ bool ends_with(const std::string& name, std::initializer_list<const char*> endin
 }
 
 /// What the options and the name of the output say; the columns are still missing.
-RecordSinkOptions sink_options(const Options& options) {
+RecordSinkOptions sink_options(const ConvertOptions& options) {
   RecordSinkOptions sink;
   std::string name = options.out;
   if (name.ends_with(".gz")) {
@@ -56,7 +56,7 @@ RecordSinkOptions sink_options(const Options& options) {
 /// The records of all inputs, one after the other; of images and labels side by side.
 class Inputs {
  public:
-  explicit Inputs(const Options& options) : options_(options) {
+  explicit Inputs(const ConvertOptions& options) : options_(options) {
     open_.comment = options.comment;
     open_.names = options.names;
     open_.max_bad_records = options.max_bad_records;
@@ -101,14 +101,14 @@ class Inputs {
       }
   }
 
-  const Options& options_;
+  const ConvertOptions& options_;
   RecordFileOptions open_;
   std::size_t at_ = 0;
   std::unique_ptr<RecordFile> file_, beside_;
   FeatureSet joined_;
 };
 
-int convert(const Options& options) {
+int convert(const ConvertOptions& options) {
   if (options.separator.size() > 1)
     throw InvalidArgument("--separator must be one character, got '" + options.separator + "'");
   for (const std::string& file : options.files)
@@ -143,7 +143,7 @@ int convert(const Options& options) {
 }  // namespace
 
 void add_data_convert(CLI::App& data, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   CLI::App* sub = data.add_subcommand("convert",
                                       "Write the records of data files of any format into one file of "
                                       "another; IMAGES LABELS of IDX are joined");

@@ -12,7 +12,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct ShowOptions {
   std::string file, format, separator;
   RecordFileOptions open;
   bool header = false, no_header = false, json = false, raw = false, columns = false;
@@ -107,7 +107,7 @@ void print_summary(const RecordSummary& summary) {
 }
 
 /// Records of a TFRecord file that are not Examples: their number, place and size.
-int show_raw(const Options& options) {
+int show_raw(const ShowOptions& options) {
   TfRecordReader reader(options.file);
   std::uint64_t bytes = 0;
   std::int64_t records = 0;
@@ -131,7 +131,7 @@ bool next_of(RecordFile& file) {
   }
 }
 
-int show(const Options& options) {
+int show(const ShowOptions& options) {
   if (options.raw) return show_raw(options);
   const auto file = RecordFile::open(options.file, options.open);
   RecordSummary summary;
@@ -191,7 +191,7 @@ bool is_utf8(std::string_view text) {
 std::string shown_name(std::string_view name) { return is_utf8(name) ? std::string(name) : printable(name); }
 
 void add_data_show(CLI::App& data, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ShowOptions>();
   CLI::App* sub = data.add_subcommand(
       "show",
       "Print the first records of a data file of any format, and name, type, range, mean and number of "

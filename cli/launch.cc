@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kMostGraceSeconds = 1e7;
 
-struct Options {
+struct LaunchCommandOptions {
   launch::LocalLaunchOptions launch;
   double grace_seconds = std::chrono::duration<double>(launch.grace).count();
   bool evaluator = false;
   std::vector<std::string> command;
 };
 
-int run(Options& options) {
+int run_launch(LaunchCommandOptions& options) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
   if (!(options.grace_seconds >= 0 && options.grace_seconds <= kMostGraceSeconds))
     throw InvalidArgument(fmt::format("--grace must be from 0 to {:g} seconds, got {:g}", kMostGraceSeconds,
@@ -35,7 +35,7 @@ int run(Options& options) {
 }  // namespace
 
 void add_launch(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchCommandOptions>();
   CLI::App* launch = app.add_subcommand("launch",
                                         "Start a cluster of processes on this host, each running the same "
                                         "braid command line with its own TF_CONFIG.\n"
@@ -57,7 +57,7 @@ void add_launch(CLI::App& app, Action& action) {
       ->capture_default_str();
   launch->add_flag("--keep-going", options->launch.keep_going, "A failed task does not end the others");
   launch->add_option("COMMAND", options->command, "After --: the subcommand and its arguments")->required();
-  launch->callback([options, &action] { action = [options] { return run(*options); }; });
+  launch->callback([options, &action] { action = [options] { return run_launch(*options); }; });
 }
 
 }  // namespace braid::cli

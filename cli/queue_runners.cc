@@ -23,7 +23,7 @@ namespace {
 using Row = std::vector<Tensor>;  // an element: a tensor a component
 
 /// The node of "node", "node:1" or "^node".
-std::string node_of(std::string_view input) {
+std::string node_of_input(std::string_view input) {
   if (input.starts_with('^')) input.remove_prefix(1);
   return std::string(input.substr(0, input.rfind(':')));
 }
@@ -92,7 +92,7 @@ class QueueRunners {
     std::vector<const NodeDef*> sources;
     std::set<std::string> seen;
     std::vector<std::string> open;
-    for (const std::string& root : roots) open.push_back(node_of(root));
+    for (const std::string& root : roots) open.push_back(node_of_input(root));
     while (!open.empty()) {
       const std::string name = std::move(open.back());
       open.pop_back();
@@ -102,7 +102,7 @@ class QueueRunners {
         sources.push_back(at->second);
         continue;
       }
-      for (const std::string& input : at->second->input()) open.push_back(node_of(input));
+      for (const std::string& input : at->second->input()) open.push_back(node_of_input(input));
     }
     return sources;
   }
@@ -141,7 +141,7 @@ class QueueRunners {
   };
 
   const NodeDef& node_named(const NodeDef& user, int input) const {
-    const auto at = input < user.input_size() ? nodes_.find(node_of(user.input(input))) : nodes_.end();
+    const auto at = input < user.input_size() ? nodes_.find(node_of_input(user.input(input))) : nodes_.end();
     if (at == nodes_.end()) fail(user, fmt::format("input {} does not exist", input));
     return *at->second;
   }
@@ -159,7 +159,7 @@ class QueueRunners {
     if (!is_new) return at->second;
     for (const NodeDef& filler : graph_.node())
       if ((plain(filler.op()) == "QueueEnqueue" || plain(filler.op()) == "QueueEnqueueMany") &&
-          filler.input_size() > 1 && node_of(filler.input(0)) == node.name()) {
+          filler.input_size() > 1 && node_of_input(filler.input(0)) == node.name()) {
         at->second.fillers.push_back(&filler);
         if (const auto epochs = epochs_of(filler)) at->second.runs_left[&filler] = *epochs;
       }
@@ -177,7 +177,7 @@ class QueueRunners {
       if (!seen.insert(node).second || (is_source(*node) && node != &filler)) continue;
       if (node->op() == "CountUpTo" || node->op() == "ResourceCountUpTo") return node->attr().at("limit").i();
       for (const std::string& input : node->input())
-        if (const auto at = nodes_.find(node_of(input)); at != nodes_.end()) open.push_back(at->second);
+        if (const auto at = nodes_.find(node_of_input(input)); at != nodes_.end()) open.push_back(at->second);
     }
     return std::nullopt;
   }

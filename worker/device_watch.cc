@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBeforeFirst{200};  // from when steps are seen to be made
-constexpr milliseconds kLook{100};         // whether they are
+constexpr milliseconds kDeviceLook{100};   // whether they are
 
 std::chrono::nanoseconds to_ns(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
@@ -110,7 +110,7 @@ class Sampling {
     std::uint64_t seen = monitor_.steps_finished();
     auto delay = std::chrono::nanoseconds(kBeforeFirst);
     try {
-      while (nap(stop, kLook)) {
+      while (nap(stop, kDeviceLook)) {
         const std::uint64_t now = monitor_.steps_finished();
         if (now == seen) continue;
         seen = now;

@@ -10,7 +10,7 @@ namespace braid::worker {
 namespace {
 
 /// Counters only grow: the registry's value is brought up to `total`.
-void raise_to(Counter& counter, double total) {
+void raise_counter(Counter& counter, double total) {
   if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
 }
 
@@ -82,32 +82,32 @@ void Monitor::record_evaluation(std::uint64_t step, const std::string& metric, d
 void Monitor::collect() {
   const HostActivity all = host();
   if (all.compute_seconds > 0) {
-    raise_to(registry_.counter("braid_host_busy_seconds_total",
-                               "Time in which any compute stream of the host was working."),
-             all.compute_seconds);
+    raise_counter(registry_.counter("braid_host_busy_seconds_total",
+                                    "Time in which any compute stream of the host was working."),
+                  all.compute_seconds);
     registry_.gauge("braid_host_overlap_factor", "Sum of the compute streams' busy time over that time.")
         .set(all.overlap_factor());
   }
   for (const StreamStats& stream : all.streams) {
     const MetricLabels labels{{"stream", stream.name}};
-    raise_to(
+    raise_counter(
         registry_.counter("braid_stream_busy_seconds_total", "Time in which the stream was working.", labels),
         stream.busy_seconds);
-    raise_to(
+    raise_counter(
         registry_.counter("braid_stream_launches_total", "Nodes that were started on the stream.", labels),
         static_cast<double>(stream.launches));
-    raise_to(registry_.counter("braid_stream_bytes_total",
-                               "Bytes that the stream's nodes read and wrote, as the cost model counts them.",
-                               labels),
-             static_cast<double>(stream.bytes));
-    raise_to(registry_.counter("braid_stream_cross_waits_total",
-                               "Waits for other streams that really had to wait.", labels),
-             static_cast<double>(stream.waits));
+    raise_counter(registry_.counter(
+                      "braid_stream_bytes_total",
+                      "Bytes that the stream's nodes read and wrote, as the cost model counts them.", labels),
+                  static_cast<double>(stream.bytes));
+    raise_counter(registry_.counter("braid_stream_cross_waits_total",
+                                    "Waits for other streams that really had to wait.", labels),
+                  static_cast<double>(stream.waits));
     for (const auto& [cause, seconds] : stream.wait_seconds)
-      raise_to(registry_.counter("braid_stream_wait_seconds_total",
-                                 "Time in which the stream waited, by what it waited for.",
-                                 {{"stream", stream.name}, {"cause", cause}}),
-               seconds);
+      raise_counter(registry_.counter("braid_stream_wait_seconds_total",
+                                      "Time in which the stream waited, by what it waited for.",
+                                      {{"stream", stream.name}, {"cause", cause}}),
+                    seconds);
   }
   collect_device(all.device_streams);
 }
@@ -115,12 +115,12 @@ void Monitor::collect() {
 void Monitor::collect_device(const std::vector<DeviceStreamWork>& streams) {
   for (const DeviceStreamWork& stream : streams) {
     const MetricLabels labels{{"stream", stream.name}};
-    raise_to(registry_.counter("braid_device_stream_launches_total",
-                               "Nodes and copies that were put on the device's stream.", labels),
-             static_cast<double>(stream.launches));
-    raise_to(registry_.counter("braid_device_stream_bytes_total",
-                               "Bytes that they read and wrote, as the cost model counts them.", labels),
-             static_cast<double>(stream.bytes));
+    raise_counter(registry_.counter("braid_device_stream_launches_total",
+                                    "Nodes and copies that were put on the device's stream.", labels),
+                  static_cast<double>(stream.launches));
+    raise_counter(registry_.counter("braid_device_stream_bytes_total",
+                                    "Bytes that they read and wrote, as the cost model counts them.", labels),
+                  static_cast<double>(stream.bytes));
   }
 }
 

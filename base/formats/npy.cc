@@ -35,9 +35,9 @@ std::string_view value_of(std::string_view dict, std::string_view key) {
   return {};
 }
 
-class Parser {
+class HeaderParser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& source)
+  HeaderParser(std::span<const std::byte> bytes, const std::string& source)
       : bytes_(reinterpret_cast<const char*>(bytes.data()), bytes.size()), source_(source) {}
 
   NpyArray parse();
@@ -56,7 +56,7 @@ class Parser {
   const std::string& source_;
 };
 
-Header Parser::header() const {
+Header HeaderParser::header() const {
   if (!bytes_.starts_with(kMagic) || bytes_.size() < 10) fail("byte 0: not a .npy array");
   const int version = bytes_[6];
   if (version < 1 || version > 3) fail(fmt::format("byte 6: version {} of .npy, 1 to 3 are known", version));
@@ -189,7 +189,7 @@ std::vector<std::byte> strings(const std::vector<std::byte>& data, std::size_t c
   return out;
 }
 
-NpyArray Parser::parse() {
+NpyArray HeaderParser::parse() {
   const Header head = header();
   const auto kind = kind_of(head.descr);
   if (!kind) throw InvalidArgument(source_ + ": elements of type '" + head.descr + "' are not read");
@@ -262,7 +262,7 @@ std::string header_of(const std::string& descr, std::span<const std::int64_t> sh
 }  // namespace
 
 NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& source) {
-  return Parser(bytes, source).parse();
+  return HeaderParser(bytes, source).parse();
 }
 
 std::string npy_header(DType dtype, std::span<const std::int64_t> shape) {

@@ -18,8 +18,8 @@ namespace {
 // block  := entries, restart offsets:u32*, their number:u32; then type:u8 (0 plain, 1 snappy), masked CRC of
 // both:u32 entry  := shared:varint, unshared:varint, value size:varint, unshared key bytes, value
 constexpr std::size_t kFooter = 48, kTrailer = 5;
-constexpr std::uint64_t kMagic = 0xDB4775248B80FB57ULL;
-constexpr std::size_t kBlockBytes = 4096;
+constexpr std::uint64_t kTableMagic = 0xDB4775248B80FB57ULL;
+constexpr std::size_t kTableBlockBytes = 4096;
 constexpr int kRestartInterval = 16;
 
 struct Handle {
@@ -48,7 +48,7 @@ class TableReader {
     const std::string_view footer = std::string_view(bytes_).substr(bytes_.size() - kFooter);
     std::uint64_t magic = 0;
     std::memcpy(&magic, footer.data() + kFooter - sizeof(magic), sizeof(magic));
-    if (magic != kMagic)
+    if (magic != kTableMagic)
       fail("not a LevelDB table, or a truncated one: its last 8 bytes are not the magic number");
     SortedPairs pairs, index;
     try {
@@ -180,13 +180,13 @@ std::string format_sorted_table(const SortedPairs& pairs) {
       throw InvalidArgument("table: key '" + pairs[i].first + "' does not come after '" + pairs[i - 1].first +
                             "'");
     block.add(pairs[i].first, pairs[i].second);
-    if (block.size() >= kBlockBytes) end_block();
+    if (block.size() >= kTableBlockBytes) end_block();
   }
   if (!block.empty()) end_block();
   std::string footer = BlockBuilder().finish(file);  // an empty metaindex
   footer += index.finish(file);
-  footer.resize(kFooter - sizeof(kMagic), '\0');
-  footer.append(reinterpret_cast<const char*>(&kMagic), sizeof(kMagic));
+  footer.resize(kFooter - sizeof(kTableMagic), '\0');
+  footer.append(reinterpret_cast<const char*>(&kTableMagic), sizeof(kTableMagic));
   return file + footer;
 }
 

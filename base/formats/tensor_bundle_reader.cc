@@ -15,7 +15,7 @@ namespace {
 
 // Field numbers of BundleHeaderProto, BundleEntryProto, TensorShapeProto and TensorSliceProto.
 constexpr int kNumShards = 1, kEndianness = 2;
-constexpr int kDtype = 1, kShape = 2, kShardId = 3, kOffset = 4, kSize = 5, kCrc = 6, kSlices = 7;
+constexpr int kDtype = 1, kShape = 2, kShardId = 3, kOffset = 4, kSize = 5, kCrc = 6, kSlicesField = 7;
 constexpr int kDim = 2, kDimSize = 1;
 constexpr int kExtent = 1, kStart = 1, kLength = 2;
 
@@ -62,7 +62,7 @@ BundleEntry read_bundle_entry(std::string_view value) {
     if (in.is(kOffset, WireType::Varint)) entry.offset = in.varint();
     if (in.is(kSize, WireType::Varint)) entry.bytes = in.varint();
     if (in.is(kCrc, WireType::Fixed32)) entry.masked_crc = in.fixed32();
-    if (in.is(kSlices, WireType::Bytes)) entry.slices.push_back(read_slice(in.message()));
+    if (in.is(kSlicesField, WireType::Bytes)) entry.slices.push_back(read_slice(in.message()));
   }
   return entry;
 }

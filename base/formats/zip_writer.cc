@@ -11,12 +11,12 @@
 namespace braid {
 namespace {
 
-constexpr std::uint16_t kVersion = 45;  // ZIP64
+constexpr std::uint16_t kZipVersion = 45;  // ZIP64
 constexpr std::uint16_t kUtf8Names = 0x0800;
 constexpr std::uint16_t kDate = (1980 - 1980) << 9 | 1 << 5 | 1;  // no clock: equal content, equal archive
 
 template <class T>
-void put(std::string& out, T value) {
+void put_number(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
@@ -43,26 +43,26 @@ bool is_utf8(const std::string& text) {
 
 /// What local header and directory have in common, from the version on.
 void put_common(std::string& out, const ZipEntry& entry, std::size_t extra) {
-  put<std::uint16_t>(out, kVersion);
-  put<std::uint16_t>(out, kUtf8Names);
-  put<std::uint16_t>(out, 0);  // stored
-  put<std::uint16_t>(out, 0);  // time
-  put<std::uint16_t>(out, kDate);
-  put<std::uint32_t>(out, entry.crc);
-  put<std::uint32_t>(out, low(entry.bytes));
-  put<std::uint32_t>(out, low(entry.bytes));
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(entry.name.size()));
-  put<std::uint16_t>(out, static_cast<std::uint16_t>(extra));
+  put_number<std::uint16_t>(out, kZipVersion);
+  put_number<std::uint16_t>(out, kUtf8Names);
+  put_number<std::uint16_t>(out, 0);  // stored
+  put_number<std::uint16_t>(out, 0);  // time
+  put_number<std::uint16_t>(out, kDate);
+  put_number<std::uint32_t>(out, entry.crc);
+  put_number<std::uint32_t>(out, low(entry.bytes));
+  put_number<std::uint32_t>(out, low(entry.bytes));
+  put_number<std::uint16_t>(out, static_cast<std::uint16_t>(entry.name.size()));
+  put_number<std::uint16_t>(out, static_cast<std::uint16_t>(extra));
 }
 
 std::string zip64_extra(std::initializer_list<std::uint64_t> values) {
   std::string body;
   for (const std::uint64_t value : values)
-    if (value >= UINT32_MAX) put(body, value);
+    if (value >= UINT32_MAX) put_number(body, value);
   if (body.empty()) return {};
   std::string extra;
-  put<std::uint16_t>(extra, 1);
-  put<std::uint16_t>(extra, static_cast<std::uint16_t>(body.size()));
+  put_number<std::uint16_t>(extra, 1);
+  put_number<std::uint16_t>(extra, static_cast<std::uint16_t>(body.size()));
   return extra + body;
 }
 
@@ -113,7 +113,7 @@ void ZipWriter::add(const std::string& name, std::span<const std::span<const std
   entry.packed_bytes = entry.bytes;
   const std::string extra = zip64_extra({entry.bytes, entry.bytes});
   std::string header;
-  put<std::uint32_t>(header, 0x04034B50);
+  put_number<std::uint32_t>(header, 0x04034B50);
   put_common(header, entry, extra.size());
   impl_->write(header + name + extra);
   for (const auto part : parts) impl_->write(part);
@@ -125,42 +125,42 @@ void ZipWriter::finish() {
   std::string directory;
   for (const ZipEntry& entry : impl_->entries) {
     const std::string extra = zip64_extra({entry.bytes, entry.bytes, entry.header_at});
-    put<std::uint32_t>(directory, 0x02014B50);
-    put<std::uint16_t>(directory, kVersion);
+    put_number<std::uint32_t>(directory, 0x02014B50);
+    put_number<std::uint16_t>(directory, kZipVersion);
     put_common(directory, entry, extra.size());
-    put<std::uint16_t>(directory, 0);  // comment
-    put<std::uint16_t>(directory, 0);  // disk
-    put<std::uint16_t>(directory, 0);  // internal attributes
-    put<std::uint32_t>(directory, 0);  // external attributes
-    put<std::uint32_t>(directory, low(entry.header_at));
+    put_number<std::uint16_t>(directory, 0);  // comment
+    put_number<std::uint16_t>(directory, 0);  // disk
+    put_number<std::uint16_t>(directory, 0);  // internal attributes
+    put_number<std::uint32_t>(directory, 0);  // external attributes
+    put_number<std::uint32_t>(directory, low(entry.header_at));
     directory += entry.name + extra;
   }
   const std::uint64_t count = impl_->entries.size(), bytes = directory.size();
   if (count >= UINT16_MAX || begin >= UINT32_MAX || bytes >= UINT32_MAX) {
     const std::uint64_t end_at = begin + bytes;
-    put<std::uint32_t>(directory, 0x06064B50);
-    put<std::uint64_t>(directory, 44);  // bytes that follow
-    put<std::uint16_t>(directory, kVersion);
-    put<std::uint16_t>(directory, kVersion);
-    put<std::uint32_t>(directory, 0);
-    put<std::uint32_t>(directory, 0);
-    put<std::uint64_t>(directory, count);
-    put<std::uint64_t>(directory, count);
-    put<std::uint64_t>(directory, bytes);
-    put<std::uint64_t>(directory, begin);
-    put<std::uint32_t>(directory, 0x07064B50);
-    put<std::uint32_t>(directory, 0);
-    put<std::uint64_t>(directory, end_at);
-    put<std::uint32_t>(directory, 1);
+    put_number<std::uint32_t>(directory, 0x06064B50);
+    put_number<std::uint64_t>(directory, 44);  // bytes that follow
+    put_number<std::uint16_t>(directory, kZipVersion);
+    put_number<std::uint16_t>(directory, kZipVersion);
+    put_number<std::uint32_t>(directory, 0);
+    put_number<std::uint32_t>(directory, 0);
+    put_number<std::uint64_t>(directory, count);
+    put_number<std::uint64_t>(directory, count);
+    put_number<std::uint64_t>(directory, bytes);
+    put_number<std::uint64_t>(directory, begin);
+    put_number<std::uint32_t>(directory, 0x07064B50);
+    put_number<std::uint32_t>(directory, 0);
+    put_number<std::uint64_t>(directory, end_at);
+    put_number<std::uint32_t>(directory, 1);
   }
-  put<std::uint32_t>(directory, 0x06054B50);
-  put<std::uint32_t>(directory, 0);  // disks
+  put_number<std::uint32_t>(directory, 0x06054B50);
+  put_number<std::uint32_t>(directory, 0);  // disks
   const auto short_count = static_cast<std::uint16_t>(std::min<std::uint64_t>(count, UINT16_MAX));
-  put<std::uint16_t>(directory, short_count);
-  put<std::uint16_t>(directory, short_count);
-  put<std::uint32_t>(directory, low(bytes));
-  put<std::uint32_t>(directory, low(begin));
-  put<std::uint16_t>(directory, 0);
+  put_number<std::uint16_t>(directory, short_count);
+  put_number<std::uint16_t>(directory, short_count);
+  put_number<std::uint32_t>(directory, low(bytes));
+  put_number<std::uint32_t>(directory, low(begin));
+  put_number<std::uint16_t>(directory, 0);
   impl_->write(directory);
   impl_->file.sync();
   impl_->file.close();

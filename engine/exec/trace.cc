@@ -46,7 +46,7 @@ void Trace::describe(const char* name, std::string nodes) {
 
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')
@@ -96,15 +96,15 @@ class Writer {
   }
   void thread_name(int tid, const std::string& name) {
     event(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", tid,
-                      quoted(name)));
+                      quoted_text(name)));
     event(fmt::format(
         R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_sort_index","args":{{"sort_index":{0}}}}})", tid));
   }
   void slice(int tid, const TraceSlice& s, const std::string* nodes) {
     event(fmt::format(
         R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{"step":{}{}}}}})",
-        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted(s.name), s.step,
-        nodes ? ",\"nodes\":" + quoted(*nodes) : ""));
+        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted_text(s.name), s.step,
+        nodes ? ",\"nodes\":" + quoted_text(*nodes) : ""));
   }
   void flow(char phase, std::uint64_t id, int tid, TraceTime at) {
     event(fmt::format(R"({{"ph":"{}","pid":1,"tid":{},"ts":{:.3f},"cat":"event","name":"event","id":{}{}}})",
@@ -129,8 +129,8 @@ void Trace::write(std::ostream& out, const std::string& process) const {
   }
   out << R"({"displayTimeUnit":"ms","traceEvents":[)";
   Writer writer(out, epoch_);
-  writer.event(
-      fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})", quoted(process)));
+  writer.event(fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})",
+                           quoted_text(process)));
 
   struct Ref {
     int tid;

@@ -77,9 +77,9 @@ struct Reference {
   int write = -1;  // the reference is what this node has written, or the variable itself
 };
 
-class Lowering {
+class VariableLowering {
  public:
-  explicit Lowering(PendingGraph& graph) : graph_(graph) {}
+  explicit VariableLowering(PendingGraph& graph) : graph_(graph) {}
 
   void run() {
     const std::vector<std::int32_t> order = graph_.order().order;
@@ -307,6 +307,6 @@ class Lowering {
 
 }  // namespace
 
-void lower_reference_variables(PendingGraph& graph) { Lowering(graph).run(); }
+void lower_reference_variables(PendingGraph& graph) { VariableLowering(graph).run(); }
 
 }  // namespace braid

@@ -55,7 +55,7 @@ bool parse(std::string_view text, T& value) {
 }
 
 /// Numbers beyond the range of float are texts; those that are too small for it become 0.
-bool parse_float(std::string_view text, float& value) {
+bool parse_float_value(std::string_view text, float& value) {
   double exact = 0;
   if (!parse(text, exact)) return false;
   value = static_cast<float>(exact);
@@ -64,7 +64,7 @@ bool parse_float(std::string_view text, float& value) {
 
 FeatureKind kind_of_text(std::string_view text) {
   if (std::int64_t integer = 0; parse(text, integer)) return FeatureKind::Int64;
-  if (float number = 0; parse_float(text, number)) return FeatureKind::Float;
+  if (float number = 0; parse_float_value(text, number)) return FeatureKind::Float;
   return FeatureKind::Bytes;
 }
 
@@ -133,7 +133,7 @@ class FieldsFile : public RecordFile {
     float number = 0;
     if (kinds_[f] == FeatureKind::Int64 && parse(text, integer))
       record_.add(names_[f], integer);
-    else if (kinds_[f] == FeatureKind::Float && parse_float(text, number))
+    else if (kinds_[f] == FeatureKind::Float && parse_float_value(text, number))
       record_.add(names_[f], number);
     else
       record_.add(names_[f], text);

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kHead = std::size_t{1} << 16;
+constexpr std::size_t kHeadBytes = std::size_t{1} << 16;
 
 /// Lengths in a TFRecord file have bytes of zero, which no text has; a stray control character it may have.
 bool is_binary(std::string_view head) {
@@ -46,7 +46,7 @@ bool name_says_piece(const std::filesystem::path& file) {
 }
 
 std::string read_head(const std::filesystem::path& file) {
-  std::string head(kHead, '\0');
+  std::string head(kHeadBytes, '\0');
   head.resize(open_bytes(file)->read(head));
   return head;
 }
@@ -67,7 +67,7 @@ Rows first_rows(std::string_view head, std::string_view comment, char separator)
     else
       ++rows.wrong;
   }
-  if (rows.fields.size() > 1 && head.size() == kHead && rows.fields.size() < kRows)
+  if (rows.fields.size() > 1 && head.size() == kHeadBytes && rows.fields.size() < kRows)
     rows.fields.pop_back();  // cut off
   return rows;
 }
@@ -98,7 +98,7 @@ TextShape text_shape(std::string_view head, std::string_view comment, char separ
   shape.separator = separator;
   bool all_alike = false;
   for (const char candidate : separator ? std::string(1, separator) : std::string("\t,;")) {
-    const Rows rows = first_rows(head.substr(0, kHead), comment, candidate);
+    const Rows rows = first_rows(head.substr(0, kHeadBytes), comment, candidate);
     const auto [fields, alike] = usual_fields(rows);
     const bool better = shape.fields < 2 || (alike && !all_alike);
     if ((fields < 2 && candidate != separator) || !better) continue;

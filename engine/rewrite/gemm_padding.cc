@@ -21,7 +21,7 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kAlignment = 4;      // floats
+constexpr std::int64_t kRowAlignment = 4;   // floats
 constexpr double kSmallestProduct = 200e6;  // flops, forward; below, more launches cost what alignment gains
 
 class ProductAlignment {
@@ -49,7 +49,7 @@ class ProductAlignment {
     const Node joined = graph_.node(id);
     const OutputInfo info = joined.outputs[0];
     if (!is_plain(plan_, joined) || is_fetched(plan_, id) || info.dtype != DType::Float32 ||
-        info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % kAlignment == 0 ||
+        info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % kRowAlignment == 0 ||
         (joined.op->name == "ConcatV2" && !joins_columns(joined)))
       return;
     std::vector<NodeId> forward, backward;  // products with it, and gradients of their other factors
@@ -84,7 +84,7 @@ class ProductAlignment {
     return axis && (tensor_to_int64s(*axis)[0] == 1 || tensor_to_int64s(*axis)[0] == -1);
   }
   static std::int64_t aligned(std::int64_t width) {
-    return (width + kAlignment - 1) / kAlignment * kAlignment;
+    return (width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
   }
 
   NodeId add(Node node, const std::string& name) {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kLeastWidth = 64;
 /// Of 128 x 128 outputs. Products with fewer and longer sums gain more by sums that are split over the
 /// device.
-constexpr std::int64_t kLeastTiles = 64, kSplitSum = 512;
+constexpr std::int64_t kLeastUpdateTiles = 64, kSplitSum = 512;
 
 class UpdateFusion {
  public:
@@ -69,7 +69,7 @@ class UpdateFusion {
     const bool transposed =
         product.attrs.get<bool>(product.op->name == "MatMul" ? "transpose_a" : "adj_x", false);
     const std::int64_t sum = a[a.rank() - (transposed ? 2 : 1)];
-    if (std::min(m, n) < kLeastWidth || (tiles < kLeastTiles && sum >= kSplitSum)) return false;
+    if (std::min(m, n) < kLeastWidth || (tiles < kLeastUpdateTiles && sum >= kSplitSum)) return false;
     return std::all_of(product.inputs.begin(), product.inputs.end(), [&](ValueRef input) {
       const Shape& operand = graph_.info(input).shape;
       return operand.rank() == 2 || (operand.rank() == 3 && shape.rank() == 3 && operand[0] == shape[0]);

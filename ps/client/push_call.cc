@@ -11,7 +11,7 @@
 namespace braid::ps {
 namespace {
 
-struct ServerPart {
+struct PushPart {
   PushHead head;
   std::vector<comm::Bytes> keys;
   std::vector<comm::Bytes> dense;
@@ -22,7 +22,7 @@ struct ServerPart {
 struct PushState {
   std::vector<KeySplit> splits;
   std::vector<std::shared_ptr<std::byte>> blocks;
-  std::vector<ServerPart> servers;
+  std::vector<PushPart> servers;
 };
 
 void check(const TableSet& set, const PushRequest& request) {
@@ -41,7 +41,7 @@ void check(const TableSet& set, const PushRequest& request) {
 
 void add_dense(const Fleet& fleet, int table, std::span<const float> values, PushState& state) {
   for (const DenseRange& range : fleet.plan->ranges(table)) {
-    ServerPart& server = state.servers[static_cast<std::size_t>(range.server)];
+    PushPart& server = state.servers[static_cast<std::size_t>(range.server)];
     const auto count = static_cast<std::size_t>(range.count);
     server.head.dense.push_back({static_cast<std::uint32_t>(table), 1, count});
     server.dense.push_back(std::as_bytes(values.subspan(static_cast<std::size_t>(range.begin), count)));
@@ -65,7 +65,7 @@ void add_sparse(Fleet& fleet, const SparsePush& push, PushState& state) {
   const auto dim = static_cast<std::size_t>(fleet.set->sparse[static_cast<std::size_t>(push.table)].dim);
   const KeySplit& split = state.splits.emplace_back(split_keys(push.keys, fleet.servers(), push.unique));
   for (std::size_t s = 0; s < state.servers.size(); ++s) {
-    ServerPart& server = state.servers[s];
+    PushPart& server = state.servers[s];
     const std::size_t count = split.as_given ? push.keys.size() : split.parts[s].keys.size();
     server.head.sparse.push_back(
         {static_cast<std::uint32_t>(push.table), static_cast<std::uint32_t>(dim), count});
@@ -87,11 +87,11 @@ void add_sparse(Fleet& fleet, const SparsePush& push, PushState& state) {
 void start(Fleet& fleet, MessageType type, const std::string& what, const std::shared_ptr<PushState>& state,
            PsClient::Done done, const WaitContext& wait) {
   std::size_t calls = 0;
-  for (const ServerPart& server : state->servers) calls += server.concerned ? 1 : 0;
+  for (const PushPart& server : state->servers) calls += server.concerned ? 1 : 0;
   if (calls == 0) return done(nullptr);
   auto join = std::make_shared<Join>(fleet, calls, wait, std::move(done));
   for (std::size_t s = 0; s < state->servers.size(); ++s) {
-    ServerPart& server = state->servers[s];
+    PushPart& server = state->servers[s];
     if (!server.concerned) continue;
     server.head.sender = fleet.links[s]->sender();
     DataCall call;
@@ -124,7 +124,7 @@ void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, c
     check(*fleet.set, request);
     state->servers.resize(fleet.links.size());
     state->splits.reserve(request.sparse.size());
-    for (ServerPart& server : state->servers) {
+    for (PushPart& server : state->servers) {
       server.head.step = request.step;
       server.head.sequence = request.sequence;
       server.head.examples = request.examples;

@@ -9,9 +9,9 @@
 namespace braid::worker {
 namespace {
 
-class Reader {
+class ConfigReader {
  public:
-  Reader(std::string_view source, Settings& settings) : source_(source), settings_(settings) {}
+  ConfigReader(std::string_view source, Settings& settings) : source_(source), settings_(settings) {}
 
   void set(std::string_view field, std::string assignment) {
     settings_.job.push_back({std::move(assignment), place(field)});
@@ -51,7 +51,7 @@ std::string_view policy_of(proto::MultiStreamPartitionPolicy policy) {
   }
 }
 
-void read_streams(const proto::RewriterConfig& config, Reader& reader) {
+void read_streams(const proto::RewriterConfig& config, ConfigReader& reader) {
   constexpr const char* kUse = "graph_options.rewrite_options.use_multi_stream";
   constexpr const char* kOptions = "graph_options.rewrite_options.multi_stream_opts";
   switch (config.use_multi_stream()) {
@@ -76,7 +76,7 @@ void read_streams(const proto::RewriterConfig& config, Reader& reader) {
     reader.set(kOptions, fmt::format("streams.policy={}", policy_of(options.partition_policy())));
 }
 
-void read_gpu(const proto::GPUOptions& gpu, Reader& reader) {
+void read_gpu(const proto::GPUOptions& gpu, ConfigReader& reader) {
   if (gpu.has_per_process_gpu_memory_fraction()) {
     constexpr const char* kField = "gpu_options.per_process_gpu_memory_fraction";
     const double fraction = gpu.per_process_gpu_memory_fraction();
@@ -93,7 +93,7 @@ void read_gpu(const proto::GPUOptions& gpu, Reader& reader) {
                fmt::format("runtime.device_memory_up_front={}", !gpu.allow_growth()));
 }
 
-void read_pools(const proto::ConfigProto& config, bool inference, Reader& reader, Settings& settings) {
+void read_pools(const proto::ConfigProto& config, bool inference, ConfigReader& reader, Settings& settings) {
   for (const auto& pool : config.session_inter_op_thread_pool()) {
     constexpr const char* kField = "session_inter_op_thread_pool";
     if (!inference) {
@@ -124,7 +124,7 @@ void read_config_settings(std::string_view text, std::string_view source, Settin
                           Settings& settings) {
   proto::ConfigProto config;
   parse_text(text, source, config);
-  Reader reader(source, settings);
+  ConfigReader reader(source, settings);
   const bool inference = purpose == SettingsFor::Inference;
   read_streams(config.graph_options().rewrite_options(), reader);
   if (config.graph_options().optimizer_options().has_stage_multi_stream()) {

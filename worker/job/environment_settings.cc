@@ -16,9 +16,9 @@ namespace {
 constexpr int kMaxGroups = 64;
 constexpr int kMaxLaunchThreads = 256;
 
-class Reader {
+class EnvironmentReader {
  public:
-  Reader(const launch::Environment& environment, Settings& settings)
+  EnvironmentReader(const launch::Environment& environment, Settings& settings)
       : environment_(environment), settings_(settings) {}
 
   const std::string* text(const char* name) const {
@@ -59,7 +59,7 @@ class Reader {
 };
 
 /// How nodes go onto streams.
-void read_node_level(Reader& reader) {
+void read_node_level(EnvironmentReader& reader) {
   if (const auto reduce = reader.flag("TF_REDUCE_STREAM_WAIT"))
     reader.set("TF_REDUCE_STREAM_WAIT", fmt::format("streams.keep_all_events={}", !*reduce));
   if (const auto forward = reader.flag("TF_MULTI_STREAM_ALLOW_FORWARD_PROPAGATION"))
@@ -74,7 +74,7 @@ constexpr std::array kNodeLevelVariables = {
 constexpr std::array kGroupVariables = {"TF_GPU_THREAD_MODE", "TF_GPU_THREAD_COUNT",
                                         "TF_GPU_STREAM_GROUP_SHARE_MEM_POOL"};
 
-void read_groups(Reader& reader, GroupSettings& groups) {
+void read_groups(EnvironmentReader& reader, GroupSettings& groups) {
   if (const std::string* mode = reader.text("TF_GPU_THREAD_MODE")) {
     std::string lower = *mode;
     std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -105,7 +105,7 @@ void read_groups(Reader& reader, GroupSettings& groups) {
 
 void read_environment_settings(const launch::Environment& environment, SettingsFor purpose,
                                Settings& settings) {
-  Reader reader(environment, settings);
+  EnvironmentReader reader(environment, settings);
   const bool inference = purpose == SettingsFor::Inference;
   const auto count = reader.count("TF_GPU_STREAM_GROUP_COUNT", 1, kMaxGroups);
   const bool node_level = reader.flag("TF_NODE_LEVEL_MULTISTREAM").value_or(false);
@@ -154,7 +154,7 @@ std::optional<LogLevel> log_level_setting(const launch::Environment& environment
     return std::nullopt;
   }
   Settings unused;
-  const auto level = Reader(environment, unused).count("TF_CPP_MIN_LOG_LEVEL", 0, 3);
+  const auto level = EnvironmentReader(environment, unused).count("TF_CPP_MIN_LOG_LEVEL", 0, 3);
   if (!level) return std::nullopt;
   // At 3 only what ends the process would be said, and that is logged as an error here.
   constexpr std::array kLevels = {LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Error};

@@ -8,7 +8,7 @@
 namespace braid::worker {
 namespace {
 
-std::chrono::nanoseconds to_ns(double seconds) {
+std::chrono::nanoseconds wait_ns(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
 }
 
@@ -17,16 +17,16 @@ std::chrono::nanoseconds to_ns(double seconds) {
 bool RunWaits::alone() const { return run_.peers.world == 1 && !run_.peers.servers; }
 
 WaitContext RunWaits::start() const {
-  return WaitContext::with_timeout(to_ns(run_.job.strategy().start_deadline_seconds()));
+  return WaitContext::with_timeout(wait_ns(run_.job.strategy().start_deadline_seconds()));
 }
 
 WaitContext RunWaits::first() const {
-  return WaitContext::with_timeout(to_ns(run_.job.strategy().start_deadline_seconds()), run_.stop.token());
+  return WaitContext::with_timeout(wait_ns(run_.job.strategy().start_deadline_seconds()), run_.stop.token());
 }
 
 std::chrono::nanoseconds RunWaits::step_time() const {
   if (alone()) return std::chrono::hours(1);
-  return to_ns(run_.job.strategy().deadline_seconds() + 2.0);
+  return wait_ns(run_.job.strategy().deadline_seconds() + 2.0);
 }
 
 WaitContext RunWaits::step() const {
@@ -36,7 +36,7 @@ WaitContext RunWaits::step() const {
 
 WaitContext RunWaits::peers() const {
   if (run_.peers.world == 1) return step();
-  return step().at_most(to_ns(run_.job.strategy().deadline_seconds()));
+  return step().at_most(wait_ns(run_.job.strategy().deadline_seconds()));
 }
 
 }  // namespace braid::worker

@@ -21,7 +21,7 @@ StepServices& step_services(const PrepareContext& context) {
   return *services;
 }
 
-PreparedKernel prepare_all_reduce(const PrepareContext& context) {
+PreparedKernel prepare_host_all_reduce(const PrepareContext& context) {
   comm::Communicator& communicator = communicator_of(context);
   const auto deadline = step_services(context).peer_deadline;
   std::vector<std::int64_t> counts;
@@ -57,7 +57,7 @@ Shape gathered(Shape shape, std::int64_t world) {
   return shape;
 }
 
-PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
+PreparedKernel prepare_host_all_gather_rows(const PrepareContext& context) {
   comm::Communicator& communicator = communicator_of(context);
   const auto deadline = step_services(context).peer_deadline;
   const DType index_type = context.inputs[0].dtype;
@@ -72,7 +72,7 @@ PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
   return kernel;
 }
 
-PreparedKernel prepare_stop_vote(const PrepareContext& context) {
+PreparedKernel prepare_host_stop_vote(const PrepareContext& context) {
   PreparedKernel kernel;
   kernel.run = [stop = step_services(context).stop](const KernelArgs& args) {
     *args.out<float>(0) = stop->requested() ? 1.0F : 0.0F;
@@ -92,7 +92,7 @@ void register_allreduce_ops(OpRegistry& registry) {
     for (int i = 0; i < context.inputs(); ++i) context.output(context.dtype(i), context.shape(i));
   };
   reduce.no_gradient_reason = reason;
-  reduce.cpu = prepare_all_reduce;
+  reduce.cpu = prepare_host_all_reduce;
   reduce.side_effect = true;
   reduce.stateful = true;
   reduce.lane = Lane::Comm;
@@ -107,7 +107,7 @@ void register_allreduce_ops(OpRegistry& registry) {
     context.output(context.dtype(1), gathered(context.shape(1), world));
   };
   gather.no_gradient_reason = reason;
-  gather.cpu = prepare_all_gather_rows;
+  gather.cpu = prepare_host_all_gather_rows;
   gather.side_effect = true;
   gather.stateful = true;
   gather.lane = Lane::Comm;
@@ -117,7 +117,7 @@ void register_allreduce_ops(OpRegistry& registry) {
   vote.name = "braid.StopVote";
   vote.infer = [](InferContext& context) { context.output(DType::Float32, Shape{}); };
   vote.no_gradient_reason = reason;
-  vote.cpu = prepare_stop_vote;
+  vote.cpu = prepare_host_stop_vote;
   vote.stateful = true;
   registry.add(std::move(vote));
   register_allreduce_device_kernels(registry);

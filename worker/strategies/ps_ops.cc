@@ -10,15 +10,15 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 template <class T>
-T& service(const PrepareContext& context, const char* what) {
+T& service_of(const PrepareContext& context, const char* what) {
   T* found = context.services.find<T>();
   if (!found) context.fail(std::string("this process has no ") + what);
   return *found;
 }
 
 PreparedKernel prepare_pull(const PrepareContext& context) {
-  ps::PsClient& client = service<ps::PsClient>(context, "parameter-server client");
-  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  ps::PsClient& client = service_of<ps::PsClient>(context, "parameter-server client");
+  const auto deadline = service_of<StepServices>(context, "worker").peer_deadline;
   const Ints tables = context.attr<Ints>("tables", {});
   const bool versioned = context.attr<bool>("versioned", false), insert = context.attr<bool>("insert", true),
              votes = context.attr<bool>("votes", false);
@@ -55,8 +55,8 @@ PreparedKernel prepare_pull(const PrepareContext& context) {
 }
 
 PreparedKernel prepare_push(const PrepareContext& context) {
-  ps::PsClient& client = service<ps::PsClient>(context, "parameter-server client");
-  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  ps::PsClient& client = service_of<ps::PsClient>(context, "parameter-server client");
+  const auto deadline = service_of<StepServices>(context, "worker").peer_deadline;
   const Ints dense = context.attr<Ints>("dense_tables", {}), sparse = context.attr<Ints>("sparse_tables", {});
   const auto sequence = static_cast<std::uint32_t>(context.attr<std::int64_t>("sequence", 0));
   const auto examples = static_cast<std::uint32_t>(context.attr<std::int64_t>("examples", 0));

@@ -8,7 +8,7 @@
 namespace braid::onnx {
 namespace {
 
-constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kLastIndex = std::numeric_limits<std::int64_t>::max();
 
 /// Indices from the end become positive; `size` is a scalar or a vector for the last axis.
 Val from_start(Val indices, Val size) {
@@ -86,7 +86,7 @@ Val scatter(Val x, Val places, Val updates, const std::string& reduction) {
   const Val strides =
       tf("Cumprod", {outer, x.builder->number(0, DType::Int32)}, {{"exclusive", true}, {"reverse", true}});
   const Val rows = reduce("Prod", outer, {0});
-  const Val row_size = reduce("Prod", slice(shape, 0, k, kEnd), {0});
+  const Val row_size = reduce("Prod", slice(shape, 0, k, kLastIndex), {0});
   const Val as_rows = pack({rows, row_size}, 0);
   const Val at = reshape(reduce("Sum", places * strides, {-1}), Ints{-1});
   const Val flat = reshape(updates, pack({tf("Size", {at}, {{"out_type", DType::Int64}}), row_size}, 0));

@@ -11,7 +11,7 @@
 namespace braid::onnx {
 namespace {
 
-constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kLastAxis = std::numeric_limits<std::int64_t>::max();
 
 Ints with_batch(const Ints& spatial) {
   Ints all{0, 0};
@@ -28,7 +28,7 @@ Ints sum_of(Ints a, const Ints& b) {
 Val position(Val padded, const WindowSpec& w, int axis, std::int64_t k) {
   const auto i = static_cast<std::size_t>(axis);
   const std::int64_t first = k * w.dilations[i], behind = w.extent(axis) - 1 - first;
-  return slice(padded, axis + 2, first, behind == 0 ? kEnd : -behind, w.strides[i]);
+  return slice(padded, axis + 2, first, behind == 0 ? kLastAxis : -behind, w.strides[i]);
 }
 
 Val combine(Val padded, const WindowSpec& w, Val (*with)(Val, Val)) {
@@ -61,7 +61,7 @@ bool is_plain(const WindowSpec& w, const Ints& extra) {
   return plain;
 }
 
-AttrMap attrs_of(const WindowSpec& w) {
+AttrMap pool_attrs(const WindowSpec& w) {
   return {{"ksize", Ints{1, 1, w.kernel[0], w.kernel[1]}},
           {"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
           {"data_format", "NCHW"}};
@@ -105,7 +105,7 @@ void max_pool(OnnxNode& n) {
   const Ints extra = ceil_extra(w, x, n.i("ceil_mode", 0) != 0);
   const bool has_kernel = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
   if (is_plain(w, extra) && has_kernel && !n.wants(1)) {
-    AttrMap attrs = attrs_of(w);
+    AttrMap attrs = pool_attrs(w);
     set_padding(attrs, w);
     return n.out(0, tf("MaxPool", {x}, attrs));
   }
@@ -129,7 +129,7 @@ void average_pool(OnnxNode& n) {
   // TensorFlow's AvgPool has no other pads.
   const bool is_same = has_pads && !counts_pads && is_same_padding(w, x);
   if (is_plain(w, extra) && has_kernel && (!has_pads || is_same)) {
-    AttrMap attrs = attrs_of(w);
+    AttrMap attrs = pool_attrs(w);
     attrs.set("padding", is_same ? "SAME" : "VALID");
     return n.out(0, tf("AvgPool", {x}, attrs));
   }
