@@ -16,7 +16,10 @@ int list(const std::string& directory) {
     throw InvalidArgument("'" + directory + "' is not a directory");
   const auto checkpoints = CheckpointStore(directory).list();
   if (checkpoints.empty()) fmt::print("no whole checkpoint in '{}'\n", directory);
-  for (const CheckpointInfo& info : checkpoints) {
+  for (std::size_t i = 0; i < checkpoints.size(); ++i) {
+    const CheckpointInfo& info = checkpoints[i];
+    if (i == 0 || !info.meta.run.same_as(checkpoints[i - 1].meta.run))
+      fmt::print("{} (job {}):\n", info.meta.run.describe(), info.meta.job_name);
     std::uint64_t bytes = 0;
     for (const ShardInfo& shard : info.shards) bytes += shard.bytes;
     std::string metrics;
@@ -24,6 +27,9 @@ int list(const std::string& directory) {
     fmt::print("step {:>10}  {:>3} shards  {:>12} bytes  {}{}\n", info.meta.step, info.shards.size(), bytes,
                info.directory.string(), metrics);
   }
+  const auto current = CheckpointStore(directory).current_run();
+  if (current && (checkpoints.empty() || !current->same_as(checkpoints.back().meta.run)))
+    fmt::print("{}: no whole checkpoint yet\n", current->describe());
   return kExitSuccess;
 }
 
@@ -46,6 +52,7 @@ int show(const std::string& directory, bool verify) {
   fmt::print("{}\n", info.directory.string());
   fmt::print("job {}  step {}  generation {}  plan {:016x}\n", info.meta.job_name, info.meta.step,
              info.meta.generation, info.meta.plan_hash);
+  fmt::print("{}{}\n", info.meta.run.describe(), info.meta.run.id.empty() ? "" : ", id " + info.meta.run.id);
   for (const auto& [name, value] : info.meta.attributes)
     if (!name.starts_with("shape/")) fmt::print("{}: {}\n", name, value);
   for (const auto& [name, value] : info.meta.metrics) fmt::print("{}: {:.6g}\n", name, value);
@@ -69,7 +76,8 @@ void add_ckpt(CLI::App& app, Action& action) {
       "ckpt", "Look into checkpoints, compare them, and exchange them with NumPy and TensorFlow");
   auto directory = std::make_shared<std::string>();
   auto verify = std::make_shared<bool>(false);
-  CLI::App* ls = ckpt->add_subcommand("ls", "List the whole checkpoints of a directory, oldest first");
+  CLI::App* ls = ckpt->add_subcommand(
+      "ls", "List the whole checkpoints of a directory by the run that they belong to, oldest first");
   ls->add_option("DIR", *directory, "A job's checkpoint.directory")->required();
   ls->callback([directory, &action] { action = [directory] { return list(*directory); }; });
   CLI::App* one = ckpt->add_subcommand("show", "Show one checkpoint: step, cursors, shards and every entry");

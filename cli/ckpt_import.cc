@@ -98,6 +98,7 @@ int run(const Options& options) {
   }
   CheckpointMeta meta;
   meta.step = step;
+  meta.run = out.begin_run(RunStart::Resume);  // the run that is there, or one of its own
   meta.job_name = options.name;
   meta.cursors["worker-0"] = "ticket=" + std::to_string(step);
   meta.attributes["imported_from"] = std::filesystem::path(options.source).filename().string();

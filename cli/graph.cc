@@ -195,7 +195,7 @@ int plan_job(const Options& options) {
                                                       : compile_options.streams;
   };
   const worker::TrainingProgram made = worker::make_training_program(
-      job, model, batcher, worker::worker_rows(job, options.workers), *strategy, choose);
+      job, model, batcher, worker::batch_share(job, 0, options.workers), *strategy, choose);
   return report(options, job, *made.program, *one_stream);
 }
 

@@ -21,6 +21,7 @@ struct Options {
   std::string config;
   StepFlags step;
   bool resume = false;
+  bool overwrite = false;
   bool print_job = false;
   launch::LaunchFlags cluster;
 };
@@ -38,7 +39,7 @@ int run(const Options& options) {
   }
   worker::RoleOptions role;
   role.cluster = launch::resolve_cluster(launch::process_environment(), options.cluster);
-  role.resume = options.resume;
+  role.start = options.resume ? RunStart::Resume : options.overwrite ? RunStart::Overwrite : RunStart::New;
   role.data_dir = data_directory(options.data_dir);
   return worker::run_role(job, role);
 }
@@ -68,8 +69,16 @@ void add_train(CLI::App& app, Action& action) {
   add_device_option(*train, options->device);
   add_config_option(*train, options->config);
   add_step_flags(*train, options->step);
-  train->add_flag("--resume", options->resume,
-                  "Go on from the newest whole checkpoint of checkpoint.directory");
+  CLI::Option* const resume =
+      train->add_flag("--resume", options->resume,
+                      "Go on from the newest whole checkpoint of checkpoint.directory; where there is none, "
+                      "begin at step 0");
+  train
+      ->add_flag(
+          "--overwrite", options->overwrite,
+          "Begin a new run in a checkpoint.directory that has checkpoints: they are removed as soon "
+          "as the\nnew run has a whole one. Without this flag and --resume such a directory is refused")
+      ->excludes(resume);
   train->add_flag("--print-job", options->print_job,
                   "Print the job with all defaults and overrides, and end");
   train->add_option("--cluster", options->cluster.cluster,

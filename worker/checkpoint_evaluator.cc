@@ -12,6 +12,7 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/evaluator.h"
+#include "worker/followed_run.h"
 #include "worker/held_checkpoints.h"
 #include "worker/job/job.h"
 #include "worker/stored_variables.h"
@@ -92,14 +93,17 @@ class CheckpointEvaluation {
 }  // namespace
 
 EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
-                                      Runtime& runtime, Monitor& monitor, const StopFlag& stop) {
+                                      RunStart start, Runtime& runtime, Monitor& monitor,
+                                      const StopFlag& stop) {
   proto::Job alone = job;
   alone.mutable_strategy()->set_kind(proto::Strategy::LOCAL);
   if (job.checkpoint().directory().empty())
     throw InvalidArgument("an evaluator needs checkpoint.directory, which the workers write");
-  const CheckpointStore store(job.checkpoint().directory());
+  const FollowedRun followed(
+      job.checkpoint().directory(), start,
+      std::chrono::seconds(static_cast<std::int64_t>(job.strategy().start_deadline_seconds())));
   // Before data are loaded, which may take longer than the workers take for their first checkpoints.
-  HeldCheckpoints waiting(store.root(), [&] { return store.list(); });
+  HeldCheckpoints waiting(job.checkpoint().directory(), [&] { return followed.checkpoints(); });
   CheckpointEvaluation evaluation(alone, data_dir, runtime);
   const char* const metric = evaluation.metric() == ModelMetric::Accuracy ? "accuracy" : "auc";
   log_info("evaluator: {} of the checkpoints in {} up to step {}", metric, job.checkpoint().directory(),

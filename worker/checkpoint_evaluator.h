@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checkpoint.h"
 #include "models/model.h"
 #include "worker/monitor.h"
 #include "worker/stop_signal.h"
@@ -35,11 +36,12 @@ struct EvaluationResult {
   std::string to_json() const;
 };
 
-/// Each is measured, also where training is faster and prunes them (worker/held_checkpoints.h). Throws:
-/// InvalidArgument when the job has no checkpoint directory, no test data or no metric; Unavailable when no
-/// checkpoint came for evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit
-/// 143.
+/// Each of the run that writes there is measured (worker/followed_run.h; `start`: how it begins), also where
+/// training is faster and prunes them (worker/held_checkpoints.h). Throws: InvalidArgument when the job has
+/// no checkpoint directory, no test data or no metric; Unavailable when no checkpoint came for
+/// evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit 143.
 EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
-                                      Runtime& runtime, Monitor& monitor, const StopFlag& stop);
+                                      RunStart start, Runtime& runtime, Monitor& monitor,
+                                      const StopFlag& stop);
 
 }  // namespace braid::worker

@@ -1,15 +1,10 @@
 #include "worker/checkpointer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
 
 namespace braid::worker {
@@ -31,20 +26,11 @@ std::string dims_text(const std::vector<std::int64_t>& dims) {
 
 }  // namespace
 
-void make_checkpoint_directory(const std::filesystem::path& directory) {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument("checkpoint.directory '" + directory.string() + "': " + why);
-  };
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) refuse("cannot be made: " + error.message());
-  if (!std::filesystem::is_directory(directory, error)) refuse("is not a directory");
-  if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
-}
-
-Checkpointer::Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
-                           std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy)
+Checkpointer::Checkpointer(std::filesystem::path directory, CheckpointRun run, std::size_t keep,
+                           std::string job_name, std::uint64_t plan_hash, Runtime& runtime,
+                           Strategy& strategy)
     : store_(std::move(directory)),
+      run_(std::move(run)),
       keep_(keep),
       job_name_(std::move(job_name)),
       plan_hash_(plan_hash),
@@ -57,7 +43,7 @@ void Checkpointer::keep_best(std::size_t count, std::string metric) {
 }
 
 std::optional<CheckpointInfo> Checkpointer::newest() const {
-  std::vector<CheckpointInfo> all = store_.list();
+  std::vector<CheckpointInfo> all = store_.list(run_);
   for (; !all.empty(); all.pop_back()) {
     try {
       for (const ShardInfo& shard : all.back().shards)
@@ -73,7 +59,7 @@ std::optional<CheckpointInfo> Checkpointer::newest() const {
 /// The newest stay, and the best; of equally good ones the newer.
 void Checkpointer::prune() {
   if (keep_best_ == 0) return store_.prune(keep_);
-  std::vector<CheckpointInfo> all = store_.list();
+  std::vector<CheckpointInfo> all = store_.list(run_);
   const std::size_t newest = std::min(keep_, all.size());
   std::vector<CheckpointInfo> older(all.begin(), all.end() - static_cast<std::ptrdiff_t>(newest));
   const auto quality = [&](const CheckpointInfo& info) {
@@ -88,12 +74,7 @@ void Checkpointer::prune() {
     const bool best = std::any_of(all.begin(), all.end(), [&](const CheckpointInfo& other) {
       return other.directory == info.directory;
     });
-    if (best) continue;
-    // Under a name that is not read, so that an interruption leaves no damaged checkpoint.
-    const std::filesystem::path hidden = store_.root() / (".tmp-" + info.directory.filename().string() + "-" +
-                                                          std::to_string(::getpid()) + "-removed");
-    rename_path(info.directory, hidden);
-    remove_tree(hidden);
+    if (!best) store_.remove(info.directory);
   }
 }
 
@@ -122,7 +103,7 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
 CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::uint64_t step,
                                    const std::string& cursor, const std::map<std::string, double>& metrics,
                                    const WaitContext& wait) {
-  std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, wait);
+  std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, run_.id, wait);
   if (const std::vector<std::string> names = own_variables(); !names.empty()) {
     ShardWriter writer(temporary / kShard);
     for (const std::string& name : names) {
@@ -133,6 +114,7 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   }
   CheckpointMeta meta;
   meta.step = step;
+  meta.run = run_;
   meta.plan_hash = plan_hash_;
   meta.job_name = job_name_;
   meta.cursors[kCursor] = cursor;

@@ -16,13 +16,10 @@
 
 namespace braid::worker {
 
-/// An early word, before data is read and streams are measured: without it a job would find out at its first
-/// checkpoint. Throws: InvalidArgument when the directory cannot be made, or cannot be written into.
-void make_checkpoint_directory(const std::filesystem::path& directory);
-
 class Checkpointer {
  public:
-  Checkpointer(std::filesystem::path directory, std::size_t keep, std::string job_name,
+  /// `run`: whose checkpoints are written, read and counted.
+  Checkpointer(std::filesystem::path directory, CheckpointRun run, std::size_t keep, std::string job_name,
                std::uint64_t plan_hash, Runtime& runtime, Strategy& strategy);
 
   /// `step` is the number of steps whose updates are in the variables. Throws: Unavailable (disk), Internal
@@ -33,8 +30,8 @@ class Checkpointer {
   /// Beside the newest ones, `count` with the highest `metric` in their manifest stay.
   void keep_best(std::size_t count, std::string metric);
 
-  /// The newest checkpoint whose every block matches its CRC, if any. Each damaged one is left out with a
-  /// warning.
+  /// The run's newest checkpoint whose every block matches its CRC, if any. Each damaged one is left out with
+  /// a warning.
   std::optional<CheckpointInfo> newest() const;
 
   /// Fills the store's variables from the leader's shard. A slot that the shard lacks keeps its initial
@@ -48,6 +45,7 @@ class Checkpointer {
   std::vector<std::string> own_variables() const;  // those that its shard has
 
   CheckpointStore store_;
+  CheckpointRun run_;
   std::size_t keep_;
   std::size_t keep_best_ = 0;
   std::string metric_;

@@ -69,6 +69,17 @@ int report(const Result& result) {
   return result.exit;
 }
 
+/// The leader cannot begin: the server ends as the workers do, as soon as all of them have heard why.
+int refused(ps::PsServer& server, const proto::Strategy& job, const StopFlag& stop, const ErrorRecord& why) {
+  log_error("{}", why.message);
+  const auto patience = std::chrono::steady_clock::now() + to_ms(job.start_deadline_seconds());
+  while (!server.core().all_heard_refusal() && !stop.requested() &&
+         std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the last answer is on its way
+  return exit_code_for(why.code);
+}
+
 /// A server lives as long as its job: it ends when the leader has said so and nobody is left to serve. Asked
 /// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
 /// job has most often asked all. Result: the exit code; 143 whichever process was asked, so that whoever
@@ -76,6 +87,7 @@ int report(const Result& result) {
 int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
   std::optional<std::chrono::steady_clock::time_point> patience;
   for (bool told = false; !(told && server.core().all_gone());) {
+    if (const ErrorPtr refusal = server.core().refusal()) return refused(server, job, stop, *refusal);
     if (stop.requested() && !patience) {
       // What a worker's step and its checkpoint may take.
       patience =
@@ -147,7 +159,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   runtime.services().provide(std::move(services));
   TrainOptions train_options;
   train_options.data_dir = options.data_dir;
-  train_options.resume = options.resume;
+  train_options.start = options.start;
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
   const TrainResult result = train(job, train_options, bootstrap->peers(), runtime, monitor, *stop);
   monitor.set_ready(false);
@@ -164,7 +176,8 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   if (ring || job.strategy().kind() == proto::Strategy::PS)
     exchange_addresses(cluster, "", start_wait(job, *stop));
   Runtime runtime(runtime_options(job, cluster));
-  const EvaluationResult result = evaluate_checkpoints(job, options.data_dir, runtime, monitor, *stop);
+  const EvaluationResult result =
+      evaluate_checkpoints(job, options.data_dir, options.start, runtime, monitor, *stop);
   monitor.set_ready(false);
   return report(result);
 }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/checkpoint.h"
 #include "launch/cluster_spec.h"
 
 namespace braid::proto {
@@ -16,7 +17,7 @@ namespace braid::worker {
 struct RoleOptions {
   launch::ClusterSpec cluster;
   std::filesystem::path data_dir;
-  bool resume = false;
+  RunStart start = RunStart::New;  // of its run, where there are checkpoints
 };
 
 /// Runs to the end of the role; the exit code of a run that ended in order (0 or 143). Throws on every

@@ -1,6 +1,5 @@
 #include "worker/stream_tuning.h"
 
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -11,22 +10,12 @@
 #include "comm/communicator.h"
 #include "engine/exec/tune.h"
 #include "proto/job.pb.h"
+#include "worker/share_text.h"
 
 namespace braid::worker {
 namespace {
 
 constexpr const char* kFile = "streams.plan";
-
-/// The leader's text everywhere.
-void share(std::string& text, comm::Communicator& communicator, const WaitContext& wait) {
-  auto bytes = static_cast<std::int64_t>(text.size());
-  communicator.broadcast(&bytes, 1, DType::Int64, 0, StreamRef::host(), wait);
-  std::vector<std::int64_t> words(static_cast<std::size_t>(bytes + 7) / 8);
-  if (!text.empty()) std::memcpy(words.data(), text.data(), text.size());
-  communicator.broadcast(words.data(), static_cast<std::int64_t>(words.size()), DType::Int64, 0,
-                         StreamRef::host(), wait);
-  text.assign(reinterpret_cast<const char*>(words.data()), static_cast<std::size_t>(bytes));
-}
 
 class Decision {
  public:
@@ -90,7 +79,7 @@ StreamOptions tuned_streams(const StreamTuning& tuning, const Graph& graph, cons
     return decision.make().apply(streams);
   }
   std::string text = tuning.peers.leader() ? decision.make().to_text() : std::string();
-  share(text, *communicator, tuning.wait);
+  share_text(text, *communicator, tuning.wait);
   return StreamPlan::from_text(text, "the leader's stream plan").apply(streams);
 }
 

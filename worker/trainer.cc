@@ -16,6 +16,7 @@
 #include "worker/run/evaluation.h"
 #include "worker/run/input.h"
 #include "worker/run/report.h"
+#include "worker/run/start.h"
 #include "worker/run/steps.h"
 #include "worker/run/waits.h"
 #include "worker/stop_grace.h"
@@ -27,7 +28,6 @@ namespace {
 class Run {
  public:
   explicit Run(const RunContext& run) : run_(run), grace_(run.stop), waits_(run, grace_) {
-    RunCheckpoints::check_directory(run);
     report_.emplace(run);
   }
 
@@ -37,6 +37,7 @@ class Run {
     try {
       prepare();
     } catch (const Error& error) {
+      tell_refusal(run_.peers, error);
       if (!run_.stop.requested() || !ended_a_wait(error)) throw;
       return stopped_before_steps(run_.job, error);
     }
@@ -56,15 +57,17 @@ class Run {
 
  private:
   void prepare() {
+    const std::optional<CheckpointRun> id =
+        start_run(run_.job, run_.options.start, run_.peers, waits_.first());
     input_ = load_input(run_);
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
     steps_.emplace(run_, *built_, waits_, grace_);
     const WaitContext wait = waits_.first();
-    built_->strategy->agree_on_plan(built_->plan_hash, wait);
-    checkpoints_.emplace(run_, *built_, evaluation_->metric());
+    built_->strategy->agree_on_plan(built_->agreed_hash, wait);
+    checkpoints_.emplace(run_, id, *built_, evaluation_->metric());
     const std::optional<CheckpointInfo> restored = checkpoints_->restore(*input_.batcher);
-    first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.options.resume,
+    first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
                                      restored ? restored->meta.step : 0, wait);
     checkpoints_->begin(first_, restored.has_value());
     steps_->begin(first_, input_.total_steps);
@@ -74,7 +77,7 @@ class Run {
   bool is_complete() const { return steps_->done() >= input_.total_steps; }
 
   void loop() {
-    report_->begin(first_, input_.total_steps, input_.rows);
+    report_->begin(first_, input_.total_steps, input_.share);
     checkpoints_->start_clock();
     grace_.resume();
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {

@@ -2,19 +2,74 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "engine/import/import.h"
+#include "engine/ir/infer.h"
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "proto/graph.pb.h"
 
 namespace braid::worker {
 
-TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss) {
+namespace {
+
+ValueRef multiplied(Graph& graph, ValueRef value, float factor, const std::string& name) {
+  Node constant;
+  constant.name = graph.unique_name(name + "_weight");
+  constant.op = &OpRegistry::global().require("Const");
+  constant.attrs = {{"dtype", DType::Float32}, {"value", Tensor::scalar(factor)}};
+  const NodeId weight = graph.add(std::move(constant));
+  Node product;
+  product.name = graph.unique_name(name);
+  product.op = &OpRegistry::global().require("Mul");
+  product.attrs = {{"T", DType::Float32}};
+  product.inputs = {value, {weight, 0}};
+  return {graph.add(std::move(product)), 0};
+}
+
+}  // namespace
+
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight) {
   TrainingGraph training;
   training.graph = import_graph(forward, "model");
-  training.loss = training.graph.parse_value(loss);
-  training.gradients = add_gradients(training.graph, training.loss);
+  training.loss = training.weighted_loss = training.graph.parse_value(loss);
+  if (weight != 1.0F)
+    training.weighted_loss = multiplied(training.graph, training.loss, weight, "loss_of_share");
+  training.gradients = add_gradients(training.graph, training.weighted_loss);
   return training;
+}
+
+std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,
+                                                  const std::vector<std::string>& columns,
+                                                  const Batcher& batcher, const BatchShare& share) {
+  std::map<std::string, SliceRows> counts;
+  std::map<std::int64_t, Graph> inferred;  // by the rows of a batch, of which there are two
+  const auto first_dimension = [](const Graph& graph, ValueRef value, const std::string& variable) {
+    const Shape& shape = graph.node(value.node).outputs[static_cast<std::size_t>(value.output)].shape;
+    if (!shape.has_rank() || shape.rank() == 0 || shape[0] == Shape::kUnknown)
+      throw InvalidArgument("variable '" + variable +
+                            "': how many rows of it a step reads is not known before it runs, so workers "
+                            "must have parts of one size: input.global_batch_size must be a multiple of "
+                            "their number");
+    return shape[0];
+  };
+  for (int rank = 0; rank < share.world; ++rank) {
+    const auto [at, fresh] = inferred.try_emplace(share.rows_of(rank), training.graph);
+    Graph& graph = at->second;
+    if (fresh) {
+      std::vector<FeedInfo> feeds;
+      for (std::size_t c = 0; c < columns.size(); ++c)
+        feeds.push_back({graph.parse_value(columns[c]), batcher.dtype(c), batcher.shape(c, at->first)});
+      infer_graph(graph, feeds);
+    }
+    for (const VariableGradient& gradient : training.gradients) {
+      if (!gradient.slices) continue;
+      const std::string& name = gradient.variable.name;
+      counts[name].indices.push_back(first_dimension(graph, gradient.slices->indices, name));
+      counts[name].values.push_back(first_dimension(graph, gradient.slices->values, name));
+    }
+  }
+  return counts;
 }
 
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer) {

@@ -3,12 +3,15 @@
 // between processes, and the update ops where updates are local.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/optim.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/ir/graph.h"
+#include "worker/batch_share.h"
 
 namespace braid {
 class GraphDef;
@@ -16,18 +19,32 @@ class GraphDef;
 
 namespace braid::worker {
 
+/// How many rows the slices of a gradient have on each rank: the first dimensions of their two values.
+struct SliceRows {
+  std::vector<std::int64_t> indices, values;
+};
+
 struct TrainingGraph {
   Graph graph;
-  ValueRef loss;  // scalar; a strategy may replace it by one over all workers
+  ValueRef loss;           // scalar; a strategy may replace it by one over all workers
+  ValueRef weighted_loss;  // the loss of this worker's rows by its weight; the loss itself where that is 1
   std::vector<VariableGradient> gradients;
-  std::vector<std::string> targets;  // nodes that run for their effect in each step
+  std::map<std::string, SliceRows> slice_rows;  // by variable; empty where all ranks have as many
+  std::vector<std::string> targets;             // nodes that run for their effect in each step
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
   bool votes_for_others =
       true;  // a worker's own wish to stop is in stop_votes, so that it stops with the others
 };
 
-/// Imports and differentiates. Throws: InvalidArgument (see import_graph, add_gradients).
-TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss);
+/// Imports and differentiates the loss times `weight`. Throws: InvalidArgument (see import_graph,
+/// add_gradients).
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight = 1.0F);
+
+/// Of all gradients that are slices, for the batches of all ranks. Throws: InvalidArgument where the number
+/// does not follow from the batch.
+std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,
+                                                  const std::vector<std::string>& columns,
+                                                  const Batcher& batcher, const BatchShare& share);
 
 /// Adds the local update of one variable: its slot variables "<variable>/<slot>" and
 /// braid.(Sparse)ApplyOptimizer, which becomes a target.

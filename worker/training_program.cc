@@ -3,15 +3,41 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/init.h"
 #include "base/log.h"
 #include "engine/compile/compile.h"
+#include "engine/exec/plan_report.h"
+#include "engine/program/program.h"
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {
 
-std::int64_t worker_rows(const proto::Job& job, int world) { return job.input().global_batch_size() / world; }
+namespace {
+
+/// Of a program whose batch is another on each rank. What is gathered by rows differs with the batch.
+std::uint64_t collectives_hash(const Program& program) {
+  std::string text;
+  for (const ProgramVariable& variable : program.variables)
+    text += "variable " + variable.name + " " + std::string(dtype_name(variable.dtype)) +
+            variable.shape.to_string() + "\n";
+  for (const ProgramStream& stream : program.streams) {
+    if (stream.lane != Lane::Comm) continue;
+    for (const Instruction& instruction : stream.instructions) {
+      if (instruction.kind != Instruction::Kind::Run) continue;
+      const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
+      text += op.op + " " + op.name;
+      for (const Operand& operand : op.inputs)
+        if (operand.buffer >= 0 && op.op != "braid.AllGatherRows")
+          text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
+      text += "\n";
+    }
+  }
+  return stable_hash(text);
+}
+
+}  // namespace
 
 BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   BatchOptions batches;
@@ -20,10 +46,7 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
     batches.rank = rank;
     batches.world = world;
   } else {  // the table is this worker's own, and so are its batches
-    if (batches.global_batch % world != 0)
-      throw InvalidArgument("input: global_batch_size " + std::to_string(batches.global_batch) +
-                            " is not a multiple of the " + std::to_string(world) + " workers");
-    batches.global_batch /= world;
+    batches.global_batch = batch_share(job, rank, world).rows();
   }
   batches.shuffle = job.input().shuffle();
   batches.seed = job.seed();
@@ -57,23 +80,29 @@ InstanceOptions instance_options(const proto::Job& job) {
 }
 
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
-                                      std::int64_t rows, Strategy& strategy,
+                                      const BatchShare& share, Strategy& strategy,
                                       const ChooseStreams& choose_streams) {
   TrainingProgram made;
-  made.training = make_training_graph(*model.graph, model.loss);
+  made.training = make_training_graph(*model.graph, model.loss, share.weight());
   TrainingGraph& training = made.training;
+  const bool agrees = strategy.needs_one_plan();
+  if (agrees && !share.even())
+    training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
   strategy.rewrite_training(training);
   CompileRequest request;
   for (std::size_t c = 0; c < model.columns.size(); ++c)
-    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, rows)});
+    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
   request.targets = training.targets;
   stage_ahead(job, training.graph, model.columns, request);
   CompileOptions options = training_compile_options(job);
+  // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
+  if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
+  made.agreed_hash = share.even() ? plan_hash(*made.program) : collectives_hash(*made.program);
   return made;
 }
 

@@ -9,13 +9,12 @@
 #include "engine/exec/instance.h"
 #include "engine/input/table.h"
 #include "models/model.h"
+#include "worker/batch_share.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"
 
 namespace braid::worker {
 
-/// Rows of a step of one worker.
-std::int64_t worker_rows(const proto::Job& job, int world);
 /// This worker's part of the job's batches.
 BatchOptions training_batches(const proto::Job& job, int rank, int world);
 
@@ -30,15 +29,19 @@ struct TrainingProgram {
   std::shared_ptr<const Program>
       program;  // feeds: the model's columns, or what staging.auto_stage hands over in their place;
                 // fetches: the loss, then the stop votes where the strategy has them
+  /// What all workers of an all-reduce must have alike: the whole plan where all have as many rows, else
+  /// variables and collectives.
+  std::uint64_t agreed_hash = 0;
 };
 
 /// Decides the streams of a graph before it is compiled.
 using ChooseStreams =
     std::function<StreamOptions(const Graph&, const CompileRequest&, const CompileOptions&)>;
 
-/// Differentiates the model, lets the strategy rewrite it, compiles it for this worker's batches.
+/// Differentiates the model, lets the strategy rewrite it, compiles it for this worker's share of the
+/// batches.
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
-                                      std::int64_t rows, Strategy& strategy,
+                                      const BatchShare& share, Strategy& strategy,
                                       const ChooseStreams& choose_streams = {});
 
 /// Logs what compiling has found out for those who run the program: what became of streams and batches, and

@@ -119,10 +119,9 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
     columns_.push_back(column);
   }
   if (table_->rows == 0) throw InvalidArgument("input: the data set is empty");
-  if (options_.global_batch < 1 || options_.global_batch % options_.world != 0)
+  if (options_.global_batch < std::max(options_.world, 1))
     throw InvalidArgument("input: global_batch_size " + std::to_string(options_.global_batch) +
-                          " is not a positive multiple of the " + std::to_string(options_.world) +
-                          " workers");
+                          " is less than a row for each of " + std::to_string(options_.world) + " workers");
   batches_per_epoch_ = table_->rows / options_.global_batch;
   if (options_.keep_remainder && table_->rows % options_.global_batch != 0) ++batches_per_epoch_;
   if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");
@@ -132,7 +131,7 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
                           std::to_string(options_.global_batch));
   std::size_t bytes = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c)
-    bytes += align_up(static_cast<std::size_t>(shape(c, options_.global_batch / options_.world).elements()) *
+    bytes += align_up(static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
                       dtype_size(dtype(c)));
   pool_ = std::make_shared<BlockPool>(bytes);
 }
@@ -148,12 +147,17 @@ Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
   return shape;
 }
 
-std::int64_t Batcher::rows_of(std::uint64_t ticket) const {
-  if (options_.carry_remainder) return options_.global_batch / options_.world;
+RowPart Batcher::part_of(std::int64_t rows) const { return row_part(rows, options_.rank, options_.world); }
+
+/// All workers' together.
+std::int64_t Batcher::global_rows_of(std::uint64_t ticket) const {
+  if (options_.carry_remainder) return options_.global_batch;
   const auto in_epoch = static_cast<std::int64_t>(ticket % static_cast<std::uint64_t>(batches_per_epoch_));
   const std::int64_t left = table_->rows - in_epoch * options_.global_batch;
-  return std::min(left, options_.global_batch) / options_.world;
+  return std::min(left, options_.global_batch);
 }
+
+std::int64_t Batcher::rows_of(std::uint64_t ticket) const { return part_of(global_rows_of(ticket)).rows; }
 
 std::shared_ptr<const std::vector<std::int64_t>> Batcher::permutation(std::uint64_t epoch) {
   std::lock_guard lock(mu_);
@@ -175,8 +179,8 @@ std::shared_ptr<const std::vector<std::int64_t>> Batcher::permutation(std::uint6
 
 /// The table's rows that make up this worker's part of batch `ticket`.
 void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
-  const auto count = static_cast<std::uint64_t>(rows_of(ticket));
-  const auto part = static_cast<std::uint64_t>(options_.rank) * count;
+  const RowPart its = part_of(global_rows_of(ticket));
+  const auto count = static_cast<std::uint64_t>(its.rows), part = static_cast<std::uint64_t>(its.first);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   rows.clear();
   if (options_.carry_remainder) {

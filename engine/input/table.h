@@ -28,9 +28,19 @@ struct Table {
   const TableColumn* find(const std::string& name) const;
 };
 
+/// The rank-th of `world` contiguous parts of `rows` rows, whose sizes differ by one at most: the first ones
+/// are the larger ones.
+struct RowPart {
+  std::int64_t first = 0, rows = 0;
+};
+constexpr RowPart row_part(std::int64_t rows, int rank, int world) {
+  const std::int64_t least = rows / world, larger = rows % world;
+  return {rank * least + (rank < larger ? rank : larger), least + (rank < larger ? 1 : 0)};
+}
+
 struct BatchOptions {
   std::int64_t global_batch = 1;  // rows a step over all workers
-  int rank = 0;                   // this worker takes the rank-th contiguous part of every global batch
+  int rank = 0;  // this worker takes the rank-th contiguous part of every global batch (row_part)
   int world = 1;
   bool shuffle = true;
   /// Evaluation: the last batch of an epoch may be smaller, and the sequence ends after one epoch.
@@ -47,7 +57,7 @@ struct BatchOptions {
 class Batcher {
  public:
   /// `columns` are the names to deliver, in order. Throws: InvalidArgument (an unknown column, an empty
-  /// table, a table smaller than one global batch, a global batch that the workers cannot share evenly).
+  /// table, a table smaller than one global batch, a global batch of fewer rows than workers).
   Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options);
 
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
@@ -69,6 +79,8 @@ class Batcher {
  private:
   struct BlockPool;
   std::shared_ptr<const std::vector<std::int64_t>> permutation(std::uint64_t epoch);
+  RowPart part_of(std::int64_t rows) const;
+  std::int64_t global_rows_of(std::uint64_t ticket) const;
   void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
 
   // Set once.

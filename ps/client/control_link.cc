@@ -117,6 +117,11 @@ void ControlLink::shutdown(const proto::PsShutdownRequest& request, const WaitCo
   impl_->call("shutdown", &Stub::Shutdown, request, &reply, wait);
 }
 
+void ControlLink::refuse(const proto::PsRefuseRequest& request, const WaitContext& wait) {
+  proto::PsEmpty reply;
+  impl_->call("refuse", &Stub::Refuse, request, &reply, wait);
+}
+
 void ControlLink::probe_async(std::chrono::milliseconds timeout,
                               std::function<void(std::optional<std::uint64_t>)> answer) {
   struct Probe {

@@ -25,6 +25,7 @@ class PsRestoreRequest;
 class PsRestoreReply;
 class PsStatsReply;
 class PsShutdownRequest;
+class PsRefuseRequest;
 }  // namespace braid::proto
 
 namespace braid::ps {
@@ -50,6 +51,7 @@ class ControlLink {
   void restore(const proto::PsRestoreRequest& request, proto::PsRestoreReply* reply, const WaitContext& wait);
   void stats(proto::PsStatsReply* reply, const WaitContext& wait);
   void shutdown(const proto::PsShutdownRequest& request, const WaitContext& wait);
+  void refuse(const proto::PsRefuseRequest& request, const WaitContext& wait);
 
   /// Asks for the server's instance; nothing when it does not answer in time. `answer` is called once, on any
   /// thread.

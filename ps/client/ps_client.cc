@@ -254,14 +254,25 @@ void PsClient::read_dense(std::string_view name, std::span<float> out, const Wai
   pull(std::move(request), wait);
 }
 
+void PsClient::refuse(const ErrorRecord& why, const WaitContext& wait) {
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsRefuseRequest request;
+    fill(link.sender(), request.mutable_sender());
+    request.set_code(static_cast<int>(why.code));
+    request.set_message(why.message);
+    link.control().refuse(request, wait);
+  });
+}
+
 std::vector<ShardInfo> PsClient::checkpoint(const std::filesystem::path& directory, std::uint64_t step,
-                                            const WaitContext& wait) {
+                                            const WaitContext& wait, const std::string& run) {
   std::vector<ShardInfo> shards(impl_->fleet.links.size());
   impl_->on_all([&](ServerLink& link) {
     proto::PsCheckpointRequest request;
     fill(link.sender(), request.mutable_sender());
     request.set_directory(std::filesystem::absolute(directory).string());
     request.set_step(step);
+    request.set_run(run);
     proto::PsCheckpointReply reply;
     link.control().checkpoint(request, &reply, wait);
     shards[static_cast<std::size_t>(link.control().server())] = {reply.file(), reply.bytes(), reply.crc()};

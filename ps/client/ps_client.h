@@ -143,10 +143,14 @@ class PsClient {
   /// A whole dense table as it is now, [elements], whatever the round.
   void read_dense(std::string_view name, std::span<float> out, const WaitContext& wait);
 
-  /// The chief: each server writes its shard into `directory`, which all of them see. BSP: waits until `step`
-  /// rounds are applied, and the shards are of exactly that state. Result: for the manifest.
+  /// The chief: the job cannot begin. The other workers get `why` from the servers in the place of any
+  /// answer.
+  void refuse(const ErrorRecord& why, const WaitContext& wait);
+  /// The chief: each server writes its shard into `directory`, which all of them see; `run` is the id of the
+  /// run that it is of. BSP: waits until `step` rounds are applied, and the shards are of exactly that state.
+  /// Result: for the manifest.
   std::vector<ShardInfo> checkpoint(const std::filesystem::path& directory, std::uint64_t step,
-                                    const WaitContext& wait);
+                                    const WaitContext& wait, const std::string& run = "");
   /// The chief: the tables of a checkpoint, written by any number of servers, replace what is there; the job
   /// is started. Result: its step.
   std::uint64_t restore(const std::filesystem::path& directory, const WaitContext& wait);

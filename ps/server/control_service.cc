@@ -129,7 +129,7 @@ class Service final : public proto::ParameterServer::CallbackService {
                                  proto::PsCheckpointReply* reply) override {
     return later(cuts_, context, [this, request, reply](const WaitContext& wait) {
       const auto cut = core_.cut(sender_of(request->sender()), request->step(), wait);
-      const ShardInfo shard = write_shard(*cut, options_.count, request->directory());
+      const ShardInfo shard = write_shard(*cut, options_.count, request->directory(), request->run());
       reply->set_file(shard.file);
       reply->set_bytes(shard.bytes);
       reply->set_crc(shard.crc);
@@ -167,6 +167,14 @@ class Service final : public proto::ParameterServer::CallbackService {
     return now(context, [&] {
       if (auto error = core_.heard(sender_of(request->sender()), 0)) throw_error(*error);
       if (options_.on_shutdown) options_.on_shutdown(request->terminated());
+    });
+  }
+
+  ServerUnaryReactor* Refuse(CallbackServerContext* context, const proto::PsRefuseRequest* request,
+                             proto::PsEmpty*) override {
+    return now(context, [&] {
+      core_.refuse(sender_of(request->sender()),
+                   make_error(static_cast<ErrorCode>(request->code()), request->message()));
     });
   }
 

@@ -86,6 +86,7 @@ class DataService {
     ReplyHead head;
     head.error = core_.heard(sender, tagged(connection));
     if (!head.error) return true;
+    core_.answered(sender, head.error);
     core_.counters()->add(Count::RequestsRefused);
     answer(responder, message.type, head);
     return false;

@@ -57,12 +57,15 @@ ErrorPtr ServerCore::admit(const Sender& sender) const {
     return refuse(ErrorCode::Unavailable,
                   fmt::format("worker {} belongs to incarnation {} of job '{}', which is at {}",
                               sender.worker, sender.incarnation, job_, incarnation_));
+  if (refusal_) return refusal_;
   if (auto why = members_.refusal(sender); !why.empty()) return refuse(ErrorCode::Unavailable, why);
   return nullptr;
 }
 
 void ServerCore::require(const Sender& sender) const {
-  if (auto error = admit(sender)) throw_error(*error);
+  auto error = admit(sender);
+  if (error && error == refusal_) refused_.insert(sender.worker);
+  if (error) throw_error(*error);
 }
 
 void ServerCore::assign(AssignJob job_in) {

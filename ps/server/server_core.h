@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ class ServerCore {
   /// The chief says that all initial values are set (0), or goes on from `step`. Parked pulls go on.
   /// Throws: InvalidArgument naming the tables that have no values, or when the job has started before.
   void start(const Sender& sender, std::uint64_t step);
+  /// The chief says that the job cannot begin: from now on everybody gets `why` in the place of an answer.
+  /// Throws: InvalidArgument when the job has started, or another worker says so.
+  void refuse(const Sender& sender, ErrorPtr why);
   /// Rounds stop waiting for this worker. Its pushes have been answered.
   void leave(const Sender& sender);
 
@@ -73,6 +77,8 @@ class ServerCore {
 
   /// A message came over a data connection. Result: why the sender is refused, or null.
   ErrorPtr heard(const Sender& sender, std::uint64_t connection);
+  /// A request, which is more than a sign of life, was answered with what heard() gave.
+  void answered(const Sender& sender, const ErrorPtr& error);
   void disconnected(std::uint64_t connection);
   /// Fails the parked pulls that cannot go on; called every few hundredths of the silence.
   void tick(Clock::time_point now);
@@ -94,6 +100,10 @@ class ServerCore {
   bool serves_workers() const;
   /// Worker 0 has left.
   bool leader_left() const;
+  /// Why the job cannot begin, as the chief said; else null.
+  ErrorPtr refusal() const;
+  /// Every worker has heard of the refusal.
+  bool all_heard_refusal() const;
 
   /// This server is to end: the workers hear it as a vote to stop, under BSP with the first version that
   /// nobody has pulled yet, so that all hear it with the same one, under ASP with their next pulls.
@@ -139,8 +149,10 @@ class ServerCore {
   std::optional<RoundLedger> rounds_;
   std::vector<bool> assigned_;  // dense tables with initial values
   bool started_ = false;
-  std::uint64_t started_by_ = 0;  // session
-  ErrorPtr broken_;               // an engine task failed half-way: nothing here can be trusted
+  std::uint64_t started_by_ = 0;            // session
+  ErrorPtr refusal_;                        // the chief's word that the job cannot begin
+  mutable std::set<std::int32_t> refused_;  // workers that were given it
+  ErrorPtr broken_;                         // an engine task failed half-way: nothing here can be trusted
   std::list<std::shared_ptr<PullJob>> parked_;
   std::uint64_t stop_round_ = kNoRound;  // the first round in which a worker voted to stop
   std::uint64_t newest_pulled_ = 0;      // the largest version that was pulled

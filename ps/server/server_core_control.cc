@@ -28,7 +28,13 @@ void ServerCore::enter(const Registration& r) {
     throw Unavailable(
         fmt::format("[ps] server {}: worker {} ({}) belongs to incarnation {} of job '{}', which is at {}",
                     options_.index, r.worker, r.address, r.incarnation, job_, incarnation_));
+  if (refusal_ && r.incarnation == incarnation_) {
+    refused_.insert(r.worker);
+    throw_error(*refusal_);
+  }
   if (job_.empty() || r.incarnation > incarnation_) {
+    refusal_ = nullptr;
+    refused_.clear();
     job_ = r.job;
     job_hash_ = stable_hash(r.job);
     incarnation_ = r.incarnation;
@@ -96,6 +102,40 @@ void ServerCore::start(const Sender& sender, std::uint64_t step) {
   started_by_ = sender.session;
   release_parked();
   changed_.notify_all();
+}
+
+void ServerCore::refuse(const Sender& sender, ErrorPtr why) {
+  std::lock_guard lock(mutex_);
+  require(sender);
+  if (sender.worker != 0)
+    throw InvalidArgument(fmt::format("[ps] worker {} does not lead job '{}'", sender.worker, job_));
+  if (started_)
+    throw InvalidArgument(fmt::format("[ps] server {}: job '{}' has started", options_.index, job_));
+  refusal_ = std::move(why);
+  refused_.insert(sender.worker);
+  for (const auto& job : parked_) {
+    refused_.insert(job->sender.worker);
+    job->done({refusal_, 0, {}, nullptr});
+  }
+  parked_.clear();
+  changed_.notify_all();
+}
+
+ErrorPtr ServerCore::refusal() const {
+  std::lock_guard lock(mutex_);
+  return refusal_;
+}
+
+void ServerCore::answered(const Sender& sender, const ErrorPtr& error) {
+  std::lock_guard lock(mutex_);
+  if (error && error == refusal_) refused_.insert(sender.worker);
+}
+
+bool ServerCore::all_heard_refusal() const {
+  std::lock_guard lock(mutex_);
+  for (int worker = 0; worker < members_.workers(); ++worker)
+    if (!refused_.contains(worker)) return false;
+  return refusal_ != nullptr;
 }
 
 void ServerCore::leave(const Sender& sender) {

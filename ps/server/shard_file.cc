@@ -23,12 +23,13 @@ void add_floats(ShardWriter& out, const std::string& name, std::vector<std::int6
   out.add({name, DType::Float32, std::move(shape), values.size() * sizeof(float)}, bytes_of(values));
 }
 
-proto::PsShardHead head_of(const Cut& cut, int servers) {
+proto::PsShardHead head_of(const Cut& cut, int servers, const std::string& run) {
   proto::PsShardHead head;
   to_proto(cut.tables().set(), head.mutable_tables());
   head.set_step(cut.step());
   head.set_server(cut.tables().server());
   head.set_servers(servers);
+  head.set_run(run);
   for (const WorkerMarks& marks : cut.marks()) {
     auto* to = head.add_marks();
     to->set_worker(marks.worker);
@@ -74,7 +75,7 @@ struct Shard {
   }
 };
 
-/// All shards of the checkpoint, by server. All must be there and of one step.
+/// All shards of the checkpoint, by server. All must be there, and of one step and run.
 std::vector<std::unique_ptr<Shard>> open_shards(const std::filesystem::path& directory) {
   std::vector<std::unique_ptr<Shard>> shards;
   shards.push_back(std::make_unique<Shard>(directory / shard_file_name(0)));
@@ -88,6 +89,10 @@ std::vector<std::unique_ptr<Shard>> open_shards(const std::filesystem::path& dir
       throw InvalidArgument(fmt::format("{}: of another checkpoint than {} (steps {} and {})", file.string(),
                                         shards[0]->file.string(), shards.back()->head.step(),
                                         shards[0]->head.step()));
+    if (shards.back()->head.run() != shards[0]->head.run())
+      throw InvalidArgument(fmt::format("{}: of another run than {} ('{}' and '{}')", file.string(),
+                                        shards[0]->file.string(), shards.back()->head.run(),
+                                        shards[0]->head.run()));
   }
   return shards;
 }
@@ -200,10 +205,11 @@ std::vector<WorkerMarks> marks_for(const ServerTables& tables,
 
 std::string shard_file_name(int server) { return fmt::format("ps-{}.shard", server); }
 
-ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory) {
+ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory,
+                      const std::string& run) {
   const ServerTables& tables = cut.tables();
   ShardWriter out(directory / shard_file_name(tables.server()));
-  const std::string head = head_of(cut, servers).SerializeAsString();
+  const std::string head = head_of(cut, servers, run).SerializeAsString();
   out.add({kHeadEntry, DType::UInt8, {static_cast<std::int64_t>(head.size())}, head.size()},
           std::as_bytes(std::span<const char>(head)));
   const auto slots = optimizer_slots(tables.set().optimizer);

@@ -15,8 +15,10 @@ namespace braid::ps {
 /// "ps-3.shard"
 std::string shard_file_name(int server);
 
-/// Writes `directory`/shard_file_name(server). Throws: Unavailable (disk).
-ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory);
+/// Writes `directory`/shard_file_name(server). `run`: id of the run that the checkpoint is of. Throws:
+/// Unavailable (disk).
+ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory,
+                      const std::string& run);
 
 struct RestoredState {
   std::uint64_t step = 0;
@@ -25,7 +27,7 @@ struct RestoredState {
 
 /// Fills `tables`, which nobody else has yet, with its part of the checkpoint. Slots that the checkpoint does
 /// not have keep their initial values. Throws: InvalidArgument when the checkpoint lacks a table or a shard,
-/// or has another shape (what, and the file); DataLoss for damage.
+/// has another shape, or shards of two runs (what, and the file); DataLoss for damage.
 RestoredState read_shards(const std::filesystem::path& directory, ServerTables& tables);
 
 }  // namespace braid::ps

@@ -60,7 +60,15 @@ Files files_in(const Path& directory) {
   return files;
 }
 
-Files files_of_newest(const Path& root) { return files_in(newest(root).directory); }
+Files files_of_newest(const Path& root) {
+  Files files = files_in(newest(root).directory);
+  // Of the manifest all but which run it was, and the CRC, which that is in.
+  std::string& manifest = files["MANIFEST"];
+  if (const std::size_t run = manifest.find("\nrun {\n"); run != std::string::npos)
+    manifest.erase(run + 1, manifest.find("\n}\n", run) + 2 - run);
+  manifest.erase(manifest.rfind("# crc32c"));
+  return files;
+}
 
 Values values_of_newest(const Path& root) {
   const CheckpointInfo info = newest(root);

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/integration/checkpoints.h"
 
@@ -92,6 +93,21 @@ TEST_F(EvaluatorTest, EachCheckpointIsMeasuredInOrderAlsoWhereTrainingIsFasterAn
     at = evaluator->err().find("step " + std::to_string(step) + ": auc", at);
     ASSERT_NE(at, std::string::npos) << step << "\n" << evaluator->err();
   }
+}
+
+TEST_F(EvaluatorTest, ARunThatOverwritesIsMeasuredAndNotTheOneBefore) {
+  const auto old = run("old", job({"steps=80"}).arguments());
+  ASSERT_EQ(old->exit_code(), 0) << old->err();
+  std::vector<std::string> arguments = job({"strategy.start_deadline_seconds=0.5"}).arguments();
+  arguments.push_back("--overwrite");
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // the run that is overwritten began before
+  Process evaluator(braid(arguments), Variables{{"TF_CONFIG", kEvaluator}}, directory() / "evaluator");
+  ASSERT_TRUE(evaluator.says("of the checkpoints in")) << evaluator.err();
+  const auto trained = run("new", arguments);
+  ASSERT_EQ(trained->exit_code(), 0) << trained->err();
+  EXPECT_EQ(evaluator.exit_code(), 0) << evaluator.err();
+  EXPECT_EQ(result_in(evaluator.out(), "result: ")["last_step"], 60);
+  EXPECT_THAT(evaluator.err(), ::testing::Not(HasSubstr("step 80:")));
 }
 
 TEST_F(EvaluatorTest, PatienceHasAnEnd) {

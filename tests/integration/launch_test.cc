@@ -103,10 +103,10 @@ TEST_F(LaunchFaultTest, AKilledWorkerEndsTheJobWithThePeersCode) {
 }
 
 TEST_F(LaunchTest, ATaskWithBadInputEndsTheJobWithItsCode) {
-  const auto launcher = launch(2, 1, wide_deep().with({"strategy.kind=PS", "input.global_batch_size=63"}));
+  const auto launcher = launch(2, 1, wide_deep().with({"strategy.kind=PS", "input.global_batch_size=1"}));
   EXPECT_EQ(launcher->exit_code(), 2);
   EXPECT_THAT(launcher->err(),
-              AllOf(HasSubstr("[worker 0]"), HasSubstr("not a positive multiple of the 2 workers")));
+              AllOf(HasSubstr("[worker 0]"), HasSubstr("fewer than one row for each of the 2 workers")));
 }
 
 }  // namespace

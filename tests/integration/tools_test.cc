@@ -82,8 +82,11 @@ TEST_F(ToolsTest, APlanHasThePullsPushesAndCollectivesOfAWorker) {
               AllOf(HasSubstr("streams: AUTO took "), Not(HasSubstr("not measured"))));
   const auto uneven =
       run("uneven", {"graph", "plan", "--job", job, "--set", "strategy.kind=PS", "--workers", "3"});
-  EXPECT_EQ(uneven->wait({}), 2);
-  EXPECT_THAT(uneven->err(), HasSubstr("256 is not a positive multiple of the 3 workers"));
+  EXPECT_EQ(uneven->wait({}), 0) << uneven->err();
+  const auto few = run("few", {"graph", "plan", "--job", job, "--set", "strategy.kind=PS", "--set",
+                               "input.global_batch_size=2", "--workers", "3"});
+  EXPECT_EQ(few->wait({}), 2);
+  EXPECT_THAT(few->err(), HasSubstr("input.global_batch_size is 2, fewer than one row for each of the 3"));
   const auto alone = run("alone", {"graph", "plan", "--job", job, "--workers", "2"});
   EXPECT_EQ(alone->wait({}), 2);
   EXPECT_THAT(alone->err(), HasSubstr("--workers: strategy.kind is LOCAL"));

@@ -209,6 +209,24 @@ TEST(PsCheckpointTest, WhatIsMissingOrForeignIsNamed) {
   EXPECT_EQ(values, initial_dense(set.dense[3]));
 }
 
+TEST(PsCheckpointTest, ShardsOfTwoRunsAreNotPutTogether) {
+  const TableSet set = small_model(OptimizerSpec(), Consistency::Bsp, 1);
+  Directory first, second;
+  Cluster cluster({2, 1});
+  auto client = cluster.client(0);
+  client->create_tables(set, soon());
+  for (const auto& spec : set.dense) client->set_dense(spec.name, initial_dense(spec), soon());
+  client->checkpoint(first.path(), 0, soon(), "00000000000000aa");
+  client->checkpoint(second.path(), 0, soon(), "00000000000000bb");
+  EXPECT_NO_THROW(client->restore(first.path(), soon()));
+  std::filesystem::copy_file(second.path() / "ps-1.shard", first.path() / "ps-1.shard",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_NE(message_of<InvalidArgument>([&] {
+              client->restore(first.path(), soon());
+            }).find("ps-1.shard: of another run than"),
+            std::string::npos);
+}
+
 TEST(PsCheckpointTest, MomentumRestoredIntoAdamKeepsValuesAndInitialisesSlots) {
   OptimizerSpec momentum, adam;
   momentum.kind = OptimizerKind::Momentum;

@@ -402,6 +402,49 @@ TEST(PsFaultTest, AStopRequestEndsParkedPullsAndTheClientsEndEndsTheRest) {
   EXPECT_EQ(closed.get_future().get()->code, ErrorCode::Cancelled);
 }
 
+TEST(PsFaultTest, WhyTheLeaderCannotBeginIsHeardByEverybodyAtOnce) {
+  const TableSet set = one_table(Consistency::Bsp, 3);
+  Cluster cluster({.servers = 2, .workers = 3});
+  auto leader = cluster.client(0), waiting = cluster.client(1);
+  waiting->create_tables(set, soon());
+  auto parked =
+      std::async(std::launch::async, [&] { return error_of([&] { waiting->wait_initialized(soon()); }); });
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(cluster.server(0).core().refusal(), nullptr);
+  leader->refuse({ErrorCode::InvalidArgument, "the directory is used"}, soon());
+  ASSERT_EQ(parked.wait_for(seconds(10)), std::future_status::ready) << "it waits for its deadline";
+  const ErrorRecord heard = parked.get();
+  EXPECT_EQ(heard.code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(heard.message, "the directory is used");
+  EXPECT_FALSE(cluster.server(1).core().all_heard_refusal());
+  const ErrorRecord late = error_of([&] { cluster.client(2); });
+  EXPECT_EQ(late.code, ErrorCode::InvalidArgument);
+  EXPECT_EQ(late.message, "the directory is used");
+  EXPECT_EQ(error_of([&] { waiting->create_tables(set, soon()); }).message, "the directory is used");
+  EXPECT_TRUE(cluster.server(0).core().all_heard_refusal());
+  EXPECT_EQ(cluster.server(0).core().refusal()->message, "the directory is used");
+}
+
+TEST(PsFaultTest, AJobThatHasStartedIsRefusedByNobody) {
+  const TableSet set = one_table(Consistency::Bsp, 1);
+  Cluster cluster({.servers = 1, .workers = 2});
+  TableSet both = set;
+  both.workers = 2;
+  auto leader = cluster.client(0), other = cluster.client(1);
+  EXPECT_THAT(error_of([&] {
+                other->refuse({ErrorCode::InvalidArgument, "no"}, soon());
+              }).message,
+              HasSubstr("worker 1 does not lead job 'test'"));
+  leader->create_tables(both, soon());
+  leader->set_dense("w", std::vector<float>(1000), soon());
+  leader->wait_initialized(soon());
+  EXPECT_THAT(error_of([&] {
+                leader->refuse({ErrorCode::InvalidArgument, "no"}, soon());
+              }).message,
+              HasSubstr("job 'test' has started"));
+  EXPECT_EQ(cluster.server(0).core().refusal(), nullptr);
+}
+
 TEST(PsFaultTest, ShutdownEndsTheServersWait) {
   Cluster cluster({2, 1});
   auto client = ready_worker(cluster, 0, one_table(Consistency::Asp, 1));

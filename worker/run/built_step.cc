@@ -54,9 +54,9 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
     return staging(graph, names_of(request.feeds))->make({}).tensors;
   };
-  const StreamTuning tuning{job, run.peers, runtime, first_feeds, run.options.resume, first_wait};
+  const StreamTuning tuning{job, run.peers, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
-      job, from.model, *from.batcher, from.rows, *strategy,
+      job, from.model, *from.batcher, from.share, *strategy,
       [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {
         return tuned_streams(tuning, graph, request, options);
       });
@@ -64,6 +64,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
   training = std::move(made.training);
   plan_hash = braid::plan_hash(*made.program);
+  agreed_hash = made.agreed_hash;
   steps_in_flight = made.program->steps_in_flight;
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));

@@ -30,6 +30,7 @@ struct BuiltStep {
   std::unique_ptr<Instance> instance;
   int steps_in_flight = 1;
   std::uint64_t plan_hash = 0;
+  std::uint64_t agreed_hash = 0;  // what all workers of an all-reduce have alike
 };
 
 }  // namespace braid::worker

@@ -10,24 +10,18 @@
 
 namespace braid::worker {
 
-void RunCheckpoints::check_directory(const RunContext& run) {
-  const std::string& directory = run.job.checkpoint().directory();
-  if (run.options.resume && directory.empty())
-    throw InvalidArgument("--resume needs checkpoint.directory in the job");
-  if (run.peers.leader() && !directory.empty()) make_checkpoint_directory(directory);
-}
-
-RunCheckpoints::RunCheckpoints(const RunContext& run, const BuiltStep& built, const std::string& metric)
-    : run_(run), plan_hash_(built.plan_hash) {
+RunCheckpoints::RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id,
+                               const BuiltStep& built, const std::string& metric)
+    : run_(run), id_(id.value_or(CheckpointRun{})), plan_hash_(built.plan_hash) {
   const proto::Checkpoint& from = run.job.checkpoint();
   if (from.directory().empty()) return;
-  checkpointer_ = std::make_unique<Checkpointer>(from.directory(), from.keep(), run.job.name(), plan_hash_,
-                                                 run.runtime, *built.strategy);
+  checkpointer_ = std::make_unique<Checkpointer>(from.directory(), id_, from.keep(), run.job.name(),
+                                                 plan_hash_, run.runtime, *built.strategy);
   if (from.keep_best() > 0) checkpointer_->keep_best(from.keep_best(), metric);
 }
 
 std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
-  if (!checkpointer_ || !run_.options.resume) return std::nullopt;
+  if (!checkpointer_ || !run_.resumes()) return std::nullopt;
   std::optional<CheckpointInfo> found = checkpointer_->newest();
   if (!found) return std::nullopt;
   checkpointer_->restore_local(*found);
@@ -50,23 +44,12 @@ std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
 
 void RunCheckpoints::begin(std::uint64_t first, bool restored) {
   first_ = first;
-  if (run_.options.resume && !restored)
-    log_warning("--resume: no checkpoint in '{}', starting at step {}", run_.job.checkpoint().directory(),
-                first);
-  if (!run_.options.resume && first == 0 && checkpointer_ && run_.peers.leader()) warn_of_older_run();
+  if (run_.resumes() && !restored)
+    log_warning("--resume: no checkpoint of {} in '{}', starting at step {}", id_.describe(),
+                run_.job.checkpoint().directory(), first);
 }
 
 void RunCheckpoints::start_clock() { saved_at_ = std::chrono::steady_clock::now(); }
-
-/// Pruning goes by the step: checkpoints of a longer run outlive those of this one.
-void RunCheckpoints::warn_of_older_run() const {
-  const std::string& directory = run_.job.checkpoint().directory();
-  if (const auto old = CheckpointStore(directory).newest())
-    log_warning(
-        "checkpoint.directory '{}' has checkpoints of another run, up to step {}, and this one begins at "
-        "step 0; to go on from there: --resume",
-        directory, old->meta.step);
-}
 
 std::uint64_t RunCheckpoints::interval() const {
   return checkpointer_ ? run_.job.checkpoint().every_steps() : 0;

@@ -17,12 +17,11 @@ namespace braid::worker {
 
 class RunCheckpoints {
  public:
-  /// An early word on a directory that is missing, before data is read. Throws: InvalidArgument.
-  static void check_directory(const RunContext& run);
-
-  /// All outlive it. `metric` is what the best checkpoints are chosen by. Without checkpoint.directory there
-  /// is nothing to restore, and nothing is ever due.
-  RunCheckpoints(const RunContext& run, const BuiltStep& built, const std::string& metric);
+  /// All outlive it. `id`: the run that checkpoints are of (worker/run/start.h). `metric` is what the best
+  /// checkpoints are chosen by. Without checkpoint.directory there is nothing to restore, and nothing is ever
+  /// due.
+  RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id, const BuiltStep& built,
+                 const std::string& metric);
 
   /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
   /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables.
@@ -44,9 +43,8 @@ class RunCheckpoints {
   bool enabled() const { return checkpointer_ != nullptr; }
 
  private:
-  void warn_of_older_run() const;
-
   const RunContext run_;
+  const CheckpointRun id_;
   const std::uint64_t plan_hash_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null: no directory
   std::uint64_t first_ = 0;

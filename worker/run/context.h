@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/checkpoint.h"
+
 namespace braid {
 class Runtime;
 }
@@ -20,8 +22,8 @@ struct Peers;
 
 struct TrainOptions {
   std::filesystem::path data_dir;
-  bool resume = false;
-  std::string role = "worker-0";  // in file names: "%r" of trace_file and steps_file
+  RunStart start = RunStart::New;  // of its run, where there are checkpoints
+  std::string role = "worker-0";   // in file names: "%r" of trace_file and steps_file
 };
 
 struct RunContext {
@@ -31,6 +33,8 @@ struct RunContext {
   Runtime& runtime;
   Monitor& monitor;
   const StopFlag& stop;
+
+  bool resumes() const { return options.start == RunStart::Resume; }
 };
 
 }  // namespace braid::worker

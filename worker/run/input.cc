@@ -14,7 +14,7 @@ RunInput load_input(const RunContext& run) {
                          peers.leader() ? progress_mode() : ProgressMode::Off);
   input.model = job_model(run.job, *input.data.train);
   input.total_steps = total_steps(run.job, *input.data.train);
-  input.rows = worker_rows(run.job, peers.world);
+  input.share = batch_share(run.job, peers.rank, peers.world);
   input.batcher = std::make_unique<Batcher>(input.data.train, input.model.columns,
                                             training_batches(run.job, peers.rank, peers.world));
   return input;

@@ -7,6 +7,7 @@
 
 #include "engine/input/table.h"
 #include "models/model.h"
+#include "worker/batch_share.h"
 #include "worker/data.h"
 #include "worker/run/context.h"
 
@@ -16,7 +17,7 @@ struct RunInput {
   JobData data;
   ModelGraph model;
   std::uint64_t total_steps = 0;  // of the whole job
-  std::int64_t rows = 0;          // of a step, of this worker
+  BatchShare share;               // of every step's rows, this worker's
   std::unique_ptr<Batcher> batcher;
 };
 

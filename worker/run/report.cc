@@ -28,8 +28,8 @@ void RunReport::watch(const TrainingSteps& steps) {
   run_.monitor.watch_host([this] { return activity(); });
 }
 
-void RunReport::begin(std::uint64_t first, std::uint64_t total, std::int64_t rows) {
-  rows_ = rows;
+void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare& share) {
+  share_ = share;
   const ProgressMode mode = run_.peers.leader() ? progress_mode() : ProgressMode::Off;
   progress_.emplace(mode, first, total, run_.job.metrics().progress_seconds());
   resume();
@@ -37,12 +37,12 @@ void RunReport::begin(std::uint64_t first, std::uint64_t total, std::int64_t row
 
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
-  run_.monitor.record_step(outcome.step, loss_, rows_, outcome.seconds);
-  step_log_.write(outcome.step, loss_, rows_, outcome.seconds);
+  run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds);
+  step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds);
   if (!std::isfinite(loss_))
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
                    "; --check-numerics names the node that makes the first such number");
-  progress_->update(outcome.step, loss_, rows_ * run_.peers.world, step_seconds());
+  progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
 }
 
 void RunReport::evaluated(const std::string& metric, double value) { progress_->set_metric(metric, value); }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "engine/exec/runtime.h"
+#include "worker/batch_share.h"
 #include "worker/progress.h"
 #include "worker/run/context.h"
 #include "worker/run/result.h"
@@ -20,7 +21,7 @@ namespace braid::worker {
 
 class RunReport {
  public:
-  /// `rows`: of a step of this worker. Throws: InvalidArgument when a file that the job asks for cannot be
+  /// Throws: InvalidArgument when a file that the job asks for cannot be
   /// written, which at the end would be late to learn of.
   explicit RunReport(const RunContext& run);
   ~RunReport();
@@ -30,8 +31,8 @@ class RunReport {
   /// Shows these steps' streams over HTTP from now on. `steps` outlives it.
   void watch(const TrainingSteps& steps);
 
-  /// Steps [first, total) begin, of `rows` rows of this worker each.
-  void begin(std::uint64_t first, std::uint64_t total, std::int64_t rows);
+  /// Steps [first, total) begin, of whose rows this worker has `share`.
+  void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share);
   /// Throws: Internal for a loss that is no number.
   void record(const StepOutcome& outcome);
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
@@ -60,7 +61,7 @@ class RunReport {
   StepLog step_log_;
   const TrainingSteps* steps_ = nullptr;
   std::optional<Progress> progress_;
-  std::int64_t rows_ = 0;
+  BatchShare share_;
   float loss_ = 0;
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0;      // until `begin_`

@@ -44,13 +44,13 @@ class AllReduceStrategy : public Strategy {
       std::vector<const VariableGradient*> dense;
       for (const auto& gradient : buckets[b]) {
         if (gradient.slices) {
-          reduced.push_back(gather_rows(graph, gradient, previous));
+          reduced.push_back(gather_rows(training, gradient, previous));
         } else {
           dense.push_back(&gradient);
           node.inputs.push_back(gradient.dense);
         }
       }
-      if (b == 0) node.inputs.insert(node.inputs.end(), {training.loss, stop_vote(graph)});
+      if (b == 0) node.inputs.insert(node.inputs.end(), {training.weighted_loss, stop_vote(graph)});
       if (!node.inputs.empty()) {
         node.name = graph.unique_name("all_reduce/bucket" + std::to_string(b));
         const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce", previous);
@@ -68,6 +68,7 @@ class AllReduceStrategy : public Strategy {
     }
   }
 
+  bool needs_one_plan() const override { return peers_.world > 1; }
   void agree_on_plan(std::uint64_t plan_hash, const WaitContext& wait) override {
     auto mine = static_cast<std::int64_t>(plan_hash);
     std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
@@ -128,10 +129,16 @@ class AllReduceStrategy : public Strategy {
     return previous = graph.add(std::move(node));
   }
 
-  VariableGradient gather_rows(Graph& graph, VariableGradient gradient, NodeId& previous) {
+  VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient, NodeId& previous) {
+    Graph& graph = training.graph;
     Node node;
     node.name = graph.unique_name("all_gather/" + gradient.variable.name);
     node.inputs = {gradient.slices->indices, gradient.slices->values};
+    if (const auto rows = training.slice_rows.find(gradient.variable.name);
+        rows != training.slice_rows.end()) {
+      node.attrs.set(kIndexRows, rows->second.indices);
+      node.attrs.set(kValueRows, rows->second.values);
+    }
     const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows", previous);
     gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
     return gradient;

@@ -4,6 +4,7 @@
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/gathered_rows.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -39,13 +40,17 @@ PreparedKernel prepare_all_reduce(const PrepareContext& context) {
 PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
   auto& communicator = service<comm::Communicator>(context, "communicator");
   const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  const GatheredRows indices(context, 0), values(context, 1);
   PreparedKernel kernel;
-  kernel.run = [&communicator, deadline, index_type = context.inputs[0].dtype,
-                indices = context.inputs[0].shape.elements(),
-                values = context.inputs[1].shape.elements()](const KernelArgs& args) {
+  kernel.scratch_bytes = indices.scratch_bytes() + values.scratch_bytes();
+  kernel.run = [&communicator, deadline, indices, values,
+                device = context.accelerator](const KernelArgs& args) {
     const WaitContext wait = WaitContext::with_timeout(deadline);
-    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, wait);
-    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, wait);
+    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+      device->copy(to, from, bytes, args.stream);
+    };
+    indices.run(communicator, args, args.scratch, copy, wait);
+    values.run(communicator, args, static_cast<char*>(args.scratch) + indices.scratch_bytes(), copy, wait);
   };
   return kernel;
 }

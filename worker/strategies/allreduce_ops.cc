@@ -1,9 +1,11 @@
 #include "worker/strategies/allreduce_ops.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
+#include "worker/strategies/gathered_rows.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -52,22 +54,24 @@ PreparedKernel prepare_host_all_reduce(const PrepareContext& context) {
   return kernel;
 }
 
-Shape gathered(Shape shape, std::int64_t world) {
-  if (shape.has_rank() && shape.rank() > 0 && shape[0] != Shape::kUnknown) shape.set_dim(0, shape[0] * world);
+/// `rows`: of each rank, or empty where all have as many.
+Shape gathered(Shape shape, std::int64_t world, const std::vector<std::int64_t>& rows) {
+  if (shape.has_rank() && shape.rank() > 0 && shape[0] != Shape::kUnknown)
+    shape.set_dim(0, rows.empty() ? shape[0] * world : std::accumulate(rows.begin(), rows.end(), 0LL));
   return shape;
 }
 
 PreparedKernel prepare_host_all_gather_rows(const PrepareContext& context) {
   comm::Communicator& communicator = communicator_of(context);
   const auto deadline = step_services(context).peer_deadline;
-  const DType index_type = context.inputs[0].dtype;
-  const std::int64_t indices = context.inputs[0].shape.elements(),
-                     values = context.inputs[1].shape.elements();
+  const GatheredRows indices(context, 0), values(context, 1);
   PreparedKernel kernel;
-  kernel.run = [&communicator, deadline, index_type, indices, values](const KernelArgs& args) {
+  kernel.scratch_bytes = indices.scratch_bytes() + values.scratch_bytes();
+  kernel.run = [&communicator, deadline, indices, values](const KernelArgs& args) {
     const WaitContext wait = args.wait->at_most(deadline);
-    communicator.all_gather(args.inputs[0], args.outputs[0], indices, index_type, args.stream, wait);
-    communicator.all_gather(args.inputs[1], args.outputs[1], values, DType::Float32, args.stream, wait);
+    const auto copy = [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); };
+    indices.run(communicator, args, args.scratch, copy, wait);
+    values.run(communicator, args, static_cast<char*>(args.scratch) + indices.scratch_bytes(), copy, wait);
   };
   return kernel;
 }
@@ -103,8 +107,9 @@ void register_allreduce_ops(OpRegistry& registry) {
   gather.min_inputs = gather.max_inputs = 2;
   gather.infer = [](InferContext& context) {
     const auto world = context.attr<std::int64_t>("world", 1);
-    context.output(context.dtype(0), gathered(context.shape(0), world));
-    context.output(context.dtype(1), gathered(context.shape(1), world));
+    using Ints = std::vector<std::int64_t>;
+    context.output(context.dtype(0), gathered(context.shape(0), world, context.attr<Ints>(kIndexRows, {})));
+    context.output(context.dtype(1), gathered(context.shape(1), world, context.attr<Ints>(kValueRows, {})));
   };
   gather.no_gradient_reason = reason;
   gather.cpu = prepare_host_all_gather_rows;

@@ -10,6 +10,7 @@
 #include "engine/ops/state/variable_init.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/batch_share.h"
 #include "worker/job/job.h"
 #include "worker/strategies/strategy.h"
 
@@ -29,7 +30,7 @@ class PsStrategy : public Strategy {
         peers_(peers),
         seed_(job.seed()),
         bucket_bytes_(job.strategy().bucket_bytes()),
-        examples_(job.input().global_batch_size() / peers.world),
+        examples_(batch_share(job, peers.rank, peers.world).rows()),
         bsp_(job.strategy().consistency() == proto::Strategy::BSP) {
     runtime.services().provide<ps::PsClient>(peers.servers);
     tables_.optimizer = optimizer_spec(job);
@@ -98,8 +99,8 @@ class PsStrategy : public Strategy {
   }
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
-                                     const WaitContext& wait) override {
-    return peers_.servers->checkpoint(directory, step, wait);
+                                     const std::string& run, const WaitContext& wait) override {
+    return peers_.servers->checkpoint(directory, step, wait, run);
   }
   /// Servers have what is trained; statistics that steps store beside it are the worker's.
   bool saves_local_variable(const std::string& name) const override {

@@ -47,6 +47,8 @@ class Strategy {
   /// The same for a forward graph that is run for evaluation.
   virtual void rewrite_inference(Graph&) {}
 
+  /// Whether the workers' steps meet in each collective, so that their programs must agree.
+  virtual bool needs_one_plan() const { return false; }
   /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
   virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
   /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes
@@ -62,10 +64,11 @@ class Strategy {
   virtual void fail_step(std::uint64_t /*step*/) {}
   /// Brings the store's variables up to date with the last finished step, for evaluation.
   virtual void refresh_variables(const WaitContext&) {}
-  /// Writes what only other processes hold (servers' tables) into `directory`; called on the leader at a step
-  /// boundary.
+  /// Writes what only other processes hold (servers' tables) into `directory`, as a part of a checkpoint of
+  /// the run with that id; called on the leader at a step boundary.
   virtual std::vector<ShardInfo> save_remote(const std::filesystem::path& /*directory*/,
-                                             std::uint64_t /*step*/, const WaitContext&) {
+                                             std::uint64_t /*step*/, const std::string& /*run*/,
+                                             const WaitContext&) {
     return {};
   }
   /// Whether that variable or slot of the local store belongs into the worker's shard.

@@ -142,11 +142,34 @@ TEST(BatcherTest, ABufferedShuffleIsAPermutationThatNoRowLeavesEarly) {
   EXPECT_GT(moved, 900);
 }
 
+TEST(BatcherTest, WorkersThatDoNotDivideABatchTakePartsThatFollowEachOther) {
+  for (const bool carry : {false, true})
+    for (const int world : {2, 3, 5}) {
+      const BatchOptions all{.global_batch = 17, .seed = 4, .carry_remainder = carry};
+      Batcher whole(counting_table(60), {"id"}, all);
+      for (std::uint64_t ticket = 0; ticket < 8; ++ticket) {
+        std::vector<std::int64_t> joined;
+        for (int rank = 0; rank < world; ++rank) {
+          BatchOptions its = all;
+          its.rank = rank;
+          its.world = world;
+          Batcher part(counting_table(60), {"id"}, its);
+          const auto ids = ids_of(part.make(ticket));
+          EXPECT_EQ(std::ssize(ids), 17 / world + (rank < 17 % world ? 1 : 0));
+          EXPECT_EQ(part.rows_of(ticket), std::ssize(ids));
+          EXPECT_EQ(part.cursor(ticket), whole.cursor(ticket)) << "a cursor is the job's";
+          joined.insert(joined.end(), ids.begin(), ids.end());
+        }
+        EXPECT_EQ(joined, ids_of(whole.make(ticket))) << "ticket " << ticket << ", " << world << " workers";
+      }
+    }
+}
+
 TEST(BatcherTest, RefusesWhatCannotBeBatched) {
   auto table = counting_table(10);
   EXPECT_THROW(Batcher(table, {"nope"}, {.global_batch = 2}), InvalidArgument);
   EXPECT_THROW(Batcher(table, {"id"}, {.global_batch = 11}), InvalidArgument);
-  EXPECT_THROW(Batcher(table, {"id"}, {.global_batch = 5, .world = 2}), InvalidArgument);
+  EXPECT_THROW(Batcher(table, {"id"}, {.global_batch = 2, .world = 3}), InvalidArgument);
   EXPECT_THROW(Batcher(counting_table(0), {"id"}, {.global_batch = 1}), InvalidArgument);
 }
 

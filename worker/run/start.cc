@@ -1,0 +1,93 @@
+#include "worker/run/start.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "proto/job.pb.h"
+#include "ps/client/ps_client.h"
+#include "worker/share_text.h"
+
+namespace braid::worker {
+namespace {
+
+constexpr std::chrono::seconds kTellTime{10};
+
+/// An early word, before data is read and streams are measured: without it a job would find out at its first
+/// checkpoint.
+void make_directory(const std::filesystem::path& directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument("checkpoint.directory '" + directory.string() + "': " + why);
+  };
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) refuse("cannot be made: " + error.message());
+  if (!std::filesystem::is_directory(directory, error)) refuse("is not a directory");
+  if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
+}
+
+std::optional<CheckpointRun> leaders_run(const std::string& directory, RunStart how) {
+  if (directory.empty()) {
+    if (how == RunStart::New) return std::nullopt;
+    throw InvalidArgument(std::string(how == RunStart::Resume ? "--resume" : "--overwrite") +
+                          " needs checkpoint.directory in the job");
+  }
+  make_directory(directory);
+  CheckpointRun run = CheckpointStore(directory).begin_run(how);
+  if (how == RunStart::Overwrite)
+    log_info("checkpoint.directory '{}': {}, whose first checkpoint replaces what is there", directory,
+             run.describe());
+  return run;
+}
+
+/// `error` of the leader is thrown on all workers; empty: none.
+void share_error(std::optional<ErrorRecord> error, comm::Communicator& communicator,
+                 const WaitContext& wait) {
+  std::int64_t code = error ? static_cast<std::int64_t>(error->code) : 0;
+  communicator.broadcast(&code, 1, DType::Int64, 0, StreamRef::host(), wait);
+  if (code == 0) return;
+  std::string text = error ? error->message : std::string();
+  share_text(text, communicator, wait);
+  try {
+    communicator.barrier(wait.at_most(kTellTime));  // a leader that is gone too soon may take its words along
+  } catch (const Error&) {
+  }
+  throw_error(static_cast<ErrorCode>(code), text);
+}
+
+}  // namespace
+
+std::optional<CheckpointRun> start_run(const proto::Job& job, RunStart how, const Peers& peers,
+                                       const WaitContext& wait) {
+  const std::string& directory = job.checkpoint().directory();
+  std::optional<CheckpointRun> run;
+  std::optional<ErrorRecord> refused;
+  if (peers.leader()) {
+    try {
+      run = leaders_run(directory, how);
+    } catch (const Error& error) {
+      refused = {error.code(), error.message()};
+    }
+  }
+  if (peers.communicator && peers.world > 1)
+    share_error(refused, *peers.communicator, wait);
+  else if (refused)
+    throw_error(*refused);
+  if (!peers.leader() && !directory.empty() && how == RunStart::Resume)
+    run = CheckpointStore(directory).current_run();
+  return run;
+}
+
+void tell_refusal(const Peers& peers, const Error& error) {
+  if (!peers.leader() || !peers.servers || exit_code_for(error.code()) != kExitBadInput) return;
+  try {
+    peers.servers->refuse({error.code(), error.message()}, WaitContext::with_timeout(kTellTime));
+  } catch (const Error& silent) {
+    log_warning("the other workers do not hear of it: {}", silent.message());
+  }
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,30 @@
+// The begin of a job's run, before data is read: the leader decides by what is in checkpoint.directory
+// (base/checkpoint.h), and what it refuses ends all processes of the job at once with its words. Thread rule:
+// one thread.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "base/checkpoint.h"
+#include "base/error.h"
+#include "base/wait_context.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// Every worker calls it, before all others. The run that its checkpoints are of; nothing without a
+/// checkpoint.directory. Throws: InvalidArgument when the directory cannot be made or written into, or has
+/// checkpoints of another run; on the other workers of an all-reduce the leader's error.
+std::optional<CheckpointRun> start_run(const proto::Job& job, RunStart how, const Peers& peers,
+                                       const WaitContext& wait);
+
+/// The leader fails before the first step. With parameter servers the others would wait for it until their
+/// deadline: when it is for good (a wrong job, bad data) they hear why from the servers. Throws nothing.
+void tell_refusal(const Peers& peers, const Error& error);
+
+}  // namespace braid::worker

@@ -1,0 +1,17 @@
+// The leader's text on all workers. Thread rule: one thread; all workers call it together.
+#pragma once
+
+#include <string>
+
+#include "base/wait_context.h"
+
+namespace braid::comm {
+class Communicator;
+}
+
+namespace braid::worker {
+
+/// Throws: what the communicator throws.
+void share_text(std::string& text, comm::Communicator& communicator, const WaitContext& wait);
+
+}  // namespace braid::worker
