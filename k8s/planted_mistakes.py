@@ -77,6 +77,12 @@ FOR_ALL = [
         "a Service that hides unready pods",
         lambda o: find(o, "Service")["spec"].pop("publishNotReadyAddresses"),
     ),
+    ("plain", "a job without a token", lambda o: pod(o, "Job")["containers"][0]["env"].pop()),
+    (
+        "plain",
+        "a token for all to read",
+        lambda o: pod(o, "StatefulSet")["containers"][0]["env"][-1].update(value="not a secret", valueFrom={}),
+    ),
     ("plain", "another command in one pod", lambda o: pod(o, "StatefulSet")["containers"][0].update(args=["serve"])),
     ("plain", "a ConfigMap that there is not", lambda o: o.remove(find(o, "ConfigMap"))),
 ]

@@ -130,6 +130,9 @@ def check_container(where, container, volumes):
     for probe, path in PROBE_PATHS.items():
         if container.get(probe, {}).get("httpGet", {}).get("path") != path:
             yield f"{where}: {probe} must ask {path}"
+    token = [e.get("valueFrom", {}) for e in container.get("env", []) if e["name"] == "BRAID_TOKEN"]
+    if len(token) != 1 or "secretKeyRef" not in token[0]:
+        yield f"{where}: BRAID_TOKEN must come from a Secret, or whoever reaches the pod can take the job over"
     environment = {e["name"]: e.get("value") for e in container.get("env", [])}
     if not str(environment.get("BRAID_HTTP", "")).endswith(":8080"):
         yield f"{where}: BRAID_HTTP is not the port of the probes"

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/secret.h"
 #include "launch/cluster_spec.h"
 #include "launch/output_forwarder.h"
 #include "launch/port_reservation.h"
@@ -65,6 +66,13 @@ ClusterSpec make_cluster(const LocalLaunchOptions& options, const std::vector<st
   return cluster;
 }
 
+bool has_token(const Environment& environment) {
+  for (const char* name : {"BRAID_TOKEN", "BRAID_TOKEN_FILE"})
+    if (const std::string* text = find_variable(environment, name); text != nullptr && !text->empty())
+      return true;
+  return false;
+}
+
 /// One task: its process and what it writes.
 struct Running {
   Task task;
@@ -82,6 +90,7 @@ class LocalJob {
       : options_(options),
         ports_(options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0)),
         cluster_(make_cluster(options, ports_.addresses())),
+        token_(has_token(options.environment) ? "" : random_secret()),
         err_(options.err) {
     if (!LineSink::same_target(options.out, options.err)) own_out_.emplace(options.out);
   }
@@ -112,6 +121,7 @@ class LocalJob {
   SignalPipe signals_;
   PortReservation ports_;
   ClusterSpec cluster_;
+  const std::string token_;  // of the tasks; empty: they have one from whoever started us
   LineSink err_;
   std::optional<LineSink> own_out_;
   std::deque<Running> children_;
@@ -164,6 +174,7 @@ void LocalJob::start(const Task& task) {
 
   ChildCommand command{options_.command, options_.environment, options_.out, options_.err};
   command.environment["TF_CONFIG"] = write_tf_config(cluster_, task);
+  if (!token_.empty()) command.environment["BRAID_TOKEN"] = token_;
   // The write ends close when the child has its own copies, so that the end of its output can be seen.
   std::vector<FileDescriptor> write_ends;
   const auto capture = [&](int& target, LineSink& sink, OutputForwarder::Options forwarding) {

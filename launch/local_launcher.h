@@ -1,5 +1,7 @@
 // Starts the tasks of a cluster as processes of this host, shows their output, and ends them together. Each
-// gets the same command and a TF_CONFIG that says which task it is, with ports of 127.0.0.1.
+// gets the same command and a TF_CONFIG that says which task it is, with ports of 127.0.0.1; and a
+// BRAID_TOKEN that is drawn anew for each job, so that nobody else on the host can take part, unless one is
+// set already.
 //
 // Output. Standard output of the launcher is that of the leading task (the chief, else worker 0), without a
 // prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. Where

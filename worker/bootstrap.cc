@@ -15,7 +15,7 @@
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
-#include "worker/job/job.h"
+#include "worker/security.h"
 
 namespace braid::worker {
 namespace {
@@ -26,10 +26,6 @@ using launch::TaskType;
 
 std::uint64_t incarnation() {
   return static_cast<std::uint64_t>(env_int("BRAID_INCARNATION", 0).value_or(0));
-}
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
 }
 
 /// Workers of one host each write files of their own.
@@ -109,10 +105,13 @@ struct Bootstrap::Impl {
 Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerator* device,
                      const WaitContext& wait)
     : impl_(std::make_unique<Impl>()) {
+  auto mpi = hold_mpi(job, cluster);
+  const comm::Security security = job_security(job, cluster, wait);
   peers_.rank = cluster.rank.value_or(0);
   peers_.world = cluster.world;
   if (job.strategy().kind() == proto::Strategy::PS) {
     exchange_addresses(cluster, "", wait);
+    mpi.reset();
     ps::PsClient::Options options;
     for (const auto& [index, address] : cluster.ps) options.servers.push_back(address);
     options.worker = peers_.rank;
@@ -121,7 +120,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     options.incarnation = incarnation();
     options.deadline =
         std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
-    options.tls = tls_options(job);
+    options.security = security;
     peers_.servers = ps::PsClient::connect(std::move(options), wait);
     return;
   }
@@ -144,19 +143,20 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     std::string own;
     if (peers_.leader()) {
       impl_->rendezvous_server =
-          comm::RendezvousServer::start({.listen = listen_address(cluster), .tls = tls_options(job)});
+          comm::RendezvousServer::start({.listen = listen_address(cluster), .security = security});
       const std::string bound = impl_->rendezvous_server->address();
       own = own_host(cluster) + bound.substr(bound.rfind(':'));
     }
     // The others need no address in the spec: each tells its own at the rendezvous.
     if (cluster.address(cluster.leader()).value_or("").empty()) exchange_addresses(cluster, own, wait);
+    mpi.reset();
     const std::string leader = cluster.address(cluster.leader()).value_or(own);
-    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, tls_options(job));
+    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, security);
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
     options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + ":0";
     options.ring.advertise_host = host;
-    options.ring.tls = tls_options(job);
+    options.ring.security = security;
     options.rendezvous = impl_->rendezvous.get();
   }
   peers_.communicator = comm::make_communicator(options, wait);

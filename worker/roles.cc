@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <thread>
 
@@ -11,8 +12,11 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "proto/job.pb.h"
+#include "ps/client/ps_client.h"
+#include "ps/server/control_service.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
 #include "ps/server/socket_files.h"
@@ -24,12 +28,16 @@
 #include "worker/job/unused_fields.h"
 #include "worker/monitor.h"
 #include "worker/progress.h"
+#include "worker/security.h"
 #include "worker/stop_signal.h"
 #include "worker/strategies/step_services.h"
 #include "worker/trainer.h"
 
 namespace braid::worker {
 namespace {
+
+constexpr std::chrono::seconds kTellTime{2};
+constexpr std::chrono::seconds kReportTime{5};  // to ask all servers, and to tell them
 
 std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -80,35 +88,53 @@ int refused(ps::PsServer& server, const proto::Strategy& job, const StopFlag& st
   return exit_code_for(why.code);
 }
 
+/// How long a server that has been told of the end waits for workers that never came: they may be on their
+/// way, and are to hear of it, too.
+constexpr std::chrono::seconds kLateComers{5};
+
 /// A server lives as long as its job: it ends when the leader has said so and nobody is left to serve. Asked
 /// to stop it asks the workers to, and serves them until they have saved and left; who asks one process of a
-/// job has most often asked all. Result: the exit code; 143 whichever process was asked, so that whoever
-/// starts the workers again starts their servers, too.
+/// job has most often asked all. Without any worker for strategy.server_idle_seconds it ends, too: they may
+/// have ended without a word, as when their leader is killed. Result: the exit code; 143 whichever process
+/// was asked, so that whoever starts the workers again starts their servers, too; 138 for a server whose job
+/// has lost another server, and for one without workers.
 int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
-  std::optional<std::chrono::steady_clock::time_point> patience;
-  for (bool told = false; !(told && server.core().all_gone());) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = to_ms(job.deadline_seconds() + job.start_deadline_seconds());
+  const auto idle_limit = to_ms(job.server_idle_seconds());
+  std::optional<Clock::time_point> patience, told;
+  const auto lost = [&] { return server.job_end() == ps::JobEnd::Lost; };
+  while (!(told && (server.core().all_gone() ||
+                    (server.core().nobody_here() && Clock::now() >= *told + kLateComers)))) {
     if (const ErrorPtr refusal = server.core().refusal()) return refused(server, job, stop, *refusal);
-    if (stop.requested() && !patience) {
+    if ((stop.requested() || lost()) && !patience) {
       // What a worker's step and its checkpoint may take.
-      patience =
-          std::chrono::steady_clock::now() + to_ms(job.deadline_seconds() + job.start_deadline_seconds());
-      server.core().vote_to_stop();
+      patience = Clock::now() + deadline;
+      if (stop.requested()) server.core().vote_to_stop();
     }
     // The leader leaves before it says that the servers are to end, and must be answered.
     const bool serves = server.core().serves_workers() || (!told && server.core().leader_left());
-    if (patience && (!serves || std::chrono::steady_clock::now() >= *patience)) break;
+    if (patience && (!serves || Clock::now() >= *patience)) break;
+    if (!patience && server.core().idle(Clock::now()) >= idle_limit) {
+      log_error(
+          "no worker for {:g} s (strategy.server_idle_seconds): the server ends; start all workers and "
+          "servers of the job again with --resume",
+          job.server_idle_seconds());
+      return kExitPeerLost;
+    }
     if (told) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       continue;
     }
     try {
       server.wait_shutdown(WaitContext::with_timeout(std::chrono::milliseconds(patience ? 20 : 200)));
-      told = true;
+      told = Clock::now();
       stop.set_ended();
     } catch (const DeadlineExceeded&) {
     }
   }
-  return stop.requested() || server.job_terminated() ? kExitTerminated : kExitSuccess;
+  if (lost()) return kExitPeerLost;
+  return stop.requested() || server.job_end() == ps::JobEnd::Terminated ? kExitTerminated : kExitSuccess;
 }
 
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
@@ -122,10 +148,14 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   options.unix_socket = ps::new_socket_file(options.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
   options.metrics = &monitor.registry();
-  options.tls = tls_options(job);
+  auto mpi = hold_mpi(job, cluster);
+  options.security = job_security(job, cluster, start_wait(job, *stop));
+  if (!job.checkpoint().directory().empty())
+    options.checkpoints = std::filesystem::absolute(job.checkpoint().directory());
   const auto server = ps::PsServer::start(options);
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
+  mpi.reset();
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
   const int code = serve(*server, job.strategy(), *stop);
   monitor.set_ready(false);
@@ -135,6 +165,31 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
            counts.value(ps::Count::PushesApplied), counts.value(ps::Count::PushesDuplicate),
            counts.value(ps::Count::PushesDropped));
   return code;
+}
+
+/// A wait for others has failed. Tells the servers of one that is lost, and the user how the job goes on.
+void say_what_to_start_again(const Peers& peers, bool resumes) {
+  const std::string how = resumes ? "with --resume" : "with --resume, if the job has a checkpoint.directory";
+  if (!peers.servers) {
+    if (peers.world > 1) log_error("the job cannot go on: start all its workers again {}", how);
+    return;
+  }
+  const std::string lost = peers.servers->report_lost_server(WaitContext::with_timeout(kReportTime));
+  if (lost.empty())
+    log_error("start the workers that have ended again {}; the servers wait for them", how);
+  else
+    log_error("{} is lost, and a part of the job's state with it: start all workers and all servers again {}",
+              lost, how);
+}
+
+/// The others wait for what this worker would have done in its first step.
+void tell_of_early_stop(const Peers& peers) {
+  if (!peers.servers) return;
+  try {
+    peers.servers->stop_before_start(WaitContext::with_timeout(kTellTime));
+  } catch (const Error& error) {
+    log_debug("the servers cannot be told: {}", error.message());
+  }
 }
 
 int run_worker(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
@@ -147,7 +202,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   try {
     bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
   } catch (const Error& error) {
-    if (!stop->requested() || !ended_a_wait(error)) throw;
+    if (!was_asked_to_stop(*stop, error)) throw;
     return report(stopped_before_steps(job, error));
   }
   Runtime runtime(its);
@@ -161,7 +216,16 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   train_options.data_dir = options.data_dir;
   train_options.start = options.start;
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
-  const TrainResult result = train(job, train_options, bootstrap->peers(), runtime, monitor, *stop);
+  const Peers& peers = bootstrap->peers();
+  const TrainResult result = [&] {
+    try {
+      return train(job, train_options, peers, runtime, monitor, *stop);
+    } catch (const Error& error) {
+      if (ended_a_wait(error)) say_what_to_start_again(peers, options.start == RunStart::Resume);
+      throw;
+    }
+  }();
+  if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
   monitor.set_ready(false);
   if (device_watch) fmt::print("{}", device_watch->table());
   return report(result);
@@ -171,10 +235,13 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   launch::ClusterSpec cluster = options.cluster;
   Monitor monitor(task_name(cluster.task), http_address(job));
   if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
-  // Under mpirun all ranks tell their addresses.
+  // Under mpirun all ranks tell their addresses, and hear the job's token.
+  auto mpi = hold_mpi(job, cluster);
+  if (mpi) job_security(job, cluster, start_wait(job, *stop));
   const bool ring = job.strategy().kind() == proto::Strategy::ALLREDUCE;
   if (ring || job.strategy().kind() == proto::Strategy::PS)
     exchange_addresses(cluster, "", start_wait(job, *stop));
+  mpi.reset();
   Runtime runtime(runtime_options(job, cluster));
   const EvaluationResult result =
       evaluate_checkpoints(job, options.data_dir, options.start, runtime, monitor, *stop);

@@ -38,7 +38,7 @@ class Run {
       prepare();
     } catch (const Error& error) {
       tell_refusal(run_.peers, error);
-      if (!run_.stop.requested() || !ended_a_wait(error)) throw;
+      if (!was_asked_to_stop(run_.stop, error)) throw;
       return stopped_before_steps(run_.job, error);
     }
     try {
@@ -169,6 +169,10 @@ class Run {
 };
 
 }  // namespace
+
+bool was_asked_to_stop(const StopFlag& stop, const Error& error) {
+  return (stop.requested() && ended_a_wait(error)) || error.code() == ErrorCode::Cancelled;
+}
 
 bool ended_a_wait(const Error& error) {
   return error.code() == ErrorCode::Cancelled || error.code() == ErrorCode::Unavailable ||

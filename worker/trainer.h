@@ -15,6 +15,9 @@ namespace braid::worker {
 
 /// Whether that is what a wait for peers throws: asked to stop, or they stopped before.
 bool ended_a_wait(const Error& error);
+/// Whether the error is the end of a wait because this process was asked to stop, or another one was before
+/// the job had begun.
+bool was_asked_to_stop(const StopFlag& stop, const Error& error);
 /// The result of a run that was asked to stop while it waited for its peers, where `error` ended the wait.
 TrainResult stopped_before_steps(const proto::Job& job, const Error& error);
 

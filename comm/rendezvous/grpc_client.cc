@@ -2,6 +2,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <stop_token>
@@ -10,12 +11,14 @@
 #include "comm/rendezvous/grpc_credentials.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/transport/address.h"
+#include "comm/transport/peer_probe.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace braid::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kRetry{50};
+constexpr std::chrono::milliseconds kProbeTime{1000};
 constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
 constexpr int kReconnectMilliseconds = 50;
 constexpr int kConnectMilliseconds = 20000;
@@ -23,9 +26,10 @@ constexpr int kMaxReconnectMilliseconds = 500;
 
 class GrpcRendezvous final : public Rendezvous {
  public:
-  GrpcRendezvous(const std::string& address, RendezvousScope scope, const TlsOptions& tls)
+  GrpcRendezvous(const std::string& address, RendezvousScope scope, const Security& security)
       : address_(address), scope_(std::move(scope)) {
     parse_address(address_);
+    security_ = security;
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
     // Despite its name, this is also the time that one attempt to connect is given.
@@ -34,7 +38,7 @@ class GrpcRendezvous final : public Rendezvous {
     // http_proxy of a cluster's images is for the world outside; the ranks' own addresses are not behind it.
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     stub_ = proto::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(address_, make_channel_credentials(tls), arguments));
+        grpc::CreateCustomChannel(address_, make_channel_credentials(security), arguments));
   }
 
   void set(const std::string& key, std::span<const std::byte> value, const WaitContext& wait) override {
@@ -156,6 +160,18 @@ class GrpcRendezvous final : public Rendezvous {
     return missing.empty() ? "" : rank_list(missing) + " did not come";
   }
 
+  /// Waits for a host that takes this process. Throws: InvalidArgument with the reason when it does not.
+  void find_host(const std::string& place, const WaitContext& wait) {
+    PeerProbe probe(address_, security_);
+    while (!probe.accepts(wait.at_most(kProbeTime))) {
+      if (wait.stopped()) throw Cancelled(place + ": cancelled");
+      if (wait.remaining() <= kRetry)
+        throw DeadlineExceeded(fmt::format("{}: deadline exceeded: {}", place, probe.reason()));
+      std::this_thread::sleep_for(kRetry);
+    }
+    reached_ = true;
+  }
+
   /// Calls until there is an answer: a host that cannot be reached may be on its way up.
   template <class Method, class Request, class Reply>
   void call(Method method, const Request& request, Reply& reply, const std::string& what,
@@ -164,6 +180,7 @@ class GrpcRendezvous final : public Rendezvous {
     std::string last_error = "no answer";
     bool unreachable = false;
     for (;;) {
+      if (!reached_) find_host(place, wait);
       if (wait.stopped()) throw Cancelled(place + ": cancelled");
       grpc::ClientContext context;
       auto left = gpr_time_from_nanos(wait.remaining().count(), GPR_TIMESPAN);
@@ -184,6 +201,7 @@ class GrpcRendezvous final : public Rendezvous {
         case grpc::StatusCode::UNAVAILABLE:
           last_error = status.error_message();
           unreachable = true;
+          reached_ = false;
           break;
         case grpc::StatusCode::CANCELLED:
           if (wait.stopped()) throw Cancelled(place + ": cancelled");
@@ -202,6 +220,8 @@ class GrpcRendezvous final : public Rendezvous {
 
   const std::string address_;
   const RendezvousScope scope_;
+  Security security_;  // set once
+  std::atomic<bool> reached_{false};
   std::unique_ptr<Stub> stub_;
   std::mutex mutex_;
   std::map<std::pair<std::string, int>, std::uint64_t> rounds_;  // guarded by mutex_; barriers gone through
@@ -210,8 +230,8 @@ class GrpcRendezvous final : public Rendezvous {
 }  // namespace
 
 std::unique_ptr<Rendezvous> make_grpc_rendezvous(const std::string& address, RendezvousScope scope,
-                                                 const TlsOptions& tls) {
-  return std::make_unique<GrpcRendezvous>(address, std::move(scope), tls);
+                                                 const Security& security) {
+  return std::make_unique<GrpcRendezvous>(address, std::move(scope), security);
 }
 
 }  // namespace braid::comm

@@ -21,7 +21,7 @@ namespace braid::comm {
 
 struct RendezvousServerOptions {
   std::string listen = "0.0.0.0:0";  // "host:port", port 0 picks a free one
-  TlsOptions tls{};
+  Security security{};
   /// Adds other services to the same server and port. They outlive the server.
   std::function<void(grpc::ServerBuilder&)> add_services{};
 };
@@ -42,6 +42,6 @@ class RendezvousServer {
 
 /// Does not connect yet.
 std::unique_ptr<Rendezvous> make_grpc_rendezvous(const std::string& address, RendezvousScope scope,
-                                                 const TlsOptions& tls = {});
+                                                 const Security& security = {});
 
 }  // namespace braid::comm

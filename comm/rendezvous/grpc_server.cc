@@ -10,6 +10,9 @@
 namespace braid::comm {
 namespace {
 
+constexpr int kMostMessageBytes = 2 << 20;  // beyond the largest value
+constexpr int kHandshakeMilliseconds = 10000;
+
 grpc::Status to_status(const ErrorRecord& error) {
   switch (error.code) {
     case ErrorCode::InvalidArgument:
@@ -211,7 +214,9 @@ class RendezvousServerImpl final : public RendezvousServer {
     auto address = parse_address(options.listen);
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(options.listen, make_server_credentials(options.tls), &port);
+    builder.AddListeningPort(options.listen, make_server_credentials(options.security), &port);
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
     // Two servers on one port would share the clients between them.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(&service_);

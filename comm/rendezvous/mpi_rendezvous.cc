@@ -78,19 +78,25 @@ class HostedRendezvous final : public Rendezvous {
 }  // namespace
 
 std::unique_ptr<Rendezvous> make_mpi_rendezvous(MpiSession& session, RendezvousScope scope,
-                                                const TlsOptions& tls, const WaitContext& wait) {
+                                                const Security& given, const WaitContext& wait) {
+  Security security = given;
+  // MPI itself is trusted with who takes part; the sockets beside it are not.
+  if (security.open()) {
+    const std::string own = session.rank() == 0 ? JobToken::random().text() : "";
+    security.token = JobToken(session.exchange(own, wait).front(), "the token of rank 0");
+  }
   std::unique_ptr<RendezvousServer> server;
   std::string address;
   if (session.rank() == 0) {
     auto host = on_one_host(session) ? "127.0.0.1" : own_address();
     RendezvousServerOptions options;
     options.listen = host + ":0";
-    options.tls = tls;
+    options.security = security;
     server = RendezvousServer::start(std::move(options));
     address = server->address();
   }
   address = session.exchange(address, wait).front();
-  auto client = make_grpc_rendezvous(address, std::move(scope), tls);
+  auto client = make_grpc_rendezvous(address, std::move(scope), security);
   if (!server) return client;
   return std::make_unique<HostedRendezvous>(std::move(server), std::move(client));
 }

@@ -10,9 +10,10 @@
 
 namespace braid::comm {
 
-/// A collective operation of all ranks. The object of rank 0 is the host, and outlives the others' use of
+/// A collective operation of all ranks, over which rank 0 gives the others a random token when `security` is
+/// open. The object of rank 0 is the host, and outlives the others' use of
 /// theirs. Throws: DeadlineExceeded, Cancelled, Unavailable; InvalidArgument without MPI.
 std::unique_ptr<Rendezvous> make_mpi_rendezvous(MpiSession& session, RendezvousScope scope,
-                                                const TlsOptions& tls, const WaitContext& wait);
+                                                const Security& security, const WaitContext& wait);
 
 }  // namespace braid::comm

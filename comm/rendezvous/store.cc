@@ -9,15 +9,29 @@ void run(std::vector<std::function<void()>>& callbacks) {
   for (auto& callback : callbacks) callback();
 }
 
+std::size_t bytes_of(const Member& member) {
+  std::size_t bytes = member.name.size();
+  for (const auto& [name, value] : member.attributes) bytes += name.size() + value.size();
+  return bytes;
+}
+
 }  // namespace
 
 RendezvousStore::Generation& RendezvousStore::enter(const RendezvousScope& scope, Callbacks& ended) {
+  require_name("job", scope.job);
+  if (!jobs_.contains(scope.job) && jobs_.size() >= limits_.jobs)
+    throw InvalidArgument(
+        fmt::format("[rendezvous] it serves {} jobs already, which is the most", jobs_.size()));
   auto [found, is_new] = jobs_.try_emplace(scope.job);
   auto& current = found->second;
   if (is_new) current.number = scope.generation;
   if (scope.generation < current.number)
     throw Unavailable(fmt::format("[rendezvous] generation {} of job '{}' is over: generation {} has begun",
                                   scope.generation, scope.job, current.number));
+  if (scope.generation - current.number > limits_.generation_step)
+    throw InvalidArgument(
+        fmt::format("[rendezvous] job '{}' is in generation {}; {} is more than {} beyond it", scope.job,
+                    current.number, scope.generation, limits_.generation_step));
   if (scope.generation > current.number) {
     auto text = fmt::format("[rendezvous] generation {} of job '{}' is over: generation {} has begun",
                             current.number, scope.job, scope.generation);
@@ -26,6 +40,27 @@ RendezvousStore::Generation& RendezvousStore::enter(const RendezvousScope& scope
     current.number = scope.generation;
   }
   return current;
+}
+
+void RendezvousStore::require_name(const std::string& what, const std::string& name) const {
+  if (name.size() > limits_.name_bytes)
+    throw InvalidArgument(fmt::format("[rendezvous] the name of a {} has {} bytes, at most {} are allowed",
+                                      what, name.size(), limits_.name_bytes));
+}
+
+void RendezvousStore::require_room(const std::string& what, std::size_t entries) const {
+  if (entries >= limits_.entries)
+    throw InvalidArgument(
+        fmt::format("[rendezvous] there are {} {} already, which is the most", entries, what));
+}
+
+void RendezvousStore::charge(Generation& generation, const std::string& what, std::size_t bytes,
+                             std::size_t before) const {
+  if (generation.bytes - before + bytes > limits_.total_bytes)
+    throw InvalidArgument(
+        fmt::format("[rendezvous] {} of {} bytes: all values together have at most {} bytes", what, bytes,
+                    limits_.total_bytes));
+  generation.bytes += bytes - before;
 }
 
 void RendezvousStore::end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended) {
@@ -42,7 +77,15 @@ void RendezvousStore::set(const RendezvousScope& scope, const std::string& key, 
   Callbacks ended;
   {
     std::lock_guard lock(mutex_);
+    require_name("key", key);
+    if (value.size() > limits_.value_bytes)
+      throw InvalidArgument(fmt::format("[rendezvous] the value of '{}' has {} bytes, at most {} are allowed",
+                                        key, value.size(), limits_.value_bytes));
     auto& generation = enter(scope, ended);
+    const auto there = generation.values.find(key);
+    if (there == generation.values.end()) require_room("keys", generation.values.size());
+    charge(generation, "a value", key.size() + value.size(),
+           there == generation.values.end() ? 0 : key.size() + there->second.size());
     for (auto waiter = generation.waiters.begin(); waiter != generation.waiters.end();) {
       if (waiter->second.key != key) {
         ++waiter;
@@ -62,7 +105,9 @@ std::optional<RendezvousStore::Ticket> RendezvousStore::get(const RendezvousScop
   std::optional<Ticket> ticket;
   {
     std::lock_guard lock(mutex_);
+    require_name("key", key);
     auto& generation = enter(scope, ended);
+    require_room("waits", generation.waiters.size());
     if (auto value = generation.values.find(key); value != generation.values.end()) {
       ended.push_back([done = std::move(done), value = value->second] { done(nullptr, value); });
     } else {
@@ -77,13 +122,16 @@ std::optional<RendezvousStore::Ticket> RendezvousStore::get(const RendezvousScop
 std::optional<RendezvousStore::Ticket> RendezvousStore::barrier(const RendezvousScope& scope,
                                                                 const std::string& name, std::uint64_t round,
                                                                 int rank, int size, BarrierDone done) {
-  if (size < 1 || rank < 0 || rank >= size)
+  require_name("barrier", name);
+  if (size < 1 || size > limits_.ranks || rank < 0 || rank >= size)
     throw InvalidArgument(fmt::format("[rendezvous] barrier '{}': rank {} of {}", name, rank, size));
   Callbacks ended;
   std::optional<Ticket> ticket;
   {
     std::lock_guard lock(mutex_);
-    auto& barrier = enter(scope, ended).barriers[name];
+    auto& barriers = enter(scope, ended).barriers;
+    if (!barriers.contains(name)) require_room("barriers", barriers.size());
+    auto& barrier = barriers[name];
     if (round < barrier.round) {
       ended.push_back([done = std::move(done)] { done(nullptr); });
     } else {
@@ -92,6 +140,7 @@ std::optional<RendezvousStore::Ticket> RendezvousStore::barrier(const Rendezvous
         throw InvalidArgument(
             fmt::format("[rendezvous] barrier '{}': rank {} says that there are {} ranks, others say {}",
                         name, rank, size, barrier.size));
+      if (barrier.arrived.contains(rank)) require_room("waits of a rank", barrier.arrived[rank].size());
       ticket = next_ticket_++;
       barrier.arrived[rank].emplace(*ticket, std::move(done));
       if (static_cast<int>(barrier.arrived.size()) == size) {
@@ -122,13 +171,16 @@ void RendezvousStore::cancel(Ticket ticket) {
 }
 
 std::vector<int> RendezvousStore::missing(const RendezvousScope& scope, const std::string& name, int size) {
+  if (size < 0 || size > limits_.ranks)
+    throw InvalidArgument(fmt::format("[rendezvous] barrier '{}' of {} ranks", name, size));
   Callbacks ended;
   std::vector<int> missing;
   {
     std::lock_guard lock(mutex_);
-    auto& barrier = enter(scope, ended).barriers[name];
+    const auto& barriers = enter(scope, ended).barriers;
+    const auto barrier = barriers.find(name);
     for (int rank = 0; rank < size; ++rank)
-      if (!barrier.arrived.contains(rank)) missing.push_back(rank);
+      if (barrier == barriers.end() || !barrier->second.arrived.contains(rank)) missing.push_back(rank);
   }
   run(ended);
   return missing;
@@ -139,7 +191,13 @@ void RendezvousStore::add_member(const RendezvousScope& scope, const Member& mem
   Callbacks ended;
   {
     std::lock_guard lock(mutex_);
-    enter(scope, ended).members[member.name] = {member, WaitContext::Clock::now()};
+    require_name("member", member.name);
+    auto& generation = enter(scope, ended);
+    const auto there = generation.members.find(member.name);
+    if (there == generation.members.end()) require_room("members", generation.members.size());
+    charge(generation, "a member", bytes_of(member),
+           there == generation.members.end() ? 0 : bytes_of(there->second.first));
+    generation.members[member.name] = {member, WaitContext::Clock::now()};
   }
   run(ended);
 }
@@ -175,6 +233,9 @@ void RendezvousStore::post_progress(const RendezvousScope& scope, const RankProg
   Callbacks ended;
   {
     std::lock_guard lock(mutex_);
+    require_name("collective", progress.last_collective);
+    if (progress.rank < 0 || progress.rank >= limits_.ranks)
+      throw InvalidArgument(fmt::format("[rendezvous] there is no rank {}", progress.rank));
     enter(scope, ended).progress[progress.rank] = progress;
   }
   run(ended);

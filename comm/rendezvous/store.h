@@ -17,6 +17,18 @@
 
 namespace braid::comm {
 
+/// What peers may take of the host's memory; beyond it: InvalidArgument.
+struct RendezvousLimits {
+  std::size_t value_bytes = std::size_t{1} << 20;
+  std::size_t name_bytes = 1024;                    // of a key, a barrier, a member, an attribute
+  std::size_t entries = 65536;                      // of each kind, in a generation
+  std::size_t total_bytes = std::size_t{64} << 20;  // of a generation's values and names
+  int ranks = 65536;
+  std::size_t jobs = 64;
+  /// By how much a generation may be above the one before: a wild number would shut all later ones out.
+  std::uint64_t generation_step = 1000;
+};
+
 class RendezvousStore {
  public:
   using Value = std::vector<std::byte>;
@@ -66,12 +78,18 @@ class RendezvousStore {
     std::map<std::string, Barrier> barriers;
     std::map<std::string, std::pair<Member, WaitContext::Clock::time_point>> members;
     std::map<int, RankProgress> progress;
+    std::size_t bytes = 0;  // of values, members and their names
   };
   using Callbacks = std::vector<std::function<void()>>;
 
   Generation& enter(const RendezvousScope& scope, Callbacks& ended);
+  void require_name(const std::string& what, const std::string& name) const;
+  void require_room(const std::string& what, std::size_t entries) const;
+  /// Counts bytes that stay; `before`: those that they replace.
+  void charge(Generation& generation, const std::string& what, std::size_t bytes, std::size_t before) const;
   static void end_waits(Generation& generation, const ErrorPtr& error, Callbacks& ended);
 
+  const RendezvousLimits limits_{};
   mutable std::mutex mutex_;
   std::map<std::string, Generation> jobs_;  // guarded by mutex_; the newest generation of each job
   Ticket next_ticket_ = 1;                  // guarded by mutex_

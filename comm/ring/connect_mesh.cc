@@ -53,14 +53,15 @@ class MeshBuilder {
       : options_(options),
         rendezvous_(rendezvous),
         wait_(wait),
-        tls_(make_tls_context(options.tls)),
+        streams_(options.security, "ring 1"),
         peers_(static_cast<std::size_t>(options.size)) {}
 
   std::vector<PeerSockets> build() {
     auto listener = listen_on(options_.listen);
     std::optional<Fd> local;
-    // What the user wants encrypted stays so; and a local socket's name can be taken by anybody on the host.
-    if (!tls_) local = listen_local(local_name(listener.port, options_.rank));
+    // What the user wants encrypted stays so; and a local socket's name can be taken by anybody on the host,
+    // who then cannot prove the token.
+    if (!streams_.encrypts()) local = listen_local(local_name(listener.port, options_.rank));
     exchange_addresses(advertised(options_, listener.port), local ? listener.port : 0);
     for (int peer = 0; peer < options_.rank; ++peer)
       for (std::uint32_t channel : {0, 1}) connect_to(peer, channel);
@@ -130,7 +131,7 @@ class MeshBuilder {
 
   StreamSocket wrap(Fd fd, bool server) const {
     auto handle = fd.get();
-    return {std::move(fd), tls_ ? tls_->make_stream(handle, server) : make_plain_stream(handle)};
+    return {std::move(fd), streams_.make(handle, server)};
   }
 
   void connect_to(int peer, std::uint32_t channel) {
@@ -213,7 +214,7 @@ class MeshBuilder {
   const RingOptions& options_;
   Rendezvous& rendezvous_;
   const WaitContext& wait_;
-  const std::shared_ptr<const TlsContext> tls_;
+  const StreamFactory streams_;
   std::vector<PeerSockets> peers_;
   std::vector<std::string> addresses_;
   std::map<int, std::string> local_names_;  // of the ranks below this one that are on this host

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -19,9 +20,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerTime{1000};  // for those who are in the operation to say for whom they wait
-constexpr milliseconds kLastWords{200};    // between the end of a data socket and that of its control socket
-constexpr int kLooks = 30;                 // at the sockets, before it sleeps until they are ready
+// Before the deadline, for those who are in the operation to say for whom they wait.
+constexpr milliseconds kAnswerTime{1000};
+constexpr int kMostTellings = 16;        // of an operation: a peer that does not read must not block them
+constexpr milliseconds kLastWords{200};  // between the end of a data socket and that of its control socket
+constexpr int kLooks = 30;               // at the sockets, before it sleeps until they are ready
 constexpr std::size_t kMaxMove =
     256 << 10;  // per call: what was received is reduced while it is in the cache
 
@@ -95,6 +98,11 @@ void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitC
   header.sequence = header.operation == Operation::SendRecv ? 0 : ++collectives_;
   current_ = header;
   motions_.clear();
+  told_.reset();
+  tellings_ = 0;
+  for (auto& peer : peers_) peer.waits_for.reset();
+  const auto answers = std::min<std::chrono::nanoseconds>(kAnswerTime, wait.remaining() / 2);
+  const auto ask_at = wait.deadline - std::chrono::duration_cast<WaitContext::Clock::duration>(answers);
   for (auto* flow : flows) motions_.push_back({flow, header, sizeof(OperationHeader), false, std::nullopt});
 
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
@@ -113,7 +121,9 @@ void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitC
       return;
     }
     if (wait.expired()) expire();
-    if (!moved) wait_for_events(wait);
+    const bool asks = WaitContext::Clock::now() >= ask_at;
+    if (asks) tell_for_whom_it_waits();
+    if (!moved) wait_for_events(asks ? wait : WaitContext{ask_at, wait.stop});
   }
 }
 
@@ -221,8 +231,10 @@ void Mesh::read_notices(int index) {
 void Mesh::take_notice(int index, const Notice& notice) {
   auto& peer = peers_[index];
   if (notice.kind == Notice::Kind::Waiting) {
+    // It may come from an operation that is over, or be read in one that came later.
+    if (notice.text != std::to_string(current_.sequence)) return;
     peer.waits_for = notice.rank;
-    if (!expiring_) expire();
+    tell_for_whom_it_waits();
     return;
   }
   // A rank that came too late for the others hears who gave it up, and not its own name as somebody else's.
@@ -273,15 +285,21 @@ int Mesh::end_of_chain(int first) const {
   return rank;
 }
 
-void Mesh::expire() {
-  expiring_ = true;
-  auto first = waited_for();
+/// All ranks answer each other, so that all find the same one at the end of the chain.
+void Mesh::tell_for_whom_it_waits() {
+  const int peer = waited_for();
+  if (peer == rank_ || told_ == peer || tellings_ == kMostTellings) return;
+  told_ = peer;
+  ++tellings_;
   Notice notice;
-  notice.rank = first;
+  notice.rank = peer;
+  notice.text = std::to_string(current_.sequence);
   tell_all(notice);
-  auto limit = WaitContext::with_timeout(kAnswerTime);
-  while (!limit.expired()) poll_notices(milliseconds(20));
-  auto blamed = end_of_chain(first);
+}
+
+void Mesh::expire() {
+  poll_notices(milliseconds(0));
+  const int blamed = end_of_chain(waited_for());
   if (peers_[blamed].control_ended) lost(blamed, peers_[blamed].end_reason);
   fail(ErrorCode::DeadlineExceeded, blamed,
        fmt::format("{} did not take part before the deadline", peers_[blamed].sockets.name));

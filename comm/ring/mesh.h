@@ -93,6 +93,7 @@ class Mesh {
   void read_notices(int peer);
   void take_notice(int peer, const Notice& notice);
   [[noreturn]] void lost(int peer, const std::string& reason);
+  void tell_for_whom_it_waits();
   [[noreturn]] void expire();
   [[noreturn]] void cancel();
   [[noreturn]] void fail(ErrorCode code, int blamed, const std::string& text);
@@ -108,7 +109,8 @@ class Mesh {
   std::uint64_t collectives_ = 0;
   OperationHeader current_;
   std::vector<Motion> motions_;
-  bool expiring_ = false;
+  std::optional<int> told_;  // for whom the others know this rank to wait, in the current operation
+  int tellings_ = 0;
   ErrorPtr broken_;
   std::atomic<bool> aborted_{false};
   Fd wake_;  // an eventfd: abort() and stop requests end a poll()

@@ -21,7 +21,7 @@ struct Notice {
   Kind kind = Kind::Waiting;
   ErrorCode code = ErrorCode::DeadlineExceeded;  // Failed
   std::int32_t rank = 0;                         // Waiting: for whom; Failed: who is to blame
-  std::string text;                              // Failed: what happened
+  std::string text;  // Waiting: the number of the collective; Failed: what happened
 };
 
 std::vector<std::byte> encode_notice(const Notice& notice);

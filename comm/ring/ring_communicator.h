@@ -30,7 +30,7 @@ struct RingOptions {
   /// Keys at the rendezvous begin with this. Unique for each communicator of a generation; the same on all
   /// ranks.
   std::string name = "ring";
-  TlsOptions tls{};
+  Security security{};
 };
 
 inline constexpr std::int64_t kDirectBytes = 16 << 10;

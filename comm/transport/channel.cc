@@ -17,7 +17,7 @@ class ChannelImpl final : public Channel {
       throw InvalidArgument(fmt::format("[transport] channel to {}: connections must be at least 1, got {}",
                                         address_, options.connections));
     Link::Settings settings{address_, parse_address(address_), options.connect_timeout,
-                            make_tls_context(options.tls)};
+                            std::make_shared<const StreamFactory>(options.security, kDataPurpose)};
     thread_ = std::make_unique<IoThread>("braid-channel");
     for (int i = 0; i < options.connections; ++i)
       links_.push_back(std::make_shared<Link>(thread_->context(), settings));

@@ -17,6 +17,7 @@ constexpr int kReadsPerTurn = 16;        // then other connections have theirs
 // Requests are not read while this much of the answers waits for the peer to read them.
 constexpr std::uint64_t kMaxQueuedBytes = std::uint64_t{256} << 20;
 constexpr std::chrono::seconds kGoodbyeTime{1};
+constexpr std::chrono::seconds kHandshakeTime{5};
 
 std::size_t frame_bytes(const OutgoingFrame& frame) {
   auto bytes = kFrameHeaderBytes + frame.message.meta.size();
@@ -34,28 +35,38 @@ Connection::Connection(std::shared_ptr<boost::asio::io_context> context, Socket 
                [this](const FrameHeader& header, std::vector<std::byte> meta, PayloadSink payload) {
                  owner_->on_frame(header, std::move(meta), std::move(payload));
                }}),
-      goodbye_timer_(*context_) {}
+      end_timer_(*context_) {}
 
 Connection::~Connection() = default;
 
-void Connection::start(std::shared_ptr<Owner> owner, const TlsContext* tls, bool server) {
+void Connection::start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server) {
   owner_ = std::move(owner);
   server_ = server;
   boost::system::error_code ignored;
   socket_.native_non_blocking(true, ignored);
-  auto handle = socket_.native_handle();
-  stream_ = tls ? tls->make_stream(handle, server) : make_plain_stream(handle);
+  stream_ = streams.make(socket_.native_handle(), server);
+  if (server) {
+    end_timer_.expires_after(kHandshakeTime);
+    end_timer_.async_wait([self = shared_from_this()](auto error) {
+      if (error || self->open_ || !self->owner_) return;
+      warn_of_refusal(fmt::format("transport: {}: refused: it did not prove itself within {} s", self->peer_,
+                                  kHandshakeTime.count()));
+      self->close("was closed: it did not prove itself in time");
+    });
+  }
   handshake();
 }
 
 void Connection::handshake() {
   auto status = stream_->handshake();
   if (status.ended) {
-    if (server_) log_warning("transport: {}: refused: {}", peer_, end_reason(status));
+    if (server_) warn_of_refusal(fmt::format("transport: {}: refused: {}", peer_, end_reason(status)));
     return close(end_reason(status));
   }
   if (status.wait) return wait_for(*status.wait, &Connection::handshake);
   open_ = true;
+  boost::system::error_code ignored;
+  end_timer_.cancel(ignored);
   owner_->on_open();
   write_turn();
   if (open_) read_turn();
@@ -207,8 +218,8 @@ void Connection::close_after_goodbye(const ErrorRecord& error) {
   reader_.halt();
   queue_goodbye(error);
   saying_goodbye_ = true;
-  goodbye_timer_.expires_after(kGoodbyeTime);
-  goodbye_timer_.async_wait([self = shared_from_this(), text = error.message](auto error) {
+  end_timer_.expires_after(kGoodbyeTime);
+  end_timer_.async_wait([self = shared_from_this(), text = error.message](auto error) {
     if (!error) self->close("was closed: " + text);
   });
   if (reading_paused_) {
@@ -251,7 +262,7 @@ void Connection::close(const std::string& reason) {
   reader_.halt();
   auto owner = std::move(owner_);
   boost::system::error_code ignored;
-  goodbye_timer_.cancel(ignored);
+  end_timer_.cancel(ignored);
   socket_.close(ignored);
   owner->on_closed(reason);
   // What is being written, read or called may be further up the stack: let go of it later.

@@ -49,7 +49,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   /// Takes over the connected socket. `owner` is held until on_closed was called.
-  void start(std::shared_ptr<Owner> owner, const TlsContext* tls, bool server);
+  /// A client that has not proved itself a few seconds later is let go.
+  void start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server);
 
   /// Queues a frame. False: the connection is closed and the frame is dropped. Throws: InvalidArgument (meta
   /// too long).
@@ -100,7 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool goodbye_sent_ = false;
   bool reading_paused_ = false;
   bool write_waits_ = false;
-  boost::asio::steady_timer goodbye_timer_;
+  boost::asio::steady_timer end_timer_;  // of the handshake, and of a goodbye
   std::deque<OutgoingFrame> queue_;
   std::size_t front_written_ = 0;  // bytes of queue_.front() that are written
   std::uint64_t queued_bytes_ = 0;

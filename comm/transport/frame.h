@@ -27,6 +27,8 @@ enum class FrameKind : std::uint8_t {
   Goodbye = 4,  // id 0; meta is an error record: why the sender is about to close the connection
 };
 
+/// Of the proofs of connections that carry frames (token_handshake.h).
+inline constexpr const char* kDataPurpose = "frames 1";
 inline constexpr std::uint32_t kFrameMagic = 0x44415242;  // "BRAD"
 inline constexpr std::uint8_t kFrameVersion = 1;
 inline constexpr std::size_t kFrameHeaderBytes = 32;

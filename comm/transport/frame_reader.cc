@@ -12,11 +12,14 @@ constexpr std::size_t kBufferBytes = 64 << 10;
 // for few.
 constexpr std::size_t kLargePayload = 16 << 10;
 constexpr std::size_t kFewBytes = 1 << 10;
+// A header may promise much; memory for it is taken as it comes.
+constexpr std::size_t kFirstMeta = 64 << 10;
 }  // namespace
 
-FrameReader::FrameReader(Callbacks callbacks) : callbacks_(std::move(callbacks)), buffer_(kBufferBytes) {}
+FrameReader::FrameReader(Callbacks callbacks) : callbacks_(std::move(callbacks)) {}
 
 std::size_t FrameReader::prepare(std::span<iovec> out) {
+  if (buffer_.empty()) buffer_.resize(kBufferBytes);  // not for peers that never come to send a frame
   if (halted_) begin_ = end_ = 0;
   if (begin_ == end_) {
     begin_ = end_ = 0;
@@ -81,15 +84,19 @@ bool FrameReader::parse_header() {
   if (end_ - begin_ < kFrameHeaderBytes) return false;
   copy_out(raw_);
   header_ = decode_frame_header(raw_);
-  meta_.resize(header_.meta_bytes);
+  meta_.resize(std::min<std::size_t>(header_.meta_bytes, kFirstMeta));
   meta_filled_ = 0;
   state_ = State::Meta;
   return true;
 }
 
 bool FrameReader::parse_meta() {
-  meta_filled_ += copy_out(MutableBytes(meta_).subspan(meta_filled_));
-  if (meta_filled_ < meta_.size()) return false;
+  for (;;) {
+    meta_filled_ += copy_out(MutableBytes(meta_).subspan(meta_filled_));
+    if (meta_filled_ < meta_.size()) return false;
+    if (meta_.size() == header_.meta_bytes) break;
+    meta_.resize(std::min<std::size_t>(header_.meta_bytes, 2 * meta_.size()));
+  }
   check_frame_crc(raw_, meta_);
   start_payload();
   return true;

@@ -36,7 +36,7 @@ class Link final : public Connection::Owner, public std::enable_shared_from_this
     std::string address;  // as the user spelled it; part of every error
     Address parsed;
     std::chrono::milliseconds connect_timeout;
-    std::shared_ptr<const TlsContext> tls;
+    std::shared_ptr<const StreamFactory> streams;
   };
 
   Link(std::shared_ptr<boost::asio::io_context> context, Settings settings);

@@ -44,6 +44,9 @@ Listener::Listener(Context context, const std::string& listen)
       take_both_families(acceptor_.native_handle());
     }
     acceptor_.bind(endpoint);
+    // Whoever may write to the file may connect. Nobody can before listen().
+    if (address.is_unix && chmod(address.host.c_str(), S_IRUSR | S_IWUSR) != 0)
+      throw boost::system::system_error(errno, boost::system::system_category());
     acceptor_.listen();
     if (address.is_unix) {
       unix_path_ = address.host;

@@ -77,11 +77,12 @@ namespace {
 struct ServerCore {
   TransportServerOptions options;
   RequestHandler handler;
-  std::shared_ptr<const TlsContext> tls;
+  std::shared_ptr<const StreamFactory> streams;
   std::mutex mutex;
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections;  // guarded by mutex
   std::uint64_t next_connection = 1;                                 // guarded by mutex
   bool stopping = false;                                             // guarded by mutex
+  int unproven = 0;                                                  // guarded by mutex
 };
 
 class Session final : public Connection::Owner {
@@ -89,7 +90,11 @@ class Session final : public Connection::Owner {
   Session(std::shared_ptr<ServerCore> core, std::shared_ptr<Connection> connection, std::uint64_t number)
       : core_(std::move(core)), connection_(std::move(connection)), number_(number) {}
 
-  void on_open() override {}
+  void on_open() override {
+    std::lock_guard lock(core_->mutex);
+    --core_->unproven;
+    proven_ = true;
+  }
 
   std::optional<PayloadSink> on_head(const FrameHeader& header, Bytes meta) override {
     if (header.kind != FrameKind::Request)
@@ -134,7 +139,9 @@ class Session final : public Connection::Owner {
     {
       std::lock_guard lock(core_->mutex);
       core_->connections.erase(number_);
+      if (!proven_) --core_->unproven;
     }
+    if (!proven_) return connection_.reset();
     try {
       if (core_->handler.on_disconnect) core_->handler.on_disconnect(number_);
     } catch (...) {
@@ -155,7 +162,21 @@ class Session final : public Connection::Owner {
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<Connection> connection_;
   const std::uint64_t number_;
+  bool proven_ = false;  // I/O thread only
 };
+
+/// A client without the token sends frames at once, and understands one.
+std::vector<std::byte> what_strangers_hear() {
+  const auto meta =
+      encode_error_meta({ErrorCode::InvalidArgument,
+                         "this server asks for the job's token, and the client knows of none (BRAID_TOKEN)"});
+  FrameHeader header;
+  header.kind = FrameKind::Goodbye;
+  const auto encoded = encode_frame_header(header, meta);
+  std::vector<std::byte> frame(encoded.begin(), encoded.end());
+  frame.insert(frame.end(), meta.begin(), meta.end());
+  return frame;
+}
 
 class TransportServerImpl final : public TransportServer {
  public:
@@ -166,7 +187,8 @@ class TransportServerImpl final : public TransportServer {
       throw InvalidArgument(
           fmt::format("[transport] io_threads must be at least 1, got {}", options.io_threads));
     core_->handler = std::move(handler);
-    core_->tls = make_tls_context(options.tls);
+    core_->streams =
+        std::make_shared<const StreamFactory>(options.security, kDataPurpose, what_strangers_hear());
     core_->options = std::move(options);
     // Bound before there are threads, so that a failure has nothing to take down.
     auto context = std::make_shared<boost::asio::io_context>(1);
@@ -201,6 +223,8 @@ class TransportServerImpl final : public TransportServer {
 
  private:
   static constexpr std::chrono::seconds kStopTime{5};
+  /// Clients try again; strangers shall not take all descriptors.
+  static constexpr int kMostUnproven = 512;
 
   /// The thread of the listener runs this. It refers to nothing of this object, which may be gone while a
   /// handler is stuck.
@@ -226,10 +250,16 @@ class TransportServerImpl final : public TransportServer {
     {
       std::lock_guard lock(core->mutex);
       if (core->stopping) return;
+      if (core->unproven >= kMostUnproven) {
+        log_debug("transport: {} is turned away: {} connections have yet to prove themselves",
+                  connection->peer(), core->unproven);
+        return;
+      }
+      ++core->unproven;
       number = core->next_connection++;
       core->connections.emplace(number, connection);
     }
-    connection->start(std::make_shared<Session>(core, connection, number), core->tls.get(), true);
+    connection->start(std::make_shared<Session>(core, connection, number), *core->streams, true);
   }
 
   void close_all() {

@@ -68,4 +68,17 @@ class PlainStream final : public Stream {
 
 std::unique_ptr<Stream> make_plain_stream(int socket) { return std::make_unique<PlainStream>(socket); }
 
+StreamFactory::StreamFactory(const Security& security, std::string purpose, std::vector<std::byte> answer)
+    : tls_(make_tls_context(security.tls)),
+      token_(security.token),
+      purpose_(std::move(purpose)),
+      answer_(std::move(answer)) {}
+
+std::unique_ptr<Stream> StreamFactory::make(int socket, bool server) const {
+  if (tls_) return tls_->make_stream(socket, server);
+  auto plain = make_plain_stream(socket);
+  if (token_.empty()) return plain;
+  return make_token_stream(std::move(plain), server, token_, purpose_, answer_);
+}
+
 }  // namespace braid::comm

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/transport/transport.h"
 
@@ -47,7 +49,11 @@ class TlsContext {
  public:
   /// Throws: InvalidArgument naming the file that cannot be used and why.
   explicit TlsContext(const TlsOptions& options);
+  /// With the certificate that follows from the token.
+  explicit TlsContext(const JobToken& token);
   ~TlsContext();
+  /// As clients of gRPC do. REQUIRES: before streams are made.
+  void offer_http2();
   /// The stream may outlive the context; `socket` stays the caller's.
   std::unique_ptr<Stream> make_stream(int socket, bool server) const;
 
@@ -58,5 +64,26 @@ class TlsContext {
 
 /// Null when no file is named. Throws: InvalidArgument when only some are.
 std::shared_ptr<const TlsContext> make_tls_context(const TlsOptions& options);
+
+/// The handshake of `inner` proves the job's token to the peer and has it proved (token_handshake.h); then
+/// the bytes are those of `inner`. `answer`: see TokenHandshake. REQUIRES: the token is not empty.
+std::unique_ptr<Stream> make_token_stream(std::unique_ptr<Stream> inner, bool server, const JobToken& token,
+                                          std::string_view purpose, std::vector<std::byte> answer = {});
+
+/// Streams of one kind of connection, secured as the job says: by TLS, else by the token, else not at all.
+class StreamFactory {
+ public:
+  /// `purpose` and `answer`: see TokenHandshake. Throws: InvalidArgument for TLS files that cannot be used.
+  StreamFactory(const Security& security, std::string purpose, std::vector<std::byte> answer = {});
+  /// `socket` stays the caller's and outlives the stream.
+  std::unique_ptr<Stream> make(int socket, bool server) const;
+  bool encrypts() const { return tls_ != nullptr; }
+
+ private:
+  std::shared_ptr<const TlsContext> tls_;
+  JobToken token_;
+  std::string purpose_;
+  std::vector<std::byte> answer_;
+};
 
 }  // namespace braid::comm

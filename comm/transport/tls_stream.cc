@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "comm/transport/stream.h"
+#include "comm/transport/token_certificate.h"
 
 namespace braid::comm {
 namespace {
@@ -167,6 +169,10 @@ class TlsStream final : public Stream {
 }  // namespace
 
 struct TlsContext::Impl {
+  Impl() {
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  }
   SSL_CTX* context = SSL_CTX_new(TLS_method());
   std::shared_ptr<const BioMethod> bio = std::make_shared<BioMethod>();
   ~Impl() { SSL_CTX_free(context); }
@@ -179,17 +185,38 @@ TlsContext::TlsContext(const TlsOptions& options) : impl_(std::make_unique<Impl>
       throw InvalidArgument(
           fmt::format("[transport] TLS {} '{}' cannot be used: {}", what, file, openssl_error()));
   };
-  SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   require(SSL_CTX_use_certificate_chain_file(context, options.certificate_file.c_str()), "certificate",
           options.certificate_file);
   require(SSL_CTX_use_PrivateKey_file(context, options.key_file.c_str(), SSL_FILETYPE_PEM), "key",
           options.key_file);
   require(SSL_CTX_check_private_key(context), "key", options.key_file);
   require(SSL_CTX_load_verify_locations(context, options.ca_file.c_str(), nullptr), "CA", options.ca_file);
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+}
+
+TlsContext::TlsContext(const JobToken& token) : impl_(std::make_unique<Impl>()) {
+  const PemPair own = token_certificate(token);
+  const auto in_memory = [](const std::string& text) {
+    return std::unique_ptr<BIO, decltype(&BIO_free)>(
+        BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
+  };
+  const auto text = in_memory(own.certificate), key_text = in_memory(own.key);
+  X509* certificate = PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr);
+  EVP_PKEY* key = PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr);
+  const bool good = certificate != nullptr && key != nullptr &&
+                    SSL_CTX_use_certificate(impl_->context, certificate) == 1 &&
+                    SSL_CTX_use_PrivateKey(impl_->context, key) == 1 &&
+                    X509_STORE_add_cert(SSL_CTX_get_cert_store(impl_->context), certificate) == 1;
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+  if (!good) throw Internal("[transport] the token's certificate: " + openssl_error());
 }
 
 TlsContext::~TlsContext() = default;
+
+void TlsContext::offer_http2() {
+  constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+  SSL_CTX_set_alpn_protos(impl_->context, kHttp2, sizeof(kHttp2));
+}
 
 std::unique_ptr<Stream> TlsContext::make_stream(int socket, bool server) const {
   SSL* ssl = SSL_new(impl_->context);

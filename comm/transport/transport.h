@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/wait_context.h"
+#include "comm/transport/security.h"
 
 namespace braid::comm {
 
@@ -54,12 +55,6 @@ struct IncomingMessage {
   PayloadSink payload;
 };
 
-struct TlsOptions {  // empty paths: plain text
-  std::string certificate_file;
-  std::string key_file;
-  std::string ca_file;
-};
-
 /// Answers one request, once, from any thread, at any later time. Destroyed unused, it answers Internal.
 class Responder {
  public:
@@ -90,7 +85,8 @@ struct TransportServerOptions {
   std::string listen = "0.0.0.0:0";  // "host:port" or "unix:/path"; port 0 picks a free one
   int io_threads = 1;
   std::uint64_t max_payload_bytes = std::uint64_t{4} << 30;
-  TlsOptions tls{};
+  /// Nothing is read from a client before it has proved itself, for which it has a few seconds.
+  Security security{};
 };
 
 class TransportServer {
@@ -116,7 +112,7 @@ class Channel {
   struct Options {
     int connections = 1;
     std::chrono::milliseconds connect_timeout{5000};
-    TlsOptions tls{};
+    Security security{};
   };
   /// Does not connect yet. `address`: "host:port" or "unix:/path".
   static std::shared_ptr<Channel> create(std::string address, Options options);

@@ -17,7 +17,7 @@ constexpr int kReconnectMs = 50;
 constexpr int kConnectMs = 20000;
 constexpr int kMaxReconnectMs = 500;
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const comm::TlsOptions& tls) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const comm::Security& security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
   // Despite its name, this is also the time that one attempt to connect is given.
@@ -25,7 +25,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const co
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, comm::make_channel_credentials(tls), arguments);
+  return grpc::CreateCustomChannel(address, comm::make_channel_credentials(security), arguments);
 }
 
 std::chrono::system_clock::time_point system_deadline(const WaitContext& wait) {
@@ -36,10 +36,10 @@ std::chrono::system_clock::time_point system_deadline(const WaitContext& wait) {
 }  // namespace
 
 struct ControlLink::Impl {
-  Impl(int index, std::string where, const comm::TlsOptions& tls)
+  Impl(int index, std::string where, const comm::Security& security)
       : server(index),
         address(std::move(where)),
-        stub(proto::ParameterServer::NewStub(make_channel(address, tls))) {}
+        stub(proto::ParameterServer::NewStub(make_channel(address, security))) {}
 
   template <class Request, class Reply>
   void call(const char* what,
@@ -71,8 +71,8 @@ struct ControlLink::Impl {
   std::set<grpc::ClientContext*> probes;  // guarded by mutex
 };
 
-ControlLink::ControlLink(int server, std::string address, const comm::TlsOptions& tls)
-    : impl_(std::make_unique<Impl>(server, std::move(address), tls)) {}
+ControlLink::ControlLink(int server, std::string address, const comm::Security& security)
+    : impl_(std::make_unique<Impl>(server, std::move(address), security)) {}
 
 ControlLink::~ControlLink() {
   std::unique_lock lock(impl_->mutex);

@@ -32,7 +32,7 @@ namespace braid::ps {
 
 class ControlLink {
  public:
-  ControlLink(int server, std::string address, const comm::TlsOptions& tls);
+  ControlLink(int server, std::string address, const comm::Security& security);
   ~ControlLink();  // cancels the probes and waits for them
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "comm/transport/peer_probe.h"
 #include "proto/ps.pb.h"
 #include "ps/client/fleet.h"
 #include "ps/control_status.h"
@@ -98,10 +99,18 @@ struct PsClient::Impl {
 
 void PsClient::Impl::register_with_all(const WaitContext& wait) {
   std::vector<bool> registered(fleet.links.size());
+  std::vector<std::unique_ptr<comm::PeerProbe>> probes;
+  for (const std::string& address : options.servers)
+    probes.push_back(std::make_unique<comm::PeerProbe>(address, options.security));
   std::size_t left = fleet.links.size();
   while (left != 0) {
     for (std::size_t s = 0; s < fleet.links.size(); ++s) {
       if (registered[s]) continue;
+      if (probes[s] && !probes[s]->accepts(wait.at_most(kRegisterTurn))) {
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(wait.remaining(), kRegisterTurn / 10));
+        continue;
+      }
+      probes[s].reset();
       proto::PsRegisterRequest request;
       request.set_job(options.job);
       request.set_incarnation(options.incarnation);
@@ -139,16 +148,16 @@ void PsClient::Impl::open(std::size_t server, const proto::PsRegisterReply& repl
   const std::string& grpc_address = options.servers[server];
   std::string address =
       fmt::format("{}:{}", grpc_address.substr(0, grpc_address.rfind(':')), reply.data_port());
-  comm::TlsOptions tls = options.tls;
+  comm::Security security = options.security;
   if (options.same_host_socket && !reply.unix_path().empty() && reply.host() == host_identity() &&
       ::access(reply.unix_path().c_str(), W_OK) == 0) {
     address = "unix:" + reply.unix_path();
-    tls = {};
+    security.tls = {};  // a file that only this user may open
   }
   comm::Channel::Options channel;
   channel.connections = options.connections;
   channel.connect_timeout = options.deadline;
-  channel.tls = tls;
+  channel.security = security;
   ServerLink& link = *fleet.links[server];
   link.open({stable_hash(options.job), options.incarnation, reply.instance(), session, options.worker},
             comm::Channel::create(address, channel));
@@ -164,7 +173,7 @@ std::unique_ptr<PsClient> PsClient::connect(Options options, const WaitContext& 
   auto impl = std::make_unique<Impl>(std::move(options));
   for (std::size_t s = 0; s < impl->options.servers.size(); ++s)
     impl->fleet.links.push_back(std::make_shared<ServerLink>(
-        std::make_unique<ControlLink>(static_cast<int>(s), impl->options.servers[s], impl->options.tls),
+        std::make_unique<ControlLink>(static_cast<int>(s), impl->options.servers[s], impl->options.security),
         impl->fleet.timer));
   impl->register_with_all(wait);
   return std::unique_ptr<PsClient>(new PsClient(std::move(impl)));
@@ -323,6 +332,40 @@ void PsClient::leave(const WaitContext& wait) {
     fill(link.sender(), request.mutable_sender());
     link.control().leave(request, wait);
   });
+}
+
+void PsClient::stop_before_start(const WaitContext& wait) {
+  impl_->on_all([&](ServerLink& link) {
+    proto::PsShutdownRequest request;
+    fill(link.sender(), request.mutable_sender());
+    request.set_before_start(true);
+    link.control().shutdown(request, wait);
+  });
+}
+
+std::string PsClient::report_lost_server(const WaitContext& wait) {
+  const auto& links = impl_->fleet.links;
+  std::vector<char> lost(links.size());
+  impl_->on_all([&](ServerLink& link) {
+    lost[static_cast<std::size_t>(link.control().server())] = link.is_lost(wait) ? 1 : 0;
+  });
+  const auto first = std::find(lost.begin(), lost.end(), 1);
+  if (first == lost.end()) return {};
+  const ControlLink& gone = links[static_cast<std::size_t>(first - lost.begin())]->control();
+  const std::string name = fmt::format("server {} ({})", gone.server(), gone.address());
+  impl_->on_all([&](ServerLink& link) {
+    if (lost[static_cast<std::size_t>(link.control().server())] != 0) return;
+    proto::PsShutdownRequest request;
+    fill(link.sender(), request.mutable_sender());
+    request.set_lost_server(name);
+    try {
+      link.control().shutdown(request, wait);
+    } catch (const Error& error) {
+      log_debug("[ps] {} cannot be told that {} is lost: {}", link.control().address(), name,
+                error.message());
+    }
+  });
+  return name;
 }
 
 void PsClient::shutdown(const WaitContext& wait, bool job_terminated) {

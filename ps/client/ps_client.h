@@ -107,7 +107,7 @@ class PsClient {
     std::chrono::milliseconds deadline{30000};  // of heartbeats and retries; calls have their own
     bool same_host_socket = true;               // prefer the server's Unix socket when it is of this host
     int connections = 1;                        // data connections a server
-    comm::TlsOptions tls{};
+    comm::Security security{};
   };
   using Done = std::function<void(ErrorPtr)>;
 
@@ -164,6 +164,13 @@ class PsClient {
   void leave(const WaitContext& wait);
   /// Ends the servers. `job_terminated`: by SIGTERM, after a checkpoint; they tell whoever starts them again.
   void shutdown(const WaitContext& wait, bool job_terminated = false);
+  /// This worker is asked to stop. Before the job has its initial values all others end, too, with Cancelled;
+  /// later this changes nothing.
+  void stop_before_start(const WaitContext& wait);
+  /// After an error: whether a server is lost, that is, silent or another instance than at the registration.
+  /// The others are told, so that no process of the job stays behind. Result: "server 0 (10.0.0.7:2222)",
+  /// empty when all answer. Throws nothing.
+  std::string report_lost_server(const WaitContext& wait);
 
  private:
   struct Impl;

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <future>
+
 namespace braid::ps {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeTime{1000};
 constexpr std::chrono::milliseconds kRetryPause{50};
+constexpr std::chrono::milliseconds kLostTime{2000};  // to answer whether it is still there
 
 std::chrono::milliseconds left_of(const WaitContext& wait) {
   constexpr std::chrono::milliseconds kLongest{std::uint32_t{0x7fffffff}};
@@ -129,6 +132,15 @@ void ServerLink::look_for_server(const std::shared_ptr<Attempt>& attempt) {
       self->send(attempt);
     });
   });
+}
+
+bool ServerLink::is_lost(const WaitContext& wait) {
+  const auto until = std::min<std::chrono::milliseconds>(left_of(wait), kLostTime);
+  auto answer = std::make_shared<std::promise<std::optional<std::uint64_t>>>();
+  auto instance = answer->get_future();
+  control_->probe_async(until, [answer](std::optional<std::uint64_t> found) { answer->set_value(found); });
+  const auto found = instance.get();
+  return !found || *found != sender_.instance;
 }
 
 void ServerLink::start_heartbeats(std::chrono::milliseconds period) {

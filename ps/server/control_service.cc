@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <thread>
@@ -21,6 +22,9 @@ using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
 constexpr std::chrono::milliseconds kGrace{200};
+constexpr int kMostMessageBytes = 16 << 20;  // a set of a hundred thousand tables
+constexpr int kHandshakeMilliseconds = 10000;
+constexpr std::size_t kMostReason = 1000;
 
 grpc::Status status_of(const ErrorRecord& error) {
   return {static_cast<grpc::StatusCode>(grpc_code_of(error.code)), error.message,
@@ -117,7 +121,11 @@ class Service final : public proto::ParameterServer::CallbackService {
 
   ServerUnaryReactor* Start(CallbackServerContext* context, const proto::PsStartRequest* request,
                             proto::PsEmpty*) override {
-    return now(context, [&] { core_.start(sender_of(request->sender()), request->step()); });
+    return now(context, [&] {
+      const Sender sender = sender_of(request->sender());
+      core_.require_leader(sender);
+      core_.start(sender, request->step());
+    });
   }
 
   ServerUnaryReactor* Leave(CallbackServerContext* context, const proto::PsLeaveRequest* request,
@@ -128,8 +136,11 @@ class Service final : public proto::ParameterServer::CallbackService {
   ServerUnaryReactor* Checkpoint(CallbackServerContext* context, const proto::PsCheckpointRequest* request,
                                  proto::PsCheckpointReply* reply) override {
     return later(cuts_, context, [this, request, reply](const WaitContext& wait) {
-      const auto cut = core_.cut(sender_of(request->sender()), request->step(), wait);
-      const ShardInfo shard = write_shard(*cut, options_.count, request->directory(), request->run());
+      const Sender sender = sender_of(request->sender());
+      core_.require_leader(sender);
+      const auto directory = checkpoint_directory(request->directory());
+      const auto cut = core_.cut(sender, request->step(), wait);
+      const ShardInfo shard = write_shard(*cut, options_.count, directory, request->run());
       reply->set_file(shard.file);
       reply->set_bytes(shard.bytes);
       reply->set_crc(shard.crc);
@@ -140,8 +151,10 @@ class Service final : public proto::ParameterServer::CallbackService {
                               proto::PsRestoreReply* reply) override {
     return later(long_calls_, context, [this, request, reply](const WaitContext&) {
       const Sender sender = sender_of(request->sender());
+      core_.require_leader(sender);
+      const auto directory = checkpoint_directory(request->directory());
       const auto tables = core_.fresh_tables(sender);
-      const RestoredState state = read_shards(request->directory(), *tables);
+      const RestoredState state = read_shards(directory, *tables);
       core_.adopt(sender, tables, state.step, state.marks);
       reply->set_step(state.step);
     });
@@ -165,8 +178,26 @@ class Service final : public proto::ParameterServer::CallbackService {
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const proto::PsShutdownRequest* request,
                                proto::PsEmpty*) override {
     return now(context, [&] {
-      if (auto error = core_.heard(sender_of(request->sender()), 0)) throw_error(*error);
-      if (options_.on_shutdown) options_.on_shutdown(request->terminated());
+      const Sender sender = sender_of(request->sender());
+      if (auto error = core_.heard(sender, 0)) throw_error(*error);
+      if (sender.worker == kObserver) throw InvalidArgument("[ps] an observer cannot end a job");
+      if (!request->lost_server().empty()) {
+        const std::string text = request->lost_server().substr(0, kMostReason);
+        log_error(
+            "[ps] server {}: worker {} has lost {}, and a part of the job's state with it: the job ends; "
+            "start all its workers and servers again with --resume",
+            options_.index, sender.worker, text);
+        core_.give_up_job(fmt::format("the job has lost {}, as worker {} tells", text, sender.worker));
+        return end(JobEnd::Lost);
+      }
+      if (request->before_start()) {
+        if (core_.stop_before_start(fmt::format(
+                "worker {} was asked to stop before the job had its initial values", sender.worker)))
+          end(JobEnd::Terminated);
+        return;
+      }
+      core_.require_leader(sender);
+      end(request->terminated() ? JobEnd::Terminated : JobEnd::Done);
     });
   }
 
@@ -179,6 +210,28 @@ class Service final : public proto::ParameterServer::CallbackService {
   }
 
  private:
+  void end(JobEnd how) const {
+    if (options_.on_shutdown) options_.on_shutdown(how);
+  }
+
+  /// What a peer names, if it is inside of the job's own directory.
+  std::filesystem::path checkpoint_directory(const std::string& named) const {
+    if (options_.checkpoints.empty())
+      throw InvalidArgument(fmt::format(
+          "[ps] server {}: its job file names no checkpoint.directory, so it writes and reads no checkpoints",
+          options_.index));
+    auto root = std::filesystem::weakly_canonical(std::filesystem::absolute(options_.checkpoints));
+    if (!root.has_filename()) root = root.parent_path();  // "/a/b/"
+    const auto asked = std::filesystem::weakly_canonical(named);
+    if (asked != root &&
+        std::mismatch(root.begin(), root.end(), asked.begin(), asked.end()).first == root.end())
+      return asked;
+    throw InvalidArgument(
+        fmt::format("[ps] server {}: '{}' is not inside of '{}', the checkpoint.directory of "
+                    "its job file: workers and servers must see it under one path",
+                    options_.index, named, root.string()));
+  }
+
   template <class Body>
   ServerUnaryReactor* now(CallbackServerContext* context, Body body) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -241,7 +294,9 @@ ControlService::ControlService(ServerCore& core, ControlServiceOptions options)
   int port = 0;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
                              0);  // a second server on the port is an error, not a rival
-  builder.AddListeningPort(listen, comm::make_server_credentials(impl_->options.tls), &port);
+  builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddListeningPort(listen, comm::make_server_credentials(impl_->options.security), &port);
   builder.RegisterService(&impl_->service);
   impl_->server = builder.BuildAndStart();
   if (!impl_->server || port == 0)

@@ -3,6 +3,7 @@
 // service. Thread rule: start, stop and the destructor by one thread.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,13 @@
 
 namespace braid::ps {
 
+/// How a job has ended, on the word of a worker.
+enum class JobEnd {
+  Done,
+  Terminated,  // stopped by SIGTERM, to be gone on with
+  Lost,        // another server is lost, and a part of the job's state with it
+};
+
 struct ControlServiceOptions {
   std::string listen;  // "host:port", port 0 picks a free one
   int index = 0;
@@ -19,10 +27,11 @@ struct ControlServiceOptions {
   int data_port = 0;
   std::string unix_path;
   std::chrono::milliseconds deadline{30000};  // told to workers
-  comm::TlsOptions tls;
-  /// Called on a gRPC thread when a worker asks for the end: whether the job was stopped by SIGTERM. Must not
-  /// block.
-  std::function<void(bool job_terminated)> on_shutdown;
+  comm::Security security;
+  /// The job's own directory: checkpoints go and come there and nowhere else. Empty: none are taken.
+  std::filesystem::path checkpoints;
+  /// Called on a gRPC thread when a worker asks for the end. Must not block.
+  std::function<void(JobEnd)> on_shutdown;
 };
 
 class ControlService {

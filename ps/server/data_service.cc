@@ -23,17 +23,24 @@ void answer(Responder& responder, std::uint16_t type, const ReplyHead& head) {
   responder.reply(std::move(reply));
 }
 
-std::uint64_t expected_payload(std::uint16_t type, comm::Bytes meta) {
+struct Announced {
+  Sender sender;
+  std::uint64_t bytes = 0;
+};
+
+Announced announced(std::uint16_t type, comm::Bytes meta) {
   switch (static_cast<MessageType>(type)) {
     case MessageType::Push:
     case MessageType::Assign: {
       const PushHead head = decode_push(meta);
-      return key_bytes(head.sparse) + value_bytes(head.dense) + value_bytes(head.sparse);
+      return {head.sender, key_bytes(head.sparse) + value_bytes(head.dense) + value_bytes(head.sparse)};
     }
-    case MessageType::Pull:
-      return key_bytes(decode_pull(meta).sparse);
+    case MessageType::Pull: {
+      const PullHead head = decode_pull(meta);
+      return {head.sender, key_bytes(head.sparse)};
+    }
     case MessageType::Heartbeat:
-      return 0;
+      return {decode_heartbeat(meta), 0};
   }
   throw DataLoss(fmt::format("[ps] unknown message type {}", type));
 }
@@ -43,12 +50,16 @@ class DataService {
   DataService(ServerCore& core, unsigned listener) : core_(core), listener_(listener) {}
 
   comm::PayloadSink on_head(const IncomingHead& head) {
-    const std::uint64_t expected = expected_payload(head.type, head.meta);
+    const auto [sender, expected] = announced(head.type, head.meta);
     if (expected != head.payload_bytes)
       throw DataLoss(fmt::format("[ps] message type {} announces {} bytes and has {}", head.type, expected,
                                  head.payload_bytes));
     comm::PayloadSink sink;
     if (expected == 0) return sink;
+    // No memory for who never registered here; the core says more to those who did.
+    if (sender.instance != core_.instance())
+      throw Unavailable(fmt::format("[ps] this server is instance {:016x}, the message is for {:016x}",
+                                    core_.instance(), sender.instance));
     auto block = core_.pool().take(expected);
     sink.destinations = {{block.get(), expected}};
     sink.keep_alive = std::move(block);

@@ -70,12 +70,27 @@ void Membership::clear_left() {
   for (Member& m : members_) m.left = false;
 }
 
+bool Membership::occupied(int worker, std::uint64_t by_other_than, Clock::time_point now) const {
+  const Member& m = member(worker);
+  return m.entered && !m.left && !m.put_back_to && m.session != by_other_than && !lost_since(worker, now);
+}
+
+std::optional<int> Membership::present(Clock::time_point now) const {
+  for (int worker = 0; worker < workers(); ++worker)
+    if (member(worker).entered && !member(worker).left && !lost_since(worker, now)) return worker;
+  return std::nullopt;
+}
+
 std::optional<Clock::time_point> Membership::lost_since(int worker, Clock::time_point now) const {
   const Member& m = member(worker);
   if (!m.entered || m.left) return std::nullopt;
   if (m.disconnected_at) return m.disconnected_at;
   if (now - m.last_heard >= silence_) return m.last_heard;
   return std::nullopt;
+}
+
+std::string Membership::name(int worker) const {
+  return fmt::format("worker {} ({})", worker, member(worker).address);
 }
 
 std::string Membership::describe(int worker, Clock::time_point now) const {

@@ -40,10 +40,16 @@ class Membership {
   /// Everybody who left takes part again, as after a restore.
   void clear_left();
 
+  /// A process has this place and may still be at work: no other one gets it.
+  bool occupied(int worker, std::uint64_t by_other_than, Clock::time_point now) const;
+  /// A worker that takes part and is not lost.
+  std::optional<int> present(Clock::time_point now) const;
   bool entered(int worker) const { return member(worker).entered; }
   bool left(int worker) const { return member(worker).left; }
   /// Since when the worker is lost; nothing when it is not.
   std::optional<Clock::time_point> lost_since(int worker, Clock::time_point now) const;
+  /// "worker 1 (10.0.0.7:41022)"
+  std::string name(int worker) const;
   /// "worker 1 (10.0.0.7:41022) lost: its connection closed 3.1 s ago"
   std::string describe(int worker, Clock::time_point now) const;
 

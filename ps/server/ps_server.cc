@@ -41,8 +41,8 @@ struct PsServer::Impl {
   explicit Impl(const Options& given) : options(given), core(core_options(given)) {}
 
   void listen() {
-    data = comm::TransportServer::start({options.data_listen, options.io_threads, kMaxPayload, options.tls},
-                                        make_data_handler(core, 0));
+    data = comm::TransportServer::start(
+        {options.data_listen, options.io_threads, kMaxPayload, options.security}, make_data_handler(core, 0));
     listen_local();
     ControlServiceOptions control_options;
     control_options.listen = options.grpc_listen;
@@ -51,8 +51,9 @@ struct PsServer::Impl {
     control_options.data_port = port_of(data->address());
     control_options.unix_path = local ? options.unix_socket : "";
     control_options.deadline = options.deadline;
-    control_options.tls = options.tls;
-    control_options.on_shutdown = [this](bool job_terminated) { ask_to_end(job_terminated); };
+    control_options.security = options.security;
+    control_options.checkpoints = options.checkpoints;
+    control_options.on_shutdown = [this](JobEnd how) { ask_to_end(how); };
     control = std::make_unique<ControlService>(core, std::move(control_options));
     timer = std::jthread([this](const std::stop_token& stop) { keep_time(stop); });
   }
@@ -62,16 +63,17 @@ struct PsServer::Impl {
     if (options.unix_socket.empty()) return;
     try {
       local = comm::TransportServer::start(
-          {"unix:" + options.unix_socket, options.io_threads, kMaxPayload, {}}, make_data_handler(core, 1));
+          {"unix:" + options.unix_socket, options.io_threads, kMaxPayload, {{}, options.security.token}},
+          make_data_handler(core, 1));
     } catch (const Unavailable& error) {
       log_warning("[ps] server {}: no socket for workers of this host: {}", options.index, error.message());
     }
   }
 
-  void ask_to_end(bool job_terminated) {
+  void ask_to_end(std::optional<JobEnd> how) {
     std::lock_guard lock(mutex);
     ended = true;
-    terminated = terminated || job_terminated;
+    if (how && (!job_end || *how > *job_end)) job_end = how;  // the worst counts
     changed.notify_all();
   }
 
@@ -96,8 +98,8 @@ struct PsServer::Impl {
   std::unique_ptr<ControlService> control;
   std::mutex mutex;
   std::condition_variable_any changed;
-  bool ended = false;       // guarded by mutex
-  bool terminated = false;  // guarded by mutex
+  bool ended = false;             // guarded by mutex
+  std::optional<JobEnd> job_end;  // guarded by mutex
   std::jthread timer;
 };
 
@@ -133,13 +135,13 @@ void PsServer::wait_shutdown(const WaitContext& wait) {
           [&] { return impl_->ended; });
 }
 
-bool PsServer::job_terminated() const {
+std::optional<JobEnd> PsServer::job_end() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->terminated;
+  return impl_->job_end;
 }
 
 void PsServer::stop(const WaitContext& wait) {
-  impl_->ask_to_end(false);
+  impl_->ask_to_end(std::nullopt);
   if (impl_->timer.joinable()) {
     impl_->timer.request_stop();
     impl_->timer.join();

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/wait_context.h"
@@ -17,6 +19,7 @@ class MetricsRegistry;
 namespace braid::ps {
 
 class ServerCore;
+enum class JobEnd;
 
 class PsServer {
  public:
@@ -31,8 +34,9 @@ class PsServer {
     int io_threads = 1;
     std::chrono::milliseconds deadline{30000};  // a worker silent or gone for this long is given up
     MetricsRegistry* metrics = nullptr;         // outlives the server
-    comm::TlsOptions tls{};
-    bool apply_updates = true;  // false: pushes are thrown away, to measure transport
+    comm::Security security{};
+    std::filesystem::path checkpoints{};  // the job's own directory, see ControlServiceOptions
+    bool apply_updates = true;            // false: pushes are thrown away, to measure transport
   };
 
   /// Throws: Unavailable when an address cannot be bound; InvalidArgument for bad options.
@@ -47,8 +51,8 @@ class PsServer {
 
   /// Returns when a worker asked for the end, or stop() was called. Throws: Cancelled, DeadlineExceeded.
   void wait_shutdown(const WaitContext& wait);
-  /// The worker said that the job was stopped by SIGTERM and is to go on later.
-  bool job_terminated() const;
+  /// How the job has ended, as workers said; nothing: it has not, or stop() was called.
+  std::optional<JobEnd> job_end() const;
   /// Ends calls and threads. Idempotent.
   void stop(const WaitContext& wait);
 

@@ -73,6 +73,9 @@ void ServerCore::assign(AssignJob job_in) {
   try {
     std::lock_guard lock(mutex_);
     require(job->sender);
+    if (job->sender.worker != 0)
+      throw InvalidArgument(fmt::format("[ps] server {}: worker {} sets initial values, which worker 0 does",
+                                        options_.index, job->sender.worker));
     if (!tables_) throw InvalidArgument("[ps] initial values before create_tables");
     tables_->check(job->dense, {});
     if (started_)
@@ -206,7 +209,7 @@ void ServerCore::post_ready_rounds(const std::vector<std::uint32_t>& tables) {
         std::lock_guard lock(mutex_);
         if (tables_ != tables) return;  // replaced by a restore or a new incarnation
         if (error) {
-          broken_ = error;
+          if (!broken_) broken_ = error;
         } else {
           for (const ReadyRound& round : *ready) rounds_->applied(round.table, round.round);
           counters_->add(Count::Rounds, ready->size());
@@ -225,7 +228,7 @@ void ServerCore::post_push(const std::shared_ptr<PushJob>& job) {
       [this, job](ErrorPtr error) {
         if (error) {
           std::lock_guard lock(mutex_);
-          broken_ = error;
+          if (!broken_) broken_ = error;
         }
         job->done({error, PushResult::Applied, {}});
       });
@@ -334,8 +337,10 @@ std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::ti
   const bool late = now >= job.deadline;
   const std::string prefix = fmt::format("[ps] server {}: ", options_.index);
   if (!started_) {
-    if (!late) return std::nullopt;
-    return ErrorRecord{ErrorCode::DeadlineExceeded,
+    const auto since = members_.lost_since(0, now);
+    const bool lost = since && now - *since >= options_.silence;
+    if (!late && !lost) return std::nullopt;
+    return ErrorRecord{lost ? ErrorCode::Unavailable : ErrorCode::DeadlineExceeded,
                        prefix + "initial values are neither set nor restored; it is for worker 0 to do: " +
                            members_.describe(0, now)};
   }
@@ -362,6 +367,7 @@ void ServerCore::tick(Clock::time_point now) {
   std::vector<std::pair<std::shared_ptr<PullJob>, ErrorRecord>> given_up;
   {
     std::lock_guard lock(mutex_);
+    if (members_.present(now)) last_present_ = now;
     for (auto it = parked_.begin(); it != parked_.end();) {
       auto why = why_give_up(**it, now);
       if (why) given_up.emplace_back(*it, std::move(*why));

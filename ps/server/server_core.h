@@ -57,10 +57,13 @@ class ServerCore {
   BufferPool& pool() { return pool_; }
   const std::shared_ptr<ServerCounters>& counters() const { return counters_; }
 
-  /// A higher incarnation begins anew with empty tables. Throws: InvalidArgument for another job, an older
-  /// incarnation (Unavailable), or another idea of the cluster.
+  /// A higher incarnation begins anew with empty tables. Throws: InvalidArgument for another job, an
+  /// incarnation far beyond the job's, or another idea of the cluster; Unavailable for an older incarnation,
+  /// and for one that is taken once others are gone: a place whose worker is alive, or a higher incarnation
+  /// while workers of this one are.
   void enter(const Registration& registration);
-  /// Every worker calls it. Throws: InvalidArgument when the set differs from the one that exists.
+  /// Every worker calls it. Throws: InvalidArgument when the set differs from the one that exists;
+  /// OutOfMemory when this server's part is more than the machine has.
   void create_tables(const Sender& sender, const TableSet& set);
   /// The chief says that all initial values are set (0), or goes on from `step`. Parked pulls go on.
   /// Throws: InvalidArgument naming the tables that have no values, or when the job has started before.
@@ -104,6 +107,18 @@ class ServerCore {
   ErrorPtr refusal() const;
   /// Every worker has heard of the refusal.
   bool all_heard_refusal() const;
+  /// Every worker that came has left or is lost.
+  bool nobody_here() const;
+  /// For how long no worker has taken part.
+  Clock::duration idle(Clock::time_point now) const;
+
+  /// Throws: InvalidArgument when the sender is not worker 0, whose alone checkpoints, initial values and the
+  /// job's end are; Unavailable when it is not welcome at all.
+  void require_leader(const Sender& sender) const;
+  /// The job was asked to stop before it had initial values. All workers hear Cancelled. False: it has them.
+  bool stop_before_start(const std::string& why);
+  /// The job cannot go on, e.g. because another server is lost. All workers hear Unavailable with the reason.
+  void give_up_job(const std::string& why);
 
   /// This server is to end: the workers hear it as a vote to stop, under BSP with the first version that
   /// nobody has pulled yet, so that all hear it with the same one, under ASP with their next pulls.
@@ -113,6 +128,8 @@ class ServerCore {
   static constexpr std::uint64_t kNoRound = ~std::uint64_t{0};
 
   ErrorPtr admit(const Sender& sender) const;
+  void break_off(ErrorPtr error);  // REQUIRES: mutex_
+  void check_room(const TableSet& set) const;
   void require(const Sender& sender) const;
   bool bsp() const { return tables_->set().consistency == Consistency::Bsp; }
   bool waited_for(int worker) const { return !members_.left(worker); }
@@ -152,11 +169,12 @@ class ServerCore {
   std::uint64_t started_by_ = 0;            // session
   ErrorPtr refusal_;                        // the chief's word that the job cannot begin
   mutable std::set<std::int32_t> refused_;  // workers that were given it
-  ErrorPtr broken_;                         // an engine task failed half-way: nothing here can be trusted
+  ErrorPtr broken_;                         // what everybody hears from now on; the first reason stays
   std::list<std::shared_ptr<PullJob>> parked_;
-  std::uint64_t stop_round_ = kNoRound;  // the first round in which a worker voted to stop
-  std::uint64_t newest_pulled_ = 0;      // the largest version that was pulled
-  bool ends_ = false;                    // vote_to_stop() was called
+  std::uint64_t stop_round_ = kNoRound;            // the first round in which a worker voted to stop
+  std::uint64_t newest_pulled_ = 0;                // the largest version that was pulled
+  bool ends_ = false;                              // vote_to_stop() was called
+  Clock::time_point last_present_ = Clock::now();  // when a worker last took part, as tick() saw it
 
   Engine engine_;  // last: its tasks use the members above until it is gone
 };

@@ -3,15 +3,40 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/log.h"
 #include "ps/server/server_core.h"
 
 namespace braid::ps {
+namespace {
+
+// What peers may name; far beyond what anybody has, and far below what would take a server's memory.
+constexpr int kMostWorkers = 65536;
+constexpr std::size_t kMostJobName = 1024;
+constexpr std::size_t kMostTables = 200'000;
+constexpr std::size_t kMostTableName = 4096;
+constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
+// An incarnation that was never heard of here may lie in between, a wild number would shut all later ones
+// out.
+constexpr std::uint64_t kMostIncarnationStep = 1000;
+
+/// Of the machine; beyond it tables would only fail later, at some other request.
+std::uint64_t physical_memory() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
 
 void ServerCore::enter(const Registration& r) {
   if (r.job.empty()) throw InvalidArgument("[ps] a registration without the job's name");
+  if (r.job.size() > kMostJobName || r.workers > kMostWorkers)
+    throw InvalidArgument(
+        fmt::format("[ps] a job's name has at most {} bytes and a job {} workers, got {} and {}",
+                    kMostJobName, kMostWorkers, r.job.size(), r.workers));
   if (r.server != options_.index || r.servers != options_.count)
     throw InvalidArgument(
         fmt::format("[ps] worker {} ({}) takes this for server {} of {}, but it is server {} of {}: "
@@ -32,6 +57,22 @@ void ServerCore::enter(const Registration& r) {
     refused_.insert(r.worker);
     throw_error(*refusal_);
   }
+  const auto now = Clock::now();
+  if (!job_.empty() && r.incarnation > incarnation_) {
+    if (r.incarnation - incarnation_ > kMostIncarnationStep)
+      throw InvalidArgument(fmt::format(
+          "[ps] server {}: worker {} ({}) begins incarnation {} of job '{}', which is at {}: it "
+          "may be at most {} higher",
+          options_.index, r.worker, r.address, r.incarnation, job_, incarnation_, kMostIncarnationStep));
+    if (const auto present = members_.present(now))
+      throw Unavailable(fmt::format(
+          "[ps] server {}: worker {} ({}) begins incarnation {} of job '{}' while {} of incarnation "
+          "{} is alive",
+          options_.index, r.worker, r.address, r.incarnation, job_, members_.name(*present), incarnation_));
+    if (r.worker == kObserver)
+      throw Unavailable(fmt::format("[ps] server {}: job '{}' is at incarnation {}, not yet {}",
+                                    options_.index, job_, incarnation_, r.incarnation));
+  }
   if (job_.empty() || r.incarnation > incarnation_) {
     refusal_ = nullptr;
     refused_.clear();
@@ -51,12 +92,17 @@ void ServerCore::enter(const Registration& r) {
     throw InvalidArgument(fmt::format("[ps] worker {} ({}) counts {} workers, job '{}' has {}", r.worker,
                                       r.address, r.workers, job_, members_.workers()));
   if (r.worker == kObserver) return;
-  members_.enter(r.worker, r.session, r.address, Clock::now());
+  if (members_.occupied(r.worker, r.session, now))
+    throw Unavailable(
+        fmt::format("[ps] server {}: {} is alive, and another process ({}) calls itself worker {}, too",
+                    options_.index, members_.name(r.worker), r.address, r.worker));
+  members_.enter(r.worker, r.session, r.address, now);
   marks_.begin_session(r.worker, r.session);
 }
 
 void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
   check_table_set(set);
+  check_room(set);
   const std::uint64_t hash = table_set_hash(set);
   std::lock_guard lock(mutex_);
   require(sender);
@@ -75,6 +121,63 @@ void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
   set_hash_ = hash;
   assigned_.assign(set.dense.size(), false);
   begin_rounds(0);
+}
+
+void ServerCore::check_room(const TableSet& set) const {
+  if (set.dense.size() + set.sparse.size() > kMostTables)
+    throw InvalidArgument(fmt::format("[ps] {} tables, at most {} are allowed",
+                                      set.dense.size() + set.sparse.size(), kMostTables));
+  const auto check_name = [](const std::string& name) {
+    if (name.size() > kMostTableName)
+      throw InvalidArgument(fmt::format("[ps] the name of a table has {} bytes, at most {} are allowed",
+                                        name.size(), kMostTableName));
+  };
+  const auto runs = static_cast<double>(1 + optimizer_slots(set.optimizer).size());
+  double bytes = 0;
+  for (const DenseTableSpec& table : set.dense) {
+    check_name(table.name);
+    bytes += static_cast<double>(table.elements) * sizeof(float) * runs / options_.count;
+  }
+  for (const SparseTableSpec& table : set.sparse) {
+    check_name(table.name);
+    if (table.dim > kMostDim)
+      throw InvalidArgument(fmt::format("[ps] table '{}' has rows of {} elements, at most {} are allowed",
+                                        table.name, table.dim, kMostDim));
+  }
+  if (const auto most = static_cast<double>(physical_memory()); bytes > most)
+    throw OutOfMemory(
+        fmt::format("[ps] server {}: its part of the dense tables takes {:.1f} GiB, the machine "
+                    "has {:.1f}",
+                    options_.index, bytes / (1U << 30), most / (1U << 30)));
+}
+
+void ServerCore::require_leader(const Sender& sender) const {
+  std::lock_guard lock(mutex_);
+  require(sender);
+  if (sender.worker != 0)
+    throw InvalidArgument(
+        fmt::format("[ps] server {}: worker {} asks for what only worker 0 may: initial values, checkpoints, "
+                    "and the end of the job",
+                    options_.index, sender.worker));
+}
+
+/// From now on everybody hears this, parked pulls too.
+void ServerCore::break_off(ErrorPtr error) {
+  if (!broken_) broken_ = std::move(error);
+  release_parked();
+  changed_.notify_all();
+}
+
+bool ServerCore::stop_before_start(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (started_) return false;
+  break_off(make_error(ErrorCode::Cancelled, fmt::format("[ps] server {}: {}", options_.index, why)));
+  return true;
+}
+
+void ServerCore::give_up_job(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  break_off(make_error(ErrorCode::Unavailable, fmt::format("[ps] server {}: {}", options_.index, why)));
 }
 
 void ServerCore::begin_rounds(std::uint64_t version) {
@@ -251,6 +354,16 @@ bool ServerCore::serves_workers() const {
 bool ServerCore::leader_left() const {
   std::lock_guard lock(mutex_);
   return members_.workers() > 0 && members_.left(0);
+}
+
+bool ServerCore::nobody_here() const {
+  std::lock_guard lock(mutex_);
+  return !members_.present(Clock::now());
+}
+
+Clock::duration ServerCore::idle(Clock::time_point now) const {
+  std::lock_guard lock(mutex_);
+  return members_.present(now) ? Clock::duration::zero() : now - last_present_;
 }
 
 bool ServerCore::all_gone() const {

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using conformance::soon;
 using testing::HasSubstr;
 
-enum class Kind { Local, Ring, TlsRing };
+enum class Kind { Local, Ring, TlsRing, TokenRing };
 
 struct GroupCase {
   Kind kind;
@@ -28,13 +28,14 @@ struct GroupCase {
 };
 
 std::string name_of(const testing::TestParamInfo<GroupCase>& info) {
-  const char* names[] = {"Local", "Ring", "TlsRing"};
+  const char* names[] = {"Local", "Ring", "TlsRing", "TokenRing"};
   return names[static_cast<int>(info.param.kind)] + std::to_string(info.param.size);
 }
 
 /// Runs `body` on every rank of a new group, a thread a rank. Communicators live until all bodies have ended.
 void run_group(const GroupCase& group, const std::function<void(Communicator&)>& body) {
   static TlsFiles tls;
+  static const JobToken token = JobToken::random();
   std::vector<std::unique_ptr<Communicator>> ranks;
   if (group.kind == Kind::Local)
     ranks = make_local_group(group.size);
@@ -49,7 +50,8 @@ void run_group(const GroupCase& group, const std::function<void(Communicator&)>&
         RingOptions options;
         options.rank = rank;
         options.size = group.size;
-        if (group.kind == Kind::TlsRing) options.tls = tls.options();
+        if (group.kind == Kind::TlsRing) options.security.tls = tls.options();
+        if (group.kind == Kind::TokenRing) options.security.token = token;
         ranks[rank] = make_ring_communicator(options, *rendezvous, soon());
       }
       body(*ranks[rank]);
@@ -162,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, CommunicatorTest,
                                          GroupCase{Kind::Local, 3}, GroupCase{Kind::Local, 4},
                                          GroupCase{Kind::Ring, 1}, GroupCase{Kind::Ring, 2},
                                          GroupCase{Kind::Ring, 3}, GroupCase{Kind::Ring, 4},
-                                         GroupCase{Kind::TlsRing, 3}),
+                                         GroupCase{Kind::TlsRing, 3}, GroupCase{Kind::TokenRing, 3}),
                          name_of);
 
 TEST(LocalCommunicatorTest, ARankThatIsDestroyedIsNamed) {

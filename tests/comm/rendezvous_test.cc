@@ -14,13 +14,14 @@
 namespace braid::comm {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-enum class Kind { InProcess, Grpc, TlsGrpc };
+enum class Kind { InProcess, Grpc, TlsGrpc, TokenGrpc };
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
-  const char* names[] = {"InProcess", "Grpc", "TlsGrpc"};
+  const char* names[] = {"InProcess", "Grpc", "TlsGrpc", "TokenGrpc"};
   return names[static_cast<int>(info.param)];
 }
 
@@ -29,15 +30,16 @@ class RendezvousTest : public testing::TestWithParam<Kind> {
   RendezvousTest() {
     if (GetParam() == Kind::InProcess) return;
     static TlsFiles files;
-    if (GetParam() == Kind::TlsGrpc) tls_ = files.options();
-    server_ = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = tls_});
+    if (GetParam() == Kind::TlsGrpc) security_.tls = files.options();
+    if (GetParam() == Kind::TokenGrpc) security_.token = JobToken::random();
+    server_ = RendezvousServer::start({.listen = "127.0.0.1:0", .security = security_});
   }
   std::shared_ptr<RendezvousStore> store() { return server_ ? server_->store() : store_; }
   std::unique_ptr<Rendezvous> make(std::uint64_t generation = 1, const std::string& job = "job") {
     if (!server_) return make_in_process_rendezvous(store_, {job, generation});
-    return make_grpc_rendezvous(server_->address(), {job, generation}, tls_);
+    return make_grpc_rendezvous(server_->address(), {job, generation}, security_);
   }
-  TlsOptions tls_;
+  Security security_;
   std::unique_ptr<RendezvousServer> server_;
   std::shared_ptr<RendezvousStore> store_ = std::make_shared<RendezvousStore>();
 };
@@ -165,7 +167,8 @@ TEST_P(RendezvousTest, ProgressTellsWhoIsBehind) {
             "rank 0: step 42, 103 collectives, last barrier");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RendezvousTest, testing::Values(Kind::InProcess, Kind::Grpc, Kind::TlsGrpc),
+INSTANTIATE_TEST_SUITE_P(All, RendezvousTest,
+                         testing::Values(Kind::InProcess, Kind::Grpc, Kind::TlsGrpc, Kind::TokenGrpc),
                          name_of);
 
 TEST(GrpcRendezvousTest, AHostThatIsNotUpYetIsWaitedFor) {
@@ -250,16 +253,38 @@ TEST(GrpcRendezvousTest, TheAddressIsTakenOnlyOnce) {
 
 TEST(GrpcRendezvousTest, StrangersAreRefused) {
   TlsFiles ours, theirs;
-  auto server = RendezvousServer::start({.listen = "127.0.0.1:0", .tls = ours.options()});
-  auto set = [&](const TlsOptions& tls, std::chrono::milliseconds limit = 500ms) {
-    make_grpc_rendezvous(server->address(), {"job", 1}, tls)->set_text("key", "value", within(limit));
+  auto server = RendezvousServer::start({.listen = "127.0.0.1:0", .security = {ours.options()}});
+  auto set = [&](const TlsOptions& tls, std::chrono::milliseconds limit = 60s) {
+    make_grpc_rendezvous(server->address(), {"job", 1}, {tls})->set_text("key", "value", within(limit));
   };
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(theirs.options()); }), HasSubstr(server->address()));
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set({}); }), HasSubstr(server->address()));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { set(theirs.options()); }),
+              AllOf(HasSubstr(server->address()), HasSubstr("TLS was refused by this process"),
+                    HasSubstr("certificate verify failed")));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { set({}); }), HasSubstr(server->address()));
   auto disguised = theirs.options();
   disguised.ca_file = ours.options().ca_file;
-  EXPECT_THAT(error_of<DeadlineExceeded>([&] { set(disguised); }), HasSubstr(server->address()));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { set(disguised); }),
+              AllOf(HasSubstr(server->address()), HasSubstr("TLS was refused by the server")));
   set(ours.options(), 60s);
+}
+
+TEST_P(RendezvousTest, WhatPeersStoreIsBounded) {
+  auto rendezvous = make();
+  const auto refused = [&](auto call) { return error_of<Error>(call); };
+  const std::vector<std::byte> large((1 << 20) + 1);
+  EXPECT_THAT(refused([&] { rendezvous->set("key", large, within(60s)); }),
+              HasSubstr("has 1048577 bytes, at most 1048576 are allowed"));
+  EXPECT_THAT(refused([&] { rendezvous->set_text(std::string(2000, 'k'), "", within(60s)); }),
+              HasSubstr("the name of a key has 2000 bytes"));
+  EXPECT_THAT(refused([&] {
+                for (int i = 0; i < 100; ++i)
+                  rendezvous->set(std::to_string(i), std::span(large).first(1 << 20), within(60s));
+              }),
+              HasSubstr("all values together have at most"));
+  EXPECT_THAT(refused([&] { rendezvous->barrier("b", 0, 1 << 30, within(60s)); }), HasSubstr("rank 0 of"));
+  EXPECT_THAT(refused([&] { make(~std::uint64_t{0})->set_text("key", "value", within(60s)); }),
+              HasSubstr("more than 1000 beyond it"));
+  make(2)->set_text("key", "value", within(60s));
 }
 
 TEST(RankListTest, NamesRunsOfRanks) {

@@ -8,8 +8,8 @@ using testing::HasSubstr;
 
 TEST(TransportTlsTest, CarriesMessagesOfAllSizesBothWays) {
   TlsFiles files;
-  EchoServer echo({.listen = "127.0.0.1:0", .tls = files.options()});
-  auto channel = Channel::create(echo.server->address(), {.tls = files.options()});
+  EchoServer echo({.listen = "127.0.0.1:0", .security = {files.options()}});
+  auto channel = Channel::create(echo.server->address(), {.security = {files.options()}});
   for (std::size_t bytes : {0, 1, 16383, 16384, 16385, 70000, (3 << 20) + 1}) {
     auto data = pattern(bytes, 3);
     auto reply = channel->call({kEcho, to_bytes("meta"), {data}, nullptr}, nullptr, within(60s));
@@ -19,8 +19,8 @@ TEST(TransportTlsTest, CarriesMessagesOfAllSizesBothWays) {
 
 TEST(TransportTlsTest, ManyCallsInFlight) {
   TlsFiles files;
-  EchoServer echo({.listen = "127.0.0.1:0", .tls = files.options()});
-  auto channel = Channel::create(echo.server->address(), {.connections = 2, .tls = files.options()});
+  EchoServer echo({.listen = "127.0.0.1:0", .security = {files.options()}});
+  auto channel = Channel::create(echo.server->address(), {.connections = 2, .security = {files.options()}});
   std::atomic<int> right{0}, done{0};
   constexpr int kCalls = 500;
   for (int i = 0; i < kCalls; ++i) {
@@ -39,9 +39,9 @@ TEST(TransportTlsTest, ManyCallsInFlight) {
 
 TEST(TransportTlsTest, StrangersAreRefusedOnBothSides) {
   TlsFiles ours, theirs;
-  EchoServer echo({.listen = "127.0.0.1:0", .tls = ours.options()});
+  EchoServer echo({.listen = "127.0.0.1:0", .security = {ours.options()}});
   auto call = [&](TlsOptions tls) {
-    auto channel = Channel::create(echo.server->address(), {.tls = std::move(tls)});
+    auto channel = Channel::create(echo.server->address(), {.security = {std::move(tls)}});
     channel->call({kEcho, {}, {}, nullptr}, nullptr, within(60s));
   };
   EXPECT_THAT(error_of<Unavailable>([&] { call(theirs.options()); }), HasSubstr("certificate verify failed"))
@@ -61,7 +61,7 @@ TEST(TransportTlsTest, FilesThatCannotBeUsedAreNamed) {
   auto with = [&](auto change) {
     auto options = files.options();
     change(options);
-    return error_of<InvalidArgument>([&] { Channel::create("127.0.0.1:1", {.tls = options}); });
+    return error_of<InvalidArgument>([&] { Channel::create("127.0.0.1:1", {.security = {options}}); });
   };
   EXPECT_THAT(with([](auto& o) { o.ca_file = ""; }), HasSubstr("ca_file is empty"));
   EXPECT_THAT(with([](auto& o) { o.certificate_file = "/nowhere.pem"; }),

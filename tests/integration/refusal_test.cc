@@ -64,6 +64,13 @@ TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
                          "LOCAL", HasSubstr("an evaluator needs checkpoint.directory"));
 }
 
+TEST_F(RefusalTest, AJobThatOthersCanReachWithoutAProof) {
+  expect_cluster_refused(
+      R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}})", "PS",
+      AllOf(HasSubstr("ps 0 at b:1 can be reached from beyond this host"), HasSubstr("BRAID_TOKEN"),
+            HasSubstr("strategy.insecure: true")));
+}
+
 TEST_F(RefusalTest, OneFileForSeveralWorkersOfAHost) {
   const Job job =
       linear_regression().with({"strategy.kind=ALLREDUCE", "metrics.trace_file=" + path("t.json")});

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -146,6 +147,20 @@ TEST_F(LocalLauncherTest, EveryTaskKnowsWhoItIs) {
     EXPECT_EQ(spec.world, 3);
     EXPECT_THAT(*spec.address(task), HasSubstr("127.0.0.1:"));
   }
+}
+
+TEST_F(LocalLauncherTest, TasksShareATokenThatIsAnotherForEachJob) {
+  std::set<std::string> tokens;
+  for (int job = 0; job < 2; ++job) {
+    ASSERT_EQ(launch("echo $BRAID_TOKEN"), 0);
+    EXPECT_EQ(log("worker-0"), log("worker-1"));
+    EXPECT_EQ(log("worker-0").size(), 65U) << "64 digits";
+    tokens.insert(log("worker-0"));
+  }
+  EXPECT_EQ(tokens.size(), 2U);
+  options_.environment["BRAID_TOKEN"] = "the user's own token";
+  ASSERT_EQ(launch("echo $BRAID_TOKEN"), 0);
+  EXPECT_EQ(log("worker-1"), "the user's own token\n");
 }
 
 TEST_F(LocalLauncherTest, StandardOutputIsTheLeadersAndEndsWithItsResult) {

@@ -35,7 +35,7 @@ class Cluster {
     int workers = 1;
     bool unix_socket = false;
     std::chrono::milliseconds deadline{30000};
-    comm::TlsOptions tls{};
+    comm::Security security{};
   };
 
   explicit Cluster(Shape shape) : shape_(shape), ports_(2 * shape.servers) {
@@ -48,7 +48,8 @@ class Cluster {
       options.data_listen = ports_.addresses()[static_cast<std::size_t>(2 * s + 1)];
       options.engine_threads = 1 + s % 2;
       options.deadline = shape.deadline;
-      options.tls = shape.tls;
+      options.security = shape.security;
+      options.checkpoints = testing::TempDir();
       if (shape.unix_socket) options.unix_socket = scratch_path(".sock");
       servers_.push_back(PsServer::start(options));
     }
@@ -64,6 +65,8 @@ class Cluster {
     options.grpc_listen = server(s).grpc_address();
     options.data_listen = server(s).data_address();
     options.deadline = shape_.deadline;
+    options.security = shape_.security;
+    options.checkpoints = testing::TempDir();
     stop_server(s);
     servers_[static_cast<std::size_t>(s)] = PsServer::start(options);
   }
@@ -76,7 +79,7 @@ class Cluster {
     options.job = "test";
     options.incarnation = incarnation;
     options.deadline = shape_.deadline;
-    options.tls = shape_.tls;
+    options.security = shape_.security;
     return PsClient::connect(options, soon());
   }
 

@@ -38,6 +38,15 @@ class CoreFixture : public testing::Test {
     core_->enter({"job", incarnation, worker, set_.workers, 0, 1, session,
                   "10.0.0." + std::to_string(worker) + ":4000"});
   }
+  /// Its process has ended: another one may take its place.
+  void lose(int worker) { lose(worker, 100 + static_cast<std::uint64_t>(worker)); }
+  void lose(int worker, std::uint64_t session) {
+    const std::uint64_t connection = 1000 + session;
+    Sender last = sender(worker);
+    last.session = session;
+    core_->heard(last, connection);
+    core_->disconnected(connection);
+  }
   Sender sender(int worker) const {
     return {stable_hash("job"), 1, core_->instance(), 100 + static_cast<std::uint64_t>(worker), worker};
   }

@@ -89,6 +89,7 @@ TEST_F(ServerCoreTest, AWorkerInThePlaceOfALostOneGoesOnWithTheRound) {
   push(push_job(0, 0, 2.0F));
   EXPECT_EQ(first_value(0, 1), -3.0F) << "the round of the dense table is over, the sparse one's is open";
 
+  lose(1);
   enter(1, 777);
   const auto of_new_process = [&](PushJob job) {
     job.sender.session = 777;
@@ -110,6 +111,7 @@ TEST_F(ServerCoreTest, AWorkerInThePlaceOfALostOneGoesOnWithTheRound) {
   EXPECT_EQ(of_new_process(std::move(sparse_only)).result, PushResult::Applied);
 
   EXPECT_EQ(of_new_process(push_job(1, 1, 1.0F)).result, PushResult::Applied);
+  lose(1, 777);
   enter(1, 778);
   PushJob again = push_job(1, 1, 1.0F);
   again.sender.session = 778;
@@ -301,6 +303,7 @@ TEST_F(ServerCoreTest, AHigherIncarnationBeginsWithEmptyTables) {
   start_core(1, Consistency::Asp);
   start_job();
   push(push_job(0, 0, 1.0F));
+  lose(0);
   enter(0, 500, 2);
   Sender next = sender(0);
   next.incarnation = 2;
@@ -315,12 +318,112 @@ TEST_F(ServerCoreTest, ANewProcessOfAWorkerTakesItsPlace) {
   start_core(2, Consistency::Asp);
   start_job();
   push(push_job(1, 5, 1.0F));
+  lose(1);
   enter(1, 900);
   EXPECT_THAT(push(push_job(1, 6, 1.0F)).error->message,
               HasSubstr("worker 1 was replaced by another process"));
   PushJob again = push_job(1, 5, 1.0F);
   again.sender.session = 900;
   EXPECT_EQ(push(std::move(again)).result, PushResult::Applied) << "another process counts its own steps";
+}
+
+TEST_F(ServerCoreTest, AWorkerThatIsAliveKeepsItsPlace) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  const auto refusal = [&](int worker, std::uint64_t incarnation) {
+    return message_of<Unavailable>([&] { enter(worker, 900, incarnation); });
+  };
+  EXPECT_THAT(refusal(1, 1), HasSubstr("worker 1 (10.0.0.1:4000) is alive, and another process"));
+  EXPECT_THAT(refusal(0, 2), HasSubstr("begins incarnation 2 of job 'job' while worker 0 (10.0.0.0:4000) of "
+                                       "incarnation 1 is alive"));
+  EXPECT_EQ(push(push_job(1, 0, 1.0F)).error, nullptr) << "it is undisturbed";
+  EXPECT_NO_THROW(enter(1, 101)) << "the same process again";
+}
+
+TEST_F(ServerCoreTest, AnIncarnationIsNeverFarBeyondTheLast) {
+  start_core(1, Consistency::Asp);
+  lose(0);
+  EXPECT_THAT(message_of<InvalidArgument>([&] { enter(0, 900, ~std::uint64_t{0}); }),
+              HasSubstr("it may be at most 1000 higher"));
+  EXPECT_NO_THROW(enter(0, 900, 2)) << "later ones still get in";
+}
+
+TEST_F(ServerCoreTest, WhatPeersNameIsBounded) {
+  start_core(1, Consistency::Asp);
+  const auto message = [&](const Registration& r) {
+    return message_of<InvalidArgument>([&] { core_->enter(r); });
+  };
+  EXPECT_THAT(message({"job", 2, 0, 30'000'000, 0, 1, 1, "a"}), HasSubstr("a job 65536 workers"));
+  EXPECT_THAT(message({std::string(2000, 'x'), 1, 0, 1, 0, 1, 1, "a"}), HasSubstr("at most 1024 bytes"));
+  TableSet wide = set_;
+  wide.sparse[0].dim = std::int64_t{1} << 40;
+  EXPECT_THROW(core_->create_tables(sender(0), wide), InvalidArgument);
+  TableSet large = set_;
+  large.dense[0].elements = std::int64_t{1} << 50;
+  EXPECT_THAT(message_of<OutOfMemory>([&] { core_->create_tables(sender(0), large); }),
+              HasSubstr("the machine has"));
+}
+
+TEST_F(ServerCoreTest, OnlyWorker0SetsValuesAndEndsTheJob) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  EXPECT_NO_THROW(core_->require_leader(sender(0)));
+  EXPECT_THAT(message_of<InvalidArgument>([&] { core_->require_leader(sender(1)); }),
+              HasSubstr("worker 1 asks for what only worker 0 may"));
+}
+
+TEST_F(ServerCoreTest, WhoWaitsForTheValuesOfALostLeaderHearsOfIt) {
+  start_core(2, Consistency::Asp);
+  auto parked = pull_async(1, 0);
+  lose(0);
+  core_->tick(Clock::now() + kSilence / 2);
+  EXPECT_EQ(parked.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it may come back";
+  core_->heard(sender(1), 0);
+  core_->tick(Clock::now() + kSilence + std::chrono::seconds(1));
+  const PullAnswer answer = parked.get();
+  ASSERT_NE(answer.error, nullptr);
+  EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
+  EXPECT_THAT(answer.error->message, HasSubstr("it is for worker 0 to do: worker 0 (10.0.0.0:4000) lost"));
+}
+
+TEST_F(ServerCoreTest, AJobThatIsStoppedBeforeItHasValuesIsCancelledForAll) {
+  start_core(2, Consistency::Bsp);
+  auto parked = pull_async(1, 0);
+  EXPECT_TRUE(core_->stop_before_start("worker 0 was asked to stop"));
+  const PullAnswer answer = parked.get();
+  ASSERT_NE(answer.error, nullptr);
+  EXPECT_EQ(answer.error->code, ErrorCode::Cancelled);
+  EXPECT_THAT(answer.error->message, HasSubstr("worker 0 was asked to stop"));
+  EXPECT_THROW(enter(1, 101), Cancelled) << "who comes later, too";
+}
+
+TEST_F(ServerCoreTest, AStartedJobIsNotCancelledByAnEarlyStop) {
+  start_core(1, Consistency::Bsp);
+  start_job();
+  EXPECT_FALSE(core_->stop_before_start("worker 0 was asked to stop"));
+  EXPECT_EQ(first_value(0, 0), 0.0F);
+}
+
+TEST_F(ServerCoreTest, AJobThatLostAnotherServerIsGivenUpForAll) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  auto parked = pull_async(1, 1);
+  core_->give_up_job("the job has lost server 1 (h:1), as worker 0 tells");
+  const PullAnswer answer = parked.get();
+  ASSERT_NE(answer.error, nullptr);
+  EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
+  EXPECT_THAT(answer.error->message, HasSubstr("has lost server 1 (h:1)"));
+  EXPECT_NE(push(push_job(0, 0, 1.0F)).error, nullptr);
+}
+
+TEST_F(ServerCoreTest, IsIdleSinceTheLastWorkerWent) {
+  start_core(1, Consistency::Asp);
+  EXPECT_EQ(core_->idle(Clock::now()), Clock::duration::zero());
+  core_->tick(Clock::now());
+  lose(0);
+  EXPECT_GE(core_->idle(Clock::now() + std::chrono::seconds(30)), std::chrono::seconds(30));
+  enter(0, 900);
+  EXPECT_EQ(core_->idle(Clock::now()), Clock::duration::zero());
 }
 
 TEST_F(ServerCoreTest, BadRegistrationsAreRefusedWithTheReason) {

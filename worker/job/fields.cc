@@ -391,6 +391,16 @@ void add_strategy(std::vector<JobField>& table) {
           .idle(strategy_is_local()),
       field("strategy.deadline_seconds").by_default(60).in(seconds(0.01)).idle(strategy_is_local()),
       field("strategy.start_deadline_seconds").by_default(120).in(seconds(0.01)),
+      field("strategy.server_idle_seconds")
+          .by_default("300, or start_deadline_seconds if that is longer",
+                      [](proto::Job& job) {
+                        auto& strategy = *job.mutable_strategy();
+                        strategy.set_server_idle_seconds(std::max(300.0, strategy.start_deadline_seconds()));
+                      })
+          .in(seconds(0.01))
+          .idle(strategy_is_not(Strategy::PS)),
+      field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
+      field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls.certificate_file"), field("strategy.tls.key_file"), field("strategy.tls.ca_file"));
 }

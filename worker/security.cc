@@ -1,0 +1,109 @@
+#include "worker/security.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/mpi/mpi_session.h"
+#include "proto/job.pb.h"
+#include "worker/job/job.h"
+
+namespace braid::worker {
+namespace {
+
+using launch::ClusterSpec;
+using launch::Task;
+using launch::TaskType;
+
+comm::JobToken read_token(const std::string& file, const std::string& source) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf()))
+    throw InvalidArgument(fmt::format("{} '{}' cannot be read: {}", source, file, std::strerror(errno)));
+  return {text.str(), fmt::format("{} '{}'", source, file)};
+}
+
+comm::JobToken given_token(const proto::Job& job) {
+  if (const std::string& file = job.strategy().token_file(); !file.empty())
+    return read_token(file, "strategy.token_file");
+  if (const auto file = env_string("BRAID_TOKEN_FILE"); file && !file->empty())
+    return read_token(*file, "BRAID_TOKEN_FILE");
+  if (const auto text = env_string("BRAID_TOKEN"); text && !text->empty()) return {*text, "BRAID_TOKEN"};
+  return {};
+}
+
+/// The tasks of the job that listen for others of it.
+std::vector<Task> listeners(const proto::Job& job, const ClusterSpec& cluster) {
+  const auto& strategy = job.strategy();
+  const bool ring = strategy.kind() == proto::Strategy::ALLREDUCE &&
+                    strategy.backend() != proto::Strategy::MPI && cluster.world > 1;
+  std::vector<Task> found;
+  for (const Task& task : cluster.tasks()) {
+    const bool ranked = task.type == TaskType::Chief || task.type == TaskType::Worker;
+    if (strategy.kind() == proto::Strategy::PS ? task.type == TaskType::Ps : ring && ranked)
+      found.push_back(task);
+  }
+  return found;
+}
+
+/// The first that others than this host can reach: "worker 0 at node1:2222".
+std::optional<std::string> reachable_from_outside(const proto::Job& job, const ClusterSpec& cluster) {
+  for (const Task& task : listeners(job, cluster)) {
+    const std::string address = cluster.address(task).value_or("");
+    const std::string host = address.substr(0, address.rfind(':'));
+    const bool inside = address.empty() ? cluster.local_world >= cluster.world : is_loopback(host);
+    if (!inside) return task_name(task) + (address.empty() ? "" : " at " + address);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+bool asks_mpi(const proto::Job& job, const ClusterSpec& cluster) {
+  if (cluster.addresses_known() || cluster.single_machine()) return false;
+  if (job.strategy().kind() == proto::Strategy::PS) return true;
+  return job.strategy().kind() == proto::Strategy::ALLREDUCE &&
+         job.strategy().backend() != proto::Strategy::MPI &&
+         cluster.address(cluster.leader()).value_or("").empty();
+}
+
+std::shared_ptr<comm::MpiSession> hold_mpi(const proto::Job& job, const ClusterSpec& cluster) {
+  return asks_mpi(job, cluster) ? comm::MpiSession::start() : nullptr;
+}
+
+comm::Security job_security(const proto::Job& job, const ClusterSpec& cluster, const WaitContext& wait) {
+  comm::Security security{tls_options(job), {}};
+  if (job.strategy().kind() == proto::Strategy::LOCAL) return security;
+  security.token = given_token(job);
+  if (asks_mpi(job, cluster)) {
+    const auto session = comm::MpiSession::start();
+    const std::string own = session->rank() == 0 ? comm::JobToken::random().text() : "";
+    security.token = comm::JobToken(session->exchange(own, wait).front(), "the token of rank 0");
+  }
+  if (!security.open()) return security;
+  const auto outside = reachable_from_outside(job, cluster);
+  if (!outside) return security;
+  if (!job.strategy().insecure())
+    throw InvalidArgument(fmt::format(
+        "the job has neither a token nor TLS, and {} can be reached from beyond this host: whoever reaches "
+        "it "
+        "could take the job over. Give all its processes the same BRAID_TOKEN (openssl rand -hex 32 makes "
+        "one) or "
+        "BRAID_TOKEN_FILE, or set strategy.tls; in a network that nobody else is in: strategy.insecure: true",
+        *outside));
+  log_warning("strategy.insecure: whoever reaches {} can take the job over", *outside);
+  return security;
+}
+
+}  // namespace braid::worker
