@@ -21,6 +21,8 @@ void add_train(CLI::App& app, Action& action);
 void add_launch(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_infer(CLI::App& app, Action& action);
+void add_predict(CLI::App& app, Action& action);
+void add_evaluate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);

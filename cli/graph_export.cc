@@ -95,12 +95,12 @@ int run(Options& options) {
   if (options.job.empty() == options.model.empty())
     throw InvalidArgument("braid graph export needs one of --model and --job");
   const ModelGraph model = options.job.empty() ? model_of_flags(options) : model_of_job(options);
-  std::vector<std::string> predictions{model.prediction};
-  for (std::size_t t = 1; t < model.tasks.size(); ++t) predictions.push_back(model.tasks[t].prediction);
+  std::vector<std::string> outputs;
+  for (const ModelOutput& output : model.outputs) outputs.push_back(output.name);
   const GraphDef& predicting = model.inference ? *model.inference : *model.graph;
-  const GraphDef graph = options.inference ? needed_by(predicting, predictions) : *model.graph;
+  const GraphDef graph = options.inference ? needed_by(predicting, outputs) : *model.graph;
   write_graph_file(graph, options.out);
-  fmt::print("{}: {} nodes, prediction '{}'", options.out, graph.node_size(), fmt::join(predictions, "', '"));
+  fmt::print("{}: {} nodes, prediction '{}'", options.out, graph.node_size(), fmt::join(outputs, "', '"));
   if (!options.inference) fmt::print(", loss '{}', label '{}'", model.loss, model.label);
   fmt::print("\n");
   return kExitSuccess;

@@ -68,6 +68,8 @@ int main(int argc, char** argv) {
   braid::cli::Action action;
   braid::cli::add_train(app, action);
   braid::cli::add_launch(app, action);
+  braid::cli::add_predict(app, action);
+  braid::cli::add_evaluate(app, action);
   braid::cli::add_infer(app, action);
   braid::cli::add_graph(app, action);
   braid::cli::add_data(app, action);

@@ -43,7 +43,7 @@ ModelGraph build_cnn(const ModelConfig& config) {
   h = dropout(b, b.dense("hidden", b.reshape(h, {-1, flat}), flat, widths[2], true), config.dropout);
   Output logits = b.dense("logits", h, widths[2], classes, false);
   Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"image", "label"}, "label", ModelMetric::Accuracy);
+  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
 }
 
 }  // namespace braid

@@ -78,15 +78,50 @@ Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Outp
   return builder.reduce_mean(builder.op("braid.SigmoidCrossEntropy", {logits, labels}));
 }
 
+namespace {
+
+/// The nodes of the names that users know, of one task or, without a name, of the model.
+void add_outputs(GraphBuilder& b, const Output& prediction, Prediction predicts, const std::string& task,
+                 std::vector<ModelOutput>& outputs) {
+  const auto add = [&](const char* op, const char* name, const std::vector<Output>& inputs,
+                       AttrMap attrs = {}) {
+    const std::string full = task.empty() ? name : task + "/" + name;
+    const Output node = b.op(op, inputs, std::move(attrs), full);
+    if (node.node != full) throw Internal("a model has a node '" + full + "' that is not its output");
+    outputs.push_back({full, task});
+  };
+  switch (predicts) {
+    case Prediction::Probability:
+      add("Sigmoid", "probability", {prediction});
+      return add("Identity", "logit", {prediction});
+    case Prediction::Classes:
+      add("ArgMax", "class",
+          {prediction,
+           b.constant(Tensor::scalar<std::int32_t>(1), task.empty() ? "class_axis" : task + "/class_axis")},
+          {{"output_type", DType::Int64}});
+      add("Softmax", "probabilities", {prediction});
+      return add("Identity", "logits", {prediction});
+    case Prediction::Value:
+      return add("Identity", "value", {prediction});
+  }
+}
+
+}  // namespace
+
 ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
-                        std::vector<std::string> columns, std::string label, ModelMetric metric) {
+                        std::vector<std::string> columns, std::string label, Prediction predicts,
+                        std::vector<ModelTask> tasks) {
   ModelGraph model;
+  if (tasks.empty()) add_outputs(builder, prediction, predicts, "", model.outputs);
+  for (const ModelTask& task : tasks)
+    add_outputs(builder, {task.prediction, 0}, predicts, task.name, model.outputs);
   model.graph = std::make_unique<GraphDef>(builder.graph());
   model.loss = loss.name();
   model.prediction = prediction.name();
   model.columns = std::move(columns);
   model.label = std::move(label);
-  model.metric = metric;
+  model.predicts = predicts;
+  model.tasks = std::move(tasks);
   return model;
 }
 

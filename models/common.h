@@ -43,8 +43,10 @@ Output logit(GraphBuilder& builder, const std::string& name, const Output& x, st
 /// Mean over the batch of the sigmoid cross entropy of logits [B] and labels [B] in {0, 1}.
 Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels);
 
-/// Finishes a model: moves the graph out of the builder.
+/// Finishes a model: names what it predicts (ModelOutput), and moves the graph out of the builder.
+/// `tasks`: of a model of several.
 ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
-                        std::vector<std::string> columns, std::string label, ModelMetric metric);
+                        std::vector<std::string> columns, std::string label, Prediction predicts,
+                        std::vector<ModelTask> tasks = {});
 
 }  // namespace braid

@@ -36,7 +36,7 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   }
   const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      ModelMetric::Auc);
+                      Prediction::Probability);
 }
 
 }  // namespace braid

@@ -59,7 +59,7 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   }
   const Output logits = b.add(machine, deep);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      ModelMetric::Auc);
+                      Prediction::Probability);
 }
 
 }  // namespace braid

@@ -81,7 +81,7 @@ ModelGraph build_din(const ModelConfig& config) {
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits,
-                      {"history", "item", "dense", "sparse", "label"}, "label", ModelMetric::Auc);
+                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability);
 }
 
 }  // namespace braid

@@ -44,7 +44,7 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output h = mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout);
   Output logits = b.reshape(b.dense("logit", h, width, 1, false), {-1});
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      ModelMetric::Auc);
+                      Prediction::Probability);
 }
 
 }  // namespace braid

@@ -24,7 +24,7 @@ ModelGraph build_linear_regression(const ModelConfig& config) {
   }
   Output z = b.add(left, right);
   Output loss = b.reduce_mean(b.op("SquaredDifference", {z, truth}));
-  return finish_model(b, loss, z, {"x", "y", "z"}, "z", ModelMetric::None);
+  return finish_model(b, loss, z, {"x", "y", "z"}, "z", Prediction::Value);
 }
 
 }  // namespace braid

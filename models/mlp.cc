@@ -16,7 +16,7 @@ ModelGraph build_mlp(const ModelConfig& config) {
   Output h = mlp_layers(b, "mlp", b.reshape(image, {-1, width}), width, hidden, config.dropout);
   Output logits = b.dense("logits", h, width, classes, false);
   Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"image", "label"}, "label", ModelMetric::Accuracy);
+  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
 }
 
 }  // namespace braid

@@ -57,10 +57,10 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   const Output loss = b.op("AddN", losses, {{"N", static_cast<std::int64_t>(losses.size())}}, "loss");
   std::vector<std::string> read{"dense", "sparse"};
   read.insert(read.end(), tasks.begin(), tasks.end());
-  ModelGraph model = finish_model(b, loss, logits.front(), std::move(read), tasks.front(), ModelMetric::Auc);
-  for (std::size_t t = 0; t < tasks.size(); ++t)
-    model.tasks.push_back({tasks[t], logits[t].name(), tasks[t]});
-  return model;
+  std::vector<ModelTask> predicted;
+  for (std::size_t t = 0; t < tasks.size(); ++t) predicted.push_back({tasks[t], logits[t].name(), tasks[t]});
+  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability,
+                      std::move(predicted));
 }
 
 }  // namespace braid

@@ -32,13 +32,25 @@ struct ModelConfig {
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
 };
 
-enum class ModelMetric { None, Accuracy, Auc };
+/// What a model predicts, and from what it is judged (worker/quality/metrics.h).
+enum class Prediction {
+  Probability,  // of a label of 1: [B] logits; labels [B] float
+  Classes,      // [B, classes] logits; labels [B] int64
+  Value,        // [B] or [B, 1] float, as the labels are
+};
 
-/// One of several things that a model predicts; measured like the model's metric.
+/// One of several things that a model predicts; all are of one kind.
 struct ModelTask {
   std::string name;
   std::string prediction;
   std::string label;
+};
+
+/// What users ask a model for, by the name that the graph's node has: "probability" and "logit"; "class",
+/// "probabilities" and "logits"; or "value". Of a model of several tasks "<task>/probability".
+struct ModelOutput {
+  std::string name;
+  std::string task;  // empty: of the model
 };
 
 struct ModelGraph {
@@ -49,12 +61,13 @@ struct ModelGraph {
   std::unique_ptr<GraphDef> inference;
   std::vector<std::string> updates;  // nodes that run in each training step for their effect
   std::string loss;                  // scalar: mean over the batch
-  std::string prediction;            // accuracy: [B, classes] logits; AUC: [B] logits
+  std::string prediction;            // see `predicts`
   std::vector<std::string>
       columns;        // input columns that it reads; each feeds the placeholder of the same name
   std::string label;  // the column that holds the truth
-  ModelMetric metric = ModelMetric::None;
-  std::vector<ModelTask> tasks;  // of a model of several; prediction and label above are the first one's
+  Prediction predicts = Prediction::Value;
+  std::vector<ModelTask> tasks;      // of a model of several; prediction and label above are the first one's
+  std::vector<ModelOutput> outputs;  // task by task, the most asked for first
 
   ModelGraph();
   ModelGraph(ModelGraph&&) noexcept;

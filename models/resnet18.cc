@@ -94,7 +94,7 @@ ModelGraph build(const ModelConfig& config, const std::vector<std::int64_t>& wid
     }
   const Output logits = b.dense("logits", b.reduce_mean(h, {1, 2}), channels, classes, false);
   const Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  ModelGraph model = finish_model(b, loss, logits, {"image", "label"}, "label", ModelMetric::Accuracy);
+  ModelGraph model = finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
   model.updates = net.updates();
   return model;
 }

@@ -89,7 +89,7 @@ ModelGraph build_transformer(const ModelConfig& config) {
   const Output normal = b.reshape(layer_norm(b, "norm", x, dim), {-1, sizes.length, dim});
   const Output logits = b.dense("logits", b.reduce_mean(normal, {1}), dim, classes, false);
   const Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"tokens", "label"}, "label", ModelMetric::Accuracy);
+  return finish_model(b, loss, logits, {"tokens", "label"}, "label", Prediction::Classes);
 }
 
 }  // namespace braid

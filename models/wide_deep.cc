@@ -43,7 +43,7 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
   }
   Output logits = b.reshape(b.add(wide, deep), {-1});
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      ModelMetric::Auc);
+                      Prediction::Probability);
 }
 
 }  // namespace braid

@@ -111,7 +111,7 @@ Meta encode(const PushHead& head) {
   out.integer(head.step);
   out.integer(head.sequence);
   out.integer(head.examples);
-  out.integer(static_cast<std::uint32_t>(head.votes_to_stop ? 1 : 0));
+  out.integer(static_cast<std::uint32_t>((head.votes_to_stop ? 1 : 0) | (head.votes_to_finish ? 2 : 0)));
   out.real(head.params.learning_rate);
   out.real(head.params.grad_scale);
   out.integer(head.params.step);
@@ -127,7 +127,9 @@ PushHead decode_push(std::span<const std::byte> meta) {
   head.step = in.integer<std::uint64_t>();
   head.sequence = in.integer<std::uint32_t>();
   head.examples = in.integer<std::uint32_t>();
-  head.votes_to_stop = (in.integer<std::uint32_t>() & 1) != 0;
+  const auto votes = in.integer<std::uint32_t>();
+  head.votes_to_stop = (votes & 1) != 0;
+  head.votes_to_finish = (votes & 2) != 0;
   head.params.learning_rate = in.real();
   head.params.grad_scale = in.real();
   head.params.step = in.integer<std::uint64_t>();
@@ -179,7 +181,7 @@ Meta encode(const ReplyHead& head) {
   out.integer(static_cast<std::uint32_t>(head.error ? static_cast<int>(head.error->code) : 0));
   out.integer(static_cast<std::uint32_t>(head.result));
   out.integer(head.version);
-  out.integer(static_cast<std::uint32_t>(head.stop ? 1 : 0));
+  out.integer(static_cast<std::uint32_t>((head.stop ? 1 : 0) | (head.finish ? 2 : 0)));
   out.text(head.error ? head.error->message : head.reason);
   return out.take();
 }
@@ -190,7 +192,9 @@ ReplyHead decode_reply(std::span<const std::byte> meta) {
   const auto code = in.integer<std::uint32_t>();
   head.result = static_cast<PushResult>(in.integer<std::uint32_t>());
   head.version = in.integer<std::uint64_t>();
-  head.stop = (in.integer<std::uint32_t>() & 1) != 0;
+  const auto stops = in.integer<std::uint32_t>();
+  head.stop = (stops & 1) != 0;
+  head.finish = (stops & 2) != 0;
   head.reason = in.text();
   in.end();
   if (code != 0) head.error = make_error(static_cast<ErrorCode>(code), std::move(head.reason));

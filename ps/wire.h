@@ -32,6 +32,7 @@ struct PushHead {
   std::vector<PartHead> dense;
   std::vector<PartHead> sparse;
   bool votes_to_stop = false;
+  bool votes_to_finish = false;
 };
 
 /// Pull. Payload: keys of all sparse parts. The answer's: values of all dense parts, rows of all sparse
@@ -51,7 +52,8 @@ struct ReplyHead {
   PushResult result = PushResult::Applied;
   std::string reason;
   std::uint64_t version = 0;
-  bool stop = false;  // of a pull: see PullAnswer
+  bool stop = false;    // of a pull: see PullAnswer
+  bool finish = false;  // the same
 };
 
 using Meta = std::vector<std::byte>;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/checkpoint.h"
-#include "models/model.h"
 #include "worker/monitor.h"
+#include "worker/quality/metrics.h"
 #include "worker/stop_signal.h"
 
 namespace braid::proto {
@@ -26,10 +26,8 @@ namespace braid::worker {
 struct EvaluationResult {
   std::string job;
   std::uint64_t evaluations = 0;
-  std::uint64_t last_step = 0;  // of the checkpoint that was measured last
-  ModelMetric metric = ModelMetric::None;
-  std::optional<double> quality;  // of that; of several tasks the mean
-  std::vector<std::pair<std::string, double>> tasks;
+  std::uint64_t last_step = 0;     // of the checkpoint that was measured last
+  std::optional<Quality> quality;  // of that
   double seconds = 0;
   int exit = 0;
 
@@ -38,7 +36,7 @@ struct EvaluationResult {
 
 /// Each of the run that writes there is measured (worker/followed_run.h; `start`: how it begins), also where
 /// training is faster and prunes them (worker/held_checkpoints.h). Throws: InvalidArgument when the job has
-/// no checkpoint directory, no test data or no metric; Unavailable when no checkpoint came for
+/// no checkpoint directory or no test data; Unavailable when no checkpoint came for
 /// evaluation.patience_seconds; DataLoss; what a step throws. On SIGTERM it returns exit 143.
 EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesystem::path& data_dir,
                                       RunStart start, Runtime& runtime, Monitor& monitor,

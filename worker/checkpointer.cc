@@ -37,9 +37,17 @@ Checkpointer::Checkpointer(std::filesystem::path directory, CheckpointRun run, s
       runtime_(runtime),
       strategy_(strategy) {}
 
-void Checkpointer::keep_best(std::size_t count, std::string metric) {
+void Checkpointer::keep_best(std::size_t count, std::string metric, bool higher_is_better) {
   keep_best_ = count;
   metric_ = std::move(metric);
+  higher_is_better_ = higher_is_better;
+}
+
+std::filesystem::path Checkpointer::directory_of(std::uint64_t step) const {
+  const std::vector<CheckpointInfo> all = store_.list();
+  const auto found = std::find_if(all.rbegin(), all.rend(),
+                                  [&](const CheckpointInfo& info) { return info.meta.step == step; });
+  return found == all.rend() ? std::filesystem::path() : found->directory;
 }
 
 std::optional<CheckpointInfo> Checkpointer::newest() const {
@@ -64,7 +72,8 @@ void Checkpointer::prune() {
   std::vector<CheckpointInfo> older(all.begin(), all.end() - static_cast<std::ptrdiff_t>(newest));
   const auto quality = [&](const CheckpointInfo& info) {
     const auto at = info.meta.metrics.find(metric_);
-    return at == info.meta.metrics.end() ? -std::numeric_limits<double>::infinity() : at->second;
+    if (at == info.meta.metrics.end()) return -std::numeric_limits<double>::infinity();
+    return higher_is_better_ ? at->second : -at->second;
   };
   std::stable_sort(all.begin(), all.end(), [&](const CheckpointInfo& a, const CheckpointInfo& b) {
     return std::pair(quality(a), a.meta.step) > std::pair(quality(b), b.meta.step);
@@ -85,11 +94,12 @@ std::vector<std::string> Checkpointer::own_variables() const {
 }
 
 void Checkpointer::save(std::uint64_t step, const std::string& cursor,
-                        const std::map<std::string, double>& metrics, const WaitContext& wait) {
+                        const std::map<std::string, double>& metrics,
+                        const std::map<std::string, std::string>& attributes, const WaitContext& wait) {
   runtime_.variables().check_not_poisoned();
   const auto temporary = store_.begin(step);
   try {
-    const CheckpointInfo info = write(temporary, step, cursor, metrics, wait);
+    const CheckpointInfo info = write(temporary, step, cursor, metrics, attributes, wait);
     prune();
     log_info("checkpoint of step {}: {}", step, info.directory.string());
   } catch (...) {
@@ -102,6 +112,7 @@ void Checkpointer::save(std::uint64_t step, const std::string& cursor,
 
 CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::uint64_t step,
                                    const std::string& cursor, const std::map<std::string, double>& metrics,
+                                   const std::map<std::string, std::string>& attributes,
                                    const WaitContext& wait) {
   std::vector<ShardInfo> shards = strategy_.save_remote(temporary, step, run_.id, wait);
   if (const std::vector<std::string> names = own_variables(); !names.empty()) {
@@ -119,6 +130,7 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   meta.job_name = job_name_;
   meta.cursors[kCursor] = cursor;
   meta.metrics = metrics;
+  meta.attributes = attributes;
   meta.attributes["strategy"] = std::string(strategy_.name());
   for (const auto& name : runtime_.variables().names())
     if (!strategy_.saves_local_variable(name))  // servers do not know shapes

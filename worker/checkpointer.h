@@ -16,6 +16,9 @@
 
 namespace braid::worker {
 
+/// The attribute of a run's last checkpoint where it ended before its last step, having what it wanted.
+inline constexpr const char* kEndedEarly = "ended_early";
+
 class Checkpointer {
  public:
   /// `run`: whose checkpoints are written, read and counted.
@@ -25,10 +28,13 @@ class Checkpointer {
   /// `step` is the number of steps whose updates are in the variables. Throws: Unavailable (disk), Internal
   /// (poisoned variables).
   void save(std::uint64_t step, const std::string& cursor, const std::map<std::string, double>& metrics,
-            const WaitContext& wait);
+            const std::map<std::string, std::string>& attributes, const WaitContext& wait);
 
-  /// Beside the newest ones, `count` with the highest `metric` in their manifest stay.
-  void keep_best(std::size_t count, std::string metric);
+  /// Beside the newest ones, `count` with the best `metric` in their manifest stay.
+  void keep_best(std::size_t count, std::string metric, bool higher_is_better);
+
+  /// Of the checkpoint of that step; empty where there is none.
+  std::filesystem::path directory_of(std::uint64_t step) const;
 
   /// The run's newest checkpoint whose every block matches its CRC, if any. Each damaged one is left out with
   /// a warning.
@@ -40,7 +46,8 @@ class Checkpointer {
 
  private:
   CheckpointInfo write(const std::filesystem::path& temporary, std::uint64_t step, const std::string& cursor,
-                       const std::map<std::string, double>& metrics, const WaitContext& wait);
+                       const std::map<std::string, double>& metrics,
+                       const std::map<std::string, std::string>& attributes, const WaitContext& wait);
   void prune();
   std::vector<std::string> own_variables() const;  // those that its shard has
 
@@ -49,6 +56,7 @@ class Checkpointer {
   std::size_t keep_;
   std::size_t keep_best_ = 0;
   std::string metric_;
+  bool higher_is_better_ = true;
   std::string job_name_;
   std::uint64_t plan_hash_;
   Runtime& runtime_;

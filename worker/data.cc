@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -145,29 +146,16 @@ std::vector<Path> own_files(const std::vector<Path>& files, const DataShard& sha
   return own;
 }
 
-std::shared_ptr<const Table> read_files(const proto::Job& job, const Path& root, const char* field,
-                                        const std::vector<Path>& files, const ReadOptions& read) {
-  const proto::Input& input = job.input();
-  switch (input.format()) {
-    case proto::Input::IDX:
-      if (files.size() != 2)
-        throw InvalidArgument("job '" + job.name() + "': input." + field +
-                              " takes two IDX files, images and labels; got " + std::to_string(files.size()));
-      return read_idx(files[0], files[1]);
-    case proto::Input::CSV:
-      return read_csv(files, csv_options(input, root, read));
-    case proto::Input::TFRECORD:
-      return read_tfrecord(files, {.columns = schema(input, root), .read = read});
-    case proto::Input::TEXT:
-      return read_text_lines(files, {.columns = schema(input, root), .read = read});
-    default: {
-      CriteoOptions options;
-      if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
-      options.dense = dense_transform(input);
-      options.read = read;
-      return read_criteo(files, options);
-    }
-  }
+std::unique_ptr<RowStream> stream_images(const proto::Job& job, const std::string& option,
+                                         const std::vector<Path>& files, const ReadOptions& read) {
+  const auto& ignored = read.ignored;
+  const bool without_labels = std::find(ignored.begin(), ignored.end(), "label") != ignored.end();
+  if (!read.key_column.empty() || !read.group_column.empty())
+    throw InvalidArgument("job '" + job.name() + "': IDX files have no columns for keys or groups");
+  if (files.size() == 2) return stream_idx(files[0], files[1]);
+  if (files.size() == 1 && without_labels) return stream_idx(files[0], std::nullopt);
+  throw InvalidArgument("job '" + job.name() + "': " + option + " takes two IDX files, images and labels" +
+                        (without_labels ? ", or the images" : "") + "; got " + std::to_string(files.size()));
 }
 
 /// "train_files: 3 files, 127.3 MiB".
@@ -188,7 +176,8 @@ std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root,
   const std::string what = describe(field, files);
   std::optional<LoadingProgress> progress(std::in_place, mode, what);
   read.progress = [&](std::int64_t rows) { progress->update(rows); };
-  auto table = read_files(job, root, field, files, read);
+  const std::shared_ptr<const Table> table =
+      open_rows(job, root, "input." + std::string(field), files, read)->next(INT64_MAX);
   const double seconds = progress->elapsed_seconds();
   progress.reset();
   if (mode != ProgressMode::Off)
@@ -200,6 +189,30 @@ std::shared_ptr<const Table> load_files(const proto::Job& job, const Path& root,
       " no records" + (read.world > 1 ? " for worker " + std::to_string(read.rank) : ""));
 }
 
+/// The table with the ids of a column of the schema as groups.
+std::shared_ptr<const Table> with_groups(const Table& table, const std::vector<ColumnSpec>& columns,
+                                         const std::string& name) {
+  std::int64_t place = 0;
+  const ColumnSpec* group = nullptr;
+  for (const ColumnSpec& column : columns)
+    if (column.name == name && column.kind != ColumnKind::Skip) group = &column;
+  if (!group) throw InvalidArgument("evaluation.group_column '" + name + "' is no column of the schema");
+  for (const ColumnSpec* column = columns.data(); column != group; ++column)
+    if (column->kind != ColumnKind::Skip && output_name(*column) == output_name(*group))
+      place += column->length;
+  const TableColumn& from = *table.find(output_name(*group));
+  if (from.data.dtype() != DType::Int64)
+    throw InvalidArgument("evaluation.group_column '" + name + "' has numbers, groups need ids");
+  const std::int64_t width = table.rows == 0 ? 1 : from.data.elements() / table.rows;
+  Tensor groups(DType::Int64, Shape{table.rows});
+  for (std::int64_t row = 0; row < table.rows; ++row)
+    groups.data<std::int64_t>()[static_cast<std::size_t>(row)] =
+        from.data.data<std::int64_t>()[static_cast<std::size_t>(row * width + place)];
+  auto grouped = std::make_shared<Table>(table);
+  grouped->columns.push_back({kGroupColumn, std::move(groups)});
+  return grouped;
+}
+
 JobData generate(const proto::Job& job, const Path& root, bool with_test) {
   const proto::Generator& generator = job.input().generator();
   GeneratorOptions options{
@@ -207,11 +220,66 @@ JobData generate(const proto::Job& job, const Path& root, bool with_test) {
   JobData data;
   data.train = generate_rows(options);
   options.first_row = std::exchange(options.rows, generator.test_rows());
-  if (with_test && options.rows > 0) data.test = generate_rows(options);
+  if (!with_test || options.rows == 0) return data;
+  data.test = generate_rows(options);
+  if (const std::string& group = job.evaluation().group_column(); !group.empty())
+    data.test = with_groups(*data.test, options.columns, group);
   return data;
 }
 
 }  // namespace
+
+bool reads_files(const proto::Job& job) {
+  return job.input().format() != proto::Input::SYNTHETIC && job.input().format() != proto::Input::GENERATOR;
+}
+
+std::vector<Path> test_files(const proto::Job& job, const Path& data_dir) {
+  if (job.input().test_files().empty())
+    throw InvalidArgument("job '" + job.name() + "': input.test_files is missing");
+  return paths("test_files", job.input().test_files(), data_dir);
+}
+
+std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir, const std::string& option,
+                                     const std::vector<Path>& files, const ReadOptions& read) {
+  const proto::Input& input = job.input();
+  switch (input.format()) {
+    case proto::Input::IDX:
+      return stream_images(job, option, files, read);
+    case proto::Input::CSV:
+      return stream_csv(files, csv_options(input, data_dir, read));
+    case proto::Input::TFRECORD:
+      return stream_tfrecord(files, {.columns = schema(input, data_dir), .read = read});
+    case proto::Input::TEXT:
+      return stream_text_lines(files, {.columns = schema(input, data_dir), .read = read});
+    default: {
+      CriteoOptions options;
+      if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
+      options.dense = dense_transform(input);
+      options.read = read;
+      return stream_criteo(files, options);
+    }
+  }
+}
+
+std::shared_ptr<const Table> empty_rows(const proto::Job& job, const Path& data_dir,
+                                        const std::vector<Path>& files) {
+  const bool images = job.input().format() == proto::Input::IDX;
+  ReadOptions read;
+  if (images) read.ignored = {"label"};
+  return open_rows(job, data_dir, "--in", images ? files : std::vector<Path>{}, read)->next(0);
+}
+
+std::int64_t rows_at_once(std::int64_t batch_rows) {
+  constexpr std::int64_t kRows = 16384;
+  return batch_rows * std::max<std::int64_t>(1, kRows / batch_rows);
+}
+
+std::vector<std::string> class_words(const proto::Job& job, const Path& data_dir, const std::string& label) {
+  if (job.input().columns().empty() && job.input().csv().columns().empty()) return {};
+  for (const ColumnSpec& column : schema(job.input(), data_dir))
+    if (column.kind == ColumnKind::Class && output_name(column) == label) return column.vocabulary;
+  return {};
+}
 
 JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard,
                   ProgressMode progress) {
@@ -232,8 +300,10 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
   data.train = load_files(job, data_dir, "train_files", files, read, progress);
   if (data.train->skipped > 0) log_warning("input: {} bad records were left out", data.train->skipped);
   if (with_test && !input.test_files().empty())
-    data.test = load_files(job, data_dir, "test_files", paths("test_files", input.test_files(), data_dir),
-                           {.max_bad_records = input.max_bad_records()}, progress);
+    data.test = load_files(
+        job, data_dir, "test_files", test_files(job, data_dir),
+        {.max_bad_records = input.max_bad_records(), .group_column = job.evaluation().group_column()},
+        progress);
   return data;
 }
 
@@ -256,16 +326,7 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
 }
 
 ModelGraph job_model(const proto::Job& job, const Table& table) {
-  ModelGraph model = build_model(job.model().name(), model_config(job, table));
-  constexpr std::array kMetrics{proto::Evaluation::NO_METRIC, proto::Evaluation::ACCURACY,
-                                proto::Evaluation::AUC};  // in order of ModelMetric
-  const auto its = kMetrics[static_cast<std::size_t>(model.metric)];
-  const auto wanted = job.evaluation().metric();
-  if (wanted != proto::Evaluation::NO_METRIC && wanted != its)
-    throw InvalidArgument("job '" + job.name() + "': evaluation.metric is " +
-                          proto::Evaluation::Metric_Name(wanted) + ", but the metric of model '" +
-                          job.model().name() + "' is " + proto::Evaluation::Metric_Name(its));
-  return model;
+  return build_model(job.model().name(), model_config(job, table));
 }
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {

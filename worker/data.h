@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/input/readers.h"
 #include "engine/input/table.h"
 #include "models/model.h"
 #include "worker/progress.h"
@@ -31,11 +33,33 @@ struct DataShard {
 JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test,
                   const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off);
 
+/// Whether rows come from files, and are not made.
+bool reads_files(const proto::Job& job);
+
+/// input.test_files. Throws: InvalidArgument (none, or one that is not there).
+std::vector<std::filesystem::path> test_files(const proto::Job& job, const std::filesystem::path& data_dir);
+
+/// The rows of `files`, which are of the job's format; `option` stands in errors for where they are named.
+/// `data_dir`: of vocabularies. REQUIRES: reads_files(job).
+std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesystem::path& data_dir,
+                                     const std::string& option,
+                                     const std::vector<std::filesystem::path>& files,
+                                     const ReadOptions& read);
+/// A table of the columns that these files have for the model, without rows: of IDX their shapes are known
+/// from a file, else from the schema.
+std::shared_ptr<const Table> empty_rows(const proto::Job& job, const std::filesystem::path& data_dir,
+                                        const std::vector<std::filesystem::path>& files);
+/// How many rows are worth reading at a time for batches of `batch_rows`: some of these.
+std::int64_t rows_at_once(std::int64_t batch_rows);
+
+/// The vocabulary of the schema's classes that become column `label`; empty where there is none.
+std::vector<std::string> class_words(const proto::Job& job, const std::filesystem::path& data_dir,
+                                     const std::string& label);
+
 /// The model's configuration, with the row shapes of the data's columns.
 ModelConfig model_config(const proto::Job& job, const Table& table);
 
-/// The job's model for that data. Throws: InvalidArgument (as build_model, or evaluation.metric is another
-/// one).
+/// The job's model for that data. Throws: as build_model().
 ModelGraph job_model(const proto::Job& job, const Table& table);
 
 /// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch.

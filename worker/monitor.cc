@@ -72,11 +72,17 @@ void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples
   step_seconds_.observe(seconds);
 }
 
-void Monitor::record_evaluation(std::uint64_t step, const std::string& metric, double value) {
+void Monitor::record_evaluation(std::uint64_t step, const Quality& quality) {
   registry_.gauge("braid_evaluation_step", "The step after which the variables were measured last.")
       .set(static_cast<double>(step));
-  registry_.gauge("braid_evaluation", "What was measured last on the test data.", {{"metric", metric}})
-      .set(value);
+  const auto set = [this](const MetricValue& metric, const std::string& task) {
+    MetricLabels labels{{"metric", metric.name}};
+    if (!task.empty()) labels.emplace("task", task);
+    registry_.gauge("braid_evaluation", "What was measured last on the test data.", labels).set(metric.value);
+  };
+  for (const MetricValue& metric : quality.values) set(metric, "");
+  for (const auto& [task, values] : quality.tasks)
+    for (const MetricValue& metric : values) set(metric, task);
 }
 
 void Monitor::collect() {

@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "engine/device/activity.h"
 #include "engine/exec/runtime.h"
+#include "worker/quality/metrics.h"
 
 namespace braid::worker {
 
@@ -34,8 +35,8 @@ class Monitor {
   /// Of this process, so far.
   std::uint64_t steps_finished() const;
   void record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds);
-  /// `metric`: "accuracy" or "auc", on the test data, of the variables after `step` steps.
-  void record_evaluation(std::uint64_t step, const std::string& metric, double value);
+  /// Of the variables after `step` steps, on the test data.
+  void record_evaluation(std::uint64_t step, const Quality& quality);
   /// False makes /readyz answer 503, e.g. while shutting down.
   void set_ready(bool ready) { ready_ = ready; }
 

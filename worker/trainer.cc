@@ -24,6 +24,9 @@
 namespace braid::worker {
 namespace {
 
+/// The attribute of a checkpoint that says how evaluations went before it.
+constexpr const char* kEvaluations = "evaluations";
+
 /// Everything of one run, in the order in which it is made; destroyed in reverse.
 class Run {
  public:
@@ -65,8 +68,10 @@ class Run {
     steps_.emplace(run_, *built_, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
-    checkpoints_.emplace(run_, id, *built_, evaluation_->metric());
+    checkpoints_.emplace(run_, id, *built_, evaluation_->metric(), evaluation_->keeps_best());
     const std::optional<CheckpointInfo> restored = checkpoints_->restore(*input_.batcher);
+    if (restored && restored->meta.attributes.contains(kEvaluations))
+      evaluation_->restore(restored->meta.attributes.at(kEvaluations));
     first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
                                      restored ? restored->meta.step : 0, wait);
     checkpoints_->begin(first_, restored.has_value());
@@ -105,27 +110,43 @@ class Run {
     if (evaluation_->is_due(steps_->done())) {
       evaluation_->measure(steps_->done());
       if (const auto& quality = evaluation_->last())
-        report_->evaluated(evaluation_->metric(), quality->value);
+        report_->evaluated(evaluation_->metric().name(), quality->value(evaluation_->metric().name()));
+      stop_early_or_go_on();
     }
-    if (checkpoints_->is_due(steps_->done(), steps_->next())) save();
+    const bool is_best =
+        evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
+    if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
     report_->resume();
     grace_.resume();
+  }
+
+  void stop_early_or_go_on() {
+    if (!evaluation_->has_measured(steps_->done()) || !stopped_early_.empty()) return;
+    stopped_early_ = evaluation_->reason_to_stop();
+    if (stopped_early_.empty()) return;
+    log_info("step {}: training stops early: {} {}", steps_->done(), evaluation_->metric().name(),
+             stopped_early_);
+    steps_->finish_early();
   }
 
   void save() {
     const std::uint64_t done = steps_->done();
     std::map<std::string, double> metrics = evaluation_->metrics(done);
     metrics["loss"] = report_->loss();
+    std::map<std::string, std::string> attributes;
+    if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
+    if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
     checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
-                       waits_.start());
+                       attributes, waits_.start());
   }
 
   TrainResult end() {
     steps_->cancel_input();
-    bool terminated = steps_->stopping() && !is_complete();
+    bool terminated = steps_->stopping() && !is_complete() && !steps_->finished_early();
     const std::uint64_t done = steps_->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
-    if (!terminated && run_.job.checkpoint().keep_best() > 0) evaluation_->measure(done);
+    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best()))
+      evaluation_->measure(done);
     if (checkpoints_->enabled() && done > first_) save();
     built_->strategy->finish_steps(waits_.start());
     if (!terminated) {
@@ -144,16 +165,25 @@ class Run {
     result.steps = steps_->done() - first_;
     result.last_step = steps_->done();
     result.loss = report_->loss();
-    result.metric = input_.model.metric;
-    if (const auto& quality = evaluation_->last()) {
-      result.quality = quality->value;
-      result.tasks = quality->tasks;
-    }
+    result.quality = evaluation_->last();
+    result.best = best();
+    result.stopped_early = stopped_early_;
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
     result.seconds = report_->seconds();
     result.input_wait_seconds = steps_->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
+  }
+
+  /// Where there were several evaluations to choose from.
+  std::optional<TrainResult::Best> best() const {
+    if (evaluation_->interval() == 0 || !evaluation_->best()) return std::nullopt;
+    const EarlyStopping::Best& found = *evaluation_->best();
+    TrainResult::Best best{found.step, evaluation_->metric().name(), found.value,
+                           checkpoints_->directory_of(found.step)};
+    log_info("best: {} {:.4f} at step {}{}", best.metric, best.value, best.step,
+             best.checkpoint.empty() ? "" : ": " + best.checkpoint);
+    return best;
   }
 
   const RunContext run_;
@@ -166,6 +196,7 @@ class Run {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<TrainingSteps> steps_;
   std::uint64_t first_ = 0;
+  std::string stopped_early_;  // why
 };
 
 }  // namespace

@@ -4,12 +4,17 @@
 // hashes into numbers such as 1E+05: what is not hexadecimal is hashed as text. As TFRecord the fields are
 // features of the same names: numbers as int64, float or text, categories as text or, as an int64, the hash's
 // number.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/byte_source.h"
 #include "engine/input/criteo_fields.h"
 #include "engine/input/example.h"
 #include "engine/input/field_reader.h"
@@ -83,14 +88,26 @@ class CriteoBuilder {
     sparse_.insert(sparse_.end(), categories_.begin(), categories_.end());
   }
 
-  std::shared_ptr<Table> finish(std::int64_t skipped) const {
+  std::int64_t rows() const { return static_cast<std::int64_t>(label_.size()); }
+  void blank_row() {
+    label_now_ = 0;
+    integers_.fill(0);
+    categories_.fill(0);
+    end_row();
+  }
+
+  /// The table; the builder is empty afterwards, and may be filled again.
+  std::shared_ptr<Table> finish(std::int64_t skipped) {
     auto table = std::make_shared<Table>();
-    table->rows = static_cast<std::int64_t>(label_.size());
+    table->rows = rows();
     table->skipped = skipped;
     table->columns.push_back({"dense", Tensor::from<float>(Shape{table->rows, kCriteoIntegers}, dense_)});
     table->columns.push_back(
         {"sparse", Tensor::from<std::int64_t>(Shape{table->rows, kCriteoCategories}, sparse_)});
     table->columns.push_back({"label", Tensor::from<float>(Shape{table->rows}, label_)});
+    dense_ = {};
+    sparse_ = {};
+    label_ = {};
     return table;
   }
 
@@ -119,14 +136,19 @@ std::string wrong_count(std::size_t fields) {
   return "expected " + std::to_string(kCriteoFields) + " fields, got " + std::to_string(fields);
 }
 
-std::string add_line(const std::vector<std::string_view>& fields, CriteoBuilder& builder) {
-  if (fields.size() != kCriteoFields) return wrong_count(fields.size());
-  if (std::string problem = builder.set_label(fields[0]); !problem.empty()) return "label " + problem;
+/// `fields` with their label, unless they are without one where that is `unlabelled`.
+std::string add_line(std::span<const std::string_view> fields, bool unlabelled, CriteoBuilder& builder) {
+  const bool absent = unlabelled && fields.size() == kCriteoFields - 1;
+  if (!absent && fields.size() != kCriteoFields) return wrong_count(fields.size());
+  const auto inputs = fields.subspan(absent ? 0 : 1);
+  if (unlabelled)
+    builder.set_label(0.0F);
+  else if (std::string problem = builder.set_label(fields[0]); !problem.empty())
+    return "label " + problem;
   for (std::size_t i = 0; i < kCriteoIntegers; ++i)
-    if (const std::string problem = builder.set_integer(i, fields[1 + i]); !problem.empty())
+    if (const std::string problem = builder.set_integer(i, inputs[i]); !problem.empty())
       return criteo_name(1 + i) + " " + problem;
-  for (std::size_t c = 0; c < kCriteoCategories; ++c)
-    builder.set_category(c, fields[1 + kCriteoIntegers + c]);
+  for (std::size_t c = 0; c < kCriteoCategories; ++c) builder.set_category(c, inputs[kCriteoIntegers + c]);
   builder.end_row();
   return {};
 }
@@ -152,8 +174,10 @@ class CriteoFeatures {
   std::uint64_t layout_ = 0;
 };
 
-std::string add_example(const ExampleReader& example, CriteoFeatures& features, CriteoBuilder& builder) {
-  for (std::size_t f = 0; f < kCriteoFields; ++f) {
+std::string add_example(const ExampleReader& example, bool unlabelled, CriteoFeatures& features,
+                        CriteoBuilder& builder) {
+  if (unlabelled) builder.set_label(0.0F);
+  for (std::size_t f = unlabelled ? 1 : 0; f < kCriteoFields; ++f) {
     const Feature* feature = features.at(example, f);
     const bool category = f > kCriteoIntegers;
     const std::size_t count = feature ? feature->count : 0;
@@ -194,18 +218,122 @@ std::string add_example(const ExampleReader& example, CriteoFeatures& features, 
   return {};
 }
 
-void read_lines(const std::filesystem::path& file, RowShard& shard, BadRecords& bad, CriteoBuilder& builder) {
-  const std::string text = read_text_file(file);
-  const char separator = text.substr(0, text.find('\n')).find('\t') != std::string::npos ? '\t' : ',';
-  FieldReader record(text, separator);
-  for (bool first = true; record.next(); first = false) {
-    if (first && !record.fields().empty() && record.fields()[0] == "label") continue;
-    if (!shard.takes_next()) continue;
-    const std::string problem =
-        record.problem().empty() ? add_line(record.fields(), builder) : record.problem();
-    if (!problem.empty()) bad.add(file, record.line(), problem);
+class CriteoStream : public RowStream {
+ public:
+  CriteoStream(std::vector<std::filesystem::path> files, CriteoOptions options)
+      : files_(std::move(files)),
+        options_(std::move(options)),
+        builder_(options_),
+        book_(options_.read),
+        unlabelled_(std::find(options_.read.ignored.begin(), options_.read.ignored.end(), "label") !=
+                    options_.read.ignored.end()) {}
+
+  std::shared_ptr<Table> next(std::int64_t most) override {
+    while (builder_.rows() < most && (record_ || reader_ || open_next()))
+      if (!(record_ ? next_line() : next_example())) {
+        record_.reset();
+        reader_.reset();
+      }
+    return book_.finish(builder_.finish(book_.bad().count()));
   }
-}
+
+ private:
+  const std::filesystem::path& file() const { return files_[opened_ - 1]; }
+
+  bool open_next() {
+    if (opened_ == files_.size()) return false;
+    ++opened_;
+    if (holds_tfrecords(file())) {
+      reader_.emplace(file());
+      return true;
+    }
+    record_.emplace(open_bytes(file()), separator_of(file()));
+    names_ = criteo_names();
+    first_ = true;
+    return true;
+  }
+
+  /// Of the first line.
+  static char separator_of(const std::filesystem::path& file) {
+    LineSource lines(file);
+    std::string_view line;
+    lines.next(line);
+    return line.find('\t') != std::string_view::npos ? '\t' : ',';
+  }
+
+  bool next_line() {
+    if (!record_->next()) return false;
+    const auto& fields = record_->fields();
+    if (std::exchange(first_, false) && !fields.empty() &&
+        (fields[0] == "label" || (unlabelled_ && fields[0] == "I1")))
+      return true;
+    if (!book_.takes_next()) return true;
+    const std::string problem =
+        record_->problem().empty() ? add_line(fields, unlabelled_, builder_) : record_->problem();
+    if (!problem.empty()) {
+      book_.bad().add(file(), record_->line(), problem);
+      keep_bad();
+      return true;
+    }
+    const auto text = [&](const std::string& name) -> std::string_view {
+      const std::size_t place = place_of(name), absent = kCriteoFields - fields.size();
+      if (place < absent) refuse_column(name, file(), {names_.begin() + 1, names_.end()});
+      return fields[place - absent];
+    };
+    if (book_.has_keys()) book_.add_key(text(book_.options().key_column));
+    if (book_.has_groups()) book_.add_group(text(book_.options().group_column));
+    return true;
+  }
+
+  bool next_example() {
+    bool is_bad = false;
+    const bool there = visit_tfrecord(
+        *reader_, file(), book_.bad(),
+        [this](std::string_view record, const TfRecordReader&) { return add_record(record); }, is_bad);
+    if (is_bad) keep_bad();
+    return there;
+  }
+
+  std::string add_record(std::string_view record) {
+    if (!book_.takes_next()) return {};
+    try {
+      example_.parse(record);
+    } catch (const DataLoss& e) {
+      return e.message();
+    }
+    if (std::string problem = add_example(example_, unlabelled_, features_, builder_); !problem.empty())
+      return problem;
+    if (book_.has_keys()) book_.add_key(first_text(example_, book_.options().key_column));
+    if (book_.has_groups()) book_.add_group(first_text(example_, book_.options().group_column));
+    return {};
+  }
+
+  void keep_bad() {
+    if (!book_.options().keep_bad_records) return;
+    book_.add_bad(builder_.rows());
+    builder_.blank_row();
+  }
+
+  std::size_t place_of(const std::string& name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) refuse_column(name, file(), names_);
+    return static_cast<std::size_t>(found - names_.begin());
+  }
+
+  const std::vector<std::filesystem::path> files_;
+  const CriteoOptions options_;
+  CriteoBuilder builder_;
+  RowBook book_;
+  const bool unlabelled_;
+  CriteoFeatures features_;
+  ExampleReader example_;
+  std::size_t opened_ = 0;
+  // Of the open file.
+  std::optional<FieldReader> record_;  // of text
+  std::optional<TfRecordReader> reader_;
+  std::vector<std::string> names_;
+  bool first_ = true;
+};
 
 }  // namespace
 
@@ -231,29 +359,13 @@ std::vector<std::string> criteo_names() {
   return names;
 }
 
+std::unique_ptr<RowStream> stream_criteo(std::vector<std::filesystem::path> files, CriteoOptions options) {
+  return std::make_unique<CriteoStream>(std::move(files), std::move(options));
+}
+
 std::shared_ptr<const Table> read_criteo(const std::vector<std::filesystem::path>& files,
                                          const CriteoOptions& options) {
-  CriteoBuilder builder(options);
-  CriteoFeatures features;
-  ExampleReader example;
-  RowShard shard(options.read);
-  BadRecords bad(options.read.max_bad_records);
-  for (const auto& file : files) {
-    if (!holds_tfrecords(file)) {
-      read_lines(file, shard, bad, builder);
-      continue;
-    }
-    for_each_tfrecord(file, bad, [&](std::string_view record, const TfRecordReader&) -> std::string {
-      if (!shard.takes_next()) return {};
-      try {
-        example.parse(record);
-      } catch (const DataLoss& e) {
-        return e.message();
-      }
-      return add_example(example, features, builder);
-    });
-  }
-  return shard.count_into(builder.finish(bad.count()));
+  return CriteoStream(files, options).next(kAllRows);
 }
 
 }  // namespace braid

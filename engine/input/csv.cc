@@ -1,8 +1,10 @@
 // CSV and TSV by a schema, and plain text: a line is a record of one field.
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
+#include "engine/input/byte_source.h"
 #include "engine/input/field_reader.h"
 #include "engine/input/line_reader.h"
 #include "engine/input/readers.h"
@@ -10,113 +12,244 @@
 namespace braid {
 namespace {
 
+constexpr std::size_t kNone = SIZE_MAX;
+
 /// Which field of a line each column of the schema is.
 struct Fields {
   std::vector<std::size_t> of_column;
   std::size_t count = 0;  // of a line
+  std::size_t key = kNone, group = kNone;
+  std::vector<std::string> names;  // of the fields
 };
 
-Fields in_order(std::size_t columns) {
-  Fields fields{std::vector<std::size_t>(columns), columns};
-  std::iota(fields.of_column.begin(), fields.of_column.end(), std::size_t{0});
-  return fields;
-}
+class CsvStream : public RowStream {
+ public:
+  CsvStream(std::vector<std::filesystem::path> files, CsvOptions options)
+      : files_(std::move(files)),
+        options_(std::move(options)),
+        builder_(options_.columns),
+        book_(options_.read) {
+    const auto& ignored = options_.read.ignored;
+    for (const ColumnSpec& column : builder_.columns())
+      ignored_.push_back(column.kind != ColumnKind::Skip &&
+                         std::find(ignored.begin(), ignored.end(), output_name(column)) != ignored.end());
+  }
 
-/// Columns are found by the names of the header; where it has none of them, they are in the order of the
-/// schema. Throws: InvalidArgument for a header with some of them only, or with one of them twice.
-Fields named_by(const std::vector<std::string_view>& header, const std::vector<ColumnSpec>& columns,
-                const std::string& where) {
-  Fields fields = in_order(columns.size());
-  const std::string* missing = nullptr;
-  bool any = false;
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    if (columns[c].kind == ColumnKind::Skip) continue;
-    const auto found = std::find(header.begin(), header.end(), columns[c].name);
-    if (found == header.end()) {
-      missing = missing ? missing : &columns[c].name;
-      continue;
+  std::shared_ptr<Table> next(std::int64_t most) override {
+    while (builder_.rows() < most) {
+      if (!record_ && !open_next()) break;
+      if (!record_->next()) {
+        record_.reset();
+        continue;
+      }
+      if (book_.takes_next()) add_record();
     }
-    if (std::find(found + 1, header.end(), columns[c].name) != header.end())
-      throw InvalidArgument(where + "the header has two columns '" + columns[c].name + "'");
-    any = true;
-    fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
+    return book_.finish(builder_.finish(book_.bad().count()));
   }
-  if (!any) return in_order(columns.size());
-  if (missing) {
-    std::string names;
-    for (const std::string_view name : header) names.append(names.empty() ? "" : ", ").append(name);
-    throw InvalidArgument(where + "the header has no column '" + *missing + "', but " + names);
-  }
-  fields.count = header.size();
-  return fields;
-}
 
-/// Appends one record; returns what is wrong with it, or an empty text.
-std::string add_record(const FieldReader& record, const Fields& fields, TableBuilder& builder) {
-  if (!record.problem().empty()) return record.problem();
-  const auto& texts = record.fields();
-  const auto& columns = builder.columns();
-  if (texts.size() != fields.count)
-    return "expected " + std::to_string(fields.count) + " fields, got " + std::to_string(texts.size());
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    if (columns[c].kind == ColumnKind::Skip) continue;
-    const std::size_t field = fields.of_column[c];
-    if (const std::string problem = builder.add_text(c, texts[field]); !problem.empty())
-      return "column " + std::to_string(field + 1) + " (" + columns[c].name + "): " + problem;
+ private:
+  const std::filesystem::path& file() const { return files_[opened_ - 1]; }
+
+  bool open_next() {
+    if (opened_ == files_.size()) return false;
+    ++opened_;
+    record_.emplace(open_bytes(file()), options_.separator, options_.comment);
+    fields_ = in_order(false);
+    without_ignored_ = in_order(true);
+    if (options_.header && record_->next()) take_header();
+    find_key_and_group();
+    return true;
   }
-  return {};
-}
+
+  /// The fields of a file without a header, with or without the columns that are ignored.
+  Fields in_order(bool without_ignored) const {
+    Fields fields;
+    for (std::size_t c = 0; c < builder_.columns().size(); ++c) {
+      const bool absent = without_ignored && ignored_[c];
+      fields.of_column.push_back(absent ? kNone : fields.count++);
+      if (!absent) fields.names.push_back(builder_.columns()[c].name);
+    }
+    return fields;
+  }
+
+  /// Columns are found by the names of the header; where it has none of them, they are in the order of the
+  /// schema. Throws: InvalidArgument for a header with some of them only, or with one of them twice.
+  void take_header() {
+    const std::vector<std::string> header(record_->fields().begin(), record_->fields().end());
+    const std::string where = "'" + file().string() + "' line " + std::to_string(record_->line()) + ": ";
+    const auto& columns = builder_.columns();
+    Fields fields{std::vector<std::size_t>(columns.size(), kNone), header.size(), kNone, kNone, header};
+    const std::string* missing = nullptr;
+    bool any = false;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (columns[c].kind == ColumnKind::Skip) continue;
+      const auto found = std::find(header.begin(), header.end(), columns[c].name);
+      if (found == header.end()) {
+        if (!ignored_[c]) missing = missing ? missing : &columns[c].name;
+        continue;
+      }
+      if (std::find(found + 1, header.end(), columns[c].name) != header.end())
+        throw InvalidArgument(where + "the header has two columns '" + columns[c].name + "'");
+      any = true;
+      fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
+    }
+    if (!any) {  // other names for the same columns
+      if (header.size() == fields_.count) fields_.names = header;
+      if (header.size() == without_ignored_.count) without_ignored_.names = header;
+      return;
+    }
+    if (missing) {
+      std::string names;
+      for (const std::string& name : header) names.append(names.empty() ? "" : ", ").append(name);
+      throw InvalidArgument(where + "the header has no column '" + *missing + "', but " + names);
+    }
+    fields_ = without_ignored_ = std::move(fields);
+  }
+
+  /// A column that is ignored is not in every record; one that is in none is refused.
+  void find_key_and_group() {
+    const auto place = [&](const std::vector<std::string>& names, const std::string& name) {
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (name.empty() || found == names.end()) return kNone;
+      return static_cast<std::size_t>(found - names.begin());
+    };
+    for (const std::string& name : {options_.read.key_column, options_.read.group_column})
+      if (!name.empty() && place(fields_.names, name) == kNone) refuse_column(name, file(), fields_.names);
+    for (Fields* const each : {&fields_, &without_ignored_}) {
+      each->key = place(each->names, options_.read.key_column);
+      each->group = place(each->names, options_.read.group_column);
+    }
+  }
+
+  void add_record() {
+    const auto& texts = record_->fields();
+    const Fields& fields = texts.size() == without_ignored_.count ? without_ignored_ : fields_;
+    if (const std::string problem = problem_of(fields); !problem.empty()) {
+      builder_.drop_row();
+      book_.bad().add(file(), record_->line(), problem);
+      if (!options_.read.keep_bad_records) return;
+      book_.add_bad(builder_.rows());
+      builder_.blank_row();
+      return;
+    }
+    builder_.end_row();
+    if (fields.key != kNone) book_.add_key(texts[fields.key]);
+    if (fields.group != kNone) book_.add_group(texts[fields.group]);
+  }
+
+  /// Appends the record; returns what is wrong with it, or an empty text.
+  std::string problem_of(const Fields& fields) {
+    if (!record_->problem().empty()) return record_->problem();
+    const auto& texts = record_->fields();
+    const auto& columns = builder_.columns();
+    for (const auto& [name, place] : {std::pair{&options_.read.key_column, fields.key},
+                                      std::pair{&options_.read.group_column, fields.group}})
+      if (!name->empty() && place == kNone) return "there is no column '" + *name + "'";
+    if (texts.size() != fields.count)
+      return "expected " + std::to_string(fields.count) + " fields, got " + std::to_string(texts.size());
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      if (columns[c].kind == ColumnKind::Skip) continue;
+      if (ignored_[c]) {
+        builder_.add_blank(c);
+        continue;
+      }
+      const std::size_t field = fields.of_column[c];
+      if (const std::string problem = builder_.add_text(c, texts[field]); !problem.empty())
+        return "column " + std::to_string(field + 1) + " (" + columns[c].name + "): " + problem;
+    }
+    return {};
+  }
+
+  // Set once.
+  const std::vector<std::filesystem::path> files_;
+  const CsvOptions options_;
+  std::vector<bool> ignored_;  // by column
+
+  TableBuilder builder_;
+  RowBook book_;
+  std::size_t opened_ = 0;
+  Fields fields_, without_ignored_;    // of the open file
+  std::optional<FieldReader> record_;  // of the open file
+};
+
+class TextStream : public RowStream {
+ public:
+  TextStream(std::vector<std::filesystem::path> files, TextOptions options)
+      : files_(std::move(files)), builder_(std::move(options.columns)), book_(options.read) {
+    for (const ColumnSpec& column : builder_.columns()) {
+      if (column.name != "line")
+        throw InvalidArgument("text: a record has the one field 'line', the schema names '" + column.name +
+                              "'");
+      const auto& ignored = options.read.ignored;
+      ignored_.push_back(std::find(ignored.begin(), ignored.end(), output_name(column)) != ignored.end());
+    }
+    for (const std::string& name : {options.read.key_column, options.read.group_column})
+      if (!name.empty() && name != "line" && !files_.empty()) refuse_column(name, files_[0], {"line"});
+  }
+
+  std::shared_ptr<Table> next(std::int64_t most) override {
+    std::string_view line;
+    while (builder_.rows() < most) {
+      if (!lines_) {
+        if (opened_ == files_.size()) break;
+        lines_.emplace(files_[opened_++]);
+      }
+      if (!lines_->next(line))
+        lines_.reset();
+      else if (book_.takes_next())
+        add_line(line);
+    }
+    return book_.finish(builder_.finish(book_.bad().count()));
+  }
+
+ private:
+  void add_line(std::string_view line) {
+    std::string problem;
+    for (std::size_t c = 0; c < builder_.columns().size() && problem.empty(); ++c) {
+      if (ignored_[c])
+        builder_.add_blank(c);
+      else
+        problem = builder_.add_text(c, line);
+    }
+    if (!problem.empty()) {
+      builder_.drop_row();
+      book_.bad().add(files_[opened_ - 1], lines_->number(), problem);
+      if (!book_.options().keep_bad_records) return;
+      book_.add_bad(builder_.rows());
+      builder_.blank_row();
+      return;
+    }
+    builder_.end_row();
+    if (book_.has_keys()) book_.add_key(line);
+    if (book_.has_groups()) book_.add_group(line);
+  }
+
+  const std::vector<std::filesystem::path> files_;
+  TableBuilder builder_;
+  RowBook book_;
+  std::vector<bool> ignored_;  // by column
+  std::size_t opened_ = 0;
+  std::optional<LineSource> lines_;  // of the open file
+};
 
 }  // namespace
 
+std::unique_ptr<RowStream> stream_csv(std::vector<std::filesystem::path> files, CsvOptions options) {
+  return std::make_unique<CsvStream>(std::move(files), std::move(options));
+}
+
 std::shared_ptr<const Table> read_csv(const std::vector<std::filesystem::path>& files,
                                       const CsvOptions& options) {
-  TableBuilder builder(options.columns);
-  BadRecords bad(options.read.max_bad_records);
-  RowShard shard(options.read);
-  for (const auto& file : files) {
-    const std::string text = read_text_file(file);
-    FieldReader record(text, options.separator, options.comment);
-    Fields fields = in_order(builder.columns().size());
-    if (options.header && record.next())
-      fields = named_by(record.fields(), builder.columns(),
-                        "'" + file.string() + "' line " + std::to_string(record.line()) + ": ");
-    while (record.next()) {
-      if (!shard.takes_next()) continue;
-      if (const std::string problem = add_record(record, fields, builder); problem.empty()) {
-        builder.end_row();
-      } else {
-        builder.drop_row();
-        bad.add(file, record.line(), problem);
-      }
-    }
-  }
-  return shard.count_into(builder.finish(bad.count()));
+  return CsvStream(files, options).next(kAllRows);
+}
+
+std::unique_ptr<RowStream> stream_text_lines(std::vector<std::filesystem::path> files, TextOptions options) {
+  return std::make_unique<TextStream>(std::move(files), std::move(options));
 }
 
 std::shared_ptr<const Table> read_text_lines(const std::vector<std::filesystem::path>& files,
                                              const TextOptions& options) {
-  for (const ColumnSpec& column : options.columns)
-    if (column.name != "line")
-      throw InvalidArgument("text: a record has the one field 'line', the schema names '" + column.name +
-                            "'");
-  TableBuilder builder(options.columns);
-  BadRecords bad(options.read.max_bad_records);
-  RowShard shard(options.read);
-  for (const auto& file : files) {
-    const std::string text = read_text_file(file);
-    for_each_line(without_byte_order_mark(text), [&](std::string_view line, std::int64_t number) {
-      if (!shard.takes_next()) return;
-      for (std::size_t c = 0; c < builder.columns().size(); ++c) {
-        const std::string problem = builder.add_text(c, line);
-        if (problem.empty()) continue;
-        builder.drop_row();
-        return bad.add(file, number, problem);
-      }
-      builder.end_row();
-    });
-  }
-  return shard.count_into(builder.finish(bad.count()));
+  return TextStream(files, options).next(kAllRows);
 }
 
 }  // namespace braid

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/input/byte_source.h"
+
 namespace braid {
 
 std::string_view without_byte_order_mark(std::string_view text) {
@@ -13,36 +15,71 @@ std::string_view without_byte_order_mark(std::string_view text) {
 FieldReader::FieldReader(std::string_view text, char separator, std::string_view comment)
     : text_(without_byte_order_mark(text)), comment_(comment), separator_(separator) {}
 
+FieldReader::FieldReader(std::unique_ptr<ByteSource> source, char separator, std::string_view comment)
+    : source_(std::move(source)), comment_(comment), separator_(separator) {
+  more();
+  text_ = without_byte_order_mark(text_);
+}
+
+FieldReader::~FieldReader() = default;
+FieldReader::FieldReader(FieldReader&&) noexcept = default;
+
+/// Drops what is behind the reader and takes as much again; false where there is nothing more.
+bool FieldReader::more() {
+  if (!source_) return false;
+  constexpr std::size_t kLeast = std::size_t{1} << 18;
+  const std::string_view rest = text_.substr(std::min(at_, text_.size()));
+  const std::size_t kept = rest.size(), step = std::max(kLeast, kept);
+  if (rest.data() != buffer_.data()) std::copy(rest.begin(), rest.end(), buffer_.begin());
+  buffer_.resize(kept + step);
+  const std::size_t got = source_->read(std::span(buffer_).subspan(kept));
+  if (got < step) source_.reset();
+  text_ = {buffer_.data(), kept + got};
+  at_ = 0;
+  return got > 0;
+}
+
 bool FieldReader::next() {
-  while (at_ < text_.size()) {
+  for (;;) {
     const std::size_t begin = at_;
-    std::size_t end = std::min(text_.find('\n', begin), text_.size());
+    const std::int64_t lines = lines_;
+    std::size_t end = text_.find('\n', std::min(begin, text_.size()));
+    if (end == std::string_view::npos) {
+      if (more()) continue;
+      if (at_ >= text_.size()) return false;
+      if (at_ != begin) continue;  // the buffer has moved
+      end = text_.size();
+    }
     at_ = end + 1;
     line_ = ++lines_;
     if (end > begin && text_[end - 1] == '\r') --end;
     if (end == begin || (!comment_.empty() && text_.substr(begin, end - begin).starts_with(comment_)))
       continue;
-    split(begin, end);
-    return true;
+    if (split(begin, end)) return true;
+    at_ = begin;
+    lines_ = lines;
+    more();
   }
-  return false;
 }
 
-/// The record that begins at `at`, on a line that ends at `end`; a quoted field may go on behind it.
-void FieldReader::split(std::size_t at, std::size_t end) {
+/// The record that begins at `at`, on a line that ends at `end`; a quoted field may go on behind it. False
+/// when it goes on behind the buffer.
+bool FieldReader::split(std::size_t at, std::size_t end) {
   const std::size_t next_line = at_;
   fields_.clear();
   unquoted_.clear();
   problem_.clear();
+  starved_ = false;
   const char* const text = text_.data();
   for (;; ++at) {
     while (at < end && text[at] == ' ' && separator_ != ' ') ++at;
     if (at < end && text[at] == '"') {
       at = quoted(at, end);
+      if (starved_) return false;
       if (!problem_.empty()) {
         at_ = next_line;
         lines_ = line_;
-        return;
+        return true;
       }
     } else {
       const std::size_t begin = at;
@@ -51,7 +88,7 @@ void FieldReader::split(std::size_t at, std::size_t end) {
       while (last > begin && text[last - 1] == ' ') --last;
       fields_.emplace_back(text + begin, last - begin);
     }
-    if (at >= end) return;  // a separator at the end is followed by an empty field
+    if (at >= end) return true;  // a separator at the end is followed by an empty field
   }
 }
 
@@ -65,14 +102,20 @@ std::size_t FieldReader::quoted(std::size_t at, std::size_t& end) {
     doubled = true;
     close = text_.find('"', close + 2);
   }
+  // What follows the last byte of the buffer might double the quote.
+  starved_ = source_ && (close == std::string_view::npos || close + 1 == text_.size());
+  if (starved_) return at;
   if (close == std::string_view::npos) {
     problem_ = "the quote of " + name() + " is not closed";
     return at;
   }
   std::string_view field = text_.substr(begin, close - begin);
   if (close > end) {
+    const std::size_t line_end = text_.find('\n', close);
+    starved_ = source_ && line_end == std::string_view::npos;
+    if (starved_) return at;
     lines_ += std::count(field.begin(), field.end(), '\n');
-    end = std::min(text_.find('\n', close), text_.size());
+    end = std::min(line_end, text_.size());
     at_ = end + 1;
     if (text_[end - 1] == '\r') --end;
   }

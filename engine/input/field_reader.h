@@ -7,16 +7,25 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace braid {
 
+class ByteSource;
+
 class FieldReader {
  public:
   /// `text` and `comment` stay where they are.
   FieldReader(std::string_view text, char separator, std::string_view comment = {});
+  /// The same of a file of any length: what is held of it is a few records. (Behind a quote that is not
+  /// closed it is all of the rest, which has to be looked through.)
+  FieldReader(std::unique_ptr<ByteSource> source, char separator, std::string_view comment = {});
+  ~FieldReader();
+  FieldReader(FieldReader&&) noexcept;
+  FieldReader(const FieldReader&) = delete;
 
   /// Goes to the next record; false at the end.
   bool next();
@@ -29,9 +38,13 @@ class FieldReader {
   const std::string& problem() const { return problem_; }
 
  private:
-  void split(std::size_t at, std::size_t end);
+  bool more();
+  bool split(std::size_t at, std::size_t end);
   std::size_t quoted(std::size_t at, std::size_t& end);
 
+  std::unique_ptr<ByteSource> source_;  // null when all of it was read
+  std::vector<char> buffer_;            // what text_ shows, where there was a source
+  bool starved_ = false;                // the record goes on behind the buffer
   std::string_view text_, comment_;
   char separator_;
   std::size_t at_ = 0;      // where the next line begins

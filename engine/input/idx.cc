@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "engine/input/idx_array.h"
@@ -50,22 +52,64 @@ TableColumn labels_of(const IdxArray& array) {
   return {"label", std::move(classes), 1.0F};
 }
 
+std::shared_ptr<Table> read(const std::filesystem::path& images,
+                            const std::optional<std::filesystem::path>& labels) {
+  const IdxArray image = read_idx_array(images);
+  if (image.dims.size() < 2) refuse(images, image, "images");
+  auto table = std::make_shared<Table>();
+  table->rows = image.dims[0];
+  table->columns.push_back(images_of(image));
+  if (!labels) {
+    table->columns.push_back({"label", Tensor::zeros(DType::Int64, Shape{table->rows}), 1.0F});
+    return table;
+  }
+  const IdxArray label = read_idx_array(*labels);
+  if (label.dims.size() != 1 || is_floating(label.dtype))
+    refuse(*labels, label, "labels, a list of integers,");
+  if (image.dims[0] != label.dims[0])
+    throw DataLoss("'" + images.string() + "' has " + std::to_string(image.dims[0]) + " images, '" +
+                   labels->string() + "' has " + std::to_string(label.dims[0]) + " labels");
+  table->columns.push_back(labels_of(label));
+  return table;
+}
+
+/// Parts of what is in memory as a whole: a file of images has its sizes in front.
+class IdxStream : public RowStream {
+ public:
+  explicit IdxStream(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
+
+  std::shared_ptr<Table> next(std::int64_t most) override {
+    auto part = std::make_shared<Table>();
+    part->rows = std::min(most, table_->rows - at_);
+    for (const TableColumn& column : table_->columns) {
+      Shape shape = column.data.shape();
+      shape.set_dim(0, part->rows);
+      Tensor data(column.data.dtype(), shape);
+      const std::size_t row =
+          table_->rows == 0 ? 0 : column.data.bytes() / static_cast<std::size_t>(table_->rows);
+      if (data.bytes() > 0)
+        std::memcpy(data.raw(), column.data.raw() + static_cast<std::size_t>(at_) * row, data.bytes());
+      part->columns.push_back({column.name, std::move(data), column.scale});
+    }
+    at_ += part->rows;
+    return part;
+  }
+
+ private:
+  const std::shared_ptr<const Table> table_;
+  std::int64_t at_ = 0;
+};
+
 }  // namespace
 
 std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
                                       const std::filesystem::path& labels) {
-  const IdxArray image = read_idx_array(images), label = read_idx_array(labels);
-  if (image.dims.size() < 2) refuse(images, image, "images");
-  if (label.dims.size() != 1 || is_floating(label.dtype))
-    refuse(labels, label, "labels, a list of integers,");
-  if (image.dims[0] != label.dims[0])
-    throw DataLoss("'" + images.string() + "' has " + std::to_string(image.dims[0]) + " images, '" +
-                   labels.string() + "' has " + std::to_string(label.dims[0]) + " labels");
-  auto table = std::make_shared<Table>();
-  table->rows = image.dims[0];
-  table->columns.push_back(images_of(image));
-  table->columns.push_back(labels_of(label));
-  return table;
+  return read(images, labels);
+}
+
+std::unique_ptr<RowStream> stream_idx(const std::filesystem::path& images,
+                                      const std::optional<std::filesystem::path>& labels) {
+  return std::make_unique<IdxStream>(read(images, labels));
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@
 
 namespace braid {
 
+class ByteSource;
+class ExampleReader;
 class TfRecordReader;
 
 /// Calls visit(line, number) for each line without its line end (LF or CRLF); numbers count from 1.
@@ -28,6 +31,8 @@ void for_each_line(std::string_view text, Visit visit) {
     begin = end + 1;
   }
 }
+
+constexpr std::int64_t kAllRows = INT64_MAX;
 
 /// Counts records that were refused; the one past the limit throws.
 class BadRecords {
@@ -45,12 +50,35 @@ class BadRecords {
   std::int64_t count_ = 0;
 };
 
+/// The next line of a file of any length, without its line end and the file's byte order mark.
+class LineSource {
+ public:
+  explicit LineSource(const std::filesystem::path& file);
+  ~LineSource();
+  /// Until the next call. False at the end.
+  bool next(std::string_view& line);
+  /// Of that line, from 1.
+  std::int64_t number() const { return number_; }
+
+ private:
+  bool more();
+
+  std::unique_ptr<ByteSource> source_;  // null when all of it was read
+  std::vector<char> buffer_;
+  std::string_view text_;  // what is not given yet, in the buffer
+  std::int64_t number_ = 0;
+};
+
 /// Returns what is wrong with a record, or an empty text.
 using TfRecordVisit = std::function<std::string(std::string_view record, const TfRecordReader& reader)>;
 
 /// Calls `visit` for each record of a TFRecord file; those that it refuses and those whose CRC is wrong count
 /// as bad.
 void for_each_tfrecord(const std::filesystem::path& file, BadRecords& bad, const TfRecordVisit& visit);
+
+/// One record of those; false at the end of the file. `bad` becomes whether it was a bad one.
+bool visit_tfrecord(TfRecordReader& reader, const std::filesystem::path& file, BadRecords& bad,
+                    const TfRecordVisit& visit, bool& is_bad);
 
 /// Which of the rows of all files this worker keeps, and how many there are.
 class RowShard {
@@ -61,10 +89,7 @@ class RowShard {
     if (progress_ && rows_ % kProgressRows == 0) progress_(rows_);
     return rows_++ % world_ == rank_;
   }
-  std::shared_ptr<const Table> count_into(std::shared_ptr<Table> table) const {
-    table->rows_of_all = rows_;
-    return table;
-  }
+  std::int64_t count() const { return rows_; }
 
  private:
   static constexpr std::int64_t kProgressRows = 1024;
@@ -73,5 +98,40 @@ class RowShard {
   std::function<void(std::int64_t)> progress_;
   std::int64_t rows_ = 0;
 };
+
+/// The first value of a feature as text, for keys and groups; empty where there is none.
+std::string first_text(const ExampleReader& example, const std::string& name);
+
+/// What a stream of rows keeps beside the columns: bad records, shards, keys and groups.
+class RowBook {
+ public:
+  explicit RowBook(const ReadOptions& options)
+      : options_(options), bad_(options.max_bad_records), shard_(options) {}
+
+  const ReadOptions& options() const { return options_; }
+  BadRecords& bad() { return bad_; }
+  bool takes_next() { return shard_.takes_next(); }
+  bool has_keys() const { return !options_.key_column.empty(); }
+  bool has_groups() const { return !options_.group_column.empty(); }
+  /// Of the next row of the table. REQUIRES: for every row, or for none.
+  void add_key(std::string_view key) { keys_.emplace_back(key); }
+  void add_group(std::string_view text);
+  /// The row that comes next is none of the file's: it stands for a bad record.
+  void add_bad(std::int64_t row);
+
+  /// Adds all that to the table of a builder.
+  std::shared_ptr<Table> finish(std::shared_ptr<Table> table);
+
+ private:
+  const ReadOptions options_;
+  BadRecords bad_;
+  RowShard shard_;
+  std::vector<std::string> keys_;
+  std::vector<std::int64_t> groups_, bad_rows_;
+};
+
+/// Throws: InvalidArgument ("<option> '<name>' is no column of '<file>'; its columns: a, b").
+[[noreturn]] void refuse_column(const std::string& name, const std::filesystem::path& file,
+                                const std::vector<std::string>& known);
 
 }  // namespace braid

@@ -1,4 +1,5 @@
-// Files -> Table. Readers load whole files, gzip too; every error names file and line (or record and byte).
+// Files -> Table, all at once or some rows at a time, gzip too; every error names file and line (or record
+// and byte).
 //   IDX       images and labels of the MNIST family: "image" uint8 [rows, height, width, 1] scaled by 1/255
 //             (other types as float32, other ranks as they are), "label" int64 [rows]
 //
@@ -21,6 +22,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,15 +37,37 @@ std::string read_text_file(const std::filesystem::path& file);
 /// The lines of a vocabulary file, without empty ones.
 std::vector<std::string> read_words(const std::filesystem::path& file);
 
-std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
-                                      const std::filesystem::path& labels);
-
 /// What the row-wise readers have in common.
 struct ReadOptions {
   std::int64_t max_bad_records = 0;
   int rank = 0, world = 1;  // of all rows of all files, those whose number mod world is rank
   std::function<void(std::int64_t)> progress = {};  // called now and then with the records seen so far
+  /// A field whose text each row has as its key (Table::keys), also one that the schema skips.
+  std::string key_column = {};
+  /// A field by whose text rows are grouped: 64 bits of its hash are the column kGroupColumn.
+  std::string group_column = {};
+  /// Columns of the table that are not looked at, and that files need not have: they are 0. (Labels of rows
+  /// that are to be predicted.)
+  std::vector<std::string> ignored = {};
+  /// A bad record becomes a row of zeros (Table::bad_rows), so that rows are as many as records.
+  bool keep_bad_records = false;
 };
+
+/// The rows of files, one file after the other, a table at a time: what is held of the files is little,
+/// whatever their size (of IDX it is all). Thread rule: one thread.
+class RowStream {
+ public:
+  virtual ~RowStream() = default;
+  /// The next rows, `most` of them if there are so many; without rows at the end. next(0) gives the columns.
+  /// Throws: as the readers of this file.
+  virtual std::shared_ptr<Table> next(std::int64_t most) = 0;
+};
+
+std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,
+                                      const std::filesystem::path& labels);
+/// Without `labels` they are 0.
+std::unique_ptr<RowStream> stream_idx(const std::filesystem::path& images,
+                                      const std::optional<std::filesystem::path>& labels);
 
 struct CsvOptions {
   char separator = ',';
@@ -55,6 +79,7 @@ struct CsvOptions {
 
 std::shared_ptr<const Table> read_csv(const std::vector<std::filesystem::path>& files,
                                       const CsvOptions& options);
+std::unique_ptr<RowStream> stream_csv(std::vector<std::filesystem::path> files, CsvOptions options);
 
 /// Lines of text: each column of the schema is named "line" and is made of the whole line. Empty lines count.
 struct TextOptions {
@@ -64,6 +89,7 @@ struct TextOptions {
 
 std::shared_ptr<const Table> read_text_lines(const std::vector<std::filesystem::path>& files,
                                              const TextOptions& options);
+std::unique_ptr<RowStream> stream_text_lines(std::vector<std::filesystem::path> files, TextOptions options);
 
 /// TFRecord files of tf.train.Example: columns are named after features; one that a record lacks is missing.
 struct TfRecordOptions {
@@ -73,6 +99,7 @@ struct TfRecordOptions {
 
 std::shared_ptr<const Table> read_tfrecord(const std::vector<std::filesystem::path>& files,
                                            const TfRecordOptions& options);
+std::unique_ptr<RowStream> stream_tfrecord(std::vector<std::filesystem::path> files, TfRecordOptions options);
 
 /// What becomes of the 13 numbers x of a row. SquaredLog is floor(log(x)^2) where x > 2, as the winners of
 /// the contest had it.
@@ -86,5 +113,6 @@ struct CriteoOptions {
 
 std::shared_ptr<const Table> read_criteo(const std::vector<std::filesystem::path>& files,
                                          const CriteoOptions& options);
+std::unique_ptr<RowStream> stream_criteo(std::vector<std::filesystem::path> files, CriteoOptions options);
 
 }  // namespace braid

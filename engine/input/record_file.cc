@@ -84,17 +84,16 @@ class FieldsFile : public RecordFile {
     text_ = read_all(file, compression_);
     const TextShape shape = text_shape(text_, options.comment, options.separator);
     separator_ = shape.separator != 0 ? shape.separator : ',';
+    const bool is_criteo = format == FileFormat::Criteo;
+    names_ = is_criteo ? criteo_names() : options.names;
     FieldReader lines(text_, separator_, comment_);
-    if (format == FileFormat::Criteo) {
-      names_ = criteo_names();
-      header_ = without_byte_order_mark(text_).starts_with("label") && lines.next();
-    } else {
-      names_ = options.names;
-      header_ = options.header.value_or(shape.has_header) && lines.next();
-      if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
-    }
-    lines_.emplace(lines);
+    header_ = (is_criteo ? without_byte_order_mark(text_).starts_with("label")
+                         : options.header.value_or(shape.has_header)) &&
+              lines.next();
+    if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
     find_kinds(std::move(lines));
+    lines_.emplace(text_, separator_, comment_);
+    if (header_) lines_->next();
   }
 
   bool next() override {

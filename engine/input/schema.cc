@@ -37,6 +37,10 @@ std::string quoted(std::string_view text, std::string_view problem) {
 
 }  // namespace
 
+std::string output_name(const ColumnSpec& column) {
+  return column.output.empty() ? default_output(column.kind) : column.output;
+}
+
 std::int64_t ColumnSpec::ids() const {
   return static_cast<std::int64_t>(vocabulary.size()) + buckets + (length > 1 ? 1 : 0);
 }
@@ -72,7 +76,7 @@ void TableBuilder::check(const ColumnSpec& column) const {
 }
 
 std::size_t TableBuilder::output_of(const ColumnSpec& column) {
-  const std::string name = column.output.empty() ? default_output(column.kind) : column.output;
+  const std::string name = output_name(column);
   const bool may_be_flat = column.kind == ColumnKind::Label || column.kind == ColumnKind::Class;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = outputs_[i];
@@ -213,6 +217,22 @@ void TableBuilder::drop_row() {
     output.floats.resize(output.is_float ? static_cast<std::size_t>(rows_ * output.width) : 0);
     output.ints.resize(output.is_float ? 0 : static_cast<std::size_t>(rows_ * output.width));
   }
+}
+
+void TableBuilder::add_blank(std::size_t column) {
+  if (columns_[column].kind == ColumnKind::Skip) return;
+  Output& output = outputs_[column_output_[column]];
+  const auto length = static_cast<std::size_t>(columns_[column].length);
+  if (output.is_float)
+    output.floats.insert(output.floats.end(), length, 0.0F);
+  else
+    output.ints.insert(output.ints.end(), length, 0);
+}
+
+void TableBuilder::blank_row() {
+  drop_row();
+  for (std::size_t c = 0; c < columns_.size(); ++c) add_blank(c);
+  end_row();
 }
 
 std::shared_ptr<Table> TableBuilder::finish(std::int64_t skipped) {

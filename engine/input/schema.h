@@ -45,6 +45,9 @@ struct ColumnSpec {
   std::int64_t ids() const;
 };
 
+/// The column of the table that a column of the schema becomes, or becomes a part of.
+std::string output_name(const ColumnSpec& column);
+
 /// The values of one field of one record, of whatever type the file has.
 struct FieldValues {
   std::span<const std::string_view> texts = {};
@@ -65,10 +68,14 @@ class TableBuilder {
   /// wrong with it, or an empty text; after a problem the row is to be dropped.
   std::string add_text(std::size_t column, std::string_view field);
   std::string add_values(std::size_t column, const FieldValues& values);
+  /// In the place of a field that is not looked at: 0.
+  void add_blank(std::size_t column);
   void end_row() { ++rows_; }
   void drop_row();
+  /// A row of zeros in the place of the present one.
+  void blank_row();
 
-  /// The table; the builder is empty afterwards.
+  /// The table; the builder is empty afterwards, and may be filled again.
   std::shared_ptr<Table> finish(std::int64_t skipped);
 
  private:

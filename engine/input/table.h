@@ -23,8 +23,10 @@ struct TableColumn {
 struct Table {
   std::vector<TableColumn> columns;
   std::int64_t rows = 0;
-  std::int64_t skipped = 0;      // bad records that were left out
-  std::int64_t rows_of_all = 0;  // records of all shards of the rows, bad ones too; 0: not counted
+  std::int64_t skipped = 0;                 // bad records that were left out
+  std::int64_t rows_of_all = 0;             // records of all shards of the rows, bad ones too; 0: not counted
+  std::vector<std::string> keys = {};       // of each row, where ReadOptions asks for them
+  std::vector<std::int64_t> bad_rows = {};  // those of zeros that stand for bad records (ReadOptions)
   const TableColumn* find(const std::string& name) const;
 };
 
@@ -37,6 +39,9 @@ constexpr RowPart row_part(std::int64_t rows, int rank, int world) {
   const std::int64_t least = rows / world, larger = rows % world;
   return {rank * least + (rank < larger ? rank : larger), least + (rank < larger ? 1 : 0)};
 }
+
+/// The column of what ReadOptions::group_column says, int64 [rows].
+inline constexpr const char* kGroupColumn = "@group";
 
 struct BatchOptions {
   std::int64_t global_batch = 1;  // rows a step over all workers

@@ -1,4 +1,6 @@
 // TFRecord files of tf.train.Example by a schema whose columns are named after features.
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -41,18 +43,6 @@ FieldValues values_of(const ExampleReader& example, const Feature& feature) {
   return values;
 }
 
-/// Appends one record; returns what is wrong with it, or an empty text.
-std::string add_example(const ExampleReader& example, FeaturePlaces& places, TableBuilder& builder) {
-  const auto at = places.of(example);
-  for (std::size_t c = 0; c < at.size(); ++c) {
-    const FieldValues values =
-        at[c] == kAbsent ? FieldValues{} : values_of(example, example.features()[at[c]]);
-    if (const std::string problem = builder.add_values(c, values); !problem.empty())
-      return "feature '" + builder.columns()[c].name + "': " + problem;
-  }
-  return {};
-}
-
 /// A name that no record has is most likely a mistake in the schema, not data that is missing.
 void require_known_names(const std::vector<ColumnSpec>& columns, const ExampleReader& example,
                          const TfRecordReader& reader, const std::filesystem::path& file) {
@@ -65,50 +55,121 @@ void require_known_names(const std::vector<ColumnSpec>& columns, const ExampleRe
                         ": has none of the schema's columns; its features: " + known);
 }
 
+class TfRecordStream : public RowStream {
+ public:
+  TfRecordStream(std::vector<std::filesystem::path> files, TfRecordOptions options)
+      : files_(std::move(files)),
+        builder_(std::move(options.columns)),
+        places_(builder_.columns()),
+        book_(options.read) {
+    const auto& ignored = options.read.ignored;
+    for (const ColumnSpec& column : builder_.columns())
+      ignored_.push_back(std::find(ignored.begin(), ignored.end(), output_name(column)) != ignored.end());
+  }
+
+  std::shared_ptr<Table> next(std::int64_t most) override {
+    const auto visit = [this](std::string_view record, const TfRecordReader& reader) {
+      return add_record(record, reader);
+    };
+    while (builder_.rows() < most) {
+      if (!reader_) {
+        if (opened_ == files_.size()) break;
+        reader_.emplace(files_[opened_++]);
+      }
+      bool is_bad = false;
+      const bool there = visit_tfrecord(*reader_, files_[opened_ - 1], book_.bad(), visit, is_bad);
+      if (is_bad && book_.options().keep_bad_records) {
+        book_.add_bad(builder_.rows());
+        builder_.blank_row();
+      }
+      if (!there) reader_.reset();
+    }
+    return book_.finish(builder_.finish(book_.bad().count()));
+  }
+
+ private:
+  std::string add_record(std::string_view record, const TfRecordReader& reader) {
+    if (!book_.takes_next()) return {};
+    try {
+      example_.parse(record);
+    } catch (const DataLoss& e) {
+      return e.message();
+    }
+    if (std::exchange(first_, false))
+      require_known_names(builder_.columns(), example_, reader, files_[opened_ - 1]);
+    std::string problem = add_example();
+    if (!problem.empty()) {
+      builder_.drop_row();
+      return problem;
+    }
+    builder_.end_row();
+    if (book_.has_keys()) book_.add_key(first_text(example_, book_.options().key_column));
+    if (book_.has_groups()) book_.add_group(first_text(example_, book_.options().group_column));
+    return {};
+  }
+
+  /// Appends the record; returns what is wrong with it, or an empty text.
+  std::string add_example() {
+    const auto at = places_.of(example_);
+    for (std::size_t c = 0; c < at.size(); ++c) {
+      if (ignored_[c]) {
+        builder_.add_blank(c);
+        continue;
+      }
+      const FieldValues values =
+          at[c] == kAbsent ? FieldValues{} : values_of(example_, example_.features()[at[c]]);
+      if (const std::string problem = builder_.add_values(c, values); !problem.empty())
+        return "feature '" + builder_.columns()[c].name + "': " + problem;
+    }
+    for (const std::string& name : {book_.options().key_column, book_.options().group_column})
+      if (!name.empty() && !example_.find(name)) return "there is no feature '" + name + "'";
+    return {};
+  }
+
+  const std::vector<std::filesystem::path> files_;
+  TableBuilder builder_;
+  FeaturePlaces places_;
+  RowBook book_;
+  std::vector<bool> ignored_;  // by column
+  ExampleReader example_;
+  bool first_ = true;
+  std::size_t opened_ = 0;
+  std::optional<TfRecordReader> reader_;  // of the open file
+};
+
 }  // namespace
+
+std::unique_ptr<RowStream> stream_tfrecord(std::vector<std::filesystem::path> files,
+                                           TfRecordOptions options) {
+  return std::make_unique<TfRecordStream>(std::move(files), std::move(options));
+}
 
 std::shared_ptr<const Table> read_tfrecord(const std::vector<std::filesystem::path>& files,
                                            const TfRecordOptions& options) {
-  TableBuilder builder(options.columns);
-  FeaturePlaces places(builder.columns());
-  ExampleReader example;
-  bool first = true;
-  RowShard shard(options.read);
-  BadRecords bad(options.read.max_bad_records);
-  for (const auto& file : files)
-    for_each_tfrecord(file, bad, [&](std::string_view record, const TfRecordReader& reader) -> std::string {
-      if (!shard.takes_next()) return {};
-      try {
-        example.parse(record);
-      } catch (const DataLoss& e) {
-        return e.message();
-      }
-      if (std::exchange(first, false)) require_known_names(builder.columns(), example, reader, file);
-      std::string problem = add_example(example, places, builder);
-      if (problem.empty())
-        builder.end_row();
-      else
-        builder.drop_row();
-      return problem;
-    });
-  return shard.count_into(builder.finish(bad.count()));
+  return TfRecordStream(files, options).next(kAllRows);
+}
+
+bool visit_tfrecord(TfRecordReader& reader, const std::filesystem::path& file, BadRecords& bad,
+                    const TfRecordVisit& visit, bool& is_bad) {
+  std::string problem;
+  try {
+    const auto record = reader.next();
+    if (!record) return false;
+    problem = visit(*record, reader);
+    if (!problem.empty())
+      problem = "'" + file.string() + "' record " + std::to_string(reader.number()) + " at byte " +
+                std::to_string(reader.offset()) + ": " + problem;
+  } catch (const DataLoss& e) {
+    problem = e.message() + (reader.can_go_on() ? "" : "; the rest of the file is lost");
+  }
+  is_bad = !problem.empty();
+  if (is_bad) bad.add(problem);
+  return true;
 }
 
 void for_each_tfrecord(const std::filesystem::path& file, BadRecords& bad, const TfRecordVisit& visit) {
-  for (TfRecordReader reader(file);;) {
-    std::string problem;
-    try {
-      const auto record = reader.next();
-      if (!record) return;
-      problem = visit(*record, reader);
-      if (!problem.empty())
-        problem = "'" + file.string() + "' record " + std::to_string(reader.number()) + " at byte " +
-                  std::to_string(reader.offset()) + ": " + problem;
-    } catch (const DataLoss& e) {
-      problem = e.message() + (reader.can_go_on() ? "" : "; the rest of the file is lost");
-    }
-    if (!problem.empty()) bad.add(problem);
-  }
+  bool is_bad = false;
+  for (TfRecordReader reader(file); visit_tfrecord(reader, file, bad, visit, is_bad);) continue;
 }
 
 }  // namespace braid

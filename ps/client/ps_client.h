@@ -44,13 +44,17 @@ struct SparsePull {
   bool unique = false;                 // the caller knows that no key occurs twice; spares the look
 };
 
+/// What a pull says where all workers are to end, and nobody was asked to stop.
+inline constexpr float kFinishVote = 1.0F / (1 << 16);
+
 struct PullRequest {
   std::vector<DensePull> dense;
   std::vector<SparsePull> sparse;
   std::uint64_t min_version =
       0;               // BSP: the pull waits until this many rounds are applied to the tables it names
   bool insert = true;  // false: keys without a row give their initial values and stay without (evaluation)
-  /// [1] f32: 1 when a push of a round below min_version voted to stop (BSP), or a server is to end, else 0.
+  /// [1] f32: 1 when a push of a round below min_version voted to stop (BSP), or a server is to end;
+  /// kFinishVote when such a push (ASP: any) voted to finish; else 0.
   /// All servers are asked then, also those that have none of the values.
   float* stop_vote = nullptr;
 };
@@ -77,7 +81,8 @@ struct PushRequest {
   std::uint32_t examples = 0;  // behind these gradients; counted
   std::vector<DensePush> dense;
   std::vector<SparsePush> sparse;
-  bool votes_to_stop = false;  // pulls of the same tables learn it, see PullRequest
+  bool votes_to_stop = false;    // pulls of the same tables learn it, see PullRequest
+  bool votes_to_finish = false;  // the same
 };
 
 struct ServerStats {

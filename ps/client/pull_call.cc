@@ -36,7 +36,7 @@ struct ServerPart {
 struct PullState {
   std::vector<SparseWork> sparse;
   std::vector<ServerPart> servers;
-  std::atomic<bool> stop{false};
+  std::atomic<bool> stop{false}, finish{false};
 };
 
 void check(const TableSet& set, const PullRequest& request) {
@@ -165,7 +165,7 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
   }
   if (request.stop_vote != nullptr)
     done = [state, vote = request.stop_vote, done = std::move(done)](ErrorPtr error) {
-      *vote = state->stop ? 1.0F : 0.0F;
+      *vote = state->stop ? 1.0F : state->finish ? kFinishVote : 0.0F;
       done(std::move(error));
     };
   const auto concerned = [asks_all = request.stop_vote != nullptr](const ServerPart& server) {
@@ -181,6 +181,7 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
     call.done = [state, join, &server](ErrorPtr error, const ReplyHead& reply) {
       if (!error) scatter(server);
       if (reply.stop) state->stop = true;
+      if (reply.finish) state->finish = true;
       join->ended(std::move(error));
     };
     fleet.links[s]->call(std::move(call));

@@ -130,6 +130,7 @@ void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, c
       server.head.examples = request.examples;
       server.head.params = request.params;
       server.head.votes_to_stop = request.votes_to_stop;
+      server.head.votes_to_finish = request.votes_to_finish;
     }
     for (const DensePush& push : request.dense) add_dense(fleet, push.table, push.gradient, *state);
     for (const SparsePush& push : request.sparse) add_sparse(fleet, push, *state);

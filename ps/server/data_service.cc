@@ -110,6 +110,7 @@ class DataService {
         head.sender, head.step, head.sequence, head.examples, head.params, {}, {}, message.payload.keep_alive,
         {}};
     job.votes_to_stop = head.votes_to_stop;
+    job.votes_to_finish = head.votes_to_finish;
     locate(head, payload_of(message), job.dense, job.sparse);
     auto shared = std::make_shared<Responder>(std::move(responder));
     job.done = [shared, type = message.type](const PushAnswer& result) {
@@ -133,7 +134,8 @@ class DataService {
     job.done = [shared, type = message.type](PullAnswer result) {
       OutgoingMessage reply;
       reply.type = type;
-      reply.meta = encode(ReplyHead{result.error, PushResult::Applied, {}, result.version, result.stop});
+      reply.meta = encode(
+          ReplyHead{result.error, PushResult::Applied, {}, result.version, result.stop, result.finish});
       for (const auto& piece : result.pieces) reply.payload.push_back(std::as_bytes(piece));
       reply.keep_alive = std::const_pointer_cast<void>(result.hold);
       shared->reply(std::move(reply));

@@ -62,6 +62,7 @@ struct PushJob {
   std::shared_ptr<const void> hold;
   std::function<void(PushAnswer)> done;
   bool votes_to_stop = false;
+  bool votes_to_finish = false;
 };
 
 struct PullAnswer {
@@ -70,6 +71,7 @@ struct PullAnswer {
   std::vector<std::span<const float>> pieces;  // dense parts in order of the request, then sparse rows
   std::shared_ptr<const void> hold;            // keeps the pieces unchanged
   bool stop = false;  // a push of a round below the pull's min_version voted to stop, or the server is to end
+  bool finish = false;  // such a push voted to finish (ASP: any push)
 };
 
 struct PullJob {

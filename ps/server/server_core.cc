@@ -167,6 +167,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   counters_->add(Count::PushesApplied);
   counters_->add(Count::Examples, job->examples);
   if (job->votes_to_stop) stop_round_ = std::min(stop_round_, job->step);
+  if (job->votes_to_finish) finish_round_ = std::min(finish_round_, job->step);
   std::uint64_t bytes = bytes_of(job->dense);
   for (const SparsePart& part : job->sparse) {
     counters_->add(Count::RowsPushed, part.keys.size());
@@ -273,16 +274,18 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   // Whoever pulls this version hears the same, whatever was pushed since. Without rounds each stops by
   // itself.
   const bool stop = bsp() ? stop_round_ < job->min_version : ends_;
+  const bool finish = bsp() ? finish_round_ < job->min_version : finish_round_ != kNoRound;
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
   members_.served(job->sender.worker);
   engine_.post(
       [this, tables = tables_, job, work](int thread) {
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
       },
-      [this, job, work, version, stop](ErrorPtr error) {
+      [this, job, work, version, stop, finish](ErrorPtr error) {
         PullAnswer answer;
         answer.version = version;
         answer.stop = stop;
+        answer.finish = finish;
         if (error) {
           answer.error = std::move(error);
         } else {

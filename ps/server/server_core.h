@@ -172,6 +172,7 @@ class ServerCore {
   ErrorPtr broken_;                         // what everybody hears from now on; the first reason stays
   std::list<std::shared_ptr<PullJob>> parked_;
   std::uint64_t stop_round_ = kNoRound;            // the first round in which a worker voted to stop
+  std::uint64_t finish_round_ = kNoRound;          // and to finish
   std::uint64_t newest_pulled_ = 0;                // the largest version that was pulled
   bool ends_ = false;                              // vote_to_stop() was called
   Clock::time_point last_present_ = Clock::now();  // when a worker last took part, as tick() saw it

@@ -183,6 +183,7 @@ void ServerCore::give_up_job(const std::string& why) {
 void ServerCore::begin_rounds(std::uint64_t version) {
   rounds_.emplace(tables_->tables(), version);
   stop_round_ = ends_ ? version : kNoRound;
+  finish_round_ = kNoRound;
   newest_pulled_ = version;
 }
 

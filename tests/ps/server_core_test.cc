@@ -47,6 +47,33 @@ TEST_F(ServerCoreTest, AVoteToStopIsHeardByAllInTheSameVersion) {
   EXPECT_TRUE(pull_async(1, 2).get().stop);
 }
 
+TEST_F(ServerCoreTest, AVoteToFinishIsHeardByAllInTheSameVersionAndAsksNobodyToStop) {
+  start_core(2, Consistency::Bsp);
+  start_job();
+  PushJob vote = push_job(0, 0, 1.0F);
+  vote.votes_to_finish = true;
+  push(std::move(vote));
+  push(push_job(1, 0, 1.0F));
+  EXPECT_FALSE(pull_async(0, 0).get().finish);
+  for (int worker : {0, 1}) {
+    const PullAnswer answer = pull_async(worker, 1).get();
+    EXPECT_TRUE(answer.finish);
+    EXPECT_FALSE(answer.stop);
+  }
+}
+
+TEST_F(ServerCoreTest, AVoteToFinishIsHeardByAsynchronousWorkersAtOnce) {
+  start_core(2, Consistency::Asp);
+  start_job();
+  PushJob stop = push_job(0, 0, 1.0F), finish = push_job(0, 1, 1.0F);
+  stop.votes_to_stop = true;
+  push(std::move(stop));
+  EXPECT_FALSE(pull_async(1, 0).get().stop) << "each stops by itself";
+  finish.votes_to_finish = true;
+  push(std::move(finish));
+  EXPECT_TRUE(pull_async(1, 0).get().finish);
+}
+
 TEST_F(ServerCoreTest, AServerThatIsToEndIsHeardByAllInTheSameVersion) {
   start_core(2, Consistency::Bsp);
   start_job();

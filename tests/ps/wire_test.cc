@@ -23,6 +23,10 @@ TEST(PsWireTest, PushSurvives) {
   EXPECT_EQ(back.sequence, 3U);
   EXPECT_EQ(back.examples, 64U);
   EXPECT_TRUE(back.votes_to_stop);
+  EXPECT_FALSE(back.votes_to_finish);
+  PushHead last = head;
+  last.votes_to_finish = true;
+  EXPECT_TRUE(decode_push(encode(last)).votes_to_finish);
   EXPECT_EQ(back.params.learning_rate, 0.5F);
   EXPECT_EQ(back.params.grad_scale, 0.25F);
   EXPECT_EQ(back.params.step, 17U);
@@ -46,6 +50,8 @@ TEST(PsWireTest, PullAndReplySurvive) {
   EXPECT_EQ(good.reason, "late");
   EXPECT_EQ(good.version, 9U);
   EXPECT_TRUE(good.stop);
+  EXPECT_FALSE(good.finish);
+  EXPECT_TRUE(decode_reply(encode(ReplyHead{nullptr, {}, {}, 0, false, true})).finish);
   const ReplyHead bad =
       decode_reply(encode(ReplyHead{make_error(ErrorCode::Unavailable, "gone"), {}, {}, 0}));
   ASSERT_NE(bad.error, nullptr);

@@ -122,17 +122,6 @@ TEST_F(DataTest, AMissingFileIsNamedWithItsFieldAndFolder) {
                               HasSubstr("relative to --data-dir, which is '" + dir_.path().string())));
 }
 
-TEST_F(DataTest, TheJobsMetricIsTheModels) {
-  proto::Job regression = job("format: SYNTHETIC");
-  regression.mutable_model()->set_name("linear_regression");
-  const JobData data = load_data(regression, dir_.path(), false);
-  EXPECT_EQ(job_model(regression, *data.train).metric, ModelMetric::None);
-  regression.mutable_evaluation()->set_metric(proto::Evaluation::AUC);
-  EXPECT_ERROR(
-      job_model(regression, *data.train), InvalidArgument,
-      HasSubstr("evaluation.metric is AUC, but the metric of model 'linear_regression' is NO_METRIC"));
-}
-
 TEST_F(DataTest, InputsThatMakeNoTableAreRefused) {
   const auto check = [](const std::string& input) {
     proto::Job refused = job(input);

@@ -113,6 +113,23 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
           " is not available in this build; BSP and ASP are");
 }
 
+void check_evaluation(const proto::Job& job, const Checker& check) {
+  const proto::Evaluation& evaluation = job.evaluation();
+  const bool may_stop = evaluation.early_stopping().patience() > 0 || evaluation.has_target();
+  const char* const field =
+      evaluation.has_target() ? "evaluation.target" : "evaluation.early_stopping.patience";
+  check.require(!may_stop || (evaluation.enabled() && evaluation.every_steps() > 0),
+                fmt::format("{} needs evaluation.every_steps: it goes by evaluations", field));
+  const proto::Input& input = job.input();
+  const bool has_test = input.format() == proto::Input::SYNTHETIC ||
+                        (input.format() == proto::Input::GENERATOR ? input.generator().test_rows() > 0
+                                                                   : !input.test_files().empty());
+  check.require(!may_stop || has_test,
+                fmt::format("{} needs test data: {}", field,
+                            input.format() == proto::Input::GENERATOR ? "input.generator.test_rows"
+                                                                      : "input.test_files"));
+}
+
 }  // namespace
 
 void check_execution(const proto::Job& job) {
@@ -132,6 +149,7 @@ void check_job(const proto::Job& job) {
   check_staging(job, check);
   check_execution(job);
   check_strategy(job.strategy(), check);
+  check_evaluation(job, check);
   check.require(
       job.checkpoint().keep_best() == 0 || (job.evaluation().enabled() && job.evaluation().every_steps() > 0),
       "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");

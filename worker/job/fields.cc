@@ -238,6 +238,22 @@ Reason no_evaluation() {
       },
       "evaluation.enabled is false");
 }
+Reason no_metric_at_k() {
+  return when(
+      [](const FieldScope& at) {
+        const auto at_k = [](int metric) {
+          return metric == proto::Evaluation::PRECISION_AT_K || metric == proto::Evaluation::RECALL_AT_K ||
+                 metric == proto::Evaluation::NDCG_AT_K;
+        };
+        const auto& metrics = at.job.evaluation().metrics();
+        return !at_k(at.job.evaluation().metric()) && std::none_of(metrics.begin(), metrics.end(), at_k);
+      },
+      "no metric at k is asked for");
+}
+Reason no_patience() {
+  return when([](const FieldScope& at) { return at.job.evaluation().early_stopping().patience() == 0; },
+              "evaluation.early_stopping.patience is not set");
+}
 Reason no_checkpoints() {
   return when([](const FieldScope& at) { return at.job.checkpoint().directory().empty(); },
               "checkpoint.directory is not set");
@@ -441,6 +457,12 @@ void add_results(std::vector<JobField>& table) {
       field("evaluation.every_steps").idle(no_evaluation()).idle(no_test_data()),
       field("evaluation.enabled").by_default(true).was_not("disabled"),
       field("evaluation.patience_seconds").by_default(3600).in(seconds(0.01)).idle(no_test_data()),
+      field("evaluation.metrics").default_elsewhere("by what the model predicts").idle(no_test_data()),
+      field("evaluation.group_column").idle(no_test_data()),
+      field("evaluation.k").default_elsewhere("10").in(at_least(1)).idle(no_metric_at_k()),
+      field("evaluation.early_stopping.patience"),
+      field("evaluation.early_stopping.min_delta").by_default(0).in(not_negative()).idle(no_patience()),
+      field("evaluation.target"),  //
       field("checkpoint.directory"), field("checkpoint.every_steps").idle(no_checkpoints()),
       field("checkpoint.keep").by_default(3).idle(no_checkpoints()),
       field("checkpoint.every_seconds").in(seconds(0)).idle(no_checkpoints()),

@@ -1,5 +1,6 @@
 #include "worker/run/checkpoints.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -11,13 +12,14 @@
 namespace braid::worker {
 
 RunCheckpoints::RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id,
-                               const BuiltStep& built, const std::string& metric)
+                               const BuiltStep& built, const Metric& metric, bool keeps_best)
     : run_(run), id_(id.value_or(CheckpointRun{})), plan_hash_(built.plan_hash) {
   const proto::Checkpoint& from = run.job.checkpoint();
   if (from.directory().empty()) return;
   checkpointer_ = std::make_unique<Checkpointer>(from.directory(), id_, from.keep(), run.job.name(),
                                                  plan_hash_, run.runtime, *built.strategy);
-  if (from.keep_best() > 0) checkpointer_->keep_best(from.keep_best(), metric);
+  if (const std::size_t count = std::max<std::size_t>(from.keep_best(), keeps_best ? 1 : 0); count > 0)
+    checkpointer_->keep_best(count, metric.name(), higher_is_better(metric.kind).value_or(true));
 }
 
 std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
@@ -51,6 +53,10 @@ void RunCheckpoints::begin(std::uint64_t first, bool restored) {
 
 void RunCheckpoints::start_clock() { saved_at_ = std::chrono::steady_clock::now(); }
 
+std::string RunCheckpoints::directory_of(std::uint64_t step) const {
+  return checkpointer_ ? checkpointer_->directory_of(step).string() : "";
+}
+
 std::uint64_t RunCheckpoints::interval() const {
   return checkpointer_ ? run_.job.checkpoint().every_steps() : 0;
 }
@@ -67,8 +73,9 @@ bool RunCheckpoints::is_due_by_clock(std::uint64_t done, std::uint64_t next) con
 }
 
 void RunCheckpoints::save(std::uint64_t done, const std::string& cursor,
-                          const std::map<std::string, double>& metrics, const WaitContext& wait) {
-  if (run_.peers.leader() && saved_ != done) checkpointer_->save(done, cursor, metrics, wait);
+                          const std::map<std::string, double>& metrics,
+                          const std::map<std::string, std::string>& attributes, const WaitContext& wait) {
+  if (run_.peers.leader() && saved_ != done) checkpointer_->save(done, cursor, metrics, attributes, wait);
   saved_ = done;
   saved_at_ = std::chrono::steady_clock::now();
 }

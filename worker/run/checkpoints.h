@@ -10,6 +10,7 @@
 #include <string>
 
 #include "worker/checkpointer.h"
+#include "worker/quality/metrics.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 
@@ -20,8 +21,9 @@ class RunCheckpoints {
   /// All outlive it. `id`: the run that checkpoints are of (worker/run/start.h). `metric` is what the best
   /// checkpoints are chosen by. Without checkpoint.directory there is nothing to restore, and nothing is ever
   /// due.
+  /// `keeps_best`: the best one stays even if the job does not ask for it.
   RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id, const BuiltStep& built,
-                 const std::string& metric);
+                 const Metric& metric, bool keeps_best);
 
   /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
   /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables.
@@ -39,7 +41,9 @@ class RunCheckpoints {
   bool is_due_by_clock(std::uint64_t done, std::uint64_t next) const;
   /// Once a step. `cursor` is that of the input behind it.
   void save(std::uint64_t done, const std::string& cursor, const std::map<std::string, double>& metrics,
-            const WaitContext& wait);
+            const std::map<std::string, std::string>& attributes, const WaitContext& wait);
+  /// Of this run's checkpoint of that step; empty where there is none.
+  std::string directory_of(std::uint64_t step) const;
   bool enabled() const { return checkpointer_ != nullptr; }
 
  private:

@@ -1,5 +1,6 @@
-// The leader's evaluations during a run and at its end: when one is due, what the last one found, and what is
-// told of it. worker/evaluator.h does the measuring. Thread rule: one thread, no step in flight.
+// The leader's evaluations during a run and at its end: when one is due, what the last one found, which was
+// the best, whether it is time to stop, and what is told of all that. worker/evaluation/evaluator.h does the
+// measuring. Thread rule: one thread, no step in flight.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "worker/evaluator.h"
+#include "worker/evaluation/evaluator.h"
+#include "worker/quality/early_stopping.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 #include "worker/run/input.h"
@@ -18,8 +21,8 @@ namespace braid::worker {
 
 class RunEvaluation {
  public:
-  /// All outlive it. Compiles nothing yet. Measures nothing where the process has no test data, or the model
-  /// no metric.
+  /// All outlive it. Compiles nothing yet. Measures nothing where the process has no test data. Throws:
+  /// InvalidArgument (as job_metrics()).
   RunEvaluation(const RunContext& run, const RunInput& input, Strategy& strategy, const RunWaits& waits);
 
   bool measures() const { return evaluator_ != nullptr; }
@@ -30,18 +33,33 @@ class RunEvaluation {
   void measure(std::uint64_t step);
   bool has_measured(std::uint64_t step) const { return measured_ == step; }
 
-  const char* metric() const;
+  /// The metric that decides.
+  const Metric& metric() const { return metrics_.front(); }
   const std::optional<Quality>& last() const { return quality_; }
   /// By name, of the variables of `step`; empty when others were measured last.
   std::map<std::string, double> metrics(std::uint64_t step) const;
 
+  /// Whether a checkpoint of the best evaluation is to be there in any case.
+  bool keeps_best() const;
+  /// Whether the last evaluation was the best so far.
+  bool improved() const { return improved_; }
+  const std::optional<EarlyStopping::Best>& best() const { return stopping_.best(); }
+  /// Why training is to stop before its last step; empty: it is not.
+  std::string reason_to_stop() const { return stopping_.reason(); }
+  /// What a resumed run needs to decide as this one.
+  std::string state() const { return stopping_.state(); }
+  void restore(const std::string& state) { stopping_.restore(state); }
+
  private:
   const RunContext run_;
-  const ModelMetric metric_;
+  const std::vector<Metric> metrics_;
   Strategy& strategy_;
   const RunWaits& waits_;
+  const std::shared_ptr<const Table> test_;
+  EarlyStopping stopping_;
   std::unique_ptr<Evaluator> evaluator_;
   std::uint64_t measured_ = UINT64_MAX;  // a step
+  bool improved_ = false;
   std::optional<Quality> quality_;
 };
 

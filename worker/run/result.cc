@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/quality/quality_json.h"
+
 namespace braid::worker {
 
 std::string TrainResult::to_json() const {
@@ -10,10 +12,12 @@ std::string TrainResult::to_json() const {
   out["steps"] = steps;
   out["last_step"] = last_step;
   out["loss"] = loss;
-  if (quality && metric == ModelMetric::Accuracy) out["accuracy"] = *quality;
-  if (quality && metric == ModelMetric::Auc) out["auc"] = *quality;
-  for (const auto& [task, value] : tasks)
-    out[metric == ModelMetric::Accuracy ? "accuracy_of_tasks" : "auc_of_tasks"][task] = value;
+  if (quality) out.update(nlohmann::ordered_json::parse(quality_json(*quality)));
+  if (best) {
+    out["best"] = {{"step", best->step}, {"metric", best->metric}, {"value", best->value}};
+    if (!best->checkpoint.empty()) out["best"]["checkpoint"] = best->checkpoint;
+  }
+  if (!stopped_early.empty()) out["stopped_early"] = stopped_early;
   out["examples"] = examples;
   out["examples_per_second"] = seconds > 0 ? static_cast<double>(examples) / seconds : 0.0;
   out["seconds"] = seconds;

@@ -8,6 +8,7 @@
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
 #include "worker/monitor.h"
+#include "worker/strategies/step_services.h"
 
 namespace braid::worker {
 
@@ -84,9 +85,23 @@ StepOutcome TrainingSteps::finish_step() {
   ++done_;
   const TrainingGraph& training = built_.training;
   const bool hears = training.stop_votes.valid();
-  if (hears && result.fetches[1].data<float>()[0] > 0) stopping_ = true;
-  if (!(hears && training.votes_for_others) && run_.stop.requested()) stopping_ = true;
+  const float votes = hears ? result.fetches[1].data<float>()[0] : 0;
+  const bool asked =
+      votes >= kLeastStopVote || (!(hears && training.votes_for_others) && run_.stop.requested());
+  if (asked || votes > 0) {
+    finished_early_ = !asked && (finished_early_ || !stopping_);
+    stopping_ = true;
+  }
   return {result.step, result.fetches[0].data<float>()[0], result.seconds};
+}
+
+void TrainingSteps::finish_early() {
+  if (built_.training.stop_votes.valid()) {
+    run_.runtime.services().find<StepServices>()->finish = true;
+    return;
+  }
+  finished_early_ = !stopping_;
+  stopping_ = true;
 }
 
 StepResult TrainingSteps::step_result() {

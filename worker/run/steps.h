@@ -45,6 +45,10 @@ class TrainingSteps {
   bool idle() const { return instance_->in_flight() == 0; }
   /// All workers end behind the steps in flight.
   bool stopping() const { return stopping_; }
+  /// Asks all workers to, as soon as they have heard of it: the job has what it wanted.
+  void finish_early();
+  /// That is why they end, and nobody was asked to stop.
+  bool finished_early() const { return finished_early_; }
   const std::string& cursor() const { return cursor_; }  // of the input, behind the last finished step
   double input_wait_seconds() const { return input_wait_; }
   const Stage* stage() const { return stage_.get(); }  // null: input work runs inside of the step
@@ -70,7 +74,7 @@ class TrainingSteps {
   std::uint64_t next_ = 0, done_ = 0;
   std::deque<std::string> cursors_;  // of the steps in flight
   std::string cursor_;
-  bool stopping_ = false;
+  bool stopping_ = false, finished_early_ = false;
   double input_wait_ = 0;
 };
 

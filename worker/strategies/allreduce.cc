@@ -95,7 +95,7 @@ class AllReduceStrategy : public Strategy {
 
   void begin_step(std::uint64_t step, const WaitContext& wait) override {
     if (services_ && services_->vote) {
-      const float vote = services_->stop->requested() ? 1.0F : 0.0F;
+      const float vote = services_->stop_vote();
       std::memcpy(services_->vote.get(), &vote, sizeof(vote));
     }
     peers_.communicator->begin_step(step, wait);

@@ -78,8 +78,8 @@ PreparedKernel prepare_host_all_gather_rows(const PrepareContext& context) {
 
 PreparedKernel prepare_host_stop_vote(const PrepareContext& context) {
   PreparedKernel kernel;
-  kernel.run = [stop = step_services(context).stop](const KernelArgs& args) {
-    *args.out<float>(0) = stop->requested() ? 1.0F : 0.0F;
+  kernel.run = [&services = step_services(context)](const KernelArgs& args) {
+    *args.out<float>(0) = services.stop_vote();
   };
   return kernel;
 }

@@ -42,7 +42,8 @@ class PsStrategy : public Strategy {
 
   /// The pull of the first bucket tells who wants to stop. Under BSP its push carries this worker's wish, and
   /// a server that has values for the pull of the next step has the round's pushes of all workers, so that
-  /// all stop after the same step. Under ASP each worker stops by itself, but for a server all do.
+  /// all stop after the same step. Under ASP each worker stops by itself, but for a server, and when the
+  /// leader has what it wanted, all do.
   void rewrite_training(TrainingGraph& training) override {
     declare_tables(training);
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
@@ -56,7 +57,7 @@ class PsStrategy : public Strategy {
       if (bucket == 0) training.stop_votes = votes;
     }
     training.votes_for_others = bsp_;
-    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, bsp_ && b == 0);
+    for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == 0);
   }
 
   void rewrite_inference(Graph& graph) override {

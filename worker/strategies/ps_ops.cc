@@ -5,6 +5,8 @@
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
+
+static_assert(kFinishVote == ps::kFinishVote);
 namespace {
 
 using Ints = std::vector<std::int64_t>;
@@ -84,8 +86,10 @@ PreparedKernel prepare_push(const PrepareContext& context) {
                                 {static_cast<const std::int64_t*>(args.inputs[i]), counts[i]},
                                 static_cast<const float*>(args.inputs[i + 1])});
     }
-    request.votes_to_stop =
-        votes && *static_cast<const float*>(args.inputs[dense.size() + 2 * sparse.size()]) > 0;
+    const float vote =
+        votes ? *static_cast<const float*>(args.inputs[dense.size() + 2 * sparse.size()]) : 0.0F;
+    request.votes_to_stop = vote >= kLeastStopVote;
+    request.votes_to_finish = vote == kFinishVote;
     client.push_async(std::move(request), std::move(done), args.wait->at_most(deadline));
   };
   return kernel;

@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
+#include "engine/input/byte_source.h"
+
 namespace braid {
 namespace {
 
@@ -69,6 +74,45 @@ TEST(FieldReaderTest, AWrongQuoteCostsOneLine) {
   EXPECT_THAT(records_of("a,\"b\nc\"d\ne,f"),
               ElementsAre(Record{1, {"field 2 goes on behind its closing quote"}}, Record{2, {"c\"d"}},
                           Record{3, {"e", "f"}}));
+}
+
+/// A text as a file.
+class TextSource : public ByteSource {
+ public:
+  explicit TextSource(std::string text) : text_(std::move(text)) {}
+  std::size_t read(std::span<char> out) override {
+    const std::size_t count = std::min(out.size(), text_.size() - at_);
+    std::copy_n(text_.data() + at_, count, out.data());
+    at_ += count;
+    return count;
+  }
+  Compression compression() const override { return Compression::None; }
+  std::uint64_t bytes_left_at_most() const override { return text_.size() - at_; }
+
+ private:
+  std::string text_;
+  std::size_t at_ = 0;
+};
+
+TEST(FieldReaderTest, AFileOfAnyLengthReadsAsItsWholeText) {
+  std::mt19937 random(9);
+  const std::string pieces[] = {"a", "bcd", ",",    "\n", "\r\n", "\"x\"", "\"y,\n\"\"z\"",
+                                ",", "\n",  "#c\n", " "};
+  std::string text = "\xEF\xBB\xBF";
+  while (text.size() < 1'500'000) text += pieces[random() % std::size(pieces)];
+  text += "1,\"" + std::string(300'000, 'q') + "\",2\nlast,\"never closed\nend";
+  const std::vector<Record> expected = records_of(text, ',', "#");
+  ASSERT_GT(expected.size(), 100'000U);
+  std::size_t at = 0;
+  for (FieldReader reader(std::make_unique<TextSource>(text), ',', "#"); reader.next(); ++at) {
+    ASSERT_LT(at, expected.size());
+    Record record{reader.line(), {reader.fields().begin(), reader.fields().end()}};
+    if (!reader.problem().empty()) record.fields = {reader.problem()};
+    ASSERT_EQ(record, expected[at]) << at;
+  }
+  EXPECT_EQ(at, expected.size());
+  FieldReader none(std::make_unique<TextSource>(""), ',');
+  EXPECT_FALSE(none.next());
 }
 
 TEST(FieldReaderTest, CommentsAreLinesOutsideOfQuotes) {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "base/files.h"
 #include "base/init.h"
@@ -200,6 +201,68 @@ TEST_F(ReadersTest, GeneratedCriteoIsReproducibleAndLearnable) {
   EXPECT_GT(a.auc_ceiling, 0.75);
   EXPECT_LT(a.auc_ceiling, 0.95);
   EXPECT_EQ(read_criteo({dir_ / "a.tsv"}, {})->rows, 3000);
+}
+
+/// All columns of the parts of a stream one after the other, as text, with keys.
+std::string all_of(RowStream& rows, std::int64_t most) {
+  std::map<std::string, std::string> columns;
+  std::string keys;
+  for (;;) {
+    const auto part = rows.next(most);
+    for (const TableColumn& column : part->columns)
+      columns[column.name].append(reinterpret_cast<const char*>(column.data.raw()), column.data.bytes());
+    for (const std::string& key : part->keys) keys += key + ";";
+    for (const std::int64_t row : part->bad_rows) keys += "bad " + std::to_string(row) + ";";
+    if (part->rows == 0) break;
+    EXPECT_LE(part->rows, most);
+  }
+  for (const auto& [name, bytes] : columns) keys += name + "=" + bytes;
+  return keys;
+}
+
+TEST_F(ReadersTest, AStreamOfRowsIsTheTableInParts) {
+  CsvOptions csv;
+  csv.columns = {{.name = "id"},
+                 {.name = "x", .kind = ColumnKind::Numeric},
+                 {.name = "c", .kind = ColumnKind::Categorical, .buckets = 7},
+                 {.name = "y", .kind = ColumnKind::Label}};
+  csv.read.key_column = "id";
+  csv.read.group_column = "c";
+  const std::vector<fs::path> files{write("a.csv", "u,1,a,0\nv,2,b,1\nw,3,a,1\n"),
+                                    write("b.csv", "x,4,c,0\n")};
+  const auto whole = stream_csv(files, csv);
+  const std::string expected = all_of(*whole, 100);
+  EXPECT_THAT(expected, testing::StartsWith("u;v;w;x;"));
+  for (const std::int64_t most : {1, 2, 3})
+    EXPECT_EQ(all_of(*stream_csv(files, csv), most), expected) << most;
+  EXPECT_EQ(stream_csv({}, csv)->next(0)->find("dense")->data.shape(), (Shape{0, 1}));
+
+  const auto criteo = dir_ / "c.tsv";
+  generate_criteo(criteo, {.rows = 50, .first_row = 0, .seed = 4});
+  EXPECT_EQ(all_of(*stream_criteo({criteo}, {}), 7), all_of(*stream_criteo({criteo}, {}), 50));
+  const auto images = write("i", idx_images(5)), labels = write("l", idx_labels(5));
+  EXPECT_EQ(all_of(*stream_idx(images, labels), 2), all_of(*stream_idx(images, labels), 5));
+}
+
+TEST_F(ReadersTest, IgnoredColumnsMayBeAbsentAndBadRecordsMayStay) {
+  CsvOptions csv;
+  csv.columns = {{.name = "y", .kind = ColumnKind::Label}, {.name = "x", .kind = ColumnKind::Numeric}};
+  csv.read.ignored = {"label"};
+  csv.read.keep_bad_records = true;
+  csv.read.max_bad_records = 1;
+  for (const std::string text : {"5\nbad\n7\n", "wrong,5\n,bad\n1,7\n"}) {
+    const auto table = stream_csv({write("a.csv", text)}, csv)->next(10);
+    ASSERT_EQ(table->rows, 3) << text;
+    EXPECT_THAT(table->find("dense")->data.data<float>(), testing::ElementsAre(5, 0, 7));
+    EXPECT_THAT(table->find("label")->data.data<float>(), testing::ElementsAre(0, 0, 0));
+    EXPECT_THAT(table->bad_rows, testing::ElementsAre(1));
+    EXPECT_EQ(table->skipped, 1);
+  }
+  csv.header = true;
+  EXPECT_EQ(stream_csv({write("h.csv", "z,x\n1,2\n")}, csv)->next(10)->rows, 1);
+  csv.read.key_column = "k";
+  EXPECT_THAT(message_of([&] { stream_csv({write("h.csv", "z,x\n1,2\n")}, csv)->next(10); }),
+              HasSubstr("has no column 'k'; its columns: z, x"));
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+#include "worker/evaluation/prediction_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/files.h"
+#include "base/formats/npy.h"
+#include "tests/base/expect_error.h"
+#include "tests/base/temp_dir.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PredictionFileTest : public testing::Test {
+ protected:
+  TempDir dir_;
+};
+
+TEST_F(PredictionFileTest, LinesHaveKeysInQuotesWhereTheyNeedThem) {
+  const auto file = dir_.path() / "p.csv";
+  {
+    const auto out = PredictionFile::create(file, "user, id", {{"class", true, {"no", "yes, sure"}}, {"p"}});
+    out->add("a\"b", std::vector<double>{1, 0.1F});
+    out->add("c", std::vector<double>{0, 1e-7});
+    out->add("bad", {});
+    EXPECT_FALSE(std::filesystem::exists(file)) << "before it is whole";
+    out->finish();
+  }
+  EXPECT_EQ(read_file(file), "\"user, id\",class,p\n\"a\"\"b\",\"yes, sure\",0.1\nc,no,1e-07\nbad,,\n");
+  const auto tabs = dir_.path() / "p.tsv";
+  const auto out = PredictionFile::create(tabs, "row", {{"p"}});
+  out->add("a,b", std::vector<double>{0.5});
+  out->finish();
+  EXPECT_EQ(read_file(tabs), "row\tp\na,b\t0.5\n");
+}
+
+TEST_F(PredictionFileTest, WhatIsNotFinishedLeavesNothing) {
+  { PredictionFile::create(dir_.path() / "p.csv", "row", {{"p"}})->add("1", std::vector<double>{0.5}); }
+  EXPECT_TRUE(list_directory(dir_.path()).empty());
+  EXPECT_ERROR(PredictionFile::create(dir_.path() / "p.txt", "row", {{"p"}}), InvalidArgument,
+               HasSubstr("does not say a format"));
+}
+
+TEST_F(PredictionFileTest, AnArrayHasAsManyRowsAsWereAdded) {
+  for (const std::int64_t rows : {0, 3, 400000}) {
+    const auto file = dir_.path() / "p.npy";
+    const auto out = PredictionFile::create(file, "row", {{"class", true}, {"p_0"}, {"p_1"}});
+    for (std::int64_t r = 0; r < rows; ++r) {
+      if (r == 1)
+        out->add("", {});
+      else
+        out->add("", std::vector<double>{1, 0.25, static_cast<double>(r)});
+    }
+    out->finish();
+    const std::string bytes = read_file(file);
+    const NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), file.string());
+    ASSERT_THAT(array.shape, ElementsAre(rows, 2));
+    std::vector<float> values(array.data.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), array.data.data(), array.data.size());
+    if (rows == 0) continue;
+    EXPECT_EQ(values[1], 0);
+    EXPECT_TRUE(std::isnan(values[2]) && std::isnan(values[3]));
+    EXPECT_EQ(values.back(), static_cast<float>(rows - 1));
+  }
+}
+
+}  // namespace
+}  // namespace braid::worker

@@ -1,0 +1,93 @@
+#include "worker/evaluation/evaluator.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace braid::worker {
+namespace {
+
+constexpr const char* kWeightColumn = "weight";
+
+std::vector<ModelTask> tasks_of(const ModelGraph& model) {
+  if (!model.tasks.empty()) return model.tasks;
+  return {{"", model.prediction, model.label}};
+}
+
+std::vector<std::string> predictions_of(const std::vector<ModelTask>& tasks) {
+  std::vector<std::string> predictions;
+  for (const ModelTask& task : tasks) predictions.push_back(task.prediction);
+  return predictions;
+}
+
+/// The columns beside the model's that a measurement needs, each at its place among them.
+struct Further {
+  explicit Further(const Table& table, const std::vector<ModelTask>& tasks) {
+    for (const ModelTask& task : tasks) columns.push_back(task.label);
+    if (table.find(kWeightColumn)) weights = add(kWeightColumn);
+    if (table.find(kGroupColumn)) groups = add(kGroupColumn);
+  }
+  std::size_t add(const char* column) {
+    columns.emplace_back(column);
+    return columns.size() - 1;
+  }
+
+  std::vector<std::string> columns;  // the tasks' labels first
+  std::optional<std::size_t> weights, groups;
+};
+
+Quality quality_of(const std::vector<ModelTask>& tasks, const std::vector<MetricSet>& sets) {
+  Quality quality;
+  quality.values = sets[0].values();
+  quality.rows = sets[0].rows();
+  if (tasks[0].name.empty()) return quality;
+  for (MetricValue& mean : quality.values) mean.value = 0;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    quality.tasks.emplace_back(tasks[t].name, sets[t].values());
+    for (std::size_t m = 0; m < quality.values.size(); ++m)
+      quality.values[m].value += quality.tasks[t].second[m].value / static_cast<double>(tasks.size());
+  }
+  return quality;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const ModelGraph& model, std::vector<Metric> metrics, Strategy& strategy,
+                     Runtime& runtime, const CompileOptions& options,
+                     const std::shared_ptr<const Table>& shapes, std::int64_t batch_rows)
+    : model_(model),
+      metrics_(std::move(metrics)),
+      tasks_(tasks_of(model)),
+      forward_(model, predictions_of(tasks_), strategy, runtime, options, shapes, batch_rows) {}
+
+std::optional<Quality> Evaluator::run(const NextRows& next, std::chrono::nanoseconds batch_time,
+                                      const std::stop_token& stop) {
+  std::vector<MetricSet> sets(tasks_.size(), MetricSet(model_.predicts, metrics_));
+  while (const std::shared_ptr<const Table> table = next()) {
+    if (table->rows == 0) break;
+    const Further further(*table, tasks_);
+    const auto add = [&](const Forward::Rows& rows) {
+      for (std::size_t t = 0; t < tasks_.size(); ++t) {
+        MetricBatch batch;
+        batch.predicted = rows.fetched[t].data<float>();
+        if (model_.predicts == Prediction::Classes)
+          batch.classes = rows.further[t].data<std::int64_t>();
+        else
+          batch.labels = rows.further[t].data<float>();
+        if (further.weights) batch.weights = rows.further[*further.weights].data<float>();
+        if (further.groups) batch.groups = rows.further[*further.groups].data<std::int64_t>();
+        sets[t].add(batch);
+      }
+    };
+    if (!forward_.run(table, further.columns, batch_time, stop, add)) return std::nullopt;
+  }
+  return quality_of(tasks_, sets);
+}
+
+std::optional<Quality> Evaluator::run(const std::shared_ptr<const Table>& table,
+                                      std::chrono::nanoseconds batch_time, const std::stop_token& stop) {
+  std::shared_ptr<const Table> left = table;
+  return run([&] { return std::exchange(left, nullptr); }, batch_time, stop);
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,267 @@
+#include "worker/quality/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace braid::worker {
+namespace {
+
+enum class Better { High, Low, Neither };
+
+struct Row {
+  MetricKind kind;
+  std::string_view name;
+  Better better;
+  bool probability, classes, values;  // what it measures
+};
+
+constexpr std::array kMetrics = {
+    Row{MetricKind::Accuracy, "accuracy", Better::High, true, true, false},
+    Row{MetricKind::Auc, "auc", Better::High, true, false, false},
+    Row{MetricKind::LogLoss, "log_loss", Better::Low, true, true, false},
+    Row{MetricKind::PrAuc, "pr_auc", Better::High, true, false, false},
+    Row{MetricKind::Calibration, "calibration", Better::Neither, true, false, false},
+    Row{MetricKind::GroupAuc, "group_auc", Better::High, true, false, false},
+    Row{MetricKind::PrecisionAtK, "precision_at", Better::High, true, false, false},
+    Row{MetricKind::RecallAtK, "recall_at", Better::High, true, false, false},
+    Row{MetricKind::NdcgAtK, "ndcg_at", Better::High, true, false, false},
+    Row{MetricKind::Rmse, "rmse", Better::Low, false, false, true},
+    Row{MetricKind::Mae, "mae", Better::Low, false, false, true},
+};
+
+const Row& row_of(MetricKind kind) { return kMetrics[static_cast<std::size_t>(kind)]; }
+
+/// log(1 + e^z)
+double softplus(double z) { return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z))); }
+
+double sigmoid(double z) {
+  const double e = std::exp(-std::abs(z));
+  return z >= 0 ? 1 / (1 + e) : e / (1 + e);
+}
+
+bool uses_ranks(MetricKind kind) {
+  return kind == MetricKind::Auc || kind == MetricKind::PrAuc || kind == MetricKind::GroupAuc || has_k(kind);
+}
+
+bool is_by_group(MetricKind kind) { return kind == MetricKind::GroupAuc || has_k(kind); }
+
+}  // namespace
+
+std::string Metric::name() const {
+  return has_k(kind) ? fmt::format("{}_{}", row_of(kind).name, k) : std::string(row_of(kind).name);
+}
+
+bool has_k(MetricKind kind) {
+  return kind == MetricKind::PrecisionAtK || kind == MetricKind::RecallAtK || kind == MetricKind::NdcgAtK;
+}
+
+bool needs_groups(MetricKind kind) { return kind == MetricKind::GroupAuc; }
+
+bool measures(MetricKind kind, Prediction prediction) {
+  const Row& row = row_of(kind);
+  switch (prediction) {
+    case Prediction::Probability:
+      return row.probability;
+    case Prediction::Classes:
+      return row.classes;
+    case Prediction::Value:
+      break;
+  }
+  return row.values;
+}
+
+std::optional<bool> higher_is_better(MetricKind kind) {
+  const Better better = row_of(kind).better;
+  return better == Better::Neither ? std::nullopt : std::optional(better == Better::High);
+}
+
+std::vector<Metric> default_metrics(Prediction prediction) {
+  switch (prediction) {
+    case Prediction::Probability:
+      return {{MetricKind::Auc}, {MetricKind::LogLoss}, {MetricKind::PrAuc}, {MetricKind::Calibration}};
+    case Prediction::Classes:
+      return {{MetricKind::Accuracy}, {MetricKind::LogLoss}};
+    case Prediction::Value:
+      break;
+  }
+  return {{MetricKind::Rmse}, {MetricKind::Mae}};
+}
+
+MetricSet::MetricSet(Prediction prediction, std::vector<Metric> metrics)
+    : prediction_(prediction),
+      metrics_(std::move(metrics)),
+      ranks_(std::any_of(metrics_.begin(), metrics_.end(),
+                         [](const Metric& metric) { return uses_ranks(metric.kind); })) {}
+
+void MetricSet::require_alike(bool weighted, bool grouped, bool first) {
+  if (first) {
+    weighted_ = weighted;
+    grouped_ = grouped;
+  }
+  if (weighted != weighted_) throw InvalidArgument("metrics: only some of the rows have weights");
+  if (grouped != grouped_) throw InvalidArgument("metrics: only some of the rows have groups");
+}
+
+void MetricSet::add(const MetricBatch& batch) {
+  const std::size_t rows = prediction_ == Prediction::Classes ? batch.classes.size() : batch.labels.size();
+  if (rows == 0) return;
+  require_alike(!batch.weights.empty(), !batch.groups.empty(), rows_ == 0);
+  for (const float weight : batch.weights)
+    if (!(weight >= 0) || !std::isfinite(weight))
+      throw InvalidArgument(fmt::format("metrics: a row has the weight {}", weight));
+  for (const float predicted : batch.predicted)
+    if (std::isnan(predicted)) not_a_number_ = true;
+  if (prediction_ == Prediction::Probability) add_probability(batch);
+  if (prediction_ == Prediction::Classes) add_classes(batch);
+  if (prediction_ == Prediction::Value) add_values(batch);
+  rows_ += static_cast<std::int64_t>(rows);
+}
+
+void MetricSet::add_probability(const MetricBatch& batch) {
+  for (std::size_t row = 0; row < batch.labels.size(); ++row) {
+    const double z = batch.predicted[row], y = batch.labels[row];
+    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
+    weight_ += weight;
+    log_loss_ += weight * (softplus(z) - y * z);
+    promised_ += weight * sigmoid(z);
+    observed_ += weight * y;
+    if ((z > 0) == (y > 0.5)) right_ += weight;
+    if (ranks_) ranked_.labels.push_back(y > 0.5 ? 1 : 0);
+  }
+  if (!ranks_) return;
+  ranked_.scores.insert(ranked_.scores.end(), batch.predicted.begin(), batch.predicted.end());
+  ranked_.weights.insert(ranked_.weights.end(), batch.weights.begin(), batch.weights.end());
+  ranked_.groups.insert(ranked_.groups.end(), batch.groups.begin(), batch.groups.end());
+}
+
+void MetricSet::add_classes(const MetricBatch& batch) {
+  const std::size_t classes = batch.predicted.size() / batch.classes.size();
+  for (std::size_t row = 0; row < batch.classes.size(); ++row) {
+    const auto logits = batch.predicted.subspan(row * classes, classes);
+    const std::int64_t label = batch.classes[row];
+    if (label < 0 || static_cast<std::size_t>(label) >= classes)
+      throw InvalidArgument(fmt::format("metrics: row {} has the label {}, and the model {} classes",
+                                        rows_ + static_cast<std::int64_t>(row), label, classes));
+    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
+    const auto most = std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - *most);
+    weight_ += weight;
+    log_loss_ += weight * (*most + std::log(sum) - logits[static_cast<std::size_t>(label)]);
+    if (most - logits.begin() == label) right_ += weight;
+  }
+}
+
+void MetricSet::add_values(const MetricBatch& batch) {
+  for (std::size_t row = 0; row < batch.labels.size(); ++row) {
+    const double error = static_cast<double>(batch.predicted[row]) - batch.labels[row];
+    const double weight = batch.weights.empty() ? 1.0 : batch.weights[row];
+    weight_ += weight;
+    squared_ += weight * error * error;
+    absolute_ += weight * std::abs(error);
+  }
+}
+
+void MetricSet::merge(const MetricSet& later) {
+  if (later.rows_ == 0) return;
+  require_alike(later.weighted_, later.grouped_, rows_ == 0);
+  rows_ += later.rows_;
+  not_a_number_ = not_a_number_ || later.not_a_number_;
+  weight_ += later.weight_;
+  right_ += later.right_;
+  log_loss_ += later.log_loss_;
+  promised_ += later.promised_;
+  observed_ += later.observed_;
+  squared_ += later.squared_;
+  absolute_ += later.absolute_;
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(ranked_.scores, later.ranked_.scores);
+  append(ranked_.labels, later.ranked_.labels);
+  append(ranked_.weights, later.ranked_.weights);
+  append(ranked_.groups, later.ranked_.groups);
+}
+
+double MetricSet::value_of(const Metric& metric, std::span<const std::size_t> order,
+                           std::span<const std::size_t> group_order) const {
+  const auto mean = [&](double sum) { return weight_ > 0 ? sum / weight_ : kUndefined; };
+  if (not_a_number_) return kUndefined;
+  switch (metric.kind) {
+    case MetricKind::Accuracy:
+      return mean(right_);
+    case MetricKind::LogLoss:
+      return mean(log_loss_);
+    case MetricKind::Calibration:
+      return observed_ > 0 ? promised_ / observed_ : kUndefined;
+    case MetricKind::Rmse:
+      return std::sqrt(mean(squared_));
+    case MetricKind::Mae:
+      return mean(absolute_);
+    case MetricKind::Auc:
+      return auc(ranked_, order);
+    case MetricKind::PrAuc:
+      return average_precision(ranked_, order);
+    case MetricKind::GroupAuc:
+      return group_auc(ranked_, group_order);
+    case MetricKind::PrecisionAtK:
+      return precision_at(metric.k, ranked_, group_order);
+    case MetricKind::RecallAtK:
+      return recall_at(metric.k, ranked_, group_order);
+    case MetricKind::NdcgAtK:
+      return ndcg_at(metric.k, ranked_, group_order);
+  }
+  throw Internal("metrics: an unknown kind");
+}
+
+std::vector<MetricValue> MetricSet::values() const {
+  std::vector<std::size_t> order, group_order;
+  if (!not_a_number_) {  // which has no place in an order
+    const auto any = [&](bool by_group) {
+      return std::any_of(metrics_.begin(), metrics_.end(), [&](const Metric& metric) {
+        return uses_ranks(metric.kind) && is_by_group(metric.kind) == by_group;
+      });
+    };
+    if (any(false)) order = ranked_order(ranked_, false);
+    if (any(true)) group_order = ranked_order(ranked_, true);
+  }
+  std::vector<MetricValue> values;
+  for (const Metric& metric : metrics_)
+    values.push_back({metric.name(), value_of(metric, order, group_order)});
+  return values;
+}
+
+double Quality::value(const std::string& metric) const {
+  for (const MetricValue& each : values)
+    if (each.name == metric) return each.value;
+  throw Internal("'" + metric + "' was not measured");
+}
+
+std::vector<MetricValue> Quality::flat() const {
+  std::vector<MetricValue> all = values;
+  for (const auto& [task, its] : tasks)
+    for (const MetricValue& each : its) all.push_back({each.name + "/" + task, each.value});
+  std::erase_if(all, [](const MetricValue& each) { return std::isnan(each.value); });
+  return all;
+}
+
+std::string metrics_text(std::span<const MetricValue> values) {
+  std::string text;
+  for (const auto& [name, value] : values)
+    text += (text.empty() ? "" : ", ") +
+            (std::isnan(value) ? fmt::format("{} undefined", name) : fmt::format("{} {:.4f}", name, value));
+  return text;
+}
+
+void log_quality(std::uint64_t step, const Quality& quality) {
+  log_info("step {}: {}", step, metrics_text(quality.values));
+  for (const auto& [task, values] : quality.tasks)
+    log_info("step {}: {}: {}", step, task, metrics_text(values));
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,129 @@
+// How well a model predicts: any number of measures over the same rows, which come in batches. Sums are
+// double and in the order of the rows; what ranks rows (worker/quality/ranking.h) keeps their scores, 5
+// bytes a row and 4 more for a weight, 8 for a group; the rest keeps sums alone. Thread rule: one object, one
+// thread.
+//
+//   a probability, by its logit z and a label y in {0, 1}
+//     log loss      mean of log(1 + e^z) - y z: the cross entropy of sigmoid(z), without clipping
+//     calibration   sum of sigmoid(z) over sum of y: above 1 the model promises too much
+//     accuracy      share of rows where z > 0 says y
+//     and those of ranking.h
+//   classes, by logits z_c and a label
+//     log loss      mean of log(sum_c e^(z_c)) - z_label, the cross entropy of softmax(z)
+//     accuracy      share of rows whose largest logit is the label's, the first of equal ones
+//   a value:  RMSE, MAE
+// Means and sums are weighted where rows have weights. A measure that the rows do not define (one class only,
+// no rows, weights of 0, a prediction that is not a number) is NaN.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "worker/quality/ranking.h"
+
+namespace braid::worker {
+
+enum class MetricKind {
+  Accuracy,
+  Auc,
+  LogLoss,
+  PrAuc,
+  Calibration,
+  GroupAuc,
+  PrecisionAtK,
+  RecallAtK,
+  NdcgAtK,
+  Rmse,
+  Mae,
+};
+
+struct Metric {
+  MetricKind kind = MetricKind::Auc;
+  std::int64_t k = 0;  // of those at k
+
+  /// "auc", "precision_at_10": in results, logs, checkpoints and Prometheus.
+  std::string name() const;
+  bool operator==(const Metric&) const = default;
+};
+
+bool has_k(MetricKind kind);
+bool needs_groups(MetricKind kind);
+bool measures(MetricKind kind, Prediction prediction);
+/// Nothing where neither is better: a calibration is best at 1.
+std::optional<bool> higher_is_better(MetricKind kind);
+
+/// What a model is judged by where its job does not say: the first one decides.
+std::vector<Metric> default_metrics(Prediction prediction);
+
+struct MetricValue {
+  std::string name;
+  double value = 0;
+};
+
+/// The predictions and truths of some rows. What does not belong to the kind of prediction is empty.
+struct MetricBatch {
+  std::span<const float> predicted = {};       // logits [B], logits [B, classes], or values [B]
+  std::span<const float> labels = {};          // of a probability or a value, [B]
+  std::span<const std::int64_t> classes = {};  // of classes, [B]
+  std::span<const float> weights = {};         // [B]; empty: 1 each
+  std::span<const std::int64_t> groups = {};   // [B]; empty: none
+};
+
+class MetricSet {
+ public:
+  MetricSet(Prediction prediction, std::vector<Metric> metrics);
+
+  /// Throws: InvalidArgument (a weight below 0 or not finite, a class that has no logit, weights or groups in
+  /// some batches only).
+  void add(const MetricBatch& batch);
+  /// The rows of `later` come behind these. Throws: as add().
+  void merge(const MetricSet& later);
+  /// In the order of the metrics.
+  std::vector<MetricValue> values() const;
+  std::int64_t rows() const { return rows_; }
+
+ private:
+  void add_probability(const MetricBatch& batch);
+  void add_classes(const MetricBatch& batch);
+  void add_values(const MetricBatch& batch);
+  void require_alike(bool weighted, bool grouped, bool first);
+  double value_of(const Metric& metric, std::span<const std::size_t> order,
+                  std::span<const std::size_t> group_order) const;
+
+  // Set once.
+  Prediction prediction_;
+  std::vector<Metric> metrics_;
+  bool ranks_ = false;
+
+  std::int64_t rows_ = 0;
+  bool weighted_ = false, grouped_ = false, not_a_number_ = false;
+  double weight_ = 0;
+  double right_ = 0, log_loss_ = 0;     // sums over rows, weighted, as all below
+  double promised_ = 0, observed_ = 0;  // probabilities and labels
+  double squared_ = 0, absolute_ = 0;   // errors
+  RankedRows ranked_;
+};
+
+/// What an evaluation says.
+struct Quality {
+  std::vector<MetricValue> values;                                           // of several tasks the means
+  std::vector<std::pair<std::string, std::vector<MetricValue>>> tasks = {};  // of each
+  std::int64_t rows = 0;
+
+  /// Throws: Internal when it was not measured.
+  double value(const std::string& metric) const;
+  /// "auc" and "auc/<task>", as checkpoints store them; without those that are not defined.
+  std::vector<MetricValue> flat() const;
+};
+
+/// "auc 0.7712, log_loss 0.3520"; "undefined" for NaN.
+std::string metrics_text(std::span<const MetricValue> values);
+/// Logs that of step `step`, and of each task.
+void log_quality(std::uint64_t step, const Quality& quality);
+
+}  // namespace braid::worker
