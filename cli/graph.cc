@@ -51,6 +51,7 @@ struct Options {
   std::optional<std::string> rules;
   std::string batch_siblings;
   bool forward_propagation = false, keep_all_events = false, measure = false;
+  bool ignore_scopes = false, scopes_win = false;
   int steps_in_flight = 2;
   int workers = 1;
   std::optional<std::string> dot;
@@ -165,6 +166,8 @@ std::vector<std::string> stream_overrides(const Options& options) {
     overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
   if (options.forward_propagation) overrides.push_back("streams.forward_propagation=true");
   if (options.keep_all_events) overrides.push_back("streams.keep_all_events=true");
+  if (options.ignore_scopes) overrides.push_back("streams.ignore_scopes=true");
+  if (options.scopes_win) overrides.push_back("streams.scopes_win=true");
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   return overrides;
 }
@@ -295,6 +298,10 @@ void add_graph(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
   sub->add_flag("--forward-propagation", options->forward_propagation,
                 "A node without a stream takes that of most of its inputs");
+  sub->add_flag("--ignore-scopes", options->ignore_scopes,
+                "Stream ids that are written on nodes (_stream_id) mean nothing");
+  sub->add_flag("--scopes-win", options->scopes_win,
+                "A node keeps the stream id that it has where a rule of --rules names another");
   sub->add_flag("--keep-all-events", options->keep_all_events, "Remove no wait, for comparison");
   add_device_option(*sub, options->device);
   add_config_option(*sub, options->config);

@@ -99,6 +99,8 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
     step.feeds.push_back(tensor);
   }
   Instance instance(compile(fitted, request, options.compile), session.runtime);
+  for (const Note& note : instance.program().notes)
+    if (note.severity == Severity::Warning) log_warning("{}: {}", note.pass, note.text);
   if (options.flags.log_device_placement) log_placement(instance.program());
   initialize(instance.program(), options.seed, session);
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1000));

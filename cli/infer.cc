@@ -18,7 +18,7 @@ struct Options {
   InferCommand command;
   std::vector<std::string> set;
   std::string config, device, policy, batch_siblings, checkpoint;
-  bool merge_streams = false, split_memory = false;
+  bool merge_streams = false, split_memory = false, ignore_scopes = false;
 };
 
 int run(Options options) {
@@ -26,6 +26,7 @@ int run(Options options) {
   if (!options.policy.empty()) overrides.push_back("streams.policy=" + options.policy);
   if (!options.batch_siblings.empty())
     overrides.push_back("streams.batch_siblings=" + options.batch_siblings);
+  if (options.ignore_scopes) overrides.push_back("streams.ignore_scopes=true");
   if (options.merge_streams) overrides.push_back("streams.merge_copies=true");
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   overrides.insert(overrides.end(), options.set.begin(), options.set.end());
@@ -76,6 +77,8 @@ void add_groups(CLI::App& infer, Options& options) {
       .add_option("--batch-siblings", options.batch_siblings,
                   "Independent nodes of one kind and shape as one")
       ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
+  infer.add_flag("--ignore-scopes", options.ignore_scopes,
+                 "Stream ids that are written on nodes (_stream_id) mean nothing");
   infer.add_flag("--merge-streams", options.merge_streams,
                  "On a device: a group's copies go onto the stream that launches its steps");
   infer.add_option("--pools", command.pools, "Launch pools of one thread: group i takes pool i mod P")

@@ -1,6 +1,8 @@
 #include "models/common.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "proto/graph.pb.h"
@@ -34,44 +36,180 @@ Output dropout(GraphBuilder& builder, const Output& x, double rate) {
   return rate > 0 ? builder.op("braid.Dropout", {x}, {{"rate", rate}}, "dropout") : x;
 }
 
+InitSpec uniform_init(double range) {
+  return {InitKind::Uniform, -static_cast<float>(range), static_cast<float>(range)};
+}
+
+InitSpec normal_init(double deviation) { return {InitKind::Normal, 0.0F, static_cast<float>(deviation)}; }
+
+InitSpec glorot_uniform(std::int64_t rows, std::int64_t dim) {
+  return uniform_init(std::sqrt(6.0 / static_cast<double>(rows + dim)));
+}
+
+InitSpec table_init(const ModelConfig& config, const InitSpec& models_own) {
+  return config.embedding_init > 0 ? uniform_init(config.embedding_init) : models_own;
+}
+
+namespace {
+
+InitSpec kernel_init(LayerInit init, std::int64_t in, std::int64_t out) {
+  switch (init) {
+    case LayerInit::GlorotUniform:
+      return glorot_uniform(in, out);
+    case LayerInit::GlorotNormal:
+    case LayerInit::Dlrm:
+      return normal_init(std::sqrt(2.0 / static_cast<double>(in + out)));
+    case LayerInit::Linear:
+      return uniform_init(1 / std::sqrt(static_cast<double>(in)));
+    case LayerInit::Zeros:
+      break;
+  }
+  return {};
+}
+
+InitSpec bias_init(LayerInit init, std::int64_t in, std::int64_t out) {
+  if (init == LayerInit::Dlrm) return normal_init(std::sqrt(1.0 / static_cast<double>(out)));
+  if (init == LayerInit::Linear) return kernel_init(init, in, out);
+  return {};
+}
+
+}  // namespace
+
+Output dense_layer(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t in,
+                   std::int64_t out, bool with_relu, LayerInit init) {
+  NameScope scope(builder, name);
+  const Output kernel = builder.variable("kernel", Shape{in, out}, {.init = kernel_init(init, in, out)});
+  const Output bias = builder.variable("bias", Shape{out}, {.init = bias_init(init, in, out)});
+  const Output y = builder.bias_add(builder.matmul(x, builder.read(kernel)), builder.read(bias));
+  return with_relu ? builder.relu(y) : y;
+}
+
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
-                  const std::vector<std::int64_t>& hidden, double dropout_rate) {
+                  const std::vector<std::int64_t>& hidden, double dropout_rate, LayerInit init) {
   NameScope scope(builder, name);
   for (std::size_t i = 0; i < hidden.size(); ++i) {
-    x = builder.dense("layer" + std::to_string(i), x, width, hidden[i], true);
+    x = dense_layer(builder, "layer" + std::to_string(i), x, width, hidden[i], true, init);
     x = dropout(builder, x, dropout_rate);
     width = hidden[i];
   }
   return x;
 }
 
-Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t buckets, std::int64_t dim,
-                       bool sparse, double init) {
-  NameScope scope(builder, name);
-  const float range = init > 0 ? static_cast<float>(init) : 1.0F / std::sqrt(static_cast<float>(dim));
-  return builder.variable("table", Shape{buckets, dim},
-                          {.init = {InitKind::Uniform, -range, range}, .trainable = true, .sparse = sparse});
+Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t rows, std::int64_t dim,
+                       bool sparse, const InitSpec& init, const std::string& former_name) {
+  return builder.variable(name + "/table", Shape{rows, dim},
+                          {.init = init,
+                           .trainable = true,
+                           .sparse = sparse,
+                           .former_name = former_name.empty() ? former_name : former_name + "/table"});
 }
 
-Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
-                 std::int64_t dim, bool sparse, double init) {
-  const Output table = embedding_table(builder, name, buckets, dim, sparse, init);
+Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t rows,
+                 std::int64_t dim, bool sparse, const InitSpec& init) {
+  const Output table = embedding_table(builder, name, rows, dim, sparse, init);
   NameScope scope(builder, name);
   return builder.gather(table, ids);
 }
 
-std::vector<Output> column_embeddings(GraphBuilder& builder, const Output& ids, std::int64_t columns,
-                                      std::int64_t buckets, std::int64_t dim, const ModelConfig& config) {
-  const Output split = builder.op("Unpack", {ids}, {{"num", columns}, {"axis", 1}}, "columns");
+namespace {
+
+/// `name` as a part of a node's name, another one than those that are taken.
+std::string node_name(const std::string& name, std::set<std::string>& taken) {
+  std::string clean;
+  for (const char c : name) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    clean += is_word || c == '.' || ((c == '_' || c == '-') && !clean.empty()) ? c : '_';
+  }
+  if (clean.starts_with('_')) clean.insert(0, "column");
+  std::string unique = clean;
+  for (int i = 2; !taken.insert(unique).second; ++i) unique = clean + "_" + std::to_string(i);
+  return unique;
+}
+
+}  // namespace
+
+std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                                 const std::string& column, const Output& ids, std::int64_t rows,
+                                 const std::string& former_prefix) {
+  const std::int64_t width = row_shape(config, model, column)[0];
+  std::vector<IdField> fields;
+  if (const auto known = config.fields.find(column); known != config.fields.end()) fields = known->second;
+  if (fields.empty())
+    for (std::int64_t c = 0; c < width; ++c) fields.push_back({former_prefix + std::to_string(c)});
+  std::int64_t positions = 0;
+  for (const IdField& field : fields) positions += field.length;
+  if (positions != width)
+    throw InvalidArgument("model '" + model + "': the columns of '" + column + "' have " +
+                          std::to_string(positions) + " values a row, its batches " + std::to_string(width));
+  const Output split = builder.op("Unpack", {ids}, {{"num", width}, {"axis", 1}}, "columns");
+  std::vector<IdColumn> columns;
+  std::set<std::string> taken{"items"};  // of din
+  std::int64_t position = 0;
+  for (const IdField& field : fields) {
+    IdColumn to;
+    to.name = node_name(field.name, taken);
+    to.length = field.length;
+    to.rows = field.ids > 0 ? field.ids : rows;
+    to.ids = {split.node, static_cast<int>(position)};
+    if (field.length == 1) {
+      to.former_name = former_prefix + std::to_string(position);
+    } else {
+      std::vector<Output> parts;
+      for (std::int64_t i = 0; i < field.length; ++i)
+        parts.push_back({split.node, static_cast<int>(position + i)});
+      to.ids = builder.op("Pack", parts, {{"N", field.length}, {"axis", 1}}, to.name + "/ids");
+    }
+    position += field.length;
+    columns.push_back(std::move(to));
+  }
+  return columns;
+}
+
+std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown) {
+  const auto known = config.fields.find(column);
+  if (known == config.fields.end() || known->second.empty()) return unknown;
+  std::int64_t most = 0;
+  for (const IdField& field : known->second) most = std::max(most, field.ids > 0 ? field.ids : unknown);
+  return most;
+}
+
+Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length) {
+  const Output filler = builder.constant(Tensor::scalar<std::int64_t>(0), "filler");
+  const Output present = builder.op("NotEqual", {ids, filler});
+  return builder.reshape(builder.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}),
+                         {-1, 1, length});
+}
+
+Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
+                const InitSpec& init, Combiner combiner) {
+  const Output table = embedding_table(builder, column.name, column.rows, dim, config.sparse_tables, init,
+                                       column.former_name == column.name ? "" : column.former_name);
+  const NameScope scope(builder, column.name);
+  if (column.length == 1) return builder.gather(table, column.ids);
+  const Output rows = builder.gather(table, builder.reshape(column.ids, {-1}));
+  Output weights = list_mask(builder, column.ids, column.length);
+  if (combiner == Combiner::Mean) {
+    const Output last = builder.constant(Tensor::from<std::int32_t>(Shape{1}, std::vector{2}), "last");
+    const Output count = builder.op("Sum", {weights, last}, {{"keep_dims", true}});
+    const Output one = builder.constant(Tensor::scalar(1.0F), "one");  // of an empty list
+    weights = builder.op("RealDiv", {weights, builder.op("Maximum", {count, one})});
+  }
+  const Output lists = builder.reshape(rows, {-1, column.length, dim});
+  return builder.reshape(builder.op("BatchMatMulV2", {weights, lists}), {-1, dim});
+}
+
+std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
+                                      const std::vector<IdColumn>& columns, std::int64_t dim,
+                                      TableInit init) {
   std::vector<Output> rows;
-  for (std::int64_t c = 0; c < columns; ++c)
-    rows.push_back(embedding(builder, "c" + std::to_string(c), {split.node, static_cast<int>(c)}, buckets,
-                             dim, config.sparse_tables, config.embedding_init));
+  for (const IdColumn& column : columns)
+    rows.push_back(embedded(builder, config, column, dim, table_init(config, init(column.rows, dim))));
   return rows;
 }
 
-Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width) {
-  return builder.reshape(builder.dense(name, x, width, 1, false), {-1});
+Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width,
+             LayerInit init) {
+  return builder.reshape(dense_layer(builder, name, x, width, 1, false, init), {-1});
 }
 
 Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/init.h"
 #include "engine/builder/graph_builder.h"
 #include "models/model.h"
 
@@ -20,25 +21,79 @@ Output column_placeholder(GraphBuilder& builder, const ModelConfig& config, cons
 /// x with each element 0 with probability `rate`, else divided by 1 - rate; x itself when rate is 0.
 Output dropout(GraphBuilder& builder, const Output& x, double rate);
 
+/// How a layer begins: its kernel [in, out], and its bias [out].
+enum class LayerInit {
+  GlorotUniform,  // uniform in +-sqrt(6 / (in + out)); zeros (Keras' Dense)
+  GlorotNormal,   // normal of deviation sqrt(2 / (in + out)); zeros
+  Dlrm,           // the same; normal of deviation sqrt(1 / out)
+  Linear,         // uniform in +-1 / sqrt(in); the same (torch.nn.Linear)
+  Zeros,          // zeros; zeros
+};
+
+/// b.dense() with other initial values.
+Output dense_layer(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t in,
+                   std::int64_t out, bool with_relu, LayerInit init);
+
 /// Fully connected layers with ReLU, and dropout behind each: "<name>/layer0", ... Returns the last layer's
 /// output; `width` becomes its width.
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
-                  const std::vector<std::int64_t>& hidden, double dropout_rate = 0);
+                  const std::vector<std::int64_t>& hidden, double dropout_rate = 0,
+                  LayerInit init = LayerInit::GlorotUniform);
 
-/// A table [buckets, dim], uniform in +-`init` (0: 1/sqrt(dim)), for b.gather.
-Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t buckets, std::int64_t dim,
-                       bool sparse, double init = 0);
+InitSpec uniform_init(double range);                           // in +-range
+InitSpec normal_init(double deviation);                        // around 0
+InitSpec glorot_uniform(std::int64_t rows, std::int64_t dim);  // uniform in +-sqrt(6 / (rows + dim))
+/// What the job says (model.embedding_init), else what is the model's own.
+InitSpec table_init(const ModelConfig& config, const InitSpec& models_own);
+
+/// A table "<name>/table" [rows, dim] for b.gather.
+Output embedding_table(GraphBuilder& builder, const std::string& name, std::int64_t rows, std::int64_t dim,
+                       bool sparse, const InitSpec& init, const std::string& former_name = {});
 
 /// Such a table and the rows of `ids` [B] in it.
-Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t buckets,
-                 std::int64_t dim, bool sparse, double init = 0);
+Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t rows,
+                 std::int64_t dim, bool sparse, const InitSpec& init);
 
-/// Column c of `ids` [B, C] as [B], each with a table "c<c>" of its own: C times [B, dim].
-std::vector<Output> column_embeddings(GraphBuilder& builder, const Output& ids, std::int64_t columns,
-                                      std::int64_t buckets, std::int64_t dim, const ModelConfig& config);
+/// One categorical column of a batch, and the table that it needs.
+struct IdColumn {
+  std::string name;         // of its variables: the column's, with '_' for what no name of a node has
+  std::string former_name;  // that they had before they were named after columns
+  Output ids;               // [B] int64; of a list [B, length], which 0 fills
+  std::int64_t length = 1;
+  std::int64_t rows = 0;  // of the table
+};
+
+/// Those of the input column `column`, whose batch is `ids` [B, width]. `rows`: of tables of fields whose
+/// number of ids is not known. Before they were named after columns, tables were named after their position:
+/// `former_prefix` "c" for "c3".
+/// Throws: InvalidArgument where the fields do not have the width of the batch.
+std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                                 const std::string& column, const Output& ids, std::int64_t rows,
+                                 const std::string& former_prefix = "c");
+
+/// Ids of the input column, whatever its fields, are below this; `unknown` where that is not known.
+std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown);
+
+/// Of the rows of a list's ids.
+enum class Combiner { Mean, Sum };
+
+/// A table "<name>/table" and a row of it for each row of the batch, the combined ones of a list: [B, dim].
+Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
+                const InitSpec& init, Combiner combiner = Combiner::Mean);
+
+/// 1 where `ids` [B, L] are not 0, as [B, 1, L].
+Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length);
+
+/// How the initial values of a table [rows, dim] follow from its size.
+using TableInit = InitSpec (*)(std::int64_t rows, std::int64_t dim);
+
+/// All columns of "sparse" so, with the initial values that the job says, or `init`.
+std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
+                                      const std::vector<IdColumn>& columns, std::int64_t dim, TableInit init);
 
 /// A layer without activation down to one number a row: [B, width] -> [B].
-Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width);
+Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width,
+             LayerInit init = LayerInit::GlorotUniform);
 
 /// Mean over the batch of the sigmoid cross entropy of logits [B] and labels [B] in {0, 1}.
 Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels);

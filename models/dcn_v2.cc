@@ -1,7 +1,11 @@
 // DCN v2 (Wang et al. 2021), parallel form: cross layers beside an MLP over x_0 = [dense, embeddings].
 //   x_{l+1} = x_0 * (W_l x_l + b_l) + x_l;   y = w [x_L, MLP(x_0)]
-// Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0, 1}. Three cross layers;
-// they and the MLP are on two streams under USER.
+// Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0, 1}. Three cross layers.
+//
+// Initial values are those of TorchRec, which has MLPerf's DLRM-DCNv2: cross layers Glorot normal with biases
+// of zeros; tables uniform in +-1 / sqrt(rows); kernels and biases of other layers uniform in +-1 / sqrt(in).
+#include <cmath>
+
 #include "models/common.h"
 
 namespace braid {
@@ -17,24 +21,25 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
-  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
-  const std::int64_t width = row_shape(config, kName, "dense")[0] + columns * dim;
+  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
+  const std::int64_t width =
+      row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
 
-  std::vector<Output> parts = column_embeddings(b, sparse, columns, buckets, dim, config);
+  const TableInit init = [](std::int64_t rows, std::int64_t) {
+    return uniform_init(1 / std::sqrt(static_cast<double>(rows)));
+  };
+  std::vector<Output> parts = column_embeddings(b, config, columns, dim, init);
   parts.insert(parts.begin(), dense);
   const Output x0 = b.concat(parts, 1);
-  Output cross = x0, deep;
-  {
-    StreamScope stream(b, 1);
-    for (int l = 0; l < kCrossLayers; ++l)
-      cross = b.add(b.mul(x0, b.dense("cross" + std::to_string(l), cross, width, width, false)), cross);
+  Output cross = x0;
+  for (int l = 0; l < kCrossLayers; ++l) {
+    const Output product =
+        dense_layer(b, "cross" + std::to_string(l), cross, width, width, false, LayerInit::GlorotNormal);
+    cross = b.add(b.mul(x0, product), cross);
   }
   std::int64_t deep_width = width;
-  {
-    StreamScope stream(b, 0);
-    deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout);
-  }
-  const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width);
+  const Output deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout, LayerInit::Linear);
+  const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width, LayerInit::Linear);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
                       Prediction::Probability);
 }

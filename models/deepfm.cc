@@ -1,7 +1,10 @@
 // DeepFM (Guo et al. 2017): a factorization machine and an MLP over the same embeddings; their logits add.
 //   y = w_dense x + sum_c w_c + 1/2 sum_k ((sum_c v_ck)^2 - sum_c v_ck^2) + MLP([x, v_1, ..., v_C])
 // A row of a table is [w_c, v_c]: one gather a column. Columns: "dense" [B, D] float, "sparse" [B, C] int64
-// buckets, "label" [B] in {0, 1}. The machine and the MLP are on two streams under USER.
+// buckets, "label" [B] in {0, 1}.
+//
+// Initial values are those of DeepCTR: embeddings normal of deviation 1e-4, layers Glorot normal, biases
+// zeros. Its w_c begin at zero; here they share the rows of the v_c, and begin within 1e-4 of it.
 #include "models/common.h"
 
 namespace braid {
@@ -32,9 +35,11 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
-  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
+  const std::vector<IdColumn> id_fields = id_columns(b, config, kName, "sparse", sparse, buckets);
+  const auto columns = static_cast<std::int64_t>(id_fields.size());
 
-  const std::vector<Output> rows = column_embeddings(b, sparse, columns, buckets, dim + 1, config);
+  const std::vector<Output> rows = column_embeddings(
+      b, config, id_fields, dim + 1, [](std::int64_t, std::int64_t) { return normal_init(1e-4); });
   const Output all = b.op("Pack", rows, {{"N", columns}, {"axis", 1}}, "rows");  // [B, C, 1 + dim]
   const std::vector<std::int64_t> sizes{1, dim};
   const Output parts = b.op("SplitV",
@@ -45,17 +50,16 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   Output machine, deep;
   {
     NameScope name(b, "machine");
-    StreamScope stream(b, 1);
-    const Output first = b.add(logit(b, "dense", dense, dense_columns), sum_over(b, weights, 1));
+    const Output first =
+        b.add(logit(b, "dense", dense, dense_columns, LayerInit::GlorotNormal), sum_over(b, weights, 1));
     machine = b.add(first, pairwise(b, vectors));
   }
   {
     NameScope name(b, "deep");
-    StreamScope stream(b, 0);
     std::int64_t width = dense_columns + columns * dim;
     deep = mlp_layers(b, "mlp", b.concat({dense, b.reshape(vectors, {-1, columns * dim})}, 1), width, hidden,
-                      config.dropout);
-    deep = logit(b, "logit", deep, width);
+                      config.dropout, LayerInit::GlorotNormal);
+    deep = logit(b, "logit", deep, width, LayerInit::GlorotNormal);
   }
   const Output logits = b.add(machine, deep);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",

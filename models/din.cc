@@ -5,19 +5,17 @@
 // As in the paper the a_l are no softmax. Columns: "history" [B, L] int64, a list whose ids begin at 1 and
 // that 0 fills, "item" [B, 1] int64, whose ids begin at 0, both of one table; "dense" [B, D] float, "sparse"
 // [B, C] int64 buckets, "label" [B] in {0, 1}.
+//
+// Initial values are those of the authors' implementation (zhougr1993/DeepInterestNetwork), which leaves all
+// to TensorFlow: tables too are Glorot uniform, in +-sqrt(6 / (rows + dim)); biases zeros.
+#include <algorithm>
+
 #include "models/common.h"
 
 namespace braid {
 namespace {
 
 constexpr std::int64_t kAttentionWidth = 32;
-
-/// 1 where `ids` [B, L] are not 0, as [B, 1, L].
-Output mask_of(GraphBuilder& b, const Output& ids, std::int64_t length) {
-  const Output present = b.op("NotEqual", {ids, b.constant(Tensor::scalar<std::int64_t>(0), "filler")});
-  return b.reshape(b.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}),
-                   {-1, 1, length});
-}
 
 /// The weighted sum of history [B, L, dim] for item [B, dim] -> [B, dim]. The layer's product with c is made
 /// once a row, not once an item of the history.
@@ -51,11 +49,13 @@ ModelGraph build_din(const ModelConfig& config) {
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::int64_t length = row_shape(config, kName, "history")[0];
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
-  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
+  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
 
+  const std::int64_t items =
+      std::max(ids_of(config, "history", buckets + 1), ids_of(config, "item", buckets) + 1);
   // One gather for the history and the candidate, behind it: [B, L + 1, dim].
-  const Output table =
-      embedding_table(b, "items", buckets + 1, dim, config.sparse_tables, config.embedding_init);
+  const Output table = embedding_table(b, "items", items, dim, config.sparse_tables,
+                                       table_init(config, glorot_uniform(items, dim)));
   const Output shifted =
       b.add(b.reshape(item_id, {-1, 1}), b.constant(Tensor::scalar<std::int64_t>(1), "first_id"));
   const Output ids = b.reshape(b.concat({history_ids, shifted}, 1), {-1});
@@ -66,18 +66,11 @@ ModelGraph build_din(const ModelConfig& config) {
                              b.constant(Tensor::scalar<std::int32_t>(1), "size_axis")},
                             {{"num_split", 2}}, "history_and_item");
   const Output item = b.reshape({parts.node, 1}, {-1, dim});
-  Output interest;
-  {
-    StreamScope stream(b, 1);
-    interest = interest_of(b, parts, item, mask_of(b, history_ids, length), length, dim);
-  }
+  const Output interest = interest_of(b, parts, item, list_mask(b, history_ids, length), length, dim);
   std::vector<Output> features{interest, item, b.mul(interest, item), dense};
-  {
-    StreamScope stream(b, 0);
-    for (Output& row : column_embeddings(b, sparse, columns, buckets, dim, config))
-      features.push_back(std::move(row));
-  }
-  std::int64_t width = 3 * dim + dense_columns + columns * dim;
+  for (Output& row : column_embeddings(b, config, columns, dim, glorot_uniform))
+    features.push_back(std::move(row));
+  std::int64_t width = 3 * dim + dense_columns + static_cast<std::int64_t>(columns.size()) * dim;
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits,

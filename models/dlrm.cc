@@ -1,6 +1,11 @@
 // DLRM (Naumov et al. 2019): bottom MLP over the dense columns, one embedding a categorical column, dot
 // products of all pairs, top MLP. Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B]
 // in {0, 1}. `hidden` gives the top MLP's widths.
+//
+// Initial values are those of the authors' implementation (facebookresearch/dlrm): tables uniform in
+// +-1 / sqrt(rows); kernels normal of deviation sqrt(2 / (in + out)), biases of sqrt(1 / out).
+#include <cmath>
+
 #include "models/common.h"
 
 namespace braid {
@@ -15,22 +20,16 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
-  const std::int64_t tables = row_shape(config, kName, "sparse")[0];
+  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets, "table");
 
   std::vector<Output> vectors;
-  {
-    StreamScope stream(b, 0);
-    std::int64_t width = row_shape(config, kName, "dense")[0];
-    vectors.push_back(mlp_layers(b, "bottom", dense, width, {64, dim}));
-  }
-  {
-    StreamScope stream(b, 1);
-    Output columns = b.op("Unpack", {sparse}, {{"num", tables}, {"axis", 1}}, "columns");
-    for (std::int64_t t = 0; t < tables; ++t)
-      vectors.push_back(embedding(b, "table" + std::to_string(t), {columns.node, static_cast<int>(t)},
-                                  buckets, dim, config.sparse_tables, config.embedding_init));
-  }
-  const std::int64_t n = tables + 1;
+  std::int64_t bottom = row_shape(config, kName, "dense")[0];
+  vectors.push_back(mlp_layers(b, "bottom", dense, bottom, {64, dim}, 0, LayerInit::Dlrm));
+  const TableInit init = [](std::int64_t rows, std::int64_t) {
+    return uniform_init(1 / std::sqrt(static_cast<double>(rows)));
+  };
+  for (Output& row : column_embeddings(b, config, columns, dim, init)) vectors.push_back(std::move(row));
+  const auto n = static_cast<std::int64_t>(vectors.size());
   Output all = b.op("Pack", vectors, {{"N", n}, {"axis", 1}});                           // [B, n, dim]
   Output dots = b.op("BatchMatMulV2", {all, all}, {{"adj_x", false}, {"adj_y", true}});  // [B, n, n]
   std::vector<std::int32_t> pairs;                                                       // below the diagonal
@@ -41,8 +40,9 @@ ModelGraph build_dlrm(const ModelConfig& config) {
                                     b.constant(Tensor::from<std::int32_t>(Shape{pair_count}, pairs), "pairs"),
                                     b.constant(Tensor::scalar<std::int32_t>(1), "pair_axis")});  // [B, pairs]
   std::int64_t width = dim + pair_count;
-  Output h = mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout);
-  Output logits = b.reshape(b.dense("logit", h, width, 1, false), {-1});
+  Output h =
+      mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout, LayerInit::Dlrm);
+  Output logits = logit(b, "logit", h, width, LayerInit::Dlrm);
   return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
                       Prediction::Probability);
 }

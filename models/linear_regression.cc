@@ -1,4 +1,7 @@
-// z = w_x x + w_y y + b, a branch a stream: the smallest program with two streams. Loss: mean squared error.
+// z = w_x x + w_y y + b, the smallest program with two branches. Loss: mean squared error.
+//
+// Initial values: weights standard normal, as in TensorFlow's examples of linear regression
+// (tf.Variable(rng.randn())), the bias zero. The loss is convex, so they only decide how long it takes.
 #include "models/common.h"
 
 namespace braid {
@@ -10,14 +13,12 @@ ModelGraph build_linear_regression(const ModelConfig& config) {
   Output left, right;
   Output truth = column_placeholder(b, config, kName, "z", DType::Float32);
   {
-    StreamScope stream(b, 0);
     Output x = column_placeholder(b, config, kName, "x", DType::Float32);
     Output w = b.variable("weight_x", Shape{1, 1}, weight);
     Output bias = b.variable("bias", Shape{1}, {});
     left = b.bias_add(b.matmul(x, b.read(w)), b.read(bias));
   }
   {
-    StreamScope stream(b, 1);
     Output y = column_placeholder(b, config, kName, "y", DType::Float32);
     Output w = b.variable("weight_y", Shape{1, 1}, weight);
     right = b.matmul(y, b.read(w));

@@ -2,8 +2,10 @@
 // its own, and the tasks' losses add.
 //   x = [dense, embeddings];  f_e = MLP_e(x);  g_t = softmax(W_t x);  y_t = w_t relu(V_t sum_e g_te f_e)
 // Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, and one [B] in {0, 1} for each task, named
-// like it. `hidden` gives the experts' widths; a tower is half as wide as the last. Experts and tasks are
-// spread over two streams under USER.
+// like it. `hidden` gives the experts' widths; a tower is half as wide as the last.
+//
+// Initial values are those of DeepCTR (the paper names none): tables normal of deviation 1e-4, experts and
+// towers Glorot normal, gates and logits Glorot uniform, biases zeros.
 #include <algorithm>
 
 #include "base/error.h"
@@ -13,7 +15,6 @@ namespace braid {
 
 ModelGraph build_mmoe(const ModelConfig& config) {
   constexpr const char* kName = "mmoe";
-  constexpr int kStreams = 2;
   const std::vector<std::int64_t> hidden =
       config.hidden.empty() ? std::vector<std::int64_t>{64, 32} : config.hidden;
   const std::vector<std::string> tasks =
@@ -28,29 +29,31 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   std::vector<Output> labels;
   for (const std::string& task : tasks)
     labels.push_back(column_placeholder(b, config, kName, task, DType::Float32));
-  const std::int64_t columns = row_shape(config, kName, "sparse")[0];
-  const std::int64_t width = row_shape(config, kName, "dense")[0] + columns * dim;
+  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
+  const std::int64_t width =
+      row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
 
-  std::vector<Output> parts = column_embeddings(b, sparse, columns, buckets, dim, config);
+  std::vector<Output> parts = column_embeddings(b, config, columns, dim,
+                                                [](std::int64_t, std::int64_t) { return normal_init(1e-4); });
   parts.insert(parts.begin(), dense);
   const Output x = b.concat(parts, 1);
   std::vector<Output> tops;
   std::int64_t top = width;
   for (std::int64_t e = 0; e < experts; ++e) {
-    StreamScope stream(b, static_cast<int>(e % kStreams));
     top = width;
-    tops.push_back(mlp_layers(b, "expert" + std::to_string(e), x, top, hidden, config.dropout));
+    tops.push_back(
+        mlp_layers(b, "expert" + std::to_string(e), x, top, hidden, config.dropout, LayerInit::GlorotNormal));
   }
   const Output all = b.op("Pack", tops, {{"N", experts}, {"axis", 1}}, "experts");  // [B, experts, top]
   const std::int64_t tower = std::max<std::int64_t>(top / 2, 1);
   std::vector<Output> losses, logits;
   for (std::size_t t = 0; t < tasks.size(); ++t) {
-    StreamScope stream(b, static_cast<int>(t) % kStreams);
     NameScope scope(b, tasks[t] + "_task");
     const Output gate = b.op("Softmax", {b.dense("gate", x, width, experts, false)});
     const Output mixed = b.op("BatchMatMulV2", {b.reshape(gate, {-1, 1, experts}), all});
-    const Output hidden_layer =
-        dropout(b, b.dense("tower", b.reshape(mixed, {-1, top}), top, tower, true), config.dropout);
+    const Output hidden_layer = dropout(
+        b, dense_layer(b, "tower", b.reshape(mixed, {-1, top}), top, tower, true, LayerInit::GlorotNormal),
+        config.dropout);
     logits.push_back(logit(b, "logit", hidden_layer, tower));
     losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t]));
   }

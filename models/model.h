@@ -18,11 +18,18 @@ namespace braid {
 
 class GraphDef;
 
+/// A categorical column of the data, of those that stand side by side in an input column.
+struct IdField {
+  std::string name;
+  std::int64_t length = 1;  // ids of a row; more than one: a list, which 0 fills
+  std::int64_t ids = 0;     // they are below it; 0: not known
+};
+
 /// What a job says about its model (job.proto, message Model), and what its data looks like.
 struct ModelConfig {
   std::vector<std::int64_t> hidden;  // empty: the model's default
   std::int64_t embedding_dim = 0;    // 0: the model's default, likewise below
-  std::int64_t hash_buckets = 0;
+  std::int64_t hash_buckets = 0;     // rows of the tables of fields whose number of ids is not known
   std::int64_t classes = 0;
   double embedding_init = 0;  // embeddings begin uniform in +- this; 0: 1 / sqrt(embedding_dim)
   std::int64_t experts = 0;
@@ -30,6 +37,8 @@ struct ModelConfig {
   bool sparse_tables = false;
   double dropout = 0;                    // share of a hidden layer's outputs that a training step drops
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
+  /// What input columns of ids are made of, in their order; one that is not here has a field a position.
+  std::map<std::string, std::vector<IdField>> fields;
 };
 
 /// What a model predicts, and from what it is judged (worker/quality/metrics.h).

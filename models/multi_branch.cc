@@ -1,5 +1,6 @@
 #include "models/multi_branch.h"
 
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -79,7 +80,8 @@ Output build_dlrm_branches(GraphBuilder& b, const Output& dense, std::int64_t wi
   }
   for (std::size_t t = 0; t < ids.size(); ++t) {
     const BranchScope scope(b, t + 1, streams);
-    vectors.push_back(embedding(b, "table" + std::to_string(t), ids[t], rows, dim, true));
+    vectors.push_back(embedding(b, "table" + std::to_string(t), ids[t], rows, dim, true,
+                                uniform_init(1 / std::sqrt(static_cast<double>(dim)))));
   }
   const BranchScope scope(b, 0, streams);
   const auto n = static_cast<std::int64_t>(vectors.size());

@@ -2,6 +2,9 @@
 // the mean over the image, logits. Convolutions have no bias; FusedBatchNormV3 follows each. Training
 // normalises with the batch's statistics and moves the stored ones towards them by a tenth a step; inference
 // uses the stored ones. Images are [B, H, W, C] (NHWC). `hidden` gives the four stages' widths.
+//
+// Initial values: convolutions He normal over the inputs, deviation sqrt(2 / (k k in)), as in the paper (its
+// reference 13); scales ones, offsets zeros; logits Glorot uniform with biases of zeros, as in Keras' ResNet.
 #include <cmath>
 
 #include "base/error.h"
@@ -39,9 +42,8 @@ class ResNet {
   Output normalised_conv(const std::string& name, const Output& x, std::int64_t size, std::int64_t in,
                          std::int64_t out, std::int64_t stride) {
     const NameScope scope(b_, name);
-    const float range = std::sqrt(6.0F / static_cast<float>(size * size * in));  // He uniform
-    const Output kernel = b_.read(
-        b_.variable("kernel", Shape{size, size, in, out}, {.init = {InitKind::Uniform, -range, range}}));
+    const InitSpec he_normal = normal_init(std::sqrt(2.0 / static_cast<double>(size * size * in)));
+    const Output kernel = b_.read(b_.variable("kernel", Shape{size, size, in, out}, {.init = he_normal}));
     const std::vector<std::int64_t> strides{1, stride, stride, 1};
     return batch_norm(
         b_.op("Conv2D", {x, kernel}, {{"strides", strides}, {"padding", "SAME"}, {"data_format", "NHWC"}}),

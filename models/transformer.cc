@@ -5,6 +5,9 @@
 //   Attention: softmax(Q K^T / sqrt(d)) V for each of four heads;   LN(x) = g (x - m) / sqrt(v + 1e-5) + s
 // Dropout is applied to the sum of the embeddings and to what each layer adds to x.
 // Columns: "tokens" [B, L] int64, "label" [B] int64. `hidden` gives the feed-forward width of each layer.
+//
+// Initial values are those of fairseq: tokens and places normal of deviation 1 / sqrt(dim), layers Glorot
+// uniform with biases of zeros, norms the identity. model.embedding_init is for tokens and places.
 #include <cmath>
 
 #include "base/error.h"
@@ -63,7 +66,7 @@ ModelGraph build_transformer(const ModelConfig& config) {
   const std::vector<std::int64_t> layers =
       config.hidden.empty() ? std::vector<std::int64_t>{128, 128} : config.hidden;
   const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 64;
-  const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 10000;
+  const std::int64_t buckets = ids_of(config, "tokens", config.hash_buckets ? config.hash_buckets : 10000);
   const std::int64_t classes = config.classes ? config.classes : 2;
   if (dim % kHeads != 0)
     throw InvalidArgument("model 'transformer': embedding_dim must be a multiple of " +
@@ -73,11 +76,9 @@ ModelGraph build_transformer(const ModelConfig& config) {
   Output label = column_placeholder(b, config, kName, "label", DType::Int64);
   const Sizes sizes{row_shape(config, kName, "tokens")[0], dim};
 
-  const double init = config.embedding_init > 0 ? config.embedding_init : 0.1;
+  const InitSpec init = table_init(config, normal_init(1 / std::sqrt(static_cast<double>(dim))));
   const Output table = embedding_table(b, "tokens_table", buckets, dim, config.sparse_tables, init);
-  const auto range = static_cast<float>(init);
-  const Output places =
-      b.read(b.variable("places", Shape{sizes.length, dim}, {.init = {InitKind::Uniform, -range, range}}));
+  const Output places = b.read(b.variable("places", Shape{sizes.length, dim}, {.init = init}));
   const Output words = b.reshape(b.gather(table, b.reshape(tokens, {-1})), {-1, sizes.length, dim});
   Output x = dropout(b, b.reshape(b.add(words, places), {-1, dim}), config.dropout);  // [B L, dim]
   for (std::size_t l = 0; l < layers.size(); ++l) {

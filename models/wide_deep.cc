@@ -1,6 +1,13 @@
 // Wide & deep (Cheng et al. 2016): a linear part over all columns beside an MLP over embeddings and dense
 // columns; their logits add. Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, "label" [B] in {0,
-// 1}. The two parts are on two streams under USER.
+// 1}. A list has one table a part: the deep part takes the mean of its rows, the wide part their sum, which
+// are the combiners of TensorFlow's columns.
+//
+// Initial values, as TensorFlow's DNNLinearCombinedClassifier has them: the wide part zeros (a linear model
+// is convex, and anything else is noise on the logits that rare ids keep); embeddings truncated normal of
+// deviation 1 / sqrt(dim) (embedding_column); layers Glorot uniform, biases zeros.
+#include <cmath>
+
 #include "models/common.h"
 
 namespace braid {
@@ -16,28 +23,24 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
-  const std::int64_t sparse_columns = row_shape(config, kName, "sparse")[0];
 
-  Output columns = b.op("Unpack", {sparse}, {{"num", sparse_columns}, {"axis", 1}}, "columns");
+  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
   Output wide, deep;
   {
     NameScope name(b, "wide");
-    StreamScope stream(b, 1);
-    wide = b.dense("dense", dense, dense_columns, 1, false);
+    wide = dense_layer(b, "dense", dense, dense_columns, 1, false, LayerInit::Zeros);
     std::vector<Output> terms{wide};
-    for (std::int64_t c = 0; c < sparse_columns; ++c)
-      terms.push_back(embedding(b, "c" + std::to_string(c), {columns.node, static_cast<int>(c)}, buckets, 1,
-                                config.sparse_tables));
+    for (const IdColumn& column : columns)
+      terms.push_back(embedded(b, config, column, 1, InitSpec{}, Combiner::Sum));
     wide = b.op("AddN", terms, {{"N", static_cast<std::int64_t>(terms.size())}});
   }
   {
     NameScope name(b, "deep");
-    StreamScope stream(b, 0);
+    const InitSpec init =
+        table_init(config, {InitKind::TruncatedNormal, 0.0F, 1.0F / std::sqrt(static_cast<float>(dim))});
     std::vector<Output> parts{dense};
-    for (std::int64_t c = 0; c < sparse_columns; ++c)
-      parts.push_back(embedding(b, "c" + std::to_string(c), {columns.node, static_cast<int>(c)}, buckets, dim,
-                                config.sparse_tables, config.embedding_init));
-    std::int64_t width = dense_columns + sparse_columns * dim;
+    for (const IdColumn& column : columns) parts.push_back(embedded(b, config, column, dim, init));
+    std::int64_t width = dense_columns + static_cast<std::int64_t>(columns.size()) * dim;
     deep = mlp_layers(b, "mlp", b.concat(parts, 1), width, hidden, config.dropout);
     deep = b.dense("logit", deep, width, 1, false);
   }

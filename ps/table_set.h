@@ -26,6 +26,8 @@ std::string_view consistency_name(Consistency consistency);
 struct DenseTableSpec {
   std::string name;
   std::int64_t elements = 0;
+  /// Of older checkpoints; it may have more elements there, of which its own are the first. Empty: the same.
+  std::string former_name = {};
 };
 
 /// Column c of key k starts as element k * dim + c (modulo 2^64) of the stream `key`, so the table equals a
@@ -35,6 +37,7 @@ struct SparseTableSpec {
   std::int64_t dim = 0;
   InitSpec init;
   RngKey key;
+  std::string former_name = {};  // of older checkpoints; empty: the same
 };
 
 struct TableSet {

@@ -9,6 +9,7 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
     auto* to = out->add_dense();
     to->set_name(table.name);
     to->set_elements(table.elements);
+    to->set_former_name(table.former_name);
   }
   for (const SparseTableSpec& table : set.sparse) {
     auto* to = out->add_sparse();
@@ -18,6 +19,7 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
     to->set_init_a(table.init.a);
     to->set_init_b(table.init.b);
     to->set_key(table.key.value);
+    to->set_former_name(table.former_name);
   }
   auto* optimizer = out->mutable_optimizer();
   optimizer->set_kind(static_cast<int>(set.optimizer.kind));
@@ -34,12 +36,14 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
 
 TableSet from_proto(const proto::PsTableSet& in) {
   TableSet set;
-  for (const auto& table : in.dense()) set.dense.push_back({table.name(), table.elements()});
+  for (const auto& table : in.dense())
+    set.dense.push_back({table.name(), table.elements(), table.former_name()});
   for (const auto& table : in.sparse())
     set.sparse.push_back({table.name(),
                           table.dim(),
                           {static_cast<InitKind>(table.init_kind()), table.init_a(), table.init_b()},
-                          {table.key()}});
+                          {table.key()},
+                          table.former_name()});
   const auto& optimizer = in.optimizer();
   set.optimizer.kind = static_cast<OptimizerKind>(optimizer.kind());
   set.optimizer.momentum = optimizer.momentum();

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "worker/stored_variables.h"
 
 namespace braid::worker {
 namespace {
@@ -138,23 +139,43 @@ CheckpointInfo Checkpointer::write(const std::filesystem::path& temporary, std::
   return store_.commit(temporary, meta, shards);
 }
 
-void Checkpointer::restore_local(const CheckpointInfo& info) {
+namespace {
+
+/// What a variable, or a slot of one ("<variable>/<slot>"), was called before; empty: the same.
+std::string former_of(const std::string& name, const std::map<std::string, std::string>& former_names) {
+  for (std::size_t end = name.size(); end != std::string::npos && end > 0; end = name.rfind('/', end - 1))
+    if (const auto at = former_names.find(name.substr(0, end)); at != former_names.end())
+      return at->second + name.substr(end);
+  return {};
+}
+
+}  // namespace
+
+void Checkpointer::restore_local(const CheckpointInfo& info,
+                                 const std::map<std::string, std::string>& former_names) {
   const std::vector<std::string> names = own_variables();
   if (names.empty()) return;
   const ShardReader reader(info.directory / kShard);
   for (const std::string& name : names) {
     Tensor value = *runtime_.variables().read(name);
     const CheckpointEntry* entry = reader.find(name);
+    bool fits = entry && entry->shape == dims_of(value);
+    if (!entry)
+      if (const std::string former = former_of(name, former_names); !former.empty()) {
+        entry = reader.find(former);
+        fits = entry && holds_former(Shape(entry->shape), value.shape());
+      }
     if (!entry) {
       log_warning("checkpoint of step {} has no '{}': it keeps its initial value", info.meta.step, name);
       continue;
     }
-    if (entry->dtype != value.dtype() || entry->shape != dims_of(value))
+    if (entry->dtype != value.dtype() || !fits)
       throw InvalidArgument("checkpoint '" + info.directory.string() + "': '" + name + "' is " +
                             std::string(dtype_name(entry->dtype)) + Shape(entry->shape).to_string() +
                             ", the model has " + std::string(dtype_name(value.dtype())) +
                             value.shape().to_string());
-    reader.read(name, value.as_bytes());
+    const std::vector<std::byte> bytes = reader.read(entry->name);
+    std::memcpy(value.as_bytes().data(), bytes.data(), value.bytes());
     runtime_.variables().write(name, value);
   }
   runtime_.variables().clear_poison();

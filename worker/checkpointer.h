@@ -41,8 +41,9 @@ class Checkpointer {
   std::optional<CheckpointInfo> newest() const;
 
   /// Fills the store's variables from the leader's shard. A slot that the shard lacks keeps its initial
-  /// value. Throws: InvalidArgument (a variable is missing or has another type or shape), DataLoss.
-  void restore_local(const CheckpointInfo& info);
+  /// value. `former_names`: those of variables of the graph, by their names; slots follow their variable.
+  /// Throws: InvalidArgument (a variable is missing or has another type or shape), DataLoss.
+  void restore_local(const CheckpointInfo& info, const std::map<std::string, std::string>& former_names = {});
 
  private:
   CheckpointInfo write(const std::filesystem::path& temporary, std::uint64_t step, const std::string& cursor,

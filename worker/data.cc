@@ -64,14 +64,15 @@ ColumnKind kind_of(proto::Column::Kind kind) {
   }
 }
 
-ColumnSpec column_spec(const proto::Column& column, const Path& root) {
+/// `buckets`: of a category that says neither buckets nor a vocabulary.
+ColumnSpec column_spec(const proto::Column& column, std::int64_t buckets, const Path& root) {
   ColumnSpec to;
   to.name = column.name();
   to.kind = kind_of(column.kind());
   to.buckets = column.buckets();
   to.positive = column.positive();
   to.shift = column.shift();
-  to.scale = column.scale() == 0 ? 1.0 : column.scale();
+  to.scale = column.has_scale() ? column.scale() : 1.0;
   to.log1p = column.log1p();
   to.missing = column.missing();
   to.missing_word = column.missing_word();
@@ -79,6 +80,7 @@ ColumnSpec column_spec(const proto::Column& column, const Path& root) {
   if (!column.vocabulary_file().empty())
     for (std::string& word : read_words(root / column.vocabulary_file()))
       to.vocabulary.push_back(std::move(word));
+  if (to.kind == ColumnKind::Categorical && to.buckets == 0 && to.vocabulary.empty()) to.buckets = buckets;
   to.length = column.length() == 0 ? 1 : column.length();
   to.list_separator =
       one_character(column.list_separator(), "column '" + column.name() + "': list_separator", '|');
@@ -86,20 +88,21 @@ ColumnSpec column_spec(const proto::Column& column, const Path& root) {
   return to;
 }
 
-std::vector<ColumnSpec> schema(const proto::Input& input, const Path& root) {
+std::vector<ColumnSpec> schema(const proto::Job& job, const Path& root) {
+  const proto::Input& input = job.input();
   const auto& columns = input.columns().empty() ? input.csv().columns() : input.columns();
   if (columns.empty())
     throw InvalidArgument("input.columns is missing: " + proto::Input::Format_Name(input.format()) +
                           " needs its schema");
   std::vector<ColumnSpec> result;
-  for (const auto& column : columns) result.push_back(column_spec(column, root));
+  for (const auto& column : columns) result.push_back(column_spec(column, job.model().hash_buckets(), root));
   return result;
 }
 
-CsvOptions csv_options(const proto::Input& input, const Path& root, const ReadOptions& read) {
-  const proto::Csv& csv = input.csv();
+CsvOptions csv_options(const proto::Job& job, const Path& root, const ReadOptions& read) {
+  const proto::Csv& csv = job.input().csv();
   CsvOptions options;
-  options.columns = schema(input, root);
+  options.columns = schema(job, root);
   options.separator = one_character(csv.separator(), "input.csv.separator", ',');
   options.header = csv.header();
   options.comment = csv.comment();
@@ -215,8 +218,7 @@ std::shared_ptr<const Table> with_groups(const Table& table, const std::vector<C
 
 JobData generate(const proto::Job& job, const Path& root, bool with_test) {
   const proto::Generator& generator = job.input().generator();
-  GeneratorOptions options{
-      .columns = schema(job.input(), root), .rows = generator.rows(), .seed = job.seed()};
+  GeneratorOptions options{.columns = schema(job, root), .rows = generator.rows(), .seed = job.seed()};
   JobData data;
   data.train = generate_rows(options);
   options.first_row = std::exchange(options.rows, generator.test_rows());
@@ -246,11 +248,11 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
     case proto::Input::IDX:
       return stream_images(job, option, files, read);
     case proto::Input::CSV:
-      return stream_csv(files, csv_options(input, data_dir, read));
+      return stream_csv(files, csv_options(job, data_dir, read));
     case proto::Input::TFRECORD:
-      return stream_tfrecord(files, {.columns = schema(input, data_dir), .read = read});
+      return stream_tfrecord(files, {.columns = schema(job, data_dir), .read = read});
     case proto::Input::TEXT:
-      return stream_text_lines(files, {.columns = schema(input, data_dir), .read = read});
+      return stream_text_lines(files, {.columns = schema(job, data_dir), .read = read});
     default: {
       CriteoOptions options;
       if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
@@ -276,7 +278,7 @@ std::int64_t rows_at_once(std::int64_t batch_rows) {
 
 std::vector<std::string> class_words(const proto::Job& job, const Path& data_dir, const std::string& label) {
   if (job.input().columns().empty() && job.input().csv().columns().empty()) return {};
-  for (const ColumnSpec& column : schema(job.input(), data_dir))
+  for (const ColumnSpec& column : schema(job, data_dir))
     if (column.kind == ColumnKind::Class && output_name(column) == label) return column.vocabulary;
   return {};
 }
@@ -321,12 +323,37 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   for (const auto& column : table.columns) {
     const auto dims = column.data.shape().dims().subspan(1);
     config.columns[column.name] = Shape(std::vector<std::int64_t>(dims.begin(), dims.end()));
+    for (const TableField& field : column.fields)
+      config.fields[column.name].push_back({field.name, field.length, field.ids});
   }
   return config;
 }
 
+namespace {
+
+/// A column that is read from the data and then by nobody is a mistake in the schema.
+void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const Table& table) {
+  const auto is_read = [&](const std::string& output) {
+    return std::find(model.columns.begin(), model.columns.end(), output) != model.columns.end();
+  };
+  std::string unread, reads;
+  for (const TableColumn& column : table.columns)
+    for (const TableField& field : column.fields)
+      if (!is_read(column.name) && field.name != job.evaluation().group_column())
+        unread += (unread.empty() ? "'" : ", '") + field.name + "' (output '" + column.name + "')";
+  if (unread.empty()) return;
+  for (const std::string& column : model.columns) reads += (reads.empty() ? "'" : ", '") + column + "'";
+  throw InvalidArgument("job '" + job.name() + "': input.columns: nothing reads " + unread + ": model '" +
+                        job.model().name() + "' reads " + reads +
+                        "; give a column one of these as its output, or kind SKIP");
+}
+
+}  // namespace
+
 ModelGraph job_model(const proto::Job& job, const Table& table) {
-  return build_model(job.model().name(), model_config(job, table));
+  ModelGraph model = build_model(job.model().name(), model_config(job, table));
+  if (job.input().format() != proto::Input::CRITEO) refuse_unread_columns(job, model, table);
+  return model;
 }
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {

@@ -67,12 +67,16 @@ def job_settings(name):
     hidden = re.findall(r"\bhidden: (\d+)", text)
     if hidden:
         flags += ["--hidden", ",".join(hidden)]
-    for field in ("embedding_dim", "hash_buckets", "classes"):
+    # One size for all tables here, where a job has one for each of its columns.
+    words = len(re.findall(r"\bvocabulary: ", text)) + 1
+    buckets = int(number("hash_buckets") or max([words, *map(int, re.findall(r"\bbuckets: (\d+)", text))]))
+    flags += ["--hash-buckets", str(buckets)]
+    for field in ("embedding_dim", "classes"):
         if number(field) is not None:
             flags += ["--" + field.replace("_", "-"), str(int(number(field)))]
     for column, size in COLUMNS.get(name, {}).items():
         flags += ["--column", f"{column}={size}"]
-    return {"batch": int(number("global_batch_size")), "buckets": int(number("hash_buckets") or 0),
+    return {"batch": int(number("global_batch_size")), "buckets": buckets,
             "sparse": "sparse_tables: true" in text, "optimizer": optimizer, "flags": flags}
 
 

@@ -17,6 +17,16 @@ bool carries_gradient(DType dtype) { return is_floating(dtype) || dtype == DType
 
 bool is_trainable(const VariableInfo& variable) { return variable.trainable && is_floating(variable.dtype); }
 
+/// The name under which the program that wrote the graph knows a gradient of this node's own: that of
+/// tf.custom_gradient (on an IdentityN), Graph.gradient_override_map, or a function with a gradient function.
+/// Its formula is code of that program, or nodes that nobody has called: the graph as it is has neither.
+std::string own_gradient(const Node& node) {
+  const Attr* name = node.attrs.find("_gradient_op_type");
+  if (!name) return {};
+  const auto* text = std::get_if<std::string>(static_cast<const AttrValue_*>(name));
+  return text && *text != node.op->name ? *text : std::string();
+}
+
 Tensor one(DType dtype) {
   switch (dtype) {
     case DType::Float32:
@@ -102,9 +112,14 @@ class Differentiator {
                                    [](const auto& item) { return !item.second.empty(); });
     const bool poisoned = poisoned_[static_cast<std::size_t>(id)] != 0;
     if (!flows && !poisoned) return;
-    if (!op.gradient)
-      problems_ += "\n  [" + op.name + "] node '" + graph_.node(id).name + "': " + op.no_gradient_reason;
-    if (!op.gradient || poisoned) {
+    const std::string own = own_gradient(graph_.node(id));
+    const bool has_rule = op.gradient && own.empty();
+    if (!has_rule)
+      problems_ += "\n  [" + op.name + "] node '" + graph_.node(id).name + "': " +
+                   (own.empty() ? op.no_gradient_reason
+                                : "has a gradient of its own (tf.custom_gradient: '" + own +
+                                      "'), whose formula the graph does not hold");
+    if (!has_rule || poisoned) {
       // The gradient cannot be made any more; what is above is looked at only to report all such ops at once.
       const Node& node = graph_.node(id);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {

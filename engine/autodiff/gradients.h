@@ -2,7 +2,8 @@
 // without knowing batch sizes: rules that need a shape use ops that take it from another value
 // (braid.ReduceToShapeOf, braid.ReshapeLike). Formula: chain rule; contributions of several uses of one value
 // are added in the order of the uses' node ids (AddN), so the bits do not depend on anything else. Ops
-// without a gradient stop it only when no gradient is needed through them, else they are an error.
+// without a gradient stop it only when no gradient is needed through them, else they are an error; so are
+// nodes with a gradient of their own (attribute _gradient_op_type), whose formula is not in the graph.
 #pragma once
 
 #include <optional>

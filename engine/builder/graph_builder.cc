@@ -180,6 +180,7 @@ Output GraphBuilder::variable(const std::string& name, Shape shape, const Variab
                 {"_init_b", options.init.b},
                 {"_trainable", options.trainable},
                 {"_sparse", options.sparse}};
+  if (!options.former_name.empty()) attrs.set("_former_name", impl_->scoped(options.former_name));
   return impl_->add("VarHandleOp", {}, std::move(attrs), full);
 }
 

@@ -36,7 +36,8 @@ struct Output {
 struct VariableOptions {
   InitSpec init = {};
   bool trainable = true;
-  bool sparse = false;  // an embedding table: rows are read by ResourceGather and updated by rows
+  bool sparse = false;           // an embedding table: rows are read by ResourceGather and updated by rows
+  std::string former_name = {};  // inside the name scopes: what older checkpoints call it
 };
 
 /// A stream of the graph that is being built, for StreamScope.

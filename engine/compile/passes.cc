@@ -21,6 +21,7 @@ namespace {
 constexpr PassDomain kAll = PassDomain::All, kDevice = PassDomain::Device;
 
 constexpr auto kPasses = std::to_array<Pass>({
+    {"ignore_scopes", "graph", kAll, ignore_scopes, "where asked for: forgets ids that nodes were given"},
     {"resolve_request", "graph", kAll, resolve_request,
      "names of feeds, fetches and targets become values and nodes"},
     {"prune", "graph", kAll, [](Plan& plan) { prune(plan, false); }, "removes what no fetch or target needs"},

@@ -33,6 +33,7 @@ T number(std::string_view text, const std::string& place, int base = 10) {
 StreamOptions StreamPlan::apply(StreamOptions options) const {
   options.policy = policy;
   options.count = streams;
+  if (without_ids) options.scopes = Scopes::KeptApart;
   options.costs = std::make_shared<const MeasuredCosts>(costs);
   options.why = why;
   options.warnings = warnings;
@@ -42,8 +43,8 @@ StreamOptions StreamPlan::apply(StreamOptions options) const {
 std::string StreamPlan::to_text() const {
   std::string text;
   const auto out = std::back_inserter(text);
-  fmt::format_to(out, "{}\nmade for {:016x}\npolicy {}\nstreams {}\nwhy {}\n", kFirstLine, made_for,
-                 stream_policy_name(policy), streams, why);
+  fmt::format_to(out, "{}\nmade for {:016x}\npolicy {}\nstreams {}\n{}why {}\n", kFirstLine, made_for,
+                 stream_policy_name(policy), streams, without_ids ? "without ids\n" : "", why);
   for (const std::string& warning : warnings) fmt::format_to(out, "warning {}\n", warning);
   for (const auto& [name, us] : costs) fmt::format_to(out, "cost {:.3f} {}\n", us, name);
   return text;
@@ -75,6 +76,8 @@ StreamPlan StreamPlan::from_text(std::string_view text, const std::string& sourc
       has_policy = true;
     } else if (take("streams ")) {
       plan.streams = number<int>(line, place);
+    } else if (line == "without ids") {
+      plan.without_ids = true;
     } else if (take("why ")) {
       plan.why = line;
     } else if (take("warning ")) {
@@ -106,8 +109,9 @@ std::uint64_t stream_plan_key(const Graph& graph, const CompileRequest& request,
   }
   for (const FeedSpec& feed : request.feeds)
     fmt::format_to(out, "feed {} {}\n", feed.name, feed.shape.to_string());
-  fmt::format_to(out, "streams {} {} {} {} {}\n", streams.count, streams.keep_all_events,
-                 streams.grad_follows_forward, streams.forward_propagation, streams.memory_waits_from);
+  fmt::format_to(out, "streams {} {} {} {} {} {} {}\n", streams.count, streams.keep_all_events,
+                 streams.grad_follows_forward, streams.forward_propagation, streams.memory_waits_from,
+                 static_cast<int>(streams.scopes), streams.scopes_win);
   fmt::format_to(out, "batching {} domain {} in flight {}\n", static_cast<int>(options.batch_siblings),
                  static_cast<int>(options.domain), options.steps_in_flight);
   for (int rule = 0; streams.rules && rule < streams.rules->size(); ++rule)

@@ -6,6 +6,7 @@
 //   made for <16 hexadecimal digits>
 //   policy <name>
 //   streams <number>
+//   without ids                       scopes decide no stream; they keep siblings apart all the same
 //   why <text>
 //   warning <text>                    a line for each
 //   cost <microseconds> <node>        a line for each measured node, sorted by name
@@ -24,6 +25,7 @@ struct StreamPlan {
   std::uint64_t made_for = 0;  // stream_plan_key
   StreamPolicy policy = StreamPolicy::None;
   int streams = 1;
+  bool without_ids = false;           // Scopes::KeptApart
   std::string why;                    // one line, for people
   std::vector<std::string> warnings;  // about ids and rules that the policy does not look at
   MeasuredCosts costs;                // in thousandths of a microsecond, so that the text is exact

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,12 +59,14 @@ StepRequest scratch_step(std::uint64_t step, const std::vector<Tensor>& feeds) {
 struct Candidate {
   StreamPolicy policy;
   int streams;
+  bool without_ids;
   std::shared_ptr<const Program> program;
   std::unique_ptr<Instance> instance = nullptr;
   std::vector<double> us = {};  // a step, by turn
   std::string name() const {
     return streams == 1 ? std::string(stream_policy_name(policy))
-                        : fmt::format("{} on {}", stream_policy_name(policy), streams);
+                        : fmt::format("{} on {}{}", stream_policy_name(policy), streams,
+                                      without_ids ? " without ids" : "");
   }
 };
 
@@ -102,19 +105,21 @@ class Tuner {
   }
 
  private:
-  bool has_ids() const {
-    if (options_.streams.rules && options_.streams.rules->size() > 0) return true;
+  bool has_rules() const { return options_.streams.rules && options_.streams.rules->size() > 0; }
+  bool has_scopes() const {
+    if (options_.streams.scopes != Scopes::Used) return false;
     for (NodeId id = 0; id < graph_.size(); ++id)
       if (!graph_.node(id).removed && graph_.node(id).stream != kNoStream) return true;
     return false;
   }
 
-  Candidate make(StreamPolicy policy, int streams) const {
+  Candidate make(StreamPolicy policy, int streams, bool without_ids = false) const {
     CompileOptions options = options_;
     options.streams = plan_.apply(options_.streams);
     options.streams.policy = policy;
     options.streams.count = streams;
-    return {policy, streams, compile(graph_, request_, options)};
+    if (without_ids) options.streams.scopes = Scopes::KeptApart;
+    return {policy, streams, without_ids, compile(graph_, request_, options)};
   }
 
   std::string why_not_measured() const {
@@ -131,6 +136,7 @@ class Tuner {
   StreamPlan decide(std::size_t chosen, const std::string& why) {
     plan_.policy = candidates_[chosen].policy;
     plan_.streams = candidates_[chosen].streams;
+    plan_.without_ids = candidates_[chosen].without_ids;
     plan_.why = fmt::format("AUTO took {}: {}", candidates_[chosen].name(), why);
     if (chosen == 0) plan_.warnings = warnings_;
     return std::move(plan_);
@@ -142,7 +148,8 @@ class Tuner {
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     const auto program = make(StreamPolicy::Auto, options_.streams.count).program;
     candidates_.clear();
-    candidates_.push_back({program->policy, program->compute_streams, program});
+    candidates_.push_back(
+        {program->policy, program->compute_streams, program->scopes == Scopes::KeptApart, program});
     return decide(0, fmt::format("predicted {:.1f} us, serial {:.1f} us; not measured: {}",
                                  program->stats.step_us, program->stats.serial_us, reason));
   }
@@ -183,23 +190,29 @@ class Tuner {
   }
 
   void add_candidates() {
+    const bool scopes = has_scopes();
+    if (scopes || has_rules()) add(StreamPolicy::User, options_.streams.count);
+    add_policies(false);
+    if (scopes) add_policies(true);
+  }
+
+  void add_policies(bool without_ids) {
     const int count = options_.streams.count;
-    const bool ids = has_ids();
-    if (ids) add(StreamPolicy::User, count);
     const bool small = candidates_[0].program->ops.size() <= static_cast<std::size_t>(kMostFullOps / 2);
     const auto add_on = [&](int streams) {
-      add(StreamPolicy::Cost, streams);
-      if (small) add(StreamPolicy::Full, streams);
+      add(StreamPolicy::Cost, streams, without_ids);
+      if (small) add(StreamPolicy::Full, streams, without_ids);
     };
     // Ids that the user has written need all streams.
+    const bool ids = has_rules() || (has_scopes() && !without_ids);
     for (int streams = 2; streams < count && !ids; streams *= 2) add_on(streams);
     add_on(count);
-    add(StreamPolicy::Embedding, count);
+    add(StreamPolicy::Embedding, count, without_ids);
   }
 
   /// One that does the same as another is left out, and so is one that the model holds for hopeless.
-  void add(StreamPolicy policy, int streams) {
-    Candidate candidate = make(policy, streams);
+  void add(StreamPolicy policy, int streams, bool without_ids = false) {
+    Candidate candidate = make(policy, streams, without_ids);
     for (const Note& note : candidate.program->notes)
       if (note.severity == Severity::Warning && note.pass == "streams" && policy == StreamPolicy::User)
         warnings_.push_back(note.text);
@@ -271,8 +284,19 @@ class Tuner {
       if (c > 0) times += fmt::format(" ({:.3f})", ratio);
     }
     return decide(
-        choose_plan(medians, arenas, tune_),
+        keep_ids(choose_plan(medians, arenas, tune_), medians, arenas),
         fmt::format("medians of a step in {} turns, and their ratio to the first: {}", turns_, times));
+  }
+
+  /// Ids that somebody has written are given up only for what is worthwhile.
+  std::size_t keep_ids(std::size_t chosen, const std::vector<double>& ratios,
+                       const std::vector<std::uint64_t>& arenas) const {
+    if (!candidates_[chosen].without_ids) return chosen;
+    std::vector<double> with_ids = ratios;
+    for (std::size_t c = 0; c < candidates_.size(); ++c)
+      if (candidates_[c].without_ids) with_ids[c] = std::numeric_limits<double>::infinity();
+    const std::size_t kept = choose_plan(with_ids, arenas, tune_);
+    return ratios[chosen] < ratios[kept] * (1 - tune_.worthwhile_gain) ? chosen : kept;
   }
 
   const Graph& graph_;

@@ -5,8 +5,10 @@
 // First the costs of the ops are measured, in steps on one stream, and every candidate is compiled with them.
 // Then the candidates run in turns, a burst of steps each, with as many steps in flight as the job has, so
 // that what else the machine does hits all of them; each is compared with the serial one of the same turn.
-// The serial one uses no ids: it wins over streams that the user has assigned too, if they cost time. Only
-// streams, events and memory differ between candidates, so the choice keeps the bits of every step.
+// The serial one uses no ids: it wins over streams that the user has assigned too, if they cost time. Where
+// nodes have ids, every policy is tried with them and without. Only streams, events and memory differ between
+// candidates (without its ids a graph's siblings still stay apart), so the choice keeps the bits of every
+// step.
 //
 // Thread rule: one thread, no step of the job in flight.
 #pragma once

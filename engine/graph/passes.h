@@ -7,6 +7,9 @@
 
 namespace braid {
 
+/// Where the options say so: no node has a stream id.
+void ignore_scopes(Plan& plan);
+
 /// Names to values and nodes. Throws: InvalidArgument for one that does not exist, or is fed twice.
 void resolve_request(Plan& plan);
 

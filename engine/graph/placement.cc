@@ -2,10 +2,12 @@
 //
 // A program of the host runs everything there. In a program of the device a node runs on the device when its
 // op has a kernel for it that does these types, unless the node asks for a CPU; soft placement: what cannot
-// runs on the host, with a note, else it is refused. A variable lives where all ops that take its handle can
-// run, so one that a host op takes is the host's, with all its users. Feeds and constants exist on both
-// sides. Every other value that is used on the other side gets one copy node there, which runs on the stream
-// of its direction.
+// runs on the host, with a note, else it is refused. The same holds for nodes that ask for another process
+// ("/job:ps/task:0") or a second device ("/gpu:1"): a program is of one process with one device, so they run
+// here, with a warning for each such name, or are refused. A variable lives where all ops that take its
+// handle can run, so one that a host op takes is the host's, with all its users. Feeds and constants exist on
+// both sides. Every other value that is used on the other side gets one copy node there, which runs on the
+// stream of its direction.
 #include <algorithm>
 #include <map>
 
@@ -43,6 +45,46 @@ class Notes {
   std::map<std::string, Entry> entries_;
 };
 
+/// Why the program has no such device, whatever its kind; empty: it may have it. The process is
+/// "/job:worker/task:0", or localhost, whichever of the job's it is: all run the same graph.
+std::string why_not_here(const DeviceName& name) {
+  const bool is_own_job = !name.job || *name.job == "localhost" || *name.job == "worker";
+  if (!is_own_job || name.replica.value_or(0) != 0 || name.task.value_or(0) != 0)
+    return "which is another process";
+  if (name.index.value_or(0) != 0)
+    return "but a process has one " + name.kind.value_or("device") + ", number 0";
+  return {};
+}
+
+/// Nodes that ask for what is not here, a line for each device's name.
+class Elsewhere {
+ public:
+  void add(const Node& node) {
+    if (node.device.empty()) return;
+    Entry& entry = entries_[node.device];
+    if (entry.nodes == 0) {
+      entry.why = why_not_here(parse_device_name(node.device));
+      entry.first = place_of(node);
+    }
+    ++entry.nodes;
+  }
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    for (const auto& [device, entry] : entries_)
+      if (!entry.why.empty())
+        lines.push_back(std::to_string(entry.nodes) + (entry.nodes == 1 ? " node asks" : " nodes ask") +
+                        " for '" + device + "', " + entry.why + " (first: " + entry.first + ")");
+    return lines;
+  }
+
+ private:
+  struct Entry {
+    int nodes = 0;
+    std::string why, first;
+  };
+  std::map<std::string, Entry> entries_;
+};
+
 class Placement {
  public:
   explicit Placement(Plan& plan) : plan_(plan), graph_(plan.program.graph) {}
@@ -50,6 +92,7 @@ class Placement {
   void run() {
     plan_.domains.assign(static_cast<std::size_t>(graph_.size()), plan_.options.domain);
     order_ = graph_.topological_order();
+    tell_elsewhere();
     for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
       if (plan_.options.domain == Domain::Host) {
@@ -72,6 +115,16 @@ class Placement {
 
  private:
   Domain& domain(NodeId id) { return plan_.domains[static_cast<std::size_t>(id)]; }
+
+  void tell_elsewhere() {
+    Elsewhere elsewhere;
+    for (const NodeId id : order_) elsewhere.add(graph_.node(id));
+    for (const std::string& line : elsewhere.lines()) {
+      plan_.note(Severity::Warning, "placement", line + ": they run here");
+      misplaced_ += "\n  " + line;
+    }
+    if (plan_.options.soft_placement) misplaced_.clear();
+  }
 
   void put_on_host(const Node& node, const std::string& reason) {
     domain(node.id) = Domain::Host;

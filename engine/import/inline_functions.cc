@@ -63,6 +63,7 @@ const std::vector<NamedOutputs>& named_outputs() {
 }
 
 constexpr std::string_view kColocatePrefix = "loc:@";
+constexpr const char* kOwnGradient = "_gradient_op_type";
 constexpr std::size_t kMostNested = 200;  // each takes some of the stack, and adds to the names
 
 /// How many outputs of a node of the ParseExample family come before the list of that name.
@@ -131,6 +132,8 @@ class Inliner {
   explicit Inliner(const GraphDef& graph) : source_(graph) {
     for (const FunctionDef& function : graph.library().function())
       functions_.emplace(function.signature().name(), &function);
+    for (const GradientDef& gradient : graph.library().gradient())
+      gradients_.emplace(gradient.function_name(), gradient.gradient_func());
   }
 
   InlinedGraph run() {
@@ -418,13 +421,26 @@ class Inliner {
     return k;
   }
 
+  /// The gradient that the call has instead of its nodes'; empty: none. What TensorFlow 2 writes on every
+  /// call, "PartitionedCall-7", is the name of the usual one.
+  std::string own_gradient(const Scope& scope) const {
+    const auto at = gradients_.find(scope.function.signature().name());
+    if (at != gradients_.end()) return at->second;
+    const auto type = scope.call.attr().find(kOwnGradient);
+    if (type == scope.call.attr().end()) return {};
+    const std::string& name = type->second.s();
+    const bool is_usual = name == scope.call.op() || name.starts_with("PartitionedCall-") ||
+                          name.starts_with("StatefulPartitionedCall-");
+    return is_usual ? std::string() : name;
+  }
+
   /// The node that stands for the call, and what its outputs are.
   void add_results(const Scope& scope) {
     NodeDef node;
     node.set_name(scope.call.name());
     node.set_device(scope.call.device());
     annotate(node, scope.call);
-    std::vector<std::string>& values = results_[scope.call.name()];
+    std::vector<std::string> values;
     for (const auto& output : scope.function.signature().output_arg()) {
       const auto value = scope.function.ret().find(output.name());
       if (value == scope.function.ret().end())
@@ -440,6 +456,11 @@ class Inliner {
     for (const auto& [name, inner] : scope.function.control_ret()) effects.insert(inner);
     if (effects.empty()) effects = unused(scope.function);
     for (const std::string& effect : effects) node.add_input("^" + scope.call.name() + "/" + effect);
+    // Nobody reads past a node that says where the usual gradient ends.
+    if (const std::string own = own_gradient(scope); !own.empty())
+      (*node.mutable_attr())[kOwnGradient].set_s(own);
+    else
+      results_[scope.call.name()] = std::move(values);
     *result_.graph.add_node() = node;
   }
 
@@ -471,7 +492,8 @@ class Inliner {
 
   const GraphDef& source_;
   std::unordered_map<std::string, const FunctionDef*> functions_;
-  std::set<std::string> open_;  // the functions that are being expanded
+  std::unordered_map<std::string, std::string> gradients_;  // of functions that have one of their own
+  std::set<std::string> open_;                              // the functions that are being expanded
   std::map<std::string, std::vector<std::string>> results_;
   InlinedGraph result_;
 };

@@ -102,8 +102,12 @@ class CriteoBuilder {
     table->rows = rows();
     table->skipped = skipped;
     table->columns.push_back({"dense", Tensor::from<float>(Shape{table->rows, kCriteoIntegers}, dense_)});
-    table->columns.push_back(
-        {"sparse", Tensor::from<std::int64_t>(Shape{table->rows, kCriteoCategories}, sparse_)});
+    std::vector<TableField> categories;
+    for (std::size_t c = 0; c < kCriteoCategories; ++c)
+      categories.push_back({"C" + std::to_string(c + 1), 1, options_.buckets});
+    table->columns.push_back({"sparse",
+                              Tensor::from<std::int64_t>(Shape{table->rows, kCriteoCategories}, sparse_),
+                              1.0F, std::move(categories)});
     table->columns.push_back({"label", Tensor::from<float>(Shape{table->rows}, label_)});
     dense_ = {};
     sparse_ = {};

@@ -77,6 +77,8 @@ void TableBuilder::check(const ColumnSpec& column) const {
 
 std::size_t TableBuilder::output_of(const ColumnSpec& column) {
   const std::string name = output_name(column);
+  const TableField field{column.name, column.length,
+                         column.kind == ColumnKind::Categorical ? column.ids() : 0};
   const bool may_be_flat = column.kind == ColumnKind::Label || column.kind == ColumnKind::Class;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = outputs_[i];
@@ -89,9 +91,11 @@ std::size_t TableBuilder::output_of(const ColumnSpec& column) {
                             "' has columns of another type");
     output.width += column.length;
     output.flat = false;
+    output.fields.push_back(field);
     return i;
   }
-  outputs_.push_back({name, is_float(column.kind), may_be_flat && column.length == 1, column.length, {}, {}});
+  outputs_.push_back(
+      {name, is_float(column.kind), may_be_flat && column.length == 1, column.length, {field}, {}, {}});
   return outputs_.size() - 1;
 }
 
@@ -241,8 +245,10 @@ std::shared_ptr<Table> TableBuilder::finish(std::int64_t skipped) {
   table->skipped = skipped;
   for (Output& output : outputs_) {
     const Shape shape = output.flat ? Shape{rows_} : Shape{rows_, output.width};
-    table->columns.push_back({output.name, output.is_float ? Tensor::from<float>(shape, output.floats)
-                                                           : Tensor::from<std::int64_t>(shape, output.ints)});
+    table->columns.push_back({output.name,
+                              output.is_float ? Tensor::from<float>(shape, output.floats)
+                                              : Tensor::from<std::int64_t>(shape, output.ints),
+                              1.0F, output.fields});
     output.floats = {};
     output.ints = {};
   }

@@ -84,6 +84,7 @@ class TableBuilder {
     bool is_float = true;
     bool flat = false;  // [rows], not [rows, 1]
     std::int64_t width = 0;
+    std::vector<TableField> fields;
     std::vector<float> floats;
     std::vector<std::int64_t> ints;
   };

@@ -14,10 +14,18 @@
 
 namespace braid {
 
+/// A column of the schema in one of the table's, where several stand side by side.
+struct TableField {
+  std::string name;
+  std::int64_t length = 1;  // values of a row
+  std::int64_t ids = 0;     // of a category: they are below it; 0: not known
+};
+
 struct TableColumn {
   std::string name;
-  Tensor data;         // [rows, row shape...]
-  float scale = 1.0F;  // uint8 columns are delivered as float32 value * scale
+  Tensor data;                          // [rows, row shape...]
+  float scale = 1.0F;                   // uint8 columns are delivered as float32 value * scale
+  std::vector<TableField> fields = {};  // in their order; empty: not known
 };
 
 struct Table {

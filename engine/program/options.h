@@ -27,12 +27,22 @@ using MeasuredCosts = std::map<std::string, double, std::less<>>;
 
 inline constexpr std::uint64_t kNoMemoryWaits = ~std::uint64_t{0};
 
+/// What the ids mean that are written on nodes (StreamScope, attribute _stream_id).
+enum class Scopes {
+  Used,
+  KeptApart,  // they keep siblings apart, as they do when they are used, and decide no stream: other streams,
+              // the same bits
+  Ignored,    // as if no node had one
+};
+
 struct StreamOptions {
   int count = 1;  // compute streams
   StreamPolicy policy = StreamPolicy::Auto;
   bool keep_all_events = false;  // no elimination, for comparison and for finding faults
   bool grad_follows_forward = true;
   std::shared_ptr<const StreamRules> rules = nullptr;  // streams by node name (stream_rules.h)
+  Scopes scopes = Scopes::Used;
+  bool scopes_win = false;           // over the rules
   bool forward_propagation = false;  // an op without a stream takes that of most of its inputs
   /// Streams wait for each other so that buffers of this many bytes and more can share memory, where that is
   /// predicted to stop nobody. kNoMemoryWaits: never.

@@ -156,6 +156,7 @@ class Program {
   int steps_in_flight = 1;
   bool deterministic = true;
   StreamPolicy policy = StreamPolicy::None;  // what was chosen, when AUTO was asked for
+  Scopes scopes = Scopes::Used;              // likewise
   std::vector<Note> notes;                   // decisions and their reasons
   ProgramStats stats;
 

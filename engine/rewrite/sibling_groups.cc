@@ -184,10 +184,11 @@ class Finder {
   /// By a scope or a rule. What autodiff wrote on a backward node is its forward node's.
   int written_stream(const Node& node) const {
     const bool inherited = node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
-    if (node.removed || (node.stream != kNoStream && !inherited)) return node.stream;
+    const int scope = node.removed || !inherited ? node.stream : kNoStream;
     const auto& rules = plan_.options.streams.rules;
-    const auto rule = rules ? rules->find(node.name) : std::nullopt;
-    return rule ? rules->rule(*rule).stream : kNoStream;
+    if (node.removed || !rules || (scope != kNoStream && plan_.options.streams.scopes_win)) return scope;
+    const auto rule = rules->find(node.name);
+    return rule ? rules->rule(*rule).stream : scope;
   }
 
   // ------------------------------------------------------------------------------------------------ groups

@@ -3,6 +3,8 @@
 // what prepares their indices and nothing else, what follows from them and nothing else, and the backward ops
 // of all these. Branches go round the streams 1 to N - 1 in the order in which the graph was written; the
 // rest of the graph is on stream 0.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -30,6 +32,11 @@ class Branches {
     return branch_;
   }
 
+  std::string why_none() const {
+    return meeting_ == 0 ? "nothing gathers from a table"
+                         : fmt::format("all gathers are of several tables at once ({} ops)", meeting_);
+  }
+
  private:
   int& branch(int op) { return branch_[static_cast<std::size_t>(op)]; }
 
@@ -39,7 +46,10 @@ class Branches {
     int table = -1;
     for (std::size_t i = 0; i < made.inputs.size(); ++i) {
       if (!brings_rows(op, i)) continue;
-      if (table >= 0 && table != made.inputs[i].buffer) return;  // where branches meet
+      if (table >= 0 && table != made.inputs[i].buffer) {  // where branches meet
+        ++meeting_;
+        return;
+      }
       table = made.inputs[i].buffer;
     }
     if (table >= 0) branch(op) = numbers_.try_emplace(table, static_cast<int>(numbers_.size())).first->second;
@@ -85,16 +95,34 @@ class Branches {
   const Dag& dag_;
   std::vector<int> branch_;
   std::map<int, int> numbers_;  // by the buffer of a table or of pulled rows
+  int meeting_ = 0;             // ops that gather from several tables
 };
+
+/// Of the ops of branches, how many are on a stream of their own now; whoever asks for the policy has to see
+/// when it does nothing.
+std::string what_moved(const StreamProblem& problem, const std::vector<int>& branches,
+                       const std::vector<int>& streams, int found) {
+  if (found == 0) return "moved nothing: ";
+  int moved = 0, given = 0;
+  for (std::size_t op = 0; op < streams.size(); ++op) {
+    if (branches[op] == kNoBranch) continue;
+    given += problem.fixed[op] != kNoStream;
+    moved += problem.fixed[op] == kNoStream && streams[op] != 0;
+  }
+  if (moved > 0)
+    return fmt::format("moved {} ops of {} branch{} onto streams 1 to {}", moved, found,
+                       found == 1 ? "" : "es", std::min(found, problem.compute_streams - 1));
+  if (problem.compute_streams == 1) return "moved nothing: there is one compute stream";
+  return fmt::format("moved nothing: the {} ops of its {} branch{} have streams already", given, found,
+                     found == 1 ? "" : "es");
+}
 
 }  // namespace
 
 std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
-  const std::vector<int> branches = Branches(plan, problem.dag).find();
+  Branches finder(plan, problem.dag);
+  const std::vector<int> branches = finder.find();
   const int found = branches.empty() ? 0 : 1 + *std::max_element(branches.begin(), branches.end());
-  plan.note(Severity::Info, "streams",
-            found == 0 ? "EMBEDDING, but nothing gathers from a table: what has no id is on stream 0"
-                       : "EMBEDDING found " + std::to_string(found) + " branches");
   std::vector<int> streams = problem.fixed;
   const int others = problem.compute_streams - 1;
   for (std::size_t op = 0; op < streams.size(); ++op)
@@ -102,6 +130,9 @@ std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
       streams[op] = branches[op] == kNoBranch || others == 0 ? 0 : 1 + branches[op] % others;
   for (std::size_t op = 0; op < streams.size(); ++op)
     if (problem.fixed[op] == kNoStream) streams[op] = streams[static_cast<std::size_t>(problem.leader[op])];
+  plan.note(Severity::Info, "streams",
+            "EMBEDDING " + what_moved(problem, branches, streams, found) +
+                (found == 0 ? finder.why_none() : std::string()));
   return streams;
 }
 

@@ -23,8 +23,10 @@ struct OwnId {
 
 class PinFinder {
  public:
-  PinFinder(Plan& plan, const std::vector<int>& lanes)
+  PinFinder(Plan& plan, const std::vector<int>& lanes, Scopes scopes, bool quiet)
       : plan_(plan),
+        scopes_(scopes),
+        quiet_(quiet),
         graph_(plan.program.graph),
         options_(plan.options.streams),
         lanes_(lanes),
@@ -37,7 +39,8 @@ class PinFinder {
 
   StreamPins find() {
     if (options_.policy == StreamPolicy::None) {
-      for (const NodeId id : live_) pins_.hand_set += graph_.node(id).stream != kNoStream;
+      for (const NodeId id : live_) pins_.scoped += scope_of(graph_.node(id)) != kNoStream;
+      pins_.hand_set = pins_.scoped;
       if (options_.rules && options_.rules->size() > 0) note("NONE does not use the rules file");
       if (options_.forward_propagation) note("NONE does not use forward propagation");
     } else {
@@ -55,14 +58,20 @@ class PinFinder {
  private:
   OwnId& own(NodeId id) { return own_[static_cast<std::size_t>(id)]; }
   int& pin(NodeId id) { return by_node_[static_cast<std::size_t>(id)]; }
-  void note(std::string text) { plan_.note(Severity::Info, "streams", std::move(text)); }
-  void warn(std::string text) { plan_.note(Severity::Warning, "streams", std::move(text)); }
+  void note(std::string text) {
+    if (!quiet_) plan_.note(Severity::Info, "streams", std::move(text));
+  }
+  void warn(std::string text) {
+    if (!quiet_) plan_.note(Severity::Warning, "streams", std::move(text));
+  }
 
   std::string streams_there_are() const {
     return fmt::format("the program has {} compute stream{} (0 to {})", options_.count,
                        options_.count == 1 ? "" : "s", options_.count - 1);
   }
   bool exists(int stream) const { return stream >= 0 && stream < options_.count; }
+
+  int scope_of(const Node& node) const { return scopes_ == Scopes::Used ? node.stream : kNoStream; }
 
   /// What autodiff wrote on a backward node is the forward node's id, not one of its own.
   bool is_inherited(const Node& node) const {
@@ -72,13 +81,14 @@ class PinFinder {
   void find_scopes() {
     for (const NodeId id : live_) {
       const Node& node = graph_.node(id);
-      if (node.stream == kNoStream) continue;
+      if (scope_of(node) == kNoStream) continue;
       if (!exists(node.stream))
         throw InvalidArgument(fmt::format("{}: stream {} does not exist; {}", place_of(node), node.stream,
                                           streams_there_are()));
-      ++pins_.hand_set;
+      ++pins_.scoped;
       if (!is_inherited(node)) own(id).stream = node.stream;
     }
+    pins_.hand_set = pins_.scoped;
   }
 
   // -------------------------------------------------------------------------------------------------- rules
@@ -100,12 +110,11 @@ class PinFinder {
       const auto rule = find_rule(node, matters[static_cast<std::size_t>(id)], found);
       if (!rule) continue;
       check_rule(*rule, place_of(node));
-      if (own(id).stream == kNoStream) {
-        own(id) = {rules.rule(*rule).stream, *rule};
-        ++pins_.hand_set;
-      } else if (own(id).stream != rules.rule(*rule).stream) {
-        scoped_.add(node.name);
-      }
+      const int scope = own(id).stream, stream = rules.rule(*rule).stream;
+      if (scope != kNoStream && scope != stream) scoped_.add(node.name);
+      if (scope != kNoStream && options_.scopes_win) continue;
+      own(id) = {stream, *rule};
+      pins_.hand_set += scope_of(node) == kNoStream;
     }
     rule_of_op_.assign(static_cast<std::size_t>(plan_.ops()), -1);
     for (int op = 0; op < plan_.ops(); ++op) {
@@ -129,8 +138,8 @@ class PinFinder {
     }
     warn_of_patterns(found);
     if (scoped_.count > 0)
-      note(fmt::format("rules: {} of the named nodes keep the stream of their scope (first: '{}')",
-                       scoped_.count, scoped_.first));
+      note(fmt::format("rules: {} of the named nodes {} the stream of their scope (first: '{}')",
+                       scoped_.count, options_.scopes_win ? "keep" : "leave", scoped_.first));
     if (fixed_.count > 0)
       note(fmt::format("rules: {} of the named nodes keep the stream of their lane (first: '{}')",
                        fixed_.count, fixed_.first));
@@ -217,7 +226,19 @@ class PinFinder {
   /// An id of a node that is removed is still its scope's.
   int id_of(NodeId id) const {
     const Node& node = graph_.node(id);
-    return node.removed ? node.stream : own_[static_cast<std::size_t>(id)].stream;
+    return node.removed ? scope_of(node) : own_[static_cast<std::size_t>(id)].stream;
+  }
+  int id_of_rule(NodeId id) const {
+    const OwnId& its = own_[static_cast<std::size_t>(id)];
+    return its.rule < 0 ? kNoStream : its.stream;
+  }
+
+  /// Whose id is a group's. Rules correct scopes here, too: they decide between two ids.
+  ColocationGroups::Decision decide(NodeId leader) const {
+    const auto decision = groups_.decide(leader, [&](NodeId id) { return id_of(id); });
+    if (decision.against == kNoNode || options_.scopes_win) return decision;
+    const auto by_rules = groups_.decide(leader, [&](NodeId id) { return id_of_rule(id); });
+    return by_rules.from == kNoNode ? decision : by_rules;
   }
 
   std::string source(NodeId id) {
@@ -227,7 +248,7 @@ class PinFinder {
 
   void apply_colocation() {
     for (const NodeId leader : groups_.leaders()) {
-      const auto [from, against] = groups_.decide(leader, [&](NodeId id) { return id_of(id); });
+      const auto [from, against] = decide(leader);
       if (against != kNoNode)
         throw InvalidArgument(fmt::format(
             "{} is on stream {}{} and {} on stream {}{}, but they are colocated", place_of(graph_.node(from)),
@@ -256,7 +277,7 @@ class PinFinder {
       const Node& node = graph_.node(id);
       if (pin(id) != kNoStream || node.forward_of == kNoNode) continue;
       const Node& forward = graph_.node(node.forward_of);
-      const int stream = forward.removed ? forward.stream : pin(node.forward_of);
+      const int stream = forward.removed ? scope_of(forward) : pin(node.forward_of);
       if (forward.include_grad && stream != kNoStream) pin_group(groups_.leader(id), stream);
     }
   }
@@ -310,6 +331,8 @@ class PinFinder {
   };
 
   Plan& plan_;
+  const Scopes scopes_;
+  const bool quiet_;  // no notes
   const Graph& graph_;
   const StreamOptions& options_;
   const std::vector<int>& lanes_;
@@ -325,7 +348,11 @@ class PinFinder {
 }  // namespace
 
 StreamPins find_stream_pins(Plan& plan, const std::vector<int>& lanes) {
-  return PinFinder(plan, lanes).find();
+  return PinFinder(plan, lanes, plan.options.streams.scopes, false).find();
+}
+
+StreamPins find_pins_without_scopes(Plan& plan, const std::vector<int>& lanes) {
+  return PinFinder(plan, lanes, Scopes::KeptApart, true).find();
 }
 
 }  // namespace braid

@@ -15,14 +15,25 @@ std::vector<int> rest_on_first(std::vector<int> streams) {
 
 struct Candidate {
   StreamPolicy policy;
+  Scopes scopes;
   std::vector<int> streams;
   double step_us;
+  std::string name() const {
+    return std::string(stream_policy_name(policy)) + (scopes == Scopes::KeptApart ? " without ids" : "");
+  }
 };
 
-Candidate predicted(StreamPolicy policy, std::vector<int> streams, const StreamProblem& problem) {
+Candidate predicted(StreamPolicy policy, Scopes scopes, std::vector<int> streams,
+                    const StreamProblem& problem) {
   const std::vector<int> order = list_order(problem.dag, streams, problem.all_streams);
   const double us = predict(problem.dag, order, streams, problem.all_streams).end;
-  return {policy, std::move(streams), us};
+  return {policy, scopes, std::move(streams), us};
+}
+
+std::vector<int> with_lanes(const std::vector<int>& pins, std::vector<int> lanes) {
+  for (std::size_t op = 0; op < lanes.size(); ++op)
+    if (lanes[op] == kNoStream) lanes[op] = pins[op];
+  return lanes;
 }
 
 void note(Plan& plan, std::string text) { plan.note(Severity::Info, "streams", std::move(text)); }
@@ -35,23 +46,34 @@ std::string unused_ids(const StreamPins& pins) {
 std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes,
                         const StreamProblem& problem) {
   std::vector<Candidate> candidates;
+  const Scopes scopes = plan.options.streams.scopes;
   const StreamPolicy base = pins.hand_set > 0 ? StreamPolicy::User : StreamPolicy::None;
-  candidates.push_back(predicted(base, rest_on_first(problem.fixed), problem));
-  candidates.push_back(predicted(StreamPolicy::Cost, schedule_by_cost(problem), problem));
-  if (problem.dag.size() <= kMostFullOps / 2)
-    candidates.push_back(predicted(StreamPolicy::Full, cover_by_chains(problem), problem));
+  candidates.push_back(predicted(base, scopes, rest_on_first(problem.fixed), problem));
+  const auto schedule = [&](Scopes its, const StreamProblem& problem_of_it) {
+    candidates.push_back(predicted(StreamPolicy::Cost, its, schedule_by_cost(problem_of_it), problem));
+    if (problem.dag.size() <= kMostFullOps / 2)
+      candidates.push_back(predicted(StreamPolicy::Full, its, cover_by_chains(problem_of_it), problem));
+  };
+  schedule(scopes, problem);
+  if (pins.scoped > 0) {
+    const StreamPins free = find_pins_without_scopes(plan, lanes);
+    const std::vector<int> fixed = with_lanes(free.stream, lanes);
+    schedule(Scopes::KeptApart,
+             {problem.dag, fixed, free.leader, problem.compute_streams, problem.all_streams});
+  }
   if (base == StreamPolicy::User)  // ids that only cost time
-    candidates.push_back(predicted(StreamPolicy::None, rest_on_first(lanes), problem));
+    candidates.push_back(predicted(StreamPolicy::None, scopes, rest_on_first(lanes), problem));
   std::size_t best = 0;
   std::string times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const double share = best == 0 ? 1 - problem.dag.model().worthwhile_gain : 1;
+    const bool drops_ids = candidates[i].scopes != candidates[best].scopes;
+    const double share = best == 0 || drops_ids ? 1 - problem.dag.model().worthwhile_gain : 1;
     if (candidates[i].step_us < candidates[best].step_us * share) best = i;
-    times += fmt::format("{}{} {:.1f} us", i ? ", " : "", stream_policy_name(candidates[i].policy),
-                         candidates[i].step_us);
+    times += fmt::format("{}{} {:.1f} us", i ? ", " : "", candidates[i].name(), candidates[i].step_us);
   }
   plan.program.policy = candidates[best].policy;
-  note(plan, fmt::format("AUTO took {}; predicted: {}", stream_policy_name(candidates[best].policy), times));
+  plan.program.scopes = candidates[best].scopes;
+  note(plan, fmt::format("AUTO took {}; predicted: {}", candidates[best].name(), times));
   if (base == StreamPolicy::User && candidates[best].policy == StreamPolicy::None)
     note(plan, unused_ids(pins) + "; USER uses them");
   return candidates[best].streams;
@@ -60,9 +82,7 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<in
 }  // namespace
 
 std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes) {
-  std::vector<int> fixed = lanes;
-  for (std::size_t op = 0; op < fixed.size(); ++op)
-    if (fixed[op] == kNoStream) fixed[op] = pins.stream[op];
+  const std::vector<int> fixed = with_lanes(pins.stream, lanes);
   const Dag dag(plan);
   const StreamProblem problem{dag, fixed, pins.leader, plan.program.compute_streams,
                               static_cast<int>(plan.program.streams.size())};
@@ -80,6 +100,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
   }
   if (policy == StreamPolicy::Auto && problem.compute_streams == 1) policy = StreamPolicy::None;
   plan.program.policy = policy;
+  plan.program.scopes = plan.options.streams.scopes;
   switch (policy) {
     case StreamPolicy::None:
     case StreamPolicy::User:

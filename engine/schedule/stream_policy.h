@@ -5,12 +5,13 @@
 //   COST       list scheduling on modelled costs, the critical path on one stream (policy_cost.cc)
 //   FULL       chains of a minimum path cover, folded by load (policy_full.cc)
 //   EMBEDDING  the branch of each embedding table on a stream (policy_embedding.cc)
-//   AUTO       of USER, COST and FULL the one with the least predicted step time; what a job runs has been
-//              measured before (engine/exec/tune.h), so this is for plans that are only looked at
+//   AUTO       of USER, COST and FULL, with and without the ids of scopes, the one with the least predicted
+//              step time; what a job runs has been measured before (engine/exec/tune.h), so this is for plans
+//              that are only looked at
 //
-// All are deterministic and keep ids that are given. Under COST and FULL backward nodes follow forward nodes
-// whose stream was given by hand; the others are free, which is where the backward pass of a chain gets its
-// parallelism.
+// All but AUTO keep ids that are given. All are deterministic. Under COST and FULL backward nodes follow
+// forward nodes whose stream was given by hand; the others are free, which is where the backward pass of a
+// chain gets its parallelism.
 #pragma once
 
 #include <vector>

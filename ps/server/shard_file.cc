@@ -121,25 +121,31 @@ void read_dense(const std::vector<std::unique_ptr<Shard>>& shards, const TableSe
   const auto slots = optimizer_slots(tables.set().optimizer);
   for (std::uint32_t table = 0; table < tables.dense_tables(); ++table) {
     const DenseTableSpec& spec = tables.set().dense[table];
-    const auto found = std::find_if(written_set.dense.begin(), written_set.dense.end(),
-                                    [&](const DenseTableSpec& other) { return other.name == spec.name; });
+    const auto named = [&](const std::string& name) {
+      return std::find_if(written_set.dense.begin(), written_set.dense.end(),
+                          [&](const DenseTableSpec& other) { return !name.empty() && other.name == name; });
+    };
+    auto found = named(spec.name);
+    const bool is_former = found == written_set.dense.end();
+    if (is_former) found = named(spec.former_name);
     if (found == written_set.dense.end())
       throw InvalidArgument(
           fmt::format("{}: the checkpoint has no table '{}'", shards[0]->file.string(), spec.name));
-    if (found->elements != spec.elements)
+    if (is_former ? found->elements < spec.elements : found->elements != spec.elements)
       throw InvalidArgument(fmt::format("{}: table '{}' has {} elements, the job's has {}",
                                         shards[0]->file.string(), spec.name, found->elements, spec.elements));
     DenseTable* dense = tables.dense(table);
     if (dense == nullptr) continue;
     const int written_table = static_cast<int>(found - written_set.dense.begin());
     const DenseRange wanted = tables.range(table);
-    const auto values = read_dense_run(shards, written, written_table, spec.name, wanted);
+    const std::string& name = found->name;
+    const auto values = read_dense_run(shards, written, written_table, name, wanted);
     if (values.empty())
       throw DataLoss(fmt::format("{}: no values of table '{}'", shards[0]->file.string(), spec.name));
     for (std::int64_t block = 0; block < dense->blocks(); ++block) dense->assign(block, values.data());
     for (std::size_t k = 0; k < slots.size(); ++k) {
-      const auto slot = read_dense_run(shards, written, written_table,
-                                       fmt::format("{}/{}", spec.name, slots[k].name), wanted);
+      const auto slot =
+          read_dense_run(shards, written, written_table, fmt::format("{}/{}", name, slots[k].name), wanted);
       for (std::int64_t block = 0; !slot.empty() && block < dense->blocks(); ++block)
         dense->assign_slot(block, static_cast<int>(k), slot.data());
     }
@@ -150,18 +156,23 @@ void read_sparse(const Shard& shard, ServerTables& tables) {
   const auto slots = optimizer_slots(tables.set().optimizer);
   for (std::uint32_t table = 0; table < tables.set().sparse.size(); ++table) {
     const SparseTableSpec& spec = tables.set().sparse[table];
-    const CheckpointEntry* keys = shard.reader.find(spec.name + "@keys");
+    std::string name = spec.name;
+    const CheckpointEntry* keys = shard.reader.find(name + "@keys");
+    if (keys == nullptr && !spec.former_name.empty()) {
+      name = spec.former_name;
+      keys = shard.reader.find(name + "@keys");
+    }
     if (keys == nullptr)
       throw InvalidArgument(
           fmt::format("{}: the checkpoint has no table '{}'", shard.file.string(), spec.name));
     const auto count = static_cast<std::size_t>(keys->bytes / sizeof(std::int64_t));
     const auto floats = count * static_cast<std::size_t>(spec.dim);
     SparseRows rows;
-    rows.keys = shard.read<std::int64_t>(spec.name + "@keys", count);
-    rows.last_use = shard.read<std::uint64_t>(spec.name + "@last_use", count);
-    rows.values = shard.read<float>(spec.name + "@rows", floats);
+    rows.keys = shard.read<std::int64_t>(name + "@keys", count);
+    rows.last_use = shard.read<std::uint64_t>(name + "@last_use", count);
+    rows.values = shard.read<float>(name + "@rows", floats);
     for (const SlotSpec& slot : slots)
-      rows.slots.push_back(shard.read<float>(fmt::format("{}/{}@rows", spec.name, slot.name), floats));
+      rows.slots.push_back(shard.read<float>(fmt::format("{}/{}@rows", name, slot.name), floats));
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hash = key_hash(rows.keys[i]);
       if (server_of_hash(hash, tables.plan().servers()) == tables.server())

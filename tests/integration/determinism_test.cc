@@ -24,8 +24,7 @@ class DeterminismTest : public IntegrationTest {
   }
 };
 
-/// Every policy with 2, 4 and 8 streams. (One stream is NONE: the models' scopes name stream 1.) AUTO may
-/// take another of them in every run.
+/// Every policy with 2, 4 and 8 streams. AUTO may take another of them in every run.
 std::vector<std::vector<std::string>> all_streams() {
   std::vector<std::vector<std::string>> variants{
       {"streams.policy=NONE", "streams.count=4"},

@@ -1,5 +1,7 @@
 // Broken input of every kind ends a run with 2 before it has trained, and the message says where the fault
 // is.
+#include <fstream>
+
 #include <gmock/gmock.h>
 
 #include "base/files.h"
@@ -105,7 +107,9 @@ TEST_F(RefusalTest, OverridesAndValuesThatMakeNoJob) {
   expect_job_refused({"model.name=lenet"}, HasSubstr("there is no model 'lenet'; the models are: cnn,"));
   expect_job_refused({"input.global_batch_size=18"},
                      HasSubstr("17 rows are fewer than one global batch of 18"));
-  expect_job_refused({"streams.count=1", "streams.policy=USER"},
+  const Path rules = directory() / "rules.txt";
+  std::ofstream(rules) << "1:y\n";
+  expect_job_refused({"streams.count=1", "streams.policy=USER", "streams.rules_file=" + rules.string()},
                      HasSubstr("node 'y': stream 1 does not exist; the program has 1 compute stream"));
 }
 

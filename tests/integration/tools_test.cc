@@ -66,7 +66,7 @@ TEST_F(ToolsTest, APlanHasThePullsPushesAndCollectivesOfAWorker) {
                                 HasSubstr("braid.PsPush 'ps/push0'")));
   EXPECT_THAT(plan("ALLREDUCE", {"--workers", "2"}),
               AllOf(HasSubstr("and 1 lane,"), HasSubstr("braid.AllReduce 'all_reduce/bucket0'"),
-                    HasSubstr("braid.AllGatherRows 'all_gather/c0/table'")));
+                    HasSubstr("braid.AllGatherRows 'all_gather/city/table'")));
   EXPECT_THAT(plan("LOCAL"), HasSubstr("and 0 lanes"));
   const Path rules = directory() / "ps.txt";
   std::ofstream(rules) << "1:ps/.*\n";

@@ -116,6 +116,28 @@ TEST(PsCheckpointTest, RestoresOntoAnyNumberOfServersAndGoesOnWithTheSameBits) {
   }
 }
 
+// Tables are named after columns now; what was written before knows them by their positions, and with more
+// rows.
+TEST(PsCheckpointTest, TablesAreFoundByTheirFormerNames) {
+  OptimizerSpec adam;
+  adam.kind = OptimizerKind::Adam;
+  const TableSet written = small_model(adam, Consistency::Bsp, kWorkers);
+  TableSet renamed = written;
+  for (DenseTableSpec& table : renamed.dense) table.name = "new/" + (table.former_name = table.name);
+  for (SparseTableSpec& table : renamed.sparse) table.name = "new/" + (table.former_name = table.name);
+  Directory directory;
+  Cluster first({2, kWorkers});
+  const auto values = train(first, written, nullptr, 0, 3, &directory.path());
+  Cluster second({1, kWorkers});
+  EXPECT_EQ(train(second, renamed, &directory.path(), 3, 3, nullptr), values);
+  TableSet smaller = renamed;
+  smaller.dense[0].elements -= 1;
+  Cluster third({1, kWorkers});
+  auto expected = values;
+  expected[0].pop_back();
+  EXPECT_EQ(train(third, smaller, &directory.path(), 3, 3, nullptr), expected);
+}
+
 TEST(PsCheckpointTest, AKeyIsSavedFromOneInstantWhileOthersWrite) {
   // Every push adds 1 to all of the row and, by Adagrad's rule with this start, the same to the accumulator:
   // in a state between two pushes the columns are equal and the accumulator says how many there were.

@@ -10,6 +10,7 @@
 #include "engine/input/tfrecord.h"
 #include "proto/job.pb.h"
 #include "tests/base/expect_error.h"
+#include "tests/base/message_of.h"
 #include "tests/base/temp_dir.h"
 #include "worker/job/job.h"
 #include "worker/training_program.h"
@@ -120,6 +121,45 @@ TEST_F(DataTest, AMissingFileIsNamedWithItsFieldAndFolder) {
                testing::AllOf(HasSubstr("input.train_files: '" + (dir_.path() / "none.csv").string()),
                               HasSubstr("No such file"),
                               HasSubstr("relative to --data-dir, which is '" + dir_.path().string())));
+}
+
+TEST_F(DataTest, AColumnThatNothingReadsIsRefused) {
+  const auto refusal = [&](const std::string& columns) {
+    proto::Job wide =
+        job("format: GENERATOR generator { rows: 6 } columns { name: 'age' kind: NUMERIC } "
+            "columns { name: 'city' kind: CATEGORICAL buckets: 4 } " +
+            columns + kLabel);
+    wide.mutable_model()->set_name("wide_deep");
+    return message_of([&] { job_model(wide, *load_data(wide, dir_.path(), false).train); });
+  };
+  EXPECT_EQ(refusal("columns { name: 'tags' kind: CATEGORICAL buckets: 4 output: 'tags' } "),
+            "job '': input.columns: nothing reads 'tags' (output 'tags'): model 'wide_deep' reads 'dense', "
+            "'sparse', 'label'; give a column one of these as its output, or kind SKIP");
+  EXPECT_THAT(refusal("columns { name: 'n' kind: NUMERIC output: 'a' } columns { name: 'm' kind: NUMERIC "
+                      "output: 'a' } "),
+              HasSubstr("nothing reads 'n' (output 'a'), 'm' (output 'a'): model"));
+  EXPECT_EQ(refusal("columns { name: 'tags' kind: SKIP } "), "nothing was thrown");
+}
+
+TEST_F(DataTest, ATableHasARowForEachIdOfItsColumn) {
+  proto::Job wide =
+      job(std::string("format: GENERATOR generator { rows: 6 } columns { name: 'age' kind: NUMERIC } "
+                      "columns { name: 'city' kind: CATEGORICAL buckets: 7 } "
+                      "columns { name: 'shop' kind: CATEGORICAL } ") +
+          kLabel);
+  wide.mutable_model()->set_name("wide_deep");
+  EXPECT_ERROR(load_data(wide, dir_.path(), false), InvalidArgument,
+               HasSubstr("column 'shop': buckets must be at least 1"));
+  wide.mutable_model()->set_hash_buckets(5);
+  const JobData data = load_data(wide, dir_.path(), false);
+  const auto& fields = data.train->find("sparse")->fields;
+  ASSERT_EQ(fields.size(), 2U);
+  EXPECT_EQ(fields[0].name, "city");
+  EXPECT_EQ(fields[0].ids, 7);
+  EXPECT_EQ(fields[1].ids, 5);
+  const auto ids = data.train->find("sparse")->data.data<std::int64_t>();
+  for (std::size_t row = 0; row < 6; ++row) EXPECT_LT(ids[2 * row + 1], 5);
+  EXPECT_NO_THROW(job_model(wide, *data.train));
 }
 
 TEST_F(DataTest, InputsThatMakeNoTableAreRefused) {

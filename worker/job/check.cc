@@ -61,6 +61,10 @@ class Checker {
 
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
+  for (const proto::Column* column : columns_of(job))
+    check.require(!column->has_scale() || (std::isfinite(column->scale()) && column->scale() != 0),
+                  fmt::format("input.columns: scale of column '{}' must be finite and not 0, got {}",
+                              column->name(), column->scale()));
   check.require(input.shard() != proto::Input::FILES || job.steps() > 0,
                 "input.shard FILES needs steps: the workers' files may differ in length");
   check.require(input.shard() == proto::Input::ALL ||

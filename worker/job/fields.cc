@@ -94,6 +94,18 @@ Reason is_skipped() {
 Reason kind_is_not(Column::Kind kind) {
   return kind_without([kind](const Column& column) { return column.kind() == kind; });
 }
+/// All tables have as many rows as their columns have ids.
+Reason columns_have_buckets() {
+  return when(
+      [](const FieldScope& at) {
+        const auto columns = columns_of(at.job);
+        return !columns.empty() && std::all_of(columns.begin(), columns.end(), [](const Column* column) {
+          return column->kind() != Column::CATEGORICAL || column->buckets() > 0 ||
+                 !column->vocabulary().empty() || !column->vocabulary_file().empty();
+        });
+      },
+      "each categorical column has buckets or a vocabulary of its own");
+}
 /// A generator takes the number of classes from the buckets.
 Reason has_no_buckets() {
   return [](const FieldScope& at) {
@@ -171,6 +183,14 @@ Reason auto_has_one_stream() {
   return when(
       [](const FieldScope& at) { return has_one_stream(at) && at.job.streams().policy() == Streams::AUTO; },
       kOneStream);
+}
+Reason no_rules() {
+  return when([](const FieldScope& at) { return at.job.streams().rules_file().empty(); },
+              "streams.rules_file is not set");
+}
+Reason scopes_are_ignored() {
+  return when([](const FieldScope& at) { return at.job.streams().ignore_scopes(); },
+              "streams.ignore_scopes is set");
 }
 Reason one_stream() { return when(has_one_stream, kOneStream); }
 Reason policy_does_not_measure() {
@@ -277,12 +297,12 @@ void add_model(std::vector<JobField>& table) {
       field("model.name").needed(),
       field("model.hidden").in(positive()).default_elsewhere("the model's own").idle(no_hidden_layers()),
       field("model.embedding_dim").in(not_negative()).idle(no_embeddings()),
-      field("model.hash_buckets").in(not_negative()).idle(no_embeddings()),
+      field("model.hash_buckets").in(not_negative()).idle(no_embeddings()).idle(columns_have_buckets()),
       field("model.classes").in(not_negative()).idle(no_classes()),
       field("model.sparse_tables").idle(no_embeddings()),
       field("model.embedding_init")
           .in(not_negative())
-          .default_elsewhere("1 / sqrt(embedding_dim)")
+          .default_elsewhere("the model's own")
           .idle(no_embeddings()),
       field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
       field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
@@ -321,7 +341,8 @@ void add_input(std::vector<JobField>& table) {
 
 void add_columns(std::vector<JobField>& table) {
   add(table,  //
-      column("name"), column("kind"), column("buckets").idle(has_no_buckets()),
+      column("name"), column("kind"),
+      column("buckets").default_elsewhere("model.hash_buckets").idle(has_no_buckets()),
       column("positive").idle(kind_is_not(Column::LABEL)), column("shift").idle(kind_is_not(Column::NUMERIC)),
       column("scale").default_elsewhere("1").idle(kind_is_not(Column::NUMERIC)),
       column("log1p").idle(kind_is_not(Column::NUMERIC)), column("missing").idle(has_no_missing_number()),
@@ -394,7 +415,9 @@ void add_streams(std::vector<JobField>& table) {
           .by_default(true)
           .was_not("no_memory_waits")
           .idle(policy_is_none())
-          .idle(one_stream()));
+          .idle(one_stream()),
+      field("streams.ignore_scopes"),
+      field("streams.scopes_win").idle(no_rules()).idle(scopes_are_ignored()));
 }
 
 void add_strategy(std::vector<JobField>& table) {

@@ -166,6 +166,8 @@ StreamOptions stream_options(const proto::Job& job) {
   if (options.count == 1 && options.policy == StreamPolicy::Auto) options.policy = StreamPolicy::None;
   options.keep_all_events = job.streams().keep_all_events();
   options.forward_propagation = job.streams().forward_propagation();
+  if (job.streams().ignore_scopes()) options.scopes = Scopes::Ignored;
+  options.scopes_win = job.streams().scopes_win();
   if (!job.streams().memory_waits()) options.memory_waits_from = kNoMemoryWaits;
   if (!job.streams().rules_file().empty())
     options.rules = std::make_shared<const StreamRules>(StreamRules::read(job.streams().rules_file()));

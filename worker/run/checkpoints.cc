@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/input/table.h"
 #include "proto/job.pb.h"
+#include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -14,6 +16,9 @@ namespace braid::worker {
 RunCheckpoints::RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id,
                                const BuiltStep& built, const Metric& metric, bool keeps_best)
     : run_(run), id_(id.value_or(CheckpointRun{})), plan_hash_(built.plan_hash) {
+  for (const VariableInfo& variable : list_variables(built.training.graph))
+    if (std::string former = former_name(built.training.graph, variable); !former.empty())
+      former_names_[variable.name] = std::move(former);
   const proto::Checkpoint& from = run.job.checkpoint();
   if (from.directory().empty()) return;
   checkpointer_ = std::make_unique<Checkpointer>(from.directory(), id_, from.keep(), run.job.name(),
@@ -26,7 +31,7 @@ std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
   if (!checkpointer_ || !run_.resumes()) return std::nullopt;
   std::optional<CheckpointInfo> found = checkpointer_->newest();
   if (!found) return std::nullopt;
-  checkpointer_->restore_local(*found);
+  checkpointer_->restore_local(*found, former_names_);
   const std::uint64_t step = found->meta.step;
   const std::string& cursor = found->meta.cursors.at("worker-0");
   const std::uint64_t ticket = Batcher::ticket_of(cursor);

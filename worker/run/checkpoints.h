@@ -50,7 +50,8 @@ class RunCheckpoints {
   const RunContext run_;
   const CheckpointRun id_;
   const std::uint64_t plan_hash_;
-  std::unique_ptr<Checkpointer> checkpointer_;  // null: no directory
+  std::map<std::string, std::string> former_names_;  // of variables that had others, by those they have
+  std::unique_ptr<Checkpointer> checkpointer_;       // null: no directory
   std::uint64_t first_ = 0;
   std::uint64_t saved_ = UINT64_MAX;  // the step of the last one
   std::chrono::steady_clock::time_point saved_at_;

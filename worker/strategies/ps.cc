@@ -12,6 +12,7 @@
 #include "ps/client/ps_client.h"
 #include "worker/batch_share.h"
 #include "worker/job/job.h"
+#include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -127,14 +128,15 @@ class PsStrategy : public Strategy {
       if (variable.sparse && gradient.slices) {
         sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
         tables_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
-                                  make_rng_key(seed_, variable.name)});
+                                  make_rng_key(seed_, variable.name), former_name(training.graph, variable)});
       } else if (gradient.slices) {
         throw InvalidArgument("variable '" + variable.name +
                               "' is updated by rows: on parameter servers it must be a sparse table "
                               "(model.sparse_tables: true)");
       } else {
         dense_[variable.name] = static_cast<int>(tables_.dense.size());
-        tables_.dense.push_back({variable.name, variable.shape.elements()});
+        tables_.dense.push_back(
+            {variable.name, variable.shape.elements(), former_name(training.graph, variable)});
       }
     }
   }

@@ -130,6 +130,20 @@ TEST(BatchSiblingsTest, OpsOnDifferentStreamsStayApartUnlessAllowed) {
   expect_close(losses(towers, across, second), losses(towers, apart, first));
 }
 
+TEST(BatchSiblingsTest, IgnoredIdsKeepNothingApartAndIdsThatAutoGivesUpStillDo) {
+  const Towers towers = make_towers({.own_streams = true}, true);
+  const auto products = [&](Scopes scopes) {
+    CompileOptions options;
+    options.batch_siblings = BatchSiblings::WithinScopes;
+    options.streams.count = 4;
+    options.streams.policy = StreamPolicy::Cost;
+    options.streams.scopes = scopes;
+    return count_ops(*compile(towers.graph, towers.request, options), "BatchMatMulV2");
+  };
+  EXPECT_GT(products(Scopes::Ignored), 0);
+  EXPECT_EQ(products(Scopes::KeptApart), 0) << "the bits are those of the graph with its ids";
+}
+
 TEST(BatchSiblingsTest, AFetchedLaneIsUnpacked) {
   Towers towers = make_towers({}, true);
   towers.request.fetches = {towers.tops[2]};

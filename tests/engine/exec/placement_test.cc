@@ -52,5 +52,35 @@ TEST(PlacementTest, NodesRunElsewhereUnlessSoftPlacementIsOff) {
   EXPECT_THROW(compile_with(g, true), InvalidArgument);
 }
 
+// Two towers on "/gpu:0" and "/gpu:1" share one device, and variables "on servers" are here: that is said.
+TEST(PlacementTest, OtherProcessesAndSecondDevicesAreToldByNameAndRefusedWithoutSoftPlacement) {
+  TestGraph g;
+  const ValueRef a = g.mix({g.feed("x", 4)}, 4, "a"), b = g.mix({a}, 4, "b"), c = g.mix({b}, 4, "c");
+  g.mix({c}, 4, "end");
+  g.node(a).device = g.node(b).device = "/job:ps/task:0";
+  g.node(c).device = "/cpu:1";
+  const std::string servers =
+                        "2 nodes ask for '/job:ps/task:0', which is another process (first: [test.Mix] "
+                        "node 'a')",
+                    second =
+                        "1 node asks for '/cpu:1', but a process has one CPU, number 0 (first: [test.Mix] "
+                        "node 'c')";
+  std::vector<std::string> notes;
+  for (const Note& note : compile_with(g, true)->notes) notes.push_back(to_string(note));
+  EXPECT_THAT(notes, ::testing::IsSupersetOf({"warning: placement: " + servers + ": they run here",
+                                              "warning: placement: " + second + ": they run here"}));
+  EXPECT_EQ(message_of([&] { compile_with(g, false); }),
+            "soft placement is off, and nodes cannot run where they ask to:\n  " + second + "\n  " + servers);
+  for (const char* other : {"/job:worker/task:1", "/job:worker/replica:2", "/device:CPU:7"}) {
+    g.node(a).device = g.node(b).device = g.node(c).device = other;
+    EXPECT_THROW(compile_with(g, false), InvalidArgument) << other;
+  }
+  for (const char* own :
+       {"/job:worker/task:0", "/job:localhost/replica:0/task:0/device:CPU:0", "/job:*/cpu:*"}) {
+    g.node(a).device = g.node(b).device = g.node(c).device = own;
+    EXPECT_NO_THROW(compile_with(g, false)) << own;
+  }
+}
+
 }  // namespace
 }  // namespace braid::testing

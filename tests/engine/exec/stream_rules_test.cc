@@ -101,26 +101,51 @@ int stream_of(const Program& program, const std::string& name) {
 std::shared_ptr<const Program> compile_with(const TestGraph& g, const std::string& rules, int streams,
                                             const CompileRequest& request,
                                             StreamPolicy policy = StreamPolicy::User,
-                                            bool propagation = false) {
+                                            bool propagation = false, bool scopes_win = false) {
   CompileOptions options;
   options.streams.count = streams;
   options.streams.policy = policy;
   options.streams.rules = std::make_shared<const StreamRules>(StreamRules::parse(rules, "rules.txt"));
   options.streams.forward_propagation = propagation;
+  options.streams.scopes_win = scopes_win;
   return compile(g.graph, request, options);
 }
 
-TEST(StreamRulesTest, S3_RulesNameWhatNoScopeHasAndScopesStayStronger) {
+TEST(StreamRulesTest, S3_RulesCorrectScopesUnlessScopesAreToWin) {
   TestGraph g;
   const ValueRef a = g.add("test.Nop", {}, {}, "t/a"), b = g.add("test.Nop", {}, {}, "t/b");
   const ValueRef c = g.add("test.Nop", {}, {}, "c");
   g.mix({a, b, c}, 1, "end");
   g.node(a).stream = 3;
-  const auto p = compile_with(g, "1:t/.*\n", 4, {{}, {"end"}, {}});
-  EXPECT_EQ(stream_of(*p, "t/a"), 3);
-  EXPECT_EQ(stream_of(*p, "t/b"), 1);
-  EXPECT_EQ(stream_of(*p, "c"), 0);
-  EXPECT_NE(plan_report(*p).find("1 of the named nodes keep the stream of their scope (first: 't/a')"),
+  const CompileRequest request{{}, {"end"}, {}};
+  const auto rules = compile_with(g, "1:t/.*\n", 4, request);
+  EXPECT_EQ(stream_of(*rules, "t/a"), 1);
+  EXPECT_EQ(stream_of(*rules, "t/b"), 1);
+  EXPECT_EQ(stream_of(*rules, "c"), 0);
+  EXPECT_NE(plan_report(*rules).find("1 of the named nodes leave the stream of their scope (first: 't/a')"),
+            std::string::npos);
+  const auto scopes = compile_with(g, "1:t/.*\n", 4, request, StreamPolicy::User, false, true);
+  EXPECT_EQ(stream_of(*scopes, "t/a"), 3);
+  EXPECT_EQ(stream_of(*scopes, "t/b"), 1);
+  EXPECT_NE(plan_report(*scopes).find("1 of the named nodes keep the stream of their scope (first: 't/a')"),
+            std::string::npos);
+  g.node(c).stream = 2;  // what no rule names keeps its scope
+  EXPECT_EQ(stream_of(*compile_with(g, "1:t/.*\n", 4, request), "c"), 2);
+}
+
+TEST(StreamRulesTest, ARuleDecidesBetweenIdsOfOneColocationGroup) {
+  TestGraph g;
+  const ValueRef a = g.add("test.Nop", {}, {}, "a"), b = g.add("test.Nop", {}, {}, "b"),
+                 c = g.add("test.Nop", {}, {}, "c");
+  g.node(b).colocate_with = g.node(c).colocate_with = a.node;
+  g.node(b).stream = 2;
+  g.mix({a, b, c}, 1, "end");
+  const CompileRequest request{{}, {"end"}, {}};
+  const auto p = compile_with(g, "3:c\n", 4, request);
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(stream_of(*p, name), 3) << name;
+  EXPECT_NE(message_of([&] {
+              compile_with(g, "3:c\n", 4, request, StreamPolicy::User, false, true);
+            }).find("but they are colocated"),
             std::string::npos);
 }
 

@@ -227,6 +227,70 @@ TEST(StreamsTest, S4_AutoDoesNotUseIdsThatOnlyCostTimeAndSaysSo) {
   EXPECT_EQ(stream_of(*program(1, StreamPolicy::User), "b1"), 1) << "who insists has them";
 }
 
+// Ids that were right for other sizes: all branches on one stream.
+TEST(StreamsTest, AutoTriesTheGraphWithoutItsIdsAndIgnoredOnesMeanNothing) {
+  TestGraph g;
+  std::vector<ValueRef> ends;
+  for (int b = 0; b < 4; ++b) {
+    ends.push_back(g.add("test.Nop", {}, us(500), "b" + std::to_string(b)));
+    g.node(ends.back()).stream = 1;
+  }
+  g.add("test.Nop", ends, us(1), "end");
+  const auto program = [&](StreamPolicy policy, Scopes scopes) {
+    CompileOptions options;
+    options.streams.count = 4;
+    options.streams.policy = policy;
+    options.streams.scopes = scopes;
+    return compile(g.graph, {{}, {"end"}, {}}, options);
+  };
+  const auto streams_used = [](const Program& p) {
+    std::set<int> used;
+    for (const ProgramOp& op : p.ops)
+      if (op.name.starts_with("b")) used.insert(op.stream);
+    return used.size();
+  };
+  const auto chosen = program(StreamPolicy::Auto, Scopes::Used);
+  EXPECT_EQ(streams_used(*chosen), 4U);
+  EXPECT_EQ(chosen->scopes, Scopes::KeptApart);
+  EXPECT_NE(plan_report(*chosen).find("AUTO took COST without ids; predicted: USER "), std::string::npos)
+      << plan_report(*chosen);
+  EXPECT_EQ(streams_used(*program(StreamPolicy::Cost, Scopes::Used)), 1U) << "who insists has them";
+  const auto ignored = program(StreamPolicy::Cost, Scopes::Ignored);
+  EXPECT_EQ(streams_used(*ignored), 4U);
+  EXPECT_NE(plan_report(*ignored).find("the ids of 4 nodes are ignored"), std::string::npos);
+  g.node(ends[0]).stream = 9;  // there is no such stream
+  EXPECT_EQ(streams_used(*program(StreamPolicy::Cost, Scopes::Ignored)), 4U);
+}
+
+TEST(StreamsTest, EmbeddingSaysWhatItMovedOrThatItMovedNothing) {
+  TestGraph g;
+  const ValueRef x = g.feed("x", 4);
+  const ValueRef one = g.variable("one", 16, true), two = g.variable("two", 16, true);
+  const ValueRef rows = g.add("test.Gather", {one, x}, {}, "rows");
+  const ValueRef other = g.add("test.Gather", {two, x}, {}, "other");
+  g.mix({rows, other}, 4, "top");
+  const auto report = [&](int streams) {
+    return plan_report(
+        *compile_test(g, {"top"}, {}, streams, StreamPolicy::Embedding, 2, {{"x", DType::Int64, Shape{4}}}));
+  };
+  EXPECT_NE(report(3).find("streams: EMBEDDING moved 2 ops of 2 branches onto streams 1 to 2"),
+            std::string::npos)
+      << report(3);
+  EXPECT_NE(report(1).find("streams: EMBEDDING moved nothing: there is one compute stream"),
+            std::string::npos)
+      << report(1);
+  g.node(rows).stream = g.node(other).stream = 0;
+  EXPECT_NE(report(3).find("EMBEDDING moved nothing: the 2 ops of its 2 branches have streams already"),
+            std::string::npos)
+      << report(3);
+  TestGraph none;
+  none.mix({none.feed("x", 4)}, 4, "top");
+  EXPECT_NE(plan_report(*compile_test(none, {"top"}, {}, 3, StreamPolicy::Embedding, 2,
+                                      {{"x", DType::Int64, Shape{4}}}))
+                .find("EMBEDDING moved nothing: nothing gathers from a table"),
+            std::string::npos);
+}
+
 TEST(StreamsTest, EmbeddingGivesEachTablesBranchAStream) {
   TestGraph g;
   std::vector<ValueRef> tops;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <set>
 
 #include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
@@ -130,6 +131,27 @@ TEST(TuneTest, IdsOfTheUserAreKept) {
         EXPECT_EQ(op.stream, 3);
       }
     }
+  });
+}
+
+TEST(TuneTest, IdsThatStandInTheWayAreGivenUpAndThePlanSaysSo) {
+  TestGraph g = sleepers(4, 500);
+  for (NodeId id = 0; id < g.graph.size(); ++id)
+    if (g.graph.node(id).name.starts_with("Sleep")) g.node({id, 0}).stream = 1;
+  const CompileRequest request{{}, {"end"}, {}};
+  in_some_attempt([&] {
+    const StreamPlan plan = tune(g, request, 4);
+    EXPECT_TRUE(plan.without_ids) << plan.why;
+    EXPECT_NE(plan.why.find(" without ids: medians"), std::string::npos) << plan.why;
+    const StreamPlan kept = StreamPlan::from_text(plan.to_text(), "plan");
+    CompileOptions first = auto_on(4), second = auto_on(4);
+    first.streams = plan.apply(first.streams);
+    second.streams = kept.apply(second.streams);
+    const auto program = compile(g.graph, request, first);
+    std::set<int> used;
+    for (const ProgramOp& op : program->ops) used.insert(op.stream);
+    EXPECT_GE(used.size(), 2U);
+    EXPECT_EQ(plan_hash(*program), plan_hash(*compile(g.graph, request, second)));
   });
 }
 

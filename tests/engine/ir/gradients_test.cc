@@ -278,6 +278,27 @@ TEST(GradientsTest, AllOpsWithoutAGradientAreNamedAtOnceAndTheGraphIsKept) {
   EXPECT_EQ(graph.size(), size);
 }
 
+// What @tf.custom_gradient leaves in a GraphDef: its results and arguments go through an IdentityN that names
+// a Python function.
+TEST(GradientsTest, ANodeWithAGradientOfItsOwnIsRefusedByName) {
+  const auto build = [](const char* gradient, bool stopped) {
+    GraphBuilder b;
+    const Output w = b.read(b.variable("w", {2}, {}));
+    Output x = b.op("Exp", {w});
+    const std::vector<DType> types{DType::Float32, DType::Float32};
+    Output own = b.op("IdentityN", {x, w}, {{"T", types}, {"_gradient_op_type", gradient}}, "clipped");
+    if (stopped) own = b.op("StopGradient", {own});
+    const Output loss = mean_square(b, b.add(w, own));
+    Graph graph = import_graph(b.graph());
+    return error_of(graph, loss);
+  };
+  const std::string message = build("CustomGradient-5", false);
+  EXPECT_THAT(message, HasSubstr("[IdentityN] node 'clipped': has a gradient of its own"));
+  EXPECT_THAT(message, HasSubstr("'CustomGradient-5'"));
+  EXPECT_EQ(build("IdentityN", false), "nothing was thrown") << "the op's own name is the usual gradient";
+  EXPECT_EQ(build("CustomGradient-5", true), "nothing was thrown") << "no gradient is asked for through it";
+}
+
 TEST(GradientsTest, ALossMustBeAFloatScalar) {
   GraphBuilder b;
   const Output w = b.read(b.variable("w", {2}, {}));

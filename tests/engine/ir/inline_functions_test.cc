@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/base/message_of.h"
@@ -75,6 +76,30 @@ TEST(InlineFunctionsTest, BothFormsOfCalls) {
   EXPECT_EQ(run(graph, "d"), (std::vector<double>{-12}));
   EXPECT_EQ(run(graph, "c"), (std::vector<double>{12}));
   EXPECT_EQ(run(graph, "b/sum"), (std::vector<double>{6}));
+}
+
+// The gradient of a call with a formula of its own is not that of the nodes which the call becomes.
+TEST(InlineFunctionsTest, ACallWithAGradientOfItsOwnHasNone) {
+  const auto refusal = [](const std::string& gradients, const std::string& call_attrs) {
+    Graph graph = import_graph(parse_graph(
+        library(kTwice + gradients) +
+        node("w", "VarHandleOp", "",
+             "attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: 'shape' value { shape { } } }") +
+        node("x", "ReadVariableOp", "w", "attr { key: 'dtype' value { type: DT_FLOAT } }") +
+        node("c", "PartitionedCall", "x", kCallTwice + call_attrs) + node("loss", "Square", "c:0")));
+    return message_of([&] { add_gradients(graph, graph.parse_value("loss")); });
+  };
+  const auto type = [](const std::string& name) {
+    return " attr { key: '_gradient_op_type' value { s: '" + name + "' } }";
+  };
+  EXPECT_EQ(refusal("", ""), "nothing was thrown");
+  EXPECT_EQ(refusal("", type("PartitionedCall-7")), "nothing was thrown")
+      << "what TensorFlow 2 writes on every call";
+  EXPECT_THAT(refusal("", type("CustomGradient-7")),
+              HasSubstr("[Identity] node 'c': has a gradient of its own (tf.custom_gradient: "
+                        "'CustomGradient-7')"));
+  EXPECT_THAT(refusal("gradient { function_name: 'twice' gradient_func: 'twice_grad' }", ""),
+              HasSubstr("[Identity] node 'c': has a gradient of its own (tf.custom_gradient: 'twice_grad')"));
 }
 
 TEST(InlineFunctionsTest, ColocationInsideAFunctionIsWithItsOwnNodes) {

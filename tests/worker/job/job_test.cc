@@ -192,6 +192,22 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
               AllOf(HasSubstr("SSP"), HasSubstr("BSP and ASP")));
 }
 
+TEST(JobTest, AScaleOfZeroIsRefusedAndNoneIsOne) {
+  const auto check = [](const std::string& scale) {
+    proto::Job job = parse_job(
+        "model { name: 'wide_deep' } steps: 3 optimizer { learning_rate: 0.1 } input { format: CSV "
+        "global_batch_size: 2 columns { name: 'age' kind: NUMERIC " +
+            scale + " } }",
+        "j");
+    fill_job_defaults(job);
+    check_job(job);
+  };
+  EXPECT_THAT(message_of([&] { check("scale: 0"); }),
+              HasSubstr("input.columns: scale of column 'age' must be finite and not 0, got 0"));
+  EXPECT_NO_THROW(check(""));
+  EXPECT_NO_THROW(check("scale: -2"));
+}
+
 TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"epochs=-2", "epochs must not be negative, got -2"},

@@ -113,6 +113,27 @@ TEST(UnusedFieldsTest, AModelHasItsOwnSettings) {
   EXPECT_THAT(idle("model { name: 'transformer' embedding_dim: 4 classes: 2 }"), IsEmpty());
 }
 
+TEST(UnusedFieldsTest, BucketsOfColumnsAreStrongerThanTheModels) {
+  const auto with = [](const std::string& column) {
+    return idle(
+        "model { name: 'wide_deep' hash_buckets: 9 } input { format: CSV columns { name: 'a' kind: "
+        "CATEGORICAL " +
+        column + " } columns { name: 'y' kind: LABEL } }");
+  };
+  EXPECT_THAT(with("buckets: 3"), ElementsAre("model.hash_buckets has no effect: each categorical column has "
+                                              "buckets or a vocabulary of its own"));
+  EXPECT_EQ(with("vocabulary: 'x'").size(), 1U);
+  EXPECT_THAT(with(""), IsEmpty());
+}
+
+TEST(UnusedFieldsTest, ScopesWinOverRulesOnlyWhereThereAreBoth) {
+  EXPECT_THAT(idle("streams { count: 2 scopes_win: true }"),
+              ElementsAre("streams.scopes_win has no effect: streams.rules_file is not set"));
+  EXPECT_THAT(idle("streams { count: 2 scopes_win: true ignore_scopes: true rules_file: 'r' }"),
+              ElementsAre("streams.scopes_win has no effect: streams.ignore_scopes is set"));
+  EXPECT_THAT(idle("streams { count: 2 scopes_win: true rules_file: 'r' }"), IsEmpty());
+}
+
 TEST(UnusedFieldsTest, AFormatHasItsOwnSettings) {
   EXPECT_THAT(idle("input { format: SYNTHETIC train_files: 'a' shuffle: false shuffle_buffer: 5 }"),
               ElementsAre("input.train_files has no effect: input.format is SYNTHETIC",

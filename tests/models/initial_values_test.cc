@@ -1,0 +1,105 @@
+// How the variables of the models begin, which their papers or reference implementations decide.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/init.h"
+#include "engine/import/import.h"
+#include "engine/ops/state/variable_init.h"
+#include "models/model.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+namespace {
+
+constexpr std::int64_t kDim = 4, kRows = 50;
+
+ModelConfig config() {
+  ModelConfig config;
+  config.embedding_dim = kDim;
+  config.hash_buckets = kRows;
+  config.columns = {{"dense", Shape{3}}, {"sparse", Shape{2}},  {"label", Shape{}},
+                    {"click", Shape{}},  {"purchase", Shape{}}, {"history", Shape{5}},
+                    {"item", Shape{1}},  {"tokens", Shape{6}},  {"image", Shape{8, 8, 1}},
+                    {"x", Shape{1}},     {"y", Shape{1}},       {"z", Shape{1}}};
+  return config;
+}
+
+std::map<std::string, InitSpec> initial_values(const std::string& model, const ModelConfig& config) {
+  const ModelGraph made = build_model(model, config);
+  const Graph graph = import_graph(*made.graph);
+  std::map<std::string, InitSpec> specs;
+  for (const VariableInfo& variable : list_variables(graph))
+    specs[variable.name] = variable_init_spec(graph.node(variable.handle));
+  return specs;
+}
+
+void expect_uniform(const InitSpec& spec, double range) {
+  EXPECT_EQ(spec.kind, InitKind::Uniform);
+  EXPECT_NEAR(spec.b, range, 1e-6 * range);
+  EXPECT_EQ(spec.a, -spec.b);
+}
+void expect_normal(const InitSpec& spec, double deviation, InitKind kind = InitKind::Normal) {
+  EXPECT_EQ(spec.kind, kind);
+  EXPECT_EQ(spec.a, 0);
+  EXPECT_NEAR(spec.b, deviation, 1e-6 * deviation);
+}
+
+// Anything else than zeros is noise on the logits, which ids that come seldom keep.
+TEST(InitialValuesTest, TheWidePartOfWideAndDeepBeginsAtZeros) {
+  auto specs = initial_values("wide_deep", config());
+  for (const char* name : {"wide/c0/table", "wide/c1/table", "wide/dense/kernel", "wide/dense/bias"}) {
+    ASSERT_TRUE(specs.contains(name)) << name;
+    EXPECT_EQ(specs[name].kind, InitKind::Zeros) << name;
+  }
+  expect_normal(specs["deep/c0/table"], 1 / std::sqrt(4.0), InitKind::TruncatedNormal);
+}
+
+TEST(InitialValuesTest, TablesBeginAsInTheReferenceImplementations) {
+  expect_uniform(initial_values("dlrm", config())["table0/table"], 1 / std::sqrt(50.0));
+  expect_uniform(initial_values("dcn_v2", config())["c0/table"], 1 / std::sqrt(50.0));
+  expect_normal(initial_values("deepfm", config())["c0/table"], 1e-4);
+  expect_normal(initial_values("mmoe", config())["c0/table"], 1e-4);
+  expect_uniform(initial_values("din", config())["c0/table"], std::sqrt(6.0 / (50 + 4)));
+  expect_normal(initial_values("transformer", config())["places"], 1 / std::sqrt(4.0));
+}
+
+TEST(InitialValuesTest, LayersBeginAsInTheReferenceImplementations) {
+  auto dlrm = initial_values("dlrm", config());
+  expect_normal(dlrm["bottom/layer0/kernel"], std::sqrt(2.0 / (3 + 64)));
+  expect_normal(dlrm["bottom/layer0/bias"], std::sqrt(1.0 / 64));
+  auto dcn = initial_values("dcn_v2", config());
+  expect_normal(dcn["cross0/kernel"], std::sqrt(2.0 / (11 + 11)));
+  EXPECT_EQ(dcn["cross0/bias"].kind, InitKind::Zeros);
+  expect_uniform(dcn["deep/layer0/bias"], 1 / std::sqrt(11.0));
+  expect_normal(initial_values("resnet18", config())["stem/conv/kernel"], std::sqrt(2.0 / 9));
+  expect_uniform(initial_values("mlp", config())["mlp/layer0/kernel"], std::sqrt(6.0 / (64 + 256)));
+}
+
+TEST(InitialValuesTest, AJobsRangeIsThatOfItsEmbeddingTablesAlone) {
+  ModelConfig ranged = config();
+  ranged.embedding_init = 0.25;
+  auto specs = initial_values("wide_deep", ranged);
+  expect_uniform(specs["deep/c1/table"], 0.25);
+  EXPECT_EQ(specs["wide/c1/table"].kind, InitKind::Zeros) << "weights are no embeddings";
+  for (const auto& [model, table] : {std::pair{"dlrm", "table0/table"},
+                                     {"dcn_v2", "c0/table"},
+                                     {"deepfm", "c0/table"},
+                                     {"mmoe", "c0/table"},
+                                     {"din", "items/table"},
+                                     {"transformer", "tokens_table/table"}})
+    expect_uniform(initial_values(model, ranged)[table], 0.25);
+}
+
+// The policies and the batching of siblings are free in what can be trained.
+TEST(InitialValuesTest, NoModelOfTheZooPutsNodesOnStreams) {
+  for (const std::string& model : model_names()) {
+    const ModelGraph made = build_model(model, config());
+    for (const NodeDef& node : made.graph->node())
+      EXPECT_FALSE(node.attr().contains("_stream_id")) << model << ": " << node.name();
+  }
+}
+
+}  // namespace
+}  // namespace braid
