@@ -11,33 +11,48 @@
 namespace braid {
 namespace {
 
-/// decay == 0 is its own case: w - 0 * w turns -0 into 0 and inf into NaN.
-template <bool kDecay>
-float decayed(float w, float decay) {
-  return kDecay ? w - decay * w : w;
+/// What happens to a weight and its scaled gradient before the formula.
+enum class Before { Nothing, Decay, All };
+
+template <Before kBefore>
+optim::Prepared<float> before(const PreparedUpdate& u, float w, float g) {
+  // decay == 0 is its own case: w - 0 * w turns -0 into 0 and inf into NaN.
+  if constexpr (kBefore == Before::Nothing) return {w, g};
+  if constexpr (kBefore == Before::Decay) return {w - u.decay * w, g};
+  return optim::surrounded(u, w, g);
 }
 
-/// `s0` and `s1` are not used by formulas with fewer slots.
-template <class Formula, bool kDecay>
+/// Slots beyond those of the formula are not used.
+template <class Formula, Before kBefore>
 void update_run(const PreparedUpdate& update, std::size_t n, float* __restrict w, const float* __restrict g,
-                float* __restrict s0, float* __restrict s1) {
+                float* __restrict s0, float* __restrict s1, float* __restrict s2) {
   const PreparedUpdate u = update;
   for (std::size_t i = 0; i < n; ++i) {
     float slots[optim::kMostSlots] = {};
     if constexpr (Formula::kSlots > 0) slots[0] = s0[i];
     if constexpr (Formula::kSlots > 1) slots[1] = s1[i];
-    w[i] = Formula::apply(u, decayed<kDecay>(w[i], u.decay), g[i] * u.grad_scale, slots);
+    if constexpr (Formula::kSlots > 2) slots[2] = s2[i];
+    const auto [weight, gradient] = before<kBefore>(u, w[i], g[i] * u.grad_scale);
+    w[i] = Formula::apply(u, weight, gradient, slots);
     if constexpr (Formula::kSlots > 0) s0[i] = slots[0];
     if constexpr (Formula::kSlots > 1) s1[i] = slots[1];
+    if constexpr (Formula::kSlots > 2) s2[i] = slots[2];
   }
 }
 
-template <bool kDecay>
 void dispatch(const PreparedUpdate& u, std::size_t n, float* w, const float* g, float* const* slots) {
-  optim::with_formula(u, [&]<class Formula>() {
-    update_run<Formula, kDecay>(u, n, w, g, Formula::kSlots > 0 ? slots[0] : nullptr,
-                                Formula::kSlots > 1 ? slots[1] : nullptr);
-  });
+  const auto run = [&]<class Formula, Before kBefore>() {
+    update_run<Formula, kBefore>(u, n, w, g, Formula::kSlots > 0 ? slots[0] : nullptr,
+                                 Formula::kSlots > 1 ? slots[1] : nullptr,
+                                 Formula::kSlots > 2 ? slots[2] : nullptr);
+  };
+  if (!u.basic)
+    optim::with_formula(u, [&]<class Formula>() { run.template operator()<Formula, Before::All>(); });
+  else if (u.decay != 0)
+    optim::with_basic_formula(u, [&]<class Formula>() { run.template operator()<Formula, Before::Decay>(); });
+  else
+    optim::with_basic_formula(u,
+                              [&]<class Formula>() { run.template operator()<Formula, Before::Nothing>(); });
 }
 
 void require_known(OptimizerKind kind) {
@@ -46,6 +61,8 @@ void require_known(OptimizerKind kind) {
     case OptimizerKind::Momentum:
     case OptimizerKind::Adagrad:
     case OptimizerKind::Adam:
+    case OptimizerKind::Ftrl:
+    case OptimizerKind::RmsProp:
       return;
   }
   throw InvalidArgument(fmt::format("[optim] no optimizer has the number {}", static_cast<int>(kind)));
@@ -63,6 +80,10 @@ std::string_view optimizer_name(OptimizerKind kind) {
       return "ADAGRAD";
     case OptimizerKind::Adam:
       return "ADAM";
+    case OptimizerKind::Ftrl:
+      return "FTRL";
+    case OptimizerKind::RmsProp:
+      return "RMSPROP";
   }
   return "invalid";
 }
@@ -77,6 +98,14 @@ std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec) {
       return {{"accumulator", spec.initial_accumulator}};
     case OptimizerKind::Adam:
       return {{"m", 0.0F}, {"v", 0.0F}};
+    case OptimizerKind::Ftrl:
+      return {{"accumulator", spec.initial_accumulator}, {"linear", 0.0F}};
+    case OptimizerKind::RmsProp: {
+      std::vector<SlotSpec> slots{{"rms", 0.0F}};
+      if (spec.centered) slots.push_back({"mean_gradient", 0.0F});
+      if (spec.momentum > 0) slots.push_back({"momentum", 0.0F});
+      return slots;
+    }
   }
   throw InvalidArgument(fmt::format("[optim] no optimizer has the number {}", static_cast<int>(spec.kind)));
 }
@@ -96,10 +125,7 @@ void apply_update(const PreparedUpdate& update, std::span<float> weights, std::s
     throw InvalidArgument(fmt::format("[{}] {} weights need as many gradients and {} slots, got {} and {}",
                                       optimizer_name(update.kind), weights.size(), update.slots,
                                       gradient.size(), slots.size()));
-  if (update.decay != 0)
-    dispatch<true>(update, weights.size(), weights.data(), gradient.data(), slots.data());
-  else
-    dispatch<false>(update, weights.size(), weights.data(), gradient.data(), slots.data());
+  dispatch(update, weights.size(), weights.data(), gradient.data(), slots.data());
 }
 
 void apply_update(const OptimizerSpec& spec, const UpdateParams& params, std::span<float> weights,

@@ -9,10 +9,25 @@
 //   ADAM     m += (1-b1)(g'-m);  v += (1-b2)(g'^2-v);  w -= lr_t * m / (sqrt(v) + eps)
 //            lr_t = lr * sqrt(1 - b2^t) / (1 - b1^t), t = step + 1
 //                                                   (Kingma & Ba 2015, section 2; TF ApplyAdam)
-// Weight decay, when not 0, is decoupled: w -= lr * weight_decay * w before the update (Loshchilov & Hutter
-// 2019). Thread rule: pure functions.
+//   FTRL     a' = a + g'^2;  z += g' + 2 l2_shrinkage w - (r(a') - r(a)) / lr * w;  a = a'
+//            w = |z| > l1 ? (sign(z) l1 - z) / (r(a') / lr + 2 l2) : 0
+//            r(a) = a^-learning_rate_power            (McMahan et al. 2013, algorithm 1; TF ApplyFtrlV2)
+//   RMSPROP  s += (1-rho)(g'^2-s);  d = lr * g' / sqrt(s + eps);  w -= d             (Hinton 2012, lecture
+//   6e;
+//            centered: h += (1-rho)(g'-h), and s - h^2 under the root                       TF ApplyRMSProp)
+//            momentum > 0: m = momentum * m + d;  w -= m
+//
+// What surrounds a formula, in this order; each is left out where its number is 0:
+//   lr  = learning rate * learning_rate_factor
+//   g'  = clip(g', -clip_value, clip_value)
+//   g'  = g' + l2 * w + l1 * sign(w), sign(0) = 0; not of FTRL, whose formula has an l1 and an l2 of its own
+//   w  -= lr * weight_decay * w, decoupled: g' does not see it (Loshchilov & Hutter 2019; ADAMW is ADAM with
+//   it)
+// All of this happens to the elements of an update and to no others: rows of a table that a step does not
+// name are neither decayed nor regularised. Thread rule: pure functions.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,19 +37,42 @@
 namespace braid {
 
 /// On the wire and in checkpoints: never renumber.
-enum class OptimizerKind : int { Sgd = 1, Momentum = 2, Adagrad = 3, Adam = 4 };
+enum class OptimizerKind : int { Sgd = 1, Momentum = 2, Adagrad = 3, Adam = 4, Ftrl = 5, RmsProp = 6 };
+inline constexpr OptimizerKind kOptimizerKinds[] = {OptimizerKind::Sgd,     OptimizerKind::Momentum,
+                                                    OptimizerKind::Adagrad, OptimizerKind::Adam,
+                                                    OptimizerKind::Ftrl,    OptimizerKind::RmsProp};
 
 /// What does not change during a job.
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::Sgd;
-  float momentum = 0.9F;
+  float momentum = 0.9F;  // of Momentum; of RmsProp, where 0 needs no slot
   bool nesterov = false;
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-7F;
-  float initial_accumulator = 0.1F;  // Adagrad's slot starts here
+  float initial_accumulator = 0.1F;  // the slot of Adagrad and the first one of Ftrl start here
   float weight_decay = 0.0F;
+  float rho = 0.9F;  // of RmsProp, likewise below
+  bool centered = false;
+  float learning_rate_power = -0.5F;  // of Ftrl, at most 0, likewise below
+  float l2_shrinkage = 0.0F;
+  float l1 = 0.0F;
+  float l2 = 0.0F;
+  float clip_value = 0.0F;
+  float learning_rate_factor = 1.0F;
+
+  auto operator<=>(const OptimizerSpec&) const = default;
 };
+
+/// One of the first four formulas, with weight decay at most.
+constexpr bool is_basic(const OptimizerSpec& spec) {
+  return spec.kind <= OptimizerKind::Adam && spec.l1 == 0 && spec.l2 == 0 && spec.clip_value == 0;
+}
+/// w -= lr * g', and nothing else.
+constexpr bool is_plain_descent(const OptimizerSpec& spec) {
+  return is_basic(spec) && spec.kind == OptimizerKind::Sgd && spec.weight_decay == 0 &&
+         spec.learning_rate_factor == 1;
+}
 
 /// What changes from step to step; `step` counts from 0.
 struct UpdateParams {
@@ -44,11 +82,11 @@ struct UpdateParams {
 };
 
 struct SlotSpec {
-  std::string_view name;  // "momentum", "accumulator", "m", "v"
+  std::string_view name;  // "momentum", "accumulator", "m", "v", "linear", "rms", "mean_gradient"
   float initial_value;
 };
 
-/// The slots of one element under `spec`, in the order in which apply_update takes them (0, 1 or 2).
+/// The slots of one element under `spec`, in the order in which apply_update takes them (0 to 3).
 std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec);
 std::string_view optimizer_name(OptimizerKind kind);
 
@@ -56,6 +94,7 @@ std::string_view optimizer_name(OptimizerKind kind);
 struct PreparedUpdate {
   OptimizerKind kind;
   bool nesterov;
+  bool basic;  // is_basic()
   std::size_t slots;
   float learning_rate;
   float adam_learning_rate;  // lr_t
@@ -65,6 +104,10 @@ struct PreparedUpdate {
   float one_minus_beta1;
   float one_minus_beta2;
   float epsilon;
+  float one_minus_rho;
+  bool centered;
+  float learning_rate_power, l2_shrinkage, l1, l2;  // of Ftrl
+  float clip_value, added_l1, added_l2;                   // of all kinds
 };
 PreparedUpdate prepare_update(const OptimizerSpec& spec, const UpdateParams& params);
 
@@ -76,7 +119,7 @@ void apply_update(const PreparedUpdate& update, std::span<float> weights, std::s
 void apply_update(const OptimizerSpec& spec, const UpdateParams& params, std::span<float> weights,
                   std::span<const float> gradient, std::span<float* const> slots);
 
-/// Adam's lr_t for a step (see above); other kinds return the plain learning rate.
+/// Adam's lr_t for a step (see above); other kinds return the plain lr.
 float effective_learning_rate(const OptimizerSpec& spec, const UpdateParams& params);
 
 }  // namespace braid

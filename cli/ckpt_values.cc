@@ -121,8 +121,8 @@ std::optional<std::string> slot_owner(const std::string& name,
   if (slash == std::string::npos) return std::nullopt;
   const std::string owner = plain.substr(0, slash), slot = plain.substr(slash + 1);
   if (!values.contains(owner) && !values.contains(owner + "@rows")) return std::nullopt;
-  for (const OptimizerKind kind : {OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam})
-    for (const SlotSpec& spec : optimizer_slots({.kind = kind}))
+  for (const OptimizerKind kind : kOptimizerKinds)
+    for (const SlotSpec& spec : optimizer_slots({.kind = kind, .centered = true}))
       if (spec.name == slot) return owner;
   return std::nullopt;
 }

@@ -39,14 +39,15 @@ ModelGraph build_cnn(const ModelConfig& config) {
   GraphBuilder b;
   Output image = column_placeholder(b, config, kName, "image", DType::Float32);
   Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  const RowWeights weights = row_weights(b, config);
   const Shape& shape = row_shape(config, kName, "image");
   Output h = conv_block(b, "conv0", image, shape[2], widths[0]);
   h = conv_block(b, "conv1", h, widths[0], widths[1]);
   const std::int64_t flat = (shape[0] / 2 / 2) * (shape[1] / 2 / 2) * widths[1];
   h = dropout(b, b.dense("hidden", b.reshape(h, {-1, flat}), flat, widths[2], true), config.dropout);
   Output logits = b.dense("logits", h, widths[2], classes, false);
-  Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
+  Output loss = mean_softmax_loss(b, logits, label, classes, weights);
+  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes, weights);
 }
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "engine/input/schema.h"
 #include "proto/graph.pb.h"
 
 namespace braid {
@@ -212,8 +213,66 @@ Output logit(GraphBuilder& builder, const std::string& name, const Output& x, st
   return builder.reshape(dense_layer(builder, name, x, width, 1, false, init), {-1});
 }
 
-Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels) {
-  return builder.reduce_mean(builder.op("braid.SigmoidCrossEntropy", {logits, labels}));
+RowWeights row_weights(GraphBuilder& builder, const ModelConfig& config) {
+  RowWeights weights;
+  weights.of_class = config.class_weights;
+  if (config.columns.contains(std::string(kWeightOutput)))
+    weights.column = builder.placeholder(std::string(kWeightOutput), DType::Float32, {Shape::kUnknown});
+  return weights;
+}
+
+namespace {
+
+void check_class_weights(const RowWeights& weights, std::int64_t classes) {
+  if (!weights.of_class.empty() && std::ssize(weights.of_class) != classes)
+    throw InvalidArgument("model.class_weights has " + std::to_string(weights.of_class.size()) +
+                          " numbers, but there are " + std::to_string(classes) + " classes");
+}
+
+/// The mean of row losses [B], times factors [B] where there are any.
+Output weighted_mean(GraphBuilder& builder, Output losses, const std::vector<Output>& factors) {
+  for (const Output& factor : factors) losses = builder.mul(losses, factor);
+  return builder.reduce_mean(losses);
+}
+
+std::vector<Output> factors_of(const RowWeights& weights) {
+  return weights.column ? std::vector<Output>{*weights.column} : std::vector<Output>{};
+}
+
+}  // namespace
+
+Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels,
+                         const RowWeights& weights) {
+  check_class_weights(weights, 2);
+  std::vector<Output> factors = factors_of(weights);
+  if (!weights.of_class.empty()) {
+    const auto negative = static_cast<float>(weights.of_class[0]),
+               positive = static_cast<float>(weights.of_class[1]);
+    const Output more =
+        builder.mul(labels, builder.constant(Tensor::scalar(positive - negative), "class_weight/more"));
+    factors.push_back(builder.add(more, builder.constant(Tensor::scalar(negative), "class_weight/least")));
+  }
+  return weighted_mean(builder, builder.op("braid.SigmoidCrossEntropy", {logits, labels}), factors);
+}
+
+Output mean_softmax_loss(GraphBuilder& builder, const Output& logits, const Output& labels,
+                         std::int64_t classes, const RowWeights& weights) {
+  check_class_weights(weights, classes);
+  std::vector<Output> factors = factors_of(weights);
+  if (!weights.of_class.empty()) {
+    const std::vector<float> all(weights.of_class.begin(), weights.of_class.end());
+    factors.push_back(
+        builder.op("GatherV2", {builder.constant(Tensor::from<float>(Shape{classes}, all), "class_weights"),
+                                labels, builder.constant(Tensor::scalar<std::int32_t>(0))}));
+  }
+  return weighted_mean(builder, builder.op("SparseSoftmaxCrossEntropyWithLogits", {logits, labels}), factors);
+}
+
+Output mean_squared_loss(GraphBuilder& builder, const Output& values, const Output& truths,
+                         const RowWeights& weights) {
+  const Output losses = builder.op("SquaredDifference", {values, truths});
+  if (!weights.column) return builder.reduce_mean(losses);
+  return weighted_mean(builder, builder.reshape(losses, {-1}), factors_of(weights));
 }
 
 namespace {
@@ -248,7 +307,8 @@ void add_outputs(GraphBuilder& b, const Output& prediction, Prediction predicts,
 
 ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
                         std::vector<std::string> columns, std::string label, Prediction predicts,
-                        std::vector<ModelTask> tasks) {
+                        const RowWeights& weights, std::vector<ModelTask> tasks) {
+  if (weights.column) columns.push_back(weights.column->node);
   ModelGraph model;
   if (tasks.empty()) add_outputs(builder, prediction, predicts, "", model.outputs);
   for (const ModelTask& task : tasks)

@@ -1,6 +1,7 @@
 // Pieces that several models are made of.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,13 +96,33 @@ std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& 
 Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width,
              LayerInit init = LayerInit::GlorotUniform);
 
-/// Mean over the batch of the sigmoid cross entropy of logits [B] and labels [B] in {0, 1}.
-Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels);
+/// What the loss of each row is multiplied by; neither: nothing.
+struct RowWeights {
+  std::optional<Output> column;  // [B], the input's column of weights
+  std::vector<double> of_class;  // by label
+};
 
-/// Finishes a model: names what it predicts (ModelOutput), and moves the graph out of the builder.
-/// `tasks`: of a model of several.
+/// Those that input and job say. The column becomes a placeholder, so call it outside of name scopes.
+RowWeights row_weights(GraphBuilder& builder, const ModelConfig& config);
+
+// Losses of a batch: the sum of the rows' losses, each times its weights, divided by the number of rows (not
+// by the sum of the weights), as in Keras. Throws: InvalidArgument unless there is a class weight for each
+// class.
+
+/// Sigmoid cross entropy of logits [B] and labels [B] in {0, 1}, which have two class weights.
+Output mean_sigmoid_loss(GraphBuilder& builder, const Output& logits, const Output& labels,
+                         const RowWeights& weights = {});
+/// Softmax cross entropy of logits [B, classes] and labels [B].
+Output mean_softmax_loss(GraphBuilder& builder, const Output& logits, const Output& labels,
+                         std::int64_t classes, const RowWeights& weights = {});
+/// Squared differences of values [B, 1]. Class weights have no meaning here.
+Output mean_squared_loss(GraphBuilder& builder, const Output& values, const Output& truths,
+                         const RowWeights& weights = {});
+
+/// Finishes a model: names what it predicts (ModelOutput), and moves the graph out of the builder. The column
+/// of weights is added to `columns`. `tasks`: of a model of several.
 ModelGraph finish_model(GraphBuilder& builder, const Output& loss, const Output& prediction,
                         std::vector<std::string> columns, std::string label, Prediction predicts,
-                        std::vector<ModelTask> tasks = {});
+                        const RowWeights& weights = {}, std::vector<ModelTask> tasks = {});
 
 }  // namespace braid

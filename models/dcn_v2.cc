@@ -24,6 +24,7 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
   const std::int64_t width =
       row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
+  const RowWeights weights = row_weights(b, config);
 
   const TableInit init = [](std::int64_t rows, std::int64_t) {
     return uniform_init(1 / std::sqrt(static_cast<double>(rows)));
@@ -40,8 +41,8 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   std::int64_t deep_width = width;
   const Output deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout, LayerInit::Linear);
   const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width, LayerInit::Linear);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
+                      Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -34,6 +34,7 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const RowWeights loss_weights = row_weights(b, config);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
   const std::vector<IdColumn> id_fields = id_columns(b, config, kName, "sparse", sparse, buckets);
   const auto columns = static_cast<std::int64_t>(id_fields.size());
@@ -62,8 +63,8 @@ ModelGraph build_deepfm(const ModelConfig& config) {
     deep = logit(b, "logit", deep, width, LayerInit::GlorotNormal);
   }
   const Output logits = b.add(machine, deep);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, loss_weights), logits, {"dense", "sparse", "label"}, "label",
+                      Prediction::Probability, loss_weights);
 }
 
 }  // namespace braid

@@ -47,6 +47,7 @@ ModelGraph build_din(const ModelConfig& config) {
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const RowWeights weights = row_weights(b, config);
   const std::int64_t length = row_shape(config, kName, "history")[0];
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
@@ -73,8 +74,8 @@ ModelGraph build_din(const ModelConfig& config) {
   std::int64_t width = 3 * dim + dense_columns + static_cast<std::int64_t>(columns.size()) * dim;
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits,
-                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
+                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

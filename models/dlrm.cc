@@ -21,6 +21,7 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets, "table");
+  const RowWeights weights = row_weights(b, config);
 
   std::vector<Output> vectors;
   std::int64_t bottom = row_shape(config, kName, "dense")[0];
@@ -43,8 +44,8 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output h =
       mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout, LayerInit::Dlrm);
   Output logits = logit(b, "logit", h, width, LayerInit::Dlrm);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
+                      Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -10,6 +10,7 @@ ModelGraph build_linear_regression(const ModelConfig& config) {
   constexpr const char* kName = "linear_regression";
   GraphBuilder b;
   const VariableOptions weight{.init = {InitKind::Normal, 0.0F, 1.0F}};
+  const RowWeights weights = row_weights(b, config);
   Output left, right;
   Output truth = column_placeholder(b, config, kName, "z", DType::Float32);
   {
@@ -24,8 +25,8 @@ ModelGraph build_linear_regression(const ModelConfig& config) {
     right = b.matmul(y, b.read(w));
   }
   Output z = b.add(left, right);
-  Output loss = b.reduce_mean(b.op("SquaredDifference", {z, truth}));
-  return finish_model(b, loss, z, {"x", "y", "z"}, "z", Prediction::Value);
+  Output loss = mean_squared_loss(b, z, truth, weights);
+  return finish_model(b, loss, z, {"x", "y", "z"}, "z", Prediction::Value, weights);
 }
 
 }  // namespace braid

@@ -15,11 +15,12 @@ ModelGraph build_mlp(const ModelConfig& config) {
   GraphBuilder b;
   Output image = column_placeholder(b, config, kName, "image", DType::Float32);
   Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  const RowWeights weights = row_weights(b, config);
   std::int64_t width = row_shape(config, kName, "image").elements();
   Output h = mlp_layers(b, "mlp", b.reshape(image, {-1, width}), width, hidden, config.dropout);
   Output logits = b.dense("logits", h, width, classes, false);
-  Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
+  Output loss = mean_softmax_loss(b, logits, label, classes, weights);
+  return finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes, weights);
 }
 
 }  // namespace braid

@@ -32,6 +32,7 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
   const std::int64_t width =
       row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
+  const RowWeights weights = row_weights(b, config);
 
   std::vector<Output> parts = column_embeddings(b, config, columns, dim,
                                                 [](std::int64_t, std::int64_t) { return normal_init(1e-4); });
@@ -55,14 +56,14 @@ ModelGraph build_mmoe(const ModelConfig& config) {
         b, dense_layer(b, "tower", b.reshape(mixed, {-1, top}), top, tower, true, LayerInit::GlorotNormal),
         config.dropout);
     logits.push_back(logit(b, "logit", hidden_layer, tower));
-    losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t]));
+    losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t], weights));
   }
   const Output loss = b.op("AddN", losses, {{"N", static_cast<std::int64_t>(losses.size())}}, "loss");
   std::vector<std::string> read{"dense", "sparse"};
   read.insert(read.end(), tasks.begin(), tasks.end());
   std::vector<ModelTask> predicted;
   for (std::size_t t = 0; t < tasks.size(); ++t) predicted.push_back({tasks[t], logits[t].name(), tasks[t]});
-  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability,
+  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability, weights,
                       std::move(predicted));
 }
 

@@ -33,7 +33,8 @@ struct ModelConfig {
   std::int64_t classes = 0;
   double embedding_init = 0;  // embeddings begin uniform in +- this; 0: 1 / sqrt(embedding_dim)
   std::int64_t experts = 0;
-  std::vector<std::string> tasks;  // label columns of a model of several tasks; empty: the model's default
+  std::vector<std::string> tasks;     // label columns of a model of several tasks; empty: the model's default
+  std::vector<double> class_weights;  // by label; a row's loss is multiplied by its label's. Empty: all 1
   bool sparse_tables = false;
   double dropout = 0;                    // share of a hidden layer's outputs that a training step drops
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]

@@ -85,6 +85,7 @@ ModelGraph build(const ModelConfig& config, const std::vector<std::int64_t>& wid
   GraphBuilder b;
   const Output image = column_placeholder(b, config, kName, "image", DType::Float32);
   const Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  const RowWeights weights = row_weights(b, config);
   ResNet net(b, training);
   std::int64_t channels = widths[0];
   Output h = net.stem(image, row_shape(config, kName, "image")[2], channels);
@@ -95,8 +96,9 @@ ModelGraph build(const ModelConfig& config, const std::vector<std::int64_t>& wid
       channels = widths[stage];
     }
   const Output logits = b.dense("logits", b.reduce_mean(h, {1, 2}), channels, classes, false);
-  const Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  ModelGraph model = finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes);
+  const Output loss = mean_softmax_loss(b, logits, label, classes, weights);
+  ModelGraph model =
+      finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes, weights);
   model.updates = net.updates();
   return model;
 }

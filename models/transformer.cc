@@ -74,6 +74,7 @@ ModelGraph build_transformer(const ModelConfig& config) {
   GraphBuilder b;
   Output tokens = column_placeholder(b, config, kName, "tokens", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Int64);
+  const RowWeights weights = row_weights(b, config);
   const Sizes sizes{row_shape(config, kName, "tokens")[0], dim};
 
   const InitSpec init = table_init(config, normal_init(1 / std::sqrt(static_cast<double>(dim))));
@@ -89,8 +90,8 @@ ModelGraph build_transformer(const ModelConfig& config) {
   }
   const Output normal = b.reshape(layer_norm(b, "norm", x, dim), {-1, sizes.length, dim});
   const Output logits = b.dense("logits", b.reduce_mean(normal, {1}), dim, classes, false);
-  const Output loss = b.reduce_mean(b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, label}));
-  return finish_model(b, loss, logits, {"tokens", "label"}, "label", Prediction::Classes);
+  const Output loss = mean_softmax_loss(b, logits, label, classes, weights);
+  return finish_model(b, loss, logits, {"tokens", "label"}, "label", Prediction::Classes, weights);
 }
 
 }  // namespace braid

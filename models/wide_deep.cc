@@ -22,6 +22,7 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
   Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
+  const RowWeights weights = row_weights(b, config);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
 
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
@@ -45,8 +46,8 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
     deep = b.dense("logit", deep, width, 1, false);
   }
   Output logits = b.reshape(b.add(wide, deep), {-1});
-  return finish_model(b, mean_sigmoid_loss(b, logits, label), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
+                      Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -20,6 +20,15 @@ class Canonical {
     integer(value.size());
     bytes_.append(value);
   }
+  void optimizer(const OptimizerSpec& o) {
+    integer(static_cast<std::uint64_t>(o.kind));
+    integer(o.nesterov ? 1 : 0);
+    integer(o.centered ? 1 : 0);
+    for (float value :
+         {o.momentum, o.beta1, o.beta2, o.epsilon, o.initial_accumulator, o.weight_decay, o.rho,
+          o.learning_rate_power, o.l2_shrinkage, o.l1, o.l2, o.clip_value, o.learning_rate_factor})
+      real(value);
+  }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -49,6 +58,11 @@ void check_table_set(const TableSet& set) {
   }
   if (set.workers < 1) throw InvalidArgument(fmt::format("[ps] workers must be >= 1, got {}", set.workers));
   std::set<std::string_view> names;
+  auto check_group = [&](const std::string& name, int group) {
+    if (group < 0 || group > std::ssize(set.groups))
+      throw InvalidArgument(fmt::format("[ps] table '{}': there is no optimizer group {} of {}", name, group,
+                                        set.groups.size()));
+  };
   auto check_name = [&](const std::string& name) {
     if (name.empty()) throw InvalidArgument("[ps] a table has no name");
     if (!names.insert(name).second)
@@ -59,11 +73,13 @@ void check_table_set(const TableSet& set) {
     if (table.elements < 1)
       throw InvalidArgument(
           fmt::format("[ps] table '{}': elements must be >= 1, got {}", table.name, table.elements));
+    check_group(table.name, table.group);
   }
   for (const auto& table : set.sparse) {
     check_name(table.name);
     if (table.dim < 1)
       throw InvalidArgument(fmt::format("[ps] table '{}': dim must be >= 1, got {}", table.name, table.dim));
+    check_group(table.name, table.group);
   }
 }
 
@@ -73,6 +89,7 @@ std::uint64_t table_set_hash(const TableSet& set) {
   for (const auto& table : set.dense) {
     out.text(table.name);
     out.integer(static_cast<std::uint64_t>(table.elements));
+    out.integer(static_cast<std::uint64_t>(table.group));
   }
   out.integer(set.sparse.size());
   for (const auto& table : set.sparse) {
@@ -82,12 +99,11 @@ std::uint64_t table_set_hash(const TableSet& set) {
     out.real(table.init.a);
     out.real(table.init.b);
     out.integer(table.key.value);
+    out.integer(static_cast<std::uint64_t>(table.group));
   }
-  const OptimizerSpec& o = set.optimizer;
-  out.integer(static_cast<std::uint64_t>(o.kind));
-  out.integer(o.nesterov ? 1 : 0);
-  for (float value : {o.momentum, o.beta1, o.beta2, o.epsilon, o.initial_accumulator, o.weight_decay})
-    out.real(value);
+  out.optimizer(set.optimizer);
+  out.integer(set.groups.size());
+  for (const OptimizerSpec& group : set.groups) out.optimizer(group);
   out.integer(static_cast<std::uint64_t>(set.consistency));
   out.integer(static_cast<std::uint64_t>(set.workers));
   return stable_hash(out.bytes());

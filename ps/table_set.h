@@ -28,6 +28,7 @@ struct DenseTableSpec {
   std::int64_t elements = 0;
   /// Of older checkpoints; it may have more elements there, of which its own are the first. Empty: the same.
   std::string former_name = {};
+  int group = 0;  // 0: the set's optimizer; g: its groups[g - 1]
 };
 
 /// Column c of key k starts as element k * dim + c (modulo 2^64) of the stream `key`, so the table equals a
@@ -38,14 +39,20 @@ struct SparseTableSpec {
   InitSpec init;
   RngKey key;
   std::string former_name = {};  // of older checkpoints; empty: the same
+  int group = 0;  // as a dense table's
 };
 
 struct TableSet {
   std::vector<DenseTableSpec> dense;
   std::vector<SparseTableSpec> sparse;
   OptimizerSpec optimizer;
+  std::vector<OptimizerSpec> groups;  // of tables with an optimizer of their own
   Consistency consistency = Consistency::Bsp;
   int workers = 1;
+
+  const OptimizerSpec& optimizer_of(int group) const {
+    return group == 0 ? optimizer : groups[static_cast<std::size_t>(group) - 1];
+  }
 };
 
 /// Throws: InvalidArgument with the table and the reason; for SSP and TIMED "not available yet".

@@ -4,12 +4,58 @@
 
 namespace braid::ps {
 
+namespace {
+
+void to_proto(const OptimizerSpec& spec, proto::PsOptimizer* out) {
+  out->set_kind(static_cast<int>(spec.kind));
+  out->set_momentum(spec.momentum);
+  out->set_nesterov(spec.nesterov);
+  out->set_beta1(spec.beta1);
+  out->set_beta2(spec.beta2);
+  out->set_epsilon(spec.epsilon);
+  out->set_initial_accumulator(spec.initial_accumulator);
+  out->set_weight_decay(spec.weight_decay);
+  out->set_rho(spec.rho);
+  out->set_centered(spec.centered);
+  out->set_learning_rate_power(spec.learning_rate_power);
+  out->set_l2_shrinkage(spec.l2_shrinkage);
+  out->set_l1(spec.l1);
+  out->set_l2(spec.l2);
+  out->set_clip_value(spec.clip_value);
+  out->set_learning_rate_factor(spec.learning_rate_factor);
+}
+
+OptimizerSpec from_proto(const proto::PsOptimizer& in) {
+  OptimizerSpec spec;
+  spec.kind = static_cast<OptimizerKind>(in.kind());
+  spec.momentum = in.momentum();
+  spec.nesterov = in.nesterov();
+  spec.beta1 = in.beta1();
+  spec.beta2 = in.beta2();
+  spec.epsilon = in.epsilon();
+  spec.initial_accumulator = in.initial_accumulator();
+  spec.weight_decay = in.weight_decay();
+  if (in.learning_rate_factor() == 0) return spec;  // of a checkpoint from before the fields below
+  spec.rho = in.rho();
+  spec.centered = in.centered();
+  spec.learning_rate_power = in.learning_rate_power();
+  spec.l2_shrinkage = in.l2_shrinkage();
+  spec.l1 = in.l1();
+  spec.l2 = in.l2();
+  spec.clip_value = in.clip_value();
+  spec.learning_rate_factor = in.learning_rate_factor();
+  return spec;
+}
+
+}  // namespace
+
 void to_proto(const TableSet& set, proto::PsTableSet* out) {
   for (const DenseTableSpec& table : set.dense) {
     auto* to = out->add_dense();
     to->set_name(table.name);
     to->set_elements(table.elements);
     to->set_former_name(table.former_name);
+    to->set_group(table.group);
   }
   for (const SparseTableSpec& table : set.sparse) {
     auto* to = out->add_sparse();
@@ -20,16 +66,10 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
     to->set_init_b(table.init.b);
     to->set_key(table.key.value);
     to->set_former_name(table.former_name);
+    to->set_group(table.group);
   }
-  auto* optimizer = out->mutable_optimizer();
-  optimizer->set_kind(static_cast<int>(set.optimizer.kind));
-  optimizer->set_momentum(set.optimizer.momentum);
-  optimizer->set_nesterov(set.optimizer.nesterov);
-  optimizer->set_beta1(set.optimizer.beta1);
-  optimizer->set_beta2(set.optimizer.beta2);
-  optimizer->set_epsilon(set.optimizer.epsilon);
-  optimizer->set_initial_accumulator(set.optimizer.initial_accumulator);
-  optimizer->set_weight_decay(set.optimizer.weight_decay);
+  to_proto(set.optimizer, out->mutable_optimizer());
+  for (const OptimizerSpec& group : set.groups) to_proto(group, out->add_groups());
   out->set_consistency(static_cast<int>(set.consistency));
   out->set_workers(set.workers);
 }
@@ -37,22 +77,15 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
 TableSet from_proto(const proto::PsTableSet& in) {
   TableSet set;
   for (const auto& table : in.dense())
-    set.dense.push_back({table.name(), table.elements(), table.former_name()});
+    set.dense.push_back({table.name(), table.elements(), table.former_name(), table.group()});
   for (const auto& table : in.sparse())
     set.sparse.push_back({table.name(),
                           table.dim(),
                           {static_cast<InitKind>(table.init_kind()), table.init_a(), table.init_b()},
                           {table.key()},
-                          table.former_name()});
-  const auto& optimizer = in.optimizer();
-  set.optimizer.kind = static_cast<OptimizerKind>(optimizer.kind());
-  set.optimizer.momentum = optimizer.momentum();
-  set.optimizer.nesterov = optimizer.nesterov();
-  set.optimizer.beta1 = optimizer.beta1();
-  set.optimizer.beta2 = optimizer.beta2();
-  set.optimizer.epsilon = optimizer.epsilon();
-  set.optimizer.initial_accumulator = optimizer.initial_accumulator();
-  set.optimizer.weight_decay = optimizer.weight_decay();
+                          table.former_name(), table.group()});
+  set.optimizer = from_proto(in.optimizer());
+  for (const auto& group : in.groups()) set.groups.push_back(from_proto(group));
   set.consistency = static_cast<Consistency>(in.consistency());
   set.workers = in.workers();
   return set;

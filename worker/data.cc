@@ -59,6 +59,8 @@ ColumnKind kind_of(proto::Column::Kind kind) {
       return ColumnKind::Label;
     case proto::Column::CLASS:
       return ColumnKind::Class;
+    case proto::Column::WEIGHT:
+      return ColumnKind::Weight;
     default:
       return ColumnKind::Skip;
   }
@@ -319,6 +321,7 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.experts = job.model().experts();
   config.dropout = job.model().dropout();
   config.tasks.assign(job.model().tasks().begin(), job.model().tasks().end());
+  config.class_weights.assign(job.model().class_weights().begin(), job.model().class_weights().end());
   config.sparse_tables = job.model().sparse_tables();
   for (const auto& column : table.columns) {
     const auto dims = column.data.shape().dims().subspan(1);

@@ -8,6 +8,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "proto/graph.pb.h"
+#include "worker/micro_batches.h"
 
 namespace braid::worker {
 
@@ -29,10 +30,13 @@ ValueRef multiplied(Graph& graph, ValueRef value, float factor, const std::strin
 
 }  // namespace
 
-TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight) {
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,
+                                  bool parted) {
   TrainingGraph training;
   training.graph = import_graph(forward, "model");
-  training.loss = training.weighted_loss = training.graph.parse_value(loss);
+  training.loss = training.graph.parse_value(loss);
+  if (parted) training.loss = add_part_weight(training.graph, training.loss);
+  training.weighted_loss = training.loss;
   if (weight != 1.0F)
     training.weighted_loss = multiplied(training.graph, training.loss, weight, "loss_of_share");
   training.gradients = add_gradients(training.graph, training.weighted_loss);
@@ -70,6 +74,17 @@ std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,
     }
   }
   return counts;
+}
+
+ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::vector<ValueRef> inputs,
+                  AttrMap attrs, NodeId beside) {
+  Node node;
+  node.name = graph.unique_name(name);
+  node.op = &OpRegistry::global().require(op);
+  node.inputs = std::move(inputs);
+  node.attrs = std::move(attrs);
+  node.colocate_with = beside;
+  return {graph.add(std::move(node)), 0};
 }
 
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer) {

@@ -36,15 +36,21 @@ struct TrainingGraph {
       true;  // a worker's own wish to stop is in stop_votes, so that it stops with the others
 };
 
-/// Imports and differentiates the loss times `weight`. Throws: InvalidArgument (see import_graph,
-/// add_gradients).
-TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight = 1.0F);
+/// Imports and differentiates the loss times `weight`. `parted`: a step's batch will be cut into parts
+/// (worker/micro_batches.h). Throws: InvalidArgument (see import_graph, add_gradients).
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight = 1.0F,
+                                  bool parted = false);
 
 /// Of all gradients that are slices, for the batches of all ranks. Throws: InvalidArgument where the number
 /// does not follow from the batch.
 std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,
                                                   const std::vector<std::string>& columns,
                                                   const Batcher& batcher, const BatchShare& share);
+
+/// Adds a node of that op and gives its output 0. The name is made unique; the node has the stream of
+/// `beside`.
+ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::vector<ValueRef> inputs,
+                  AttrMap attrs = {}, NodeId beside = kNoNode);
 
 /// Adds the local update of one variable: its slot variables "<variable>/<slot>" and
 /// braid.(Sparse)ApplyOptimizer, which becomes a target.

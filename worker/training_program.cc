@@ -11,6 +11,8 @@
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
 #include "worker/job/job.h"
+#include "worker/job/optimizers.h"
+#include "worker/micro_batches.h"
 
 namespace braid::worker {
 
@@ -79,16 +81,32 @@ InstanceOptions instance_options(const proto::Job& job) {
   return options;
 }
 
+namespace {
+
+void leave_out_frozen(const proto::Job& job, TrainingGraph& training) {
+  const Optimizers optimizers(job);
+  std::vector<std::string> variables;
+  for (const VariableGradient& gradient : training.gradients) variables.push_back(gradient.variable.name);
+  optimizers.check_groups(variables);
+  std::erase_if(training.gradients,
+                [&](const VariableGradient& gradient) { return optimizers.frozen(gradient.variable.name); });
+}
+
+}  // namespace
+
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
                                       const BatchShare& share, Strategy& strategy,
                                       const ChooseStreams& choose_streams) {
   TrainingProgram made;
-  made.training = make_training_graph(*model.graph, model.loss, share.weight());
+  const std::int64_t parts = job.optimizer().accumulate_steps();
+  made.training = make_training_graph(*model.graph, model.loss, share.weight(), parts > 1);
   TrainingGraph& training = made.training;
   const bool agrees = strategy.needs_one_plan();
   if (agrees && !share.even())
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
+  leave_out_frozen(job, training);
+  if (parts > 1) split_into_parts(training, model.columns, rows, parts);
   strategy.rewrite_training(training);
   CompileRequest request;
   for (std::size_t c = 0; c < model.columns.size(); ++c)

@@ -91,6 +91,10 @@ class RowMaker {
                                         ? (positive ? "1" : "0")
                                         : (positive ? std::string_view(column.positive) : ""));
       }
+      case ColumnKind::Weight: {
+        const float value = 0.5F + uniform_[at];
+        return builder_.add_values(c, {.floats = {&value, 1}});
+      }
       case ColumnKind::Class:
         ints_.push_back(
             std::min(static_cast<std::int64_t>(probability * static_cast<double>(classes_of(column))),

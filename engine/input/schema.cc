@@ -18,7 +18,9 @@ bool parse_number(std::string_view text, double& value) {
 
 bool is_missing(std::string_view text) { return text.empty() || text == "?"; }
 
-bool is_float(ColumnKind kind) { return kind == ColumnKind::Numeric || kind == ColumnKind::Label; }
+bool is_float(ColumnKind kind) {
+  return kind == ColumnKind::Numeric || kind == ColumnKind::Label || kind == ColumnKind::Weight;
+}
 
 const char* default_output(ColumnKind kind) {
   switch (kind) {
@@ -26,6 +28,8 @@ const char* default_output(ColumnKind kind) {
       return "dense";
     case ColumnKind::Categorical:
       return "sparse";
+    case ColumnKind::Weight:
+      return kWeightOutput.data();
     default:
       return "label";
   }
@@ -69,6 +73,12 @@ void TableBuilder::check(const ColumnSpec& column) const {
     refuse("missing_word is for CATEGORICAL and CLASS; numbers have missing");
   if (is_float(column.kind) && !column.vocabulary.empty())
     refuse("a vocabulary is for CATEGORICAL and CLASS");
+  const bool is_weight = column.kind == ColumnKind::Weight;
+  if (is_weight && column.length != 1) refuse("a row has one weight, so length must be 1");
+  if (column.kind != ColumnKind::Skip && !column.output.empty() &&
+      (column.output == kWeightOutput) != is_weight)
+    refuse(is_weight ? "the output of kind WEIGHT is always 'weight'"
+                     : "output 'weight' is for a column of kind WEIGHT");
   auto words = column.vocabulary;
   std::sort(words.begin(), words.end());
   if (const auto twice = std::adjacent_find(words.begin(), words.end()); twice != words.end())
@@ -79,10 +89,13 @@ std::size_t TableBuilder::output_of(const ColumnSpec& column) {
   const std::string name = output_name(column);
   const TableField field{column.name, column.length,
                          column.kind == ColumnKind::Categorical ? column.ids() : 0};
-  const bool may_be_flat = column.kind == ColumnKind::Label || column.kind == ColumnKind::Class;
+  const bool is_weight = column.kind == ColumnKind::Weight;
+  const bool may_be_flat = column.kind == ColumnKind::Label || column.kind == ColumnKind::Class || is_weight;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     Output& output = outputs_[i];
     if (output.name != name) continue;
+    if (is_weight)
+      throw InvalidArgument("schema column '" + column.name + "': there is a column of weights already");
     if (column.output.empty() && may_be_flat)
       throw InvalidArgument("schema column '" + column.name +
                             "': there is a label already; a second one needs an output of its own");
@@ -123,6 +136,7 @@ std::string TableBuilder::add_number(std::size_t column, double value) {
     if (spec.log1p) value = std::log1p(std::max(value, 0.0));
     value = (value - spec.shift) / spec.scale;
   }
+  if (spec.kind == ColumnKind::Weight && value < 0) return "a weight must not be negative";
   outputs_[column_output_[column]].floats.push_back(static_cast<float>(value));
   return {};
 }
@@ -149,6 +163,8 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
       break;
     case ColumnKind::Numeric:
       if (is_missing(text)) return add_number(column, spec.missing);
+      break;
+    case ColumnKind::Weight:
       break;
   }
   if (!parse_number(text, value)) return quoted(text, "is not a number");
@@ -203,14 +219,14 @@ std::string TableBuilder::add_values(std::size_t column, const FieldValues& valu
     if (spec.kind == ColumnKind::Class && spec.vocabulary.empty())
       outputs_[column_output_[column]].ints.push_back(value);
     else if (is_float(spec.kind) && spec.positive.empty())
-      add_number(column, static_cast<double>(value));
+      problem = add_number(column, static_cast<double>(value));
     else
       problem = add_one_text(column, std::to_string(value));
   }
   for (std::size_t i = 0; i < values.floats.size() && have < room && problem.empty(); ++i, ++have) {
     if (!is_float(spec.kind)) return "has floats, an id needs integers or bytes";
     if (!std::isfinite(values.floats[i])) return std::to_string(values.floats[i]) + " is not a finite number";
-    add_number(column, values.floats[i]);
+    problem = add_number(column, values.floats[i]);
   }
   if (problem.empty()) pad(column, have);
   return problem;

@@ -6,11 +6,12 @@
 //                stable_hash("<name>=<text>"), an integer counts as its decimal text
 //   Label        float: the number, or 1 when the text begins with `positive` and 0 when it does not
 //   Class        int64: the number, or the place in `vocabulary`
+//   Weight       float, at least 0: how much the row's loss counts; its output is always "weight"
 //                absent or empty categories and classes: `missing_word`
 // A column of `length` > 1 is a list (texts are cut at `list_separator`): more values are cut off; fewer are
 // filled with `missing`, or, of a category, with 0, for which its ids begin at 1. Columns of one `output`
-// stand side by side in the order of the schema; [rows] when there is one of length 1 among labels and
-// classes, else [rows, width]. Thread rule: one object, one thread.
+// stand side by side in the order of the schema; [rows] when there is one of length 1 among labels,
+// classes and weights, else [rows, width]. Thread rule: one object, one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,10 @@
 
 namespace braid {
 
-enum class ColumnKind { Skip, Numeric, Categorical, Label, Class };
+enum class ColumnKind { Skip, Numeric, Categorical, Label, Class, Weight };
+
+/// The output of the column of weights, and of no other.
+inline constexpr std::string_view kWeightOutput = "weight";
 
 struct ColumnSpec {
   std::string name = {};
@@ -39,7 +43,7 @@ struct ColumnSpec {
   std::vector<std::string> vocabulary = {};
   std::int64_t length = 1;
   char list_separator = '|';
-  std::string output = {};  // default: "dense", "sparse", "label" by kind
+  std::string output = {};  // default: "dense", "sparse", "label", "weight" by kind
 
   /// Number of different ids of a Categorical column.
   std::int64_t ids() const;

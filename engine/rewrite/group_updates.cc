@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
@@ -49,7 +48,7 @@ class UpdateGroups {
  private:
   struct Key {
     std::string_view op;
-    std::tuple<OptimizerKind, float, bool, float, float, float, float, float> optimizer;
+    OptimizerSpec optimizer;
     std::vector<NodeId> control_inputs;
     NodeId arrival;
     std::int64_t width;
@@ -103,15 +102,10 @@ class UpdateGroups {
   void join(NodeId id) {
     const Node& node = graph_.node(id);
     const UpdateInputs in = inputs_of(node);
-    const OptimizerSpec& s = in.spec;
     const Shape& shape = graph_.info(node.inputs[0]).shape;
     const bool sparse = node.op->name == kSparse;
-    Key key{
-        node.op->name,
-        {s.kind, s.momentum, s.nesterov, s.beta1, s.beta2, s.epsilon, s.initial_accumulator, s.weight_decay},
-        node.control_inputs,
-        arrival_of(node.inputs.back()),
-        sparse ? shape.elements() / shape[0] : 0};
+    Key key{node.op->name, in.spec, node.control_inputs, arrival_of(node.inputs.back()),
+            sparse ? shape.elements() / shape[0] : 0};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     const std::int64_t rows = sparse ? shape[0] + 1 : 0, elements = sparse ? 0 : shape.elements();
     std::vector<std::string> variables;

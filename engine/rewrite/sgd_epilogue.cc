@@ -1,7 +1,7 @@
 // Plain gradient descent by a gradient that is a product, which nobody else reads, is the product's last
 // step:
 //   g = MatMul or BatchMatMulV2(a, b)
-//   braid.ApplyOptimizer(handle, g), SGD without decay  -> braid.ProductUpdate(handle, scale, a, b)
+//   braid.ApplyOptimizer(handle, g), plain descent  -> braid.ProductUpdate(handle, scale, a, b)
 // On a device: the gradient is neither written nor read. Left apart: products with few rows or columns, long
 // sums of few outputs, and nodes on different hand-set streams; their updates are put into one node where
 // they are small (group_updates.cc). The fused node is a backward node, as the product was.
@@ -36,7 +36,7 @@ class UpdateFusion {
   void fuse(NodeId id) {
     Node update = graph_.node(id);
     const OptimizerSpec spec = optimizer_spec(update.attrs);
-    if (!is_plain(plan_, update) || spec.kind != OptimizerKind::Sgd || spec.weight_decay != 0) return;
+    if (!is_plain(plan_, update) || !is_plain_descent(spec)) return;
     const NodeId source = update.inputs[1].node;
     const Node product = graph_.node(source);
     if (update.colocate_with == source) {  // as training makes it

@@ -10,12 +10,18 @@ ServerTables::ServerTables(const TableSet& set, int server, int servers, int thr
     : set_(set), plan_(set, servers), server_(server), threads_(threads) {
   for (std::uint32_t table = 0; table < set.dense.size(); ++table) {
     const DenseRange part = range(table);
-    dense_.push_back(part.count == 0 ? nullptr : std::make_unique<DenseTable>(part.count, set.optimizer));
+    dense_.push_back(part.count == 0 ? nullptr
+                                     : std::make_unique<DenseTable>(part.count, optimizer_of(table)));
   }
   for (const SparseTableSpec& spec : set.sparse) {
     auto& parts = sparse_.emplace_back();
-    for (int thread = 0; thread < threads; ++thread) parts.emplace_back(spec, set.optimizer);
+    for (int thread = 0; thread < threads; ++thread) parts.emplace_back(spec, set_.optimizer_of(spec.group));
   }
+}
+
+const OptimizerSpec& ServerTables::optimizer_of(std::uint32_t table) const {
+  return set_.optimizer_of(table < set_.dense.size() ? set_.dense[table].group
+                                                     : set_.sparse[table - set_.dense.size()].group);
 }
 
 const std::string& ServerTables::name(std::uint32_t table) const {
@@ -111,7 +117,8 @@ std::int64_t ServerTables::pull(int thread, const PullJob& job, PullWork& work) 
 }
 
 std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
-  const PreparedUpdate update = prepare_update(set_.optimizer, round.contributions[0].push->params);
+  const PreparedUpdate update =
+      prepare_update(optimizer_of(round.table), round.contributions[0].push->params);
   if (round.table < dense_.size()) {
     std::vector<const float*> gradients;
     for (const Contribution& c : round.contributions)
@@ -133,8 +140,8 @@ std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
 }
 
 std::int64_t ServerTables::apply(int thread, const PushJob& push) {
-  const PreparedUpdate update = prepare_update(set_.optimizer, push.params);
   for (const DensePart& part : push.dense) {
+    const PreparedUpdate update = prepare_update(optimizer_of(part.table), push.params);
     const float* gradient = part.values.data();
     DenseTable& table = *dense_[part.table];
     for (std::int64_t block = 0; block < table.blocks(); ++block)
@@ -144,6 +151,8 @@ std::int64_t ServerTables::apply(int thread, const PushJob& push) {
   std::vector<std::uint32_t> positions;
   for (const SparsePart& part : push.sparse) {
     positions_of(thread, part.keys, positions);
+    const PreparedUpdate update =
+        prepare_update(set_.optimizer_of(set_.sparse[part.table].group), push.params);
     const SparseGradient gradient{part.keys, positions, part.rows};
     made += sparse(part.table, thread).apply(update, push.step, {&gradient, 1});
   }

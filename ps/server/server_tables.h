@@ -37,6 +37,7 @@ class ServerTables {
   std::size_t dense_tables() const { return dense_.size(); }
   std::size_t tables() const { return dense_.size() + sparse_.size(); }
   const std::string& name(std::uint32_t table) const;
+  const OptimizerSpec& optimizer_of(std::uint32_t table) const;
   /// This server's range of a dense table; count 0 when it holds none.
   DenseRange range(std::uint32_t table) const { return plan_.range(static_cast<int>(table), server_); }
   /// False for a dense table without elements here: no push of it comes.

@@ -118,9 +118,9 @@ std::vector<float> read_dense_run(const std::vector<std::unique_ptr<Shard>>& sha
 
 void read_dense(const std::vector<std::unique_ptr<Shard>>& shards, const TableSet& written_set,
                 const ShardPlan& written, ServerTables& tables) {
-  const auto slots = optimizer_slots(tables.set().optimizer);
   for (std::uint32_t table = 0; table < tables.dense_tables(); ++table) {
     const DenseTableSpec& spec = tables.set().dense[table];
+    const auto slots = optimizer_slots(tables.set().optimizer_of(spec.group));
     const auto named = [&](const std::string& name) {
       return std::find_if(written_set.dense.begin(), written_set.dense.end(),
                           [&](const DenseTableSpec& other) { return !name.empty() && other.name == name; });
@@ -153,9 +153,9 @@ void read_dense(const std::vector<std::unique_ptr<Shard>>& shards, const TableSe
 }
 
 void read_sparse(const Shard& shard, ServerTables& tables) {
-  const auto slots = optimizer_slots(tables.set().optimizer);
   for (std::uint32_t table = 0; table < tables.set().sparse.size(); ++table) {
     const SparseTableSpec& spec = tables.set().sparse[table];
+    const auto slots = optimizer_slots(tables.set().optimizer_of(spec.group));
     std::string name = spec.name;
     const CheckpointEntry* keys = shard.reader.find(name + "@keys");
     if (keys == nullptr && !spec.former_name.empty()) {
@@ -223,11 +223,11 @@ ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& 
   const std::string head = head_of(cut, servers, run).SerializeAsString();
   out.add({kHeadEntry, DType::UInt8, {static_cast<std::int64_t>(head.size())}, head.size()},
           std::as_bytes(std::span<const char>(head)));
-  const auto slots = optimizer_slots(tables.set().optimizer);
   for (std::uint32_t table = 0; table < tables.dense_tables(); ++table) {
     const DenseRange range = tables.range(table);
     if (range.count == 0) continue;
     const std::string& name = tables.name(table);
+    const auto slots = optimizer_slots(tables.optimizer_of(table));
     add_floats(out, fmt::format("{}@{}", name, range.begin), {range.count}, cut.dense(table, 0));
     for (std::size_t k = 0; k < slots.size(); ++k)
       add_floats(out, fmt::format("{}/{}@{}", name, slots[k].name, range.begin), {range.count},
@@ -235,6 +235,7 @@ ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& 
   }
   for (std::uint32_t table = 0; table < tables.set().sparse.size(); ++table) {
     const SparseTableSpec& spec = tables.set().sparse[table];
+    const auto slots = optimizer_slots(tables.set().optimizer_of(spec.group));
     const SparseRows rows = cut.sparse(table);
     const auto count = static_cast<std::int64_t>(rows.keys.size());
     out.add({spec.name + "@keys", DType::Int64, {count}, rows.keys.size() * sizeof(std::int64_t)},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -19,10 +20,13 @@ namespace {
 struct Reference {
   OptimizerSpec spec;
   double w = 0;
-  double slot[2] = {0, 0};
+  double slot[3] = {0, 0, 0};
 
   void update(const UpdateParams& p, double gradient) {
-    const double g = gradient * p.grad_scale, lr = p.learning_rate, t = static_cast<double>(p.step) + 1;
+    const double lr = p.learning_rate * spec.learning_rate_factor, t = static_cast<double>(p.step) + 1;
+    double g = gradient * p.grad_scale;
+    if (spec.clip_value > 0) g = std::clamp<double>(g, -spec.clip_value, spec.clip_value);
+    if (spec.kind != OptimizerKind::Ftrl) g += spec.l2 * w + spec.l1 * (w > 0 ? 1 : w < 0 ? -1 : 0);
     w -= lr * spec.weight_decay * w;
     switch (spec.kind) {
       case OptimizerKind::Sgd:
@@ -42,6 +46,24 @@ struct Reference {
         slot[1] += (1 - b2) * (g * g - slot[1]);
         w -= lr * std::sqrt(1 - std::pow(b2, t)) / (1 - std::pow(b1, t)) * slot[0] /
              (std::sqrt(slot[1]) + spec.epsilon);
+        break;
+      }
+      case OptimizerKind::Ftrl: {
+        const double before = slot[0], power = -spec.learning_rate_power;
+        slot[0] += g * g;
+        const double root = std::pow(slot[0], power);
+        slot[1] += g + 2 * spec.l2_shrinkage * w - (root - std::pow(before, power)) / lr * w;
+        const double z = slot[1], clipped = std::clamp<double>(z, -spec.l1, spec.l1);
+        w = (clipped - z) / (root / lr + 2 * spec.l2);
+        break;
+      }
+      case OptimizerKind::RmsProp: {
+        slot[0] = spec.rho * slot[0] + (1 - spec.rho) * g * g;
+        if (spec.centered) slot[1] = spec.rho * slot[1] + (1 - spec.rho) * g;
+        double& m = slot[spec.centered ? 2 : 1];
+        m = spec.momentum * m +
+            lr * g / std::sqrt(slot[0] - (spec.centered ? slot[1] * slot[1] : 0) + spec.epsilon);
+        w -= m;
       }
     }
   }
@@ -78,6 +100,22 @@ std::vector<OptimizerSpec> all_specs() {
       specs.push_back({.kind = kind, .weight_decay = decay});
     specs.push_back({.kind = OptimizerKind::Momentum, .nesterov = true, .weight_decay = decay});
   }
+  using enum OptimizerKind;
+  specs.push_back({.kind = Ftrl});
+  specs.push_back({.kind = Ftrl, .l2_shrinkage = 0.1F, .l1 = 0.3F, .l2 = 0.2F});
+  specs.push_back({.kind = Ftrl, .learning_rate_power = -0.7F, .l1 = 0.1F, .clip_value = 0.5F});
+  specs.push_back({.kind = Ftrl, .learning_rate_power = 0, .learning_rate_factor = 0.5F});
+  specs.push_back({.kind = RmsProp, .momentum = 0, .epsilon = 1e-3F});
+  specs.push_back({.kind = RmsProp, .epsilon = 1e-3F, .rho = 0.8F});
+  specs.push_back({.kind = RmsProp, .momentum = 0, .epsilon = 0.01F, .centered = true});
+  specs.push_back({.kind = RmsProp, .momentum = 0.5F, .epsilon = 0.01F, .centered = true});
+  for (const OptimizerKind kind : {Sgd, Momentum, Adagrad, Adam})
+    specs.push_back({.kind = kind,
+                     .weight_decay = 0.01F,
+                     .l1 = 0.01F,
+                     .l2 = 0.02F,
+                     .clip_value = 0.7F,
+                     .learning_rate_factor = 0.25F});
   return specs;
 }
 
@@ -99,7 +137,7 @@ TEST(OptimTest, FollowsTheDoubleReferenceOverManySteps) {
         reference[i].update(params, gradient[i]);
         ASSERT_NEAR(run.weights[i], reference[i].w, 1e-5) << "step " << step << ", element " << i;
         for (std::size_t k = 0; k < run.slots.size(); ++k)
-          ASSERT_NEAR(run.slots[k][i], reference[i].slot[k], 1e-5 * (1 + std::abs(reference[i].slot[k])));
+          ASSERT_NEAR(run.slots[k][i], reference[i].slot[k], 5e-5 * (1 + std::abs(reference[i].slot[k])));
       }
     }
   }
@@ -192,6 +230,48 @@ TEST(OptimTest, WithoutDecayAWeightWithoutGradientKeepsItsBits) {
   EXPECT_TRUE(std::signbit(run.weights[0]) && run.weights[0] == 0);
   EXPECT_EQ(run.weights[1], INFINITY);
   EXPECT_EQ(run.weights[2], 1e-42F);
+}
+
+// z = g - 0 after the first step, so below l1 the weight is exactly 0, and above it is (l1 - z) / (root / lr).
+TEST(OptimTest, FtrlPutsSmallWeightsToZero) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Ftrl, .initial_accumulator = 0.0F, .l1 = 1.0F};
+  Variable run(spec, {0.0F, 0.0F, 0.0F});
+  run.update(spec, {.learning_rate = 0.5F}, {0.9F, 3.0F, -3.0F}, 0, 3);
+  EXPECT_EQ(run.weights[0], 0);
+  EXPECT_FLOAT_EQ(run.weights[1], -0.5F * 2 / 3);
+  EXPECT_FLOAT_EQ(run.weights[2], 0.5F * 2 / 3);
+}
+
+TEST(OptimTest, ClippingComesBeforeRegularisationAndAWeightOfZeroHasNoSign) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Sgd, .l1 = 0.5F, .l2 = 0.25F, .clip_value = 1};
+  Variable run(spec, {0.0F, 4.0F, -4.0F});
+  run.update(spec, {.learning_rate = 1}, {-8, 8, 0.5F}, 0, 3);
+  EXPECT_FLOAT_EQ(run.weights[0], 1);
+  EXPECT_FLOAT_EQ(run.weights[1], 4 - (1 + 1 + 0.5F));
+  EXPECT_FLOAT_EQ(run.weights[2], -4 - (0.5F - 1 - 0.5F));
+}
+
+TEST(OptimTest, ANumberThatIsNotOneIsNotClippedAway) {
+  const OptimizerSpec spec{.kind = OptimizerKind::Sgd, .clip_value = 1};
+  Variable run(spec, {0.0F, 0.0F});
+  run.update(spec, {.learning_rate = 1}, {NAN, INFINITY}, 0, 2);
+  EXPECT_TRUE(std::isnan(run.weights[0]));
+  EXPECT_EQ(run.weights[1], -1);
+}
+
+TEST(OptimTest, RmsPropKeepsOnlyTheSlotsThatItReads) {
+  const auto names = [](const OptimizerSpec& spec) {
+    std::string all;
+    for (const SlotSpec& slot : optimizer_slots(spec)) all += std::string(slot.name) + " ";
+    return all;
+  };
+  using enum OptimizerKind;
+  EXPECT_EQ(names({.kind = RmsProp, .momentum = 0}), "rms ");
+  EXPECT_EQ(names({.kind = RmsProp, .momentum = 0.9F}), "rms momentum ");
+  EXPECT_EQ(names({.kind = RmsProp, .momentum = 0, .centered = true}), "rms mean_gradient ");
+  EXPECT_EQ(names({.kind = RmsProp, .momentum = 0.9F, .centered = true}), "rms mean_gradient momentum ");
+  for (const OptimizerSpec& spec : all_specs())
+    EXPECT_EQ(prepare_update(spec, {}).slots, optimizer_slots(spec).size());
 }
 
 TEST(OptimTest, RefusesRunsThatDoNotFit) {

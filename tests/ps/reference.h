@@ -49,8 +49,7 @@ inline std::vector<float> random_floats(std::string_view name, std::uint64_t ste
 
 inline std::vector<OptimizerSpec> all_optimizers() {
   std::vector<OptimizerSpec> specs;
-  for (OptimizerKind kind :
-       {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam}) {
+  for (const OptimizerKind kind : kOptimizerKinds) {
     OptimizerSpec spec;
     spec.kind = kind;
     specs.push_back(spec);
@@ -58,6 +57,14 @@ inline std::vector<OptimizerSpec> all_optimizers() {
   specs.push_back(specs[1]);
   specs.back().nesterov = true;
   specs.back().weight_decay = 0.01F;
+  specs.push_back({.kind = OptimizerKind::RmsProp,
+                   .momentum = 0.5F,
+                   .epsilon = 0.01F,
+                   .centered = true,
+                   .l1 = 0.01F,
+                   .l2 = 0.02F,
+                   .clip_value = 3,
+                   .learning_rate_factor = 0.5F});
   return specs;
 }
 

@@ -1,7 +1,9 @@
 // check_job: what a job says that cannot be meant, refused by field before anything is read or started. What
 // concerns one field stands in the table (fields.cc); here is what several say together.
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -9,6 +11,7 @@
 #include "worker/job/field_path.h"
 #include "worker/job/fields.h"
 #include "worker/job/job.h"
+#include "worker/job/optimizers.h"
 
 namespace braid::worker {
 namespace {
@@ -26,6 +29,18 @@ class Checker {
   void fields(std::string_view prefix) const {
     for (const JobField& field : job_fields())
       if (!field.is_of_column() && field.path().starts_with(prefix)) check(field);
+  }
+
+  /// What it says of the ranges of an optimizer's fields holds for those of a group.
+  void fields_of_group(const proto::OptimizerGroup& group, const std::string& place) const {
+    constexpr std::string_view kPrefix = "optimizer.";
+    for (const JobField& field : job_fields()) {
+      if (!field.range() || !field.path().starts_with(kPrefix)) continue;
+      const std::string name = field.path().substr(kPrefix.size());
+      if (!group.GetDescriptor()->FindFieldByName(name)) continue;
+      for (const double value : numbers_at(group, name))
+        in_range(fmt::format("{}.{}", place, name), *field.range(), value);
+    }
   }
 
  private:
@@ -134,6 +149,22 @@ void check_evaluation(const proto::Job& job, const Checker& check) {
                                                                       : "input.test_files"));
 }
 
+void check_weights(const proto::Model& model, const Checker& check) {
+  const auto& weights = model.class_weights();
+  check.require(
+      weights.empty() || std::any_of(weights.begin(), weights.end(), [](double w) { return w > 0; }),
+      "model.class_weights are all 0");
+}
+
+void check_groups(const proto::Job& job, const Checker& check) {
+  for (int g = 0; g < job.optimizer().group_size(); ++g) {
+    const std::string place = fmt::format("optimizer.group[{}]", g);
+    check.require(!job.optimizer().group(g).match().empty(), place + ".match is missing");
+    check.fields_of_group(job.optimizer().group(g), place);
+  }
+  const Optimizers all(job);  // refuses patterns that are none
+}
+
 }  // namespace
 
 void check_execution(const proto::Job& job) {
@@ -154,6 +185,8 @@ void check_job(const proto::Job& job) {
   check_execution(job);
   check_strategy(job.strategy(), check);
   check_evaluation(job, check);
+  check_weights(job.model(), check);
+  check_groups(job, check);
   check.require(
       job.checkpoint().keep_best() == 0 || (job.evaluation().enabled() && job.evaluation().every_steps() > 0),
       "checkpoint.keep_best needs evaluation.every_steps: it goes by the evaluation's metric");

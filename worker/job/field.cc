@@ -24,6 +24,7 @@ bool Range::contains(double value) const {
 
 Range not_negative() { return {0, kNoLimit, false, false, "must not be negative"}; }
 Range positive() { return {0, kNoLimit, true, false, "must be positive"}; }
+Range negative() { return {std::numeric_limits<float>::lowest(), 0, false, true, "must be negative"}; }
 Range share() { return {0, 1, false, true, "must be in [0, 1)"}; }
 Range from_to(double least, double most) {
   return {least, most, false, false, fmt::format("must be from {} to {:.0f}", least, most)};

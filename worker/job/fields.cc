@@ -51,6 +51,9 @@ Reason no_embeddings() {
 Reason no_classes() {
   return model_without("classes", [](std::string_view m) { return is_of_images(m) || m == "transformer"; });
 }
+Reason no_labels() {
+  return model_without("classes", [](std::string_view m) { return m != "linear_regression"; });
+}
 Reason no_experts() {
   return model_without("experts and tasks", [](std::string_view m) { return m == "mmoe"; });
 }
@@ -224,10 +227,11 @@ Reason backend_is_mpi() {
       },
       "strategy.backend MPI has connections of its own");
 }
-Reason optimizer_is_not(Optimizer::Kind kind) {
-  return [kind](const FieldScope& at) {
+Reason optimizer_is_none_of(std::vector<Optimizer::Kind> kinds) {
+  return [kinds = std::move(kinds)](const FieldScope& at) {
     const auto its = at.job.optimizer().kind();
-    return its == kind ? std::string() : "optimizer.kind is " + Optimizer::Kind_Name(its);
+    const bool found = std::find(kinds.begin(), kinds.end(), its) != kinds.end();
+    return found ? std::string() : "optimizer.kind is " + Optimizer::Kind_Name(its);
   };
 }
 Reason schedule_is_none_of(std::vector<Schedule::Kind> kinds) {
@@ -306,6 +310,7 @@ void add_model(std::vector<JobField>& table) {
           .idle(no_embeddings()),
       field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
       field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
+      field("model.class_weights").in(not_negative()).default_elsewhere("all 1").idle(no_labels()),
       field("model.dropout").in(share()));
 }
 
@@ -349,7 +354,9 @@ void add_columns(std::vector<JobField>& table) {
       column("vocabulary").idle(is_skipped()), column("vocabulary_file").idle(is_skipped()),
       column("length").default_elsewhere("1").idle(is_skipped()),
       column("list_separator").default_elsewhere("\"|\"").idle(is_skipped()).idle(is_no_list()),
-      column("output").default_elsewhere("\"dense\", \"sparse\", \"label\" by kind").idle(is_skipped()),
+      column("output")
+          .default_elsewhere("\"dense\", \"sparse\", \"label\", \"weight\" by kind")
+          .idle(is_skipped()),
       column("missing_word").idle(is_skipped()));
 }
 
@@ -445,22 +452,53 @@ void add_strategy(std::vector<JobField>& table) {
 }
 
 void add_updates(std::vector<JobField>& table) {
-  const Reason no_momentum = optimizer_is_not(Optimizer::MOMENTUM),
-               no_adam = optimizer_is_not(Optimizer::ADAM);
+  const Reason no_adam = optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW}),
+               no_ftrl = optimizer_is_none_of({Optimizer::FTRL}),
+               no_rmsprop = optimizer_is_none_of({Optimizer::RMSPROP});
   const Reason no_decay = schedule_is_none_of({Schedule::LINEAR_DECAY, Schedule::COSINE_DECAY});
   const Reason no_step_decay = schedule_is_none_of({Schedule::STEP_DECAY});
   add(table,  //
       field("optimizer.kind"), field("optimizer.learning_rate").needed().in(positive()),
-      field("optimizer.momentum").by_default(0.9).in(share()).idle(no_momentum),
-      field("optimizer.nesterov").idle(no_momentum),
+      field("optimizer.momentum")
+          .by_default("0.9, of RMSPROP 0",
+                      [](proto::Job& job) {
+                        Optimizer& optimizer = *job.mutable_optimizer();
+                        optimizer.set_momentum(optimizer.kind() == Optimizer::RMSPROP ? 0.0F : 0.9F);
+                      })
+          .in(share())
+          .idle(optimizer_is_none_of({Optimizer::MOMENTUM, Optimizer::RMSPROP})),
+      field("optimizer.nesterov").idle(optimizer_is_none_of({Optimizer::MOMENTUM})),
       field("optimizer.beta1").by_default(0.9).in(share()).idle(no_adam),
       field("optimizer.beta2").by_default(0.999).in(share()).idle(no_adam),
-      field("optimizer.epsilon").by_default(1e-7).in(positive()).idle(no_adam),
+      field("optimizer.epsilon")
+          .by_default(1e-7)
+          .in(positive())
+          .idle(optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW, Optimizer::RMSPROP})),
       field("optimizer.initial_accumulator")
           .by_default(0.1)
           .in(positive())
-          .idle(optimizer_is_not(Optimizer::ADAGRAD)),
-      field("optimizer.weight_decay").in(not_negative()),  //
+          .idle(optimizer_is_none_of({Optimizer::ADAGRAD, Optimizer::FTRL})),
+      field("optimizer.weight_decay")
+          .by_default("0, of ADAMW 0.01",
+                      [](proto::Job& job) {
+                        Optimizer& optimizer = *job.mutable_optimizer();
+                        optimizer.set_weight_decay(optimizer.kind() == Optimizer::ADAMW ? 0.01F : 0.0F);
+                      })
+          .in(not_negative()),
+      field("optimizer.rho").by_default(0.9).in(share()).idle(no_rmsprop),
+      field("optimizer.centered").idle(no_rmsprop),
+      field("optimizer.learning_rate_power").by_default(-0.5).in(negative()).idle(no_ftrl),
+      field("optimizer.l1").in(not_negative()), field("optimizer.l2").in(not_negative()),
+      field("optimizer.l2_shrinkage").in(not_negative()).idle(no_ftrl),
+      field("optimizer.clip_value").in(not_negative()), field("optimizer.clip_norm").in(not_negative()),
+      // Each part is a copy of the step's graph.
+      field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
+  // What is said of a group is said of the optimizer that its variables have (optimizers.h).
+  for (const char* name : {"match", "frozen", "kind", "learning_rate", "momentum", "nesterov", "beta1",
+                           "beta2", "epsilon", "initial_accumulator", "weight_decay", "rho", "centered",
+                           "learning_rate_power", "l1", "l2", "l2_shrinkage", "clip_value"})
+    table.emplace_back(std::string("optimizer.group.") + name);
+  add(table,  //
       field("schedule.kind"), field("schedule.warmup_steps"),
       field("schedule.end_factor").in(not_negative()).idle(no_decay),
       field("schedule.factor").in(positive()).needed_for(step_decay()).idle(no_step_decay),

@@ -37,6 +37,7 @@ struct Range {
 };
 Range not_negative();
 Range positive();
+Range negative();
 Range share();  // [0, 1)
 Range from_to(double least, double most);
 Range at_least(double least);

@@ -127,33 +127,6 @@ proto::Job load_job(const std::filesystem::path& file, const std::vector<std::st
   return job;
 }
 
-OptimizerSpec optimizer_spec(const proto::Job& job) {
-  const auto& from = job.optimizer();
-  OptimizerSpec spec;
-  switch (from.kind()) {
-    case proto::Optimizer::MOMENTUM:
-      spec.kind = OptimizerKind::Momentum;
-      break;
-    case proto::Optimizer::ADAGRAD:
-      spec.kind = OptimizerKind::Adagrad;
-      break;
-    case proto::Optimizer::ADAM:
-      spec.kind = OptimizerKind::Adam;
-      break;
-    default:
-      spec.kind = OptimizerKind::Sgd;
-      break;
-  }
-  spec.momentum = from.momentum();
-  spec.nesterov = from.nesterov();
-  spec.beta1 = from.beta1();
-  spec.beta2 = from.beta2();
-  spec.epsilon = from.epsilon();
-  spec.initial_accumulator = from.initial_accumulator();
-  spec.weight_decay = from.weight_decay();
-  return spec;
-}
-
 comm::TlsOptions tls_options(const proto::Job& job) {
   const proto::Tls& tls = job.strategy().tls();
   return {tls.certificate_file(), tls.key_file(), tls.ca_file()};

@@ -1,10 +1,12 @@
 #include "worker/job/unused_fields.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
 
 #include "proto/job.pb.h"
 #include "worker/job/field_path.h"
 #include "worker/job/fields.h"
+#include "worker/job/optimizers.h"
 
 namespace braid::worker {
 namespace {
@@ -34,6 +36,26 @@ void find_in_columns(const proto::Job& job, std::vector<std::string>& found) {
     }
 }
 
+/// A field of a group does what it does in an optimizer that is as the group's.
+void find_in_groups(const proto::Job& job, std::vector<std::string>& found) {
+  constexpr std::string_view kPrefix = "optimizer.";
+  for (int g = 0; g < job.optimizer().group_size(); ++g) {
+    const proto::OptimizerGroup& group = job.optimizer().group(g);
+    const std::string place = fmt::format("{}group[{}].", kPrefix, g);
+    proto::Job as_job;
+    *as_job.mutable_optimizer() = group_optimizer(job.optimizer(), group);
+    for (const JobField& field : job_fields()) {
+      const std::string& path = field.path();
+      if (!path.starts_with(kPrefix)) continue;
+      const std::string name = path.substr(kPrefix.size());
+      if (!group.GetDescriptor()->FindFieldByName(name) || !is_set(group, name)) continue;
+      std::string why = group.frozen() ? place + "frozen is set" : idle_reason(field, {as_job});
+      if (why.starts_with("optimizer.kind") && group.has_kind()) why = place + why.substr(kPrefix.size());
+      if (!why.empty()) found.push_back(place + name + " has no effect: " + why);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> unused_fields(const proto::Job& job) {
@@ -44,6 +66,7 @@ std::vector<std::string> unused_fields(const proto::Job& job) {
       found.push_back(field.path() + " has no effect: " + why);
   }
   find_in_columns(job, found);
+  find_in_groups(job, found);
   return found;
 }
 

@@ -9,7 +9,8 @@
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
-#include "worker/job/job.h"
+#include "worker/clip_gradients.h"
+#include "worker/job/optimizers.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
@@ -22,7 +23,8 @@ class AllReduceStrategy : public Strategy {
   AllReduceStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
       : runtime_(runtime),
         peers_(peers),
-        optimizer_(optimizer_spec(job)),
+        optimizers_(job),
+        clip_norm_(job.optimizer().clip_norm()),
         bucket_bytes_(job.strategy().bucket_bytes()),
         on_device_(peers.communicator ? peers.communicator->backend() == "nccl"
                                       : job.strategy().backend() == proto::Strategy::NCCL),
@@ -38,8 +40,8 @@ class AllReduceStrategy : public Strategy {
     Graph& graph = training.graph;
     NodeId previous = kNoNode;  // the collective before, for one total order
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    std::vector<VariableGradient> reduced;
     for (std::size_t b = 0; b < buckets.size(); ++b) {
-      std::vector<VariableGradient> reduced;
       Node node;
       std::vector<const VariableGradient*> dense;
       for (const auto& gradient : buckets[b]) {
@@ -64,8 +66,10 @@ class AllReduceStrategy : public Strategy {
           training.stop_votes = {id, rider + 1};
         }
       }
-      for (const auto& gradient : reduced) add_update(training, gradient, optimizer_);
     }
+    clip_by_global_norm(training, reduced, clip_norm_, true);
+    for (const auto& gradient : reduced)
+      add_update(training, gradient, optimizers_.spec_of(gradient.variable.name));
   }
 
   bool needs_one_plan() const override { return peers_.world > 1; }
@@ -169,7 +173,8 @@ class AllReduceStrategy : public Strategy {
 
   Runtime& runtime_;
   Peers peers_;
-  OptimizerSpec optimizer_;
+  const Optimizers optimizers_;
+  const float clip_norm_;
   std::int64_t bucket_bytes_;
   const bool on_device_;          // the communicator takes the memory of GPUs
   StepServices* const services_;  // null in tests without steps

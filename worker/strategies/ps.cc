@@ -11,7 +11,9 @@
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
 #include "worker/batch_share.h"
+#include "worker/clip_gradients.h"
 #include "worker/job/job.h"
+#include "worker/job/optimizers.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 
@@ -32,9 +34,12 @@ class PsStrategy : public Strategy {
         seed_(job.seed()),
         bucket_bytes_(job.strategy().bucket_bytes()),
         examples_(batch_share(job, peers.rank, peers.world).rows()),
-        bsp_(job.strategy().consistency() == proto::Strategy::BSP) {
+        bsp_(job.strategy().consistency() == proto::Strategy::BSP),
+        optimizers_(job),
+        clip_norm_(job.optimizer().clip_norm()) {
     runtime.services().provide<ps::PsClient>(peers.servers);
-    tables_.optimizer = optimizer_spec(job);
+    tables_.optimizer = optimizers_.spec(0);
+    for (int g = 1; g <= optimizers_.groups(); ++g) tables_.groups.push_back(optimizers_.spec(g));
     tables_.consistency = bsp_ ? ps::Consistency::Bsp : ps::Consistency::Asp;
     tables_.workers = peers.world;
   }
@@ -47,6 +52,8 @@ class PsStrategy : public Strategy {
   /// leader has what it wanted, all do.
   void rewrite_training(TrainingGraph& training) override {
     declare_tables(training);
+    // What all workers' gradients together come to, nobody knows before a round is applied, table by table.
+    clip_by_global_norm(training, training.gradients, clip_norm_, false);
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
@@ -125,10 +132,11 @@ class PsStrategy : public Strategy {
     for (const auto& gradient : training.gradients) {
       const VariableInfo& variable = gradient.variable;
       const Node& handle = training.graph.node(variable.handle);
+      const int group = optimizers_.group_of(variable.name);
       if (variable.sparse && gradient.slices) {
         sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
         tables_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
-                                  make_rng_key(seed_, variable.name), former_name(training.graph, variable)});
+                                  make_rng_key(seed_, variable.name), former_name(training.graph, variable), group});
       } else if (gradient.slices) {
         throw InvalidArgument("variable '" + variable.name +
                               "' is updated by rows: on parameter servers it must be a sparse table "
@@ -136,7 +144,7 @@ class PsStrategy : public Strategy {
       } else {
         dense_[variable.name] = static_cast<int>(tables_.dense.size());
         tables_.dense.push_back(
-            {variable.name, variable.shape.elements(), former_name(training.graph, variable)});
+            {variable.name, variable.shape.elements(), former_name(training.graph, variable), group});
       }
     }
   }
@@ -226,6 +234,8 @@ class PsStrategy : public Strategy {
   std::int64_t bucket_bytes_;
   std::int64_t examples_;  // of this worker, in a step
   bool bsp_;
+  const Optimizers optimizers_;
+  const float clip_norm_;
   ps::TableSet tables_;
   std::map<std::string, int> dense_, sparse_;  // table numbers by variable
 };

@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "proto/job.pb.h"
-#include "worker/job/job.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/ps_ops.h"
 
@@ -16,7 +15,7 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
     case proto::Strategy::ALLREDUCE:
       return make_allreduce_strategy(job, runtime, peers);
     default:
-      return make_local_strategy(optimizer_spec(job));
+      return make_local_strategy(job);
   }
 }
 

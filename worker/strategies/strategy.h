@@ -86,7 +86,7 @@ class Strategy {
 
 std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 
-std::unique_ptr<Strategy> make_local_strategy(const OptimizerSpec& optimizer);
+std::unique_ptr<Strategy> make_local_strategy(const proto::Job& job);
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPack = 4;
 constexpr int kTile = 2 * kPack * cuda::kThreads;
-constexpr int kMost = 72;  // a kernel's arguments are 4 KiB
+constexpr int kMost = 70;  // a kernel's arguments are 4 KiB
 
 struct Variable {
   float* weights;
@@ -28,24 +28,25 @@ struct Variables {
 };
 static_assert(sizeof(Variables) + sizeof(OptimizerSpec) + sizeof(void*) <= 4096);
 
-template <class Formula>
+template <class Formula, bool kBasic>
 __device__ void update_tile(const PreparedUpdate& shared, const Variable& v, std::int64_t begin,
                             std::int64_t end) {
   const PreparedUpdate u = shared;
-  float* const slots[cuda::kSlots] = {v.slots[0], v.slots[1]};
+  float* const slots[cuda::kSlots] = {v.slots[0], v.slots[1], v.slots[2]};
   std::int64_t rest = begin;
   if (v.packed) {
     using Elements = cuda::Pack<float, kPack>;
     rest = end / kPack * kPack;  // `begin` is on a boundary
 #pragma unroll 2
     for (std::int64_t i = begin + threadIdx.x * kPack; i < rest; i += cuda::kThreads * kPack)
-      cuda::update_pack<Formula, kPack>(u, *reinterpret_cast<const Elements*>(v.gradient + i), v.weights,
-                                        slots, i);
+      cuda::update_pack<Formula, kPack, kBasic>(u, *reinterpret_cast<const Elements*>(v.gradient + i),
+                                                v.weights, slots, i);
   }
   for (std::int64_t i = rest + threadIdx.x; i < end; i += cuda::kThreads)
-    cuda::update_pack<Formula, 1>(u, {v.gradient[i]}, v.weights, slots, i);
+    cuda::update_pack<Formula, 1, kBasic>(u, {v.gradient[i]}, v.weights, slots, i);
 }
 
+template <bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads)
     update_kernel(const __grid_constant__ Variables variables, const __grid_constant__ OptimizerSpec spec,
                   const StepParams* params) {
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   const Variable& v = variables.at[low];
   const std::int64_t begin = static_cast<std::int64_t>(block - v.first_block) * kTile;
   const std::int64_t end = begin + kTile < v.elements ? begin + kTile : v.elements;
-  optim::with_formula(u, [&]<class Formula>() { update_tile<Formula>(u, v, begin, end); });
+  cuda::with_formula<kBasic>(u, [&]<class Formula>() { update_tile<Formula, kBasic>(u, v, begin, end); });
 }
 
 /// Adds a variable's blocks; the number of blocks so far.
@@ -76,7 +77,8 @@ std::int32_t add(Variables& to, const KernelArgs& a, const UpdateInputs& in, int
   for (int s = 0; s < in.slots; ++s) added.slots[s] = a.var<float>(in.slot(v, s));
   // Slots that there are not are null, which is aligned.
   for (const void* p : {static_cast<const void*>(added.weights), static_cast<const void*>(added.gradient),
-                        static_cast<const void*>(added.slots[0]), static_cast<const void*>(added.slots[1])})
+                        static_cast<const void*>(added.slots[0]), static_cast<const void*>(added.slots[1]),
+                        static_cast<const void*>(added.slots[2])})
     added.packed = added.packed && cuda::is_aligned16(p);
   return blocks + static_cast<std::int32_t>((elements + kTile - 1) / kTile);
 }
@@ -92,8 +94,8 @@ PreparedKernel prepare(const PrepareContext& c) {
     std::int32_t blocks = 0;
     const auto flush = [&] {
       if (blocks != 0)
-        cuda::launch(update_kernel, static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table,
-                     in.spec, a.params);
+        cuda::launch(is_basic(in.spec) ? update_kernel<true> : update_kernel<false>,
+                     static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, table, in.spec, a.params);
       table.count = 0;
       blocks = 0;
     };

@@ -2,6 +2,7 @@
 braid_op_family(optimizer
   KERNELS
     apply_optimizer
+    clip_by_norm
     resource_apply
     resource_apply_adaptive
     sparse_apply_optimizer

@@ -6,8 +6,7 @@ namespace braid {
 namespace {
 
 OptimizerKind kind_from_name(const std::string& name) {
-  for (OptimizerKind kind :
-       {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam})
+  for (const OptimizerKind kind : kOptimizerKinds)
     if (optimizer_name(kind) == name) return kind;
   throw InvalidArgument("attribute kind names no optimizer: '" + name + "'");
 }
@@ -22,7 +21,15 @@ AttrMap optimizer_attrs(const OptimizerSpec& spec) {
           {"beta2", spec.beta2},
           {"epsilon", spec.epsilon},
           {"initial_accumulator", spec.initial_accumulator},
-          {"weight_decay", spec.weight_decay}};
+          {"weight_decay", spec.weight_decay},
+          {"rho", spec.rho},
+          {"centered", spec.centered},
+          {"learning_rate_power", spec.learning_rate_power},
+          {"l2_shrinkage", spec.l2_shrinkage},
+          {"l1", spec.l1},
+          {"l2", spec.l2},
+          {"clip_value", spec.clip_value},
+          {"learning_rate_factor", spec.learning_rate_factor}};
 }
 
 OptimizerSpec optimizer_spec(const AttrMap& attrs) {
@@ -37,7 +44,15 @@ OptimizerSpec optimizer_spec(const AttrMap& attrs) {
           .beta2 = number("beta2", defaults.beta2),
           .epsilon = number("epsilon", defaults.epsilon),
           .initial_accumulator = number("initial_accumulator", defaults.initial_accumulator),
-          .weight_decay = number("weight_decay", defaults.weight_decay)};
+          .weight_decay = number("weight_decay", defaults.weight_decay),
+          .rho = number("rho", defaults.rho),
+          .centered = attrs.get("centered", defaults.centered),
+          .learning_rate_power = number("learning_rate_power", defaults.learning_rate_power),
+          .l2_shrinkage = number("l2_shrinkage", defaults.l2_shrinkage),
+          .l1 = number("l1", defaults.l1),
+          .l2 = number("l2", defaults.l2),
+          .clip_value = number("clip_value", defaults.clip_value),
+          .learning_rate_factor = number("learning_rate_factor", defaults.learning_rate_factor)};
 }
 
 }  // namespace braid

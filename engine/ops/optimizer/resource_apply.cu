@@ -30,7 +30,7 @@ struct Rule {
   __device__ void apply(const Update& update, const float* gradient, std::int64_t at) const {
     const auto g = *reinterpret_cast<const cuda::Pack<float, kCount>*>(gradient);
     with_formula(update, [&]<class F>() {
-      cuda::update_pack<F, kCount>(update.shared, g, variable.weights, variable.slots, at);
+      cuda::update_pack<F, kCount, true>(update.shared, g, variable.weights, variable.slots, at);
     });
   }
 };

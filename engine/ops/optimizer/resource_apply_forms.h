@@ -154,7 +154,7 @@ template <class U, class Body>
 BRAID_INLINE void with_formula(const U& update, Body&& body) {
   switch (update.formula) {
     case Formula::Shared:
-      return optim::with_formula(update.shared, body);
+      return optim::with_basic_formula(update.shared, body);
     case Formula::KerasMomentum:
       return body.template operator()<KerasMomentum>();
     case Formula::Adagrad:

@@ -7,7 +7,7 @@
 
 namespace braid::cuda {
 
-inline constexpr int kMostTables = 64;  // a kernel's arguments are 4 KiB
+inline constexpr int kMostTables = 60;  // a kernel's arguments are 4 KiB
 
 struct RowTable {
   float* weights;        // [rows, width]

@@ -132,7 +132,7 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
 }
 
 /// The lanes of an entry that is the first of its row's run update the row.
-template <int kPack>
+template <int kPack, bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads)
     update_rows_kernel(const __grid_constant__ cuda::RowTables tables, const __grid_constant__ Walk walk,
                        const __grid_constant__ OptimizerSpec spec, const StepParams* params) {
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     if (before == row) continue;
     const cuda::RowTable& t = tables.of_row(row);
     if (row - t.first_row >= t.rows) continue;  // an index out of range
-    float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1]};
+    float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1], t.slots[2]};
     for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
       Elements sum;
       if (ahead == row) {
@@ -166,8 +166,9 @@ __global__ void __launch_bounds__(cuda::kThreads)
         if (next == row) add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
       }
       const std::int64_t at = (row - t.first_row) * tables.width + column;
-      optim::with_formula(
-          u, [&]<class Formula>() { cuda::update_pack<Formula, kPack>(u, sum, t.weights, slots, at); });
+      cuda::with_formula<kBasic>(u, [&]<class Formula>() {
+        cuda::update_pack<Formula, kPack, kBasic>(u, sum, t.weights, slots, at);
+      });
     }
   }
 }
@@ -239,7 +240,7 @@ class Batch {
          .first_entry = table.base.entry};
     for (int s = 0; s < in_.slots; ++s) t.slots[s] = a.var<float>(in_.slot(v, s));
     return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) && cuda::is_aligned16(t.slots[0]) &&
-           cuda::is_aligned16(t.slots[1]);
+           cuda::is_aligned16(t.slots[1]) && cuda::is_aligned16(t.slots[2]);
   }
 
   template <int kPack>
@@ -255,8 +256,9 @@ class Batch {
     if (walk.n > kShort)
       cuda::launch(sum_chunks_kernel<kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
                    walk);
-    cuda::launch(update_rows_kernel<kPack>, cuda::blocks_for(walk.n * walk.lanes), cuda::kThreads, 0,
-                 a.stream, tables, walk, in_.spec, a.params);
+    cuda::launch(is_basic(in_.spec) ? update_rows_kernel<kPack, true> : update_rows_kernel<kPack, false>,
+                 cuda::blocks_for(walk.n * walk.lanes), cuda::kThreads, 0, a.stream, tables, walk, in_.spec,
+                 a.params);
   }
 
   UpdateInputs in_;

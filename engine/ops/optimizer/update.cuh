@@ -20,9 +20,20 @@ __device__ inline void load_update(PreparedUpdate& shared, const OptimizerSpec& 
   __syncthreads();
 }
 
+/// Calls body.operator()<Formula>(). The basic formulas are kernels of their own, so that the others'
+/// registers do not cost them.
+template <bool kBasic, class Body>
+__device__ void with_formula(const PreparedUpdate& u, const Body& body) {
+  if constexpr (kBasic)
+    optim::with_basic_formula(u, body);
+  else
+    optim::with_formula(u, body);
+}
+
 /// Updates elements [at, at + kCount) of a variable, which lie on a boundary of that many, with the gradient
 /// `g`. `slots` are the variable's.
-template <class Formula, int kCount>
+/// `kBasic`: nothing but decay surrounds the formula.
+template <class Formula, int kCount, bool kBasic>
 __device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& g, float* w,
                             float* const (&slots)[kSlots], std::int64_t at) {
   using Elements = Pack<float, kCount>;
@@ -36,8 +47,12 @@ __device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& 
     float state[kSlots];
 #pragma unroll
     for (int k = 0; k < Formula::kSlots; ++k) state[k] = s[k].at[e];
-    const float old = u.decay != 0 ? x.at[e] - u.decay * x.at[e] : x.at[e];
-    x.at[e] = Formula::apply(u, old, g.at[e] * u.grad_scale, state);
+    optim::Prepared<float> now{x.at[e], g.at[e] * u.grad_scale};
+    if constexpr (!kBasic)
+      now = optim::surrounded(u, now.w, now.g);
+    else if (u.decay != 0)
+      now.w -= u.decay * now.w;
+    x.at[e] = Formula::apply(u, now.w, now.g, state);
 #pragma unroll
     for (int k = 0; k < Formula::kSlots; ++k) s[k].at[e] = state[k];
   }

@@ -63,6 +63,26 @@ TEST_F(SchemaTest, VocabulariesBucketsAndListsOfText) {
   EXPECT_EQ(table->find("label")->data.shape(), (Shape{2}));
 }
 
+TEST_F(SchemaTest, ARowHasOneWeightWhichIsNotNegative) {
+  const std::vector<ColumnSpec> columns = {{.name = "x", .kind = ColumnKind::Numeric},
+                                           {.name = "w", .kind = ColumnKind::Weight}};
+  const auto table = read_csv({write("a.csv", "1,0.5\n2,0\n3,12\n")}, {.columns = columns});
+  EXPECT_THAT(floats(*table, "weight"), ElementsAre(0.5F, 0.0F, 12.0F));
+  EXPECT_EQ(table->find("weight")->data.shape(), (Shape{3}));
+  EXPECT_ERROR(read_csv({write("b.csv", "1,-1\n")}, {.columns = columns}), InvalidArgument,
+               AllOf(HasSubstr("b.csv:1"), HasSubstr("a weight must not be negative")));
+  EXPECT_ERROR(read_csv({write("c.csv", "1,\n")}, {.columns = columns}), InvalidArgument,
+               AllOf(HasSubstr("c.csv:1"), HasSubstr("is not a number")));
+  const auto refused = [&](std::vector<ColumnSpec> schema, const char* why) {
+    EXPECT_ERROR(TableBuilder(std::move(schema)), InvalidArgument, HasSubstr(why));
+  };
+  refused({{.name = "w", .kind = ColumnKind::Weight, .length = 2}}, "length must be 1");
+  refused({{.name = "w", .kind = ColumnKind::Weight, .output = "dense"}}, "is always 'weight'");
+  refused({{.name = "x", .kind = ColumnKind::Numeric, .output = "weight"}}, "is for a column of kind WEIGHT");
+  refused({{.name = "v", .kind = ColumnKind::Weight}, {.name = "w", .kind = ColumnKind::Weight}},
+          "there is a column of weights already");
+}
+
 TEST_F(SchemaTest, EmptyCategoriesAndClassesHaveAWord) {
   const std::vector<ColumnSpec> columns = {
       {.name = "color",

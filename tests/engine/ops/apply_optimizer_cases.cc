@@ -12,15 +12,36 @@ Tensor f32_of(Shape shape, std::uint64_t seed) {
 }
 
 /// The update of one variable of that shape.
-OpCase of(OptimizerKind kind, const Shape& shape, std::vector<Tensor> gradient) {
-  const OptimizerSpec spec{.kind = kind};
-  OpCase made{.label = std::string(optimizer_name(kind)), .attrs = optimizer_attrs(spec)};
+OpCase of(const OptimizerSpec& spec, const Shape& shape, std::vector<Tensor> gradient) {
+  OpCase made{.label = std::string(optimizer_name(spec.kind)), .attrs = optimizer_attrs(spec)};
   for (std::size_t i = 0; i <= optimizer_slots(spec).size(); ++i) {
     made.inputs.push_back(f32_of(shape, i));
     made.variables.push_back(static_cast<int>(i));
   }
   made.inputs.insert(made.inputs.end(), gradient.begin(), gradient.end());
   return made;
+}
+OpCase of(OptimizerKind kind, const Shape& shape, std::vector<Tensor> gradient) {
+  return of(OptimizerSpec{.kind = kind}, shape, std::move(gradient));
+}
+
+/// Every formula, and what may surround one.
+std::vector<OptimizerSpec> all_specs() {
+  std::vector<OptimizerSpec> specs;
+  for (const OptimizerKind kind : kOptimizerKinds) specs.push_back({.kind = kind});
+  using enum OptimizerKind;
+  specs.push_back({.kind = Ftrl, .learning_rate_power = -0.7F, .l2_shrinkage = 0.1F, .l1 = 0.1F});
+  specs.push_back({.kind = RmsProp, .momentum = 0});
+  // The slots of the cases are random, so the square of the mean must stay below the mean of the squares.
+  specs.push_back({.kind = RmsProp, .momentum = 0, .epsilon = 4, .centered = true});
+  specs.push_back({.kind = RmsProp, .epsilon = 4, .centered = true});
+  specs.push_back({.kind = Adam,
+                   .weight_decay = 0.1F,
+                   .l1 = 0.2F,
+                   .l2 = 0.3F,
+                   .clip_value = 0.9F,
+                   .learning_rate_factor = 0.5F});
+  return specs;
 }
 
 /// The update of the variables of two cases.
@@ -98,8 +119,7 @@ void add_large(OpCaseTable& table) {
 }  // namespace
 
 void cases_apply_optimizer(OpCaseTable& table) {
-  for (OptimizerKind kind :
-       {OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adagrad, OptimizerKind::Adam}) {
+  for (const OptimizerSpec& kind : all_specs()) {
     const OpCase dense = of(kind, {4, 3}, {f32_of({4, 3}, 7)});
     const OpCase sparse = of(kind, {4, 3}, {i64({3}, {2, 0, 2}), f32_of({3, 3}, 8)});
     table.add("braid.ApplyOptimizer", dense);

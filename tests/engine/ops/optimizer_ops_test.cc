@@ -132,7 +132,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
                          ::testing::Values(OptimizerSpec{.kind = OptimizerKind::Sgd, .weight_decay = 0.01F},
                                            OptimizerSpec{.kind = OptimizerKind::Momentum, .nesterov = true},
                                            OptimizerSpec{.kind = OptimizerKind::Adagrad},
-                                           OptimizerSpec{.kind = OptimizerKind::Adam}),
+                                           OptimizerSpec{.kind = OptimizerKind::Adam},
+                                           OptimizerSpec{.kind = OptimizerKind::Ftrl, .l1 = 0.1F, .l2 = 0.2F},
+                                           OptimizerSpec{.kind = OptimizerKind::RmsProp,
+                                                         .centered = true,
+                                                         .l1 = 0.1F,
+                                                         .clip_value = 0.5F,
+                                                         .learning_rate_factor = 0.5F}),
                          [](const auto& info) { return std::string(optimizer_name(info.param.kind)); });
 
 /// What an update by indices does to its variables when the rows are grouped by a node of their own.
@@ -294,16 +300,9 @@ TEST(AdaptiveOptimizers, SparseFormsUpdateARowForEachOccurrence) {
 }
 
 TEST(OptimizerAttrsTest, AreReadBackAsTheyWereWritten) {
-  const OptimizerSpec spec{OptimizerKind::Adam, 0.8F, true, 0.85F, 0.995F, 1e-3F, 0.2F, 0.01F};
-  const OptimizerSpec back = optimizer_spec(optimizer_attrs(spec));
-  EXPECT_EQ(back.kind, spec.kind);
-  EXPECT_EQ(back.momentum, spec.momentum);
-  EXPECT_EQ(back.nesterov, spec.nesterov);
-  EXPECT_EQ(back.beta1, spec.beta1);
-  EXPECT_EQ(back.beta2, spec.beta2);
-  EXPECT_EQ(back.epsilon, spec.epsilon);
-  EXPECT_EQ(back.initial_accumulator, spec.initial_accumulator);
-  EXPECT_EQ(back.weight_decay, spec.weight_decay);
+  const OptimizerSpec spec{OptimizerKind::Adam, 0.8F, true,  0.85F, 0.995F, 1e-3F, 0.2F,  0.01F,
+                           0.7F,                true, -0.6F, 0.3F,  0.1F,   0.2F,  0.75F, 0.5F};
+  EXPECT_EQ(optimizer_spec(optimizer_attrs(spec)), spec);
   EXPECT_THROW(optimizer_spec({{"kind", "NEWTON"}}), InvalidArgument);
 }
 

@@ -17,6 +17,7 @@
 #include "proto/job.pb.h"
 #include "worker/job/field_path.h"
 #include "worker/job/job.h"
+#include "worker/job/optimizers.h"
 #include "worker/job/settings.h"
 
 namespace braid::worker {
@@ -148,7 +149,7 @@ TEST(JobFieldsTest, CommentsNameTheDefaultsOfTheTable) {
 TEST(JobFieldsTest, OptimizersHaveTheDefaultsOfTheirFormulas) {
   proto::Job job;
   fill_job_defaults(job);
-  const OptimizerSpec spec, of_job = optimizer_spec(job);
+  const OptimizerSpec spec, of_job = Optimizers(job).spec(0);
   EXPECT_EQ(of_job.momentum, spec.momentum);
   EXPECT_EQ(of_job.beta1, spec.beta1);
   EXPECT_EQ(of_job.beta2, spec.beta2);

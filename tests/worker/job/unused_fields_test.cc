@@ -93,11 +93,27 @@ TEST(UnusedFieldsTest, AnOptimizerAndAScheduleHaveTheirOwnSettings) {
   EXPECT_THAT(idle("optimizer { kind: MOMENTUM momentum: 0.5 nesterov: true weight_decay: 1 }"), IsEmpty());
   EXPECT_THAT(idle("optimizer { kind: ADAM beta2: 0.5 epsilon: 1 initial_accumulator: 1 }"),
               ElementsAre("optimizer.initial_accumulator has no effect: optimizer.kind is ADAM"));
+  EXPECT_THAT(idle("optimizer { kind: FTRL l1: 1 l2: 1 l2_shrinkage: 1 learning_rate_power: -1 rho: 0.5 }"),
+              ElementsAre("optimizer.rho has no effect: optimizer.kind is FTRL"));
+  EXPECT_THAT(idle("optimizer { kind: RMSPROP momentum: 0.5 rho: 0.5 centered: true epsilon: 1 beta1: 0.5 }"),
+              ElementsAre("optimizer.beta1 has no effect: optimizer.kind is RMSPROP"));
+  EXPECT_THAT(idle("optimizer { kind: ADAMW beta1: 0.5 epsilon: 1 weight_decay: 1 clip_value: 1 l1: 1 }"),
+              IsEmpty());
   EXPECT_THAT(idle("schedule { end_factor: 0.5 every: 3 warmup_steps: 5 }"),
               ElementsAre("schedule.end_factor has no effect: schedule.kind is CONSTANT",
                           "schedule.every has no effect: schedule.kind is CONSTANT"));
   EXPECT_THAT(idle("schedule { kind: STEP_DECAY every: 3 factor: 0.5 }"), IsEmpty());
   EXPECT_THAT(idle("schedule { kind: COSINE_DECAY end_factor: 0.5 }"), IsEmpty());
+}
+
+TEST(UnusedFieldsTest, AGroupOfVariablesHasTheSettingsOfItsKind) {
+  EXPECT_THAT(idle("optimizer { kind: ADAM group { match: 'a' beta1: 0.5 rho: 0.5 } "
+                   "group { match: 'b' kind: FTRL beta1: 0.5 l1: 1 initial_accumulator: 1 } }"),
+              ElementsAre("optimizer.group[0].rho has no effect: optimizer.kind is ADAM",
+                          "optimizer.group[1].beta1 has no effect: optimizer.group[1].kind is FTRL"));
+  EXPECT_THAT(
+      idle("optimizer { group { match: 'a' frozen: true learning_rate: 1 } }"),
+      ElementsAre("optimizer.group[0].learning_rate has no effect: optimizer.group[0].frozen is set"));
 }
 
 TEST(UnusedFieldsTest, AModelHasItsOwnSettings) {
