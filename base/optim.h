@@ -107,7 +107,7 @@ struct PreparedUpdate {
   float one_minus_rho;
   bool centered;
   float learning_rate_power, l2_shrinkage, l1, l2;  // of Ftrl
-  float clip_value, added_l1, added_l2;                   // of all kinds
+  float clip_value, added_l1, added_l2;             // of all kinds
 };
 PreparedUpdate prepare_update(const OptimizerSpec& spec, const UpdateParams& params);
 

@@ -38,7 +38,9 @@ std::vector<std::string> job_settings(const worker::Settings& settings);
 worker::Settings read_process_settings(const std::string& file, worker::SettingsFor purpose);
 
 /// `--checkpoint DIR`, what a graph's variables begin with. In settings.cc.
-void add_checkpoint_option(CLI::App& command, std::string& directory);
+CLI::Option* add_checkpoint_option(CLI::App& command, std::string& directory);
+/// `--untrained`, in place of --checkpoint. In settings.cc.
+void add_untrained_flag(CLI::App& command, bool& untrained, CLI::Option& checkpoint);
 
 /// `--set` and `--data-dir` of a command that may have a `--job`. In settings.cc.
 void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::string>& set,

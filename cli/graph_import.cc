@@ -64,12 +64,6 @@ int run(const Options& options) {
 
 }  // namespace
 
-bool is_onnx(const std::string& file) { return file.ends_with(".onnx"); }
-
-GraphDef read_graph(const std::string& file, const std::map<std::string, Shape>& shapes) {
-  return is_onnx(file) ? import_onnx(file, shapes).graph : read_graph_file(file);
-}
-
 void add_graph_import(CLI::App& graph, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = graph.add_subcommand("import", "Write an ONNX inference model as a GraphDef");

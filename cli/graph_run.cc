@@ -1,7 +1,8 @@
 // `braid graph run`: runs any GraphDef once on .npy arrays. Shapes that depend on the feeds' values are
-// computed first (engine/graph/specialize.h). Variables begin with the values of a checkpoint or of the
-// builder's attributes, else with zeros; `--init` names the nodes that assign them, which run before. Queues
-// and readers inside the graph give their first elements (queue_runners.h).
+// computed first (engine/graph/specialize.h). Variables have the values of a checkpoint, or those that the
+// nodes which `--init` names assign before; a run that reads others is refused, unless `--untrained` asks for
+// their first values, which the builder's attributes say, else zeros. Queues and readers inside the graph
+// give their first elements (queue_runners.h).
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
@@ -27,6 +28,7 @@
 #include "engine/exec/instance.h"
 #include "engine/graph/specialize.h"
 #include "engine/import/import.h"
+#include "engine/import/onnx/any_graph.h"
 #include "engine/ops/common/format_tensor.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
@@ -36,6 +38,7 @@
 #include "worker/job/unused_fields.h"
 #include "worker/npy_tensor.h"
 #include "worker/stored_variables.h"
+#include "worker/unset_variables.h"
 
 namespace braid::cli {
 namespace {
@@ -47,6 +50,7 @@ struct Options {
   std::vector<std::pair<std::string, std::string>> outputs;  // fetch and the file behind it, or none
   std::vector<std::string> inits;
   std::string config, checkpoint;
+  bool untrained = false;
   bool streams_given = false;
   int streams = 1;
   int threads = 0;
@@ -71,6 +75,7 @@ struct Session {
   Runtime runtime;
   std::optional<worker::StoredVariables> stored;
   std::set<std::string> initialized;
+  std::set<std::string> assigned;  // that a run has set
 };
 
 /// Gives the variables that the program has made their first values, each once.
@@ -87,10 +92,24 @@ void initialize(const Program& program, std::uint64_t seed, Session& session) {
   }
 }
 
+void refuse_unset(const Graph& graph, const Options& options, const Feeds& feeds,
+                  const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
+                  Session& session) {
+  std::vector<std::string> given;
+  for (const auto& [name, tensor] : feeds) given.push_back(name);
+  const std::vector<std::string> unset =
+      worker::take_unset_variables(graph, fetches, targets, given, session.assigned);
+  if (unset.empty()) return;
+  throw InvalidArgument(
+      options.file + ": " + worker::unset_text(unset) +
+      "; --checkpoint DIR or --init NODE gives them, --untrained runs with their first values");
+}
+
 std::vector<Tensor> run_once(const Graph& graph, const Options& options, const Feeds& feeds,
                              const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
                              Session& session) {
   const Graph fitted = specialize(graph, feeds, fetches, targets);
+  if (!session.stored && !options.untrained) refuse_unset(fitted, options, feeds, fetches, targets, session);
   CompileRequest request{{}, fetches, targets};
   StepRequest step;
   step.params.seed = options.seed;
@@ -141,7 +160,7 @@ LoadedGraph load(const Options& options, Feeds& feeds, Session& session) {
   import.roots.insert(import.roots.end(), loaded.inits.begin(), loaded.inits.end());
   std::map<std::string, Shape> shapes;
   for (const auto& [name, tensor] : feeds) shapes.emplace(name, tensor.shape());
-  GraphDef def = read_graph(options.file, shapes);
+  GraphDef def = read_any_graph(options.file, shapes);
   const auto rename = [&](const std::map<std::string, std::string>& renamed) {
     for (std::vector<std::string>* names : {&import.roots, &loaded.fetches, &loaded.inits})
       for (std::string& name : *names)
@@ -195,7 +214,7 @@ int run(const Options& options) {
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   RuntimeOptions runtime_options;
   runtime_options.intra_op_threads = std::max(threads, 1);
-  Session session{Runtime(runtime_options), {}, {}};
+  Session session{Runtime(runtime_options), {}, {}, {}};
   if (!options.checkpoint.empty()) session.stored.emplace(checkpoint_at(options.checkpoint));
   const LoadedGraph loaded = load(options, feeds, session);
   const Graph& graph = loaded.graph;
@@ -233,7 +252,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
       "run",
       "Run a graph once on .npy arrays, e.g. braid graph run model.pb --feed x=x.npy --fetch y --out y.npy");
   sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
-      ->check(CLI::ExistingFile)
+      ->check(CLI::ExistingPath)
       ->required();
   const auto one_at_a_time = [](CLI::Option* option) {
     option->expected(1)->take_all()->trigger_on_parse(false);
@@ -248,7 +267,8 @@ void add_graph_run(CLI::App& graph, Action& action) {
   one_at_a_time(sub->add_option("--init", options->inits,
                                 "A node that runs before, e.g. one that assigns the "
                                 "variables; may be repeated"));
-  add_checkpoint_option(*sub, options->checkpoint);
+  CLI::Option* checkpoint = add_checkpoint_option(*sub, options->checkpoint);
+  add_untrained_flag(*sub, options->untrained, *checkpoint);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "cli/graph_tools.h"
 #include "engine/import/import.h"
+#include "engine/import/onnx/any_graph.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
@@ -76,7 +77,7 @@ std::int64_t constant_weights(const Graph& graph) {
 }
 
 int stats(const Options& options) {
-  const GraphDef def = read_graph(options.file);
+  const GraphDef def = read_any_graph(options.file);
   std::string misfit;  // why the graph does not take the batch
   const Graph graph = [&] {
     try {
@@ -165,7 +166,7 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
 }
 
 int dot(const Options& options) {
-  const GraphDef def = read_graph(options.file);
+  const GraphDef def = read_any_graph(options.file);
   const std::string text = drawing(def, try_import_graph(def).graph);
   if (options.out.empty())
     fmt::print("{}", text);
@@ -181,7 +182,7 @@ void add_graph_stats(CLI::App& graph, Action& action) {
   const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
     CLI::App* sub = graph.add_subcommand(name, text);
     sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
-        ->check(CLI::ExistingFile)
+        ->check(CLI::ExistingPath)
         ->required();
     sub->callback([options, run, &action] {
       action = [options, run] {

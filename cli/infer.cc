@@ -108,9 +108,11 @@ void add_infer(CLI::App& app, Action& action) {
       "Prints requests/s, latencies and how busy each group was; the last line is 'result: {JSON}'.");
   InferCommand& command = options->command;
   infer
-      ->add_option("--graph", command.graph,
-                   "GraphDef, binary or text, e.g. of `braid graph export --inference`")
-      ->check(CLI::ExistingFile)
+      ->add_option(
+          "--graph", command.graph,
+          "GraphDef, binary or text, e.g. of `braid graph export --inference`, an ONNX model, or the folder "
+          "of a SavedModel")
+      ->check(CLI::ExistingPath)
       ->required();
   infer
       ->add_option(
@@ -121,7 +123,8 @@ void add_infer(CLI::App& app, Action& action) {
   infer->add_option("--output", command.outputs, "A value that is asked for; may be repeated")
       ->allow_extra_args(false)
       ->required();
-  add_checkpoint_option(*infer, options->checkpoint);
+  CLI::Option* checkpoint = add_checkpoint_option(*infer, options->checkpoint);
+  add_untrained_flag(*infer, command.untrained, *checkpoint);
   add_load(*infer, command);
   add_groups(*infer, *options);
   add_device_option(*infer, options->device);

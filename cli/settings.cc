@@ -41,12 +41,20 @@ void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::st
       ->needs(&job);
 }
 
-void add_checkpoint_option(CLI::App& command, std::string& directory) {
-  command.add_option(
+CLI::Option* add_checkpoint_option(CLI::App& command, std::string& directory) {
+  return command.add_option(
       "--checkpoint", directory,
       "What variables begin with: a job's checkpoint.directory (the newest whole one counts) or "
       "a step-... directory in it.\n"
       "Checkpoints of other programs: `braid ckpt import` first");
+}
+
+void add_untrained_flag(CLI::App& command, bool& untrained, CLI::Option& checkpoint) {
+  command
+      .add_flag("--untrained", untrained,
+                "Without --checkpoint: variables begin with what their nodes say, else zeros, instead of "
+                "being refused")
+      ->excludes(&checkpoint);
 }
 
 std::string data_directory(const std::string& flag) {

@@ -35,4 +35,8 @@ if(BRAID_SANITIZE)
   endif()
 endif()
 
+if(BRAID_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage, which guides libFuzzer
+endif()
+
 find_package(Threads REQUIRED)

@@ -41,8 +41,8 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   std::int64_t deep_width = width;
   const Output deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout, LayerInit::Linear);
   const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width, LayerInit::Linear);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
+                      "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

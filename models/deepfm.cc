@@ -63,8 +63,8 @@ ModelGraph build_deepfm(const ModelConfig& config) {
     deep = logit(b, "logit", deep, width, LayerInit::GlorotNormal);
   }
   const Output logits = b.add(machine, deep);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, loss_weights), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability, loss_weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, loss_weights), logits,
+                      {"dense", "sparse", "label"}, "label", Prediction::Probability, loss_weights);
 }
 
 }  // namespace braid

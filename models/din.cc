@@ -75,7 +75,8 @@ ModelGraph build_din(const ModelConfig& config) {
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
-                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability, weights);
+                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability,
+                      weights);
 }
 
 }  // namespace braid

@@ -44,8 +44,8 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output h =
       mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout, LayerInit::Dlrm);
   Output logits = logit(b, "logit", h, width, LayerInit::Dlrm);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
+                      "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -63,8 +63,8 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   read.insert(read.end(), tasks.begin(), tasks.end());
   std::vector<ModelTask> predicted;
   for (std::size_t t = 0; t < tasks.size(); ++t) predicted.push_back({tasks[t], logits[t].name(), tasks[t]});
-  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability, weights,
-                      std::move(predicted));
+  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability,
+                      weights, std::move(predicted));
 }
 
 }  // namespace braid

@@ -97,8 +97,7 @@ ModelGraph build(const ModelConfig& config, const std::vector<std::int64_t>& wid
     }
   const Output logits = b.dense("logits", b.reduce_mean(h, {1, 2}), channels, classes, false);
   const Output loss = mean_softmax_loss(b, logits, label, classes, weights);
-  ModelGraph model =
-      finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes, weights);
+  ModelGraph model = finish_model(b, loss, logits, {"image", "label"}, "label", Prediction::Classes, weights);
   model.updates = net.updates();
   return model;
 }

@@ -46,8 +46,8 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
     deep = b.dense("logit", deep, width, 1, false);
   }
   Output logits = b.reshape(b.add(wide, deep), {-1});
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"}, "label",
-                      Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
+                      "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -39,7 +39,7 @@ struct SparseTableSpec {
   InitSpec init;
   RngKey key;
   std::string former_name = {};  // of older checkpoints; empty: the same
-  int group = 0;  // as a dense table's
+  int group = 0;                 // as a dense table's
 };
 
 struct TableSet {

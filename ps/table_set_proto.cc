@@ -83,7 +83,8 @@ TableSet from_proto(const proto::PsTableSet& in) {
                           table.dim(),
                           {static_cast<InitKind>(table.init_kind()), table.init_a(), table.init_b()},
                           {table.key()},
-                          table.former_name(), table.group()});
+                          table.former_name(),
+                          table.group()});
   set.optimizer = from_proto(in.optimizer());
   for (const auto& group : in.groups()) set.groups.push_back(from_proto(group));
   set.consistency = static_cast<Consistency>(in.consistency());

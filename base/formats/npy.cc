@@ -84,7 +84,9 @@ Header HeaderParser::header() const {
     shape.remove_prefix(digit);
     std::int64_t dim = 0;
     const auto read = std::from_chars(shape.data(), shape.data() + shape.size(), dim);
-    if (read.ec != std::errc() || dim < 0) fail("its header has no shape");
+    if (read.ec != std::errc() || dim < 0)
+      fail(fmt::format("shape '({})' in its header is no list of sizes",
+                       value_of(dict, "shape").substr(1, end - 1)));
     header.shape.push_back(dim);
     shape.remove_prefix(static_cast<std::size_t>(read.ptr - shape.data()));
   }
@@ -104,7 +106,9 @@ std::optional<Kind> kind_of(const std::string& descr) {
   kind.swapped = descr[0] == '>';
   kind.letter = descr[1];
   const auto read = std::from_chars(descr.data() + 2, descr.data() + descr.size(), kind.bytes);
-  if (read.ec != std::errc() || read.ptr != descr.data() + descr.size()) return std::nullopt;
+  constexpr std::size_t kWidest = std::size_t{1} << 48;
+  if (read.ec != std::errc() || read.ptr != descr.data() + descr.size() || kind.bytes > kWidest)
+    return std::nullopt;
   const auto one_of = [&](std::initializer_list<std::pair<std::size_t, DType>> sizes) {
     for (const auto& [bytes, dtype] : sizes)
       if (bytes == kind.bytes) kind.dtype = dtype;
@@ -189,6 +193,10 @@ std::vector<std::byte> strings(const std::vector<std::byte>& data, std::size_t c
   return out;
 }
 
+std::string too_large(std::span<const std::int64_t> shape) {
+  return fmt::format("shape ({}) has more elements than any file", fmt::join(shape, ", "));
+}
+
 NpyArray HeaderParser::parse() {
   const Header head = header();
   const auto kind = kind_of(head.descr);
@@ -196,8 +204,12 @@ NpyArray HeaderParser::parse() {
   NpyArray array{kind->dtype, head.shape, {}};
   std::size_t count = 1, bytes = 0;
   for (const std::int64_t dim : array.shape)
-    if (__builtin_mul_overflow(count, static_cast<std::size_t>(dim), &count)) fail("its shape is too large");
-  if (__builtin_mul_overflow(count, kind->bytes, &bytes)) fail("its shape is too large");
+    if (__builtin_mul_overflow(count, static_cast<std::size_t>(dim), &count)) fail(too_large(array.shape));
+  if (__builtin_mul_overflow(count, kind->bytes, &bytes)) fail(too_large(array.shape));
+  // Strings of no bytes say nothing about the file's length, and yet take memory each.
+  if (kind->bytes == 0 && count > bytes_.size())
+    fail(fmt::format("shape ({}) of strings without bytes, in a file of {} bytes",
+                     fmt::join(array.shape, ", "), bytes_.size()));
   if (bytes_.size() - head.data_at < bytes)
     fail(fmt::format("truncated: {} of {} bytes of elements", bytes_.size() - head.data_at, bytes));
   array.data.resize(bytes);

@@ -131,8 +131,9 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& entry) const {
   constexpr std::uint64_t kMostPacked = 1032;
   if (entry.method == 8 && entry.bytes / kMostPacked > packed.size()) fail("its size cannot be right");
   if (entry.method == 0 && entry.bytes != packed.size()) fail("its two sizes differ");
-  std::vector<std::byte> bytes(entry.bytes);
+  std::vector<std::byte> bytes;
   if (entry.method == 0) {
+    bytes.resize(packed.size());
     if (!packed.empty()) std::memcpy(bytes.data(), packed.data(), packed.size());
   } else if (entry.method == 8) {
     z_stream stream{};
@@ -141,7 +142,11 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& entry) const {
     int result = Z_OK;
     std::uint64_t in = 0, out = 0;
     constexpr std::uint64_t kPiece = std::uint64_t{1} << 30;  // zlib counts in 32 bits
-    while (result == Z_OK && (out < bytes.size() || in < packed.size())) {
+    // The size is the archive's word: memory is taken as bytes come, at most twice what came.
+    constexpr std::uint64_t kFirst = 1 << 16;
+    bytes.resize(std::min(entry.bytes, std::max<std::uint64_t>(kFirst, 4 * packed.size())));
+    while (result == Z_OK && (out < entry.bytes || in < packed.size())) {
+      if (out == bytes.size()) bytes.resize(std::min<std::uint64_t>(entry.bytes, 2 * bytes.size()));
       const std::uint64_t give = std::min(kPiece, packed.size() - in),
                           room = std::min(kPiece, bytes.size() - out);
       stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + in));
@@ -153,7 +158,7 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& entry) const {
       out += room - stream.avail_out;
     }
     inflateEnd(&stream);
-    if (result != Z_STREAM_END || out != bytes.size()) fail("its deflate stream is damaged");
+    if (result != Z_STREAM_END || out != entry.bytes) fail("its deflate stream is damaged");
   } else {
     throw InvalidArgument("'" + impl_->file.path().string() + "': entry '" + entry.name +
                           "' has compression method " + std::to_string(entry.method) + ", 0 and 8 are read");

@@ -43,7 +43,7 @@ def main():
             for batch in BATCHES:
                 for groups in GROUPS:
                     for merged in (False, True):
-                        command = [options.braid, "infer", "--device", "cuda", "--graph", graph, "--batch", str(batch),
+                        command = [options.braid, "infer", "--device", "cuda", "--untrained", "--graph", graph, "--batch", str(batch),
                                    "--iters", str(options.requests), "--threads", str(options.clients),
                                    "--groups", str(groups), "--max-id", "1000"]
                         for output in OUTPUTS[model]:

@@ -120,7 +120,7 @@ class Exported:
             arguments += ["--feed", f"{column}={self._npy(column)}"]
         for fetch in fetches:
             arguments += ["--fetch", fetch, "--out", self._npy(fetch)]
-        self._braid("run", self.file, "--streams", "2", *arguments)
+        self._braid("run", self.file, "--untrained", "--streams", "2", *arguments)
         return [np.load(self._npy(fetch)) for fetch in fetches]
 
     def values(self, batch):

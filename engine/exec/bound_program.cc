@@ -40,10 +40,14 @@ BoundProgram::BoundProgram(std::shared_ptr<const Program> program, Runtime& runt
   for (const ProgramVariable& variable : program_->variables) {
     VariableStore& store = runtime.variables();
     const Domain domain = program_->buffers[static_cast<std::size_t>(variable.buffer)].domain;
-    variables_.push_back(variable.members.empty()
-                             ? store.get_or_create(variable.name, variable.dtype, variable.shape, domain)
-                             : store.get_or_create_slab(variable.name, variable.dtype, variable.shape,
-                                                        variable.members, domain));
+    try {
+      variables_.push_back(variable.members.empty()
+                               ? store.get_or_create(variable.name, variable.dtype, variable.shape, domain)
+                               : store.get_or_create_slab(variable.name, variable.dtype, variable.shape,
+                                                          variable.members, domain));
+    } catch (const OutOfMemory& error) {
+      throw OutOfMemory("variable '" + variable.name + "': " + error.message());
+    }
   }
   prepare_kernels(runtime);
   allocate_slots();
@@ -59,12 +63,36 @@ BoundProgram::Block BoundProgram::allocate(Domain domain, std::uint64_t bytes,
                                            const std::string& purpose) const {
   if (domain == Domain::Device) return device_->allocate(bytes, purpose);
   if (device_) return device_->allocate_pinned(bytes, purpose);
-  return allocate_aligned(std::max<std::uint64_t>(bytes, 1));
+  try {
+    return allocate_aligned(std::max<std::uint64_t>(bytes, 1));
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(error.message() + " (" + purpose + largest_holder() + ")");
+  }
+}
+
+std::string BoundProgram::largest_holder() const {
+  std::uint64_t most = 0;
+  std::string holder;
+  for (std::size_t op = 0; op < program_->ops.size(); ++op) {
+    std::uint64_t bytes = op < kernels_.size() ? kernels_[op].scratch_bytes : 0;
+    for (const Operand& output : program_->ops[op].outputs)
+      if (output.buffer >= 0)
+        bytes = std::max(bytes, program_->buffers[static_cast<std::size_t>(output.buffer)].bytes);
+    if (bytes <= most) continue;
+    most = bytes;
+    holder =
+        "; most of it for " + program_->place(static_cast<int>(op)) + ": " + std::to_string(bytes) + " bytes";
+  }
+  return holder;
 }
 
 void BoundProgram::prepare_kernels(Runtime& runtime) {
   for (const ProgramOp& op : program_->ops) {
-    kernels_.push_back(prepare(op, runtime));
+    try {
+      kernels_.push_back(prepare(op, runtime));
+    } catch (const OutOfMemory& error) {
+      throw OutOfMemory(program_->place(static_cast<int>(kernels_.size())) + ": " + error.message());
+    }
     const PreparedKernel& kernel = kernels_.back();
     if (op.kind != OpKind::Kernel) continue;
     const std::string place = program_->place(static_cast<int>(kernels_.size()) - 1);

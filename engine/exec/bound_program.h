@@ -80,6 +80,8 @@ class BoundProgram {
     Block device, image;
   };
 
+  /// The op whose output, or else whose scratch memory, is the largest, for errors.
+  std::string largest_holder() const;
   Block allocate(Domain domain, std::uint64_t bytes, const std::string& purpose) const;
   void prepare_kernels(Runtime& runtime);
   PreparedKernel prepare(const ProgramOp& op, Runtime& runtime) const;

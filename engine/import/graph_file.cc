@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -57,16 +58,39 @@ std::optional<GraphDef> graph_of_meta(std::string_view message) {
   return graph;
 }
 
-/// The graph of a SavedModel's first MetaGraphDef.
-std::optional<GraphDef> graph_of_saved_model(std::string_view message) {
+/// The tags of a MetaGraphDef: field 4 of its field 1.
+std::vector<std::string> tags_of_meta(std::string_view message) {
+  std::vector<std::string> tags;
+  for (WireReader reader(message); reader.next();) {
+    if (!reader.is(1, WireType::Bytes)) continue;
+    for (WireReader info = reader.message(); info.next();)
+      if (info.is(4, WireType::Bytes)) tags.emplace_back(info.bytes());
+  }
+  return tags;
+}
+
+/// The graph of the MetaGraphDef that a SavedModel has for serving, or of its only one. Throws:
+/// InvalidArgument when there are several and none of them is for serving.
+std::optional<GraphDef> graph_of_saved_model(std::string_view message, const std::filesystem::path& file) {
+  std::vector<std::string_view> metas;
+  std::string all_tags;
   try {
     WireReader reader(message);
     if (!reader.next() || !reader.is(1, WireType::Varint)) return std::nullopt;
-    while (reader.next())
-      if (reader.is(2, WireType::Bytes)) return graph_of_meta(reader.bytes());
+    while (reader.next()) {
+      if (!reader.is(2, WireType::Bytes)) continue;
+      const std::vector<std::string> tags = tags_of_meta(reader.bytes());
+      if (std::find(tags.begin(), tags.end(), "serve") != tags.end()) return graph_of_meta(reader.bytes());
+      metas.push_back(reader.bytes());
+      for (const std::string& tag : tags) all_tags += (all_tags.empty() ? "'" : ", '") + tag + "'";
+    }
+    if (metas.empty()) return std::nullopt;
+    if (metas.size() == 1) return graph_of_meta(metas[0]);
   } catch (const DataLoss&) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  throw InvalidArgument(file.string() + ": none of the SavedModel's " + std::to_string(metas.size()) +
+                        " graphs has the tag 'serve'; their tags: " + (all_tags.empty() ? "none" : all_tags));
 }
 
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -82,7 +106,14 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 }  // namespace
 
-GraphDef read_graph_file(const std::filesystem::path& file) {
+GraphDef read_graph_file(const std::filesystem::path& path) {
+  std::filesystem::path file = path;
+  if (std::filesystem::is_directory(path)) {
+    file /= "saved_model.pb";
+    if (!std::filesystem::exists(file))
+      throw InvalidArgument(path.string() +
+                            ": a folder, but not that of a SavedModel: it has no saved_model.pb");
+  }
   const std::string content = read_file(file);
   if (content.empty()) throw InvalidArgument(file.string() + ": the file is empty");
   GraphDef graph;
@@ -93,7 +124,7 @@ GraphDef read_graph_file(const std::filesystem::path& file) {
     if (!parser.ParseFromString(content, &graph)) throw InvalidArgument(file.string() + ":" + error.text());
   } else if (std::optional<GraphDef> meta = graph_of_meta(content)) {
     return *std::move(meta);
-  } else if (std::optional<GraphDef> saved = graph_of_saved_model(content)) {
+  } else if (std::optional<GraphDef> saved = graph_of_saved_model(content, file)) {
     return *std::move(saved);
   } else if (!graph.ParseFromString(content)) {
     throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef");

@@ -63,6 +63,18 @@ std::string at_node(const Node& node, const std::string& message) {
   return "[" + node.op->name + "] node '" + node.name + "': " + message;
 }
 
+/// What is known to be too large for any machine is refused here, where the node is known.
+void check_size(const OutputInfo& output) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;  // what a process can map at all
+  const auto size = static_cast<std::int64_t>(std::max<std::size_t>(dtype_size(output.dtype), 1));
+  // Single sizes, too: rules add and multiply them.
+  const auto dims = output.shape.has_rank() ? output.shape.dims() : std::span<const std::int64_t>();
+  const bool is_wide =
+      std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim > kMostBytes; });
+  if (is_wide || (output.shape.is_static() && output.shape.elements() > kMostBytes / size))
+    throw InvalidArgument("a value of shape " + output.shape.to_string() + " does not fit into memory");
+}
+
 void infer_from_inputs(const Graph& graph, Node& node) {
   std::vector<OutputInfo> inputs;
   std::vector<const Tensor*> values;
@@ -75,6 +87,7 @@ void infer_from_inputs(const Graph& graph, Node& node) {
   InferContext context(node, inputs, values);
   node.op->infer(context);
   node.outputs = context.take_outputs();
+  for (const OutputInfo& output : node.outputs) check_size(output);
   node.known_values = known_values(node, inputs, values);
 }
 
@@ -105,6 +118,8 @@ void infer_node(Graph& graph, NodeId id) {
     infer_from_inputs(graph, node);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(at_node(node, error.message()));
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(at_node(node, error.message()));
   }
 }
 

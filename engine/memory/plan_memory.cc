@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/bit_matrix.h"
+#include "base/error.h"
 #include "engine/ir/op.h"
 #include "engine/memory/arena_plan.h"
 #include "engine/memory/passes.h"
@@ -90,6 +91,20 @@ class MemoryPlan {
       if (buffer.kind == BufferKind::Slot) buffer.index = next++;
   }
 
+  /// Offsets must not wrap around: then values would overwrite each other. `items` are sorted, the largest
+  /// first.
+  void check_sum(const std::vector<int>& items) {
+    constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;
+    std::uint64_t sum = 0;
+    for (const int b : items) {
+      const std::uint64_t bytes = align_up(std::min(plan_.buffer(b).bytes, kMostBytes));
+      if (sum > kMostBytes - bytes)
+        throw OutOfMemory(plan_.program.place(users(items.front()).front()) +
+                          ": it and others take more than " + std::to_string(kMostBytes) + " bytes");
+      sum += bytes;
+    }
+  }
+
   /// Gives the domain's buffers their offsets from `base` on; returns the bytes that they take.
   std::uint64_t place(Domain domain, std::uint64_t base) {
     std::vector<int> items;
@@ -99,6 +114,7 @@ class MemoryPlan {
         items.push_back(b);
     std::stable_sort(items.begin(), items.end(),
                      [&](int a, int b) { return plan_.buffer(a).bytes > plan_.buffer(b).bytes; });
+    check_sum(items);
     const std::size_t shared = std::min(items.size(), kMostShared);
     const std::vector<int> sharing(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(shared));
     std::vector<std::uint64_t> sizes;

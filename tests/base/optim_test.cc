@@ -232,7 +232,8 @@ TEST(OptimTest, WithoutDecayAWeightWithoutGradientKeepsItsBits) {
   EXPECT_EQ(run.weights[2], 1e-42F);
 }
 
-// z = g - 0 after the first step, so below l1 the weight is exactly 0, and above it is (l1 - z) / (root / lr).
+// z = g - 0 after the first step, so below l1 the weight is exactly 0, and above it is (l1 - z) / (root /
+// lr).
 TEST(OptimTest, FtrlPutsSmallWeightsToZero) {
   const OptimizerSpec spec{.kind = OptimizerKind::Ftrl, .initial_accumulator = 0.0F, .l1 = 1.0F};
   Variable run(spec, {0.0F, 0.0F, 0.0F});

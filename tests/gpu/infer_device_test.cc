@@ -21,9 +21,9 @@ class InferDeviceTest : public IntegrationTest {
     const std::string said = exported->out();
     const std::size_t begin = said.find('\'') + 1;
     std::vector<std::string> arguments{
-        "infer",   "--graph", graph,      "--output", said.substr(begin, said.find('\'', begin) - begin),
-        "--batch", "16",      "--iters",  "200",      "--threads",
-        "4",       "--check", "--device", "cuda"};
+        "infer",   "--graph", graph,         "--output", said.substr(begin, said.find('\'', begin) - begin),
+        "--batch", "16",      "--iters",     "200",      "--threads",
+        "4",       "--check", "--untrained", "--device", "cuda"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto process = run("infer", arguments);
     EXPECT_EQ(process->exit_code(), 0) << process->err();
@@ -76,6 +76,7 @@ TEST_F(InferDeviceTest, EveryBatchHasTheAnswerOfTheCpu) {
                                        "4",
                                        "--set",
                                        "runtime.tf32=false",
+                                       "--untrained",
                                        "--out",
                                        (directory() / name).string()};
     arguments.insert(arguments.end(), more.begin(), more.end());

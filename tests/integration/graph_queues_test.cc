@@ -67,6 +67,30 @@ TEST_F(GraphQueuesTest, LinesOfTheFilesComeInBatches) {
                     HasSubstr("bucket: int64 [4] [")));
 }
 
+TEST_F(GraphQueuesTest, CheckAgreesWithRun) {
+  const std::string a = write("a.csv", "n,word\n1,x\n2,y\n");
+  const std::string types =
+      "attr { key: 'component_types' value { list { type: DT_INT32 type: DT_STRING } } }";
+  const std::string lines = pipeline({a}, 2, "QueueDequeueManyV2", "FIFOQueueV2", "counted");
+  const auto good = run("check", {"graph", "check", write("queues.pbtxt", lines)});
+  EXPECT_EQ(good->wait({}), 0) << good->err() << good->out();
+  EXPECT_THAT(good->out(), AllOf(HasSubstr("all of them can be loaded"),
+                                 HasSubstr("nodes of queues and readers: only `braid graph run`")));
+  // What is read from a queue whose types are known is checked, too.
+  const std::string unknown = pipeline({a}, 2, "QueueDequeueManyV2", "FIFOQueueV2") +
+                              node("typed", "QueueDequeueManyV2", {"queue", "count"}, types) +
+                              node("bad", "NoSuchOp", {"typed:1"}) +
+                              node("wrong", "MatMul", {"typed:1", "typed:1"});
+  const auto refused = run("refused", {"graph", "check", write("unknown.pbtxt", unknown)});
+  EXPECT_EQ(refused->wait({}), 2);
+  EXPECT_THAT(refused->out(), AllOf(HasSubstr("2 of "), HasSubstr("NoSuchOp"), HasSubstr("MatMul")));
+  const std::string unfilled =
+      write("u.pbtxt", node("queue", "FIFOQueue", {}) + node("y", "QueueDequeue", {"queue"}));
+  const auto empty = run("unfilled", {"graph", "check", unfilled});
+  EXPECT_EQ(empty->wait({}), 2);
+  EXPECT_THAT(empty->out(), HasSubstr("QueueDequeue"));
+}
+
 TEST_F(GraphQueuesTest, EpochsEndTheInput) {
   const std::string a = write("a.csv", "n,word\n1,x\n2,y\n");
   const std::string rest =

@@ -205,6 +205,11 @@ node { name: "y" op: "Neg" input: "v" }
 )");
   EXPECT_THAT(expect_good({"graph", "run", graph, "--init", "init", "--fetch", "y"}),
               HasSubstr("y: float32 [] [-2.5]"));
+  expect_refused({"graph", "run", graph, "--fetch", "y"},
+                 AllOf(HasSubstr(graph + ": 1 variable has no value: 'v'; --checkpoint DIR or --init NODE"),
+                       HasSubstr("--untrained")));
+  EXPECT_THAT(expect_good({"graph", "run", graph, "--untrained", "--fetch", "y"}),
+              HasSubstr("y: float32 [] [-0]"));
 }
 
 TEST_F(GraphToolsTest, WhatCannotRunIsRefusedWithItsReason) {
@@ -253,8 +258,11 @@ TEST_F(GraphToolsTest, ExportedModelsLoadAndRun) {
                "--column", "image=2,2,1", "--out", path("small.pb")});
   const std::string image =
       write_array<float>("image.npy", DType::Float32, {5, 2, 2, 1}, std::vector<float>(20, 1.0F));
-  expect_good({"graph", "run", path("small.pb"), "--feed", "image=" + image, "--fetch", "logits/BiasAdd",
-               "--out", path("logits.npy")});
+  expect_refused({"graph", "run", path("small.pb"), "--feed", "image=" + image, "--fetch", "logits/BiasAdd"},
+                 AllOf(HasSubstr("6 variables have no values: '"), HasSubstr("', ...; --checkpoint DIR"),
+                       HasSubstr("--untrained")));
+  expect_good({"graph", "run", path("small.pb"), "--untrained", "--feed", "image=" + image, "--fetch",
+               "logits/BiasAdd", "--out", path("logits.npy")});
   EXPECT_EQ(read_array("logits.npy").shape, (std::vector<std::int64_t>{5, 3}));
   expect_refused({"graph", "export", "--model", "nothing", "--out", path("x.pb")},
                  HasSubstr("the models are: "));

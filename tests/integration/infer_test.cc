@@ -40,9 +40,9 @@ TEST_F(InferTest, GroupsServeClientsAndAnswerAsASingleGroup) {
   std::string prediction;
   const std::string graph = exported("dlrm", prediction);
   for (const std::string launch : {"pools", "private"}) {
-    const auto process =
-        run("infer", {"infer", "--graph", graph, "--output", prediction, "--batch", "8", "--iters", "30",
-                      "--threads", "4", "--groups", "3", "--launch", launch, "--check", "--device", "cpu"});
+    const auto process = run("infer", {"infer", "--graph", graph, "--output", prediction, "--batch", "8",
+                                       "--iters", "30", "--untrained", "--threads", "4", "--groups", "3",
+                                       "--launch", launch, "--check", "--device", "cpu"});
     EXPECT_EQ(process->exit_code(), 0) << process->err();
     EXPECT_THAT(process->out(), AllOf(HasSubstr("requests/s"), HasSubstr("p99"), HasSubstr("group 2: ")));
     const auto json = result(*process);
@@ -80,7 +80,7 @@ TEST_F(InferTest, GroupsComeFromFlagsThenConfigThenEnvironment) {
                                          "graph_options { rewrite_options { use_multi_stream: ON "
                                          "multi_stream_opts { multi_stream_num: 2 } } }\n";
   const std::vector<std::string> base{"infer",   "--graph", graph,      "--output", prediction,
-                                      "--iters", "5",       "--device", "cpu"};
+                                      "--iters", "5",       "--device", "cpu",      "--untrained"};
   const auto groups = [&](std::vector<std::string> more, Variables variables) {
     std::vector<std::string> arguments = base;
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -127,7 +127,7 @@ TEST_F(InferTest, AnAnswerBehindItsDeadlineIsLateThoughNobodyStoodInLine) {
   std::string prediction;
   const std::string graph = exported("dlrm", prediction);
   const auto process = run("late", {"infer", "--graph", graph, "--output", prediction, "--batch", "512",
-                                    "--iters", "5", "--timeout", "1e-6", "--device", "cpu"});
+                                    "--iters", "5", "--timeout", "1e-6", "--device", "cpu", "--untrained"});
   EXPECT_EQ(process->exit_code(), 1) << process->err();
   EXPECT_EQ(result(*process)["late"], 5);
   EXPECT_EQ(result(*process)["requests"], 0);
@@ -200,8 +200,9 @@ TEST_F(InferTest, RequestsThatFindTheLineFullAreCountedAndFailTheRun) {
   std::string prediction;
   const std::string graph = exported("dlrm", prediction);
   in_some_attempt([&] {  // clients must meet
-    const auto process = run("full", {"infer", "--graph", graph, "--output", prediction, "--batch", "64",
-                                      "--iters", "50", "--threads", "8", "--queue", "0", "--device", "cpu"});
+    const auto process =
+        run("full", {"infer", "--graph", graph, "--output", prediction, "--batch", "64", "--iters", "50",
+                     "--threads", "8", "--queue", "0", "--device", "cpu", "--untrained"});
     EXPECT_EQ(process->exit_code(), 1);
     const auto json = result(*process);
     EXPECT_GT(json["refused"].get<int>(), 0);
@@ -223,8 +224,11 @@ TEST_F(InferTest, WhatCannotRunIsRefused) {
   EXPECT_THAT(refused({"--output", prediction, "--input", "dense"}),
               HasSubstr("no --input for 'sparse', which the outputs need"));
   EXPECT_THAT(refused({"--output", prediction, "--input", "dense=3,b"}), HasSubstr("neither a shape"));
-  EXPECT_THAT(refused({"--output", prediction, "--pool", "1"}), HasSubstr("launch pool 1 does not exist"));
-  EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pool", "0"}),
+  EXPECT_THAT(refused({"--output", prediction}),
+              AllOf(HasSubstr("variables have no values: '"), HasSubstr("--untrained")));
+  EXPECT_THAT(refused({"--output", prediction, "--untrained", "--pool", "1"}),
+              HasSubstr("launch pool 1 does not exist"));
+  EXPECT_THAT(refused({"--output", prediction, "--untrained", "--launch", "private", "--pool", "0"}),
               HasSubstr("launch pool 0 does not exist"));
   EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pools", "2"}),
               HasSubstr("exclude each other"));

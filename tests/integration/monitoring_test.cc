@@ -172,9 +172,9 @@ TEST_F(MonitoringTest, ARunThatFailsLeavesItsTraceToo) {
 TEST_F(MonitoringTest, TheTableAtTheEndHasARowAStream) {
   const auto process = run("run", wide_deep().with({"steps=20", "streams.policy=COST"}).arguments());
   EXPECT_EQ(process->wait({}), 0);
-  EXPECT_THAT(process->out(), AllOf(HasSubstr("worker-0: time per stream during steps"), HasSubstr("\ncompute0 "),
-                                    HasSubstr("\ncompute1 "), HasSubstr("\nstage0 "),
-                                    HasSubstr("compute streams together: busy ")));
+  EXPECT_THAT(process->out(), AllOf(HasSubstr("worker-0: time per stream during steps"),
+                                    HasSubstr("\ncompute0 "), HasSubstr("\ncompute1 "),
+                                    HasSubstr("\nstage0 "), HasSubstr("compute streams together: busy ")));
   EXPECT_EQ(result_of(*process).steps, 20U);
 }
 

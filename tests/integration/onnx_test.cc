@@ -143,6 +143,11 @@ TEST_F(OnnxTest, GraphCommandsTakeModelsAsTheyAre) {
   EXPECT_THAT(execution->out(), HasSubstr("y: float32 [3] [0 0 2]"));
   const auto check = run("check", {"graph", "check", model});
   EXPECT_EQ(check->wait({}), 0) << check->err();
+  const auto infer =
+      run("infer", {"infer", "--graph", model, "--input", "x=" + path("x.npy"), "--output", "y", "--batch",
+                    "3", "--iters", "1", "--device", "cpu", "--out", path("answers")});
+  EXPECT_EQ(infer->wait({}), 0) << infer->err();
+  EXPECT_TRUE(std::filesystem::exists(path("answers") + "/y.npy"));
 }
 
 TEST_F(OnnxTest, WhatCannotBeTranslatedIsNamedAndEndsWithTwo) {

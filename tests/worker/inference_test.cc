@@ -26,6 +26,13 @@ using testing::HasSubstr;
 
 WaitContext soon() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
 
+/// Variables begin as their nodes say.
+InferenceOptions untrained() {
+  InferenceOptions options;
+  options.untrained = true;
+  return options;
+}
+
 /// Two branches of two layers over a variable and a constant, joined; [B, 16] f32 -> [B, 16] f32.
 Graph two_branches() {
   GraphBuilder b;
@@ -55,15 +62,24 @@ std::vector<std::vector<Tensor>> batches(std::initializer_list<std::int64_t> siz
   return feeds;
 }
 
+TEST(InferenceSessionTest, VariablesWithoutValuesAreRefusedUnlessAskedFor) {
+  Runtime runtime({.intra_op_threads = 1});
+  EXPECT_THAT(message_of([&] { InferenceSession(two_branches(), {"x"}, {"y"}, {}, runtime); }),
+              AllOf(HasSubstr("1 variable has no value: 'v'"), HasSubstr("untrained")));
+  runtime.variables().get_or_create("v", DType::Float32, Shape{16, 16});
+  InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
+  EXPECT_EQ(session.run({batches({2})[0]}, soon()).size(), 1U);
+}
+
 TEST(InferenceSessionTest, AnswersEqualASingleGroupsBitByBit) {
   const auto feeds = batches({3, 8, 3, 1});
   Runtime runtime({.intra_op_threads = 1});
-  InferenceSession single(two_branches(), {"x"}, {"y"}, {}, runtime);
+  InferenceSession single(two_branches(), {"x"}, {"y"}, untrained(), runtime);
   std::vector<std::vector<Tensor>> expected;
   for (const auto& feed : feeds) expected.push_back(single.run({feed}, soon()));
   for (const int streams : {1, 2})
     for (const LaunchThreads launch : {LaunchThreads::Pools, LaunchThreads::Private, LaunchThreads::Shared}) {
-      InferenceOptions options;
+      InferenceOptions options = untrained();
       options.groups = 4;
       options.launch = launch;
       options.compile.streams.count = streams;
@@ -80,7 +96,7 @@ TEST(InferenceSessionTest, AnswersEqualASingleGroupsBitByBit) {
 TEST(InferenceSessionTest, VariablesThatHaveAValueKeepIt) {
   Runtime runtime({.intra_op_threads = 1});
   runtime.variables().get_or_create("v", DType::Float32, Shape{16, 16});  // zeros
-  InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
+  InferenceSession session(two_branches(), {"x"}, {"y"}, untrained(), runtime);
   session.run({batches({2})[0]}, soon());
   EXPECT_EQ(runtime.variables().find("v")->data<float>()[5], 0.0F);
 }
@@ -105,10 +121,10 @@ void expect_near(const Tensor& a, const Tensor& b) {
 }
 
 TEST(InferenceSessionTest, SiblingsAreBatchedForEverySizeOfRequestOverOneCopyOfTheirVariables) {
-  InferenceOptions apart;
+  InferenceOptions apart = untrained();
   apart.compile.batch_siblings = BatchSiblings::Off;
   apart.seed = 3;
-  InferenceOptions batched;
+  InferenceOptions batched = untrained();
   batched.seed = 3;
   batched.groups = 2;
   Runtime first({.intra_op_threads = 1}), second({.intra_op_threads = 1});
@@ -130,10 +146,10 @@ TEST(InferenceSessionTest, SiblingsAreBatchedForEverySizeOfRequestOverOneCopyOfT
 
 TEST(InferenceSessionTest, VariablesThatDoNotLieInABatchAreTakenAsTheyAre) {
   Runtime runtime({.intra_op_threads = 1});
-  InferenceOptions apart;
+  InferenceOptions apart = untrained();
   apart.compile.batch_siblings = BatchSiblings::Off;
   InferenceSession first(four_towers(), {"x"}, {"y"}, apart, runtime);
-  InferenceSession second(four_towers(), {"x"}, {"y"}, {}, runtime);
+  InferenceSession second(four_towers(), {"x"}, {"y"}, untrained(), runtime);
   const auto feed = batches({4})[0];
   const Tensor expected = first.run({feed}, soon())[0], answer = second.run({feed}, soon())[0];
   expect_near(answer, expected);
@@ -141,7 +157,7 @@ TEST(InferenceSessionTest, VariablesThatDoNotLieInABatchAreTakenAsTheyAre) {
 
 TEST(InferenceSessionTest, GroupsGoRoundThePools) {
   Runtime runtime({.intra_op_threads = 1});
-  InferenceOptions options;
+  InferenceOptions options = untrained();
   options.groups = 3;
   options.pools = {{1, "a"}, {1, "b"}};
   InferenceSession session(two_branches(), {"x"}, {"y"}, options, runtime);
@@ -166,15 +182,17 @@ TEST(InferenceSessionTest, WritesOfVariablesAreRefused) {
   const Output update = b.op("AssignAddVariableOp", {v, x}, {}, "update");
   b.control_dependency(update, b.op("Neg", {x}, {}, "y"));
   Runtime runtime({.intra_op_threads = 1});
-  EXPECT_THAT(message_of([&] { InferenceSession(import_graph(b.graph()), {"x"}, {"y"}, {}, runtime); }),
-              AllOf(HasSubstr("'update'"), HasSubstr("writes a variable, which all stream groups share")));
+  EXPECT_THAT(
+      message_of([&] { InferenceSession(import_graph(b.graph()), {"x"}, {"y"}, untrained(), runtime); }),
+      AllOf(HasSubstr("'update'"), HasSubstr("writes a variable, which all stream groups share")));
 }
 
 TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
   Runtime runtime({.intra_op_threads = 1});
   const auto refusal = [&](std::vector<std::string> inputs, std::vector<std::string> outputs) {
-    return message_of(
-        [&] { InferenceSession(two_branches(), std::move(inputs), std::move(outputs), {}, runtime); });
+    return message_of([&] {
+      InferenceSession(two_branches(), std::move(inputs), std::move(outputs), untrained(), runtime);
+    });
   };
   EXPECT_EQ(refusal({"x"}, {"nothing"}), "there is no node 'nothing'");
   EXPECT_EQ(refusal({"z"}, {"y"}), "there is no node 'z'");
@@ -187,7 +205,7 @@ TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
 
 TEST(InferenceSessionTest, AFailedRequestGivesItsGroupBack) {
   Runtime runtime({.intra_op_threads = 1});
-  InferenceSession session(two_branches(), {"x"}, {"y"}, {}, runtime);
+  InferenceSession session(two_branches(), {"x"}, {"y"}, untrained(), runtime);
   const auto good = batches({2})[0];
   for (int i = 0; i < 20; ++i) {
     EXPECT_THAT(message_of([&] {
@@ -204,7 +222,7 @@ TEST(InferenceSessionTest, MemoryIsLimitedTogetherOrInEqualParts) {
   const auto feeds = batches({64, 4});
   const auto run = [&](std::uint64_t limit, bool share, std::size_t which) {
     Runtime runtime({.intra_op_threads = 1});
-    InferenceOptions options;
+    InferenceOptions options = untrained();
     options.groups = 2;
     options.memory_limit = limit;
     options.share_memory_limit = share;

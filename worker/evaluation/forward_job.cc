@@ -26,7 +26,7 @@ ForwardJob::ForwardJob(const proto::Job& asked) : job(std::make_unique<proto::Jo
   resolve_device(*job, {});
   RuntimeOptions options;
   options.device = open_device(*job, {});
-  options.device_graphs = !job->runtime().no_graphs();
+  options.device_graphs = job->runtime().graphs();
   options.device_check = job->runtime().check_kernels();
   const int threads = static_cast<int>(job->runtime().intra_op_threads());
   options.intra_op_threads = threads > 0 ? threads : std::max(1, usable_cores());

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "engine/exec/placement_log.h"
 #include "engine/import/import.h"
+#include "engine/import/onnx/any_graph.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
@@ -79,12 +80,26 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
     log_warning("{} has no effect: runtime.device_memory_limit is not set",
                 command.share_memory_limit ? "--split-memory" : "TF_GPU_STREAM_GROUP_SHARE_MEM_POOL=false");
   options.seed = command.seed;
+  options.untrained = command.untrained;
   if (command.checkpoint)
     options.first_value = [stored = std::make_shared<const StoredVariables>(*command.checkpoint)](
                               const Graph& graph, const VariableInfo& variable) {
       return stored->value(graph, variable);
     };
   return options;
+}
+
+/// What an ONNX model is translated for.
+OnnxInputShapes known_shapes(const std::vector<InferenceInput>& inputs, std::int64_t batch) {
+  OnnxInputShapes shapes;
+  for (const InferenceInput& input : inputs) {
+    if (!input.shape) continue;
+    Shape shape = *input.shape;
+    for (int axis = 0; axis < shape.rank(); ++axis)
+      if (shape[axis] < 0) shape.set_dim(axis, batch);
+    shapes.emplace(input.name, shape);
+  }
+  return shapes;
 }
 
 Answers expected_answers(const Graph& graph, const std::vector<std::string>& inputs,
@@ -141,7 +156,8 @@ int run_infer(const InferCommand& command, const Settings& settings) {
     inputs.push_back(parse_inference_input(text));
     import.roots.push_back(inputs.back().name);
   }
-  const Graph graph = import_graph(read_graph_file(command.graph), command.graph, import);
+  const Graph graph =
+      import_graph(read_any_graph(command.graph, known_shapes(inputs, command.batch)), command.graph, import);
   if (inputs.empty()) inputs = placeholders_of(graph, command.outputs);
   std::vector<std::string> names;
   for (const InferenceInput& input : inputs) names.push_back(input.name);

@@ -14,7 +14,7 @@ namespace braid::worker {
 
 /// Absent: the settings decide, or the default.
 struct InferCommand {
-  std::string graph;                 // GraphDef file
+  std::string graph;                 // GraphDef, ONNX model or folder of a SavedModel
   std::vector<std::string> inputs;   // parse_inference_input(); none: the placeholders that the outputs need
   std::vector<std::string> outputs;  // value names
   std::int64_t batch = 1;
@@ -32,9 +32,10 @@ struct InferCommand {
   double timeout_seconds = 60;  // of each request
   std::int64_t max_id = 100;
   std::uint64_t seed = 1;
-  std::optional<CheckpointInfo> checkpoint;  // what variables begin with; else what their nodes say
-  bool check = false;                        // every answer against a single group's
-  std::string output_directory;              // the answers as .npy files
+  std::optional<CheckpointInfo> checkpoint;  // the values of variables
+  bool untrained = false;        // without a checkpoint they begin as their nodes say; else they are refused
+  bool check = false;            // every answer against a single group's
+  std::string output_directory;  // the answers as .npy files
 };
 
 /// The exit code: 0 when every request was answered, and as a single group answers where that was to be

@@ -10,6 +10,7 @@
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "engine/staging/graph_stage.h"
+#include "worker/unset_variables.h"
 
 namespace braid::worker {
 namespace {
@@ -116,6 +117,7 @@ InferenceSession::InferenceSession(Graph graph, std::vector<std::string> inputs,
       runtime_(runtime),
       groups_(options_.groups, options_.queue_capacity) {
   check_graph(graph_, inputs_, outputs_);
+  if (!options_.first_value && !options_.untrained) check_variables();
   for (int i = 0; i < options_.groups; ++i) bound_.push_back(std::make_unique<Group>());
   switch (options_.launch) {
     case LaunchThreads::Pools:
@@ -135,6 +137,16 @@ InferenceSession::InferenceSession(Graph graph, std::vector<std::string> inputs,
 }
 
 InferenceSession::~InferenceSession() = default;
+
+void InferenceSession::check_variables() const {
+  const std::vector<std::string> names = runtime_.variables().names();
+  std::set<std::string> set(names.begin(), names.end());
+  const std::vector<std::string> unset = take_unset_variables(graph_, outputs_, {}, inputs_, set);
+  if (!unset.empty())
+    throw InvalidArgument(
+        unset_text(unset) +
+        "; a checkpoint gives them, and an untrained session (--untrained) takes their first values");
+}
 
 // ----------------------------------------------------------------------------------------------- programs
 

@@ -45,8 +45,11 @@ struct InferenceOptions {
   std::uint64_t memory_limit = 0;
   bool share_memory_limit = true;
   std::uint64_t seed = 0;  // of variables that have no value yet, and of random ops
-  /// What variables begin with, e.g. those of a checkpoint; null: what their nodes say.
+  /// What variables that the runtime's store does not have begin with, e.g. those of a checkpoint. Null: the
+  /// session is refused when the outputs need such variables, unless it is `untrained`: then they begin as
+  /// their nodes say.
   std::function<Tensor(const Graph&, const VariableInfo&)> first_value = {};
+  bool untrained = false;
 };
 
 struct InferenceRequest {
@@ -63,9 +66,9 @@ std::string missing_inputs(const Graph& graph, const std::vector<std::string>& i
 class InferenceSession {
  public:
   /// `inputs` and `outputs` are value names. Variables that the runtime's store has keep their values; others
-  /// begin as `options` or their nodes say. The runtime outlives the session.
-  /// Throws: InvalidArgument for names that are no values, inputs given twice, outputs that need a
-  /// placeholder which is no input, or that write variables, which groups share; for options out of range.
+  /// begin as `options` say. The runtime outlives the session. Throws: InvalidArgument for variables without
+  /// a value, names that are no values, inputs given twice, outputs that need a placeholder which is no
+  /// input, or that write variables, which groups share; for options out of range.
   InferenceSession(Graph graph, std::vector<std::string> inputs, std::vector<std::string> outputs,
                    const InferenceOptions& options, Runtime& runtime);
   ~InferenceSession();
@@ -94,6 +97,7 @@ class InferenceSession {
   std::shared_ptr<Entry> compile_for(const std::vector<FeedSpec>& feeds, const std::vector<Tensor>& values);
   Instance& instance_of(Group& group, int index, const std::shared_ptr<Entry>& entry);
   void make_room(Group& group, int index, std::uint64_t bytes);
+  void check_variables() const;
   void initialize_variables(const Program& program);
   std::vector<Tensor> run_on(int group, const InferenceRequest& request, const WaitContext& wait);
   LaunchPool* pool_of(int group, const std::optional<int>& asked);

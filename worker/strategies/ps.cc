@@ -136,7 +136,8 @@ class PsStrategy : public Strategy {
       if (variable.sparse && gradient.slices) {
         sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
         tables_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
-                                  make_rng_key(seed_, variable.name), former_name(training.graph, variable), group});
+                                  make_rng_key(seed_, variable.name), former_name(training.graph, variable),
+                                  group});
       } else if (gradient.slices) {
         throw InvalidArgument("variable '" + variable.name +
                               "' is updated by rows: on parameter servers it must be a sparse table "

@@ -18,7 +18,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 Val with_heads(Val x, std::int64_t heads) {
   if (x.rank() == 4) return x;
   if (heads <= 0) throw InvalidArgument("inputs of three axes need the numbers of heads");
-  Builder& b = *x.builder;
+  Builder& b = x.made_by();
   const Val each = b.number(static_cast<double>(heads), DType::Int64);
   const Val shape = pack({size_of(x, 0), size_of(x, 1), each, b.number(-1, DType::Int64)}, 0);
   return transpose(reshape(x, shape), {0, 2, 1, 3});
@@ -34,7 +34,7 @@ Val repeat_heads(Val x, std::int64_t times) {
 
 /// Zeros, and -inf where `allowed` is not.
 Val bias_of(Val allowed, DType dtype) {
-  Builder& b = *allowed.builder;
+  Builder& b = allowed.made_by();
   return where(allowed, b.number(0, dtype), b.number(-kInfinity, dtype));
 }
 
@@ -58,7 +58,9 @@ void attention(OnnxNode& n) {
   }
   if (n.wants(1)) n.out(1, tf("Identity", {k}));
   if (n.wants(2)) n.out(2, tf("Identity", {v}));
-  const std::int64_t times = q.static_dim(1) / k.static_dim(1);
+  const std::int64_t kv_heads = k.static_dim(1);
+  if (kv_heads == 0) throw InvalidArgument("keys have no heads");
+  const std::int64_t times = q.static_dim(1) / kv_heads;
   const double scale =
       n.has_attr("scale") ? n.f("scale", 1) : 1 / std::sqrt(static_cast<double>(q.static_dim(3)));
   const Val wide_q = cast(q, DType::Float32), wide_k = cast(repeat_heads(k, times), DType::Float32);

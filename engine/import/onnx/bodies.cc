@@ -23,6 +23,22 @@ std::optional<std::vector<BodyValue>> body_of(OnnxNode& n, const char* name,
   return results;
 }
 
+/// Throws: InvalidArgument when the body gives less.
+const BodyValue& given(const std::vector<BodyValue>& results, std::size_t i) {
+  if (i >= results.size())
+    throw InvalidArgument(
+        fmt::format("its body gives {} values, it needs {} and more", results.size(), i + 1));
+  return results[i];
+}
+
+/// How many outputs a node has beyond those of its states. Throws: InvalidArgument when it has less.
+std::size_t outputs_beyond(const OnnxNode& n, std::size_t states) {
+  const auto outputs = static_cast<std::size_t>(n.outputs());
+  if (outputs < states)
+    throw InvalidArgument(fmt::format("it has {} outputs and {} states", outputs, states));
+  return outputs - states;
+}
+
 /// Throws: InvalidArgument when it is a sequence.
 Val tensor_of(const BodyValue& value) {
   if (value.sequence) throw InvalidArgument("a sequence is where only a tensor is supported");
@@ -36,14 +52,14 @@ void if_op(OnnxNode& n) {
   if (const auto known = known_ints(cast(condition, DType::Int64))) {
     const auto results = body_of(n, known->at(0) != 0 ? "then_branch" : "else_branch", {});
     if (!results) fail_body();
-    for (int i = 0; i < n.outputs(); ++i) n.out_any(i, results->at(static_cast<std::size_t>(i)));
+    for (int i = 0; i < n.outputs(); ++i) n.out_any(i, given(*results, static_cast<std::size_t>(i)));
     return;
   }
   const auto yes = body_of(n, "then_branch", {}), no = body_of(n, "else_branch", {});
   if (!yes || !no) fail_body();
   for (int i = 0; i < n.outputs(); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const Val a = tensor_of(yes->at(at)), b = tensor_of(no->at(at));
+    const Val a = tensor_of(given(*yes, at)), b = tensor_of(given(*no, at));
     Shape both;
     if (!merge_shapes(a.shape(), b.shape(), both) || !both.is_static())
       throw InvalidArgument(fmt::format("its branches give shapes {} and {}: only equal ones are supported",
@@ -67,7 +83,7 @@ void loop(OnnxNode& n) {
   std::vector<BodyValue> state;
   for (int i = 2; i < n.inputs(); ++i) state.push_back(n.in_any(i));
   const std::size_t states = state.size();
-  std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
+  std::vector<std::vector<Val>> scanned(outputs_beyond(n, states));
   for (std::int64_t round = 0; round < rounds && goes_on(condition); ++round) {
     if (round == kMaxRounds) throw InvalidArgument(fmt::format("more than {} rounds", kMaxRounds));
     std::vector<BodyValue> arguments{{n.b.number(static_cast<double>(round), DType::Int64), {}},
@@ -75,10 +91,10 @@ void loop(OnnxNode& n) {
     arguments.insert(arguments.end(), state.begin(), state.end());
     const auto results = body_of(n, "body", arguments);
     if (!results) fail_body();
-    condition = tensor_of(results->at(0));
-    for (std::size_t i = 0; i < states; ++i) state[i] = results->at(i + 1);
+    condition = tensor_of(given(*results, 0));
+    for (std::size_t i = 0; i < states; ++i) state[i] = given(*results, i + 1);
     for (std::size_t i = 0; i < scanned.size(); ++i)
-      scanned[i].push_back(tensor_of(results->at(states + 1 + i)));
+      scanned[i].push_back(tensor_of(given(*results, states + 1 + i)));
   }
   for (std::size_t i = 0; i < states; ++i) n.out_any(static_cast<int>(i), state[i]);
   for (std::size_t i = 0; i < scanned.size(); ++i) {
@@ -96,7 +112,7 @@ std::vector<Val> scan_rounds(OnnxNode& n, std::vector<Val> state, const std::vec
   const std::int64_t rounds = inputs.empty() ? 0 : inputs[0].static_dim(first_axis);
   if (rounds == 0 || rounds > kMaxRounds)
     throw InvalidArgument(fmt::format("{} rounds cannot be unrolled", rounds));
-  std::vector<std::vector<Val>> scanned(static_cast<std::size_t>(n.outputs()) - states);
+  std::vector<std::vector<Val>> scanned(outputs_beyond(n, states));
   for (std::int64_t round = 0; round < rounds; ++round) {
     std::vector<BodyValue> arguments;
     for (const Val& value : state) arguments.push_back({value, {}});
@@ -107,8 +123,9 @@ std::vector<Val> scan_rounds(OnnxNode& n, std::vector<Val> state, const std::vec
     }
     const auto results = body_of(n, "body", arguments);
     if (!results) fail_body();
-    for (std::size_t i = 0; i < states; ++i) state[i] = tensor_of(results->at(i));
-    for (std::size_t i = 0; i < scanned.size(); ++i) scanned[i].push_back(tensor_of(results->at(states + i)));
+    for (std::size_t i = 0; i < states; ++i) state[i] = tensor_of(given(*results, i));
+    for (std::size_t i = 0; i < scanned.size(); ++i)
+      scanned[i].push_back(tensor_of(given(*results, states + i)));
   }
   for (std::size_t i = 0; i < scanned.size(); ++i) {
     if (out_directions[i] != 0) std::reverse(scanned[i].begin(), scanned[i].end());
@@ -119,17 +136,23 @@ std::vector<Val> scan_rounds(OnnxNode& n, std::vector<Val> state, const std::vec
 }
 
 void scan(OnnxNode& n) {
-  const auto inputs = static_cast<std::size_t>(n.i("num_scan_inputs", 0));
   const bool batched = n.opset < 9;  // input 0 is the lengths of the sequences, axis 0 the batch
   const int first = batched ? 1 : 0;
   if (batched && n.has(0)) throw InvalidArgument("sequence lengths are not supported");
+  const std::int64_t scanned_inputs = n.positive("num_scan_inputs", 0);
+  if (scanned_inputs > n.inputs() - first)
+    throw InvalidArgument(
+        fmt::format("num_scan_inputs is {} of {} inputs", scanned_inputs, n.inputs() - first));
+  const auto inputs = static_cast<std::size_t>(scanned_inputs);
   const std::size_t states = static_cast<std::size_t>(n.inputs() - first) - inputs;
-  const std::size_t outs = static_cast<std::size_t>(n.outputs()) - states;
+  const std::size_t outs = outputs_beyond(n, states);
   const auto list = [&](const char* name, std::size_t count) { return n.is(name, Ints(count, 0)); };
   const Ints in_directions = list(batched ? "directions" : "scan_input_directions", inputs);
   const Ints in_axes = list("scan_input_axes", inputs), out_axes = list("scan_output_axes", outs);
   const Ints out_directions = list("scan_output_directions", outs);
   const std::int64_t batch = batched ? n.in(1).static_dim(0) : 1;
+  if (batch < 1 || batch > kMaxRounds)
+    throw InvalidArgument(fmt::format("a batch of {} cannot be unrolled", batch));
   std::vector<std::vector<Val>> results(states + outs);
   for (std::int64_t entry = 0; entry < batch; ++entry) {
     std::vector<Val> values;

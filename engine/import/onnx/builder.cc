@@ -12,7 +12,16 @@ namespace braid::onnx {
 
 namespace {
 
-ValueRef ref(const Val& v) { return {v.builder->id(v.node), v.output}; }
+/// A translation that is unrolled must end before memory does.
+constexpr std::size_t kMaxNodes = std::size_t{1} << 20;
+
+ValueRef ref(const Val& v) {
+  const Builder& builder = v.made_by();
+  const ValueRef value{builder.id(v.node), v.output};
+  if (v.output < 0 || static_cast<std::size_t>(v.output) >= builder.graph().node(value.node).outputs.size())
+    throw InvalidArgument(fmt::format("a value that is needed has no output {}", v.output));
+  return value;
+}
 
 /// "[Op] node 'x': why" -> "Op: why": the node's name here says nothing to the user.
 std::string reason_of(const std::string& op, const std::string& message) {
@@ -22,16 +31,58 @@ std::string reason_of(const std::string& op, const std::string& message) {
 
 }  // namespace
 
-DType Val::dtype() const { return builder->graph().info(ref(*this)).dtype; }
-const Shape& Val::shape() const { return builder->graph().info(ref(*this)).shape; }
-const Tensor* Val::known() const { return builder->graph().known_value(ref(*this)); }
+Builder& Val::made_by() const {
+  if (builder == nullptr) throw InvalidArgument("a value that is needed is left out or empty");
+  return *builder;
+}
+
+DType Val::dtype() const { return made_by().graph().info(ref(*this)).dtype; }
+const Shape& Val::shape() const { return made_by().graph().info(ref(*this)).shape; }
+const Tensor* Val::known() const { return made_by().graph().known_value(ref(*this)); }
+
+void Ints::fail(std::size_t i) const {
+  throw InvalidArgument(fmt::format("number {} of a list of {} is needed", i, size()));
+}
+
+std::int64_t plus(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) throw InvalidArgument(fmt::format("{} + {} is too large", a, b));
+  return sum;
+}
+
+std::int64_t minus(std::int64_t a, std::int64_t b) {
+  std::int64_t difference = 0;
+  if (__builtin_sub_overflow(a, b, &difference))
+    throw InvalidArgument(fmt::format("{} - {} is too large", a, b));
+  return difference;
+}
+
+std::int64_t times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product))
+    throw InvalidArgument(fmt::format("{} * {} is too large", a, b));
+  return product;
+}
 
 int Val::rank() const {
   if (!shape().has_rank()) throw InvalidArgument("the rank of an input is not known");
   return shape().rank();
 }
 
-std::int64_t Val::dim(int axis) const { return shape()[positive_axis(axis, rank())]; }
+std::int64_t Val::dim(int axis) const {
+  constexpr std::int64_t kMaxDim = std::int64_t{1} << 48;
+  const std::int64_t size = shape()[positive_axis(axis, rank())];
+  if (size > kMaxDim)
+    throw InvalidArgument(fmt::format("an input has {} elements along axis {}", size, axis));
+  return size;
+}
+
+int Val::list_length() const {
+  constexpr std::int64_t kMaxLength = 2 * 64;  // pads have two elements an axis
+  const std::int64_t length = static_dim(0);
+  if (length > kMaxLength) throw InvalidArgument(fmt::format("a list for axes has {} elements", length));
+  return static_cast<int>(length);
+}
 
 std::int64_t Val::static_dim(int axis) const {
   const std::int64_t size = dim(axis);
@@ -44,6 +95,8 @@ std::int64_t Val::static_dim(int axis) const {
 Val Builder::op(const char* op, const std::vector<Val>& inputs, AttrMap attrs) {
   const OpDef* def = OpRegistry::global().find(op);
   if (!def) throw InvalidArgument(fmt::format("it needs {}, which is not supported", op));
+  if (nodes_.size() >= kMaxNodes)
+    throw InvalidArgument(fmt::format("the model becomes more than {} nodes", kMaxNodes));
   Made made{free_name(scope_ + "/" + op), op, inputs, attrs, kNoNode, false};
   Node node;
   node.name = graph_.unique_name(made.name);
@@ -53,6 +106,8 @@ Val Builder::op(const char* op, const std::vector<Val>& inputs, AttrMap attrs) {
   try {
     made.id = place_node(graph_, std::move(node));
   } catch (const InvalidArgument& error) {
+    throw InvalidArgument(reason_of(op, error.message()));
+  } catch (const OutOfMemory& error) {
     throw InvalidArgument(reason_of(op, error.message()));
   }
   taken_.insert(made.name);
@@ -86,6 +141,7 @@ void Builder::set_scope(std::string scope) {
 }
 
 Val Builder::named(Val value, const std::string& name) {
+  value.made_by();
   Made& made = nodes_[static_cast<std::size_t>(value.node)];
   if (made.is_final || value.output != 0 || static_cast<std::size_t>(value.node) < scope_begin_) {
     const Val copy = op("Identity", {value});
@@ -98,7 +154,7 @@ Val Builder::named(Val value, const std::string& name) {
 
 std::string Builder::free_name(const std::string& base) {
   if (!taken_.contains(base)) return base;
-  for (int number = 1;; ++number) {
+  for (int& number = next_number_.try_emplace(base, 1).first->second;; ++number) {
     std::string name = fmt::format("{}_{}", base, number);
     if (!taken_.contains(name)) return name;
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -19,27 +20,65 @@ namespace braid::onnx {
 
 class Builder;
 
+/// Reading an empty Val, one that a translation was not given or has not made, throws InvalidArgument, as
+/// everything else about a model that does not fit together.
 struct Val {
   Builder* builder = nullptr;
   int node = -1;
   int output = 0;
 
   explicit operator bool() const { return builder != nullptr; }
+  /// Throws: InvalidArgument when it is empty.
+  Builder& made_by() const;
   DType dtype() const;
   const Shape& shape() const;
   /// Throws: InvalidArgument when it is not known.
   int rank() const;
   /// The size along an axis, which may be negative (from the end); Shape::kUnknown where it is not known.
+  /// Throws: InvalidArgument for an axis that is not there, and a size that no machine holds, so that sums of
+  /// sizes fit.
   std::int64_t dim(int axis) const;
   /// As dim. Throws: InvalidArgument when it is not known.
   std::int64_t static_dim(int axis) const;
+  /// Of a list with an element an axis: its length. Throws: InvalidArgument when it is not known, or more
+  /// than any tensor has axes.
+  int list_length() const;
   /// Null where it is not known.
   const Tensor* known() const;
   /// Output k of the same node.
   Val at(int k) const { return {builder, node, k}; }
 };
 
-using Ints = std::vector<std::int64_t>;
+/// Numbers of a model: an attribute, sizes, axes. How many there are is the model's word, so reading one that
+/// is not there throws InvalidArgument.
+class Ints : public std::vector<std::int64_t> {
+ public:
+  using vector = std::vector<std::int64_t>;
+  using vector::vector;
+  Ints() = default;
+  Ints(vector values) : vector(std::move(values)) {}  // NOLINT: implicit by design
+
+  std::int64_t& operator[](std::size_t i) { return vector::operator[](checked(i)); }
+  std::int64_t operator[](std::size_t i) const { return vector::operator[](checked(i)); }
+  std::int64_t& at(std::size_t i) { return (*this)[i]; }
+  std::int64_t at(std::size_t i) const { return (*this)[i]; }
+  std::int64_t& front() { return (*this)[0]; }
+  std::int64_t front() const { return (*this)[0]; }
+  std::int64_t& back() { return (*this)[size() - 1]; }
+  std::int64_t back() const { return (*this)[size() - 1]; }
+
+ private:
+  std::size_t checked(std::size_t i) const {
+    if (i >= size()) fail(i);
+    return i;
+  }
+  [[noreturn]] void fail(std::size_t i) const;
+};
+
+/// Sums and products of sizes and attributes. Throws: InvalidArgument when they do not fit into 63 bits.
+std::int64_t plus(std::int64_t a, std::int64_t b);
+std::int64_t minus(std::int64_t a, std::int64_t b);
+std::int64_t times(std::int64_t a, std::int64_t b);
 
 class Builder {
  public:
@@ -77,6 +116,7 @@ class Builder {
   std::deque<Made> nodes_;
   Graph graph_;
   std::set<std::string> taken_;
+  std::map<std::string, int> next_number_;  // by base of names: behind those that are taken
   std::string scope_;
   std::size_t scope_begin_ = 0;
 };
@@ -145,6 +185,8 @@ PartialInts partial_ints(Val x);
 Val refined(Val x, const Ints& sizes);
 /// An axis in [-rank, rank) as [0, rank). Throws: InvalidArgument.
 int positive_axis(std::int64_t axis, int rank);
+/// What is unrolled into nodes. Throws: InvalidArgument when there are too many of it, naming `what`.
+void check_unrolled(std::int64_t count, const char* what);
 Ints all_axes(int rank, int first = 0);
 
 }  // namespace braid::onnx

@@ -13,17 +13,21 @@ Val element(Val vector, int i) { return reshape(slice(vector, 0, i, i + 1), Ints
 void col_to_image(OnnxNode& n) {
   const Val x = n.in(0);
   const Val image = cast(n.in(1), DType::Int64), block = cast(n.in(2), DType::Int64);
-  const auto axes = static_cast<int>(image.static_dim(0));
+  const int axes = image.list_length();
   const auto count = static_cast<std::size_t>(axes);
   const Ints strides = n.is("strides", Ints(count, 1)), dilations = n.is("dilations", Ints(count, 1));
   const Ints pads = n.is("pads", Ints(2 * count, 0));
+  if (strides.size() != count || dilations.size() != count || pads.size() != 2 * count)
+    throw InvalidArgument("strides, dilations and pads do not fit the image");
+  for (std::size_t i = 0; i < count; ++i)
+    if (strides[i] < 1 || dilations[i] < 1) throw InvalidArgument("a stride or a dilation is not positive");
   // The place in the padded image of every block position in every window: block axes first, then window
   // axes.
   Val places;
   std::vector<Val> padded;
   for (int a = 0; a < axes; ++a) {
     const auto i = static_cast<std::size_t>(a);
-    const Val size = element(image, a) + static_cast<double>(pads[i] + pads[i + count]),
+    const Val size = element(image, a) + static_cast<double>(plus(pads[i], pads[i + count])),
               kernel = element(block, a);
     const Val reach = (kernel - 1.0) * static_cast<double>(dilations[i]) + 1.0;
     const Val windows = tf("FloorDiv", {size - reach, like(static_cast<double>(strides[i]), size)}) + 1.0;

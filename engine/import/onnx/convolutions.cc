@@ -2,6 +2,8 @@
 // [kernel..., in, out]. One spatial axis is two of which one has size 1; of three, the first is a sum over
 // shifted images. Groups are convolutions side by side, but for one channel a group, which is TensorFlow's
 // depthwise op.
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "base/error.h"
@@ -28,9 +30,16 @@ WindowSpec planar(const WindowSpec& w) {
   return {two(w.kernel, 1), two(w.strides, 1), two(w.dilations, 1), two(w.before, 0), two(w.after, 0)};
 }
 
+/// Throws: InvalidArgument when so many groups cannot share so many channels, where those are known.
+void check_groups(std::int64_t groups, std::int64_t channels) {
+  if (groups < 1 || (channels >= 0 && channels % groups != 0))
+    throw InvalidArgument(fmt::format("{} channels are no {} groups", channels, groups));
+}
+
 /// x [N, C, h, w], filter [out, in / groups, h, w].
 Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   const AttrMap attrs = attrs_of(w);
+  check_groups(groups, filter.rank() > 0 ? filter.dim(0) : 0);
   if (groups == 1) return tf("Conv2D", {x, transpose(filter, {2, 3, 1, 0})}, attrs);
   const std::int64_t out = filter.static_dim(0), each = filter.static_dim(1);
   if (each == 1) {
@@ -38,6 +47,7 @@ Val convolve_planes(Val x, Val filter, const WindowSpec& w, std::int64_t groups)
         reshape(transpose(filter, {2, 3, 0, 1}), Ints{w.kernel[0], w.kernel[1], groups, out / groups});
     return tf("DepthwiseConv2dNative", {x, by_channel}, attrs);
   }
+  check_unrolled(groups, "groups");
   std::vector<Val> parts;
   for (std::int64_t g = 0; g < groups; ++g) {
     const Val own = slice(filter, 0, g * (out / groups), (g + 1) * (out / groups));
@@ -54,6 +64,7 @@ Val convolve(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   if (w.axes() == 2) return convolve_planes(x, filter, w, groups);
   if (w.axes() != 3) throw InvalidArgument("only one, two and three spatial axes are supported");
   const Val padded = pad(x, {0, 0, w.before[0], 0, 0}, {0, 0, w.after[0], 0, 0}, like(0, x));
+  check_unrolled(w.kernel[0], "planes of a filter");
   Val sum, layer;
   for (std::int64_t k = 0; k < w.kernel[0]; ++k) {
     const std::int64_t first = k * w.dilations[0], behind = w.extent(0) - 1 - first;
@@ -151,7 +162,8 @@ Val spread(Val x, int axis, std::int64_t stride) {
 /// with groups' channels exchanged.
 Val turned_filter(Val filter, std::int64_t groups) {
   const std::int64_t in = filter.static_dim(0), out = filter.static_dim(1);
-  Ints spatial, apart{groups, in / groups, out}, order{0, 2, 1}, together{groups * out, in / groups};
+  check_groups(groups, in);
+  Ints spatial, apart{groups, in / groups, out}, order{0, 2, 1}, together{times(groups, out), in / groups};
   for (int a = 2; a < filter.rank(); ++a) {
     spatial.push_back(a);
     apart.push_back(filter.static_dim(a));
@@ -169,26 +181,32 @@ void conv_transpose(OnnxNode& n) {
   const Ints kernel = kernel_of(n, filter);
   const std::size_t axes = kernel.size();
   const Ints more = n.is("output_padding", Ints(axes, 0)), wanted = n.is("output_shape");
-  const Ints strides = n.is("strides", Ints(axes, 1)), dilations = n.is("dilations", Ints(axes, 1));
-  const Ints pads = n.is("pads", Ints(2 * axes, 0));
+  const WindowSpec asked = read_plain_window(n, x, kernel);
+  const Ints& strides = asked.strides;
+  if (more.size() != axes || (!wanted.empty() && wanted.size() < axes))
+    throw InvalidArgument("output_padding or output_shape does not fit the kernel");
   const std::string mode = n.s("auto_pad", "NOTSET");
-  WindowSpec w{kernel, Ints(axes, 1), dilations, Ints(axes, 0), Ints(axes, 0)};
+  WindowSpec w{kernel, Ints(axes, 1), asked.dilations, Ints(axes, 0), Ints(axes, 0)};
   for (std::size_t i = 0; i < axes; ++i) {
     const auto axis = static_cast<int>(i) + 2;
     const std::int64_t reach = w.extent(static_cast<int>(i));
-    const std::int64_t beyond = reach + more[i] - strides[i];  // the whole result has in * stride + this
-    std::int64_t before = pads[i], after = pads[axes + i];
+    const std::int64_t beyond = plus(reach - strides[i], more[i]);  // the whole result has in * stride + this
+    std::int64_t before = asked.before[i], after = asked.after[i];
     const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
     if (same || !wanted.empty()) {
       std::int64_t total = beyond;
-      if (!wanted.empty()) total += x.static_dim(axis) * strides[i] - wanted[wanted.size() - axes + i];
+      if (!wanted.empty()) {
+        const std::int64_t size = wanted[wanted.size() - axes + i];
+        if (size < 0) throw InvalidArgument(fmt::format("output_shape has {}", size));
+        total = plus(total, times(x.static_dim(axis), strides[i]) - size);
+      }
       // What a larger output has more lies behind.
       before = total < 0 ? 0 : mode == "SAME_UPPER" ? total / 2 : total - total / 2;
       after = total - before;
     }
     x = spread(x, axis, strides[i]);
-    w.before[i] = reach - 1 - before;
-    w.after[i] = reach - 1 - after + more[i];
+    w.before[i] = plus(reach - 1, -before);
+    w.after[i] = plus(plus(reach - 1, -after), more[i]);
   }
   // Pads larger than the window's reach cut the image off; they are not convolution's.
   Ints begin{0, 0}, end{kEnd, kEnd}, front{0, 0}, back{0, 0};

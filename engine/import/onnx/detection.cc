@@ -41,17 +41,18 @@ void non_max_suppression(OnnxNode& n) {
   const Val boxes = n.in(0), scores = n.in(1);  // [batch, n, 4], [batch, classes, n]
   const std::int64_t batch = scores.static_dim(0), classes = scores.static_dim(1),
                      count = scores.static_dim(2);
+  const std::int64_t row_count = times(batch, classes);
   if (count > kMaxBoxes)
     throw InvalidArgument(fmt::format("{} boxes are too many to compare all with all", count));
   const auto scalar = [&](int i, DType dtype) {
     return n.has(i) ? cast(reshape(n.in(i), Ints{}), dtype) : n.b.number(0, dtype);
   };
   const Val most = scalar(2, DType::Int64), overlap = scalar(3, DType::Float32);
-  const Val rows = reshape(scores, Ints{batch * classes, count});
+  const Val rows = reshape(scores, Ints{row_count, count});
   const Val sorted =
       tf("TopKV2", {rows, n.b.number(static_cast<double>(count), DType::Int32)}, {{"sorted", true}});
   const Val order = cast(sorted.at(1), DType::Int64);  // [batch * classes, n]
-  const Val row = expand_dims(range(n.b.number(static_cast<double>(batch * classes), DType::Int64)), 1);
+  const Val row = expand_dims(range(n.b.number(static_cast<double>(row_count), DType::Int64)), 1);
   const Val batch_of_row = tf("FloorDiv", {row, like(static_cast<double>(classes), row)});
   const Val places = pack({batch_of_row + order * 0.0, order}, 2);
   const Val in_order = tf("GatherNd", {boxes, places});

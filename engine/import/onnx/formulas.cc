@@ -10,12 +10,15 @@
 
 namespace braid::onnx {
 
+constexpr int kMaxRank = 64;
+
 Val tf(const char* op, const std::vector<Val>& inputs, AttrMap attrs) {
-  return inputs.front().builder->op(op, inputs, std::move(attrs));
+  if (inputs.empty()) throw InvalidArgument(fmt::format("{} of no values", op));
+  return inputs.front().made_by().op(op, inputs, std::move(attrs));
 }
 
-Val like(double value, Val x) { return x.builder->number(value, x.dtype()); }
-Val ints(Val beside, const Ints& values, DType dtype) { return beside.builder->ints(values, dtype); }
+Val like(double value, Val x) { return x.made_by().number(value, x.dtype()); }
+Val ints(Val beside, const Ints& values, DType dtype) { return beside.made_by().ints(values, dtype); }
 
 Val cast(Val x, DType dtype) {
   if (x.dtype() == dtype) return x;
@@ -51,7 +54,7 @@ Val reshape(Val x, const std::vector<Val>& sizes) {
   int unknown = 0;
   for (const Val& size : sizes) {
     const auto known = known_ints(size);
-    shape.push_back(known ? known->at(0) : Shape::kUnknown);
+    shape.push_back(known ? known->front() : Shape::kUnknown);
     if (shape.back() < 0) ++unknown;
   }
   const bool has_zero = std::find(shape.begin(), shape.end(), 0) != shape.end();
@@ -75,6 +78,8 @@ Val transpose(Val x, const Ints& permutation) {
 
 Ints moving(int rank, int from, int to) {
   Ints permutation = all_axes(rank);
+  positive_axis(from, rank);
+  positive_axis(to, rank);
   permutation.erase(permutation.begin() + from);
   permutation.insert(permutation.begin() + to, from);
   return permutation;
@@ -87,7 +92,7 @@ Ints inverse(const Ints& permutation) {
   return result;
 }
 
-Val expand_dims(Val x, int axis) { return tf("ExpandDims", {x, x.builder->number(axis, DType::Int64)}); }
+Val expand_dims(Val x, int axis) { return tf("ExpandDims", {x, x.made_by().number(axis, DType::Int64)}); }
 
 Val squeeze(Val x, const Ints& axes) {
   return axes.empty() ? x : tf("Squeeze", {x}, {{"squeeze_dims", axes}});
@@ -97,15 +102,16 @@ Val shape_of(Val x) { return tf("Shape", {x}, {{"out_type", DType::Int64}}); }
 
 Val size_of(Val x, int axis) {
   const std::int64_t size = x.dim(axis);
-  if (size != Shape::kUnknown) return x.builder->number(static_cast<double>(size), DType::Int64);
+  if (size != Shape::kUnknown) return x.made_by().number(static_cast<double>(size), DType::Int64);
   const std::int64_t at = positive_axis(axis, x.rank());
   return reshape(slice(shape_of(x), 0, at, at + 1), Ints{});
 }
 
 Val concat(const std::vector<Val>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("there is nothing to join");
   if (parts.size() == 1) return parts.front();
   std::vector<Val> inputs = parts;
-  inputs.push_back(parts.front().builder->number(axis, DType::Int32));
+  inputs.push_back(parts.front().made_by().number(axis, DType::Int32));
   return tf("ConcatV2", inputs, {{"N", static_cast<std::int64_t>(parts.size())}});
 }
 
@@ -114,7 +120,7 @@ Val pack(const std::vector<Val>& parts, int axis) {
 }
 
 Val gather(Val x, Val indices, int axis) {
-  return tf("GatherV2", {x, indices, x.builder->number(axis, DType::Int64)});
+  return tf("GatherV2", {x, indices, x.made_by().number(axis, DType::Int64)});
 }
 
 Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
@@ -123,6 +129,8 @@ Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t st
   begins.back() = begin;
   ends.back() = end;
   steps.back() = step;
+  constexpr int kMaskBits = 32;
+  if (at >= kMaskBits) throw InvalidArgument(fmt::format("{} axes are not supported", x.rank()));
   const std::int64_t others = (std::int64_t{1} << at) - 1, here = std::int64_t{1} << at;
   const bool to_end = step > 0 ? end == std::numeric_limits<std::int64_t>::max()
                                : end == std::numeric_limits<std::int64_t>::min();
@@ -132,7 +140,7 @@ Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t st
 }
 
 Val range(Val count) {
-  Builder& b = *count.builder;
+  Builder& b = count.made_by();
   return tf("Range", {b.number(0, DType::Int64), cast(count, DType::Int64), b.number(1, DType::Int64)});
 }
 
@@ -141,6 +149,7 @@ Val broadcast_to(Val x, Val shape) { return tf("BroadcastTo", {x, shape}); }
 Val pad(Val x, const Ints& before, const Ints& after, Val value) {
   Ints both;
   bool any = false;
+  if (before.size() != after.size()) throw InvalidArgument("pads in front and behind are not as many");
   for (std::size_t i = 0; i < before.size(); ++i) {
     both.push_back(before[i]);
     both.push_back(after[i]);
@@ -158,7 +167,7 @@ Val matmul(Val a, Val b) {
 std::vector<Val> split(Val x, int axis, const Ints& sizes) {
   std::vector<Val> parts;
   if (sizes.size() == 1) return {x};
-  const Val all = tf("SplitV", {x, ints(x, sizes), x.builder->number(axis, DType::Int32)},
+  const Val all = tf("SplitV", {x, ints(x, sizes), x.made_by().number(axis, DType::Int32)},
                      {{"num_split", static_cast<std::int64_t>(sizes.size())}});
   for (std::size_t i = 0; i < sizes.size(); ++i) parts.push_back(all.at(static_cast<int>(i)));
   return parts;
@@ -166,7 +175,7 @@ std::vector<Val> split(Val x, int axis, const Ints& sizes) {
 
 std::optional<Ints> known_ints(Val x) {
   const Tensor* value = x.known();
-  return value ? std::optional(tensor_to_int64s(*value)) : std::nullopt;
+  return value ? std::optional<Ints>(tensor_to_int64s(*value)) : std::nullopt;
 }
 
 Ints need_ints(Val x, const char* what) {
@@ -181,7 +190,13 @@ int positive_axis(std::int64_t axis, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
+void check_unrolled(std::int64_t count, const char* what) {
+  constexpr std::int64_t kMost = 4096;
+  if (count > kMost) throw InvalidArgument(fmt::format("{} {} are too many to be unrolled", count, what));
+}
+
 Ints all_axes(int rank, int first) {
+  if (rank - first > kMaxRank) throw InvalidArgument(fmt::format("{} axes are not supported", rank));
   Ints axes(static_cast<std::size_t>(std::max(rank - first, 0)));
   std::iota(axes.begin(), axes.end(), first);
   return axes;

@@ -1,5 +1,7 @@
 // Operators that read and write elements by index, and those whose result has as many elements as the values
 // decide.
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "base/error.h"
@@ -53,12 +55,16 @@ void gather_elements(OnnxNode& n) {
 /// Vectors of indices [..., k] into the axes from `first` on, counted from the start.
 Val from_start_nd(Val x, Val indices, int first) {
   const std::int64_t k = indices.static_dim(-1);
+  if (x.shape().has_rank() && k > x.rank() - first)
+    throw InvalidArgument(fmt::format("{} indices for {} axes", k, x.rank() - first));
   return from_start(indices, slice(shape_of(x), 0, first, first + k));
 }
 
 void gather_nd(OnnxNode& n) {
   const Val x = n.in(0);
-  const auto batch = static_cast<int>(n.i("batch_dims", 0));
+  const int batch = n.i32("batch_dims", 0);
+  if (batch < 0 || (x.shape().has_rank() && batch >= x.rank()))
+    throw InvalidArgument(fmt::format("attribute batch_dims is {}", batch));
   Val places = from_start_nd(x, n.in(1), batch);
   if (batch > 0) {
     const int rank = places.rank();
@@ -84,7 +90,7 @@ Val scatter(Val x, Val places, Val updates, const std::string& reduction) {
   const auto k = places.static_dim(-1);
   const Val shape = shape_of(x), outer = slice(shape, 0, 0, k);
   const Val strides =
-      tf("Cumprod", {outer, x.builder->number(0, DType::Int32)}, {{"exclusive", true}, {"reverse", true}});
+      tf("Cumprod", {outer, x.made_by().number(0, DType::Int32)}, {{"exclusive", true}, {"reverse", true}});
   const Val rows = reduce("Prod", outer, {0});
   const Val row_size = reduce("Prod", slice(shape, 0, k, kLastIndex), {0});
   const Val as_rows = pack({rows, row_size}, 0);
@@ -136,7 +142,7 @@ struct Distinct {
 /// Of rows [n, m], by comparing all with all: equal[i, j], and, for the order, less[i, j] of the first
 /// difference.
 Distinct distinct_rows(Val rows, bool sorted) {
-  Builder& b = *rows.builder;
+  Builder& b = rows.made_by();
   const Val i = expand_dims(rows, 1), j = expand_dims(rows, 0);
   const Val equal_each = cast(tf("Equal", {i, j}), DType::Int32);
   const Val equal = reduce("Prod", equal_each, {2});
@@ -194,7 +200,10 @@ void unique(OnnxNode& n) {
 
 void reverse_sequence(OnnxNode& n) {
   const Val x = n.in(0);
-  const auto batch = static_cast<int>(n.i("batch_axis", 1)), time = static_cast<int>(n.i("time_axis", 0));
+  const int batch = n.i32("batch_axis", 1), time = n.i32("time_axis", 0);
+  if (batch < 0 || batch > 1 || time != 1 - batch)
+    throw InvalidArgument(
+        fmt::format("batch_axis {} and time_axis {}: one must be 0, the other 1", batch, time));
   Ints order = all_axes(x.rank());
   order[0] = batch;
   order[1] = time;

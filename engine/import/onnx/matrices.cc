@@ -96,7 +96,9 @@ Equation parse_equation(std::string text, const std::vector<Val>& inputs) {
   std::string dots;  // labels of the widest "...", others have the last of them
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (e.operands[i].find("...") != std::string::npos) {
-      const auto count = static_cast<std::size_t>(inputs[i].rank()) + 3 - e.operands[i].size();
+      const auto rank = static_cast<std::size_t>(inputs[i].rank());
+      if (e.operands[i].size() > rank + 3) throw InvalidArgument("an operand has another rank");
+      const std::size_t count = rank + 3 - e.operands[i].size();
       while (dots.size() < count) dots.insert(dots.begin(), static_cast<char>(1 + dots.size()));
     }
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "base/error.h"
 #include "engine/import/onnx/tensors.h"
 
@@ -51,6 +53,19 @@ const AttributeProto* OnnxNode::find(std::string_view name) const {
 std::int64_t OnnxNode::i(std::string_view name, std::int64_t fallback) const {
   const AttributeProto* attribute = find(name);
   return attribute ? attribute->i() : fallback;
+}
+
+int OnnxNode::i32(std::string_view name, int fallback) const {
+  const std::int64_t value = i(name, fallback);
+  if (value != static_cast<int>(value)) throw InvalidArgument(fmt::format("attribute {} is {}", name, value));
+  return static_cast<int>(value);
+}
+
+std::int64_t OnnxNode::positive(std::string_view name, std::int64_t fallback) const {
+  const std::int64_t value = i(name, fallback);
+  if (value < 1 || value > std::numeric_limits<std::int32_t>::max())
+    throw InvalidArgument(fmt::format("attribute {} is {}", name, value));
+  return value;
 }
 
 double OnnxNode::f(std::string_view name, double fallback) const {
@@ -123,6 +138,12 @@ const Translations& Translations::all() {
 Translate Translations::find(const std::string& name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : it->second;
+}
+
+std::vector<std::string> Translations::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, translate] : by_name_) names.push_back(name);
+  return names;
 }
 
 }  // namespace braid::onnx

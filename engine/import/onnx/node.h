@@ -75,6 +75,10 @@ class OnnxNode {
 
   bool has_attr(std::string_view name) const { return find(name) != nullptr; }
   std::int64_t i(std::string_view name, std::int64_t fallback) const;
+  /// Throws: InvalidArgument when it does not fit.
+  int i32(std::string_view name, int fallback) const;
+  /// Throws: InvalidArgument when it is less than 1, or so large that products of two would not fit.
+  std::int64_t positive(std::string_view name, std::int64_t fallback) const;
   double f(std::string_view name, double fallback) const;
   std::string s(std::string_view name, std::string fallback) const;
   Ints is(std::string_view name, Ints fallback = {}) const;
@@ -100,6 +104,7 @@ class Translations {
  public:
   static const Translations& all();
   Translate find(const std::string& name) const;
+  std::vector<std::string> names() const;  // sorted
   void add(const std::string& name, Translate translate) { by_name_.emplace(name, translate); }
 
  private:

@@ -25,6 +25,7 @@ Moments moments(Val x, const Ints& axes) {
 
 Ints all_but_channels(int rank) {
   Ints axes = all_axes(rank);
+  if (rank < 2) throw InvalidArgument("its input has no channels");
   axes.erase(axes.begin() + 1);
   return axes;
 }
@@ -109,7 +110,8 @@ void mean_variance_normalization(OnnxNode& n) {
 /// x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta.
 void local_response_normalization(OnnxNode& n) {
   const Val x = n.in(0);
-  const std::int64_t size = n.i("size", 1), before = (size - 1) / 2;
+  const std::int64_t size = n.positive("size", 1), before = (size - 1) / 2;
+  check_unrolled(size, "channels");
   Ints front(static_cast<std::size_t>(x.rank()), 0), back = front;
   front[1] = before;
   back[1] = size - 1 - before;

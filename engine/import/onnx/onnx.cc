@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -66,24 +67,18 @@ class Importer : public onnx::Surroundings {
                                               const std::vector<onnx::BodyValue>& arguments) override {
     if (static_cast<std::size_t>(body.input_size()) != arguments.size())
       throw InvalidArgument("a body has another number of inputs");
-    const std::map<std::string, Val> outside = values_;
-    const std::map<std::string, onnx::Sequence> outside_sequences = sequences_;
-    const std::string scope = builder_.scope();
+    const Scope outside(*this);
     for (const auto& initializer : body.initializer())
       values_[initializer.name()] = builder_.constant(onnx::read_tensor(initializer, folder_));
     for (std::size_t i = 0; i < arguments.size(); ++i)
       set(body.input(static_cast<int>(i)).name(), arguments[i]);
     ++depth_;
     for (const auto& node : body.node()) {
-      builder_.set_scope(scope);
+      builder_.set_scope(outside.name());
       translate(node);
     }
-    --depth_;
-    builder_.set_scope(scope);
     std::vector<onnx::BodyValue> results;
     for (const auto& output : body.output()) results.push_back(get(output.name()));
-    values_ = outside;
-    sequences_ = outside_sequences;
     return results;
   }
 
@@ -95,6 +90,39 @@ class Importer : public onnx::Surroundings {
   }
 
  private:
+  static constexpr int kMaxDepth = 64;
+  static constexpr int kMaxTranslated = 1 << 18;
+
+  /// The values that are known around a body, and where its nodes are; they are so again at the end, also
+  /// after an error.
+  class Scope {
+   public:
+    explicit Scope(Importer& importer)
+        : importer_(importer),
+          values_(importer.values_),
+          sequences_(importer.sequences_),
+          opsets_(importer.opsets_),
+          name_(importer.builder_.scope()),
+          depth_(importer.depth_) {}
+    ~Scope() {
+      importer_.values_ = std::move(values_);
+      importer_.sequences_ = std::move(sequences_);
+      importer_.opsets_ = std::move(opsets_);
+      importer_.builder_.set_scope(std::move(name_));
+      importer_.depth_ = depth_;
+    }
+    Scope(const Scope&) = delete;
+    const std::string& name() const { return name_; }
+
+   private:
+    Importer& importer_;
+    std::map<std::string, Val> values_;
+    std::map<std::string, onnx::Sequence> sequences_;
+    std::map<std::string, int> opsets_;
+    std::string name_;
+    int depth_;
+  };
+
   Tensor read_weights(const onnx::TensorProto& initializer) {
     if (!onnx::is_four_bit(initializer)) return onnx::read_tensor(initializer, folder_);
     four_bit_.insert(initializer.name());
@@ -147,6 +175,9 @@ class Importer : public onnx::Surroundings {
     } catch (const InvalidArgument& error) {
       report(name, what, error.message());
       values_[name] = Val();
+    } catch (const OutOfMemory& error) {
+      report(name, what, error.message());
+      values_[name] = Val();
     }
   }
 
@@ -181,6 +212,9 @@ class Importer : public onnx::Surroundings {
     const std::string op = full_name(proto);
     bool broken = false;
     try {
+      if (++translated_ > kMaxTranslated)
+        throw InvalidArgument(fmt::format("loops and functions make more than {} nodes", kMaxTranslated));
+      if (depth_ > kMaxDepth) throw InvalidArgument("bodies and functions are nested too deep");
       std::vector<Val> inputs;
       for (const std::string& input : proto.input()) {
         if (four_bit_.contains(input) && op != "DequantizeLinear")
@@ -206,6 +240,9 @@ class Importer : public onnx::Surroundings {
       translate(node);
       for (int i = 0; i < proto.output_size(); ++i) take_result(node, i);
     } catch (const InvalidArgument& error) {
+      report(name, op, error.message());
+      mark_broken(proto);
+    } catch (const OutOfMemory& error) {
       report(name, op, error.message());
       mark_broken(proto);
     }
@@ -237,23 +274,20 @@ class Importer : public onnx::Surroundings {
     for (const std::string& input : function.input()) body.add_input()->set_name(input);
     for (const std::string& output : function.output()) body.add_output()->set_name(output);
     for (const auto& node : function.node()) *body.add_node() = with_attributes(node, function, proto);
-    const std::map<std::string, int> opsets = opsets_;
-    for (const auto& set : function.opset_import())
-      opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
-    const std::map<std::string, Val> outside = std::exchange(values_, {});
-    const std::map<std::string, onnx::Sequence> outside_sequences = std::exchange(sequences_, {});
-    const std::string scope = builder_.scope();
-    const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
-    builder_.set_scope(depth_ == 0 ? own : scope + "/" + own);
-    const std::vector<onnx::BodyValue> results = translate_body(body, arguments);
-    values_ = outside;
-    sequences_ = outside_sequences;
-    opsets_ = opsets;
+    const std::vector<onnx::BodyValue> results = [&] {
+      const Scope outside(*this);
+      for (const auto& set : function.opset_import())
+        opsets_[set.domain() == "ai.onnx" ? "" : set.domain()] = static_cast<int>(set.version());
+      values_.clear();
+      sequences_.clear();
+      const std::string own = clean_name(proto.output_size() > 0 ? proto.output(0) : proto.op_type());
+      builder_.set_scope(depth_ == 0 ? own : outside.name() + "/" + own);
+      return translate_body(body, arguments);
+    }();
     for (int i = 0; i < proto.output_size() && i < static_cast<int>(results.size()); ++i) {
       const std::string& name = proto.output(i);
       if (!name.empty()) set_result(name, results[static_cast<std::size_t>(i)]);
     }
-    builder_.set_scope(scope);
   }
 
   /// The node with the call's attributes, or the function's defaults, for those that refer to them.
@@ -301,17 +335,24 @@ class Importer : public onnx::Surroundings {
   std::map<std::string, onnx::Sequence> sequences_;
   std::set<std::string> four_bit_;  // initializers that have more room here than in the model
   int depth_ = 0;                   // of bodies
+  int translated_ = 0;              // nodes, those of bodies each time
   OnnxImport result_;
 };
 
 }  // namespace
 
+OnnxImport try_parse_onnx(std::string_view model, const std::string& source,
+                          const std::filesystem::path& folder, const OnnxInputShapes& shapes) {
+  onnx::ModelProto proto;
+  const bool fits =
+      model.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max());  // protobuf's limit
+  if (!fits || !proto.ParseFromArray(model.data(), static_cast<int>(model.size())) || !proto.has_graph())
+    throw InvalidArgument(source + ": not an ONNX model");
+  return Importer(proto, folder, shapes).run();
+}
+
 OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {
-  const std::string content = read_file(file);
-  onnx::ModelProto model;
-  if (!model.ParseFromString(content) || !model.has_graph())
-    throw InvalidArgument(file.string() + ": not an ONNX model");
-  return Importer(model, file.parent_path(), shapes).run();
+  return try_parse_onnx(read_file(file), file.string(), file.parent_path(), shapes);
 }
 
 OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -39,6 +40,11 @@ using OnnxInputShapes = std::map<std::string, Shape>;
 
 /// Throws: InvalidArgument when the file is no ONNX model, or a shape contradicts the model's.
 OnnxImport try_import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});
+
+/// A model in memory; external data is looked for in `folder`, and `source` says in errors where the bytes
+/// are from. Throws: as above.
+OnnxImport try_parse_onnx(std::string_view model, const std::string& source,
+                          const std::filesystem::path& folder, const OnnxInputShapes& shapes = {});
 
 /// Throws: InvalidArgument with every node that cannot be translated and why.
 OnnxImport import_onnx(const std::filesystem::path& file, const OnnxInputShapes& shapes = {});

@@ -95,14 +95,17 @@ PartialInts partial(const Graph& graph, ValueRef value, int depth) {
   if (op == "ConcatV2") return joined(graph, node, node.inputs.size() - 1, depth + 1);
   if (op == "GatherV2") return gathered(graph, node, input(0));
   if (op == "StridedSlice") return strided_slice(graph, node, input(0));
-  if (op == "Mul") return combined(input(0), input(1), [](auto a, auto b) { return a * b; });
-  if (op == "AddV2" || op == "Add") return combined(input(0), input(1), [](auto a, auto b) { return a + b; });
-  if (op == "Sub") return combined(input(0), input(1), [](auto a, auto b) { return a - b; });
+  if (op == "Mul") return combined(input(0), input(1), times);
+  if (op == "AddV2" || op == "Add") return combined(input(0), input(1), plus);
+  if (op == "Sub") return combined(input(0), input(1), minus);
   return {};
 }
 
 }  // namespace
 
-PartialInts partial_ints(Val x) { return partial(x.builder->graph(), {x.builder->id(x.node), x.output}, 0); }
+PartialInts partial_ints(Val x) {
+  const Builder& builder = x.made_by();
+  return partial(builder.graph(), {builder.id(x.node), x.output}, 0);
+}
 
 }  // namespace braid::onnx

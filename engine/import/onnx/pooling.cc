@@ -34,6 +34,7 @@ Val position(Val padded, const WindowSpec& w, int axis, std::int64_t k) {
 Val combine(Val padded, const WindowSpec& w, Val (*with)(Val, Val)) {
   if (w.is_same) throw InvalidArgument("its pads are SAME, so the image's sizes must be known (--shape)");
   for (int axis = 0; axis < w.axes(); ++axis) {
+    check_unrolled(w.kernel[static_cast<std::size_t>(axis)], "positions of a window");
     Val result;
     for (std::int64_t k = 0; k < w.kernel[static_cast<std::size_t>(axis)]; ++k) {
       const Val part = position(padded, w, axis, k);
@@ -79,6 +80,9 @@ Val places_of_maxima(OnnxNode& n, Val x, Val padded, const WindowSpec& w, const 
     own = transpose(reshape(range(count), turned_shape), inverse(order));
   }
   const Val places = pad(own, with_batch(w.before), with_batch(after), like(-1, own));
+  std::int64_t positions = 1;
+  for (const std::int64_t size : w.kernel)
+    check_unrolled(positions = times(positions, size), "positions of a window");
   Val best, best_place;
   const std::function<void(Val, Val, int)> visit = [&](Val values, Val at, int axis) {
     if (axis == w.axes()) {

@@ -19,6 +19,7 @@ Val along(OnnxNode& n, Val parameter, Val x) {
     shape[static_cast<std::size_t>(axis)] = -1;
     return reshape(parameter, shape);
   }
+  if (block < 1) throw InvalidArgument("block_size must be positive");
   const Val at = range(size_of(x, axis));
   return gather(parameter, tf("FloorDiv", {at, like(static_cast<double>(block), at)}), axis);
 }
@@ -44,7 +45,7 @@ Val saturated(Val x, DType dtype) {
 void quantize_linear(OnnxNode& n) {
   const Val x = cast(n.in(0), DType::Float32);
   Val y = tf("Rint", {x / cast(along(n, n.in(1), x), DType::Float32)});
-  const auto wanted = static_cast<int>(n.i("output_dtype", 0));
+  const auto wanted = n.i32("output_dtype", 0);
   DType dtype = wanted == 0 ? DType::UInt8 : dtype_of_onnx(wanted);
   if (n.has(2)) {
     dtype = n.in(2).dtype();

@@ -1,5 +1,7 @@
 // Random numbers: TensorFlow's ops of counter-based streams, so what they give is not what another runtime
 // gives.
+#include <cmath>
+
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
 #include "engine/import/onnx/tensors.h"
@@ -9,12 +11,14 @@ namespace {
 
 /// float32
 Val random(OnnxNode& n, const char* op, Val shape) {
-  const AttrMap attrs{{"dtype", DType::Float32}, {"seed", static_cast<std::int64_t>(n.f("seed", 0))}};
+  const double seed = n.f("seed", 0);
+  if (!(std::abs(seed) < 0x1p62)) throw InvalidArgument("the seed is not a number, or too large");
+  const AttrMap attrs{{"dtype", DType::Float32}, {"seed", static_cast<std::int64_t>(seed)}};
   return n.b.op(op, {shape}, attrs);
 }
 
 DType dtype_attr(OnnxNode& n, DType fallback) {
-  return n.has_attr("dtype") ? dtype_of_onnx(static_cast<int>(n.i("dtype", 0))) : fallback;
+  return n.has_attr("dtype") ? dtype_of_onnx(n.i32("dtype", 0)) : fallback;
 }
 
 void uniform(OnnxNode& n, Val shape, DType dtype) {

@@ -1,5 +1,7 @@
 // RNN, GRU and LSTM, unrolled over time: X [T, N, input], W [directions, gates * hidden, input], R likewise,
 // B [directions, 2 * gates * hidden]. A row whose sequence has ended keeps its state and gives zeros.
+#include <fmt/format.h>
+
 #include <functional>
 
 #include "base/error.h"
@@ -35,7 +37,12 @@ class Recurrent {
     layout_ = n.i("layout", 0) != 0;
     x_ = layout_ ? transpose(n.in(0), {1, 0, 2}) : n.in(0);
     steps_ = x_.static_dim(0);
-    hidden_ = n.has_attr("hidden_size") ? n.i("hidden_size", 0) : n.in(2).static_dim(2);
+    constexpr std::int64_t kMaxSteps = 1 << 16;
+    if (steps_ < 1 || steps_ > kMaxSteps)
+      throw InvalidArgument(fmt::format("{} steps cannot be unrolled", steps_));
+    hidden_ = n.has_attr("hidden_size") ? n.positive("hidden_size", 0) : n.in(2).static_dim(2);
+    constexpr std::int64_t kMaxHidden = std::int64_t{1} << 31;
+    if (hidden_ > kMaxHidden) throw InvalidArgument(fmt::format("hidden_size is {}", hidden_));
     if (n.has_attr("clip")) throw InvalidArgument("attribute clip is not supported");
     std::vector<std::string> names = n.ss("activations");
     if (names.empty())

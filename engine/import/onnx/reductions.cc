@@ -99,7 +99,7 @@ void log_softmax(OnnxNode& n) {
 }
 void hardmax(OnnxNode& n) {
   along_axis(n, [](Val x) {
-    const Val best = tf("ArgMax", {x, x.builder->number(-1, DType::Int64)}, {{"output_type", DType::Int64}});
+    const Val best = tf("ArgMax", {x, x.made_by().number(-1, DType::Int64)}, {{"output_type", DType::Int64}});
     return tf("OneHot", {best, cast(size_of(x, -1), DType::Int32), like(1, x), like(0, x)});
   });
 }

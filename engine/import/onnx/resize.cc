@@ -88,7 +88,7 @@ Val weigh(Val x, int axis, Val matrix) {
   const int rank = x.rank();
   const Ints to_last = moving(rank, axis, rank - 1);
   const Val rows = transpose(x, to_last);
-  const Val flat = reshape(rows, pack({x.builder->number(-1, DType::Int64), size_of(rows, -1)}, 0));
+  const Val flat = reshape(rows, pack({x.made_by().number(-1, DType::Int64), size_of(rows, -1)}, 0));
   const Val y = tf("MatMul", {flat, cast(matrix, x.dtype())}, {{"transpose_b", true}});
   const Val shape = concat({slice(shape_of(rows), 0, 0, rank - 1), ints(x, {-1})}, 0);
   return transpose(reshape(y, shape), inverse(to_last));
@@ -100,7 +100,7 @@ std::vector<Axis> read_axes(OnnxNode& n, const Ints& axes, Val scales, Val sizes
   const Val x = n.in(0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     Axis a;
-    a.in = real(size_of(x, static_cast<int>(axes[i])));
+    a.in = real(size_of(x, positive_axis(axes[i], x.rank())));
     const auto at = static_cast<int>(i);
     if (sizes) {
       a.out = real(scale_element(sizes, at));
@@ -114,7 +114,7 @@ std::vector<Axis> read_axes(OnnxNode& n, const Ints& axes, Val scales, Val sizes
     result.push_back(a);
   }
   const std::string policy = n.s("keep_aspect_ratio_policy", "stretch");
-  if (!sizes || policy == "stretch") return result;
+  if (!sizes || policy == "stretch" || result.empty()) return result;
   Val common = result.front().scale;
   for (const Axis& a : result)
     common = policy == "not_larger" ? minimum(common, a.scale) : maximum(common, a.scale);

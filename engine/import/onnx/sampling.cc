@@ -115,7 +115,8 @@ void grid_sample(OnnxNode& n) {
 /// Places in [-1, 1] under theta [N, d, d + 1], for an image of size [N, C, d...].
 void affine_grid(OnnxNode& n) {
   const Val theta = n.in(0), size = cast(n.in(1), DType::Int64);
-  const auto axes = static_cast<int>(size.static_dim(0)) - 2;
+  const int axes = size.list_length() - 2;
+  if (axes < 1) throw InvalidArgument("the size has no spatial axes");
   const Val shape = slice(size, 0, 2, axes + 2);
   const bool align = n.i("align_corners", 0) != 0;
   std::vector<Val> parts;  // the last axis of the image first
@@ -148,9 +149,10 @@ Taps border_taps(Val at, Val size) {
 
 void roi_align(OnnxNode& n) {
   const Val x = n.in(0), rois = cast(n.in(1), DType::Float64);
-  const std::int64_t samples = n.i("sampling_ratio", 0), out_h = n.i("output_height", 1),
-                     out_w = n.i("output_width", 1);
-  if (samples <= 0) throw InvalidArgument("sampling_ratio 0, which depends on the regions, is not supported");
+  const std::int64_t out_h = n.positive("output_height", 1), out_w = n.positive("output_width", 1);
+  if (n.i("sampling_ratio", 0) <= 0)
+    throw InvalidArgument("sampling_ratio 0, which depends on the regions, is not supported");
+  const std::int64_t samples = n.positive("sampling_ratio", 0);
   const bool half_pixel =
       n.opset >= 16 && n.s("coordinate_transformation_mode", "half_pixel") == "half_pixel";
   const double scale = n.f("spatial_scale", 1), offset = half_pixel ? 0.5 : 0;

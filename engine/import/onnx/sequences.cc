@@ -50,7 +50,7 @@ void sequence_length(OnnxNode& n) {
 void concat_from_sequence(OnnxNode& n) {
   const Sequence& all = n.sequence(0);
   if (all.empty()) throw InvalidArgument("the sequence is empty");
-  const auto axis = static_cast<int>(n.i("axis", 0));
+  const int axis = n.i32("axis", 0);
   if (n.i("new_axis", 0) == 0) return n.out(0, concat(all, axis));
   n.out(0, pack(all, axis));
 }
@@ -62,12 +62,14 @@ void split_to_sequence(OnnxNode& n) {
   const bool keeps = n.has(1) || n.i("keepdims", 1) != 0;
   Ints sizes;
   if (!n.has(1)) {
+    check_unrolled(whole, "parts");
     sizes.assign(static_cast<std::size_t>(whole), 1);
   } else {
     sizes = need_ints(n.in(1), "split");
     if (n.in(1).rank() == 0) {
       const std::int64_t each = sizes.at(0);
       if (each < 1) throw InvalidArgument("split must be positive");
+      check_unrolled(whole / each, "parts");
       sizes.assign(static_cast<std::size_t>(whole / each), each);
       if (whole % each != 0) sizes.push_back(whole % each);
     }

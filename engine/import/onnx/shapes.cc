@@ -45,10 +45,10 @@ Val axes_of(OnnxNode& n, int i) {
 Val reshape_copying(Val x, const Ints& wanted) {
   std::int64_t given = 1, rest = 1;  // the elements of sizes that are given, and of x's that are not copied
   for (const std::int64_t size : wanted)
-    if (size > 0) given *= size;
+    if (size > 0) given = times(given, size);
   for (int axis = 0; axis < x.rank(); ++axis) {
     const bool copied = axis < static_cast<int>(wanted.size()) && wanted[static_cast<std::size_t>(axis)] == 0;
-    if (!copied) rest = rest < 0 || x.dim(axis) < 0 ? Shape::kUnknown : rest * x.dim(axis);
+    if (!copied) rest = rest < 0 || x.dim(axis) < 0 ? Shape::kUnknown : times(rest, x.dim(axis));
   }
   std::vector<Val> sizes;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -90,7 +90,7 @@ void reshape_op(OnnxNode& n) {
   }
   if (known && x.shape().has_rank()) return n.out(0, reshape_copying(x, *known));
   // 0 stands for the input's size there.
-  const auto length = static_cast<int>(shape.static_dim(0));
+  const int length = shape.list_length();
   Val sizes = shape_of(x);
   const int more = length - x.rank();
   if (more > 0) sizes = concat({sizes, n.b.ints(Ints(static_cast<std::size_t>(more), 0))}, 0);
@@ -113,6 +113,7 @@ void flatten(OnnxNode& n) {
   const Val x = n.in(0);
   const int rank = x.rank();
   const std::int64_t at = n.i("axis", 1);
+  if (at < -rank || at > rank) throw InvalidArgument(fmt::format("axis {} is not one of {} axes", at, rank));
   const int axis = static_cast<int>(at < 0 ? at + rank : at);
   const Val shape = shape_of(x);
   const Val outer = reduce("Prod", slice(shape, 0, 0, axis), {0}, true);
@@ -125,7 +126,7 @@ void squeeze_op(OnnxNode& n) {
   const Val axes = axes_of(n, 1);
   if (!axes) return n.out(0, tf("Squeeze", {x}));
   if (const auto known = known_ints(axes)) return n.out(0, squeeze(x, *known));
-  const Val ones = n.b.ints(Ints(static_cast<std::size_t>(axes.static_dim(0)), 1));
+  const Val ones = n.b.ints(Ints(static_cast<std::size_t>(axes.list_length()), 1));
   const Val keep = tf("Equal", {at_axes(ones, axes, x.rank(), 0), n.b.number(0, DType::Int64)});
   const Val left = reshape(tf("Where", {keep}), Ints{-1});
   n.out(0, reshape(x, gather(shape_of(x), left, 0)));
@@ -136,7 +137,7 @@ void unsqueeze(OnnxNode& n) {
   const Val axes = axes_of(n, 1);
   if (!axes) throw InvalidArgument("axes are missing");
   const bool is_scalar = axes.rank() == 0;
-  const auto count = is_scalar ? 1 : static_cast<int>(axes.static_dim(0));
+  const int count = is_scalar ? 1 : axes.list_length();
   const int rank = x.rank() + count;
   if (auto known = known_ints(axes)) {
     for (std::int64_t& axis : *known) axis = positive_axis(axis, rank);
@@ -156,7 +157,7 @@ void unsqueeze(OnnxNode& n) {
 void expand(OnnxNode& n) {
   const Val x = n.in(0);
   Val wanted = cast(n.in(1), DType::Int64), own = shape_of(x);
-  const auto length = static_cast<int>(wanted.static_dim(0));
+  const int length = wanted.list_length();
   const int more = length - x.rank();
   const Ints ones(static_cast<std::size_t>(std::abs(more)), 1);
   if (more > 0) own = concat({n.b.ints(ones), own}, 0);
@@ -164,7 +165,7 @@ void expand(OnnxNode& n) {
   const Val y = broadcast_to(x, where(tf("Equal", {wanted, like(1, wanted)}), own, wanted));
   const PartialInts from = partial_ints(own), to = partial_ints(wanted);
   Ints sizes;
-  for (std::size_t i = 0; from && to && i < from->size(); ++i) {
+  for (std::size_t i = 0; from && to && i < std::min(from->size(), to->size()); ++i) {
     const std::int64_t own_size = (*from)[i].value_or(Shape::kUnknown);
     const std::int64_t size = (*to)[i].value_or(Shape::kUnknown);
     sizes.push_back(own_size > 1 || size == 1 ? own_size : size);
@@ -180,7 +181,7 @@ void tile(OnnxNode& n) {
 }
 
 void cast_op(OnnxNode& n) {
-  const DType to = dtype_of_onnx(static_cast<int>(n.i("to", 0)));
+  const DType to = dtype_of_onnx(n.i32("to", 0));
   if (to == DType::String || n.in(0).dtype() == DType::String) {
     if (to == n.in(0).dtype()) return n.out(0, n.in(0));
     if (to == DType::String) throw InvalidArgument("numbers as text are not supported");
@@ -192,7 +193,7 @@ void cast_op(OnnxNode& n) {
 void cast_like(OnnxNode& n) { n.out(0, cast(n.in(0), n.in(1).dtype())); }
 
 void bit_cast(OnnxNode& n) {
-  const DType to = dtype_of_onnx(static_cast<int>(n.i("to", 0)));
+  const DType to = dtype_of_onnx(n.i32("to", 0));
   n.out(0, tf("Bitcast", {n.in(0)}, {{"type", to}}));
 }
 
@@ -202,13 +203,14 @@ void bit_cast(OnnxNode& n) {
 void concat_op(OnnxNode& n) {
   std::vector<Val> parts;
   for (int i = 0; i < n.inputs(); ++i) parts.push_back(n.in(i));
-  n.out(0, concat(parts, static_cast<int>(n.i("axis", 1))));
+  n.out(0, concat(parts, n.i32("axis", 1)));
 }
 
 void split_op(OnnxNode& n) {
   const Val x = n.in(0);
   const int axis = positive_axis(n.i("axis", 0), x.rank());
   const auto parts = static_cast<std::int64_t>(n.outputs());
+  if (parts == 0) throw InvalidArgument("it has no outputs");
   Val sizes;
   if (n.has(1)) {
     sizes = n.in(1);
@@ -236,7 +238,7 @@ void slice_op(OnnxNode& n) {
   const Val starts = by_attr ? n.b.ints(n.is("starts")) : n.in(1);
   const Val ends = by_attr ? n.b.ints(n.is("ends")) : n.in(2);
   Val axes = axes_of(n, by_attr ? n.inputs() : 3);
-  if (!axes) axes = n.b.ints(all_axes(static_cast<int>(starts.static_dim(0))));
+  if (!axes) axes = n.b.ints(all_axes(starts.list_length()));
   const int rank = x.rank();
   const Val begin = at_axes(starts, axes, rank, 0), end = at_axes(ends, axes, rank, kWholeRange);
   const Val steps = !by_attr && n.has(4) ? at_axes(n.in(4), axes, rank, 1)
@@ -275,6 +277,9 @@ void pad_op(OnnxNode& n) {
       known && std::any_of(known->begin(), known->end(), [](auto p) { return p < 0; })) {
     // What is cut off, then what is added.
     Ints rest = *known, begin, end;
+    constexpr std::int64_t kMost = std::int64_t{1} << 48;
+    for (const std::int64_t p : rest)
+      if (p < -kMost) throw InvalidArgument(fmt::format("a pad is {}", p));
     for (std::size_t i = 0; i < rest.size() / 2; ++i) {
       begin.push_back(std::max<std::int64_t>(-rest[i], 0));
       const std::int64_t cut = rest[i + rest.size() / 2];
@@ -330,7 +335,7 @@ void center_crop_pad(OnnxNode& n) {
 
 void depth_to_space(OnnxNode& n) {
   const Val x = n.in(0);
-  const std::int64_t s = n.i("blocksize", 1);
+  const std::int64_t s = n.positive("blocksize", 1);
   const bool dcr = n.s("mode", "DCR") == "DCR";
   const Val square = n.b.number(static_cast<double>(s * s), DType::Int64),
             side = n.b.number(static_cast<double>(s), DType::Int64);
@@ -343,7 +348,7 @@ void depth_to_space(OnnxNode& n) {
 
 void space_to_depth(OnnxNode& n) {
   const Val x = n.in(0);
-  const std::int64_t s = n.i("blocksize", 1);
+  const std::int64_t s = n.positive("blocksize", 1);
   const Val side = n.b.number(static_cast<double>(s), DType::Int64);
   const Val batch = size_of(x, 0), depth = size_of(x, 1), h = size_of(x, 2) / side, w = size_of(x, 3) / side;
   const Ints order = n.s("mode", "DCR") == "DCR" ? Ints{0, 3, 5, 1, 2, 4} : Ints{0, 1, 3, 5, 2, 4};
@@ -402,8 +407,7 @@ void range_op(OnnxNode& n) {
 Val diagonals(Val x) { return expand_dims(range(size_of(x, -1)), 0) - expand_dims(range(size_of(x, -2)), 1); }
 
 void eye_like(OnnxNode& n) {
-  const DType dtype =
-      n.has_attr("dtype") ? dtype_of_onnx(static_cast<int>(n.i("dtype", 0))) : n.in(0).dtype();
+  const DType dtype = n.has_attr("dtype") ? dtype_of_onnx(n.i32("dtype", 0)) : n.in(0).dtype();
   const Val at = diagonals(n.in(0));
   n.out(0, cast(tf("Equal", {at, n.b.number(static_cast<double>(n.i("k", 0)), DType::Int64)}), dtype));
 }

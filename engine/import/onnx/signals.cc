@@ -18,7 +18,7 @@ void window(OnnxNode& n, double a0, double a1, double a2) {
   const Val length = cast(n.i("periodic", 1) != 0 ? size : size - 1.0, DType::Float64);
   const Val phase = cast(range(size), DType::Float64) * kTurn / length;
   const Val y = a0 - tf("Cos", {phase}) * a1 + tf("Cos", {phase * 2.0}) * a2;
-  n.out(0, cast(y, dtype_of_onnx(static_cast<int>(n.i("output_datatype", TensorProto::FLOAT)))));
+  n.out(0, cast(y, dtype_of_onnx(n.i32("output_datatype", TensorProto::FLOAT))));
 }
 
 void hann_window(OnnxNode& n) { window(n, 0.5, 0.5, 0); }
@@ -145,7 +145,7 @@ void mel_weight_matrix(OnnxNode& n) {
   const Val is_down = both(tf("GreaterEqual", {at, center}), tf("Less", {at, right}));
   const Val down = tf("DivNoNan", {right - at, fall});
   const Val y = where(is_down, down, where(is_up, up, zero));
-  n.out(0, cast(y, dtype_of_onnx(static_cast<int>(n.i("output_datatype", TensorProto::FLOAT)))));
+  n.out(0, cast(y, dtype_of_onnx(n.i32("output_datatype", TensorProto::FLOAT))));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "engine/import/onnx/builder.h"
 
 namespace braid::onnx {
 namespace {
@@ -42,7 +43,12 @@ std::string external_bytes(const TensorProto& proto, const std::filesystem::path
   if (length != count)
     throw InvalidArgument(
         fmt::format("external data: {} bytes are stored, its shape needs {}", length, count));
-  std::string bytes(count, '\0');
+  std::error_code none;  // the size is checked before memory is taken
+  const std::uintmax_t size = std::filesystem::file_size(folder / inside, none);
+  if (!none && (size < offset || size - offset < count))
+    throw InvalidArgument(fmt::format("external data: {} bytes at {} of the {} bytes of {}", count, offset,
+                                      size, (folder / inside).string()));
+  std::string bytes(none ? 0 : count, '\0');
   std::ifstream file(folder / inside, std::ios::binary);
   if (!file.seekg(static_cast<std::streamoff>(offset)) ||
       !file.read(bytes.data(), static_cast<std::streamsize>(count)))
@@ -52,34 +58,36 @@ std::string external_bytes(const TensorProto& proto, const std::filesystem::path
 }
 
 template <class T, class List>
-void fill(const List& list, Tensor& tensor) {
-  if (list.size() != tensor.elements())
-    throw InvalidArgument(fmt::format("shape {} with {} values", tensor.shape().to_string(), list.size()));
+Tensor filled(const List& list, DType dtype, const Shape& shape) {
+  if (list.size() != shape.elements())
+    throw InvalidArgument(fmt::format("shape {} with {} values", shape.to_string(), list.size()));
+  Tensor tensor(dtype, shape);
   T* out = reinterpret_cast<T*>(tensor.raw());
   for (const auto value : list) *out++ = static_cast<T>(value);
+  return tensor;
 }
 
-void fill_from_list(const TensorProto& proto, Tensor& tensor) {
-  switch (tensor.dtype()) {
+Tensor from_list(const TensorProto& proto, DType dtype, const Shape& shape) {
+  switch (dtype) {
     case DType::Float32:
-      return fill<float>(proto.float_data(), tensor);
+      return filled<float>(proto.float_data(), dtype, shape);
     case DType::Float64:
-      return fill<double>(proto.double_data(), tensor);
+      return filled<double>(proto.double_data(), dtype, shape);
     case DType::Int64:
-      return fill<std::int64_t>(proto.int64_data(), tensor);
+      return filled<std::int64_t>(proto.int64_data(), dtype, shape);
     case DType::UInt64:
-      return fill<std::uint64_t>(proto.uint64_data(), tensor);
+      return filled<std::uint64_t>(proto.uint64_data(), dtype, shape);
     case DType::UInt32:
-      return fill<std::uint32_t>(proto.uint64_data(), tensor);
+      return filled<std::uint32_t>(proto.uint64_data(), dtype, shape);
     case DType::Int32:
-      return fill<std::int32_t>(proto.int32_data(), tensor);
+      return filled<std::int32_t>(proto.int32_data(), dtype, shape);
     case DType::Int16:
     case DType::UInt16:
     case DType::Float16:
     case DType::BFloat16:
-      return fill<std::uint16_t>(proto.int32_data(), tensor);
+      return filled<std::uint16_t>(proto.int32_data(), dtype, shape);
     default:
-      return fill<std::uint8_t>(proto.int32_data(), tensor);  // int8, uint8, bool
+      return filled<std::uint8_t>(proto.int32_data(), dtype, shape);  // int8, uint8, bool
   }
 }
 
@@ -111,9 +119,7 @@ Tensor read_elements(const TensorProto& proto, const std::filesystem::path& fold
     std::memcpy(tensor.raw(), stored.data(), bytes);
     return tensor;
   }
-  Tensor tensor(dtype, std::move(shape));
-  fill_from_list(proto, tensor);
-  return tensor;
+  return from_list(proto, dtype, shape);
 }
 
 }  // namespace
@@ -206,7 +212,7 @@ Tensor read_sparse_tensor(const SparseTensorProto& proto, const std::filesystem:
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t at = linear ? places[i] : 0;
     for (std::size_t axis = 0; axis < rank && !linear; ++axis)
-      at = at * shape.dim(static_cast<int>(axis)) + places[i * rank + axis];
+      at = plus(times(at, shape.dim(static_cast<int>(axis))), places[i * rank + axis]);
     if (at < 0 || at >= dense.elements()) throw InvalidArgument(name + " has an index out of range");
     std::memcpy(dense.raw() + static_cast<std::size_t>(at) * size, values.raw() + i * size, size);
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kTop = std::numeric_limits<std::int64_t>::min();
 
-Val int64_of(Val x, std::int64_t value) { return x.builder->constant(Tensor::scalar(value)); }
+Val int64_of(Val x, std::int64_t value) { return x.made_by().constant(Tensor::scalar(value)); }
 Val to_signed(Val x) { return tf("Bitcast", {x}, {{"T", DType::UInt64}, {"type", DType::Int64}}); }
 Val to_unsigned(Val x) { return tf("Bitcast", {x}, {{"T", DType::Int64}, {"type", DType::UInt64}}); }
 /// Maps the order of uint64 bits on that of int64, and back.

@@ -1,5 +1,7 @@
 #include "engine/import/onnx/windows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -34,8 +36,12 @@ bool is_same_padding(const WindowSpec& w, Val x) {
   return true;
 }
 
-WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
+WindowSpec read_plain_window(OnnxNode& n, Val x, Ints kernel) {
   const std::size_t axes = kernel.size();
+  if (axes == 0) throw InvalidArgument("the window has no axes");
+  if (x.shape().has_rank() && static_cast<std::size_t>(x.rank()) != axes + 2)
+    throw InvalidArgument(
+        fmt::format("a window of {} axes does not fit an input of shape {}", axes, x.shape().to_string()));
   WindowSpec w;
   w.kernel = std::move(kernel);
   w.strides = n.is("strides", Ints(axes, 1));
@@ -45,6 +51,20 @@ WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
     throw InvalidArgument("strides, dilations and pads do not fit the kernel");
   w.before.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes));
   w.after.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes), pads.end());
+  // So that an extent, and what is added to it, fits into 63 bits.
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  for (const Ints* numbers : {&w.kernel, &w.strides, &w.dilations})
+    for (const std::int64_t number : *numbers)
+      if (number < 1 || number > kMost)
+        throw InvalidArgument(fmt::format("a window's size, stride or dilation is {}", number));
+  for (const std::int64_t pad : pads)
+    if (pad < -kMost || pad > kMost) throw InvalidArgument(fmt::format("a pad is {}", pad));
+  return w;
+}
+
+WindowSpec read_window(OnnxNode& n, Val x, Ints kernel) {
+  WindowSpec w = read_plain_window(n, x, std::move(kernel));
+  const std::size_t axes = w.kernel.size();
   const std::string mode = n.s("auto_pad", "NOTSET");
   if (mode == "NOTSET" || mode.empty()) return w;
   for (std::size_t i = 0; i < axes; ++i) {

@@ -26,6 +26,10 @@ void set_padding(AttrMap& attrs, const WindowSpec& w);
 /// The pads are those that TensorFlow calls SAME.
 bool is_same_padding(const WindowSpec& w, Val x);
 
+/// Strides, dilations and pads from the attributes, without auto_pad, for an input [N, C, spatial...].
+/// Throws: InvalidArgument for numbers that are not as many as the kernel's axes, or that no window has.
+WindowSpec read_plain_window(OnnxNode& n, Val x, Ints kernel);
+
 /// Of a node whose input 0 is [N, C, spatial...].
 WindowSpec read_window(OnnxNode& n, Val x, Ints kernel);
 

@@ -45,6 +45,9 @@ Window read_window(const AttrMap& attrs, const Fail& fail) {
     if (pads.size() != 8) fail(fmt::format("explicit_paddings must have 8 numbers, got {}", pads.size()));
     if (std::ranges::any_of(pads, [](std::int64_t p) { return p < 0; }))
       fail("explicit_paddings has a negative");
+    constexpr std::int64_t kMost = 1 << 30;
+    if (std::ranges::any_of(pads, [](std::int64_t p) { return p > kMost; }))
+      fail(fmt::format("explicit_paddings must be at most {}", kMost));
     const auto pair = [&](int axis) {
       return std::pair(pads[static_cast<std::size_t>(2 * axis)],
                        pads[static_cast<std::size_t>(2 * axis + 1)]);

@@ -17,6 +17,9 @@ Pooling make_pooling(const Node& node, const Shape& in, const Fail& fail) {
   p.window.h.kernel = ksize[static_cast<std::size_t>(axes.h)];
   p.window.w.kernel = ksize[static_cast<std::size_t>(axes.w)];
   if (p.window.h.kernel < 1 || p.window.w.kernel < 1) fail("attribute ksize must be at least 1");
+  constexpr std::int64_t kMost = 1 << 30;
+  if (p.window.h.kernel > kMost || p.window.w.kernel > kMost)
+    fail(fmt::format("attribute ksize must be at most {}", kMost));
   for (WindowAxis* axis : {&p.window.h, &p.window.w})
     if (axis->pad_before >= axis->kernel || axis->pad_after >= axis->kernel)
       fail(fmt::format("a padding of {} hides a whole window of {}",

@@ -56,6 +56,27 @@ TEST_P(NpzTest, WhatNumPyWroteIsRead) {
 INSTANTIATE_TEST_SUITE_P(All, NpzTest, testing::Values("stored.npz", "deflated.npz"),
                          [](const auto& info) { return std::string(info.param).substr(0, 6); });
 
+/// Headers whose sizes no file has: the message names the file and the shape, and no memory is taken.
+TEST(NpyTest, SizesAreCheckedAgainstTheFileBeforeMemoryIsTaken) {
+  const auto array = [](const std::string& descr, const std::string& shape, const std::string& data) {
+    const std::string dict =
+        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }\n";
+    const auto size = static_cast<std::uint16_t>(dict.size());
+    return std::string("\x93NUMPY\x01\x00", 8).append(reinterpret_cast<const char*>(&size), 2) + dict + data;
+  };
+  const auto refused = [&](const std::string& descr, const std::string& shape, const char* what) {
+    EXPECT_ERROR(parse(array(descr, shape, "abcd")), DataLoss, AllOf(HasSubstr("x.npy"), HasSubstr(what)));
+  };
+  refused("|S0", "4611686018427387904,",
+          "shape (4611686018427387904) of strings without bytes, in a file of");
+  refused("<f4", "4611686018427387904, 4", "shape (4611686018427387904, 4) has more elements than any file");
+  refused("<f4", "1000000000000,", "truncated: 4 of 4000000000000 bytes of elements");
+  refused("<f4", "-1,", "shape '(-1,)' in its header is no list of sizes");
+  EXPECT_ERROR(parse(array("<U4611686018427387904", "1,", "abcd")), InvalidArgument,
+               HasSubstr("elements of type '<U4611686018427387904' are not read"));
+  EXPECT_EQ(parse(array("|S0", "3,", "")).shape, Dims{3});
+}
+
 TEST(NpyTest, EveryTypeComesBack) {
   for (const DType dtype :
        {DType::Float16, DType::BFloat16, DType::Float32, DType::Float64, DType::Int8, DType::Int16,

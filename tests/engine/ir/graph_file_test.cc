@@ -69,6 +69,22 @@ TEST_F(GraphFileTest, TheGraphOfAMetaGraphOrASavedModelIsRead) {
   EXPECT_TRUE(same(write("model.meta", meta)));
   EXPECT_TRUE(same(write("saved_model.pb", saved)));
   EXPECT_TRUE(same(write("graph.pb", graph.SerializeAsString())));
+  // The folder of a SavedModel is as good as its file; of several graphs the one for serving counts.
+  const fs::path folder = write("saved_model.pb", saved).parent_path();
+  EXPECT_TRUE(same(folder));
+  GraphDef other = graph;
+  other.mutable_node(0)->set_name("other");
+  const auto tagged = [&](const char* tag, const GraphDef& of) {
+    return field(2, field(1, field(4, tag) + field(5, "2.15.1")) + field(2, of.SerializeAsString()));
+  };
+  write("saved_model.pb", "\x08\x01" + tagged("train", other) + tagged("serve", graph));
+  EXPECT_TRUE(same(folder));
+  write("saved_model.pb", "\x08\x01" + tagged("train", other) + tagged("gpu", graph));
+  EXPECT_THAT(message_of([&] { read_graph_file(folder); }),
+              testing::AllOf(testing::HasSubstr("none of the SavedModel's 2 graphs has the tag 'serve'"),
+                             testing::HasSubstr("'train', 'gpu'")));
+  fs::remove(folder / "saved_model.pb");
+  EXPECT_THAT(message_of([&] { read_graph_file(folder); }), testing::HasSubstr("it has no saved_model.pb"));
   graph.mutable_node()->DeleteSubrange(1, 1);
   EXPECT_TRUE(same(write("one.pb", graph.SerializeAsString())));
   graph.clear_node();

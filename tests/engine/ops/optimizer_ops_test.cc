@@ -300,8 +300,22 @@ TEST(AdaptiveOptimizers, SparseFormsUpdateARowForEachOccurrence) {
 }
 
 TEST(OptimizerAttrsTest, AreReadBackAsTheyWereWritten) {
-  const OptimizerSpec spec{OptimizerKind::Adam, 0.8F, true,  0.85F, 0.995F, 1e-3F, 0.2F,  0.01F,
-                           0.7F,                true, -0.6F, 0.3F,  0.1F,   0.2F,  0.75F, 0.5F};
+  const OptimizerSpec spec{OptimizerKind::Adam,
+                           0.8F,
+                           true,
+                           0.85F,
+                           0.995F,
+                           1e-3F,
+                           0.2F,
+                           0.01F,
+                           0.7F,
+                           true,
+                           -0.6F,
+                           0.3F,
+                           0.1F,
+                           0.2F,
+                           0.75F,
+                           0.5F};
   EXPECT_EQ(optimizer_spec(optimizer_attrs(spec)), spec);
   EXPECT_THROW(optimizer_spec({{"kind", "NEWTON"}}), InvalidArgument);
 }
