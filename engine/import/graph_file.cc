@@ -104,9 +104,27 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-}  // namespace
+/// Ops that Braid's passes and gradients make, e.g. braid.PadGrad, trust those who make them, so graphs from
+/// outside cannot have them; two are models' own.
+void refuse_own_ops(const GraphDef& graph, const std::filesystem::path& file) {
+  std::string refused;
+  int count = 0;
+  const auto look = [&](const NodeDef& node) {
+    if (!node.op().starts_with("braid.") || node.op() == "braid.Dropout" ||
+        node.op() == "braid.SigmoidCrossEntropy")
+      return;
+    constexpr int kShown = 5;
+    if (++count <= kShown) refused += "\n  [" + node.op() + "] node '" + node.name() + "'";
+  };
+  for (const NodeDef& node : graph.node()) look(node);
+  for (const auto& function : graph.library().function())
+    for (const NodeDef& node : function.node_def()) look(node);
+  if (count > 0)
+    throw InvalidArgument(file.string() + ": " + std::to_string(count) +
+                          " nodes have ops that only Braid itself makes, in memory:" + refused);
+}
 
-GraphDef read_graph_file(const std::filesystem::path& path) {
+GraphDef parsed_graph_file(const std::filesystem::path& path) {
   std::filesystem::path file = path;
   if (std::filesystem::is_directory(path)) {
     file /= "saved_model.pb";
@@ -129,6 +147,14 @@ GraphDef read_graph_file(const std::filesystem::path& path) {
   } else if (!graph.ParseFromString(content)) {
     throw InvalidArgument(file.string() + ": neither a binary nor a text GraphDef");
   }
+  return graph;
+}
+
+}  // namespace
+
+GraphDef read_graph_file(const std::filesystem::path& path) {
+  GraphDef graph = parsed_graph_file(path);
+  refuse_own_ops(graph, path);
   return graph;
 }
 

@@ -42,7 +42,7 @@ Graph import_graph(const GraphDef& graph, std::string_view source = "graph",
 
 /// Reads .pb and .pbtxt (by content, not by name), and the graph of a binary MetaGraphDef (TensorFlow 1's
 /// .meta) or of the one that a SavedModel (saved_model.pb, or the folder with it) has for serving. Throws:
-/// InvalidArgument with file and, for text, line.
+/// InvalidArgument with file and, for text, line; for ops that only Braid itself makes, with the nodes.
 GraphDef read_graph_file(const std::filesystem::path& file);
 void write_graph_file(const GraphDef& graph,
                       const std::filesystem::path& file);  // text when it ends in .pbtxt

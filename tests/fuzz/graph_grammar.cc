@@ -76,7 +76,9 @@ class Grammar {
     main_type_ = c_.chance(65) ? DType::Float32 : c_.pick_of(kDTypes);
     const std::size_t rank = c_.pick<std::size_t>({2, 4, 3, 1, 2, 4, 0, 5});
     for (std::size_t i = 0; i < rank; ++i) base_.push_back(size());
-    const std::vector<const OpDef*> ops = OpRegistry::global().all();
+    std::vector<const OpDef*> ops = OpRegistry::global().all();
+    if (!c_.chance(5))  // files cannot have them
+      std::erase_if(ops, [](const OpDef* op) { return op->name.starts_with("braid."); });
     const std::size_t nodes = c_.chance(20) ? 2 + c_.below(2) : 1;
     for (std::size_t i = 0; i < nodes; ++i) add_op(*c_.pick_of(ops));
     return std::move(graph_);

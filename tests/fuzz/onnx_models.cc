@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::vector<std::string> fetches;
     for (const OnnxValue& output : model.outputs) fetches.push_back(output.name);
     fuzz::check_and_run(model.graph, {}, fetches);
-    if (!model.problems.empty()) throw InvalidArgument(model.problems.front().reason);
+    if (!model.problems.empty())
+      throw InvalidArgument("node '" + model.problems.front().node + "': " + model.problems.front().reason);
   });
   return 0;
 }

@@ -24,9 +24,13 @@ void feed_placeholders(const Graph& graph, std::map<std::string, Tensor>& feeds)
     if (node.removed || node.op->name != "Placeholder" || feeds.contains(node.name)) continue;
     const OutputInfo& info = node.outputs.at(0);
     Shape shape = info.shape.has_rank() ? info.shape : Shape{};
-    for (int axis = 0; axis < shape.rank(); ++axis)
+    std::int64_t elements = 1;  // stops growing where it is too large
+    for (int axis = 0; axis < shape.rank(); ++axis) {
       if (shape.dim(axis) < 0) shape.set_dim(axis, 2);
-    const bool is_small = dtype_size(info.dtype) != 0 && shape.elements() <= kMostElements;
+      elements = shape.dim(axis) > kMostElements || elements > kMostElements ? kMostElements + 1
+                                                                             : elements * shape.dim(axis);
+    }
+    const bool is_small = dtype_size(info.dtype) != 0 && elements <= kMostElements;
     if (is_small) feeds.emplace(node.name, Tensor::zeros(info.dtype, shape));
   }
 }

@@ -50,6 +50,14 @@ std::string field(int number, const std::string& bytes) {
   return text + bytes;
 }
 
+TEST_F(GraphFileTest, OpsThatPassesMakeAreRefused) {
+  const fs::path file =
+      write("own.pbtxt", "node { name: 'a' op: 'braid.PadGrad' } node { name: 'b' op: 'braid.Dropout' }");
+  EXPECT_THAT(message_of([&] { read_graph_file(file); }),
+              testing::AllOf(testing::HasSubstr("1 nodes have ops that only Braid itself makes"),
+                             testing::HasSubstr("[braid.PadGrad] node 'a'")));
+}
+
 TEST_F(GraphFileTest, TheGraphOfAMetaGraphOrASavedModelIsRead) {
   GraphDef graph;
   for (const char* name : {"x", "y"}) {

@@ -123,7 +123,8 @@ TEST(OptimizersTest, AGroupOfNothingIsRefusedByItsName) {
 }
 
 TEST(OptimizersTest, NumbersThatCannotBeAreRefusedByTheirField) {
-  EXPECT_THAT(refusal("learning_rate: 0"), HasSubstr("optimizer.learning_rate must be positive"));
+  EXPECT_THAT(refusal("learning_rate: 0"), HasSubstr("optimizer.learning_rate is missing"));
+  EXPECT_THAT(refusal("learning_rate: -1"), HasSubstr("optimizer.learning_rate must be positive"));
   EXPECT_THAT(refusal("learning_rate: 1 kind: RMSPROP rho: 1"), HasSubstr("optimizer.rho must be in [0, 1)"));
   EXPECT_THAT(refusal("learning_rate: 1 kind: FTRL learning_rate_power: 0.5"),
               HasSubstr("optimizer.learning_rate_power must be negative, got 0.5"));
