@@ -121,9 +121,10 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     const auto quality = evaluation.measure(*next, stop.token());
     if (!quality) continue;
     progress_at = Clock::now();
+    const std::uint64_t before = last.value_or(next->meta.step);
     if (const std::uint64_t every = job.checkpoint().every_steps();
-        last && every > 0 && next->meta.step > *last + every)
-      log_warning("between step {} and {} checkpoints were pruned before they were seen", *last,
+        every > 0 && next->meta.step > before + every)
+      log_warning("between step {} and {} checkpoints were pruned before they were seen", before,
                   next->meta.step);
     last = result.last_step = next->meta.step;
     ++result.evaluations;

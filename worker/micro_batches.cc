@@ -30,7 +30,7 @@ class PartMaker {
   }
 
   void run() {
-    const ValueRef loss = training_.loss;
+    const ValueRef loss = training_.loss, weighted = training_.weighted_loss;
     const std::vector<VariableGradient> gradients = training_.gradients;
     const std::vector<std::string> targets = training_.targets;
     std::vector<std::vector<VariableGradient>> of_part;
@@ -45,7 +45,14 @@ class PartMaker {
       training_.loss = part == 0 ? copied(loss)
                                  : add_node(graph_, "AddV2", "accumulate/loss",
                                             {training_.loss, copied(loss)}, {{"T", DType::Float32}});
-      std::vector<NodeId> last{training_.loss.node};
+      if (weighted == loss)
+        training_.weighted_loss = training_.loss;
+      else
+        training_.weighted_loss =
+            part == 0 ? copied(weighted)
+                      : add_node(graph_, "AddV2", "accumulate/weighted_loss",
+                                 {training_.weighted_loss, copied(weighted)}, {{"T", DType::Float32}});
+      std::vector<NodeId> last{training_.loss.node, training_.weighted_loss.node};
       of_part.emplace_back();
       for (std::size_t g = 0; g < gradients.size(); ++g) {
         VariableGradient own = gradients[g];

@@ -106,7 +106,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
   leave_out_frozen(job, training);
-  if (parts > 1) split_into_parts(training, model.columns, rows, parts);
+  if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
   strategy.rewrite_training(training);
   CompileRequest request;
   for (std::size_t c = 0; c < model.columns.size(); ++c)
