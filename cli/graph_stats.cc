@@ -133,7 +133,7 @@ std::string quoted(const std::string& text) {
 }
 
 /// "node:1" or "^node" -> "node".
-std::string node_of(std::string_view input) {
+std::string node_named_in(std::string_view input) {
   if (input.starts_with('^')) input.remove_prefix(1);
   return std::string(input.substr(0, input.rfind(':')));
 }
@@ -159,7 +159,7 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
   for (const NodeDef& node : def.node())
     for (const std::string& input : node.input()) {
       const std::string style = input.starts_with('^') ? " [style=dashed]" : value_style(graph, input);
-      text += fmt::format("  {} -> {}{};\n", quoted(node_of(input)), quoted(node.name()), style);
+      text += fmt::format("  {} -> {}{};\n", quoted(node_named_in(input)), quoted(node.name()), style);
     }
   text += "}\n";
   return text;
