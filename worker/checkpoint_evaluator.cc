@@ -100,8 +100,8 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
   const auto begin = Clock::now();
   auto progress_at = begin;
   std::optional<CheckpointRun> run;
-  std::optional<std::uint64_t> last;
-  while (last.value_or(0) < evaluation.total()) {
+  std::uint64_t last = 0;  // step that was measured last; 0: none of this run
+  while (last < evaluation.total()) {
     if (stop.requested()) {
       result.exit = kExitTerminated;
       break;
@@ -112,16 +112,16 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
         throw Unavailable(
             fmt::format("no new checkpoint in '{}' for {} s; {}", job.checkpoint().directory(),
                         job.evaluation().patience_seconds(),
-                        last ? fmt::format("the last was that of step {} of {}", *last, evaluation.total())
-                             : "there was none"));
+                        last > 0 ? fmt::format("the last was that of step {} of {}", last, evaluation.total())
+                                 : "there was none"));
       continue;
     }
-    if (run && !run->same_as(next->meta.run)) last.reset();  // steps are counted anew
+    if (run && !run->same_as(next->meta.run)) last = 0;  // steps are counted anew
     run = next->meta.run;
     const auto quality = evaluation.measure(*next, stop.token());
     if (!quality) continue;
     progress_at = Clock::now();
-    const std::uint64_t before = last.value_or(next->meta.step);
+    const std::uint64_t before = last > 0 ? last : next->meta.step;
     if (const std::uint64_t every = job.checkpoint().every_steps();
         every > 0 && next->meta.step > before + every)
       log_warning("between step {} and {} checkpoints were pruned before they were seen", before,
@@ -129,8 +129,8 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     last = result.last_step = next->meta.step;
     ++result.evaluations;
     result.quality = quality;
-    log_quality(*last, *quality);
-    monitor.record_evaluation(*last, *quality);
+    log_quality(last, *quality);
+    monitor.record_evaluation(last, *quality);
     if (next->meta.attributes.contains(kEndedEarly)) break;  // none follows
   }
   result.seconds = seconds_since(begin);
