@@ -54,6 +54,8 @@ NodeId place_widened(Graph& graph, Node node) {
   const DType type = node.attrs.get("T", DType::Invalid);
   DType narrow = DType::Invalid;  // of the data: T where an input has it, else of the last that is narrow
   for (ValueRef& input : node.inputs) {
+    if (static_cast<std::size_t>(input.output) >= graph.node(input.node).outputs.size())
+      continue;  // add() tells
     const DType dtype = graph.info(input).dtype;
     const std::optional<DType> wide = compute_type(node.op->name, dtype);
     if (!wide) continue;

@@ -44,20 +44,20 @@ void Ints::fail(std::size_t i) const {
   throw InvalidArgument(fmt::format("number {} of a list of {} is needed", i, size()));
 }
 
-std::int64_t plus(std::int64_t a, std::int64_t b) {
+std::int64_t checked_plus(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum)) throw InvalidArgument(fmt::format("{} + {} is too large", a, b));
   return sum;
 }
 
-std::int64_t minus(std::int64_t a, std::int64_t b) {
+std::int64_t checked_minus(std::int64_t a, std::int64_t b) {
   std::int64_t difference = 0;
   if (__builtin_sub_overflow(a, b, &difference))
     throw InvalidArgument(fmt::format("{} - {} is too large", a, b));
   return difference;
 }
 
-std::int64_t times(std::int64_t a, std::int64_t b) {
+std::int64_t checked_times(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product))
     throw InvalidArgument(fmt::format("{} * {} is too large", a, b));

@@ -76,9 +76,9 @@ class Ints : public std::vector<std::int64_t> {
 };
 
 /// Sums and products of sizes and attributes. Throws: InvalidArgument when they do not fit into 63 bits.
-std::int64_t plus(std::int64_t a, std::int64_t b);
-std::int64_t minus(std::int64_t a, std::int64_t b);
-std::int64_t times(std::int64_t a, std::int64_t b);
+std::int64_t checked_plus(std::int64_t a, std::int64_t b);
+std::int64_t checked_minus(std::int64_t a, std::int64_t b);
+std::int64_t checked_times(std::int64_t a, std::int64_t b);
 
 class Builder {
  public:

@@ -27,7 +27,7 @@ void col_to_image(OnnxNode& n) {
   std::vector<Val> padded;
   for (int a = 0; a < axes; ++a) {
     const auto i = static_cast<std::size_t>(a);
-    const Val size = element(image, a) + static_cast<double>(plus(pads[i], pads[i + count])),
+    const Val size = element(image, a) + static_cast<double>(checked_plus(pads[i], pads[i + count])),
               kernel = element(block, a);
     const Val reach = (kernel - 1.0) * static_cast<double>(dilations[i]) + 1.0;
     const Val windows = tf("FloorDiv", {size - reach, like(static_cast<double>(strides[i]), size)}) + 1.0;

@@ -163,7 +163,8 @@ Val spread(Val x, int axis, std::int64_t stride) {
 Val turned_filter(Val filter, std::int64_t groups) {
   const std::int64_t in = filter.static_dim(0), out = filter.static_dim(1);
   check_groups(groups, in);
-  Ints spatial, apart{groups, in / groups, out}, order{0, 2, 1}, together{times(groups, out), in / groups};
+  Ints spatial, apart{groups, in / groups, out}, order{0, 2, 1},
+      together{checked_times(groups, out), in / groups};
   for (int a = 2; a < filter.rank(); ++a) {
     spatial.push_back(a);
     apart.push_back(filter.static_dim(a));
@@ -190,7 +191,8 @@ void conv_transpose(OnnxNode& n) {
   for (std::size_t i = 0; i < axes; ++i) {
     const auto axis = static_cast<int>(i) + 2;
     const std::int64_t reach = w.extent(static_cast<int>(i));
-    const std::int64_t beyond = plus(reach - strides[i], more[i]);  // the whole result has in * stride + this
+    const std::int64_t beyond =
+        checked_plus(reach - strides[i], more[i]);  // the whole result has in * stride + this
     std::int64_t before = asked.before[i], after = asked.after[i];
     const bool same = mode == "SAME_UPPER" || mode == "SAME_LOWER";
     if (same || !wanted.empty()) {
@@ -198,15 +200,15 @@ void conv_transpose(OnnxNode& n) {
       if (!wanted.empty()) {
         const std::int64_t size = wanted[wanted.size() - axes + i];
         if (size < 0) throw InvalidArgument(fmt::format("output_shape has {}", size));
-        total = plus(total, times(x.static_dim(axis), strides[i]) - size);
+        total = checked_plus(total, checked_times(x.static_dim(axis), strides[i]) - size);
       }
       // What a larger output has more lies behind.
       before = total < 0 ? 0 : mode == "SAME_UPPER" ? total / 2 : total - total / 2;
       after = total - before;
     }
     x = spread(x, axis, strides[i]);
-    w.before[i] = plus(reach - 1, -before);
-    w.after[i] = plus(plus(reach - 1, -after), more[i]);
+    w.before[i] = checked_plus(reach - 1, -before);
+    w.after[i] = checked_plus(checked_plus(reach - 1, -after), more[i]);
   }
   // Pads larger than the window's reach cut the image off; they are not convolution's.
   Ints begin{0, 0}, end{kEnd, kEnd}, front{0, 0}, back{0, 0};

@@ -41,7 +41,7 @@ void non_max_suppression(OnnxNode& n) {
   const Val boxes = n.in(0), scores = n.in(1);  // [batch, n, 4], [batch, classes, n]
   const std::int64_t batch = scores.static_dim(0), classes = scores.static_dim(1),
                      count = scores.static_dim(2);
-  const std::int64_t row_count = times(batch, classes);
+  const std::int64_t row_count = checked_times(batch, classes);
   if (count > kMaxBoxes)
     throw InvalidArgument(fmt::format("{} boxes are too many to compare all with all", count));
   const auto scalar = [&](int i, DType dtype) {

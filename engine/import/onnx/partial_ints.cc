@@ -95,9 +95,9 @@ PartialInts partial(const Graph& graph, ValueRef value, int depth) {
   if (op == "ConcatV2") return joined(graph, node, node.inputs.size() - 1, depth + 1);
   if (op == "GatherV2") return gathered(graph, node, input(0));
   if (op == "StridedSlice") return strided_slice(graph, node, input(0));
-  if (op == "Mul") return combined(input(0), input(1), times);
-  if (op == "AddV2" || op == "Add") return combined(input(0), input(1), plus);
-  if (op == "Sub") return combined(input(0), input(1), minus);
+  if (op == "Mul") return combined(input(0), input(1), checked_times);
+  if (op == "AddV2" || op == "Add") return combined(input(0), input(1), checked_plus);
+  if (op == "Sub") return combined(input(0), input(1), checked_minus);
   return {};
 }
 

@@ -82,7 +82,7 @@ Val places_of_maxima(OnnxNode& n, Val x, Val padded, const WindowSpec& w, const 
   const Val places = pad(own, with_batch(w.before), with_batch(after), like(-1, own));
   std::int64_t positions = 1;
   for (const std::int64_t size : w.kernel)
-    check_unrolled(positions = times(positions, size), "positions of a window");
+    check_unrolled(positions = checked_times(positions, size), "positions of a window");
   Val best, best_place;
   const std::function<void(Val, Val, int)> visit = [&](Val values, Val at, int axis) {
     if (axis == w.axes()) {

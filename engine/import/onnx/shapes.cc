@@ -45,10 +45,10 @@ Val axes_of(OnnxNode& n, int i) {
 Val reshape_copying(Val x, const Ints& wanted) {
   std::int64_t given = 1, rest = 1;  // the elements of sizes that are given, and of x's that are not copied
   for (const std::int64_t size : wanted)
-    if (size > 0) given = times(given, size);
+    if (size > 0) given = checked_times(given, size);
   for (int axis = 0; axis < x.rank(); ++axis) {
     const bool copied = axis < static_cast<int>(wanted.size()) && wanted[static_cast<std::size_t>(axis)] == 0;
-    if (!copied) rest = rest < 0 || x.dim(axis) < 0 ? Shape::kUnknown : times(rest, x.dim(axis));
+    if (!copied) rest = rest < 0 || x.dim(axis) < 0 ? Shape::kUnknown : checked_times(rest, x.dim(axis));
   }
   std::vector<Val> sizes;
   for (std::size_t i = 0; i < wanted.size(); ++i) {

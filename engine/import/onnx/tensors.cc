@@ -212,7 +212,7 @@ Tensor read_sparse_tensor(const SparseTensorProto& proto, const std::filesystem:
   for (std::size_t i = 0; i < count; ++i) {
     std::int64_t at = linear ? places[i] : 0;
     for (std::size_t axis = 0; axis < rank && !linear; ++axis)
-      at = plus(times(at, shape.dim(static_cast<int>(axis))), places[i * rank + axis]);
+      at = checked_plus(checked_times(at, shape.dim(static_cast<int>(axis))), places[i * rank + axis]);
     if (at < 0 || at >= dense.elements()) throw InvalidArgument(name + " has an index out of range");
     std::memcpy(dense.raw() + static_cast<std::size_t>(at) * size, values.raw() + i * size, size);
   }

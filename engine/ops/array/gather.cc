@@ -27,6 +27,7 @@ void infer_gather(InferContext& c) {
   const Tensor* axis_value = c.inputs() > 2 ? c.value(2) : nullptr;
   if (!params.has_rank() || !indices.has_rank() || (c.inputs() > 2 && !axis_value))
     return c.output(dtype, Shape::unknown_rank());
+  if (axis_value && axis_value->elements() != 1) c.fail("the axis must be one number");
   const int axis = axis_value ? normalized_axis(c, tensor_to_int64s(*axis_value)[0], params.rank()) : 0;
   std::vector<std::int64_t> dims(params.dims().begin(), params.dims().begin() + axis);
   dims.insert(dims.end(), indices.dims().begin(), indices.dims().end());

@@ -45,7 +45,11 @@ Shape shape_value(const InferContext& c, int i) {
 
 void infer_backward(InferContext& c, const Shape& in, const Shape& filter, const Shape& result) {
   require_dtype(c, 2, {DType::Float32});
-  const Shape expected = output_shape(make_convolution(c.node(), in, filter, fail_of(c)));
+  for (const Shape* shape : {&in, &filter})
+    if (shape->has_rank() && shape->rank() != 4)
+      c.fail(fmt::format("images and filters have 4 axes, got {}", shape->to_string()));
+  const Shape expected =
+      output_shape(make_convolution(c.node(), shape_or_unknown(in), shape_or_unknown(filter), fail_of(c)));
   Shape merged;
   if (!merge_shapes(expected, c.shape(2), merged))
     c.fail(fmt::format("the output's gradient must have shape {}, got {}", expected.to_string(),

@@ -225,6 +225,7 @@ void forward_gradient(GradContext& c) {
 
 void infer_backward(InferContext& c) {
   require_floating(c, 0);
+  c.require_rank(0, 4);
   c.require_rank(1, 4);
   const Shape x = merged_shape(c, 0, 1);
   Shape vector;

@@ -157,6 +157,8 @@ void infer_to_sparse(InferContext& c) {
 
 std::vector<Tensor> to_sparse(const Node&, Values inputs) {
   const Tensor& values = *inputs.back();
+  if (inputs.size() < 2 || values.shape().rank() < 1)
+    throw InvalidArgument("it needs row splits, and values of one axis or more");
   std::vector<Numbers> places;  // of the rows of a level, by and by of its values
   Numbers shape;
   for (std::size_t l = 0; l + 1 < inputs.size(); ++l) {
