@@ -35,12 +35,16 @@ spdlog::logger& logger() {
       level = spdlog::level::info;  // unknown
     made->set_level(level);
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
-    if (!wants_colour())
-      dynamic_cast<spdlog::sinks::stderr_color_sink_mt&>(*made->sinks().front())
-          .set_color_mode(spdlog::color_mode::never);
     return made;
   }();
   return *instance;
+}
+
+/// Decided for each line, like the status line's: the environment and where standard error goes may change
+/// after the first use of the logger. Under the status line's lock, as the sink's own does not cover it.
+void choose_colour() {
+  dynamic_cast<spdlog::sinks::stderr_color_sink_mt&>(*logger().sinks().front())
+      .set_color_mode(wants_colour() ? spdlog::color_mode::automatic : spdlog::color_mode::never);
 }
 
 }  // namespace
@@ -50,8 +54,10 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 void set_log_role(std::string role) { logger().set_pattern("%H:%M:%S.%e %^%l%$ [" + role + "] %v"); }
 
 void log_line(LogLevel level, std::string_view message) {
-  above_status_line(
-      [&] { logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size())); });
+  above_status_line([&] {
+    choose_colour();
+    logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  });
 }
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }

@@ -25,7 +25,7 @@ if(NOT BRAID_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     COMMAND sh -c "'$<TARGET_FILE:braid>' completion zsh > '${shell}/_braid'"
     COMMAND ${CMAKE_COMMAND} -E touch ${shell}/done
     DEPENDS braid COMMENT "Writing manual pages and completion" VERBATIM)
-  add_custom_target(braid_shell DEPENDS ${shell}/done)
+  add_custom_target(braid_shell ALL DEPENDS ${shell}/done)
   install(DIRECTORY ${shell}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
   install(FILES ${shell}/braid DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT runtime)
   # Debian's zsh looks into the one, others into the other.

@@ -60,15 +60,14 @@ class Run {
 
  private:
   void prepare() {
-    const std::optional<CheckpointRun> id =
-        start_run(run_.job, run_.options.start, run_.peers, waits_.first());
+    const StartedRun started = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
     input_ = load_input(run_);
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
     steps_.emplace(run_, *built_, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
-    checkpoints_.emplace(run_, id, *built_, evaluation_->metric(), evaluation_->keeps_best());
+    checkpoints_.emplace(run_, started, *built_, evaluation_->metric(), evaluation_->keeps_best());
     const std::optional<CheckpointInfo> restored = checkpoints_->restore(*input_.batcher);
     if (restored && restored->meta.attributes.contains(kEvaluations))
       evaluation_->restore(restored->meta.attributes.at(kEvaluations));

@@ -107,6 +107,12 @@ struct Batcher::BlockPool : std::enable_shared_from_this<Batcher::BlockPool> {
   std::vector<std::shared_ptr<std::byte[]>> free;  // guarded by mu
 };
 
+void check_global_batch(std::int64_t rows, int world) {
+  if (rows < world)
+    throw InvalidArgument("input.global_batch_size is " + std::to_string(rows) +
+                          ", fewer than one row for each of the " + std::to_string(world) + " workers");
+}
+
 Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options)
     : table_(std::move(table)), options_(options) {
   for (const auto& name : columns) {
@@ -119,9 +125,7 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
     columns_.push_back(column);
   }
   if (table_->rows == 0) throw InvalidArgument("input: the data set is empty");
-  if (options_.global_batch < std::max(options_.world, 1))
-    throw InvalidArgument("input: global_batch_size " + std::to_string(options_.global_batch) +
-                          " is less than a row for each of " + std::to_string(options_.world) + " workers");
+  check_global_batch(options_.global_batch, options_.world);
   batches_per_epoch_ = table_->rows / options_.global_batch;
   if (options_.keep_remainder && table_->rows % options_.global_batch != 0) ++batches_per_epoch_;
   if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");

@@ -48,6 +48,9 @@ constexpr RowPart row_part(std::int64_t rows, int rank, int world) {
   return {rank * least + (rank < larger ? rank : larger), least + (rank < larger ? 1 : 0)};
 }
 
+/// Throws: InvalidArgument when a global batch has fewer rows than there are workers.
+void check_global_batch(std::int64_t rows, int world);
+
 /// The column of what ReadOptions::group_column says, int64 [rows].
 inline constexpr const char* kGroupColumn = "@group";
 

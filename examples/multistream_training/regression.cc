@@ -1,6 +1,7 @@
 #include "examples/multistream_training/regression.h"
 
-#include "models/model.h"
+#include "base/init.h"
+#include "engine/builder/graph_builder.h"
 #include "proto/graph.pb.h"
 
 namespace braid {
@@ -13,17 +14,29 @@ const std::array<float, Regression::kPoints> Regression::kTruths{
     1.221F, 2.827F, 3.465F, 1.65F, 2.904F, 2.42F,  2.94F,  1.3F};
 
 Regression make_regression(GraphDef& graph) {
-  ModelConfig config;
-  for (const char* column : {"x", "y", "z"}) config.columns[column] = Shape{1};
-  ModelGraph model = build_model("linear_regression", config);
-  graph = *model.graph;
-  Regression regression;
-  regression.loss = model.loss;
   const Shape shape{static_cast<std::int64_t>(Regression::kPoints), 1};
-  regression.feeds = {{"x", Tensor::from<float>(shape, Regression::kInputs)},
-                      {"y", Tensor::from<float>(shape, Regression::kInputs)},
-                      {"z", Tensor::from<float>(shape, Regression::kTruths)}};
-  return regression;
+  const VariableOptions weight{.init = {InitKind::Normal, 0.0F, 1.0F}};
+  GraphBuilder b;
+  Output left, right;
+  {
+    const StreamScope stream(b, 0);
+    const Output x = b.placeholder("x", DType::Float32, shape);
+    const Output w = b.variable("weight_x", Shape{1, 1}, weight), bias = b.variable("bias", Shape{1}, {});
+    left = b.bias_add(b.matmul(x, b.read(w)), b.read(bias));
+  }
+  {
+    const StreamScope stream(b, 1);
+    const Output y = b.placeholder("y", DType::Float32, shape);
+    const Output w = b.variable("weight_y", Shape{1, 1}, weight);
+    right = b.matmul(y, b.read(w));
+  }
+  const Output z = b.placeholder("z", DType::Float32, shape);
+  const Output loss = b.reduce_mean(b.op("SquaredDifference", {b.add(left, right), z}));
+  graph = b.graph();
+  return {loss.name(),
+          {{"x", Tensor::from<float>(shape, Regression::kInputs)},
+           {"y", Tensor::from<float>(shape, Regression::kInputs)},
+           {"z", Tensor::from<float>(shape, Regression::kTruths)}}};
 }
 
 }  // namespace braid

@@ -20,7 +20,7 @@ struct Regression {
   std::vector<Feed> feeds;
 };
 
-/// The model of the zoo (models), whose branches are on streams 0 and 1.
+/// X's branch is on stream 0, Y's on stream 1.
 Regression make_regression(GraphDef& graph);
 
 }  // namespace braid

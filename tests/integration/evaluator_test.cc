@@ -132,7 +132,6 @@ TEST_F(EvaluatorTest, WhatItNeedsIsSaid) {
     EXPECT_THAT(evaluator->err(), HasSubstr(why));
   };
   refused(wide_deep(), "an evaluator needs checkpoint.directory");
-  refused(linear_regression().with(checkpoints_in(checkpoints(), 1)), "an evaluator needs ");
   const auto trained = run("train", job({"steps=20"}).arguments());
   ASSERT_EQ(trained->exit_code(), 0) << trained->err();
   refused(job({"model.embedding_dim=4"}), "the checkpoint of step 20: '");

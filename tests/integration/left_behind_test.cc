@@ -23,8 +23,9 @@ class LeftBehindFaultTest : public IntegrationTest {
  protected:
   static Job long_job(const std::vector<std::string>& more = {}) {
     return linear_regression()
-        .with({"steps=100000000", "strategy.kind=PS", "strategy.deadline_seconds=4",
-               "strategy.start_deadline_seconds=60", "metrics.progress_seconds=0.05"})
+        .with({"steps=100000000", "optimizer.learning_rate=1e-5", "strategy.kind=PS",
+               "strategy.deadline_seconds=4", "strategy.start_deadline_seconds=60",
+               "metrics.progress_seconds=0.05"})
         .with(more);
   }
   static bool makes_steps(Cluster& cluster) { return cluster.worker(0).says("examples/s"); }

@@ -138,7 +138,8 @@ TEST_F(RefusalTest, ResumeWithoutADirectory) {
 
 TEST_F(RefusalTest, CommandLines) {
   expect_refused({}, HasSubstr("a subcommand is required"));
-  expect_refused({"trian"}, AllOf(HasSubstr("trian"), HasSubstr("train, launch, infer, graph, data, ckpt")));
+  expect_refused({"trian"}, AllOf(HasSubstr("trian"),
+                                  HasSubstr("train, launch, predict, evaluate, infer, graph, data, ckpt")));
   expect_refused({"graph", "paln"}, HasSubstr("The subcommands of `braid graph` are show, check,"));
   expect_refused({"train", "--job", "x", "--steps", "3"}, HasSubstr("--set steps=100"));
   expect_refused({"train", "--job", "x", "--device", "gpu"}, HasSubstr("gpu not in {CUDA,CPU,AUTO}"));

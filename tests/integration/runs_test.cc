@@ -101,7 +101,8 @@ TEST_F(RunsTest, ResumeAndOverwriteExcludeEachOther) {
 TEST_F(RunsTest, ResumingWhereNothingIsBeginsAtStepZero) {
   const auto first = start("first", job(120), "--resume");
   EXPECT_EQ(finished(*first).steps, 120U);
-  EXPECT_THAT(first->err(), HasSubstr("--resume: no checkpoint of run 1"));
+  EXPECT_THAT(first->err(),
+              HasSubstr("--resume: no checkpoint in '" + root().string() + "', starting at step 0"));
   EXPECT_EQ(finished(*start("second", job(130), "--resume")).steps, 10U);
   EXPECT_EQ(latest_run().number, 1U);
 }

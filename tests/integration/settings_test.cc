@@ -67,14 +67,14 @@ TEST_F(SettingsTest, TrainingTakesThemAndSaysWhatDoesNothingOnce) {
   EXPECT_THAT(process->err(), HasSubstr(": (MatMul): /job:localhost/replica:0/task:0/device:CPU:0\n"));
 }
 
-TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysThatScopesAreNotUsed) {
+TEST_F(SettingsTest, S4_AJobThatSaysNothingOfStreamsRunsOnOneAndSaysNothingOfScopes) {
   const std::string job =
       write("job.pbtxt",
             "model { name: 'linear_regression' } steps: 3 optimizer { learning_rate: 0.01 } input { format: "
             "SYNTHETIC global_batch_size: 17 } evaluation { enabled: false }");
   const auto process = run("plain", {"train", "--job", job});
   EXPECT_EQ(process->exit_code(), 0) << process->err();
-  EXPECT_EQ(times(process->err(), "info streams: stream ids on "), 1U) << process->err();
+  EXPECT_EQ(times(process->err(), "streams: "), 0U) << process->err();  // models have no ids
   EXPECT_THAT(process->out(), AllOf(HasSubstr("compute0"), Not(HasSubstr("compute1"))));
 }
 
@@ -110,7 +110,9 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
         {"streams.policy=AUTO", measured ? "streams.measure_seconds=0.05" : "streams.measure=false"});
     EXPECT_EQ(times(log, "info streams: AUTO took "), 1U) << log;
   }
-  EXPECT_EQ(times(training({"streams.policy=EMBEDDING"}), "streams: EMBEDDING, but nothing gathers"), 1U);
+  EXPECT_EQ(times(training({"streams.policy=EMBEDDING"}),
+                  "info streams: EMBEDDING moved nothing: nothing gathers from a table"),
+            1U);
   const std::string graph = write("g.pbtxt", R"(
     node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } }
            attr { key: "shape" value { shape { dim { size: 4 } } } } }
@@ -124,6 +126,9 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
   };
   EXPECT_EQ(times(requests({}), "streams: stream ids on 1 node are not used"), 1U);
   EXPECT_EQ(times(requests({"--streams", "2"}), "info streams: AUTO took "), 1U);
+  EXPECT_EQ(
+      times(requests({"--streams", "2", "--ignore-scopes"}), "info streams: the ids of 1 nodes are ignored"),
+      1U);
 }
 
 TEST_F(SettingsTest, S4_RulesThatFindNothingAreWarningsAlsoWhereAutoStaysOnOneStream) {

@@ -28,7 +28,7 @@ Job generated() {
              "",
              {"runtime.intra_op_threads=1", "runtime.device=CPU", "epochs=0", "steps=120", "streams.count=1",
               "input.generator.rows=4000", "input.generator.test_rows=4000", "evaluation.every_steps=20",
-              "evaluation.batch_size=8", "metrics.progress_seconds=1e-6"}};
+              "evaluation.batch_size=8", "evaluation.metrics=AUC", "metrics.progress_seconds=1e-6"}};
 }
 
 std::string on_terminal(int columns, const std::vector<std::string>& command) {

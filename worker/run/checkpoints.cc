@@ -13,9 +13,12 @@
 
 namespace braid::worker {
 
-RunCheckpoints::RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id,
-                               const BuiltStep& built, const Metric& metric, bool keeps_best)
-    : run_(run), id_(id.value_or(CheckpointRun{})), plan_hash_(built.plan_hash) {
+RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started, const BuiltStep& built,
+                               const Metric& metric, bool keeps_best)
+    : run_(run),
+      id_(started.id.value_or(CheckpointRun{})),
+      continued_(started.continued),
+      plan_hash_(built.plan_hash) {
   for (const VariableInfo& variable : list_variables(built.training.graph))
     if (std::string former = former_name(built.training.graph, variable); !former.empty())
       former_names_[variable.name] = std::move(former);
@@ -52,8 +55,8 @@ std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
 void RunCheckpoints::begin(std::uint64_t first, bool restored) {
   first_ = first;
   if (run_.resumes() && !restored)
-    log_warning("--resume: no checkpoint of {} in '{}', starting at step {}", id_.describe(),
-                run_.job.checkpoint().directory(), first);
+    log_warning("--resume: no checkpoint{} in '{}', starting at step {}",
+                continued_ ? " of " + id_.describe() : "", run_.job.checkpoint().directory(), first);
 }
 
 void RunCheckpoints::start_clock() { saved_at_ = std::chrono::steady_clock::now(); }

@@ -13,16 +13,17 @@
 #include "worker/quality/metrics.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
+#include "worker/run/start.h"
 
 namespace braid::worker {
 
 class RunCheckpoints {
  public:
-  /// All outlive it. `id`: the run that checkpoints are of (worker/run/start.h). `metric` is what the best
+  /// All outlive it. `started`: the run that checkpoints are of. `metric` is what the best
   /// checkpoints are chosen by. Without checkpoint.directory there is nothing to restore, and nothing is ever
   /// due.
   /// `keeps_best`: the best one stays even if the job does not ask for it.
-  RunCheckpoints(const RunContext& run, const std::optional<CheckpointRun>& id, const BuiltStep& built,
+  RunCheckpoints(const RunContext& run, const StartedRun& started, const BuiltStep& built,
                  const Metric& metric, bool keeps_best);
 
   /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
@@ -49,6 +50,7 @@ class RunCheckpoints {
  private:
   const RunContext run_;
   const CheckpointRun id_;
+  const bool continued_;
   const std::uint64_t plan_hash_;
   std::map<std::string, std::string> former_names_;  // of variables that had others, by those they have
   std::unique_ptr<Checkpointer> checkpointer_;       // null: no directory

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "comm/communicator.h"
@@ -29,18 +30,20 @@ void make_directory(const std::filesystem::path& directory) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
 }
 
-std::optional<CheckpointRun> leaders_run(const std::string& directory, RunStart how) {
+StartedRun leaders_run(const std::string& directory, RunStart how) {
   if (directory.empty()) {
-    if (how == RunStart::New) return std::nullopt;
+    if (how == RunStart::New) return {};
     throw InvalidArgument(std::string(how == RunStart::Resume ? "--resume" : "--overwrite") +
                           " needs checkpoint.directory in the job");
   }
   make_directory(directory);
-  CheckpointRun run = CheckpointStore(directory).begin_run(how);
+  CheckpointStore store(directory);
+  const bool continued = how == RunStart::Resume && store.current_run().has_value();
+  CheckpointRun run = store.begin_run(how);
   if (how == RunStart::Overwrite)
     log_info("checkpoint.directory '{}': {}, whose first checkpoint replaces what is there", directory,
              run.describe());
-  return run;
+  return {std::move(run), continued};
 }
 
 /// `error` of the leader is thrown on all workers; empty: none.
@@ -60,10 +63,9 @@ void share_error(std::optional<ErrorRecord> error, comm::Communicator& communica
 
 }  // namespace
 
-std::optional<CheckpointRun> start_run(const proto::Job& job, RunStart how, const Peers& peers,
-                                       const WaitContext& wait) {
+StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, const WaitContext& wait) {
   const std::string& directory = job.checkpoint().directory();
-  std::optional<CheckpointRun> run;
+  StartedRun run;
   std::optional<ErrorRecord> refused;
   if (peers.leader()) {
     try {
@@ -76,8 +78,10 @@ std::optional<CheckpointRun> start_run(const proto::Job& job, RunStart how, cons
     share_error(refused, *peers.communicator, wait);
   else if (refused)
     throw_error(*refused);
-  if (!peers.leader() && !directory.empty() && how == RunStart::Resume)
-    run = CheckpointStore(directory).current_run();
+  if (!peers.leader() && !directory.empty() && how == RunStart::Resume) {
+    run.id = CheckpointStore(directory).current_run();
+    run.continued = run.id && run.id->number > 1;  // --resume begins a first run at most
+  }
   return run;
 }
 

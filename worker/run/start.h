@@ -17,11 +17,16 @@ class Job;
 
 namespace braid::worker {
 
-/// Every worker calls it, before all others. The run that its checkpoints are of; nothing without a
-/// checkpoint.directory. Throws: InvalidArgument when the directory cannot be made or written into, or has
-/// checkpoints of another run; on the other workers of an all-reduce the leader's error.
-std::optional<CheckpointRun> start_run(const proto::Job& job, RunStart how, const Peers& peers,
-                                       const WaitContext& wait);
+/// The run that a job's checkpoints are of; no id without a checkpoint.directory.
+struct StartedRun {
+  std::optional<CheckpointRun> id;
+  /// It was there before. Of a directory's first run the leader alone knows that.
+  bool continued = false;
+};
+
+/// Every worker calls it, before all others. Throws: InvalidArgument when the directory cannot be made or
+/// written into, or has checkpoints of another run; on the other workers of an all-reduce the leader's error.
+StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, const WaitContext& wait);
 
 /// The leader fails before the first step. With parameter servers the others would wait for it until their
 /// deadline: when it is for good (a wrong job, bad data) they hear why from the servers. Throws nothing.

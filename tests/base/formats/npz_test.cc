@@ -115,7 +115,9 @@ TEST(NpyTest, DamageIsNamed) {
   EXPECT_ERROR(parse(with("<i4", "|O8")), InvalidArgument, HasSubstr("'|O8' are not read"));
   EXPECT_ERROR(parse(with("<i4", "<c8")), InvalidArgument, HasSubstr("'<c8'"));
   EXPECT_ERROR(parse(with("'<i4'", "[ '', ")), InvalidArgument, HasSubstr("structures"));
-  EXPECT_ERROR(parse(with("(3,)", "(-3)")), DataLoss, HasSubstr("no shape"));
+  EXPECT_ERROR(parse(with("(3,)", "(-3)")), DataLoss,
+               HasSubstr("shape '(-3)' in its header is no list of sizes"));
+  EXPECT_ERROR(parse(with("(3,)", "3   ")), DataLoss, HasSubstr("its header has no shape"));
 }
 
 TEST(ZipTest, EntriesComeBackAndTheFileAppearsWhole) {

@@ -66,7 +66,8 @@ TEST(PlacementTest, OtherProcessesAndSecondDevicesAreToldByNameAndRefusedWithout
                         "1 node asks for '/cpu:1', but a process has one CPU, number 0 (first: [test.Mix] "
                         "node 'c')";
   std::vector<std::string> notes;
-  for (const Note& note : compile_with(g, true)->notes) notes.push_back(to_string(note));
+  const std::shared_ptr<const Program> softly = compile_with(g, true);
+  for (const Note& note : softly->notes) notes.push_back(to_string(note));
   EXPECT_THAT(notes, ::testing::IsSupersetOf({"warning: placement: " + servers + ": they run here",
                                               "warning: placement: " + second + ": they run here"}));
   EXPECT_EQ(message_of([&] { compile_with(g, false); }),

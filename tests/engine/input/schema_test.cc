@@ -69,10 +69,10 @@ TEST_F(SchemaTest, ARowHasOneWeightWhichIsNotNegative) {
   const auto table = read_csv({write("a.csv", "1,0.5\n2,0\n3,12\n")}, {.columns = columns});
   EXPECT_THAT(floats(*table, "weight"), ElementsAre(0.5F, 0.0F, 12.0F));
   EXPECT_EQ(table->find("weight")->data.shape(), (Shape{3}));
-  EXPECT_ERROR(read_csv({write("b.csv", "1,-1\n")}, {.columns = columns}), InvalidArgument,
-               AllOf(HasSubstr("b.csv:1"), HasSubstr("a weight must not be negative")));
-  EXPECT_ERROR(read_csv({write("c.csv", "1,\n")}, {.columns = columns}), InvalidArgument,
-               AllOf(HasSubstr("c.csv:1"), HasSubstr("is not a number")));
+  EXPECT_ERROR(read_csv({write("b.csv", "1,-1\n")}, {.columns = columns}), DataLoss,
+               AllOf(HasSubstr("b.csv' line 1: column 2 (w)"), HasSubstr("a weight must not be negative")));
+  EXPECT_ERROR(read_csv({write("c.csv", "1,\n")}, {.columns = columns}), DataLoss,
+               AllOf(HasSubstr("c.csv' line 1: column 2 (w)"), HasSubstr("is not a number")));
   const auto refused = [&](std::vector<ColumnSpec> schema, const char* why) {
     EXPECT_ERROR(TableBuilder(std::move(schema)), InvalidArgument, HasSubstr(why));
   };

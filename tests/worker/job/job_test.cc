@@ -122,7 +122,8 @@ TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
   EXPECT_EQ(message_of([] { parse_job("streams { policy: 9 }", "a.pbtxt"); }),
             "a.pbtxt: streams.policy: unknown value 9; known: AUTO, NONE, USER, EMBEDDING, FULL, COST");
   EXPECT_EQ(message_of([] { parse_job("input { columns { kind: 2 } columns { kind: -1 } }", "a.pbtxt"); }),
-            "a.pbtxt: input.columns.kind: unknown value -1; known: SKIP, NUMERIC, CATEGORICAL, LABEL, CLASS");
+            "a.pbtxt: input.columns.kind: unknown value -1; known: SKIP, NUMERIC, CATEGORICAL, LABEL, CLASS, "
+            "WEIGHT");
   proto::Job job = minimal();
   EXPECT_EQ(message_of([&] { set_job_field(job, "strategy.kind=3"); }),
             "--set strategy.kind=3: kind: unknown value 3; known: LOCAL, PS, ALLREDUCE");
