@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "base/checked_text.h"
 #include "base/env.h"
@@ -23,6 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::uint32_t kVersion = 1;
 constexpr const char* kManifest = "MANIFEST";
 constexpr std::string_view kFinalPrefix = "step-";
+constexpr const char* kUnfinished = ".unfinished";
+constexpr std::ptrdiff_t kMostLeftToReader = 32;  // what a slow or dead reader may keep on the disk
 constexpr std::string_view kTemporaryPrefix = ".tmp-step-";
 
 std::string step_digits(std::uint64_t step) { return fmt::format("{:012}", step); }
@@ -274,9 +277,36 @@ std::optional<CheckpointInfo> CheckpointStore::newest() const {
 
 void CheckpointStore::remove(const fs::path& directory) {
   const std::uint64_t step = step_of(directory.filename().string(), kFinalPrefix, false).value();
+  try {
+    leave_to_readers(directory);
+  } catch (const DataLoss&) {
+  }  // a damaged one is nothing to read
   const fs::path hidden = aside(root_, step, "removed");
   rename_path(directory, hidden);
   remove_tree(hidden);
+}
+
+void CheckpointStore::leave_to_readers(const fs::path& directory) const {
+  for (const fs::path& name : list_directory(root_)) {
+    if (!name.string().starts_with(kReaderPrefix)) continue;
+    const CheckpointInfo info = read_checkpoint(directory);
+    const fs::path reader = root_ / name, place = reader / pruned_name(info);
+    std::error_code error;
+    const auto waiting = std::distance(fs::directory_iterator(reader, error), fs::directory_iterator());
+    if (error || waiting >= kMostLeftToReader) continue;
+    const fs::path unfinished = place.string() + kUnfinished;
+    fs::create_directory(unfinished, error);
+    for (std::size_t i = 0; !error && i <= info.shards.size(); ++i) {
+      const std::string file = i < info.shards.size() ? info.shards[i].file : kManifest;
+      fs::create_hard_link(info.directory / file, unfinished / file, error);
+    }
+    if (!error) fs::rename(unfinished, place, error);
+    if (error) fs::remove_all(unfinished, error);  // no links here: what is pruned is gone for the reader
+  }
+}
+
+std::string CheckpointStore::pruned_name(const CheckpointInfo& info) {
+  return fmt::format("pruned-{}-{}", info.meta.run.number, info.directory.filename().string());
 }
 
 void CheckpointStore::prune(std::size_t keep) {

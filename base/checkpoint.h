@@ -131,13 +131,19 @@ class CheckpointStore {
   /// Removes the oldest whole checkpoints of the latest run that has any so that `keep` remain, and
   /// unfinished ones of steps below its newest. keep == 0 keeps all.
   void prune(std::size_t keep);
-  /// Removes a checkpoint of this root; interrupted, it leaves an unfinished one and no damaged one.
+  /// Removes a checkpoint of this root; interrupted, it leaves an unfinished one and no damaged one. Who
+  /// reads the checkpoints one after another has a directory in the root whose name begins with
+  /// kReaderPrefix: it gets links to the files first, as pruned_name() there. A reader that has 32 of them,
+  /// or a file system without links, loses what is removed.
   void remove(const std::filesystem::path& directory);
+  static constexpr const char* kReaderPrefix = ".evaluator-";
+  static std::string pruned_name(const CheckpointInfo& info);
   const std::filesystem::path& root() const { return root_; }
 
  private:
   std::vector<std::filesystem::path> finished() const;
   void refuse_used() const;
+  void leave_to_readers(const std::filesystem::path& directory) const;
   void check_owner(const CheckpointMeta& meta, const std::filesystem::path& final) const;
   void remove_runs_before(const CheckpointRun& run);
 

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -32,7 +34,7 @@ std::string host_name() {
   return name.data();
 }
 
-std::string prefix() { return ".evaluator-" + host_name() + "-"; }
+std::string prefix() { return CheckpointStore::kReaderPrefix + host_name() + "-"; }
 
 /// Links of evaluators of this host that were killed.
 void remove_leftovers(const fs::path& root) {
@@ -77,12 +79,18 @@ std::optional<CheckpointInfo> HeldCheckpoints::take(std::chrono::milliseconds pa
 
 void HeldCheckpoints::watch(const std::stop_token& stop) {
   remove_leftovers(root_);
+  std::error_code error;
+  fs::create_directories(links_, error);  // else nobody leaves anything there
   std::mutex unused;
   std::condition_variable_any ended;
   std::unique_lock lock(unused);
   while (!stop.stop_requested()) {
     try {
-      if (has_changed()) add_new(look_());
+      if (has_changed()) {
+        std::vector<CheckpointInfo> all = look_();
+        add_pruned(all);
+        add_new(std::move(all));
+      }
     } catch (...) {
       const std::lock_guard guard(mutex_);
       error_ = std::current_exception();
@@ -137,9 +145,48 @@ void HeldCheckpoints::add_new(std::vector<CheckpointInfo> all) {
   }
 }
 
-/// Nothing when it went meanwhile.
+/// Puts those in front that were pruned before they were seen. Those that were seen go.
+void HeldCheckpoints::add_pruned(std::vector<CheckpointInfo>& all) {
+  if (all.empty() && !run_) return;  // nobody knows yet which run is followed
+  const CheckpointRun followed = all.empty() ? *run_ : all.back().meta.run;
+  std::vector<CheckpointInfo> pruned;
+  std::error_code unseen;
+  for (const auto& entry : fs::directory_iterator(links_, unseen)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("pruned-") || !fs::exists(entry.path() / kManifest, unseen)) continue;
+    if (name.ends_with(".unfinished")) continue;
+    try {
+      CheckpointInfo info = read_checkpoint(entry.path());
+      const Identity identity{info.meta.run.number, info.meta.run.id, info.meta.step};
+      if (info.meta.run.same_as(followed) && !seen_.contains(identity))
+        pruned.push_back(std::move(info));
+      else if (const std::lock_guard lock(mutex_); !is_waiting(entry.path()))
+        fs::remove_all(entry.path(), unseen);
+    } catch (const DataLoss& error) {
+      log_warning("left out: {}", error.message());
+      fs::remove_all(entry.path(), unseen);
+    }
+  }
+  std::erase_if(all, [&](const CheckpointInfo& listed) {
+    return std::any_of(pruned.begin(), pruned.end(),
+                       [&](const CheckpointInfo& other) { return other.meta.step == listed.meta.step; });
+  });
+  all.insert(all.end(), std::make_move_iterator(pruned.begin()), std::make_move_iterator(pruned.end()));
+  std::stable_sort(all.begin(), all.end(), [&](const CheckpointInfo& a, const CheckpointInfo& b) {
+    const bool a_is = a.meta.run.same_as(followed), b_is = b.meta.run.same_as(followed);
+    return a_is != b_is ? b_is : a_is && a.meta.step < b.meta.step;
+  });
+}
+
+bool HeldCheckpoints::is_waiting(const fs::path& directory) const {
+  return (taken_ && taken_->directory == directory) ||
+         std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const CheckpointInfo& info) { return info.directory == directory; });
+}
+
+/// Nothing when it went meanwhile: then it is among those left by who removed it.
 std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
-  if (!links_work_) return info;
+  if (!links_work_ || info.directory.parent_path() == links_) return info;
   const fs::path mine =
       links_ / fmt::format("{}-{}", info.meta.run.number, info.directory.filename().string());
   std::error_code error;
@@ -156,7 +203,7 @@ std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
   std::error_code ignored;
   fs::remove_all(mine, ignored);
   if (error == std::errc::no_such_file_or_directory) {
-    log_warning("the checkpoint of step {} was removed before it could be kept for its turn", info.meta.step);
+    seen_.erase({info.meta.run.number, info.meta.run.id, info.meta.step});
     return std::nullopt;
   }
   links_work_ = false;

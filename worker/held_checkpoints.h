@@ -1,8 +1,8 @@
 // Checkpoints that wait for their turn with a reader that is slower than the workers write, as an evaluator
 // may be. Each is linked (hard links, which take no room) into a hidden directory beside them as soon as it
-// is seen, so that pruning does not take what has yet to be read. Where the file system has no links they are
-// read in place, and one that goes before its turn is lost, which is said. Thread rule: take() from one
-// thread; looking has its own.
+// is seen; one that is pruned before it was seen is linked there by who prunes it (CheckpointStore::remove).
+// Where the file system has no links they are read in place, and one that goes before its turn is lost, which
+// is said. Thread rule: take() from one thread; looking has its own.
 #pragma once
 
 #include <chrono>
@@ -49,7 +49,9 @@ class HeldCheckpoints {
   void watch(const std::stop_token& stop);
   bool has_changed();
   void add_new(std::vector<CheckpointInfo> all);
+  void add_pruned(std::vector<CheckpointInfo>& all);
   std::optional<CheckpointInfo> held(CheckpointInfo info);
+  bool is_waiting(const std::filesystem::path& directory) const;  // mutex_ is held
   void let_go(const CheckpointInfo& info) const;
 
   // Set once.
