@@ -184,7 +184,7 @@ bool HeldCheckpoints::is_waiting(const fs::path& directory) const {
                      [&](const CheckpointInfo& info) { return info.directory == directory; });
 }
 
-/// Nothing when it went meanwhile: then it is among those left by who removed it.
+/// Nothing when it went meanwhile and nobody left it here.
 std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
   if (!links_work_ || info.directory.parent_path() == links_) return info;
   const fs::path mine =
@@ -203,7 +203,9 @@ std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
   std::error_code ignored;
   fs::remove_all(mine, ignored);
   if (error == std::errc::no_such_file_or_directory) {
-    seen_.erase({info.meta.run.number, info.meta.run.id, info.meta.step});
+    const fs::path left = links_ / CheckpointStore::pruned_name(info);  // linked before it was removed
+    if (fs::exists(left / kManifest, ignored)) return read_checkpoint(left);
+    log_warning("the checkpoint of step {} was removed before it could be kept for its turn", info.meta.step);
     return std::nullopt;
   }
   links_work_ = false;
