@@ -83,7 +83,7 @@ TEST_P(TerminalTest, OneBarIsLeftAndEachLineOfTheLogIsWhole) {
   EXPECT_EQ(evaluations, 6) << bytes;
 }
 
-INSTANTIATE_TEST_SUITE_P(Columns, TerminalTest, ::testing::Values(40, 80, 120));
+INSTANTIATE_TEST_SUITE_P(Columns, TerminalTest, ::testing::Values(40, 60, 80, 120, 200));
 
 class NumbersTest : public IntegrationTest {};
 
