@@ -54,7 +54,7 @@ Json parse_json(std::string_view text, std::string_view where) {
     throw InvalidArgument(fmt::format("[launch] {}: not valid JSON at byte {} (line {}, column {}): {}",
                                       where, offset, line, before.size() - line_start + 1, reason));
   } catch (const Json::out_of_range& error) {  // a number that no double holds
-    throw InvalidArgument(std::string(where) + ": " + error.what());
+    throw InvalidArgument(fmt::format("[launch] {}: {}", where, error.what()));
   }
 }
 

@@ -115,7 +115,7 @@ int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
     // The leader leaves before it says that the servers are to end, and must be answered.
     const bool serves = server.core().serves_workers() || (!told && server.core().leader_left());
     if (patience && (!serves || Clock::now() >= *patience)) break;
-    if (!patience && server.core().idle(Clock::now()) >= idle_limit) {
+    if (!patience && !told && server.core().idle(Clock::now()) >= idle_limit) {
       log_error(
           "no worker for {:g} s (strategy.server_idle_seconds): the server ends; start all workers and "
           "servers of the job again with --resume",

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/mpi/mpi_session.h"
+#include "comm/rendezvous/mpi_rendezvous.h"
 #include "proto/job.pb.h"
 #include "worker/job/job.h"
 
@@ -23,9 +24,11 @@ using launch::Task;
 using launch::TaskType;
 
 comm::JobToken read_token(const std::string& file, const std::string& source) {
+  errno = 0;
   std::ifstream in(file);
   std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
+  // Without errno the file is only empty, and is told to be too short.
+  if (!in || (!(text << in.rdbuf()) && errno != 0))
     throw InvalidArgument(fmt::format("{} '{}' cannot be read: {}", source, file, std::strerror(errno)));
   return {text.str(), fmt::format("{} '{}'", source, file)};
 }
@@ -86,21 +89,16 @@ comm::Security job_security(const proto::Job& job, const ClusterSpec& cluster, c
   comm::Security security{tls_options(job), {}};
   if (job.strategy().kind() == proto::Strategy::LOCAL) return security;
   security.token = given_token(job);
-  if (asks_mpi(job, cluster)) {
-    const auto session = comm::MpiSession::start();
-    const std::string own = session->rank() == 0 ? comm::JobToken::random().text() : "";
-    security.token = comm::JobToken(session->exchange(own, wait).front(), "the token of rank 0");
-  }
+  if (const auto session = hold_mpi(job, cluster)) security.token = comm::share_token(*session, wait);
   if (!security.open()) return security;
   const auto outside = reachable_from_outside(job, cluster);
   if (!outside) return security;
   if (!job.strategy().insecure())
     throw InvalidArgument(fmt::format(
         "the job has neither a token nor TLS, and {} can be reached from beyond this host: whoever reaches "
-        "it "
-        "could take the job over. Give all its processes the same BRAID_TOKEN (openssl rand -hex 32 makes "
-        "one) or "
-        "BRAID_TOKEN_FILE, or set strategy.tls; in a network that nobody else is in: strategy.insecure: true",
+        "it could take the job over. Give all its processes the same BRAID_TOKEN (openssl rand -hex 32 "
+        "makes one) or BRAID_TOKEN_FILE, or set strategy.tls; in a network that nobody else is in: "
+        "strategy.insecure: true",
         *outside));
   log_warning("strategy.insecure: whoever reaches {} can take the job over", *outside);
   return security;

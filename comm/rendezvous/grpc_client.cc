@@ -27,9 +27,8 @@ constexpr int kMaxReconnectMilliseconds = 500;
 class GrpcRendezvous final : public Rendezvous {
  public:
   GrpcRendezvous(const std::string& address, RendezvousScope scope, const Security& security)
-      : address_(address), scope_(std::move(scope)) {
+      : address_(address), scope_(std::move(scope)), security_(security) {
     parse_address(address_);
-    security_ = security;
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
     // Despite its name, this is also the time that one attempt to connect is given.
@@ -220,7 +219,7 @@ class GrpcRendezvous final : public Rendezvous {
 
   const std::string address_;
   const RendezvousScope scope_;
-  Security security_;  // set once
+  const Security security_;
   std::atomic<bool> reached_{false};
   std::unique_ptr<Stub> stub_;
   std::mutex mutex_;

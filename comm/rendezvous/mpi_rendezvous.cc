@@ -77,14 +77,16 @@ class HostedRendezvous final : public Rendezvous {
 
 }  // namespace
 
+JobToken share_token(MpiSession& session, const WaitContext& wait) {
+  const std::string own = session.rank() == 0 ? JobToken::random().text() : "";
+  return {session.exchange(own, wait).front(), "the token of rank 0"};
+}
+
 std::unique_ptr<Rendezvous> make_mpi_rendezvous(MpiSession& session, RendezvousScope scope,
                                                 const Security& given, const WaitContext& wait) {
   Security security = given;
   // MPI itself is trusted with who takes part; the sockets beside it are not.
-  if (security.open()) {
-    const std::string own = session.rank() == 0 ? JobToken::random().text() : "";
-    security.token = JobToken(session.exchange(own, wait).front(), "the token of rank 0");
-  }
+  if (security.open()) security.token = share_token(session, wait);
   std::unique_ptr<RendezvousServer> server;
   std::string address;
   if (session.rank() == 0) {

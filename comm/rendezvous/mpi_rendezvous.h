@@ -10,9 +10,13 @@
 
 namespace braid::comm {
 
-/// A collective operation of all ranks, over which rank 0 gives the others a random token when `security` is
-/// open. The object of rank 0 is the host, and outlives the others' use of
-/// theirs. Throws: DeadlineExceeded, Cancelled, Unavailable; InvalidArgument without MPI.
+/// A random token that rank 0 draws and MPI tells the others. A collective operation of all ranks. Throws:
+/// DeadlineExceeded, Cancelled, Unavailable.
+JobToken share_token(MpiSession& session, const WaitContext& wait);
+
+/// A collective operation of all ranks. When `security` is open, rank 0 gives the others a random token over
+/// MPI. The object of rank 0 is the host, and outlives the others' use of theirs. Throws: DeadlineExceeded,
+/// Cancelled, Unavailable; InvalidArgument without MPI.
 std::unique_ptr<Rendezvous> make_mpi_rendezvous(MpiSession& session, RendezvousScope scope,
                                                 const Security& security, const WaitContext& wait);
 

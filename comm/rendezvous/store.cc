@@ -192,6 +192,7 @@ void RendezvousStore::add_member(const RendezvousScope& scope, const Member& mem
   {
     std::lock_guard lock(mutex_);
     require_name("member", member.name);
+    for (const auto& [name, value] : member.attributes) require_name("attribute", name);
     auto& generation = enter(scope, ended);
     const auto there = generation.members.find(member.name);
     if (there == generation.members.end()) require_room("members", generation.members.size());

@@ -175,7 +175,7 @@ class MeshBuilder {
       auto& slot = theirs.channel == 0 ? peer.data : peer.control;
       if (wrong.empty() && slot.stream) wrong = "it is connected already";
       if (!wrong.empty()) {
-        log_warning("{}: a connection was refused: {}", me(), wrong);
+        warn_of_refusal(fmt::format("{}: a connection was refused: {}", me(), wrong));
         return false;
       }
       auto mine = hello(theirs.channel);
@@ -185,7 +185,7 @@ class MeshBuilder {
     } catch (const Cancelled&) {
       throw;
     } catch (const Error& error) {
-      log_warning("{}", error.message());
+      warn_of_refusal(error.message());
       return false;
     }
   }

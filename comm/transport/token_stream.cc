@@ -18,8 +18,12 @@ class TokenStream final : public Stream {
           status = send();
           break;
         case State::Receive:
+          status = receive();
+          break;
         case State::Drain:
           status = receive();
+          // Others of this thread have their turn, however much a stranger says.
+          if (!status.ended) return {0, Readiness::Read, false, {}};
           break;
         case State::Done:
           return {};

@@ -24,7 +24,7 @@ using grpc::ServerUnaryReactor;
 constexpr std::chrono::milliseconds kGrace{200};
 constexpr int kMostMessageBytes = 16 << 20;  // a set of a hundred thousand tables
 constexpr int kHandshakeMilliseconds = 10000;
-constexpr std::size_t kMostReason = 1000;
+constexpr std::size_t kMostReason = 4000;  // bytes; a gRPC status carries no more than 8 KiB
 
 grpc::Status status_of(const ErrorRecord& error) {
   return {static_cast<grpc::StatusCode>(grpc_code_of(error.code)), error.message,
@@ -204,8 +204,10 @@ class Service final : public proto::ParameterServer::CallbackService {
   ServerUnaryReactor* Refuse(CallbackServerContext* context, const proto::PsRefuseRequest* request,
                              proto::PsEmpty*) override {
     return now(context, [&] {
-      core_.refuse(sender_of(request->sender()),
-                   make_error(static_cast<ErrorCode>(request->code()), request->message()));
+      const auto code = static_cast<ErrorCode>(request->code());
+      if (code < ErrorCode::InvalidArgument || code > ErrorCode::OutOfRange)
+        throw InvalidArgument(fmt::format("[ps] there is no error {}", request->code()));
+      core_.refuse(sender_of(request->sender()), make_error(code, request->message().substr(0, kMostReason)));
     });
   }
 
@@ -214,7 +216,7 @@ class Service final : public proto::ParameterServer::CallbackService {
     if (options_.on_shutdown) options_.on_shutdown(how);
   }
 
-  /// What a peer names, if it is inside of the job's own directory.
+  /// What a peer names, if it is inside the job's own directory.
   std::filesystem::path checkpoint_directory(const std::string& named) const {
     if (options_.checkpoints.empty())
       throw InvalidArgument(fmt::format(

@@ -16,7 +16,7 @@ namespace braid::ps {
 /// How a job has ended, on the word of a worker.
 enum class JobEnd {
   Done,
-  Terminated,  // stopped by SIGTERM, to be gone on with
+  Terminated,  // stopped by SIGTERM, and to be resumed
   Lost,        // another server is lost, and a part of the job's state with it
 };
 

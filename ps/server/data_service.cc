@@ -56,7 +56,7 @@ class DataService {
                                  head.payload_bytes));
     comm::PayloadSink sink;
     if (expected == 0) return sink;
-    // No memory for who never registered here; the core says more to those who did.
+    // No memory for messages to another instance; what else is wrong with a sender the core says later.
     if (sender.instance != core_.instance())
       throw Unavailable(fmt::format("[ps] this server is instance {:016x}, the message is for {:016x}",
                                     core_.instance(), sender.instance));

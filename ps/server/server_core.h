@@ -58,9 +58,9 @@ class ServerCore {
   const std::shared_ptr<ServerCounters>& counters() const { return counters_; }
 
   /// A higher incarnation begins anew with empty tables. Throws: InvalidArgument for another job, an
-  /// incarnation far beyond the job's, or another idea of the cluster; Unavailable for an older incarnation,
-  /// and for one that is taken once others are gone: a place whose worker is alive, or a higher incarnation
-  /// while workers of this one are.
+  /// incarnation far beyond the job's, or another idea of the cluster; Unavailable for an older incarnation.
+  /// Unavailable too, but only until those others are gone: for a place whose worker is alive, and for a
+  /// higher incarnation while any worker of this one is.
   void enter(const Registration& registration);
   /// Every worker calls it. Throws: InvalidArgument when the set differs from the one that exists;
   /// OutOfMemory when this server's part is more than the machine has.
@@ -112,8 +112,8 @@ class ServerCore {
   /// For how long no worker has taken part.
   Clock::duration idle(Clock::time_point now) const;
 
-  /// Throws: InvalidArgument when the sender is not worker 0, whose alone checkpoints, initial values and the
-  /// job's end are; Unavailable when it is not welcome at all.
+  /// Throws: InvalidArgument when the sender is not worker 0, which alone may ask for checkpoints, set
+  /// initial values and end the job; else the reason why it is not admitted at all.
   void require_leader(const Sender& sender) const;
   /// The job was asked to stop before it had initial values. All workers hear Cancelled. False: it has them.
   bool stop_before_start(const std::string& why);

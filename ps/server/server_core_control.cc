@@ -132,10 +132,10 @@ void ServerCore::check_room(const TableSet& set) const {
       throw InvalidArgument(fmt::format("[ps] the name of a table has {} bytes, at most {} are allowed",
                                         name.size(), kMostTableName));
   };
-  const auto runs = static_cast<double>(1 + optimizer_slots(set.optimizer).size());
   double bytes = 0;
   for (const DenseTableSpec& table : set.dense) {
     check_name(table.name);
+    const auto runs = static_cast<double>(1 + optimizer_slots(set.optimizer_of(table.group)).size());
     bytes += static_cast<double>(table.elements) * sizeof(float) * runs / options_.count;
   }
   for (const SparseTableSpec& table : set.sparse) {
@@ -217,11 +217,8 @@ void ServerCore::refuse(const Sender& sender, ErrorPtr why) {
     throw InvalidArgument(fmt::format("[ps] server {}: job '{}' has started", options_.index, job_));
   refusal_ = std::move(why);
   refused_.insert(sender.worker);
-  for (const auto& job : parked_) {
-    refused_.insert(job->sender.worker);
-    job->done({refusal_, 0, {}, nullptr});
-  }
-  parked_.clear();
+  for (const auto& job : parked_) refused_.insert(job->sender.worker);
+  release_parked();
   changed_.notify_all();
 }
 

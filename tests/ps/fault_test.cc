@@ -421,6 +421,8 @@ TEST(PsFaultTest, WhyTheLeaderCannotBeginIsHeardByEverybodyAtOnce) {
       std::async(std::launch::async, [&] { return error_of([&] { waiting->wait_initialized(soon()); }); });
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_EQ(cluster.server(0).core().refusal(), nullptr);
+  const ErrorRecord nothing{static_cast<ErrorCode>(0), "would be heard as a success"};
+  EXPECT_THAT(error_of([&] { leader->refuse(nothing, soon()); }).message, HasSubstr("there is no error 0"));
   leader->refuse({ErrorCode::InvalidArgument, "the directory is used"}, soon());
   ASSERT_EQ(parked.wait_for(seconds(10)), std::future_status::ready) << "it waits for its deadline";
   const ErrorRecord heard = parked.get();
