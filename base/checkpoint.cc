@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::uint32_t kVersion = 1;
 constexpr const char* kManifest = "MANIFEST";
 constexpr std::string_view kFinalPrefix = "step-";
-constexpr const char* kUnfinished = ".unfinished";
+constexpr const char* kUnfinished = "unfinished-";
 constexpr std::ptrdiff_t kMostLeftToReader = 32;  // what a slow or dead reader may keep on the disk
 constexpr std::string_view kTemporaryPrefix = ".tmp-step-";
 
@@ -148,6 +148,15 @@ CheckpointInfo read_checkpoint(const fs::path& directory) {
   return info;
 }
 
+std::error_code link_checkpoint(const CheckpointInfo& info, const fs::path& to) {
+  std::error_code error;
+  fs::create_directory(to, error);
+  for (const ShardInfo& shard : info.shards)
+    if (!error) fs::create_hard_link(info.directory / shard.file, to / shard.file, error);
+  if (!error) fs::create_hard_link(info.directory / kManifest, to / kManifest, error);
+  return error;
+}
+
 CheckpointStore::CheckpointStore(fs::path root) : root_(std::move(root)) {}
 
 /// The names of checkpoints, whole or damaged.
@@ -255,6 +264,8 @@ std::vector<CheckpointInfo> CheckpointStore::list() const {
                                    info.meta.step));
       whole.push_back(std::move(info));
     } catch (const Error& e) {
+      std::error_code unseen;
+      if (!fs::exists(root_ / name, unseen)) continue;  // who writes here has removed it meanwhile
       log_warning("left out: {}", e.message());
     }
   }
@@ -290,23 +301,18 @@ void CheckpointStore::leave_to_readers(const fs::path& directory) const {
   for (const fs::path& name : list_directory(root_)) {
     if (!name.string().starts_with(kReaderPrefix)) continue;
     const CheckpointInfo info = read_checkpoint(directory);
-    const fs::path reader = root_ / name, place = reader / pruned_name(info);
+    const fs::path reader = root_ / name;
     std::error_code error;
     const auto waiting = std::distance(fs::directory_iterator(reader, error), fs::directory_iterator());
     if (error || waiting >= kMostLeftToReader) continue;
-    const fs::path unfinished = place.string() + kUnfinished;
-    fs::create_directory(unfinished, error);
-    for (std::size_t i = 0; !error && i <= info.shards.size(); ++i) {
-      const std::string file = i < info.shards.size() ? info.shards[i].file : kManifest;
-      fs::create_hard_link(info.directory / file, unfinished / file, error);
-    }
-    if (!error) fs::rename(unfinished, place, error);
+    const std::string place =
+        fmt::format("{}{}-{}", kPrunedPrefix, info.meta.run.number, directory.filename().string());
+    const fs::path unfinished = reader / (kUnfinished + place);
+    fs::remove_all(unfinished, error);  // of a writer that was killed here
+    error = link_checkpoint(info, unfinished);
+    if (!error) fs::rename(unfinished, reader / place, error);
     if (error) fs::remove_all(unfinished, error);  // no links here: what is pruned is gone for the reader
   }
-}
-
-std::string CheckpointStore::pruned_name(const CheckpointInfo& info) {
-  return fmt::format("pruned-{}-{}", info.meta.run.number, info.directory.filename().string());
 }
 
 void CheckpointStore::prune(std::size_t keep) {

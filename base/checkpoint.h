@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/checkpoint_run.h"
@@ -100,6 +101,10 @@ enum class RunStart {
   Overwrite,  // a run of its own, whose first whole checkpoint is the end of those before it
 };
 
+/// Hard links to the files of a checkpoint in the new directory `to`, which stay when it is removed; the
+/// manifest comes last. Result: why not all could be made; none when they were.
+std::error_code link_checkpoint(const CheckpointInfo& info, const std::filesystem::path& to);
+
 /// The checkpoints under one root directory. One run writes at a time; nothing but the first checkpoint of a
 /// run that overwrites ever removes what belongs to another run.
 class CheckpointStore {
@@ -133,11 +138,11 @@ class CheckpointStore {
   void prune(std::size_t keep);
   /// Removes a checkpoint of this root; interrupted, it leaves an unfinished one and no damaged one. Who
   /// reads the checkpoints one after another has a directory in the root whose name begins with
-  /// kReaderPrefix: it gets links to the files first, as pruned_name() there. A reader that has 32 of them,
-  /// or a file system without links, loses what is removed.
+  /// kReaderPrefix: it first gets links to the files there, in a directory whose name begins with
+  /// kPrunedPrefix. A reader that has 32 of these, or one without hard links, loses what is removed.
   void remove(const std::filesystem::path& directory);
   static constexpr const char* kReaderPrefix = ".evaluator-";
-  static std::string pruned_name(const CheckpointInfo& info);
+  static constexpr const char* kPrunedPrefix = "pruned-";
   const std::filesystem::path& root() const { return root_; }
 
  private:

@@ -12,17 +12,17 @@
 //   FTRL     a' = a + g'^2;  z += g' + 2 l2_shrinkage w - (r(a') - r(a)) / lr * w;  a = a'
 //            w = |z| > l1 ? (sign(z) l1 - z) / (r(a') / lr + 2 l2) : 0
 //            r(a) = a^-learning_rate_power            (McMahan et al. 2013, algorithm 1; TF ApplyFtrlV2)
-//   RMSPROP  s += (1-rho)(g'^2-s);  d = lr * g' / sqrt(s + eps);  w -= d             (Hinton 2012, lecture
-//   6e;
-//            centered: h += (1-rho)(g'-h), and s - h^2 under the root                       TF ApplyRMSProp)
+//   RMSPROP  s += (1-rho)(g'^2-s);  d = lr * g' / sqrt(s + eps);  w -= d
+//                                                   (Hinton 2012, lecture 6e; TF ApplyRMSProp)
+//            centered: h += (1-rho)(g'-h), and s - h^2 under the root
 //            momentum > 0: m = momentum * m + d;  w -= m
 //
 // What surrounds a formula, in this order; each is left out where its number is 0:
 //   lr  = learning rate * learning_rate_factor
 //   g'  = clip(g', -clip_value, clip_value)
 //   g'  = g' + l2 * w + l1 * sign(w), sign(0) = 0; not of FTRL, whose formula has an l1 and an l2 of its own
-//   w  -= lr * weight_decay * w, decoupled: g' does not see it (Loshchilov & Hutter 2019; ADAMW is ADAM with
-//   it)
+//   w  -= lr * weight_decay * w, decoupled: g' does not see it (Loshchilov & Hutter 2019);
+//                                      with it ADAM is ADAMW
 // All of this happens to the elements of an update and to no others: rows of a table that a step does not
 // name are neither decayed nor regularised. Thread rule: pure functions.
 #pragma once

@@ -21,9 +21,7 @@ struct Command {
 };
 
 std::vector<const CLI::App*> visible_subcommands(const CLI::App& app) {
-  std::vector<const CLI::App*> all =
-      app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); });
-  return all;
+  return app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); });
 }
 
 void collect(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
@@ -101,8 +99,7 @@ std::string words_of_options(const CLI::App& app) {
   return words;
 }
 
-/// Patterns for `case "$command $word"` of everything that goes one command deeper. `quote` stands around
-/// each.
+/// Patterns for `case "$command $word"` of everything that goes one command deeper.
 std::string deeper_patterns(const std::vector<Command>& commands) {
   std::string patterns;
   for (const Command& command : commands)

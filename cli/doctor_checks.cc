@@ -6,7 +6,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -20,6 +19,8 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+
+#include "base/cpu.h"
 
 namespace braid::cli {
 namespace {
@@ -102,11 +103,8 @@ Finding processor() {
   if (__builtin_cpu_supports("avx2")) vectors = "AVX2";
   if (__builtin_cpu_supports("avx512f")) vectors = "AVX-512";
 #endif
-  cpu_set_t set;
-  int usable = static_cast<int>(std::thread::hardware_concurrency());
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) usable = CPU_COUNT(&set);
   return {"cores", State::Good,
-          fmt::format("{} usable of {}, {}", usable, std::thread::hardware_concurrency(), vectors)};
+          fmt::format("{} usable of {}, {}", usable_cores(), std::thread::hardware_concurrency(), vectors)};
 }
 
 /// A number of a line "MemTotal:  123 kB", in bytes.

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 
 #include "base/env.h"
 #include "base/error.h"
@@ -150,7 +151,7 @@ std::string job_text(const Plan& plan, const InitOptions& options) {
   return text + fmt::format("checkpoint {{ directory: {} }}\n", text_literal(plan.name + "-checkpoints"));
 }
 
-/// Throws: Internal: what this program writes it must be able to read.
+/// What this program writes it must be able to read. Throws: InvalidArgument.
 void check(const std::string& text, const Path& out) {
   proto::Job job = worker::parse_job(text, out.string());
   worker::fill_job_defaults(job);

@@ -1,6 +1,7 @@
 #include "worker/checkpointer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -45,10 +46,9 @@ void Checkpointer::keep_best(std::size_t count, std::string metric, bool higher_
 }
 
 std::filesystem::path Checkpointer::directory_of(std::uint64_t step) const {
-  const std::vector<CheckpointInfo> all = store_.list();
-  const auto found = std::find_if(all.rbegin(), all.rend(),
-                                  [&](const CheckpointInfo& info) { return info.meta.step == step; });
-  return found == all.rend() ? std::filesystem::path() : found->directory;
+  for (const CheckpointInfo& info : store_.list(run_))
+    if (info.meta.step == step) return info.directory;
+  return {};
 }
 
 std::optional<CheckpointInfo> Checkpointer::newest() const {

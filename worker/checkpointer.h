@@ -33,7 +33,7 @@ class Checkpointer {
   /// Beside the newest ones, `count` with the best `metric` in their manifest stay.
   void keep_best(std::size_t count, std::string metric, bool higher_is_better);
 
-  /// Of the checkpoint of that step; empty where there is none.
+  /// Of the run's checkpoint of that step; empty where there is none.
   std::filesystem::path directory_of(std::uint64_t step) const;
 
   /// The run's newest checkpoint whose every block matches its CRC, if any. Each damaged one is left out with

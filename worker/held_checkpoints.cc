@@ -1,6 +1,5 @@
 #include "worker/held_checkpoints.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,10 +8,11 @@
 #include <cerrno>
 #include <charconv>
 #include <iterator>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
 
 namespace braid::worker {
@@ -21,12 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kManifest = "MANIFEST";
-constexpr std::chrono::milliseconds kGlance{5};  // at the directory's time
-constexpr std::chrono::milliseconds kAgain{50};
-constexpr std::chrono::seconds kLook{5};  // at what is in it, in any case
-/// Clocks of file systems are coarse: within one tick something may change twice, so it looks once more.
-constexpr std::chrono::seconds kTick{1};
+constexpr const char* kTaken = "taken";
+constexpr std::chrono::milliseconds kGlance{20};  // at the directory's time
+/// At what is in it, in any case: clocks of file systems are coarse, and within one tick something may change
+/// twice.
+constexpr std::chrono::seconds kLook{2};
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -55,169 +54,104 @@ void remove_leftovers(const fs::path& root) {
 HeldCheckpoints::HeldCheckpoints(fs::path root, std::function<std::vector<CheckpointInfo>()> look)
     : root_(std::move(root)),
       links_(root_ / (prefix() + std::to_string(::getpid()))),
-      look_(std::move(look)),
-      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+      look_(std::move(look)) {
+  remove_leftovers(root_);
+  std::error_code error;
+  fs::create_directories(links_, error);  // else nobody leaves anything there
+}
 
 HeldCheckpoints::~HeldCheckpoints() {
-  thread_.request_stop();
-  thread_.join();
   std::error_code ignored;
   fs::remove_all(links_, ignored);
 }
 
 std::optional<CheckpointInfo> HeldCheckpoints::take(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
-  if (taken_) let_go(*taken_);
-  taken_.reset();
-  arrived_.wait_for(lock, patience, [this] { return !waiting_.empty() || error_; });
-  if (error_) std::rethrow_exception(error_);
-  if (waiting_.empty()) return std::nullopt;
-  taken_ = std::move(waiting_.front());
-  waiting_.pop_front();
-  return taken_;
-}
-
-void HeldCheckpoints::watch(const std::stop_token& stop) {
-  remove_leftovers(root_);
-  std::error_code error;
-  fs::create_directories(links_, error);  // else nobody leaves anything there
-  std::mutex unused;
-  std::condition_variable_any ended;
-  std::unique_lock lock(unused);
-  while (!stop.stop_requested()) {
-    try {
-      if (has_changed()) {
-        std::vector<CheckpointInfo> all = look_();
-        add_pruned(all);
-        add_new(std::move(all));
-      }
-    } catch (...) {
-      const std::lock_guard guard(mutex_);
-      error_ = std::current_exception();
-      arrived_.notify_all();
-      return;
-    }
-    ended.wait_for(lock, stop, kGlance, [] { return false; });
+  std::error_code ignored;
+  fs::remove_all(links_ / kTaken, ignored);
+  const auto end = Clock::now() + patience;
+  for (;;) {
+    if (may_have_changed())
+      if (auto next = find_next()) return next;
+    const auto now = Clock::now();
+    if (now >= end) return std::nullopt;
+    std::this_thread::sleep_for(std::min<Clock::duration>(kGlance, end - now));
   }
 }
 
-bool HeldCheckpoints::has_changed() {
+bool HeldCheckpoints::may_have_changed() {
   std::error_code unseen;
   const fs::file_time_type time = fs::last_write_time(root_, unseen);
   if (unseen) return false;  // it is not there yet
   const auto now = Clock::now();
-  if (time != changed_at_ || now - looked_at_ >= kLook) {
-    if (time != changed_at_) changed_seen_ = now;
-    changed_at_ = time;
-    looked_at_ = now;
-    return true;
-  }
-  if (now - looked_at_ < kAgain || now - changed_seen_ > kTick) return false;
+  if (time == changed_at_ && now - looked_at_ < kLook) return false;
+  changed_at_ = time;
   looked_at_ = now;
   return true;
 }
 
-void HeldCheckpoints::add_new(std::vector<CheckpointInfo> all) {
-  for (CheckpointInfo& info : all) {
-    if (run_ && !run_->same_as(info.meta.run)) {
-      const std::lock_guard lock(mutex_);
-      for (const CheckpointInfo& old : waiting_) let_go(old);
-      waiting_.clear();
-    }
-    run_ = info.meta.run;
-    const Identity identity{info.meta.run.number, info.meta.run.id, info.meta.step};
-    if (seen_.contains(identity)) continue;
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.size() >= kMostHeld) {
-        if (!std::exchange(has_told_, true))
-          log_warning("{} checkpoints wait to be measured: those that are pruned before their turn are lost",
-                      waiting_.size());
-        return;
-      }
-    }
-    seen_.insert(identity);
-    if (auto mine = held(std::move(info))) {
-      const std::lock_guard lock(mutex_);
-      waiting_.push_back(std::move(*mine));
-      arrived_.notify_all();
-    }
+std::optional<CheckpointInfo> HeldCheckpoints::find_next() {
+  const std::vector<CheckpointInfo> listed = look_();
+  if (!listed.empty() && !(run_ && run_->same_as(listed.back().meta.run))) {
+    run_ = listed.back().meta.run;
+    last_.reset();
   }
+  if (!run_) return std::nullopt;  // nobody knows yet which run is followed
+  // After the list: what goes from it is here before. And first of two of one step: it stays.
+  std::vector<CheckpointInfo> found = left_here();
+  std::copy_if(listed.begin(), listed.end(), std::back_inserter(found),
+               [&](const CheckpointInfo& info) { return is_due(info.meta); });
+  const auto next = std::min_element(
+      found.begin(), found.end(),
+      [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.meta.step < b.meta.step; });
+  if (next == found.end()) return std::nullopt;
+  changed_at_.reset();  // there may be more, or it is pruned at this moment
+  auto taken = linked(std::move(*next));
+  if (taken) last_ = taken->meta.step;
+  return taken;
 }
 
-/// Puts those in front that were pruned before they were seen. Those that were seen go.
-void HeldCheckpoints::add_pruned(std::vector<CheckpointInfo>& all) {
-  if (all.empty() && !run_) return;  // nobody knows yet which run is followed
-  const CheckpointRun followed = all.empty() ? *run_ : all.back().meta.run;
-  std::vector<CheckpointInfo> pruned;
+/// Whole checkpoints that were pruned and have yet to be taken. All others of them go.
+std::vector<CheckpointInfo> HeldCheckpoints::left_here() const {
+  std::vector<CheckpointInfo> left;
   std::error_code unseen;
   for (const auto& entry : fs::directory_iterator(links_, unseen)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("pruned-") || !fs::exists(entry.path() / kManifest, unseen)) continue;
-    if (name.ends_with(".unfinished")) continue;
+    if (!entry.path().filename().string().starts_with(CheckpointStore::kPrunedPrefix)) continue;
     try {
       CheckpointInfo info = read_checkpoint(entry.path());
-      const Identity identity{info.meta.run.number, info.meta.run.id, info.meta.step};
-      if (info.meta.run.same_as(followed) && !seen_.contains(identity))
-        pruned.push_back(std::move(info));
-      else if (const std::lock_guard lock(mutex_); !is_waiting(entry.path()))
-        fs::remove_all(entry.path(), unseen);
+      if (is_due(info.meta)) {
+        left.push_back(std::move(info));
+        continue;
+      }
     } catch (const DataLoss& error) {
       log_warning("left out: {}", error.message());
-      fs::remove_all(entry.path(), unseen);
     }
+    fs::remove_all(entry.path(), unseen);
   }
-  std::erase_if(all, [&](const CheckpointInfo& listed) {
-    return std::any_of(pruned.begin(), pruned.end(),
-                       [&](const CheckpointInfo& other) { return other.meta.step == listed.meta.step; });
-  });
-  all.insert(all.end(), std::make_move_iterator(pruned.begin()), std::make_move_iterator(pruned.end()));
-  std::stable_sort(all.begin(), all.end(), [&](const CheckpointInfo& a, const CheckpointInfo& b) {
-    const bool a_is = a.meta.run.same_as(followed), b_is = b.meta.run.same_as(followed);
-    return a_is != b_is ? b_is : a_is && a.meta.step < b.meta.step;
-  });
+  return left;
 }
 
-bool HeldCheckpoints::is_waiting(const fs::path& directory) const {
-  return (taken_ && taken_->directory == directory) ||
-         std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const CheckpointInfo& info) { return info.directory == directory; });
+bool HeldCheckpoints::is_due(const CheckpointMeta& meta) const {
+  return meta.run.same_as(*run_) && (!last_ || meta.step > *last_);
 }
 
-/// Nothing when it went meanwhile and nobody left it here.
-std::optional<CheckpointInfo> HeldCheckpoints::held(CheckpointInfo info) {
+/// Nothing when it has gone meanwhile: then it is left here, if it could be.
+std::optional<CheckpointInfo> HeldCheckpoints::linked(CheckpointInfo info) {
   if (!links_work_ || info.directory.parent_path() == links_) return info;
-  const fs::path mine =
-      links_ / fmt::format("{}-{}", info.meta.run.number, info.directory.filename().string());
-  std::error_code error;
-  fs::remove_all(mine, error);
-  fs::create_directories(mine, error);
-  for (std::size_t i = 0; !error && i <= info.shards.size(); ++i) {
-    const std::string file = i < info.shards.size() ? info.shards[i].file : kManifest;
-    fs::create_hard_link(info.directory / file, mine / file, error);
-  }
+  std::error_code ignored;
+  const fs::path mine = links_ / kTaken;
+  fs::remove_all(mine, ignored);
+  fs::create_directories(links_, ignored);
+  const std::error_code error = link_checkpoint(info, mine);
   if (!error) {
     info.directory = mine;
     return info;
   }
-  std::error_code ignored;
   fs::remove_all(mine, ignored);
-  if (error == std::errc::no_such_file_or_directory) {
-    const fs::path left = links_ / CheckpointStore::pruned_name(info);  // linked before it was removed
-    if (fs::exists(left / kManifest, ignored)) return read_checkpoint(left);
-    log_warning("the checkpoint of step {} was removed before it could be kept for its turn", info.meta.step);
-    return std::nullopt;
-  }
+  if (!fs::exists(info.directory, ignored)) return std::nullopt;
   links_work_ = false;
   log_warning("checkpoints in '{}' cannot be linked ({}): one that is pruned before its turn is not measured",
               root_.string(), error.message());
   return info;
-}
-
-void HeldCheckpoints::let_go(const CheckpointInfo& info) const {
-  if (info.directory.parent_path() != links_) return;
-  std::error_code ignored;
-  fs::remove_all(info.directory, ignored);
 }
 
 }  // namespace braid::worker

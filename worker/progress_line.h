@@ -17,7 +17,7 @@ struct ProgressState {
 
 /// At most `columns` wide, never empty from 8 on. Narrow ones lack the steps, then the elapsed time, the
 /// rate, the metric, the bar, the loss, and the time left; the percentage is always there.
-///    45% [#########...........]  450/1000  loss 0.4321  auc 0.6123  128,981 examples/s  1:02 + 1:16 left
+///    45% [#########...........]  450/1000  loss 0.4321  auc 0.6123  128,981 examples/s  1:16 left
 /// `colour` adds escape codes, which take no columns.
 std::string progress_line(const ProgressState& state, int columns, bool colour);
 /// The same without a bar, as wide as it is: "step 450/1000 (45%)  loss 0.4321 ...".

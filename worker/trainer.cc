@@ -27,14 +27,10 @@ namespace {
 /// The attribute of a checkpoint that says how evaluations went before it.
 constexpr const char* kEvaluations = "evaluations";
 
-/// Everything of one run, in the order in which it is made; destroyed in reverse.
+/// Everything of one run, in the order in which it is made, but for the report; destroyed in reverse.
 class Run {
  public:
-  explicit Run(const RunContext& run) : run_(run), grace_(run.stop), waits_(run, grace_) {
-    report_.emplace(run);
-  }
-
-  ~Run() { report_.reset(); }  // its HTTP thread looks at the steps
+  explicit Run(const RunContext& run) : run_(run), grace_(run.stop), waits_(run, grace_), report_(run) {}
 
   TrainResult train() {
     try {
@@ -47,12 +43,12 @@ class Run {
     try {
       loop();
     } catch (const Cancelled& error) {
-      report_->write_trace_of_failure();
+      report_.write_trace_of_failure();
       if (!grace_.over()) throw;
       throw Unavailable(fmt::format("asked to stop, and step {} still waits for its peers: {}",
                                     steps_->done(), error.message()));
     } catch (...) {
-      report_->write_trace_of_failure();
+      report_.write_trace_of_failure();
       throw;
     }
     return end();
@@ -75,23 +71,23 @@ class Run {
                                      restored ? restored->meta.step : 0, wait);
     checkpoints_->begin(first_, restored.has_value());
     steps_->begin(first_, input_.total_steps);
-    report_->watch(*steps_);
+    report_.watch(*steps_);
   }
 
   bool is_complete() const { return steps_->done() >= input_.total_steps; }
 
   void loop() {
-    report_->begin(first_, input_.total_steps, input_.share);
+    report_.begin(first_, input_.total_steps, input_.share);
     checkpoints_->start_clock();
     grace_.resume();
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
-      if (const auto outcome = steps_->advance(border)) report_->record(*outcome);
+      if (const auto outcome = steps_->advance(border)) report_.record(*outcome);
       if (steps_->done() == border && steps_->idle() && !is_complete()) at_border();
     }
     grace_.pause();
-    report_->finish();
+    report_.finish();
   }
 
   std::uint64_t next_border() const {
@@ -104,18 +100,18 @@ class Run {
 
   void at_border() {
     grace_.pause();
-    report_->pause();
+    report_.pause();
     const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
     if (evaluation_->is_due(steps_->done())) {
       evaluation_->measure(steps_->done());
       if (const auto& quality = evaluation_->last())
-        report_->evaluated(evaluation_->metric().name(), quality->value(evaluation_->metric().name()));
+        report_.evaluated(evaluation_->metric().name(), quality->value(evaluation_->metric().name()));
       stop_early_or_go_on();
     }
     const bool is_best =
         evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
     if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
-    report_->resume();
+    report_.resume();
     grace_.resume();
   }
 
@@ -131,7 +127,7 @@ class Run {
   void save() {
     const std::uint64_t done = steps_->done();
     std::map<std::string, double> metrics = evaluation_->metrics(done);
-    metrics["loss"] = report_->loss();
+    metrics["loss"] = report_.loss();
     std::map<std::string, std::string> attributes;
     if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
     if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
@@ -152,8 +148,8 @@ class Run {
       evaluation_->measure(done);
       terminated = evaluation_->measures() && !evaluation_->has_measured(done);
     }
-    report_->write_trace();
-    if (run_.peers.leader() || run_.peers.world > 1) report_->print_streams();
+    report_.write_trace();
+    if (run_.peers.leader() || run_.peers.world > 1) report_.print_streams();
     built_->strategy->shut_down(terminated, waits_.start());
     return result(terminated);
   }
@@ -163,12 +159,12 @@ class Run {
     result.job = run_.job.name();
     result.steps = steps_->done() - first_;
     result.last_step = steps_->done();
-    result.loss = report_->loss();
+    result.loss = report_.loss();
     result.quality = evaluation_->last();
     result.best = best();
     result.stopped_early = stopped_early_;
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
-    result.seconds = report_->seconds();
+    result.seconds = report_.seconds();
     result.input_wait_seconds = steps_->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
@@ -188,12 +184,12 @@ class Run {
   const RunContext run_;
   StopGrace grace_;
   const RunWaits waits_;
-  std::optional<RunReport> report_;
   RunInput input_;
   std::optional<BuiltStep> built_;
   std::optional<RunEvaluation> evaluation_;
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<TrainingSteps> steps_;
+  RunReport report_;  // goes before the steps, which the HTTP thread sees through it
   std::uint64_t first_ = 0;
   std::string stopped_early_;  // why
 };

@@ -15,17 +15,9 @@ namespace braid::worker {
 namespace {
 
 ValueRef multiplied(Graph& graph, ValueRef value, float factor, const std::string& name) {
-  Node constant;
-  constant.name = graph.unique_name(name + "_weight");
-  constant.op = &OpRegistry::global().require("Const");
-  constant.attrs = {{"dtype", DType::Float32}, {"value", Tensor::scalar(factor)}};
-  const NodeId weight = graph.add(std::move(constant));
-  Node product;
-  product.name = graph.unique_name(name);
-  product.op = &OpRegistry::global().require("Mul");
-  product.attrs = {{"T", DType::Float32}};
-  product.inputs = {value, {weight, 0}};
-  return {graph.add(std::move(product)), 0};
+  const ValueRef weight = add_node(graph, "Const", name + "_weight", {},
+                                   {{"dtype", DType::Float32}, {"value", Tensor::scalar(factor)}});
+  return add_node(graph, "Mul", name, {value, weight}, {{"T", DType::Float32}});
 }
 
 }  // namespace

@@ -19,10 +19,9 @@ namespace braid::worker {
 
 class RunCheckpoints {
  public:
-  /// All outlive it. `started`: the run that checkpoints are of. `metric` is what the best
-  /// checkpoints are chosen by. Without checkpoint.directory there is nothing to restore, and nothing is ever
-  /// due.
-  /// `keeps_best`: the best one stays even if the job does not ask for it.
+  /// All outlive it. `started`: the run that checkpoints are of. `metric`: what the best ones are chosen by.
+  /// `keeps_best`: the best one stays even if the job does not ask for it. Without checkpoint.directory there
+  /// is nothing to restore, and nothing is ever due.
   RunCheckpoints(const RunContext& run, const StartedRun& started, const BuiltStep& built,
                  const Metric& metric, bool keeps_best);
 

@@ -21,8 +21,8 @@ namespace braid::worker {
 
 class RunReport {
  public:
-  /// Throws: InvalidArgument when a file that the job asks for cannot be
-  /// written, which at the end would be late to learn of.
+  /// Throws: InvalidArgument when a file that the job asks for cannot be written: at the end would be late to
+  /// learn of it.
   explicit RunReport(const RunContext& run);
   ~RunReport();
   RunReport(const RunReport&) = delete;
