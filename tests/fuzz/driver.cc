@@ -212,5 +212,10 @@ int main(int argc, char** argv) {
       "%llu inputs in %.1f s: %llu accepted, %llu refused, %llu without the memory that they ask for\n",
       static_cast<unsigned long long>(inputs), so_far(), static_cast<unsigned long long>(tally.accepted),
       static_cast<unsigned long long>(tally.refused), static_cast<unsigned long long>(tally.no_memory));
+  constexpr std::uint64_t kEnough = 300;
+  if (files.empty() && inputs >= kEnough && tally.accepted == 0) {
+    std::fprintf(stderr, "not one input was accepted: what lies behind the first checks has not been run\n");
+    return 1;
+  }
   return 0;
 }

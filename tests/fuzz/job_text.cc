@@ -7,14 +7,16 @@ namespace braid::fuzz {
 
 std::vector<std::string> seeds() {
   return {
-      R"(name: "clicks" model { name: "dlrm" embedding_dim: 16 hidden: 64 hidden: 32 }
-input { format: CSV train_files: "part-*.csv" global_batch_size: 256 csv { header: true }
-  columns { name: "age" kind: NUMERIC shift: 38 scale: 14 } columns { name: "city" kind: CATEGORICAL buckets: 100 }
-  columns { name: "clicked" kind: LABEL } }
-optimizer { name: "adam" learning_rate: 0.001 } strategy: PS checkpoint { directory: "/d" every_steps: 10 keep: 3 }
-streams { count: 4 policy: AUTO } runtime { intra_op_threads: 2 } max_steps: 100 seed: 7)",
-      R"(model { name: "linear_regression" } input { format: GENERATED global_batch_size: 8 } max_steps: 1)",
-      R"(strategy: ALLREDUCE evaluation { every_steps: 5 metric: "auc" } staging { capacity: 2 threads: 3 })",
+      R"(name: "clicks" seed: 7 steps: 100
+model { name: "dlrm" embedding_dim: 16 hidden: 64 hidden: 32 dropout: 0.1 }
+input { format: CSV train_files: "part-*.csv" test_files: "test.csv" global_batch_size: 256
+  csv { header: true columns { name: "age" kind: NUMERIC shift: 38 scale: 14 }
+    columns { name: "city" kind: CATEGORICAL buckets: 100 } columns { name: "clicked" kind: LABEL } } }
+strategy { kind: PS } optimizer { kind: ADAM learning_rate: 0.001 clip_norm: 1 }
+streams { count: 4 policy: AUTO } staging { capacity: 2 num_threads: 3 } runtime { intra_op_threads: 2 }
+checkpoint { directory: "/d" every_steps: 10 keep: 3 } evaluation { metric: AUC batch_size: 64 })",
+      R"(name: "line" steps: 1 model { name: "linear_regression" }
+input { format: SYNTHETIC global_batch_size: 8 } optimizer { kind: SGD learning_rate: 0.01 })",
       "", "#"};
 }
 

@@ -1,10 +1,9 @@
 // What clipping gradients by their global norm takes beside L2Loss:
-//   braid.RowsL2Loss(indices [n], values [n, row...]), attribute rows: half the sum of squares of the rows of
-//   a
-//     sparse gradient, where rows of equal indices are summed first, in the order of their positions
+//   braid.RowsL2Loss(indices [n], values [n, row...]), attribute rows: half the sum of squares of the rows
+//     of a sparse gradient, where rows of equal indices are summed first, in the order of their positions
 //   braid.ClipScale(half squares...), attributes clip_norm and scaled: min(1, clip_norm / norm) with
 //     norm = s sqrt(2 (sum of the inputs)), where s is StepParams::grad_scale or, unless `scaled`, 1.
-//     A norm that is not a number gives one that is not, so that it is not lost.
+//     Of a norm that is infinite or not a number it is NaN, as in TensorFlow, so that it shows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/row_sums.h"
 #include "engine/ops/common/shape_rules.h"
+#include "engine/ops/optimizer/clip_scale.h"
 
 namespace braid {
 namespace {
@@ -89,7 +89,7 @@ PreparedKernel prepare_scale(const PrepareContext& c) {
     float sum = 0;
     for (int i = 0; i < count; ++i) sum += *a.in<float>(i);
     const float norm = (scaled ? a.params->grad_scale : 1.0F) * std::sqrt(2 * sum);
-    *a.out<float>(0) = norm <= most ? 1.0F : most / norm;
+    *a.out<float>(0) = clip_scale(norm, most);
   });
 }
 

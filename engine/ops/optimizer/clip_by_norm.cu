@@ -6,6 +6,7 @@
 
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/row_grouping.h"
+#include "engine/ops/optimizer/clip_scale.h"
 
 namespace braid {
 namespace {
@@ -82,12 +83,12 @@ struct Halves {
 };
 
 /// Adds the halves to what is in `out` already, but for the first launch, and ends with the last.
-__global__ void clip_scale(const __grid_constant__ Halves halves, const StepParams* params, float most,
-                           bool scaled, bool is_first, bool is_last, float* out) {
+__global__ void clip_scale_kernel(const __grid_constant__ Halves halves, const StepParams* params, float most,
+                                  bool scaled, bool is_first, bool is_last, float* out) {
   float sum = is_first ? 0.0F : *out;
   for (int i = 0; i < halves.count; ++i) sum += *halves.at[i];
   const float norm = (scaled ? params->grad_scale : 1.0F) * sqrtf(2 * sum);
-  *out = !is_last ? sum : norm <= most ? 1.0F : most / norm;
+  *out = is_last ? clip_scale(norm, most) : sum;
 }
 
 PreparedKernel prepare_scale(const PrepareContext& c) {
@@ -99,7 +100,7 @@ PreparedKernel prepare_scale(const PrepareContext& c) {
       Halves halves;
       halves.count = std::min(kMostHalves, count - first);
       for (int i = 0; i < halves.count; ++i) halves.at[i] = a.in<float>(first + i);
-      cuda::launch(clip_scale, 1, 1, 0, a.stream, halves, a.params, most, scaled, first == 0,
+      cuda::launch(clip_scale_kernel, 1, 1, 0, a.stream, halves, a.params, most, scaled, first == 0,
                    first + kMostHalves >= count, a.out<float>(0));
     }
   };

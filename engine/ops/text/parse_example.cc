@@ -117,6 +117,9 @@ struct Spec {
     dense_shapes = attrs.get("dense_shapes", std::vector<Shape>{});
     const auto add = [&](std::size_t input, std::vector<std::string>& keys) {
       const Tensor* tensor = input < inputs ? value(input) : nullptr;
+      if (tensor && tensor->dtype() != DType::String)
+        throw InvalidArgument(
+            fmt::format("input {} has keys, which are strings, not {}", input, dtype_name(tensor->dtype())));
       is_known = is_known && tensor != nullptr;
       for (std::int64_t i = 0; tensor && i < tensor->elements(); ++i) keys.emplace_back(tensor->string_at(i));
     };
@@ -152,6 +155,18 @@ struct Spec {
           return "features are float32, int64 or string, not " + std::string(dtype_name(type));
     for (const DType type : split_types)
       if (type != DType::Int32 && type != DType::Int64) return "ragged splits must be int32 or int64";
+    return {};
+  }
+
+  /// The same of the default of dense feature i.
+  std::string problem_of_default(std::size_t i, const Tensor& given) const {
+    if (given.elements() <= 1) return {};
+    if (row_shape(dense_shapes[i]))
+      return fmt::format("the default of dense feature {} fills it up, so it must have one element, not {}",
+                         i, given.elements());
+    if (given.elements() != dense_shapes[i].elements())
+      return fmt::format("the default of dense feature {} has {} elements, its shape is {}", i,
+                         given.elements(), dense_shapes[i].to_string());
     return {};
   }
 };
@@ -228,6 +243,10 @@ class ExampleParser {
     const DType dtype = spec_.dense_types[i];
     const Tensor& fallback = *inputs_[spec_.first_default + i];
     if (const auto row = row_shape(shape)) return padded_feature(i, *row);
+    constexpr std::int64_t kMostValues = 1 << 28;  // a default of one element can ask for any number
+    if (count() > 0 && shape.elements() > kMostValues / count())
+      throw InvalidArgument(fmt::format("feature '{}': {} records of shape {} are more than {} values",
+                                        spec_.dense[i], count(), shape.to_string(), kMostValues));
     Feature all;
     for (std::size_t r = 0; r < examples_.size(); ++r) {
       const Feature* feature = find(r, spec_.dense[i], dtype);
@@ -329,13 +348,8 @@ void infer_parse_example(InferContext& c) {
     const auto at = static_cast<int>(spec.first_default + i);
     require_dtype(c, at, {spec.dense_types[i]});
     const Tensor* fallback = c.value(at);
-    if (!fallback || fallback->elements() <= 1) continue;
-    if (row_shape(spec.dense_shapes[i]))
-      c.fail(fmt::format("the default of dense feature {} fills it up, so it must have one element, not {}",
-                         i, fallback->elements()));
-    if (fallback->elements() != spec.dense_shapes[i].elements())
-      c.fail(fmt::format("the default of dense feature {} has {} elements, its shape is {}", i,
-                         fallback->elements(), spec.dense_shapes[i].to_string()));
+    const std::string problem = fallback ? spec.problem_of_default(i, *fallback) : std::string();
+    if (!problem.empty()) c.fail(problem);
   }
   if (std::all_of(values.begin(), values.end(), [](const Tensor* value) { return value != nullptr; })) {
     for (const Tensor& tensor : ExampleParser(spec, values).run()) c.output(tensor.dtype(), tensor.shape());
@@ -363,6 +377,10 @@ void infer_parse_example(InferContext& c) {
 
 std::vector<Tensor> parse_example(const Node& node, Values inputs) {
   const Spec spec(node, inputs.size(), [&](std::size_t i) { return inputs[i]; });
+  std::string problem = spec.problem(inputs.size());  // infer knew small values only
+  for (std::size_t i = 0; problem.empty() && i < spec.dense.size(); ++i)
+    problem = spec.problem_of_default(i, *inputs[spec.first_default + i]);
+  if (!problem.empty()) throw InvalidArgument(problem);
   return ExampleParser(spec, inputs).run();
 }
 

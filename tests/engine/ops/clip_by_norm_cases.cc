@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/engine/ops/op_cases.h"
 
 namespace braid::testing {
@@ -20,6 +22,7 @@ void cases_clip_by_norm(OpCaseTable& table) {
   scale("below", {f32({}, {0.5F})}, 2, false);
   scale("above", {f32({}, {3}), f32({}, {5})}, 2, false);
   scale("scaled", {f32({}, {3}), f32({}, {5})}, 2, true);
+  scale("infinite", {f32({}, {3}), f32({}, {std::numeric_limits<float>::infinity()})}, 2, false);
   scale("many", std::vector<Tensor>(300, f32({}, {0.25F})), 0.5, false);
 }
 

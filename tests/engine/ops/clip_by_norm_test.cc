@@ -65,7 +65,12 @@ TEST(ClipScaleTest, OnlyNormsAboveTheLimitAreClipped) {
   EXPECT_EQ(scale_of({three, five}, 2), 0.5);
   EXPECT_EQ(scale_of({f32({}, {0})}, 2), 1);
   EXPECT_EQ(scale_of(std::vector<Tensor>(600, f32({}, {0.75F})), 3), 0.1F) << "a norm of 30";
-  EXPECT_TRUE(std::isnan(scale_of({three, f32({}, {std::numeric_limits<float>::quiet_NaN()})}, 2)));
+}
+
+// As tf.clip_by_global_norm: a scale of 0 would hide an infinite gradient among others that are fine.
+TEST(ClipScaleTest, ANormThatIsNotFiniteShows) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()})
+    EXPECT_TRUE(std::isnan(scale_of({f32({}, {3}), f32({}, {bad})}, 2))) << bad;
 }
 
 TEST(ClipScaleTest, ANormOfScaledGradientsIsTakenWithoutTheirScale) {

@@ -261,6 +261,24 @@ TEST(ParseExampleTest, WhatDoesNotFitIsRefused) {
             0U);
 }
 
+TEST(ParseExampleTest, KeysAndSizesOfNoSenseAreRefused) {
+  const auto refused = [](const Tensor& key, const Shape& shape, std::size_t records = 1) {
+    return known_refusal(
+        "ParseExample", {text(Strings(records, example({}))), text({}), key, f32({1}, {0})},
+        {{"Tdense", std::vector<DType>{DType::Float32}}, {"dense_shapes", std::vector<Shape>{shape}}});
+  };
+  EXPECT_EQ(refused(i64({2}, {-1, 7}), Shape{}),
+            "[ParseExample] node 'op': input 2 has keys, which are strings, not int64");
+  EXPECT_EQ(refused(text({"age", "age"}), Shape{}),
+            "[ParseExample] node 'op': as many keys as types are needed");
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+  EXPECT_EQ(refused(word("age"), Shape{kHuge}, 3),
+            "[ParseExample] node 'op': feature 'age': 3 records of shape [1099511627776] are more than "
+            "268435456 values");
+  EXPECT_EQ(refused(word("age"), Shape{kHuge, kHuge}),
+            "[ParseExample] node 'op': shape [1099511627776, 1099511627776] has more elements than 2^63 - 1");
+}
+
 TEST(TextOpsTest, Files) {
   EXPECT_EQ(to_strings(known("ShardedFilename", {word("model"), i32({}, {1}), i32({}, {4})})),
             (Strings{"model-00001-of-00004"}));
