@@ -31,7 +31,7 @@ struct ModelConfig {
   std::int64_t embedding_dim = 0;    // 0: the model's default, likewise below
   std::int64_t hash_buckets = 0;     // rows of the tables of fields whose number of ids is not known
   std::int64_t classes = 0;
-  double embedding_init = 0;  // embeddings begin uniform in +- this; 0: 1 / sqrt(embedding_dim)
+  double embedding_init = 0;  // embeddings begin uniform in +- this; 0: as the model has them
   std::int64_t experts = 0;
   std::vector<std::string> tasks;     // label columns of a model of several tasks; empty: the model's default
   std::vector<double> class_weights;  // by label; a row's loss is multiplied by its label's. Empty: all 1

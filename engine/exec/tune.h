@@ -1,6 +1,6 @@
 // AUTO by measurement: before step 0, compiles the candidates for a program's streams and times them on
 // scratch data, with variables, streams and a pool of their own, so nothing of the job is touched. What needs
-// other processes is replaced by its modelled time (lane_stand_ins.h).
+// other processes is replaced by its modelled time (stubbed_peers.h).
 //
 // First the costs of the ops are measured, in steps on one stream, and every candidate is compiled with them.
 // Then the candidates run in turns, a burst of steps each, with as many steps in flight as the job has, so

@@ -1,6 +1,5 @@
 // Passes on the graph as it was written: what is needed, with which shapes, what is the same, and where it
-// runs.
-// Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
+// runs. Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
 #include "engine/program/plan.h"

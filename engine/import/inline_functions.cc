@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/import/pending_graph.h"
 
 namespace braid {
 namespace {
@@ -62,7 +63,6 @@ const std::vector<NamedOutputs>& named_outputs() {
   return table;
 }
 
-constexpr std::string_view kColocatePrefix = "loc:@";
 constexpr const char* kOwnGradient = "_gradient_op_type";
 constexpr std::size_t kMostNested = 200;  // each takes some of the stack, and adds to the names
 

@@ -31,8 +31,6 @@ TopologicalOrder PendingGraph::order() const {
 
 namespace {
 
-constexpr std::string_view kLocationPrefix = "loc:@";
-
 struct InputName {
   std::string_view node;
   int output = 0;
@@ -182,9 +180,9 @@ class Parser {
       node.stream = static_cast<int>(stream);
       node.include_grad = node.attrs.get<bool>("_include_grad", true);
       for (const std::string& constraint : node.attrs.get<std::vector<std::string>>("_class", {})) {
-        if (!constraint.starts_with(kLocationPrefix)) continue;
+        if (!constraint.starts_with(kColocatePrefix)) continue;
         // Lists may have the node's own name beside its target's.
-        if (const auto target = constraint.substr(kLocationPrefix.size()); target != node.name)
+        if (const auto target = constraint.substr(kColocatePrefix.size()); target != node.name)
           node.colocate_with.push_back(target);
       }
     } catch (const InvalidArgument& error) {

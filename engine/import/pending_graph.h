@@ -13,6 +13,8 @@
 
 namespace braid {
 
+inline constexpr std::string_view kColocatePrefix = "loc:@";  // of the constraints in `_class`
+
 struct PendingInput {
   int node = 0;  // index in PendingGraph::nodes
   int output = 0;

@@ -130,7 +130,7 @@ class RowBook {
   std::vector<std::int64_t> groups_, bad_rows_;
 };
 
-/// Throws: InvalidArgument ("<option> '<name>' is no column of '<file>'; its columns: a, b").
+/// Throws: InvalidArgument ("'<file>' has no column '<name>'; its columns: a, b").
 [[noreturn]] void refuse_column(const std::string& name, const std::filesystem::path& file,
                                 const std::vector<std::string>& known);
 

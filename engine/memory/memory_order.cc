@@ -1,7 +1,7 @@
 // Waits for the sake of memory. Buffers share bytes only where the order of streams and events says that one
-// is done with before the other begins (memory.cc). Streams that have few dependencies know little of each
-// other: one keeps waiting for the end of the step with what another has finished long ago. So before an op
-// that begins a large buffer, its stream waits for the last op of every other compute stream that is
+// is done with before the other begins (plan_memory.cc). Streams that have few dependencies know little of
+// each other: one keeps waiting for the end of the step with what another has finished long ago. So before an
+// op that begins a large buffer, its stream waits for the last op of every other compute stream that is
 // predicted to be complete well before then and was the last of its stream to use a large buffer. If all
 // these waits together save little, the program goes without them. Else those go that no byte is shared for,
 // and the others wait for the users of what is overwritten, which may be earlier than what was waited for.

@@ -1,5 +1,5 @@
-// Passes that order streams and give values memory: events, arena offsets, waits on the step before.
-// Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
+// Passes that order streams and give values memory: events, arena offsets, waits on the step before. Each is
+// one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
 #include "engine/program/plan.h"

@@ -1,5 +1,5 @@
 // What the passes hand on to each other: the program as far as it is made, and what only passes need. Each
-// pass is one function and one file; compile.cc calls them in order. Thread rule: one thread.
+// pass is one function; engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
 #include <vector>

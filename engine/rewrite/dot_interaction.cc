@@ -9,7 +9,7 @@
 //   x = Pack(v..., axis 1), Unpack(PairDotsGrad(dy, x))             -> v... in the place of x
 //   AddN(PairDotsGrad(dy, v...):j, SplitLike of dy:0) where a is v[j]  -> PairDotsGrad, columns_to
 // Left apart: pairs that stand there twice, nodes with control edges or on different hand-set streams,
-// products that somebody else uses, too, and what the kernels do not take (common/pair_dots.h).
+// products that somebody else uses, too, and what the kernels do not take (engine/ops/fused/pair_dots.h).
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -23,9 +23,9 @@
 namespace braid {
 namespace {
 
-class PairDotsFusion {
+class DotInteraction {
  public:
-  explicit PairDotsFusion(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+  explicit DotInteraction(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
 
   void run() {
     for (const NodeId id : graph_.topological_order()) {
@@ -247,6 +247,6 @@ class PairDotsFusion {
 
 }  // namespace
 
-void fuse_dot_interaction(Plan& plan) { PairDotsFusion(plan).run(); }
+void fuse_dot_interaction(Plan& plan) { DotInteraction(plan).run(); }
 
 }  // namespace braid

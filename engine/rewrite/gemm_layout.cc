@@ -37,9 +37,9 @@ bool makes_gradient(const Node& node) {
          node.op->name == "braid.ReluHeadGrad";
 }
 
-class ColumnGradients {
+class GemmLayout {
  public:
-  explicit ColumnGradients(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+  explicit GemmLayout(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
 
   void run() {
     for (NodeId id = 0; id < graph_.size(); ++id)
@@ -108,6 +108,6 @@ class ColumnGradients {
 
 }  // namespace
 
-void assign_gemm_layout(Plan& plan) { ColumnGradients(plan).run(); }
+void assign_gemm_layout(Plan& plan) { GemmLayout(plan).run(); }
 
 }  // namespace braid

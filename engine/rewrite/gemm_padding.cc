@@ -24,9 +24,9 @@ namespace {
 constexpr std::int64_t kRowAlignment = 4;   // floats
 constexpr double kSmallestProduct = 200e6;  // flops, forward; below, more launches cost what alignment gains
 
-class ProductAlignment {
+class GemmPadding {
  public:
-  explicit ProductAlignment(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+  explicit GemmPadding(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
 
   void run() {
     for (const NodeId id : graph_.topological_order()) {
@@ -160,6 +160,6 @@ class ProductAlignment {
 
 }  // namespace
 
-void pad_gemms(Plan& plan) { ProductAlignment(plan).run(); }
+void pad_gemms(Plan& plan) { GemmPadding(plan).run(); }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// Passes that put nodes in the place of others because that is faster.
-// Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
+// Passes that put nodes in the place of others because that is faster. Each is one function and one file;
+// engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
 #include "engine/program/plan.h"

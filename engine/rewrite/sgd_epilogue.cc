@@ -20,9 +20,9 @@ constexpr std::int64_t kLeastWidth = 64;
 /// device.
 constexpr std::int64_t kLeastUpdateTiles = 64, kSplitSum = 512;
 
-class UpdateFusion {
+class SgdEpilogue {
  public:
-  explicit UpdateFusion(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+  explicit SgdEpilogue(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
 
   void run() {
     for (const NodeId id : graph_.topological_order())
@@ -97,6 +97,6 @@ class UpdateFusion {
 
 }  // namespace
 
-void fuse_sgd_epilogue(Plan& plan) { UpdateFusion(plan).run(); }
+void fuse_sgd_epilogue(Plan& plan) { SgdEpilogue(plan).run(); }
 
 }  // namespace braid

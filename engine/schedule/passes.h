@@ -1,5 +1,5 @@
-// Passes from the graph to ops on streams: what is an op, in which order, on which stream.
-// Each is one function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
+// Passes from the graph to ops on streams: what is an op, in which order, on which stream. Each is one
+// function and one file; engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
 #include "engine/program/plan.h"

@@ -32,6 +32,7 @@ class Branches {
     return branch_;
   }
 
+  /// REQUIRES: find() has found none.
   std::string why_none() const {
     return meeting_ == 0 ? "nothing gathers from a table"
                          : fmt::format("all gathers are of several tables at once ({} ops)", meeting_);
@@ -102,7 +103,6 @@ class Branches {
 /// when it does nothing.
 std::string what_moved(const StreamProblem& problem, const std::vector<int>& branches,
                        const std::vector<int>& streams, int found) {
-  if (found == 0) return "moved nothing: ";
   int moved = 0, given = 0;
   for (std::size_t op = 0; op < streams.size(); ++op) {
     if (branches[op] == kNoBranch) continue;
@@ -131,8 +131,8 @@ std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
   for (std::size_t op = 0; op < streams.size(); ++op)
     if (problem.fixed[op] == kNoStream) streams[op] = streams[static_cast<std::size_t>(problem.leader[op])];
   plan.note(Severity::Info, "streams",
-            "EMBEDDING " + what_moved(problem, branches, streams, found) +
-                (found == 0 ? finder.why_none() : std::string()));
+            "EMBEDDING " + (found == 0 ? "moved nothing: " + finder.why_none()
+                                       : what_moved(problem, branches, streams, found)));
   return streams;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -164,10 +165,12 @@ Val size_of(Val x, int axis);  // int64 scalar: a constant where it is known
 Val concat(const std::vector<Val>& parts, int axis);
 Val pack(const std::vector<Val>& parts, int axis);
 Val gather(Val x, Val indices, int axis);
-/// x[begin : end : step] along one axis, with TensorFlow's (and NumPy's) counting from the end; INT64_MAX and
-/// INT64_MIN stand for "to the end".
+inline constexpr std::int64_t kToEnd = std::numeric_limits<std::int64_t>::max();  // an `end` of slice()
+/// x[begin : end : step] along one axis, with TensorFlow's (and NumPy's) counting from the end; kToEnd, or
+/// INT64_MIN where `step` is negative, stands for "to the end".
 Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
-Val range(Val count);  // int64 [count], from 0
+Val element(Val vector, int i);  // a scalar
+Val range(Val count);            // int64 [count], from 0
 Val broadcast_to(Val x, Val shape);
 Val pad(Val x, const Ints& before, const Ints& after, Val value);
 Val matmul(Val a, Val b);  // of the last two axes

@@ -1,13 +1,9 @@
 // Col2Im: the columns of image blocks added up at their places. Sizes of image and block may be inputs.
-#include <limits>
-
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
 
 namespace braid::onnx {
 namespace {
-
-Val element(Val vector, int i) { return reshape(slice(vector, 0, i, i + 1), Ints{}); }
 
 /// x [N, C * block, windows]
 void col_to_image(OnnxNode& n) {

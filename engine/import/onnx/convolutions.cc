@@ -4,15 +4,11 @@
 // depthwise op.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "base/error.h"
 #include "engine/import/onnx/windows.h"
 
 namespace braid::onnx {
 namespace {
-
-constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
 
 AttrMap attrs_of(const WindowSpec& w) {
   AttrMap attrs{{"strides", Ints{1, 1, w.strides[0], w.strides[1]}},
@@ -69,7 +65,7 @@ Val convolve(Val x, Val filter, const WindowSpec& w, std::int64_t groups) {
   for (std::int64_t k = 0; k < w.kernel[0]; ++k) {
     const std::int64_t first = k * w.dilations[0], behind = w.extent(0) - 1 - first;
     // [N, C, D, H, W] -> [N D, C, H, W]
-    layer = transpose(slice(padded, 2, first, behind == 0 ? kEnd : -behind, w.strides[0]), {0, 2, 1, 3, 4});
+    layer = transpose(slice(padded, 2, first, behind == 0 ? kToEnd : -behind, w.strides[0]), {0, 2, 1, 3, 4});
     const Val count = size_of(layer, 0) * size_of(layer, 1);
     const Val images = reshape(layer, {count, size_of(layer, 2), size_of(layer, 3), size_of(layer, 4)});
     const Val y = convolve_planes(images, squeeze(slice(filter, 2, k, k + 1), {2}), planar(w), groups);
@@ -211,10 +207,10 @@ void conv_transpose(OnnxNode& n) {
     w.after[i] = checked_plus(checked_plus(reach - 1, -after), more[i]);
   }
   // Pads larger than the window's reach cut the image off; they are not convolution's.
-  Ints begin{0, 0}, end{kEnd, kEnd}, front{0, 0}, back{0, 0};
+  Ints begin{0, 0}, end{kToEnd, kToEnd}, front{0, 0}, back{0, 0};
   for (std::size_t i = 0; i < axes; ++i) {
     begin.push_back(std::max<std::int64_t>(-w.before[i], 0));
-    end.push_back(w.after[i] < 0 ? w.after[i] : kEnd);
+    end.push_back(w.after[i] < 0 ? w.after[i] : kToEnd);
     front.push_back(std::max<std::int64_t>(w.before[i], 0));
     back.push_back(std::max<std::int64_t>(w.after[i], 0));
     w.before[i] = w.after[i] = 0;

@@ -132,12 +132,13 @@ Val slice(Val x, int axis, std::int64_t begin, std::int64_t end, std::int64_t st
   constexpr int kMaskBits = 32;
   if (at >= kMaskBits) throw InvalidArgument(fmt::format("{} axes are not supported", x.rank()));
   const std::int64_t others = (std::int64_t{1} << at) - 1, here = std::int64_t{1} << at;
-  const bool to_end = step > 0 ? end == std::numeric_limits<std::int64_t>::max()
-                               : end == std::numeric_limits<std::int64_t>::min();
+  const bool to_end = step > 0 ? end == kToEnd : end == std::numeric_limits<std::int64_t>::min();
   if (to_end) ends.back() = 0;
   return tf("StridedSlice", {x, ints(x, begins), ints(x, ends), ints(x, steps)},
             {{"begin_mask", others}, {"end_mask", to_end ? others | here : others}});
 }
+
+Val element(Val vector, int i) { return reshape(slice(vector, 0, i, i + 1), Ints{}); }
 
 Val range(Val count) {
   Builder& b = count.made_by();

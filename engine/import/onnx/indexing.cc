@@ -2,15 +2,11 @@
 // decide.
 #include <fmt/format.h>
 
-#include <limits>
-
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
 
 namespace braid::onnx {
 namespace {
-
-constexpr std::int64_t kLastIndex = std::numeric_limits<std::int64_t>::max();
 
 /// Indices from the end become positive; `size` is a scalar or a vector for the last axis.
 Val from_start(Val indices, Val size) {
@@ -92,7 +88,7 @@ Val scatter(Val x, Val places, Val updates, const std::string& reduction) {
   const Val strides =
       tf("Cumprod", {outer, x.made_by().number(0, DType::Int32)}, {{"exclusive", true}, {"reverse", true}});
   const Val rows = reduce("Prod", outer, {0});
-  const Val row_size = reduce("Prod", slice(shape, 0, k, kLastIndex), {0});
+  const Val row_size = reduce("Prod", slice(shape, 0, k, kToEnd), {0});
   const Val as_rows = pack({rows, row_size}, 0);
   const Val at = reshape(reduce("Sum", places * strides, {-1}), Ints{-1});
   const Val flat = reshape(updates, pack({tf("Size", {at}, {{"out_type", DType::Int64}}), row_size}, 0));

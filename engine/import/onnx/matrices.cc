@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "base/error.h"
@@ -190,11 +189,10 @@ Val determinant(Val x, std::int64_t size) {
   };
   if (size == 1) return element(0, 0);
   if (size == 2) return element(0, 0) * element(1, 1) - element(0, 1) * element(1, 0);
-  constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
-  const Val below = slice(x, rank - 2, 1, kEnd);
+  const Val below = slice(x, rank - 2, 1, kToEnd);
   Val sum;
   for (std::int64_t c = 0; c < size; ++c) {
-    const Val minor = concat({slice(below, rank - 1, 0, c), slice(below, rank - 1, c + 1, kEnd)}, rank - 1);
+    const Val minor = concat({slice(below, rank - 1, 0, c), slice(below, rank - 1, c + 1, kToEnd)}, rank - 1);
     const Val term = element(0, c) * determinant(minor, size - 1);
     sum = !sum ? term : c % 2 == 0 ? sum + term : sum - term;
   }

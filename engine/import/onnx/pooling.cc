@@ -11,8 +11,6 @@
 namespace braid::onnx {
 namespace {
 
-constexpr std::int64_t kLastAxis = std::numeric_limits<std::int64_t>::max();
-
 Ints with_batch(const Ints& spatial) {
   Ints all{0, 0};
   all.insert(all.end(), spatial.begin(), spatial.end());
@@ -28,7 +26,7 @@ Ints sum_of(Ints a, const Ints& b) {
 Val position(Val padded, const WindowSpec& w, int axis, std::int64_t k) {
   const auto i = static_cast<std::size_t>(axis);
   const std::int64_t first = k * w.dilations[i], behind = w.extent(axis) - 1 - first;
-  return slice(padded, axis + 2, first, behind == 0 ? kLastAxis : -behind, w.strides[i]);
+  return slice(padded, axis + 2, first, behind == 0 ? kToEnd : -behind, w.strides[i]);
 }
 
 Val combine(Val padded, const WindowSpec& w, Val (*with)(Val, Val)) {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr DType kReal = DType::Float64;
 
-Val scale_element(Val vector, int i) { return reshape(slice(vector, 0, i, i + 1), Ints{}); }
 Val real(Val x) { return cast(x, kReal); }
 
 /// One axis: sizes as float64 scalars.
@@ -103,11 +102,11 @@ std::vector<Axis> read_axes(OnnxNode& n, const Ints& axes, Val scales, Val sizes
     a.in = real(size_of(x, positive_axis(axes[i], x.rank())));
     const auto at = static_cast<int>(i);
     if (sizes) {
-      a.out = real(scale_element(sizes, at));
+      a.out = real(element(sizes, at));
       a.exact = a.out;
       a.scale = a.out / a.in;
     } else {
-      a.scale = real(scale_element(scales, at));
+      a.scale = real(element(scales, at));
       a.exact = a.in * a.scale;
       a.out = tf("Floor", {a.exact});
     }
@@ -147,8 +146,8 @@ void resize_axes(OnnxNode& n, Val scales, Val sizes, const std::string& transfor
     if (stays(a, transform)) continue;
     const int axis = positive_axis(axes[i], x.rank());
     if (transform == "tf_crop_and_resize") {
-      a.roi_start = real(scale_element(n.in(1), static_cast<int>(i)));
-      a.roi_end = real(scale_element(n.in(1), static_cast<int>(i + axes.size())));
+      a.roi_start = real(element(n.in(1), static_cast<int>(i)));
+      a.roi_end = real(element(n.in(1), static_cast<int>(i + axes.size())));
     }
     const Val at = coordinates(a, transform);
     x = is_nearest ? nearest(x, axis, at, a, rounding) : weigh(x, axis, weights(n, at, a, cubic));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.h"
 #include "engine/import/onnx/node.h"
@@ -12,8 +11,6 @@
 
 namespace braid::onnx {
 namespace {
-
-constexpr std::int64_t kWholeRange = std::numeric_limits<std::int64_t>::max();
 
 /// Negative axes counted from the end, int64.
 Val positive(Val axes, int rank) {
@@ -117,7 +114,7 @@ void flatten(OnnxNode& n) {
   const int axis = static_cast<int>(at < 0 ? at + rank : at);
   const Val shape = shape_of(x);
   const Val outer = reduce("Prod", slice(shape, 0, 0, axis), {0}, true);
-  const Val inner = reduce("Prod", slice(shape, 0, axis, kWholeRange), {0}, true);
+  const Val inner = reduce("Prod", slice(shape, 0, axis, kToEnd), {0}, true);
   n.out(0, reshape(x, concat({outer, inner}, 0)));
 }
 
@@ -240,7 +237,7 @@ void slice_op(OnnxNode& n) {
   Val axes = axes_of(n, by_attr ? n.inputs() : 3);
   if (!axes) axes = n.b.ints(all_axes(starts.list_length()));
   const int rank = x.rank();
-  const Val begin = at_axes(starts, axes, rank, 0), end = at_axes(ends, axes, rank, kWholeRange);
+  const Val begin = at_axes(starts, axes, rank, 0), end = at_axes(ends, axes, rank, kToEnd);
   const Val steps = !by_attr && n.has(4) ? at_axes(n.in(4), axes, rank, 1)
                                          : n.b.ints(Ints(static_cast<std::size_t>(rank), 1));
   const Val y = tf("StridedSlice", {x, begin, end, steps});
@@ -270,7 +267,7 @@ void pad_op(OnnxNode& n) {
   if (n.has(3)) {
     const std::int64_t count = pads.static_dim(0) / 2;
     pads = concat({at_axes(slice(pads, 0, 0, count), n.in(3), rank, 0),
-                   at_axes(slice(pads, 0, count, kWholeRange), n.in(3), rank, 0)},
+                   at_axes(slice(pads, 0, count, kToEnd), n.in(3), rank, 0)},
                   0);
   }
   if (const auto known = known_ints(pads);
@@ -283,7 +280,7 @@ void pad_op(OnnxNode& n) {
     for (std::size_t i = 0; i < rest.size() / 2; ++i) {
       begin.push_back(std::max<std::int64_t>(-rest[i], 0));
       const std::int64_t cut = rest[i + rest.size() / 2];
-      end.push_back(cut < 0 ? cut : kWholeRange);
+      end.push_back(cut < 0 ? cut : kToEnd);
     }
     for (std::int64_t& p : rest) p = std::max<std::int64_t>(p, 0);
     x = tf("StridedSlice", {x, n.b.ints(begin), n.b.ints(end), n.b.ints(Ints(begin.size(), 1))});
@@ -394,7 +391,7 @@ void constant_of_shape(OnnxNode& n) {
 void shape_op(OnnxNode& n) {
   const Val shape = shape_of(n.in(0));
   if (n.i("start", 0) == 0 && !n.has_attr("end")) return n.out(0, shape);
-  n.out(0, slice(shape, 0, n.i("start", 0), n.i("end", kWholeRange)));
+  n.out(0, slice(shape, 0, n.i("start", 0), n.i("end", kToEnd)));
 }
 
 void size_op(OnnxNode& n) { n.out(0, tf("Size", {n.in(0)}, {{"out_type", DType::Int64}})); }

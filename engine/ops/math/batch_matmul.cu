@@ -1,6 +1,6 @@
 // CUDA kernels of the BatchMatMuls: cuBLASLt, one strided batch along the innermost broadcast axis and a
 // product for each combination of the others (most shapes have none); batches of small matrices and of
-// vectors have kernels of their own (common/cuda/small_matmul.h, combine_vectors.h, vector_dots.h).
+// vectors have kernels of their own (small_matmul.h, vector_dots.h, common/cuda/combine_vectors.h).
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/gemm.h"

@@ -1,4 +1,4 @@
-// CUDA kernels of comparisons and logical ops: the formulas of common/compare_formulas.h.
+// CUDA kernels of comparisons and logical ops: the formulas of compare_formulas.h.
 #include "engine/ops/common/cuda/elementwise.cuh"
 #include "engine/ops/math/compare_formulas.h"
 #include "engine/ops/math/dtype_rows.h"

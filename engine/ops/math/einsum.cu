@@ -1,5 +1,5 @@
 // CUDA kernels of Einsum: of two operands a batched product (common/cuda/gemm.h), with the copies that bring
-// operands and result into its order (common/einsum_plan.h); of one a copy, or a sum with a warp or a block
+// operands and result into its order (einsum_plan.h); of one a copy, or a sum with a warp or a block
 // an output.
 #include <algorithm>
 #include <array>

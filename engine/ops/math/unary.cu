@@ -1,4 +1,4 @@
-// CUDA kernels of the elementwise ops of one input: the formulas of common/unary_formulas.h.
+// CUDA kernels of the elementwise ops of one input: the formulas of unary_formulas.h.
 #include "engine/ops/common/cuda/elementwise.cuh"
 #include "engine/ops/math/dtype_rows.h"
 #include "engine/ops/math/unary_formulas.h"

@@ -1,4 +1,4 @@
-// CUDA kernels of the helper ops of elementwise gradients: the formulas of common/unary_grad_formulas.h.
+// CUDA kernels of the helper ops of elementwise gradients: the formulas of unary_grad_formulas.h.
 #include "engine/ops/common/cuda/elementwise.cuh"
 #include "engine/ops/math/unary_grad_formulas.h"
 

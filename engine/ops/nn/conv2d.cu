@@ -1,4 +1,4 @@
-// CUDA kernels of Conv2D and its gradients: cuDNN (common/cuda/convolution_cudnn.h). The filter is brought
+// CUDA kernels of Conv2D and its gradients: cuDNN (convolution_cudnn.h). The filter is brought
 // into cuDNN's order of axes and back; images whose paddings in front and behind differ (SAME with a stride)
 // are padded into scratch memory first, or their gradient is cut out of one that is. A batch for which cuDNN
 // has no algorithm is taken in parts, each after the other on the stream. Depthwise convolutions are in

@@ -1,4 +1,4 @@
-// CUDA kernels of MaxPool, AvgPool and their gradients (common/pooling.h), a thread an element. Gradients are
+// CUDA kernels of MaxPool, AvgPool and their gradients (pooling.h), a thread an element. Gradients are
 // gathered: an input element looks at the windows that hold it, in row-major order, so sums have one order.
 #include <limits>
 

@@ -1,5 +1,5 @@
-// CUDA kernels of TensorFlow's optimizer ops (common/resource_apply_forms.h). Hyper-parameters are read by
-// the device; how variables and rows are walked is in common/cuda/resource_apply.cuh.
+// CUDA kernels of TensorFlow's optimizer ops (resource_apply_forms.h). Hyper-parameters are read by
+// the device; how variables and rows are walked is in resource_apply.cuh.
 #include "engine/ops/optimizer/resource_apply.cuh"
 #include "engine/ops/optimizer/resource_apply_forms.h"
 

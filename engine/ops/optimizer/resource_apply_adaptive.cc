@@ -1,5 +1,5 @@
 // TensorFlow's optimizer ops beside those of resource_apply.cc (hyper-parameters are inputs of the variable's
-// type), by the formulas of common/adaptive_forms.h:
+// type), by the formulas of adaptive_forms.h:
 //   ResourceApplyRMSProp(var, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyCenteredRMSProp(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
 //   ResourceApplyAdadelta(var, accum, accum_update, lr, rho, epsilon, grad)

@@ -1,4 +1,4 @@
-// CUDA kernels of the optimizer ops of common/adaptive_forms.h, walked by common/cuda/resource_apply.cuh.
+// CUDA kernels of the optimizer ops of adaptive_forms.h, walked by resource_apply.cuh.
 #include "engine/ops/optimizer/adaptive_forms.h"
 #include "engine/ops/optimizer/resource_apply.cuh"
 

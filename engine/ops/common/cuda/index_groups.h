@@ -1,6 +1,6 @@
 // Row indices that may repeat, on a device: entries (index, position) sorted by index and, where indices are
 // equal, by position, as common/index_groups.h does on the host. Sums over duplicates then have one order
-// (common/cuda/row_groups.cuh). An entry is index << 32 | position; an index that is left out or out of range
+// (common/cuda/row_groups.h). An entry is index << 32 | position; an index that is left out or out of range
 // is `bound`, so such entries come last.
 //
 // Stream: everything is enqueued. The sort is a single block's for few entries, else CUB's radix sort over
