@@ -12,29 +12,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "comm/ring/hello.h"
+#include "comm/ring/newcomers.h"
 
 namespace braid::comm {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x474e4952;  // "RING"
-constexpr std::uint32_t kVersion = 1;
 constexpr std::chrono::milliseconds kConnectRetry{50};
-constexpr std::chrono::seconds kHelloTime{5};  // a stranger that says nothing holds up the others no longer
-
-/// What each side of a new connection says first. Little-endian, as all machines that this runs on.
-struct Hello {
-  std::uint32_t magic = kMagic;
-  std::uint32_t version = kVersion;
-  std::int32_t rank = 0;
-  std::int32_t size = 0;
-  std::uint32_t channel = 0;  // 0: data, 1: control
-  std::uint32_t reserved = 0;
-  std::uint64_t group = 0;  // a number that rank 0 drew for this communicator
-};
-
-static_assert(sizeof(Hello) == 32, "no padding travels");
-
-std::span<std::byte> bytes_of(Hello& hello) { return std::as_writable_bytes(std::span(&hello, 1)); }
+constexpr std::chrono::seconds kAnswerTime{5};  // for our hello to a rank whose own was right
 
 std::string advertised(const RingOptions& options, int port) {
   auto host = options.advertise_host;
@@ -67,8 +52,9 @@ class MeshBuilder {
       for (std::uint32_t channel : {0, 1}) connect_to(peer, channel);
     std::vector<int> listeners{listener.fd.get()};
     if (local) listeners.push_back(local->get());
+    Newcomers newcomers(std::move(listeners), streams_, me());
     for (int missing = 2 * (options_.size - 1 - options_.rank); missing > 0;)
-      if (accept_from(listeners)) --missing;
+      if (accept_one_of(newcomers)) --missing;
     return std::move(peers_);
   }
 
@@ -146,10 +132,10 @@ class MeshBuilder {
         auto socket = wrap(std::move(*fd), false);
         handshake(socket, wait_, what);
         auto mine = hello(channel);
-        write_exactly(socket, bytes_of(mine), wait_, what);
+        write_exactly(socket, mine.bytes(), wait_, what);
         Hello theirs;
-        read_exactly(socket, bytes_of(theirs), wait_, what);
-        if (auto wrong = objection(theirs, peer); !wrong.empty())
+        read_exactly(socket, theirs.bytes(), wait_, what);
+        if (auto wrong = theirs.objection(mine, peer); !wrong.empty())
           throw Unavailable(fmt::format("{}: {}: {}", me(), peers_[peer].name, wrong));
         (channel == 0 ? peers_[peer].data : peers_[peer].control) = std::move(socket);
         return;
@@ -159,48 +145,27 @@ class MeshBuilder {
     }
   }
 
-  bool accept_from(std::span<const int> listeners) {
-    auto fd = accept_one(listeners, wait_);
-    if (!fd)
+  bool accept_one_of(Newcomers& newcomers) {
+    auto newcomer = newcomers.next(wait_);
+    if (!newcomer)
       throw DeadlineExceeded(fmt::format("{}: {} did not connect before the deadline", me(), absent()));
-    auto socket = wrap(std::move(*fd), true);
-    auto what = me() + ": a new connection";
+    const Hello& theirs = newcomer->hello;
+    auto wrong = theirs.objection(hello(theirs.channel), theirs.rank);
+    auto& peer = peers_[wrong.empty() ? theirs.rank : options_.rank];
+    auto& slot = theirs.channel == 0 ? peer.data : peer.control;
+    if (wrong.empty() && slot.stream) wrong = "it is connected already";
     try {
-      auto limit = wait_.at_most(kHelloTime);
-      handshake(socket, limit, what);
-      Hello theirs;
-      read_exactly(socket, bytes_of(theirs), limit, what);
-      auto wrong = objection(theirs, theirs.rank);
-      auto& peer = peers_[wrong.empty() ? theirs.rank : options_.rank];
-      auto& slot = theirs.channel == 0 ? peer.data : peer.control;
-      if (wrong.empty() && slot.stream) wrong = "it is connected already";
-      if (!wrong.empty()) {
-        warn_of_refusal(fmt::format("{}: a connection was refused: {}", me(), wrong));
-        return false;
-      }
+      if (!wrong.empty()) throw InvalidArgument(wrong);
       auto mine = hello(theirs.channel);
-      write_exactly(socket, bytes_of(mine), limit, what);
-      slot = std::move(socket);
-      return true;
+      write_exactly(newcomer->socket, mine.bytes(), wait_.at_most(kAnswerTime), "no answer could be sent");
     } catch (const Cancelled&) {
       throw;
     } catch (const Error& error) {
-      warn_of_refusal(error.message());
+      warn_of_refusal(fmt::format("{}: a connection was refused: {}", me(), error.message()));
       return false;
     }
-  }
-
-  /// What is wrong with the hello of a peer that should be `rank`, or nothing.
-  std::string objection(const Hello& hello, int rank) const {
-    if (hello.magic != kMagic) return fmt::format("not a rank: magic {:#010x}", hello.magic);
-    if (hello.version != kVersion)
-      return fmt::format("it speaks version {}, not {}", hello.version, kVersion);
-    if (hello.group != group_) return "it belongs to another communicator";
-    if (hello.size != options_.size)
-      return fmt::format("it knows {} ranks, not {}", hello.size, options_.size);
-    if (hello.rank != rank || rank < 0 || rank >= options_.size || rank == options_.rank || hello.channel > 1)
-      return fmt::format("it calls itself rank {}", hello.rank);
-    return {};
+    slot = std::move(newcomer->socket);
+    return true;
   }
 
   std::string absent() const {

@@ -9,7 +9,7 @@
 
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/ring/ring_communicator.h"
-#include "comm/ring/socket.h"
+#include "comm/transport/socket.h"
 
 namespace braid::comm {
 

@@ -327,9 +327,10 @@ void Mesh::break_down(ErrorCode code, int blamed, const std::string& text) {
   broken_ = make_error(code, text);
   Notice notice;
   notice.kind = Notice::Kind::Failed;
-  notice.code = code == ErrorCode::DeadlineExceeded || code == ErrorCode::InvalidArgument
-                    ? code
-                    : ErrorCode::Unavailable;
+  // Cancelled: this rank was asked to stop, and the others stop with it.
+  const bool is_told = code == ErrorCode::DeadlineExceeded || code == ErrorCode::InvalidArgument ||
+                       code == ErrorCode::Cancelled;
+  notice.code = is_told ? code : ErrorCode::Unavailable;
   notice.rank = blamed;
   notice.text = text;
   tell_all(notice);

@@ -1,20 +1,14 @@
 #include "comm/transport/peer_probe.h"
 
 #include <fmt/core.h>
-#include <netdb.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <span>
 #include <string_view>
-#include <system_error>
 
 #include "base/error.h"
-#include "comm/transport/address.h"
+#include "comm/transport/socket.h"
 #include "comm/transport/stream.h"
 
 namespace braid::comm {
@@ -22,32 +16,10 @@ namespace {
 
 // A server that ends just now closes connections, too; one that refuses us does so each time.
 constexpr int kClosedMeansRefused = 3;
-constexpr std::chrono::milliseconds kStopPoll{20};  // a stop request is noticed within this time
 
 // What an HTTP/2 client says first: the preface, and settings without any.
 constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
 constexpr std::byte kTlsAlert{21};
-
-struct Socket {
-  explicit Socket(int fd) : fd(fd) {}
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  const int fd;
-};
-
-/// False: the time is over, or a stop was asked for.
-bool ready(int fd, short events, const WaitContext& wait) {
-  while (!wait.expired() && !wait.stopped()) {
-    pollfd entry{fd, events, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(wait.remaining());
-    if (poll(&entry, 1, static_cast<int>(std::min<std::chrono::milliseconds>(left, kStopPoll).count())) > 0)
-      return true;
-  }
-  return false;
-}
 
 /// Repeats an operation of a stream until it is through. False: the time is over.
 template <class Operation>
@@ -85,30 +57,13 @@ bool PeerProbe::accepts(const WaitContext& wait) {
 }
 
 PeerProbe::Outcome PeerProbe::attempt(const WaitContext& wait) {
-  const Address to = parse_address(address_);
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (const int code = getaddrinfo(to.host.c_str(), to.port.c_str(), &hints, &list); code != 0) {
-    reason_ = gai_strerror(code);
-    return Outcome::Unknown;
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(list, &freeaddrinfo);
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    const Socket socket(::socket(entry->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    int error = 0;
-    if (socket.fd < 0 ||
-        (connect(socket.fd, entry->ai_addr, entry->ai_addrlen) != 0 && errno != EINPROGRESS)) {
-      error = errno;
-    } else if (!ready(socket.fd, POLLOUT, wait)) {
-      error = ETIMEDOUT;
-    } else {
-      socklen_t size = sizeof(error);
-      getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-    if (error == 0) return converse(socket.fd, wait);
-    reason_ = std::system_category().message(error);
+  try {
+    const auto socket = connect_once(address_, wait, "no connection", reason_);
+    return socket ? converse(socket->get(), wait) : Outcome::Unknown;
+  } catch (const DeadlineExceeded& error) {
+    reason_ = error.message();
+  } catch (const Cancelled& error) {
+    reason_ = error.message();
   }
   return Outcome::Unknown;
 }

@@ -131,6 +131,17 @@ TEST_P(CommunicatorTest, AStopRequestEndsAPendingOperation) {
   });
 }
 
+TEST_P(CommunicatorTest, AStopRequestOfOneRankStopsTheOthers) {
+  if (GetParam().size < 3 || GetParam().kind == Kind::Local) return;
+  run_group(GetParam(), [](Communicator& comm) {
+    if (comm.rank() == 0) return;  // never comes
+    std::stop_source source;
+    if (comm.rank() == 1) source.request_stop();
+    auto wait = WaitContext::with_timeout(60s, source.get_token());
+    EXPECT_THAT(error_of<Cancelled>([&] { comm.barrier(wait); }), HasSubstr("cancelled"));
+  });
+}
+
 TEST_P(CommunicatorTest, ARankThatLeavesIsNamed) {
   if (GetParam().size == 1 || GetParam().kind == Kind::Local) return;
   auto store = std::make_shared<RendezvousStore>();

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "comm/rendezvous/grpc_rendezvous.h"
-#include "comm/ring/socket.h"
+#include "comm/transport/socket.h"
 #include "comm/transport/transport.h"
 #include "launch/environment.h"
 #include "proto/job.pb.h"

@@ -1,5 +1,5 @@
-// Sockets of the ring: owned descriptors, and connecting, accepting and moving a few bytes with a deadline.
-// Thread rule: one object, one thread. `what` in a name is the beginning of an error's text.
+// Sockets used without an event loop: owned descriptors, and connecting, accepting and moving a few bytes
+// with a deadline. Thread rule: one object, one thread. `what` in a name is the beginning of an error's text.
 #pragma once
 
 #include <memory>
@@ -40,12 +40,17 @@ struct ListenSocket {
 };
 ListenSocket listen_on(const std::string& listen);
 
-/// Waits until poll() reports `events` for the descriptor. Throws: DeadlineExceeded, Cancelled.
+/// Waits until poll() reports `events` for the descriptor. False: the time is over, or a stop was asked for.
+bool ready(int fd, short events, const WaitContext& wait);
+/// The same. Throws: DeadlineExceeded, Cancelled.
 void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what);
 
-/// Nothing when none of the listeners has a connection before the deadline of `wait`. Throws: Cancelled.
-std::optional<Fd> accept_one(std::span<const int> listeners, const WaitContext& wait);
-/// The reason in `reason` when it is refused. Throws: DeadlineExceeded, Cancelled.
+/// A connection that waits at this listener; nothing when there is none, or it is gone again.
+std::optional<Fd> accept_now(int listener);
+/// The milliseconds that poll() may wait: until the deadline, but short enough to notice a stop request.
+int poll_milliseconds(const WaitContext& wait);
+/// One attempt, at each of the addresses that the name has. Nothing: the reason in `reason` when it is
+/// refused. Throws: DeadlineExceeded, Cancelled, InvalidArgument for an address that is not host:port.
 std::optional<Fd> connect_once(const std::string& address, const WaitContext& wait, const std::string& what,
                                std::string& reason);
 

@@ -1,4 +1,4 @@
-#include "comm/ring/socket.h"
+#include "comm/transport/socket.h"
 
 #include <fmt/core.h>
 #include <netdb.h>
@@ -49,11 +49,6 @@ std::string look_up(const Address& address, bool passive, AddressList& list) {
   return code == 0 ? "" : gai_strerror(code);
 }
 
-int milliseconds_left(const WaitContext& wait) {
-  auto left = std::chrono::ceil<std::chrono::milliseconds>(wait.remaining());
-  return static_cast<int>(std::min<std::chrono::milliseconds>(left, kStopPoll).count());
-}
-
 bool is_local(int fd) {
   int domain = 0;
   socklen_t size = sizeof(domain);
@@ -82,7 +77,8 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
 
 Address tcp_address(const std::string& text) {
   auto address = parse_address(text);
-  if (address.is_unix) throw InvalidArgument(fmt::format("[ring] address '{}': expected host:port", text));
+  if (address.is_unix)
+    throw InvalidArgument(fmt::format("[transport] address '{}': expected host:port", text));
   return address;
 }
 
@@ -115,7 +111,7 @@ void Fd::reset() {
 ListenSocket listen_on(const std::string& listen) {
   auto address = tcp_address(listen);
   auto fail = [&](const std::string& reason) -> Unavailable {
-    return Unavailable(fmt::format("[ring] cannot listen on {}: {}", listen, reason));
+    return Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, reason));
   };
   AddressList list;
   if (auto reason = look_up(address, true, list); !reason.empty()) throw fail(reason);
@@ -136,29 +132,28 @@ ListenSocket listen_on(const std::string& listen) {
   return {std::move(fd), ntohs(port)};
 }
 
-void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what) {
+int poll_milliseconds(const WaitContext& wait) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(wait.remaining());
+  return static_cast<int>(std::min<std::chrono::milliseconds>(left, kStopPoll).count());
+}
+
+bool ready(int fd, short events, const WaitContext& wait) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    if (poll(&entry, 1, milliseconds_left(wait)) > 0) return;
-    wait.check(what);
+    if (poll(&entry, 1, poll_milliseconds(wait)) > 0) return true;
+    if (wait.expired() || wait.stopped()) return false;
   }
 }
 
-std::optional<Fd> accept_one(std::span<const int> listeners, const WaitContext& wait) {
-  std::vector<pollfd> entries;
-  for (int listener : listeners) entries.push_back({listener, POLLIN, 0});
-  for (;;) {
-    if (wait.stopped()) throw Cancelled("[ring] accept: cancelled");
-    if (wait.expired()) return std::nullopt;
-    if (poll(entries.data(), entries.size(), milliseconds_left(wait)) <= 0) continue;
-    for (auto& entry : entries) {
-      if (!entry.revents) continue;
-      Fd fd(accept4(entry.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (fd.get() < 0) continue;  // whoever it was is gone again
-      set_options(fd.get(), is_local(entry.fd));
-      return fd;
-    }
-  }
+void wait_ready(int fd, short events, const WaitContext& wait, const std::string& what) {
+  if (!ready(fd, events, wait)) wait.check(what);
+}
+
+std::optional<Fd> accept_now(int listener) {
+  Fd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd.get() < 0) return std::nullopt;
+  set_options(fd.get(), is_local(listener));
+  return fd;
 }
 
 std::optional<Fd> listen_local(const std::string& name) {
