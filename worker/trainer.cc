@@ -44,7 +44,7 @@ class Run {
       loop();
     } catch (const Cancelled& error) {
       report_.write_trace_of_failure();
-      if (!grace_.over()) throw;
+      if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
       throw Unavailable(fmt::format("asked to stop, and step {} still waits for its peers: {}",
                                     steps_->done(), error.message()));
     } catch (...) {
