@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "ps/server/server_core.h"
 
 namespace braid::ps {
@@ -22,12 +21,6 @@ constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 // An incarnation that was never heard of here may lie in between, a wild number would shut all later ones
 // out.
 constexpr std::uint64_t kMostIncarnationStep = 1000;
-
-/// Of the machine; beyond it tables would only fail later, at some other request.
-std::uint64_t physical_memory() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
 
 }  // namespace
 
@@ -144,10 +137,10 @@ void ServerCore::check_room(const TableSet& set) const {
       throw InvalidArgument(fmt::format("[ps] table '{}' has rows of {} elements, at most {} are allowed",
                                         table.name, table.dim, kMostDim));
   }
-  if (const auto most = static_cast<double>(physical_memory()); bytes > most)
+  if (const auto most = static_cast<double>(usable_memory()); bytes > most)
     throw OutOfMemory(
-        fmt::format("[ps] server {}: its part of the dense tables takes {:.1f} GiB, the machine "
-                    "has {:.1f}",
+        fmt::format("[ps] server {}: its part of the dense tables takes {:.1f} GiB, this "
+                    "process may use {:.1f}",
                     options_.index, bytes / (1U << 30), most / (1U << 30)));
 }
 

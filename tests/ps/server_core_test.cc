@@ -388,7 +388,7 @@ TEST_F(ServerCoreTest, WhatPeersNameIsBounded) {
   TableSet large = set_;
   large.dense[0].elements = std::int64_t{1} << 50;
   EXPECT_THAT(message_of<OutOfMemory>([&] { core_->create_tables(sender(0), large); }),
-              HasSubstr("the machine has"));
+              HasSubstr("this process may use"));
 }
 
 TEST_F(ServerCoreTest, OnlyWorker0SetsValuesAndEndsTheJob) {
