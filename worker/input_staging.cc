@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/device/accelerator.h"
+#include "engine/exec/runtime.h"
 #include "engine/staging/auto_stage.h"
 #include "engine/staging/graph_stage.h"
 #include "engine/staging/stage_pools.h"
@@ -54,6 +56,11 @@ StageSession stage_session(const proto::Job& job) {
   return session;
 }
 
+BlockPool::Allocate batch_memory(Runtime& runtime) {
+  if (!runtime.device()) return {};
+  return [device = runtime.device()](std::size_t bytes) { return device->allocate_pinned(bytes, "batches"); };
+}
+
 void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
                  CompileRequest& request) {
   if (!job.staging().auto_stage()) return;
@@ -83,7 +90,7 @@ InputStaging::InputStaging(const proto::Job& job, const StageSession& session, c
       session_(session),
       batcher_(batcher),
       columns_(std::move(columns)),
-      blocks_(BlockPool::make()) {
+      blocks_(BlockPool::make(batch_memory(step))) {
   if (feeds == columns_) return;
   SubgraphSettings settings = stage_settings(options_, session_, step);
   settings.seed = job.seed();

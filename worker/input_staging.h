@@ -23,6 +23,10 @@ StageOptions stage_options(const proto::Job& job);
 /// The pools that the job declares, and its streams.
 StageSession stage_session(const proto::Job& job);
 
+/// Memory for batches of this runtime's steps: page-locked where they run on a device, which then copies them
+/// from there; else the host's. REQUIRES: the runtime's device outlives the blocks.
+BlockPool::Allocate batch_memory(Runtime& runtime);
+
 /// Replaces the feeds `columns` of the request by the values that cross staging's automatic cut, and says in
 /// the log what was cut. Does nothing when the job does not ask for it, or there is nothing to stage.
 /// Throws: InvalidArgument for names in staging.mark_target_nodes that the graph does not have.

@@ -65,6 +65,8 @@ class Accelerator {
   virtual std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) = 0;
   /// Zeroed page-locked host memory.
   virtual std::shared_ptr<std::byte[]> allocate_pinned(std::uint64_t bytes, const std::string& purpose) = 0;
+  /// Whether all of these bytes are in one piece of memory that allocate_pinned() gave and that is held.
+  virtual bool is_pinned(const void* memory, std::uint64_t bytes) const = 0;
   virtual std::uint64_t bytes_in_use() const = 0;
 
   /// Between any two of device, page-locked and other host memory, and complete when it returns.

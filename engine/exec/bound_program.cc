@@ -20,6 +20,24 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kDeviceAlignment - 1) & ~(kDeviceAlignment - 1);
 }
 
+std::uint64_t distance(const void* from, const void* to) {
+  return static_cast<std::uint64_t>(static_cast<const std::byte*>(to) - static_cast<const std::byte*>(from));
+}
+
+/// Their memory, and so what is between them, goes when both are gone.
+bool share_a_block(const Tensor& a, const Tensor& b) {
+  return a.domain() == b.domain() && !a.memory().owner_before(b.memory()) &&
+         !b.memory().owner_before(a.memory());
+}
+
+/// Both ends of `next` lie behind those of `copy` as they would be if the two were one, with no more than
+/// padding in between.
+bool continues(const BoundProgram::Copy& copy, const BoundProgram::Copy& next) {
+  const std::uint64_t gap = distance(copy.to, next.to) - copy.bytes;
+  return next.from > copy.from && distance(copy.from, next.from) == distance(copy.to, next.to) &&
+         gap < kDeviceAlignment;
+}
+
 Accelerator* device_for(const Program& program, Runtime& runtime) {
   if (program.domain == Domain::Host) return nullptr;
   if (!runtime.device()) throw InvalidArgument("the program is one of a device, and there is none");
@@ -176,18 +194,19 @@ bool BoundProgram::is_fetched(int buffer) const {
 void BoundProgram::allocate_device_slots() {
   const auto& buffers = program_->buffers;
   feed_offsets_.assign(program_->feeds.size(), kNoOffset);
-  input_bytes_ = kDeviceAlignment;
   for (const ProgramOp& op : program_->ops) {
     if (op.domain != Domain::Device) continue;
-    for (const Operand& in : op.inputs) {
-      if (in.buffer < 0 || buffers[static_cast<std::size_t>(in.buffer)].kind != BufferKind::Feed) continue;
-      const ProgramBuffer& feed = buffers[static_cast<std::size_t>(in.buffer)];
-      std::uint64_t& offset = feed_offsets_[static_cast<std::size_t>(feed.index)];
-      if (offset != kNoOffset) continue;
-      offset = input_bytes_;
-      device_feeds_.push_back(static_cast<std::size_t>(feed.index));
-      input_bytes_ += aligned(feed.bytes);
-    }
+    for (const Operand& in : op.inputs)
+      if (in.buffer >= 0 && buffers[static_cast<std::size_t>(in.buffer)].kind == BufferKind::Feed)
+        device_feeds_.push_back(static_cast<std::size_t>(buffers[static_cast<std::size_t>(in.buffer)].index));
+  }
+  // As a batch has them, so that what lies side by side there is one copy.
+  std::sort(device_feeds_.begin(), device_feeds_.end());
+  device_feeds_.erase(std::unique(device_feeds_.begin(), device_feeds_.end()), device_feeds_.end());
+  input_bytes_ = kDeviceAlignment;
+  for (const std::size_t feed : device_feeds_) {
+    feed_offsets_[feed] = input_bytes_;
+    input_bytes_ += aligned(buffers[static_cast<std::size_t>(program_->feeds[feed].buffer)].bytes);
   }
   std::uint64_t bytes = kDeviceAlignment;
   for (const bool fetched : {true, false}) {
@@ -335,16 +354,23 @@ const std::vector<BoundProgram::Copy>& BoundProgram::stage_inputs(int slot, cons
   const auto copy_image = [&](std::uint64_t end) {
     if (begin < end) copies.push_back({inputs.device.get() + begin, image + begin, end - begin});
   };
+  const Tensor* last = nullptr;  // whose copy is the last one
   for (const std::size_t f : device_feeds_) {
+    const Tensor& feed = feeds[f];
+    if (feed.bytes() == 0) continue;
     const std::uint64_t offset = feed_offsets_[f];
-    if (feeds[f].bytes() == 0) continue;
-    if (feeds[f].domain() == Domain::Host) {
-      std::memcpy(image + offset, feeds[f].raw(), feeds[f].bytes());
+    if (feed.domain() == Domain::Host && !device_->is_pinned(feed.raw(), feed.bytes())) {
+      std::memcpy(image + offset, feed.raw(), feed.bytes());
       continue;
     }
     copy_image(offset);
-    copies.push_back({inputs.device.get() + offset, feeds[f].raw(), feeds[f].bytes()});
-    begin = offset + aligned(feeds[f].bytes());
+    const Copy copy{inputs.device.get() + offset, feed.raw(), feed.bytes()};
+    if (begin == offset && last && share_a_block(*last, feed) && continues(copies.back(), copy))
+      copies.back().bytes = distance(copies.back().to, copy.to) + copy.bytes;
+    else
+      copies.push_back(copy);
+    begin = offset + aligned(feed.bytes());
+    last = &feed;
   }
   copy_image(input_bytes_);
   return copies;

@@ -3,8 +3,9 @@
 // while steps run.
 //
 // A program of the device has two blocks a slot in its memory, each with a page-locked image on the host:
-//   inputs    StepParams, the step's number, and the feeds that device ops read: one copy a step, unless some
-//             feeds are on the device already
+//   inputs    StepParams, the step's number, and the feeds that device ops read, in the order of the feeds.
+//             Those in page-locked memory, or on the device, are copied from where they lie, neighbours of
+//             one block together; the others go through the image, which costs the issuing thread a memcpy
 //   outputs   StepStatus, the fetched values, then slots that stay: the first two are one copy a step, to the
 //             host, or the values to memory of the device
 // What host ops of such a program use is page-locked, so that copies need not wait.

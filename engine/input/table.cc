@@ -13,9 +13,6 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kAlign = 64;
-std::size_t align_up(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
 /// Elements of one row of a column.
 std::int64_t row_elements(const TableColumn& column) {
   std::int64_t n = 1;
@@ -83,30 +80,6 @@ const TableColumn* Table::find(const std::string& name) const {
   return nullptr;
 }
 
-// Blocks of one size that come back when their batch is dropped.
-struct Batcher::BlockPool : std::enable_shared_from_this<Batcher::BlockPool> {
-  explicit BlockPool(std::size_t bytes) : block_bytes(bytes) {}
-  std::shared_ptr<std::byte[]> take() {
-    std::shared_ptr<std::byte[]> memory;
-    {
-      std::lock_guard lock(mu);
-      if (!free.empty()) {
-        memory = std::move(free.back());
-        free.pop_back();
-      }
-    }
-    if (!memory) memory = allocate_aligned(block_bytes);
-    std::byte* raw = memory.get();
-    return {raw, [pool = shared_from_this(), memory = std::move(memory)](std::byte*) mutable {
-              std::lock_guard lock(pool->mu);
-              pool->free.push_back(std::move(memory));
-            }};
-  }
-  const std::size_t block_bytes;
-  std::mutex mu;
-  std::vector<std::shared_ptr<std::byte[]>> free;  // guarded by mu
-};
-
 void check_global_batch(std::int64_t rows, int world) {
   if (rows < world)
     throw InvalidArgument("input.global_batch_size is " + std::to_string(rows) +
@@ -133,16 +106,16 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
     throw InvalidArgument("input: " + std::to_string(table_->rows) +
                           " rows are fewer than one global batch of " +
                           std::to_string(options_.global_batch));
-  std::size_t bytes = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c)
-    bytes += align_up(static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
-                      dtype_size(dtype(c)));
-  pool_ = std::make_shared<BlockPool>(bytes);
+    block_bytes_ += BlockPool::aligned(
+        static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
+        dtype_size(dtype(c)));
+  pool_ = BlockPool::make(options_.allocate);
 }
 
 DType Batcher::dtype(std::size_t column) const {
   DType stored = columns_[column]->data.dtype();
-  return stored == DType::UInt8 ? DType::Float32 : stored;
+  return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
 }
 
 Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
@@ -232,14 +205,14 @@ Batch Batcher::make(std::uint64_t ticket) {
   batch.ticket = ticket;
   batch.rows = std::ssize(picked);
   batch.cursor = "ticket=" + std::to_string(ticket + 1);  // short enough not to allocate
-  auto block = pool_->take();
+  auto block = pool_->take(block_bytes_);
   batch.block = block;
   std::size_t offset = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const TableColumn& column = *columns_[c];
     const std::int64_t n = row_elements(column);
     std::byte* out = block.get() + offset;
-    if (column.data.dtype() == DType::UInt8) {
+    if (column.data.dtype() != dtype(c)) {
       auto* to = reinterpret_cast<float*>(out);
       const auto* from = reinterpret_cast<const std::uint8_t*>(column.data.raw());
       for (std::int64_t r = 0; r < batch.rows; ++r) {
@@ -255,7 +228,7 @@ Batch Batcher::make(std::uint64_t ticket) {
             row_bytes);
     }
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
-    offset += align_up(batch.tensors.back().bytes());
+    offset += BlockPool::aligned(batch.tensors.back().bytes());
   }
   return batch;
 }

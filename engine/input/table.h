@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/ir/tensor.h"
+#include "engine/staging/block_pool.h"
 #include "engine/staging/stage.h"
 
 namespace braid {
@@ -67,6 +68,11 @@ struct BatchOptions {
   /// Rows that fill no batch begin the next epoch's first one; else they are left out. A table may then be
   /// smaller than a batch.
   bool carry_remainder = false;
+  /// uint8 columns are delivered as they are, without their scale: who is fed with them casts.
+  bool as_stored = false;
+  /// Memory of batches; empty: the host's. From page-locked memory a device takes a batch without a copy by
+  /// the thread that starts the step.
+  BlockPool::Allocate allocate = {};
 };
 
 /// Cuts a table into batches. Thread rule: make() from any number of threads.
@@ -79,6 +85,7 @@ class Batcher {
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
   /// Type and shape of each delivered column for a batch of `rows`.
   DType dtype(std::size_t column) const;
+  float scale(std::size_t column) const { return columns_[column]->scale; }
   Shape shape(std::size_t column, std::int64_t rows) const;
 
   /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
@@ -93,7 +100,6 @@ class Batcher {
   static std::uint64_t ticket_of(const std::string& cursor);
 
  private:
-  struct BlockPool;
   std::shared_ptr<const std::vector<std::int64_t>> permutation(std::uint64_t epoch);
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
@@ -104,6 +110,7 @@ class Batcher {
   std::vector<const TableColumn*> columns_;
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;
+  std::size_t block_bytes_ = 0;  // of a batch
   std::shared_ptr<BlockPool> pool_;
 
   std::mutex mu_;

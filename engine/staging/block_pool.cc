@@ -4,14 +4,6 @@
 #include <cstring>
 
 namespace braid {
-namespace {
-
-constexpr std::size_t kAlignment = 64;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-}  // namespace
-
 BlockPool::BlockPool(Allocate allocate) : allocate_(allocate ? std::move(allocate) : allocate_aligned) {}
 
 std::shared_ptr<BlockPool> BlockPool::make(Allocate allocate) {
@@ -59,7 +51,7 @@ std::size_t BlockPool::blocks_made() const {
 Batch pack_batch(const std::vector<Tensor>& tensors, BlockPool& pool) {
   std::size_t bytes = 0;
   for (const Tensor& tensor : tensors)
-    if (tensor.domain() == Domain::Host) bytes += aligned(tensor.bytes());
+    if (tensor.domain() == Domain::Host) bytes += BlockPool::aligned(tensor.bytes());
   const auto block = pool.take(bytes);
   Batch batch;
   batch.block = block;
@@ -73,7 +65,7 @@ Batch pack_batch(const std::vector<Tensor>& tensors, BlockPool& pool) {
     std::byte* to = block.get() + offset;
     std::memcpy(to, tensor.raw(), tensor.bytes());
     batch.tensors.emplace_back(tensor.dtype(), tensor.shape(), std::shared_ptr<std::byte[]>(block, to));
-    offset += aligned(tensor.bytes());
+    offset += BlockPool::aligned(tensor.bytes());
   }
   return batch;
 }

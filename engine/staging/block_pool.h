@@ -16,11 +16,17 @@ namespace braid {
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
   using Allocate = std::function<std::shared_ptr<std::byte[]>(std::size_t bytes)>;
+  /// Of each tensor of a batch in its block: that of a step's inputs on a device
+  /// (engine/exec/bound_program.h), so that a batch whose tensors have its order is one copy.
+  static constexpr std::size_t kAlignment = 256;
+  static constexpr std::size_t aligned(std::size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   static std::shared_ptr<BlockPool> make(Allocate allocate = {});
   BlockPool(const BlockPool&) = delete;
 
-  /// At least `bytes`, 64-byte aligned; comes back to the pool with its last reference.
+  /// At least `bytes`, aligned as `allocate` does it; comes back to the pool with its last reference.
   std::shared_ptr<std::byte[]> take(std::size_t bytes);
   std::size_t blocks_made() const;
 
@@ -38,8 +44,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   std::size_t made_ = 0;     // guarded by mu_
 };
 
-/// A batch whose tensors are copies of these, in one block of the pool, each at a multiple of 64 bytes. Those
-/// on a device stay what they are.
+/// A batch whose tensors are copies of these, in one block of the pool, each at a multiple of kAlignment.
+/// Those on a device stay what they are.
 Batch pack_batch(const std::vector<Tensor>& tensors, BlockPool& pool);
 
 }  // namespace braid

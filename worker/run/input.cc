@@ -1,6 +1,7 @@
 #include "worker/run/input.h"
 
 #include "proto/job.pb.h"
+#include "worker/input_staging.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
 
@@ -15,8 +16,9 @@ RunInput load_input(const RunContext& run) {
   input.model = job_model(run.job, *input.data.train);
   input.total_steps = total_steps(run.job, *input.data.train);
   input.share = batch_share(run.job, peers.rank, peers.world);
-  input.batcher = std::make_unique<Batcher>(input.data.train, input.model.columns,
-                                            training_batches(run.job, peers.rank, peers.world));
+  BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
+  batches.allocate = batch_memory(run.runtime);
+  input.batcher = std::make_unique<Batcher>(input.data.train, input.model.columns, std::move(batches));
   return input;
 }
 

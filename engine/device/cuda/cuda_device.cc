@@ -110,9 +110,18 @@ std::shared_ptr<std::byte[]> CudaDevice::allocate(std::uint64_t bytes, const std
 
 std::shared_ptr<std::byte[]> CudaDevice::allocate_pinned(std::uint64_t bytes, const std::string&) {
   const DeviceGuard guard(ordinal());
-  auto memory = std::make_shared<PinnedMemory>(bytes);
-  std::fill_n(memory->get(), bytes, std::byte{0});
-  return {memory, memory->get()};
+  auto memory = std::make_unique<PinnedMemory>(bytes);
+  std::byte* const raw = memory->get();
+  std::fill_n(raw, bytes, std::byte{0});
+  pinned_->add(raw, bytes);
+  return {raw, [pinned = pinned_, memory = std::move(memory)](std::byte* block) mutable {
+            pinned->remove(block);
+            memory.reset();
+          }};
+}
+
+bool CudaDevice::is_pinned(const void* memory, std::uint64_t bytes) const {
+  return pinned_->contains(memory, bytes);
 }
 
 std::uint64_t CudaDevice::bytes_in_use() const { return memory_->in_use(); }

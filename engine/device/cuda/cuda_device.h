@@ -10,6 +10,7 @@
 
 #include "base/cuda/handles.h"
 #include "engine/device/accelerator.h"
+#include "engine/device/pinned_blocks.h"
 
 namespace braid::cuda {
 
@@ -27,6 +28,7 @@ class CudaDevice final : public Accelerator {
   const AcceleratorOptions& options() const override { return options_; }
   std::shared_ptr<std::byte[]> allocate(std::uint64_t bytes, const std::string& purpose) override;
   std::shared_ptr<std::byte[]> allocate_pinned(std::uint64_t bytes, const std::string& purpose) override;
+  bool is_pinned(const void* memory, std::uint64_t bytes) const override;
   std::uint64_t bytes_in_use() const override;
   void copy_now(void* to, const void* from, std::uint64_t bytes) override;
   void copy(void* to, const void* from, std::uint64_t bytes, StreamRef stream) override;
@@ -52,6 +54,7 @@ class CudaDevice final : public Accelerator {
   cudaDeviceProp properties_{};
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<DeviceMemory> memory_;
+  const std::shared_ptr<PinnedBlocks> pinned_ = std::make_shared<PinnedBlocks>();
   Stream copies_;  // for copy_now() and zeroing
   mutable std::mutex mu_;
   std::map<std::string, Stream> streams_;  // guarded by mu_

@@ -93,11 +93,11 @@ TEST(BlockPoolTest, ABatchIsOneBlockAndTheBlockComesBack) {
   });
   for (int i = 0; i < 10; ++i) {
     const Batch batch = pack_batch({ints({1, 2, 3}), Tensor(), ints({4})}, *pool);
-    EXPECT_EQ(batch.block_bytes, 128U);
+    EXPECT_EQ(batch.block_bytes, 2 * BlockPool::kAlignment);
     const auto* begin = static_cast<const std::byte*>(batch.block.get());
     EXPECT_EQ(batch.tensors[0].raw(), begin);
     EXPECT_FALSE(batch.tensors[1].defined());
-    EXPECT_EQ(batch.tensors[2].raw(), begin + 64);
+    EXPECT_EQ(batch.tensors[2].raw(), begin + BlockPool::kAlignment);
     EXPECT_EQ(batch.tensors[2].data<std::int64_t>()[0], 4);
   }
   EXPECT_EQ(allocations, 1U);
@@ -105,7 +105,7 @@ TEST(BlockPoolTest, ABatchIsOneBlockAndTheBlockComesBack) {
   const Batch mixed = pack_batch({there, ints({4})}, *pool);
   EXPECT_EQ(mixed.tensors[0].raw(), there.raw()) << "what is on a device stays there";
   EXPECT_EQ(mixed.tensors[0].domain(), Domain::Device);
-  EXPECT_EQ(mixed.block_bytes, 64U);
+  EXPECT_EQ(mixed.block_bytes, BlockPool::kAlignment);
   const Batch held = pack_batch({ints({1})}, *pool);
   const Batch other = pack_batch({ints({1})}, *pool);
   EXPECT_NE(held.block, other.block);
