@@ -13,6 +13,7 @@
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 #include "worker/micro_batches.h"
+#include "worker/stored_columns.h"
 
 namespace braid::worker {
 
@@ -54,6 +55,8 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   batches.seed = job.seed();
   batches.shuffle_buffer = job.input().shuffle_buffer();
   batches.carry_remainder = job.input().carry_remainder();
+  // A part of the graph that runs ahead on the host would have to cast there.
+  batches.as_stored = job.runtime().device() == proto::Runtime::CUDA && !job.staging().auto_stage();
   return batches;
 }
 
@@ -101,6 +104,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   const std::int64_t parts = job.optimizer().accumulate_steps();
   made.training = make_training_graph(*model.graph, model.loss, share.weight(), parts > 1);
   TrainingGraph& training = made.training;
+  cast_stored_columns(training.graph, model.columns, batcher);
   const bool agrees = strategy.needs_one_plan();
   if (agrees && !share.even())
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);

@@ -15,7 +15,8 @@
 
 namespace braid::worker {
 
-/// This worker's part of the job's batches.
+/// This worker's part of the job's batches. For a step on a device columns are as they are stored, a quarter
+/// of the bytes where that is uint8. REQUIRES: resolve_device() was called (worker/device.h).
 BatchOptions training_batches(const proto::Job& job, int rank, int world);
 
 /// REQUIRES: resolve_device() was called (worker/device.h).
