@@ -37,7 +37,7 @@ Graph with_batch(const GraphDef& def, std::int64_t batch) {
   std::vector<FeedInfo> feeds;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    if (node.removed || node.op->name != "Placeholder") continue;
+    if (node.removed || node.op->role != OpRole::Placeholder) continue;
     Shape shape = node.outputs[0].shape;
     if (!shape.has_rank()) continue;
     for (int axis = 0; axis < shape.rank(); ++axis)
@@ -70,7 +70,7 @@ std::int64_t constant_weights(const Graph& graph) {
   std::int64_t elements = 0;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    if (node.removed || node.op->name != "Const" || !is_floating(node.outputs[0].dtype)) continue;
+    if (node.removed || node.op->role != OpRole::Constant || !is_floating(node.outputs[0].dtype)) continue;
     if (node.outputs[0].shape.rank() > 0) elements += node.outputs[0].shape.elements();
   }
   return elements;

@@ -109,7 +109,7 @@ class PartMaker {
   /// Draws anew, from the step and its name. What has to do with variables is stateful for another reason.
   bool is_random(const Node& node) const {
     const auto is_handle = [](const OutputInfo& info) { return info.dtype == DType::Resource; };
-    return node.op->stateful && node.op->name != "Placeholder" &&
+    return node.op->stateful && node.op->role != OpRole::Placeholder &&
            std::none_of(node.outputs.begin(), node.outputs.end(), is_handle) &&
            std::none_of(node.inputs.begin(), node.inputs.end(),
                         [&](const ValueRef& input) { return is_handle(graph_.info(input)); });
@@ -165,7 +165,7 @@ class PartMaker {
     auto& known = on_variables_[static_cast<std::size_t>(id)];
     if (known != Unknown) return known == Yes;
     const Node& node = graph_.node(id);
-    bool depends = node.op->name == "VarHandleOp";
+    bool depends = node.op->role == OpRole::Variable;
     for (const ValueRef& input : node.inputs) depends = depends_on_variables(input.node) || depends;
     on_variables_[static_cast<std::size_t>(id)] = depends ? Yes : No;
     return depends;

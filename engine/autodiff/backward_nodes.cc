@@ -8,21 +8,22 @@ namespace braid {
 
 namespace {
 
-bool fits_already(const Graph& graph, std::string_view op, const std::vector<ValueRef>& inputs) {
-  if (op != "braid.ReduceToShapeOf" && op != "braid.ReshapeLike") return false;
+bool fits_already(const Graph& graph, const OpDef& op, const std::vector<ValueRef>& inputs) {
+  if (op.shape_like < 0) return false;
   const Shape& value = graph.info(inputs[0]).shape;
-  return value.is_static() && value == graph.info(inputs[1]).shape;
+  return value.is_static() && value == graph.info(inputs[static_cast<std::size_t>(op.shape_like)]).shape;
 }
 
 }  // namespace
 
 ValueRef BackwardNodes::add(NodeId forward, std::string_view op, std::vector<ValueRef> inputs,
                             AttrMap attrs) {
-  if (fits_already(graph_, op, inputs)) return inputs[0];
+  const OpDef& made = OpRegistry::global().require(op);
+  if (fits_already(graph_, made, inputs)) return inputs[0];
   const Node& from = graph_.node(forward);
   Node node;
   node.name = graph_.unique_name("gradients/" + from.name + "/" + std::string(op));
-  node.op = &OpRegistry::global().require(op);
+  node.op = &made;
   node.attrs = std::move(attrs);
   node.inputs = std::move(inputs);
   node.device = from.device;

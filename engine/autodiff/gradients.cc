@@ -93,7 +93,7 @@ class Differentiator {
     order_ = graph_.topological_order();
     for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
-      bool active = node.op->name == "VarHandleOp" && is_trainable(variable_of(graph_, {id, 0}));
+      bool active = node.op->role == OpRole::Variable && is_trainable(variable_of(graph_, {id, 0}));
       for (std::size_t i = 0; i < node.inputs.size(); ++i) active |= carries(node, i);
       active_[static_cast<std::size_t>(id)] = active;
     }
@@ -107,7 +107,7 @@ class Differentiator {
 
   void visit(NodeId id) {
     const OpDef& op = *graph_.node(id).op;
-    if (op.name == "VarHandleOp") return;
+    if (op.role == OpRole::Variable) return;
     const bool flows = std::any_of(sums_.lower_bound({id, 0}), sums_.lower_bound({id + 1, 0}),
                                    [](const auto& item) { return !item.second.empty(); });
     const bool poisoned = poisoned_[static_cast<std::size_t>(id)] != 0;
@@ -137,22 +137,23 @@ class Differentiator {
 
   // Rows of a table stay rows through what does nothing to the value.
   bool passes_rows_on(NodeId id) const {
-    const std::string& op = graph_.node(id).op->name;
+    const OpRole role = graph_.node(id).op->role;
     const auto sum = sums_.find({id, 0});
-    return (op == "ReadVariableOp" || op == "Identity") && sum != sums_.end() && sum->second.only_slices();
+    return (role == OpRole::Read || role == OpRole::Identity) && sum != sums_.end() &&
+           sum->second.only_slices();
   }
 
   // A gather along axis 0 whose table is the plain value of a variable.
   bool gathers_rows_of_variable(const Node& node) const {
-    if (node.op->name == "GatherV2") {
-      const Tensor* axis = graph_.known_value(node.inputs[2]);
+    const RowGather& gathers = node.op->gathers;
+    if (gathers.table < 0) return false;
+    if (gathers.axis >= 0) {
+      const Tensor* axis = graph_.known_value(node.inputs[static_cast<std::size_t>(gathers.axis)]);
       if (!axis || tensor_to_int64s(*axis)[0] != 0) return false;
-    } else if (node.op->name != "Gather") {
-      return false;
     }
-    NodeId source = node.inputs[0].node;
-    while (graph_.node(source).op->name == "Identity") source = graph_.node(source).inputs[0].node;
-    return graph_.node(source).op->name == "ReadVariableOp";
+    NodeId source = node.inputs[static_cast<std::size_t>(gathers.table)].node;
+    while (graph_.node(source).op->role == OpRole::Identity) source = graph_.node(source).inputs[0].node;
+    return graph_.node(source).op->role == OpRole::Read;
   }
 
   void apply_rule(NodeId id) {
@@ -180,7 +181,7 @@ class Differentiator {
   std::vector<VariableGradient> collect() {
     std::vector<GradientSum> sums(variables_.size());
     for (const auto& [value, sum] : sums_) {
-      if (graph_.node(value.node).op->name != "VarHandleOp") continue;
+      if (graph_.node(value.node).op->role != OpRole::Variable) continue;
       sums[variable_by_name_.at(variable_of(graph_, value).name)].add(sum);
     }
     std::vector<VariableGradient> gradients;

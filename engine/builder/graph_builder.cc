@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine/import/convert.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 
 namespace braid {
@@ -189,7 +190,8 @@ namespace {
 /// The variable that a handle names; its type decides the type of what reads it.
 DType handle_dtype(const NodeDef& node) {
   const auto it = node.attr().find("dtype");
-  if (node.op() != "VarHandleOp" || it == node.attr().end()) {
+  const OpDef* op = OpRegistry::global().find(node.op());
+  if (!op || op->role != OpRole::Variable || it == node.attr().end()) {
     throw InvalidArgument("[" + node.op() + "] node '" + node.name() + "' is not the handle of a variable");
   }
   return from_proto(it->second.type());

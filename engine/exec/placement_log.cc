@@ -17,7 +17,7 @@ std::vector<Domain> domains_of(const Program& program, const std::vector<NodeId>
   for (const NodeId id : order) {
     const Node& node = program.graph.node(id);
     if (runs[static_cast<std::size_t>(id)]) continue;
-    if (node.op->name == "VarHandleOp") {
+    if (node.op->role == OpRole::Variable) {
       const std::string name = variable_of(program.graph, {id, 0}).name;
       const auto holds = [&](const ProgramVariable& v) {
         return v.name == name || std::find(v.members.begin(), v.members.end(), name) != v.members.end();

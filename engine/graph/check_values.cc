@@ -8,6 +8,9 @@
 namespace braid {
 namespace {
 
+/// The op of the nodes that this pass adds.
+const OpDef& check_op() { return OpRegistry::global().require("CheckNumerics"); }
+
 bool is_checked(const Plan& plan, const Node& node, int output) {
   const OutputInfo& info = node.outputs[static_cast<std::size_t>(output)];
   if (info.dtype != DType::Float32 && info.dtype != DType::Float64) return false;
@@ -16,7 +19,7 @@ bool is_checked(const Plan& plan, const Node& node, int output) {
   for (const auto& [view, input] : node.op->views)
     if (view == output)
       return plan.program.graph.info(node.inputs[static_cast<std::size_t>(input)]).dtype == DType::Resource;
-  return node.op->name != "CheckNumerics";
+  return node.op != &check_op();
 }
 
 /// What the error says: "output 1 of [Split] node 'parts'".
@@ -32,7 +35,7 @@ ValueRef add_check(Plan& plan, ValueRef value) {
   const Node& from = graph.node(value.node);
   Node check;
   check.name = graph.unique_name(graph.value_name(value) + "/check_numerics");
-  check.op = &OpRegistry::global().require("CheckNumerics");
+  check.op = &check_op();
   check.inputs = {value};
   check.attrs = {{"message", description(plan, from, value.output)}, {"braid_fatal", true}};
   check.device = from.device;

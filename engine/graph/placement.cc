@@ -158,8 +158,8 @@ class Placement {
 
   /// Whether lowering will make an op of the node.
   bool runs(const Node& node) const {
-    return !plan_.is_fed(node) && !is_known(node) && !is_view(node) && node.op->name != "VarHandleOp" &&
-           node.op->name != "NoOp";
+    return !plan_.is_fed(node) && !is_known(node) && !is_view(node) && node.op->role != OpRole::Variable &&
+           node.op->role != OpRole::Nothing;
   }
 
   std::string why_not_on_device(const Node& node) const {
@@ -181,7 +181,7 @@ class Placement {
 
   /// The handle's node behind views, or none when the value is no handle.
   NodeId handle_of(ValueRef value) const {
-    while (graph_.node(value.node).op->name != "VarHandleOp") {
+    while (graph_.node(value.node).op->role != OpRole::Variable) {
       const Node& node = graph_.node(value.node);
       const auto view = std::find_if(node.op->views.begin(), node.op->views.end(),
                                      [&](const auto& pair) { return pair.first == value.output; });
@@ -199,7 +199,7 @@ class Placement {
       return variables.try_emplace(variable_of(graph_, {handle, 0}).name, Domain::Device).first->second;
     };
     for (const NodeId id : order_)
-      if (graph_.node(id).op->name == "VarHandleOp" && asked_kind(graph_.node(id)) == "CPU")
+      if (graph_.node(id).op->role == OpRole::Variable && asked_kind(graph_.node(id)) == "CPU")
         of(id) = Domain::Host;
     for (bool changed = true; changed;) {
       changed = false;
@@ -221,7 +221,7 @@ class Placement {
       }
     }
     for (const NodeId id : order_)
-      if (graph_.node(id).op->name == "VarHandleOp") domain(id) = of(id);
+      if (graph_.node(id).op->role == OpRole::Variable) domain(id) = of(id);
   }
 
   /// Where a value lies; nothing for what exists on both sides.

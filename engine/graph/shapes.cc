@@ -14,7 +14,7 @@ void infer_shapes(Plan& plan) {
   infer_graph(plan.program.graph, live);
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
-    if (!node.removed && node.op->name == "Placeholder" && !plan.is_fed(node))
+    if (!node.removed && node.op->role == OpRole::Placeholder && !plan.is_fed(node))
       throw InvalidArgument(place_of(node) + ": it is needed but not fed");
   }
   fold_constants(plan);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <set>
-#include <string_view>
 
 #include "base/error.h"
 #include "engine/graph/shape_values.h"
@@ -29,11 +28,6 @@ bool is_ready(const Graph& graph, const Node& node) {
     if (!info.shape.is_static() || !computes) return false;
   }
   return true;
-}
-
-/// Ops that are never folded, for what else they do when the program runs, but whose value is their input's.
-bool passes_on(std::string_view op) {
-  return op == "PlaceholderWithDefault" || op == "CheckNumerics" || op == "CheckNumericsV2" || op == "Print";
 }
 
 class Specializer {
@@ -71,7 +65,8 @@ class Specializer {
 
  private:
   static void check_not_placeholder(const Node& node) {
-    if (node.op->name == "Placeholder") throw InvalidArgument(place_of(node) + ": it is needed but not fed");
+    if (node.op->role == OpRole::Placeholder)
+      throw InvalidArgument(place_of(node) + ": it is needed but not fed");
   }
 
   bool is_fed(const Node& node) const {
@@ -131,7 +126,8 @@ class Specializer {
     if (const Tensor* known = graph_.known_value(ref)) return *known;
     if (const auto done = computed_.find(ref); done != computed_.end()) return done->second;
     const Node& node = graph_.node(ref.node);
-    if (passes_on(node.op->name)) return value_of(node.inputs[0], user);
+    if (const int input = node.op->stands_for; input >= 0)
+      return value_of(node.inputs[static_cast<std::size_t>(input)], user);
     check_not_placeholder(node);
     std::vector<OutputInfo> infos;
     std::vector<const Tensor*> values;

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/formats/proto_wire.h"
 #include "engine/import/import.h"
+#include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 
 namespace braid {
@@ -105,14 +106,13 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 };
 
 /// Ops that Braid's passes and gradients make, e.g. braid.PadGrad, trust those who make them, so graphs from
-/// outside cannot have them; two are models' own.
+/// outside cannot have them, except those that models write (OpDef::in_files).
 void refuse_own_ops(const GraphDef& graph, const std::filesystem::path& file) {
   std::string refused;
   int count = 0;
   const auto look = [&](const NodeDef& node) {
-    if (!node.op().starts_with("braid.") || node.op() == "braid.Dropout" ||
-        node.op() == "braid.SigmoidCrossEntropy")
-      return;
+    const OpDef* op = OpRegistry::global().find(node.op());
+    if (!node.op().starts_with("braid.") || (op && op->in_files)) return;
     constexpr int kShown = 5;
     if (++count <= kShown) refused += "\n  [" + node.op() + "] node '" + node.name() + "'";
   };

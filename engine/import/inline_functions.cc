@@ -1,6 +1,6 @@
 // Inside a function a value is "argument", "^node", or "node:output:k" (output by its name in the op's
-// signature, k-th of a list). Only names of outputs of ops with several differently named ones must be known:
-// of all others k is the output's number.
+// signature, k-th of a list). Only names of outputs of ops with several differently named ones must be known
+// (OpTraits::outputs): of all others k is the output's number.
 #include "engine/import/inline_functions.h"
 
 #include <fmt/format.h>
@@ -13,73 +13,28 @@
 
 #include "base/error.h"
 #include "engine/import/pending_graph.h"
+#include "engine/ir/op.h"
 
 namespace braid {
 namespace {
 
-struct NamedOutputs {
-  std::string_view op;
-  std::vector<std::string_view> names;
-};
-
-const std::vector<NamedOutputs>& named_outputs() {
-  static const std::vector<NamedOutputs> table = {
-      {"TopK", {"values", "indices"}},
-      {"TopKV2", {"values", "indices"}},
-      {"ListDiff", {"out", "idx"}},
-      {"Unique", {"y", "idx"}},
-      {"UniqueV2", {"y", "idx"}},
-      {"UniqueWithCounts", {"y", "idx", "count"}},
-      {"UniqueWithCountsV2", {"y", "idx", "count"}},
-      {"BroadcastGradientArgs", {"r0", "r1"}},
-      {"StringSplit", {"indices", "values", "shape"}},
-      {"StringSplitV2", {"indices", "values", "shape"}},
-      {"SparseReshape", {"output_indices", "output_shape"}},
-      {"SparseFillEmptyRows",
-       {"output_indices", "output_values", "empty_row_indicator", "reverse_index_map"}},
-      {"SparseFillEmptyRowsGrad", {"d_values", "d_default_value"}},
-      {"SparseSegmentSumGradV2", {"output", "sorted_unique_indices"}},
-      {"SparseSegmentMeanGradV2", {"output", "sorted_unique_indices"}},
-      {"SparseSegmentSqrtNGradV2", {"output", "sorted_unique_indices"}},
-      {"RaggedTensorToSparse", {"sparse_indices", "sparse_values", "sparse_dense_shape"}},
-      {"RaggedRange", {"rt_nested_splits", "rt_dense_values"}},
-      {"SparseReorder", {"output_indices", "output_values"}},
-      {"SparseConcat", {"output_indices", "output_values", "output_shape"}},
-      {"SparseSlice", {"output_indices", "output_values", "output_shape"}},
-      {"SparseCross", {"output_indices", "output_values", "output_shape"}},
-      {"SoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
-      {"SparseSoftmaxCrossEntropyWithLogits", {"loss", "backprop"}},
-      {"FusedBatchNorm", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
-      {"FusedBatchNormV2", {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"}},
-      {"FusedBatchNormV3",
-       {"y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2", "reserve_space_3"}},
-      {"FusedBatchNormGrad",
-       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4"}},
-      {"FusedBatchNormGradV2",
-       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3", "reserve_space_4"}},
-      {"FusedBatchNormGradV3",
-       {"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_4", "reserve_space_5"}},
-  };
-  return table;
-}
-
 constexpr const char* kOwnGradient = "_gradient_op_type";
 constexpr std::size_t kMostNested = 200;  // each takes some of the stack, and adds to the names
 
-/// How many outputs of a node of the ParseExample family come before the list of that name.
-int before_list(const NodeDef& node, std::string_view list) {
-  const auto count = [&](const char* types) {
-    const auto at = node.attr().find(types);
-    return at == node.attr().end() ? 0 : at->second.list().type_size();
-  };
-  const int sparse = count("sparse_types"), dense = count("Tdense"), ragged = count("ragged_value_types");
-  const std::pair<std::string_view, int> lists[] = {
-      {"sparse_indices", sparse}, {"sparse_values", sparse}, {"sparse_shapes", sparse},
-      {"dense_values", dense},    {"ragged_values", ragged}, {"ragged_row_splits", ragged}};
+/// How many outputs the list has. `count` is an attribute, a list of types, or "*" for the last list.
+int list_size(const NodeDef& node, std::string_view count) {
+  const auto at = node.attr().find(std::string(count));
+  return at == node.attr().end() ? 0 : at->second.list().type_size();
+}
+
+/// The number of the first output of that name, by the op's own list; 0 where it does not say.
+int first_output(const NodeDef& node, std::string_view name) {
+  const OpDef* op = OpRegistry::global().find(node.op());
+  if (!op || !op->traits.outputs) return 0;
   int before = 0;
-  for (const auto& [name, size] : lists) {
-    if (name == list) return before;
-    before += size;
+  for (const OutputName& output : *op->traits.outputs) {
+    if (output.name == name) return before;
+    before += output.list.empty() ? 1 : list_size(node, output.list);
   }
   return 0;
 }
@@ -412,13 +367,7 @@ class Inliner {
           std::find_if(outputs.begin(), outputs.end(), [&](const auto& o) { return o.name() == parts[1]; });
       return static_cast<int>(at - outputs.begin()) + k;
     }
-    if (node.op().starts_with("Parse")) return before_list(node, parts[1]) + k;
-    for (const NamedOutputs& row : named_outputs())
-      if (row.op == node.op()) {
-        const auto at = std::find(row.names.begin(), row.names.end(), parts[1]);
-        return at == row.names.end() ? k : static_cast<int>(at - row.names.begin());
-      }
-    return k;
+    return first_output(node, parts[1]) + k;
   }
 
   /// The gradient that the call has instead of its nodes'; empty: none. What TensorFlow 2 writes on every

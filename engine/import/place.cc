@@ -45,10 +45,6 @@ ValueRef within_range(Graph& graph, const Node& beside, ValueRef wide, DType nar
           0};
 }
 
-bool is_extreme(std::string_view op) {
-  return op == "Max" || op == "Min" || op == "UnsortedSegmentMax" || op == "UnsortedSegmentMin";
-}
-
 NodeId place_widened(Graph& graph, Node node) {
   const std::string name = node.name;
   const DType type = node.attrs.get("T", DType::Invalid);
@@ -57,7 +53,7 @@ NodeId place_widened(Graph& graph, Node node) {
     if (static_cast<std::size_t>(input.output) >= graph.node(input.node).outputs.size())
       continue;  // add() tells
     const DType dtype = graph.info(input).dtype;
-    const std::optional<DType> wide = compute_type(node.op->name, dtype);
+    const std::optional<DType> wide = compute_type(*node.op, dtype);
     if (!wide) continue;
     if (narrow != type || narrow == DType::Invalid) narrow = dtype;
     input = {add_cast(graph, node, graph.unique_name(name + "/widen"), input, *wide), 0};
@@ -69,12 +65,12 @@ NodeId place_widened(Graph& graph, Node node) {
   const int outputs = static_cast<int>(graph.node(wide).outputs.size());
   std::vector<ValueRef> results;
   for (int o = 0; o < outputs; ++o) {
-    const bool narrows = has_data_type(beside.op->name, o) &&
-                         graph.info({wide, o}).dtype == compute_type(beside.op->name, narrow);
+    const bool narrows =
+        has_data_type(*beside.op, o) && graph.info({wide, o}).dtype == compute_type(*beside.op, narrow);
     const std::string cast_name = outputs == 1 ? name : graph.unique_name(name + "/narrow");
     ValueRef value{wide, o};
     const bool is_integer = narrow != DType::Float16 && narrow != DType::BFloat16;
-    if (narrows && is_integer && is_extreme(beside.op->name))
+    if (narrows && is_integer && beside.op->traits.widening.keeps_range)
       value = within_range(graph, beside, value, narrow);
     results.push_back(narrows ? ValueRef{add_cast(graph, beside, cast_name, value, result), 0} : value);
   }
@@ -93,10 +89,11 @@ NodeId place_node(Graph& graph, Node node) {
   for (const ValueRef input : node.inputs) {
     if (static_cast<std::size_t>(input.output) >= graph.node(input.node).outputs.size()) continue;
     const DType dtype = graph.info(input).dtype;
-    small = small || compute_type(node.op->name, dtype);
+    small = small || compute_type(*node.op, dtype);
     half = half || dtype == DType::Float16 || dtype == DType::BFloat16;
   }
-  if (!small || moves_elements(node.op->name)) return graph.add(std::move(node));
+  const bool takes_every_type = node.op->traits.widening.rule == Widening::Rule::None;
+  if (!small || takes_every_type) return graph.add(std::move(node));
   if (half) return place_widened(graph, std::move(node));
   try {
     return graph.add(node);

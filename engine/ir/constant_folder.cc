@@ -10,8 +10,7 @@ namespace braid {
 namespace {
 
 bool is_pure(const OpDef& op) {
-  // PlaceholderWithDefault looks like a view of a constant, but a feed may replace it.
-  return !op.stateful && !op.side_effect && op.lane == Lane::Compute && op.name != "PlaceholderWithDefault" &&
+  return !op.stateful && !op.side_effect && op.lane == Lane::Compute && op.stands_for < 0 &&
          op.further_handles == Access::None &&
          std::all_of(op.handles.begin(), op.handles.end(),
                      [](Access access) { return access == Access::None; });

@@ -176,7 +176,7 @@ VariableInfo info_of_handle(const Node& node) {
   return info;
 }
 
-bool is_handle_node(const Node& node) { return !node.removed && node.op->name == "VarHandleOp"; }
+bool is_handle_node(const Node& node) { return !node.removed && node.op->role == OpRole::Variable; }
 
 }  // namespace
 

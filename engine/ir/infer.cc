@@ -12,49 +12,14 @@ namespace braid {
 
 namespace {
 
-Tensor integer_tensor(DType dtype, Shape shape, std::span<const std::int64_t> values) {
-  Tensor tensor(dtype, std::move(shape));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (dtype == DType::Int64) {
-      tensor.data<std::int64_t>()[i] = values[i];
-    } else {
-      tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
-    }
-  }
-  return tensor;
-}
-
-// The value of Shape, ShapeN, Size or Rank where the shape decides it; undefined elsewhere.
-Tensor shape_query(std::string_view op, DType out, const Shape& shape) {
-  if (out != DType::Int32 && out != DType::Int64) return {};
-  if (op == "Rank" && shape.has_rank()) {
-    const std::int64_t rank = shape.rank();
-    return integer_tensor(out, Shape{}, {&rank, 1});
-  }
-  if (!shape.is_static()) return {};
-  if (op == "Shape" || op == "ShapeN") return integer_tensor(out, Shape{shape.rank()}, shape.dims());
-  if (op == "Size") {
-    const std::int64_t count = shape.elements();
-    return integer_tensor(out, Shape{}, {&count, 1});
-  }
-  return {};
-}
-
 std::vector<Tensor> known_values(const Node& node, std::span<const OutputInfo> inputs,
                                  std::span<const Tensor* const> values) {
-  const std::string& op = node.op->name;
-  if (op == "Const") {
+  if (node.op->role == OpRole::Constant) {
     const Attr* value = node.attrs.find("value");
     const Tensor* tensor = value ? std::get_if<Tensor>(static_cast<const AttrValue_*>(value)) : nullptr;
     return tensor ? std::vector<Tensor>{*tensor} : std::vector<Tensor>{};
   }
-  if (op == "Shape" || op == "ShapeN" || op == "Size" || op == "Rank") {
-    std::vector<Tensor> outputs;
-    for (std::size_t i = 0; i < node.outputs.size() && i < inputs.size(); ++i) {
-      outputs.push_back(shape_query(op, node.outputs[i].dtype, inputs[i].shape));
-    }
-    return outputs;
-  }
+  if (node.op->known) return node.op->known(node, inputs);
   return ConstantFolder().fold(node, inputs, values);
 }
 

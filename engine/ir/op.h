@@ -26,6 +26,7 @@
 #include "base/thread_pool.h"
 #include "base/wait_context.h"
 #include "engine/ir/graph.h"
+#include "engine/ir/op_traits.h"
 
 namespace braid {
 
@@ -37,8 +38,7 @@ struct StepParams {
   std::uint64_t seed = 0;   // the job's seed; a random op's key is make_rng_key(seed, node name, step)
 };
 
-// ---------------------------------------------------------------------------------------------------- shape
-// rules
+// ----------------------------------------------------------------------------------------------- shape rules
 
 /// What a shape rule sees and fills. Dimensions may be unknown (-1), ranks too.
 class InferContext {
@@ -74,8 +74,7 @@ class InferContext {
   std::vector<OutputInfo> outputs_;
 };
 
-// --------------------------------------------------------------------------------------------------------
-// kernels
+// --------------------------------------------------------------------------------------------------- kernels
 
 /// Where kernels on a device write the first data error of a step (an index out of range, a failed check), by
 /// a compare-and-swap of `code` from 0. Host kernels throw instead. It is read with the step's results.
@@ -170,8 +169,7 @@ struct PrepareContext {
 
 using PrepareFn = std::function<PreparedKernel(const PrepareContext&)>;
 
-// --------------------------------------------------------------------------------------------------------
-// gradient
+// -------------------------------------------------------------------------------------------------- gradient
 
 /// The rows of a sparse gradient: gradient[indices[k], ...] += values[k, ...]; indices may repeat.
 struct IndexedSlices {
@@ -209,8 +207,7 @@ class GradContext {
 
 using GradFn = std::function<void(GradContext&)>;
 
-// -------------------------------------------------------------------------------------------------------------
-// op
+// -------------------------------------------------------------------------------------------------------- op
 
 struct Cost {
   double flops = 0;
@@ -228,8 +225,36 @@ std::string_view lane_name(Lane lane);
 /// REQUIRES: shape inference has accepted the node. Throws: InvalidArgument, without the node's name.
 using FoldFn = std::vector<Tensor> (*)(const Node& node, std::span<const Tensor* const> inputs);
 
+/// What a node of the op stands for, beyond what its kernel does.
+enum class OpRole {
+  Ordinary,
+  Constant,     // Const: attribute `value`
+  Placeholder,  // its value is fed
+  Variable,     // VarHandleOp: the handle of a variable
+  Read,         // ReadVariableOp: the value of a variable
+  Identity,     // its input, for gradients too
+  Nothing,      // NoOp: only its control edges count
+};
+
+/// What of the outputs is known from attributes and the inputs' shapes, which may be unknown in part; tensors
+/// that are not defined, or no tensors, for what is not.
+using KnownFn = std::vector<Tensor> (*)(const Node& node, std::span<const OutputInfo> inputs);
+
+/// A product op(a) op(b) of the last two axes, where op() transposes by an attribute.
+struct MatrixProduct {
+  const char *transpose_a = nullptr, *transpose_b = nullptr;  // attributes; null: the op is no product
+  int a = 0, b = 1;                                           // inputs
+};
+
+/// Rows that are taken from a table by the indices of input 1.
+struct RowGather {
+  int table = -1;  // input; -1: the op gathers nothing
+  int axis = -1;   // input whose value is the axis; -1: axis 0
+};
+
 struct OpDef {
   std::string name = {};
+  OpTraits traits = {};
   int min_inputs = 0;
   int max_inputs = 0;  // -1: any number
 
@@ -263,6 +288,19 @@ struct OpDef {
   bool stateful = false;     // two runs may differ: never folded or merged (random ops)
   bool side_effect = false;  // kept when it is a target even though nobody reads it (assignments, pushes)
   Lane lane = Lane::Compute;
+
+  OpRole role = OpRole::Ordinary;
+  /// Null: what folding gives.
+  KnownFn known = nullptr;
+  /// Input whose value output 0 has, although the op is never folded, for what else happens there (a feed may
+  /// replace it; it checks or prints). -1: none.
+  int stands_for = -1;
+  /// Input whose shape output 0 has, where it only gives input 0 that shape. -1: none.
+  int shape_like = -1;
+  MatrixProduct product = {};
+  RowGather gathers = {};
+  /// Of ops called braid.*: files may have it, as models write it.
+  bool in_files = false;
 };
 
 /// "[Op] node 'name'": what messages about a node begin with.

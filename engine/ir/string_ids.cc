@@ -1,48 +1,15 @@
 #include "engine/ir/string_ids.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "engine/ir/op.h"
 
 namespace braid {
 
 bool moves_strings(const Node& node, std::span<const OutputInfo> inputs) {
-  static constexpr std::string_view kOps[] = {"BroadcastTo",
-                                              "Concat",
-                                              "ConcatV2",
-                                              "DynamicPartition",
-                                              "DynamicStitch",
-                                              "Equal",
-                                              "Fill",
-                                              "Gather",
-                                              "GatherNd",
-                                              "GatherV2",
-                                              "ListDiff",
-                                              "NotEqual",
-                                              "Pack",
-                                              "ParallelDynamicStitch",
-                                              "ReverseV2",
-                                              "Select",
-                                              "SelectV2",
-                                              "Slice",
-                                              "SparseToDense",
-                                              "Split",
-                                              "SplitV",
-                                              "StridedSlice",
-                                              "TensorScatterUpdate",
-                                              "Tile",
-                                              "Transpose",
-                                              "Unique",
-                                              "UniqueV2",
-                                              "UniqueWithCounts",
-                                              "UniqueWithCountsV2",
-                                              "Unpack",
-                                              "ZerosLike",
-                                              "braid.BatchGather"};
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [](const OutputInfo& input) { return input.dtype == DType::String; }) &&
-         std::find(std::begin(kOps), std::end(kOps), node.op->name) != std::end(kOps);
+  return node.op->traits.runs_on_string_ids &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [](const OutputInfo& input) { return input.dtype == DType::String; });
 }
 
 Tensor StringIds::ids_of(const Tensor& strings) {

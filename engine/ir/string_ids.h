@@ -13,7 +13,8 @@
 
 namespace braid {
 
-/// Whether the node is such an op and one of its inputs a tensor of strings.
+/// Whether the node is of such an op (OpTraits::runs_on_string_ids) and one of its inputs a tensor of
+/// strings.
 bool moves_strings(const Node& node, std::span<const OutputInfo> inputs);
 
 class StringIds {

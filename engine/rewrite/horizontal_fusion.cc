@@ -111,7 +111,7 @@ class Rewriter {
       case Kind::Shared:
         return lane_value(graph_.node(group.lanes.front()).inputs[input]);
       case Kind::Slab:
-        return slab(group, operand.slab, group.form == SiblingForm::Update);
+        return slab(group, operand.slab, group.form == Batching::Update);
       case Kind::Packed:
         break;
     }
@@ -199,33 +199,37 @@ class Rewriter {
     for (std::size_t i = 0; i < group.operands.size(); ++i) inputs.push_back(operand(group, i));
     ValueRef made;
     switch (group.form) {
-      case SiblingForm::Elementwise:
-      case SiblingForm::Broadcasting:
-      case SiblingForm::Update:
+      case Batching::Elementwise:
+      case Batching::Broadcasting:
+      case Batching::Update:
         made = add(group, first.op->name, name, std::move(inputs), without_annotations(first.attrs));
         break;
-      case SiblingForm::BatchMatMul:
+      case Batching::BatchMatMul:
         made = add(group, "BatchMatMulV2", name, std::move(inputs),
                    {{"adj_x", first.attrs.get<bool>("adj_x", false)},
                     {"adj_y", first.attrs.get<bool>("adj_y", false)}});
         break;
-      case SiblingForm::Reshape:
+      case Batching::Reshape:
         made = reshape(group, name, inputs[0], with_lanes(first.outputs[0].shape, lanes_of(group)));
         break;
-      case SiblingForm::Reduce:
+      case Batching::Reduce:
         made = reduce(group, first, name, inputs[0]);
         break;
-      case SiblingForm::MatMul:
+      case Batching::MatMul:
         made = add(group, "BatchMatMulV2", name, std::move(inputs),
                    {{"adj_x", first.attrs.get<bool>("transpose_a", false)},
                     {"adj_y", first.attrs.get<bool>("transpose_b", false)}});
         break;
-      case SiblingForm::BiasAdd:
+      case Batching::BiasAdd:
         made = add(group, "AddV2", name, {inputs[0], bias(group, first, inputs[1])}, {});
         break;
-      case SiblingForm::BiasAddGrad:
+      case Batching::BiasAddGrad:
         made = sum_of_rows(group, first, name, inputs[0]);
         break;
+      case Batching::Unsaid:
+      case Batching::Never:
+        throw Internal("[horizontal_fusion] " + place_of(first) +
+                       " is batched, but its op says it cannot be");
     }
     batched_[index(g)] = made.node;
     graph_.mutable_node(made.node).attrs.set(kLanes, names_of(group));

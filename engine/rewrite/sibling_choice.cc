@@ -76,7 +76,7 @@ class Chooser {
 
   void collect(const Node& node) {
     if (node.removed) return;
-    if (node.op->name == "VarHandleOp")
+    if (node.op->role == OpRole::Variable)
       handles_[variable_of(graph_, {node.id, 0}).name].push_back({node.id, 0});
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       if (!uses_shape_only(node, i)) uses_of(node.inputs[i]).push_back({node.id, static_cast<int>(i)});
@@ -182,7 +182,7 @@ class Chooser {
         for (SiblingOperand& operand : group.operands) {
           if (operand.kind != Kind::Slab || result_.slabs[static_cast<std::size_t>(operand.slab)].possible)
             continue;
-          if (group.form == SiblingForm::Update) {
+          if (group.form == Batching::Update) {
             changed = changed || group.accepted;
             group.accepted = false;
           } else {
@@ -192,7 +192,7 @@ class Chooser {
       }
     }
     for (SiblingGroup& group : result_.groups)
-      group.unpacked = group.form != SiblingForm::Update &&
+      group.unpacked = group.form != Batching::Update &&
                        std::any_of(group.lanes.begin(), group.lanes.end(), [&](NodeId lane) {
                          return is_used_alone({lane, 0});
                        });
@@ -243,7 +243,7 @@ class Chooser {
         if (fetched_.contains(value)) return false;
         for (const Use& use : uses_of(value)) {
           const Node& reader = graph_.node(use.node);
-          if (reader.op->name != "ReadVariableOp") {
+          if (reader.op->role != OpRole::Read) {
             if (!in_slab(use)) return false;
             continue;
           }
@@ -288,8 +288,8 @@ class Chooser {
       all.bytes += cost.bytes;
       if (!is_fused(graph_.node(lane))) costs.separate_us += us(cost);
     }
-    if (group.form == SiblingForm::Reshape) costs.separate_us = 0;  // the same memory
-    costs.kernel_us = group.form == SiblingForm::Reshape ? 0 : us(all);
+    if (group.form == Batching::Reshape) costs.separate_us = 0;  // the same memory
+    costs.kernel_us = group.form == Batching::Reshape ? 0 : us(all);
     const auto copy_us = [&](const OutputInfo& info) {
       const double bytes = static_cast<double>(info.shape.elements()) * sizeof(float);
       return us({0, 2 * bytes * static_cast<double>(group.lanes.size())});
@@ -301,7 +301,7 @@ class Chooser {
       const bool stays = info.dtype == DType::Resource || all_known(values_of(group, i));
       costs.pack_us.push_back(stays ? 0 : copy_us(info));
     }
-    if (group.form != SiblingForm::Update) costs.unpack_us = copy_us(first.outputs[0]);
+    if (group.form != Batching::Update) costs.unpack_us = copy_us(first.outputs[0]);
     return costs;
   }
 

@@ -14,75 +14,15 @@
 namespace braid {
 namespace {
 
-std::optional<SiblingForm> form_of(const Node& node) {
-  static const std::map<std::string_view, SiblingForm> kForms = [] {
-    std::map<std::string_view, SiblingForm> forms{{"MatMul", SiblingForm::MatMul},
-                                                  {"BiasAdd", SiblingForm::BiasAdd},
-                                                  {"BiasAddGrad", SiblingForm::BiasAddGrad},
-                                                  {"BatchMatMul", SiblingForm::BatchMatMul},
-                                                  {"BatchMatMulV2", SiblingForm::BatchMatMul},
-                                                  {"BatchMatMulV3", SiblingForm::BatchMatMul},
-                                                  {"Reshape", SiblingForm::Reshape},
-                                                  {"braid.ReshapeLike", SiblingForm::Reshape},
-                                                  {"Squeeze", SiblingForm::Reshape},
-                                                  {"ExpandDims", SiblingForm::Reshape},
-                                                  {"Sum", SiblingForm::Reduce},
-                                                  {"Mean", SiblingForm::Reduce},
-                                                  {"braid.ApplyOptimizer", SiblingForm::Update}};
-    for (const char* name : {"Relu",
-                             "Relu6",
-                             "Elu",
-                             "Selu",
-                             "LeakyRelu",
-                             "Sigmoid",
-                             "Tanh",
-                             "Softplus",
-                             "Softsign",
-                             "Exp",
-                             "Log",
-                             "Sqrt",
-                             "Rsqrt",
-                             "Square",
-                             "Neg",
-                             "Abs",
-                             "Erf",
-                             "Reciprocal",
-                             "ReluGrad",
-                             "Relu6Grad",
-                             "EluGrad",
-                             "SeluGrad",
-                             "LeakyReluGrad",
-                             "SigmoidGrad",
-                             "TanhGrad",
-                             "SoftplusGrad",
-                             "SqrtGrad",
-                             "RsqrtGrad",
-                             "ReciprocalGrad",
-                             "AddN",
-                             "Softmax",
-                             "LogSoftmax",
-                             "braid.SoftmaxGrad",
-                             "braid.LogSoftmaxGrad",
-                             "braid.SigmoidCrossEntropy",
-                             "braid.SigmoidCrossEntropyGrad"})
-      forms[name] = SiblingForm::Elementwise;
-    for (const char* name :
-         {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "SquaredDifference"})
-      forms[name] = SiblingForm::Broadcasting;
-    return forms;
-  }();
-  const auto found = kForms.find(node.op->name);
-  if (found == kForms.end()) return std::nullopt;
-  return found->second;
-}
+Batching form_of(const Node& node) { return node.op->traits.batching; }
 
 /// The handle that a value is a plain read of, or kNoNode.
 NodeId handle_behind(const Graph& graph, ValueRef value) {
   const Node& node = graph.node(value.node);
-  if (node.op->name == "VarHandleOp") return node.id;
-  if (node.op->name != "ReadVariableOp" || !node.control_inputs.empty()) return kNoNode;
+  if (node.op->role == OpRole::Variable) return node.id;
+  if (node.op->role != OpRole::Read || !node.control_inputs.empty()) return kNoNode;
   const Node& source = graph.node(node.inputs[0].node);
-  return source.op->name == "VarHandleOp" ? source.id : kNoNode;
+  return source.op->role == OpRole::Variable ? source.id : kNoNode;
 }
 
 /// Whether variables of this shape may lie one after another: each stays aligned to the packs of 16 bytes in
@@ -133,26 +73,27 @@ class Finder {
 
   bool may_join(const Node& node) const {
     const auto form = form_of(node);
-    if (!form || !node.control_inputs.empty() || awaited_.contains(node.id) || plan_.is_fed(node))
+    if (form == Batching::Unsaid || form == Batching::Never || !node.control_inputs.empty() ||
+        awaited_.contains(node.id) || plan_.is_fed(node))
       return false;
     const auto is_float = [](const OutputInfo& info) {
       return info.dtype == DType::Float32 && info.shape.is_static() && info.shape.elements() > 0;
     };
-    for (int i = 0; i < batched_inputs(*form, node); ++i) {
+    for (int i = 0; i < batched_inputs(form, node); ++i) {
       const OutputInfo& in = graph_.info(node.inputs[index(i)]);
-      if (*form == SiblingForm::Update && index(i) + 1 < node.inputs.size()) {
-        if (graph_.node(node.inputs[index(i)].node).op->name != "VarHandleOp") return false;
+      if (form == Batching::Update && index(i) + 1 < node.inputs.size()) {
+        if (graph_.node(node.inputs[index(i)].node).op->role != OpRole::Variable) return false;
         continue;
       }
       if (!is_float(in)) return false;
-      if (*form == SiblingForm::Elementwise && in.shape != node.outputs[0].shape) return false;
-      if (*form == SiblingForm::BatchMatMul && in.shape.rank() != node.outputs[0].shape.rank()) return false;
+      if (form == Batching::Elementwise && in.shape != node.outputs[0].shape) return false;
+      if (form == Batching::BatchMatMul && in.shape.rank() != node.outputs[0].shape.rank()) return false;
     }
-    if (*form == SiblingForm::Update) return node.outputs.empty();
+    if (form == Batching::Update) return node.outputs.empty();
     if (node.outputs.size() != 1 || !is_float(node.outputs[0]) || graph_.known_value({node.id, 0}))
       return false;
-    if (*form == SiblingForm::Reduce) return graph_.known_value(node.inputs[1]) != nullptr;
-    const bool bias = *form == SiblingForm::BiasAdd || *form == SiblingForm::BiasAddGrad;
+    if (form == Batching::Reduce) return graph_.known_value(node.inputs[1]) != nullptr;
+    const bool bias = form == Batching::BiasAdd || form == Batching::BiasAddGrad;
     return !bias || node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
   }
 
@@ -204,13 +145,13 @@ class Finder {
   std::string key_of(NodeId id) const {
     const Node& node = graph_.node(id);
     std::string key = node.op->name + "|" + node.device + "|" + std::to_string(streams_[index(id)]);
-    const SiblingForm form = *form_of(node);
+    const Batching form = form_of(node);
     for (int i = 0; i < batched_inputs(form, node); ++i) {
       const ValueRef input = node.inputs[index(i)];
       key += "|" + operand_class(input) + graph_.info(input).shape.to_string();
     }
     for (const OutputInfo& info : node.outputs) key += "|" + info.shape.to_string();
-    if (form == SiblingForm::Reduce)
+    if (form == Batching::Reduce)
       for (const std::int64_t axis : tensor_to_int64s(*graph_.known_value(node.inputs[1])))
         key += "," + std::to_string(axis);
     return key;
@@ -259,7 +200,7 @@ class Finder {
   void split_by_values(const std::vector<NodeId>& nodes, std::size_t input) {
     if (nodes.size() < 2) return;
     const Node& first = graph_.node(nodes.front());
-    if (static_cast<int>(input) == batched_inputs(*form_of(first), first)) return split_by_lanes(nodes);
+    if (static_cast<int>(input) == batched_inputs(form_of(first), first)) return split_by_lanes(nodes);
     std::map<ValueRef, std::vector<NodeId>> by_value;
     for (const NodeId id : nodes) by_value[graph_.node(id).inputs[input]].push_back(id);
     if (by_value.size() == 1 || by_value.size() == nodes.size() ||
@@ -272,7 +213,7 @@ class Finder {
   /// node whose gradient it computes.
   int lane_hint(NodeId id) const {
     const Node& node = graph_.node(id);
-    const std::span inputs(node.inputs.data(), index(batched_inputs(*form_of(node), node)));
+    const std::span inputs(node.inputs.data(), index(batched_inputs(form_of(node), node)));
     for (const ValueRef input : inputs)
       if (group_of(input.node) >= 0) return lane_of_[index(input.node)];
     for (const ValueRef input : inputs) {
@@ -301,7 +242,7 @@ class Finder {
   void add_group(std::vector<NodeId> lanes) {
     if (lanes.size() < 2) return;
     SiblingGroup group;
-    group.form = *form_of(graph_.node(lanes.front()));
+    group.form = form_of(graph_.node(lanes.front()));
     group.lanes = std::move(lanes);
     for (int i = 0; i < batched_inputs(group.form, graph_.node(group.lanes.front())); ++i) {
       const auto operand = make_operand(group, index(i));
@@ -328,20 +269,20 @@ class Finder {
   std::optional<SiblingOperand> make_operand(const SiblingGroup& group, std::size_t input) {
     const std::vector<ValueRef> values = values_of(group, input);
     const bool same = std::all_of(values.begin(), values.end(), [&](ValueRef v) { return v == values[0]; });
-    const bool may_share = group.form == SiblingForm::MatMul || group.form == SiblingForm::BatchMatMul ||
-                           group.form == SiblingForm::Broadcasting || group.form == SiblingForm::BiasAdd;
+    const bool may_share = group.form == Batching::MatMul || group.form == Batching::BatchMatMul ||
+                           group.form == Batching::Broadcasting || group.form == Batching::BiasAdd;
     if (same) {
-      if (group.form == SiblingForm::Update) return std::nullopt;
+      if (group.form == Batching::Update) return std::nullopt;
       return SiblingOperand{may_share ? Kind::Shared : Kind::Packed};
     }
-    const Shape& out = group.form == SiblingForm::Broadcasting
+    const Shape& out = group.form == Batching::Broadcasting
                            ? graph_.node(group.lanes.front()).outputs[0].shape
                            : graph_.info(values[0]).shape;
-    if (group.form == SiblingForm::Broadcasting && graph_.info(values[0]).shape != out) return std::nullopt;
+    if (group.form == Batching::Broadcasting && graph_.info(values[0]).shape != out) return std::nullopt;
     if (is_aligned(values)) return SiblingOperand{Kind::Aligned, group_of(values[0].node), -1};
     const int slab = find_slab(values);
     if (slab >= 0) return SiblingOperand{Kind::Slab, -1, slab};
-    if (group.form == SiblingForm::Update && input + 1 < graph_.node(group.lanes.front()).inputs.size())
+    if (group.form == Batching::Update && input + 1 < graph_.node(group.lanes.front()).inputs.size())
       return std::nullopt;
     return SiblingOperand{};
   }
@@ -391,8 +332,8 @@ class Finder {
 
 }  // namespace
 
-int batched_inputs(SiblingForm form, const Node& node) {
-  const bool first_only = form == SiblingForm::Reshape || form == SiblingForm::Reduce;
+int batched_inputs(Batching form, const Node& node) {
+  const bool first_only = form == Batching::Reshape || form == Batching::Reduce;
   return first_only ? 1 : static_cast<int>(node.inputs.size());
 }
 

@@ -7,22 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/ir/op_traits.h"
 #include "engine/program/plan.h"
 
 namespace braid {
-
-/// How a kind of node is batched.
-enum class SiblingForm {
-  Elementwise,   // the same op; all operands have the output's shape
-  Broadcasting,  // the same op; an operand that all lanes share may have a smaller shape
-  MatMul,        // BatchMatMulV2
-  BatchMatMul,   // BatchMatMulV2, of one rank more
-  Reshape,       // Reshape; all inputs but the first only say the shape
-  Reduce,        // the same op, its axes shifted by one
-  BiasAdd,       // AddV2
-  BiasAddGrad,   // Sum over all axes but the first and the last
-  Update,        // the same op; all inputs but the last are handles
-};
 
 struct SiblingOperand {
   enum class Kind {
@@ -36,10 +24,10 @@ struct SiblingOperand {
 };
 
 /// Inputs that are batched, the first ones; the others only say how.
-int batched_inputs(SiblingForm form, const Node& node);
+int batched_inputs(Batching form, const Node& node);
 
 struct SiblingGroup {
-  SiblingForm form = SiblingForm::Elementwise;
+  Batching form = Batching::Elementwise;
   std::vector<NodeId> lanes;
   std::vector<SiblingOperand> operands;
   bool accepted = true;

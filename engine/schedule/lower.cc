@@ -81,11 +81,11 @@ class Lowering {
     if (plan_.is_fed(node)) return;
     if (all_known) {
       after_[index(node.id)] = dependencies(node);
-    } else if (node.op->name == "VarHandleOp") {
+    } else if (node.op->role == OpRole::Variable) {
       values[0].buffer = variable_buffer(node);
     } else if (is_view(node)) {
       lower_view(node);
-    } else if (node.outputs.empty() && node.inputs.empty() && node.op->name == "NoOp") {
+    } else if (node.outputs.empty() && node.inputs.empty() && node.op->role == OpRole::Nothing) {
       lower_join(node);
     } else {
       lower_kernel(node);

@@ -63,7 +63,7 @@ class Branches {
     const Node& node = *plan_.node_of(op);
     if (plan_.buffer(in.buffer).kind == BufferKind::Variable) {
       if (plan_.program.graph.info(node.inputs[input]).dtype == DType::Resource) return true;
-      return input == 0 && (node.op->name == "GatherV2" || node.op->name == "Gather");
+      return static_cast<int>(input) == node.op->gathers.table;
     }
     if (in.producer < 0 || plan_.op(in.producer).kind != OpKind::Kernel) return false;
     return plan_.node_of(in.producer)->op->lane == Lane::Pull;

@@ -54,8 +54,8 @@ class Finder {
 
   /// Whether the node must stay in the step whatever is above it.
   bool is_state(const Node& node) const {
-    if (kept_.contains(node.id) || node.op->name == "VarHandleOp") return true;
-    if (node.op->name == "Placeholder") return !records_.contains(node.id);
+    if (kept_.contains(node.id) || node.op->role == OpRole::Variable) return true;
+    if (node.op->role == OpRole::Placeholder) return !records_.contains(node.id);
     return node.op->side_effect || node.op->lane != Lane::Compute || node.outputs.empty();
   }
 
@@ -103,7 +103,7 @@ class Finder {
     const GraphPart part = part_above(graph_, {crossing_.begin(), crossing_.end()}, {}, {});
     return static_cast<int>(std::count_if(part.nodes.begin(), part.nodes.end(), [&](NodeId id) {
       const Node& node = graph_.node(id);
-      return staged_[at(id)] && !records_.contains(id) && !is_view(node) && node.op->name != "NoOp";
+      return staged_[at(id)] && !records_.contains(id) && !is_view(node) && node.op->role != OpRole::Nothing;
     }));
   }
 

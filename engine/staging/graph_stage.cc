@@ -263,7 +263,7 @@ GraphPart part_above(const Graph& graph, const std::vector<ValueRef>& roots,
   while (!open.empty()) {
     const Node& node = graph.node(open.back());
     open.pop_back();
-    if (node.op->name == "Placeholder") placeholders.insert({node.id, 0});
+    if (node.op->role == OpRole::Placeholder) placeholders.insert({node.id, 0});
     for (const ValueRef input : node.inputs) need(input);
     for (const NodeId control : node.control_inputs) {
       // A node all of whose values are given has run.

@@ -170,7 +170,7 @@ std::vector<GraphStage> stages_of(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
     if (node.removed || !node.attrs.has(kStage)) continue;
-    if (node.op->name != "Identity")
+    if (node.op->role != OpRole::Identity)
       throw InvalidArgument(place_of(node) + ": only an Identity can be marked as a value of a stage");
     GraphStage marked = stage_of(graph, node);
     std::size_t s = 0;

@@ -14,50 +14,13 @@ namespace {
 using Values = std::vector<const Tensor*>;
 
 bool makes_text(const Graph& graph, const Node& node) {
-  if (node.op->name == "Placeholder" || node.op->name == "Const") return false;
+  if (node.op->role == OpRole::Placeholder || node.op->role == OpRole::Constant) return false;
   if (node.op->fold) return true;
   for (int output = 0; output < static_cast<int>(node.outputs.size()); ++output)
     if (node.outputs[static_cast<std::size_t>(output)].dtype == DType::String &&
         !graph.known_value({node.id, output}))
       return true;
   return false;
-}
-
-std::int64_t product(std::span<const std::int64_t> dims) {
-  std::int64_t n = 1;
-  for (const std::int64_t dim : dims) n *= dim;
-  return n;
-}
-
-/// Blocks of `inner(i)` strings of each input, in turn.
-Tensor interleave(const Shape& shape, std::int64_t outer, const Values& inputs) {
-  std::vector<std::string> all;
-  all.reserve(static_cast<std::size_t>(shape.elements()));
-  for (std::int64_t o = 0; o < outer; ++o)
-    for (const Tensor* input : inputs) {
-      const std::int64_t block = outer == 0 ? 0 : input->elements() / outer;
-      for (std::int64_t i = 0; i < block; ++i) all.emplace_back(input->string_at(o * block + i));
-    }
-  return Tensor::strings(shape, all);
-}
-
-/// Concat, ConcatV2 and Pack of strings, whose kernels move elements of a fixed size; nothing for other ops.
-std::vector<Tensor> join(const Node& node, const Values& inputs) {
-  const Shape& out = node.outputs[0].shape;
-  const std::string& op = node.op->name;
-  Values parts = inputs;
-  std::int64_t axis = 0;
-  if (op == "Pack") {
-    axis = node.attrs.get<std::int64_t>("axis", 0);
-  } else if (op == "ConcatV2" || op == "Concat") {
-    const auto at = op == "Concat" ? parts.begin() : parts.end() - 1;
-    axis = tensor_to_int64s(**at)[0];
-    parts.erase(at);
-  } else {
-    return {};
-  }
-  if (axis < 0) axis += out.rank();
-  return {interleave(out, product(out.dims().subspan(0, static_cast<std::size_t>(axis))), parts)};
 }
 
 }  // namespace
@@ -117,7 +80,6 @@ std::vector<Tensor> TextNodes::evaluate(const Node& node, const Values& inputs) 
     Node inferred = node;  // its shapes are those of this record
     inferred.outputs = context.take_outputs();
     std::vector<Tensor> outputs = ConstantFolder(SIZE_MAX).fold(inferred, infos, inputs);
-    if (outputs.empty()) outputs = join(inferred, inputs);
     if (outputs.empty()) throw InvalidArgument("it makes text in a way that only constants can");
     return outputs;
   } catch (const InvalidArgument& e) {

@@ -166,7 +166,7 @@ std::vector<InferenceInput> placeholders_of(const Graph& graph, const std::vecto
   }
   std::vector<InferenceInput> inputs;
   for (NodeId id = 0; id < graph.size(); ++id)
-    if (seen[static_cast<std::size_t>(id)] && graph.node(id).op->name == "Placeholder")
+    if (seen[static_cast<std::size_t>(id)] && graph.node(id).op->role == OpRole::Placeholder)
       inputs.push_back({graph.node(id).name, {}, {}});
   return inputs;
 }

@@ -90,6 +90,7 @@ void register_allreduce_ops(OpRegistry& registry) {
   const char* reason = "works on gradients, after differentiation";
   OpDef reduce;
   reduce.name = "braid.AllReduce";
+  reduce.traits = computes().output_list();
   reduce.min_inputs = 1;
   reduce.max_inputs = -1;
   reduce.infer = [](InferContext& context) {
@@ -104,6 +105,7 @@ void register_allreduce_ops(OpRegistry& registry) {
 
   OpDef gather;
   gather.name = "braid.AllGatherRows";
+  gather.traits = moves().names({"indices", "values"});
   gather.min_inputs = gather.max_inputs = 2;
   gather.infer = [](InferContext& context) {
     const auto world = context.attr<std::int64_t>("world", 1);
@@ -120,6 +122,7 @@ void register_allreduce_ops(OpRegistry& registry) {
 
   OpDef vote;
   vote.name = "braid.StopVote";
+  vote.traits = computes();
   vote.infer = [](InferContext& context) { context.output(DType::Float32, Shape{}); };
   vote.no_gradient_reason = reason;
   vote.cpu = prepare_host_stop_vote;

@@ -114,6 +114,7 @@ void infer_pull(InferContext& context) {
 OpDef lane_op(const char* name, Lane lane) {
   OpDef op;
   op.name = name;
+  op.traits = moves().output_list();
   op.max_inputs = -1;
   op.no_gradient_reason = "moves values between processes, after differentiation";
   op.side_effect = true;

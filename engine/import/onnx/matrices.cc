@@ -150,9 +150,10 @@ void einsum(OnnxNode& n) {
           if (c < ' ') c = static_cast<char>('Q' + c);
         return labels;
       };
-      return n.out(
-          0, tf("Einsum", inputs,
-                {{"equation", text(e.operands[0]) + "," + text(e.operands[1]) + "->" + text(e.output)}}));
+      return n.out(0,
+                   tf("Einsum", inputs,
+                      {{"equation", text(e.operands[0]) + "," + text(e.operands[1]) + "->" + text(e.output)},
+                       {"N", std::int64_t{2}}}));
     }
   } catch (const InvalidArgument&) {
     // Not of that form: below.

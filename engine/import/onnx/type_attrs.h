@@ -1,8 +1,9 @@
 // The type attributes that TensorFlow wants on a node ("T", "Tidx", ...) and that follow from its inputs'
-// types. This engine infers them; other readers of a GraphDef do not. Thread rule: pure function.
+// types, as each op says (OpTraits::type_attributes). This engine infers them; other readers of a GraphDef do
+// not. Thread rule: pure function.
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/ir/attr.h"
@@ -10,6 +11,6 @@
 namespace braid::onnx {
 
 /// Adds those that `attrs` does not have. `inputs` are the types of the node's inputs.
-void add_type_attrs(const std::string& op, const std::vector<DType>& inputs, AttrMap& attrs);
+void add_type_attrs(std::string_view op, const std::vector<DType>& inputs, AttrMap& attrs);
 
 }  // namespace braid::onnx

@@ -110,6 +110,7 @@ BatchGatherSizes::BatchGatherSizes(const PrepareContext& c, const Shape& params,
 
 void register_batch_gather(OpRegistry& registry) {
   registry.add({.name = "braid.BatchGather",
+                .traits = moves().any_type().on_string_ids(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer,
@@ -117,6 +118,7 @@ void register_batch_gather(OpRegistry& registry) {
                 .cpu = prepare,
                 .shape_values = {2}});
   registry.add({.name = "braid.BatchGatherGrad",
+                .traits = computes(),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = [](InferContext& c) { c.output(c.dtype(0), c.shape(3)); },

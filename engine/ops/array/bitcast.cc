@@ -36,6 +36,7 @@ BoxPlan plans::bitcast(const PrepareContext& c) {
 
 void register_bitcast(OpRegistry& registry) {
   registry.add({.name = "Bitcast",
+                .traits = moves().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer,

@@ -119,6 +119,7 @@ BoxPlan plans::broadcast_to(const PrepareContext& c) {
 
 void register_broadcast(OpRegistry& registry) {
   registry.add({.name = "BroadcastTo",
+                .traits = moves().on_string_ids().type_attrs({{"T", 0}, {"Tidx", 1}}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_broadcast_to,
@@ -127,12 +128,14 @@ void register_broadcast(OpRegistry& registry) {
                 .shape_values = {1}});
   const std::string reason = "its outputs are integers";
   registry.add({.name = "BroadcastArgs",
+                .traits = computes(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_broadcast_args,
                 .no_gradient_reason = reason,
                 .cpu = prepare_broadcast_args});
   registry.add({.name = "BroadcastGradientArgs",
+                .traits = computes().names({"r0", "r1"}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_gradient_args,

@@ -157,6 +157,7 @@ BoxPlan plans::split_like(const PrepareContext& c) {
 
 void register_concat(OpRegistry& registry) {
   registry.add({.name = "Concat",
+                .traits = moves().any_type().on_string_ids(),
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer_concat,
@@ -164,6 +165,7 @@ void register_concat(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::concat>,
                 .shape_values = {0}});
   registry.add({.name = "ConcatV2",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Tidx", -1}}),
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer_concat,
@@ -171,6 +173,7 @@ void register_concat(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::concat>,
                 .shape_values = {-1}});
   registry.add({.name = "braid.SplitLike",
+                .traits = moves().output_list(),
                 .min_inputs = 3,
                 .max_inputs = -1,
                 .infer = infer_split_like,
@@ -179,6 +182,7 @@ void register_concat(OpRegistry& registry) {
                 .shape_values = {0},
                 .shape_only = inputs_from(2)});
   registry.add({.name = "ConcatOffset",
+                .traits = computes().output_list(),
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer_concat_offset,

@@ -35,14 +35,18 @@ PreparedKernel prepare_placeholder(const PrepareContext& c) { c.fail("it is need
 
 void register_constant(OpRegistry& registry) {
   registry.add({.name = "Const",
+                .traits = moves().any_type().type_attrs({}),
                 .infer = infer_const,
                 .no_gradient_reason = "a constant has no inputs",
-                .cpu = prepare_const});
+                .cpu = prepare_const,
+                .role = OpRole::Constant});
   registry.add({.name = "Placeholder",
+                .traits = moves().any_type().type_attrs({}),
                 .infer = infer_placeholder,
                 .no_gradient_reason = "a feed has no inputs",
                 .cpu = prepare_placeholder,
-                .stateful = true});
+                .stateful = true,
+                .role = OpRole::Placeholder});
 }
 
 }  // namespace braid

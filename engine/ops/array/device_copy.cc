@@ -33,6 +33,7 @@ PreparedKernel prepare_device(const PrepareContext& c) {
 OpDef definition(const char* name, Lane lane) {
   OpDef def;
   def.name = name;
+  def.traits = moves();
   def.min_inputs = def.max_inputs = 1;
   def.infer = [](InferContext& c) { c.output(c.dtype(0), c.shape(0)); };
   def.no_gradient_reason = "placement adds it after differentiation";

@@ -158,6 +158,7 @@ void stitch_gradient(GradContext& c) {
 
 void register_dynamic_partition(OpRegistry& registry) {
   registry.add({.name = "DynamicPartition",
+                .traits = moves().any_type().on_string_ids().output_list(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_partition,
@@ -165,6 +166,7 @@ void register_dynamic_partition(OpRegistry& registry) {
                 .cpu = prepare_partition,
                 .shape_values = {1}});
   registry.add({.name = "braid.DynamicPartitionGrad",
+                .traits = moves(),
                 .min_inputs = 3,
                 .max_inputs = -1,
                 .infer = infer_partition_grad,
@@ -173,6 +175,7 @@ void register_dynamic_partition(OpRegistry& registry) {
                 .shape_only = {1}});
   for (const char* name : {"DynamicStitch", "ParallelDynamicStitch"})
     registry.add({.name = name,
+                  .traits = moves().any_type().on_string_ids(),
                   .min_inputs = 2,
                   .max_inputs = -1,
                   .infer = infer_stitch,

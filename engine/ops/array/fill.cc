@@ -134,8 +134,9 @@ void infer_empty(InferContext& c) {
   c.output(c.node().attrs.require<DType>("dtype"), std::move(shape));
 }
 
-OpDef like_op(std::string name, PrepareFn cpu) {
+OpDef like_op(std::string name, OpTraits traits, PrepareFn cpu) {
   return {.name = std::move(name),
+          .traits = std::move(traits),
           .min_inputs = 1,
           .max_inputs = 1,
           .infer = infer_same_as_first,
@@ -148,15 +149,18 @@ OpDef like_op(std::string name, PrepareFn cpu) {
 
 void register_fill(OpRegistry& registry) {
   registry.add({.name = "Fill",
+                .traits = moves().on_string_ids(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_fill,
                 .gradient = fill_gradient,
                 .cpu = prepare_fill,
                 .shape_values = {0}});
-  registry.add(like_op("ZerosLike", prepare_like<0>));
-  registry.add(like_op("OnesLike", prepare_like<1>));
+  registry.add(like_op("ZerosLike", pointwise({"0", {"0"}}).batched(Batching::Never).on_string_ids(),
+                       prepare_like<0>));
+  registry.add(like_op("OnesLike", pointwise({"1", {"0"}}).batched(Batching::Never), prepare_like<1>));
   registry.add({.name = "Range",
+                .traits = computes().type_attrs({{"Tidx", 0}}),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_range,
@@ -164,6 +168,7 @@ void register_fill(OpRegistry& registry) {
                 .cpu = prepare_range,
                 .shape_values = {0, 1, 2}});
   registry.add({.name = "LinSpace",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_lin_space,
@@ -171,6 +176,7 @@ void register_fill(OpRegistry& registry) {
                 .cpu = prepare_lin_space,
                 .shape_values = {2}});
   registry.add({.name = "Empty",
+                .traits = moves(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_empty,

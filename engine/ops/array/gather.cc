@@ -137,28 +137,35 @@ Cost gather_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 
 void register_gather(OpRegistry& registry) {
   OpDef gather{.name = "Gather",
+               .traits = moves().any_type().on_string_ids().type_attrs({{"Tparams", 0}, {"Tindices", 1}}),
                .min_inputs = 2,
                .max_inputs = 2,
                .infer = infer_gather,
                .gradient = gather_gradient,
                .cost = gather_cost,
-               .cpu = prepare_gather};
+               .cpu = prepare_gather,
+               .gathers = {.table = 0}};
   registry.add(gather);
   OpDef gather_v2 = gather;
   gather_v2.name = "GatherV2";
+  gather_v2.traits = gather.traits.type_attrs({{"Tparams", 0}, {"Tindices", 1}, {"Taxis", 2}});
+  gather_v2.gathers = {.table = 0, .axis = 2};
   gather_v2.min_inputs = gather_v2.max_inputs = 3;
   gather_v2.shape_values = {2};
   registry.add(std::move(gather_v2));
   OpDef resource = gather;
   resource.name = "ResourceGather";
+  resource.traits = moves().any_type();
   resource.gradient = resource_gather_gradient;
   resource.handles = {Access::Read};
   registry.add(std::move(resource));
   OpDef or_zero = gather;
   or_zero.name = "braid.GatherOrZero";
+  or_zero.traits = moves();
   or_zero.gradient = gather_or_zero_gradient;
   registry.add(std::move(or_zero));
   registry.add({.name = "braid.GatherGrad",
+                .traits = computes(),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer_gather_grad,

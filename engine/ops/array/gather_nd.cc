@@ -83,12 +83,14 @@ void scatter_nd_gradient(GradContext& c) { c.set_grad(1, c.op("GatherNd", {c.gra
 
 void register_gather_nd(OpRegistry& registry) {
   registry.add({.name = "GatherNd",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"Tparams", 0}, {"Tindices", 1}}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_gather_nd,
                 .gradient = gather_nd_gradient,
                 .cpu = prepare_gather_nd});
   registry.add({.name = "ScatterNd",
+                .traits = computes().computes_in(bools_as_integers).type_attrs({{"T", 1}, {"Tindices", 0}}),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_scatter_nd,

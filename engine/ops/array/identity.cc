@@ -14,6 +14,7 @@ void stop_gradient(GradContext&) {}
 /// One input, one output in the same memory.
 OpDef view_op(std::string name, GradFn gradient, std::string no_gradient_reason = {}) {
   return {.name = std::move(name),
+          .traits = moves().any_type(),
           .min_inputs = 1,
           .max_inputs = 1,
           .infer = infer_same_as_first,
@@ -64,28 +65,34 @@ BoxPlan plans::identity_n(const PrepareContext& c) {
 }
 
 void register_identity(OpRegistry& registry) {
-  registry.add(view_op("Identity", pass_gradient));
+  OpDef identity = view_op("Identity", pass_gradient);
+  identity.role = OpRole::Identity;
+  registry.add(std::move(identity));
   registry.add(view_op("Snapshot", pass_gradient));
   registry.add(view_op("StopGradient", stop_gradient));
   registry.add(view_op("PreventGradient", nullptr, "the graph forbids it (PreventGradient)"));
   OpDef with_default = view_op("PlaceholderWithDefault", pass_gradient);
   with_default.infer = infer_placeholder_with_default;
   with_default.stateful = true;  // never folded: its value may be fed
+  with_default.stands_for = 0;
   registry.add(std::move(with_default));
   OpDef ensure = view_op("EnsureShape", pass_gradient);
   ensure.infer = infer_ensure_shape;
   registry.add(std::move(ensure));
   registry.add({.name = "IdentityN",
+                .traits = moves().any_type().output_list(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_identity_n,
                 .gradient = identity_n_gradient,
                 .cpu = prepare_boxes<plans::identity_n>});
   registry.add({.name = "NoOp",
+                .traits = updates(),
                 .infer = [](InferContext&) {},
                 .no_gradient_reason = "it has no outputs",
                 .cpu = prepare_no_op,
-                .side_effect = true});
+                .side_effect = true,
+                .role = OpRole::Nothing});
 }
 
 }  // namespace braid

@@ -74,6 +74,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_list_diff(OpRegistry& registry) {
   registry.add({.name = "ListDiff",
+                .traits = computes().on_string_ids().data_outputs(1).names({"out", "idx"}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer,

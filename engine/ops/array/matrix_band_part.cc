@@ -41,6 +41,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_matrix_band_part(OpRegistry& registry) {
   registry.add({.name = "MatrixBandPart",
+                .traits = moves(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer,

@@ -285,6 +285,7 @@ void set_padding_grad(GradContext& c, int i, ValueRef others) {
 void register_version(OpRegistry& registry, const std::string& version) {
   const bool first = version.empty();
   registry.add({.name = "MatrixDiag" + version,
+                .traits = moves(),
                 .min_inputs = first ? 1 : 5,
                 .max_inputs = first ? 1 : 5,
                 .infer = infer_diag,
@@ -297,6 +298,7 @@ void register_version(OpRegistry& registry, const std::string& version) {
                 .cpu = prepare_diag,
                 .shape_values = first ? std::vector<int>{} : std::vector<int>{1, 2, 3}});
   registry.add({.name = "MatrixDiagPart" + version,
+                .traits = moves(),
                 .min_inputs = first ? 1 : 3,
                 .max_inputs = first ? 1 : 3,
                 .infer = infer_part,
@@ -310,6 +312,7 @@ void register_version(OpRegistry& registry, const std::string& version) {
                 .cpu = prepare_part,
                 .shape_values = first ? std::vector<int>{} : std::vector<int>{1}});
   registry.add({.name = "MatrixSetDiag" + version,
+                .traits = moves(),
                 .min_inputs = first ? 2 : 3,
                 .max_inputs = first ? 2 : 3,
                 .infer = infer_set,
@@ -328,12 +331,14 @@ void register_version(OpRegistry& registry, const std::string& version) {
 void register_matrix_diag(OpRegistry& registry) {
   for (const char* version : {"", "V2", "V3"}) register_version(registry, version);
   registry.add({.name = "Diag",
+                .traits = moves(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_tensor_diag,
                 .gradient = [](GradContext& c) { c.set_grad(0, c.op("DiagPart", {c.grad()})); },
                 .cpu = prepare_diag});
   registry.add({.name = "DiagPart",
+                .traits = moves(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_tensor_part,

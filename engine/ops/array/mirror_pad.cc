@@ -115,6 +115,7 @@ constexpr char kPad[] = "MirrorPad", kPadGrad[] = "MirrorPadGrad";
 
 void register_mirror_pad(OpRegistry& registry) {
   OpDef pad{.name = kPad,
+            .traits = moves().type_attrs({{"T", 0}, {"Tpaddings", 1}}),
             .min_inputs = 2,
             .max_inputs = 2,
             .infer = [](InferContext& c) { infer(c, 1); },
@@ -123,6 +124,7 @@ void register_mirror_pad(OpRegistry& registry) {
             .shape_values = {1}};
   registry.add(pad);
   pad.name = kPadGrad;
+  pad.traits = computes().type_attrs({{"T", 0}, {"Tpaddings", 1}});
   pad.infer = [](InferContext& c) { infer(c, -1); };
   pad.gradient = gradient<kPad>;
   pad.cpu = prepare_grad;

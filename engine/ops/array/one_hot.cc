@@ -61,6 +61,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_one_hot(OpRegistry& registry) {
   registry.add({.name = "OneHot",
+                .traits = computes().type_attrs({{"T", 2}, {"TI", 0}}),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer,

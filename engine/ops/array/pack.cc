@@ -95,12 +95,14 @@ BoxPlan plans::unpack(const PrepareContext& c) {
 
 void register_pack(OpRegistry& registry) {
   registry.add({.name = "Pack",
+                .traits = moves().any_type().on_string_ids(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_pack,
                 .gradient = pack_gradient,
                 .cpu = prepare_boxes<plans::pack>});
   registry.add({.name = "Unpack",
+                .traits = moves().any_type().on_string_ids().output_list(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_unpack,

@@ -79,6 +79,7 @@ BoxPlan plans::pad_grad(const PrepareContext& c) {
 
 void register_pad(OpRegistry& registry) {
   OpDef pad{.name = "Pad",
+            .traits = moves().type_attrs({{"T", 0}, {"Tpaddings", 1}}),
             .min_inputs = 2,
             .max_inputs = 2,
             .infer = infer_pad,
@@ -91,6 +92,7 @@ void register_pad(OpRegistry& registry) {
   pad.cpu = prepare_pad_value;
   registry.add(std::move(pad));
   registry.add({.name = "braid.PadGrad",
+                .traits = moves(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_pad_grad,

@@ -113,8 +113,10 @@ void infer_leading_rows(InferContext& c) {
 
 void reshape_gradient(GradContext& c) { c.set_grad(0, c.reshape_like(c.grad(), c.input(0))); }
 
-OpDef view_op(std::string name, int inputs, std::function<void(InferContext&)> infer) {
+OpDef view_op(std::string name, int inputs, std::function<void(InferContext&)> infer,
+              std::vector<TypeAttr> types = {{"T", 0}}) {
   return {.name = std::move(name),
+          .traits = moves().any_type().batched(Batching::Reshape).type_attrs(std::move(types)),
           .min_inputs = inputs,
           .max_inputs = inputs,
           .infer = std::move(infer),
@@ -125,17 +127,19 @@ OpDef view_op(std::string name, int inputs, std::function<void(InferContext&)> i
 }  // namespace
 
 void register_reshape(OpRegistry& registry) {
-  OpDef reshape = view_op("Reshape", 2, infer_reshape);
+  OpDef reshape = view_op("Reshape", 2, infer_reshape, {{"T", 0}, {"Tshape", 1}});
   reshape.shape_values = {1};
   registry.add(std::move(reshape));
-  OpDef expand = view_op("ExpandDims", 2, infer_expand_dims);
+  OpDef expand = view_op("ExpandDims", 2, infer_expand_dims, {{"T", 0}, {"Tdim", 1}});
   expand.shape_values = {1};
   registry.add(std::move(expand));
   OpDef like = view_op("braid.ReshapeLike", 2, infer_reshape_like);
   like.shape_only = {1};
+  like.shape_like = 1;
   registry.add(std::move(like));
   registry.add(view_op("Squeeze", 1, infer_squeeze));
   OpDef leading = view_op("braid.LeadingRows", 1, infer_leading_rows);
+  leading.traits = moves();
   leading.gradient = nullptr;
   leading.no_gradient_reason = "the compiler makes it after differentiation";
   registry.add(std::move(leading));

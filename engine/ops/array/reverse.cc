@@ -42,6 +42,7 @@ BoxPlan plans::reverse(const PrepareContext& c) {
 
 void register_reverse(OpRegistry& registry) {
   registry.add({.name = "ReverseV2",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Tidx", 1}}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer,

@@ -81,6 +81,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_reverse_sequence(OpRegistry& registry) {
   registry.add({.name = "ReverseSequence",
+                .traits = moves(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer,

@@ -70,6 +70,7 @@ void gradient(GradContext& c) {
 
 void register_roll(OpRegistry& registry) {
   registry.add({.name = "Roll",
+                .traits = moves(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer,

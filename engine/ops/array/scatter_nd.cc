@@ -102,6 +102,7 @@ void register_scatter_nd(OpRegistry& registry) {
       {"ResourceScatterNdMax", prepare<scatter::Max>}};
   for (const auto& [name, cpu] : variable_forms)
     registry.add({.name = name,
+                  .traits = updates(),
                   .min_inputs = 3,
                   .max_inputs = 3,
                   .infer = infer_variable,
@@ -109,8 +110,10 @@ void register_scatter_nd(OpRegistry& registry) {
                   .cpu = cpu,
                   .handles = {Access::ReadWrite},
                   .side_effect = true});
-  const auto add_tensor = [&](const char* name, PrepareFn cpu, GradFn gradient) {
+  const OpTraits tensor = computes().type_attrs({{"T", 0}, {"Tindices", 1}});
+  const auto add_tensor = [&](const char* name, const OpTraits& traits, PrepareFn cpu, GradFn gradient) {
     registry.add({.name = name,
+                  .traits = traits,
                   .min_inputs = 3,
                   .max_inputs = 3,
                   .infer = infer_tensor,
@@ -118,11 +121,12 @@ void register_scatter_nd(OpRegistry& registry) {
                   .cpu = std::move(cpu),
                   .in_place = {{0, 0}}});
   };
-  add_tensor("TensorScatterAdd", prepare<scatter::Add>, gradient_add);
-  add_tensor("TensorScatterSub", prepare<scatter::Sub>, gradient_sub);
-  add_tensor("TensorScatterUpdate", prepare<scatter::Update>, gradient_update);
-  add_tensor("TensorScatterMin", prepare<scatter::Min>, gradient_extreme);
-  add_tensor("TensorScatterMax", prepare<scatter::Max>, gradient_extreme);
+  add_tensor("TensorScatterAdd", tensor, prepare<scatter::Add>, gradient_add);
+  add_tensor("TensorScatterSub", tensor, prepare<scatter::Sub>, gradient_sub);
+  add_tensor("TensorScatterUpdate", tensor.computes_in(bools_as_integers).on_string_ids(),
+             prepare<scatter::Update>, gradient_update);
+  add_tensor("TensorScatterMin", tensor, prepare<scatter::Min>, gradient_extreme);
+  add_tensor("TensorScatterMax", tensor, prepare<scatter::Max>, gradient_extreme);
 }
 
 }  // namespace braid

@@ -55,6 +55,41 @@ PreparedKernel prepare_size(const PrepareContext& c) {
 
 PreparedKernel prepare_rank(const PrepareContext& c) { return write_values(c, {{c.inputs[0].shape.rank()}}); }
 
+Tensor integers(DType dtype, Shape shape, std::span<const std::int64_t> values) {
+  Tensor tensor(dtype, std::move(shape));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::Int64)
+      tensor.data<std::int64_t>()[i] = values[i];
+    else
+      tensor.data<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+  }
+  return tensor;
+}
+
+std::vector<Tensor> known_shape(const Node& node, std::span<const OutputInfo> inputs) {
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < node.outputs.size() && i < inputs.size(); ++i) {
+    const Shape& shape = inputs[i].shape;
+    values.push_back(shape.is_static() ? integers(node.outputs[i].dtype, Shape{shape.rank()}, shape.dims())
+                                       : Tensor());
+  }
+  return values;
+}
+
+std::vector<Tensor> known_scalar(const Node& node, bool is_known, std::int64_t value) {
+  return {is_known ? integers(node.outputs[0].dtype, Shape{}, {&value, 1}) : Tensor()};
+}
+
+std::vector<Tensor> known_size(const Node& node, std::span<const OutputInfo> inputs) {
+  const Shape& shape = inputs[0].shape;
+  return known_scalar(node, shape.is_static(), shape.is_static() ? shape.elements() : 0);
+}
+
+std::vector<Tensor> known_rank(const Node& node, std::span<const OutputInfo> inputs) {
+  const Shape& shape = inputs[0].shape;
+  return known_scalar(node, shape.has_rank(), shape.has_rank() ? shape.rank() : 0);
+}
+
 Cost no_cost(const InferContext&, std::span<const OutputInfo>) { return {}; }
 
 }  // namespace
@@ -62,37 +97,45 @@ Cost no_cost(const InferContext&, std::span<const OutputInfo>) { return {}; }
 void register_shape(OpRegistry& registry) {
   const std::string reason = "its outputs are integers";
   registry.add({.name = "Shape",
+                .traits = computes().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_shape,
                 .no_gradient_reason = reason,
                 .cost = no_cost,
                 .cpu = prepare_shape,
-                .shape_only = {0}});
+                .shape_only = {0},
+                .known = known_shape});
   registry.add({.name = "ShapeN",
+                .traits = computes().any_type().output_list(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_shape,
                 .no_gradient_reason = reason,
                 .cost = no_cost,
                 .cpu = prepare_shape,
-                .shape_only = inputs_from(0)});
+                .shape_only = inputs_from(0),
+                .known = known_shape});
   registry.add({.name = "Size",
+                .traits = computes().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_size,
                 .no_gradient_reason = reason,
                 .cost = no_cost,
                 .cpu = prepare_size,
-                .shape_only = {0}});
+                .shape_only = {0},
+                .known = known_size});
   registry.add({.name = "Rank",
+                .traits = computes().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_rank,
                 .no_gradient_reason = reason,
                 .cost = no_cost,
                 .cpu = prepare_rank,
-                .shape_only = {0}});
+                .shape_only = {0},
+                .known = known_rank});
 }
 
 }  // namespace braid

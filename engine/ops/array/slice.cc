@@ -86,6 +86,7 @@ BoxPlan plans::slice_grad(const PrepareContext& c) {
 
 void register_slice(OpRegistry& registry) {
   registry.add({.name = "Slice",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Index", 1}}),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_slice,
@@ -93,6 +94,7 @@ void register_slice(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::slice>,
                 .shape_values = {1, 2}});
   registry.add({.name = "braid.SliceGrad",
+                .traits = moves(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_slice_grad,

@@ -123,6 +123,7 @@ void register_space_to_batch(OpRegistry& registry) {
       const std::string names[] = {"BatchToSpace" + suffix, "SpaceToBatch" + suffix};
       OpDef def;
       def.name = names[to_batch ? 1 : 0];
+      def.traits = moves().any_type();
       def.min_inputs = def.max_inputs = nd ? 3 : 2;
       def.infer = [to_batch](InferContext& c) { infer(c, to_batch); };
       def.gradient = [undo = names[to_batch ? 0 : 1]](GradContext& c) {

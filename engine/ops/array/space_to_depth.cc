@@ -80,12 +80,14 @@ BoxPlan plans::depth_to_space(const PrepareContext& c) { return plan<false>(c); 
 
 void register_space_to_depth(OpRegistry& registry) {
   registry.add({.name = kToDepthName,
+                .traits = moves().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = [](InferContext& c) { infer(c, true); },
                 .gradient = gradient<kToSpaceName>,
                 .cpu = prepare_boxes<plans::space_to_depth>});
   registry.add({.name = kToSpaceName,
+                .traits = moves().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = [](InferContext& c) { infer(c, false); },

@@ -107,19 +107,22 @@ BoxPlan plans::split(const PrepareContext& c) {
 
 void register_split(OpRegistry& registry) {
   registry.add({.name = "Split",
+                .traits = moves().any_type().on_string_ids().output_list(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_split,
                 .gradient = split_gradient,
                 .cpu = prepare_boxes<plans::split>,
                 .shape_values = {0}});
-  registry.add({.name = "SplitV",
-                .min_inputs = 3,
-                .max_inputs = 3,
-                .infer = infer_split,
-                .gradient = split_gradient,
-                .cpu = prepare_boxes<plans::split>,
-                .shape_values = {1, 2}});
+  registry.add(
+      {.name = "SplitV",
+       .traits = moves().any_type().on_string_ids().output_list().type_attrs({{"T", 0}, {"Tlen", 1}}),
+       .min_inputs = 3,
+       .max_inputs = 3,
+       .infer = infer_split,
+       .gradient = split_gradient,
+       .cpu = prepare_boxes<plans::split>,
+       .shape_values = {1, 2}});
 }
 
 }  // namespace braid

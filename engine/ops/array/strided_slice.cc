@@ -97,6 +97,7 @@ BoxPlan plans::strided_slice_grad(const PrepareContext& c) {
 
 void register_strided_slice(OpRegistry& registry) {
   registry.add({.name = "StridedSlice",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Index", 1}}),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer_slice,
@@ -104,6 +105,7 @@ void register_strided_slice(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::strided_slice>,
                 .shape_values = {1, 2, 3}});
   registry.add({.name = "StridedSliceGrad",
+                .traits = moves(),
                 .min_inputs = 5,
                 .max_inputs = 5,
                 .infer = infer_slice_grad,

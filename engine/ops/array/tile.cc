@@ -104,6 +104,7 @@ BoxPlan plans::tile(const PrepareContext& c) {
 
 void register_tile(OpRegistry& registry) {
   registry.add({.name = "Tile",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Tmultiples", 1}}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_tile,
@@ -111,6 +112,7 @@ void register_tile(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::tile>,
                 .shape_values = {1}});
   registry.add({.name = "braid.TileGrad",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_tile_grad,

@@ -81,6 +81,7 @@ BoxPlan plans::transpose(const PrepareContext& c) {
 
 void register_transpose(OpRegistry& registry) {
   registry.add({.name = "Transpose",
+                .traits = moves().any_type().on_string_ids().type_attrs({{"T", 0}, {"Tperm", 1}}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_transpose,
@@ -88,6 +89,7 @@ void register_transpose(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::transpose>,
                 .shape_values = {1}});
   registry.add({.name = "InvertPermutation",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_invert_permutation,

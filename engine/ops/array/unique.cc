@@ -126,10 +126,12 @@ PreparedKernel prepare_where(const PrepareContext& c) {
 }  // namespace
 
 void register_unique(OpRegistry& registry) {
+  const OpTraits unique = computes().on_string_ids().data_outputs(1);
   for (const bool counts : {false, true})
     for (const bool v2 : {false, true}) {
       OpDef def;
       def.name = std::string(counts ? "UniqueWithCounts" : "Unique") + (v2 ? "V2" : "");
+      def.traits = counts ? unique.names({"y", "idx", "count"}) : unique.names({"y", "idx"});
       def.min_inputs = def.max_inputs = v2 ? 2 : 1;
       def.infer = [counts](InferContext& c) { infer_unique(c, counts); };
       def.no_gradient_reason = "which elements are equal decides its shape";
@@ -138,6 +140,7 @@ void register_unique(OpRegistry& registry) {
       registry.add(std::move(def));
     }
   registry.add({.name = "Where",
+                .traits = computes().data_outputs(0),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_where,

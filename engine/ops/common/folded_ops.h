@@ -12,6 +12,7 @@ struct FoldedOp {
   int min_inputs, max_inputs;  // max_inputs -1: any number
   void (*infer)(InferContext&);
   FoldFn fold;
+  OpTraits (*traits)() = computes;
 };
 
 inline void register_folded_ops(OpRegistry& registry, std::span<const FoldedOp> ops,
@@ -19,6 +20,7 @@ inline void register_folded_ops(OpRegistry& registry, std::span<const FoldedOp> 
   for (const FoldedOp& op : ops) {
     OpDef def;
     def.name = op.name;
+    def.traits = op.traits();
     def.min_inputs = op.min_inputs;
     def.max_inputs = op.max_inputs;
     def.infer = op.infer;

@@ -111,6 +111,7 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 void register_fused_matmul(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.FusedMatMul";
+  def.traits = computes();
   def.min_inputs = def.max_inputs = 3;
   def.infer = infer;
   def.no_gradient_reason = "fusion makes it after differentiation";

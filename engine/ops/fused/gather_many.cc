@@ -81,6 +81,7 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 
 void register_gather_many(OpRegistry& registry) {
   registry.add({.name = "braid.GatherMany",
+                .traits = moves().output_list(),
                 .min_inputs = 2,
                 .max_inputs = -1,
                 .infer = infer,

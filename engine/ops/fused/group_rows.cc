@@ -71,6 +71,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_group_rows(OpRegistry& registry) {
   registry.add({.name = "braid.GroupRows",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer,

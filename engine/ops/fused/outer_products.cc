@@ -75,6 +75,7 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 void register_outer_products(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.SumOfOuterProducts";
+  def.traits = computes();
   def.min_inputs = 2;
   def.max_inputs = -1;
   def.infer = infer;

@@ -192,6 +192,7 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 void register_pair_dots(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.PairDots";
+  def.traits = computes();
   def.min_inputs = 1;
   def.max_inputs = -1;
   def.infer = infer;
@@ -202,6 +203,7 @@ void register_pair_dots(OpRegistry& registry) {
 
   OpDef grad;
   grad.name = "braid.PairDotsGrad";
+  grad.traits = computes().output_list();
   grad.min_inputs = 2;
   grad.max_inputs = -1;
   grad.infer = infer_grad;

@@ -113,6 +113,7 @@ UpdateProduct::UpdateProduct(const Node& node, const Shape& variable, const Shap
 void register_product_update(OpRegistry& registry) {
   OpDef scale;
   scale.name = "braid.DescentScale";
+  scale.traits = computes();
   scale.infer = infer_scale;
   scale.no_gradient_reason = "fusion makes it after differentiation";
   scale.cpu = prepare_scale;
@@ -121,6 +122,8 @@ void register_product_update(OpRegistry& registry) {
 
   OpDef update;
   update.name = "braid.ProductUpdate";
+  update.traits = updates();
+  update.product = {"transpose_a", "transpose_b", UpdateProduct::kA, UpdateProduct::kB};
   update.min_inputs = update.max_inputs = 4;
   update.infer = infer_update;
   update.no_gradient_reason = "it writes a variable";

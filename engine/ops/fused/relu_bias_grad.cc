@@ -160,6 +160,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 OpDef definition(const char* name, int inputs) {
   OpDef def;
   def.name = name;
+  def.traits = computes().output_list();
   def.min_inputs = def.max_inputs = inputs;
   def.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
   def.cpu = prepare;

@@ -64,6 +64,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 void register_relu_input_grad(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.ReluInputGrad";
+  def.traits = computes().names({"dw", "db"});
   def.min_inputs = def.max_inputs = 3;
   def.infer = infer;
   def.cost = cost_per_input(2 + 2 * kMostInputColumns);

@@ -55,6 +55,7 @@ void infer(InferContext& c) {
 void register_add_n(OpRegistry& registry) {
   OpDef def;
   def.name = "AddN";
+  def.traits = computes().batched(Batching::Elementwise);
   def.min_inputs = 1;
   def.max_inputs = -1;
   def.infer = infer;

@@ -104,6 +104,8 @@ void register_arg_reduce(OpRegistry& registry) {
   for (bool max : {true, false}) {
     OpDef def;
     def.name = max ? "ArgMax" : "ArgMin";
+    def.traits =
+        computes().computes_in(bools_as_integers).data_outputs(0).type_attrs({{"T", 0}, {"Tidx", 1}});
     def.min_inputs = def.max_inputs = 2;
     def.infer = infer;
     def.no_gradient_reason = "the output is an index";

@@ -85,11 +85,15 @@ void register_batch_matmul(OpRegistry& registry) {
     const bool broadcasts = std::string_view(name) != "BatchMatMul";
     OpDef def;
     def.name = name;
+    def.traits = computes().batched(Batching::BatchMatMul);
     def.min_inputs = def.max_inputs = 2;
     def.infer = [broadcasts](InferContext& c) { infer(c, broadcasts); };
     def.gradient = gradient;
     def.cost = cost;
     def.cpu = prepare;
+    // The one that fusions look for: horizontal fusion makes it.
+    if (std::string_view(name) == "BatchMatMulV2")
+      def.product = {.transpose_a = "adj_x", .transpose_b = "adj_y"};
     registry.add(std::move(def));
   }
 }

@@ -129,30 +129,40 @@ struct Row {
   BinaryLoops loops;
   double flops;
   void (*gradient)(GradContext&);
+  const char *value = "", *slope_a = "", *slope_b = "";  // of floats; without: the operands are bits
 };
 
 constexpr Row kRows[] = {
-    {"Add", binary_numbers<Add>(), 1, grad_add},
-    {"AddV2", binary_numbers<Add>(), 1, grad_add},
-    {"Sub", binary_numbers<Sub>(), 1, grad_sub},
-    {"Mul", binary_numbers<Mul>(), 1, grad_mul},
-    {"Div", binary_numbers<Div>(), 4, grad_div<kRealDiv>},
-    {"RealDiv", binary_floats<Div>(), 4, grad_div<kRealDiv>},
-    {"FloorDiv", binary_numbers<FloorDiv>(), 5, stops},
-    {"FloorMod", binary_numbers<FloorMod>(), 20, grad_floor_mod},
-    {"Maximum", binary_numbers<Maximum>(), 1, grad_choice<kGreaterEqual>},
-    {"Minimum", binary_numbers<Minimum>(), 1, grad_choice<kLessEqual>},
-    {"Pow", binary_numbers<Pow>(), 60, grad_pow},
-    {"SquaredDifference", binary_numbers<SquaredDifference>(), 2, grad_squared_difference},
-    {"DivNoNan", binary_floats<DivNoNan>(), 5, grad_div<kDivNoNan>},
-    {"MulNoNan", binary_floats<MulNoNan>(), 2, grad_mul_no_nan},
-    {"TruncateDiv", binary_numbers<TruncateDiv>(), 4, stops},
-    {"TruncateMod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
-    {"Mod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod},
-    {"Xdivy", binary_floats<Xdivy>(), 5, grad_xdivy},
-    {"Xlogy", binary_floats<Xlogy>(), 25, grad_xlogy},
-    {"Xlog1py", binary_floats<Xlog1py>(), 30, grad_xlog1py},
-    {"Atan2", binary_floats<Atan2>(), 60, grad_atan2},
+    {"Add", binary_numbers<Add>(), 1, grad_add, "a + b", "1", "1"},
+    {"AddV2", binary_numbers<Add>(), 1, grad_add, "a + b", "1", "1"},
+    {"Sub", binary_numbers<Sub>(), 1, grad_sub, "a - b", "1", "-1"},
+    {"Mul", binary_numbers<Mul>(), 1, grad_mul, "a * b", "b", "a"},
+    {"Div", binary_numbers<Div>(), 4, grad_div<kRealDiv>, "a / b", "1 / b", "-a / b / b"},
+    {"RealDiv", binary_floats<Div>(), 4, grad_div<kRealDiv>, "a / b", "1 / b", "-a / b / b"},
+    {"FloorDiv", binary_numbers<FloorDiv>(), 5, stops, "floor(a / b)", "0", "0"},
+    {"FloorMod", binary_numbers<FloorMod>(), 20, grad_floor_mod,
+     "fmod(a, b) != 0 && (fmod(a, b) < 0) != (b < 0) ? fmod(a, b) + b : fmod(a, b)", "1", "-floor(a / b)"},
+    {"Maximum", binary_numbers<Maximum>(), 1, grad_choice<kGreaterEqual>, "max(a, b)", "a >= b ? 1 : 0",
+     "a >= b ? 0 : 1"},
+    {"Minimum", binary_numbers<Minimum>(), 1, grad_choice<kLessEqual>, "min(a, b)", "a <= b ? 1 : 0",
+     "a <= b ? 0 : 1"},
+    {"Pow", binary_numbers<Pow>(), 60, grad_pow, "pow(a, b)", "b * pow(a, b - 1)", "a > 0 ? y * log(a) : 0"},
+    {"SquaredDifference", binary_numbers<SquaredDifference>(), 2, grad_squared_difference,
+     "(a - b) * (a - b)", "2 * (a - b)", "-2 * (a - b)"},
+    {"DivNoNan", binary_floats<DivNoNan>(), 5, grad_div<kDivNoNan>, "b == 0 ? 0 : a / b",
+     "b == 0 ? 0 : 1 / b", "b == 0 ? 0 : -a / b / b"},
+    {"MulNoNan", binary_floats<MulNoNan>(), 2, grad_mul_no_nan, "b == 0 ? 0 : a * b", "b", "b == 0 ? 0 : a"},
+    {"TruncateDiv", binary_numbers<TruncateDiv>(), 4, stops, "trunc(a / b)", "0", "0"},
+    {"TruncateMod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod, "fmod(a, b)", "1", "(y - a) / b"},
+    {"Mod", binary_numbers<TruncateMod>(), 20, grad_truncate_mod, "fmod(a, b)", "1", "(y - a) / b"},
+    {"Xdivy", binary_floats<Xdivy>(), 5, grad_xdivy, "a == 0 ? 0 : a / b", "a == 0 ? 0 : 1 / b",
+     "a == 0 ? 0 : -a / (b * b)"},
+    {"Xlogy", binary_floats<Xlogy>(), 25, grad_xlogy, "a == 0 ? 0 : a * log(b)", "a == 0 ? 0 : log(b)",
+     "a == 0 ? 0 : a / b"},
+    {"Xlog1py", binary_floats<Xlog1py>(), 30, grad_xlog1py, "a == 0 ? 0 : a * log1p(b)",
+     "a == 0 ? 0 : log1p(b)", "a == 0 ? 0 : a / (1 + b)"},
+    {"Atan2", binary_floats<Atan2>(), 60, grad_atan2, "atan2(a, b)", "b / (a * a + b * b)",
+     "-a / (a * a + b * b)"},
     {"BitwiseAnd", binary_integers<BitwiseAnd>(), 1, stops},
     {"BitwiseOr", binary_integers<BitwiseOr>(), 1, stops},
     {"BitwiseXor", binary_integers<BitwiseXor>(), 1, stops},
@@ -171,6 +181,8 @@ void register_binary(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = *row.value == 0 ? pointwise_without_formula("its operands are bits")
+                                 : broadcasts({row.value, {row.slope_a, row.slope_b}});
     def.min_inputs = def.max_inputs = 2;
     def.infer = [&row](InferContext& c) { infer(c, row); };
     def.gradient = row.gradient;

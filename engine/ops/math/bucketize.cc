@@ -73,6 +73,7 @@ PreparedKernel prepare_bound(const PrepareContext& c) {
 
 void register_bucketize(OpRegistry& registry) {
   registry.add({.name = "Bucketize",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer,
@@ -81,6 +82,7 @@ void register_bucketize(OpRegistry& registry) {
                 .cpu = prepare});
   for (const bool upper : {false, true})
     registry.add({.name = upper ? "UpperBound" : "LowerBound",
+                  .traits = computes(),
                   .min_inputs = 2,
                   .max_inputs = 2,
                   .infer = infer_bound,

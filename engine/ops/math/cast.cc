@@ -75,6 +75,7 @@ void gradient(GradContext& c) {
 void register_cast(OpRegistry& registry) {
   OpDef def;
   def.name = "Cast";
+  def.traits = pointwise_without_formula("it changes the type").any_type().type_attrs({});
   def.min_inputs = def.max_inputs = 1;
   def.infer = infer;
   def.gradient = gradient;

@@ -57,6 +57,7 @@ void gradient(GradContext& c) {
 void register_check_numerics(OpRegistry& registry) {
   for (const char* name : {"CheckNumerics", "CheckNumericsV2"})
     registry.add({.name = name,
+                  .traits = computes(),
                   .min_inputs = 1,
                   .max_inputs = 1,
                   .infer =
@@ -68,7 +69,8 @@ void register_check_numerics(OpRegistry& registry) {
                   .cost = cost_per_output(1),
                   .cpu = prepare,
                   .in_place = {{0, 0}},
-                  .stateful = true});  // never folded: its error belongs to a step
+                  .stateful = true,  // never folded: its error belongs to a step
+                  .stands_for = 0});
 }
 
 }  // namespace braid

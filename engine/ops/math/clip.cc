@@ -57,6 +57,7 @@ void gradient(GradContext& c) {
 void register_clip(OpRegistry& registry) {
   OpDef def;
   def.name = "ClipByValue";
+  def.traits = pointwise({"max(min(a, c), b)", {"a < b || a > c ? 0 : 1", "a < b ? 1 : 0", "a > c ? 1 : 0"}});
   def.min_inputs = def.max_inputs = 3;
   def.infer = infer;
   def.gradient = gradient;

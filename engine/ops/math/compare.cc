@@ -12,23 +12,25 @@ using namespace compare;
 struct Row {
   const char* name;
   BinaryLoops loops;
+  const char* formula;
+
+  bool compares_equality() const { return loops.of(DType::Bool) && loops.of(DType::Float32); }
 };
 
 constexpr Row kRows[] = {
-    {"Equal", binary_numbers_and_bool<Equal>()},
-    {"NotEqual", binary_numbers_and_bool<NotEqual>()},
-    {"Less", binary_numbers<Less>()},
-    {"LessEqual", binary_numbers<LessEqual>()},
-    {"Greater", binary_numbers<Greater>()},
-    {"GreaterEqual", binary_numbers<GreaterEqual>()},
-    {"LogicalAnd", binary_bools<LogicalAnd>()},
-    {"LogicalOr", binary_bools<LogicalOr>()},
+    {"Equal", binary_numbers_and_bool<Equal>(), "a == b"},
+    {"NotEqual", binary_numbers_and_bool<NotEqual>(), "a != b"},
+    {"Less", binary_numbers<Less>(), "a < b"},
+    {"LessEqual", binary_numbers<LessEqual>(), "a <= b"},
+    {"Greater", binary_numbers<Greater>(), "a > b"},
+    {"GreaterEqual", binary_numbers<GreaterEqual>(), "a >= b"},
+    {"LogicalAnd", binary_bools<LogicalAnd>(), "a && b"},
+    {"LogicalOr", binary_bools<LogicalOr>(), "a || b"},
 };
 
 void infer(InferContext& c, const Row& row) {
   // Strings are compared at compile time (engine/ir/string_ids.h).
-  const std::string_view name = row.name;
-  const bool is_text = c.dtype(0) == DType::String && (name == "Equal" || name == "NotEqual");
+  const bool is_text = c.dtype(0) == DType::String && row.compares_equality();
   if (!is_text && !row.loops.of(c.dtype(0))) c.fail("does not take " + std::string(dtype_name(c.dtype(0))));
   infer_broadcast_bool(c);
 }
@@ -39,6 +41,9 @@ void register_compare(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = broadcasts({row.formula});
+    if (row.compares_equality()) def.traits = def.traits.on_string_ids();
+    if (!row.loops.of(DType::Float32)) def.traits = def.traits.type_attrs({});  // bools only
     def.min_inputs = def.max_inputs = 2;
     def.infer = [&row](InferContext& c) { infer(c, row); };
     def.no_gradient_reason = "the output is bool";

@@ -92,6 +92,7 @@ void register_cumulative(OpRegistry& registry) {
   for (const bool product : {false, true}) {
     OpDef def;
     def.name = product ? "Cumprod" : "Cumsum";
+    def.traits = computes().type_attrs({{"T", 0}, {"Tidx", 1}});
     def.min_inputs = def.max_inputs = 2;
     def.infer = infer;
     def.gradient = product ? gradient_product : gradient_sum;

@@ -145,6 +145,7 @@ void gradient(GradContext& c) {
 
 void register_einsum(OpRegistry& registry) {
   registry.add({.name = "Einsum",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 2,
                 .infer = infer,

@@ -58,6 +58,8 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 void register_matmul(OpRegistry& registry) {
   OpDef def;
   def.name = "MatMul";
+  def.traits = computes().batched(Batching::MatMul);
+  def.product = {.transpose_a = "transpose_a", .transpose_b = "transpose_b"};
   def.min_inputs = def.max_inputs = 2;
   def.infer = infer;
   def.gradient = gradient;

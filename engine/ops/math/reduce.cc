@@ -80,17 +80,27 @@ struct Row {
   void (*infer)(InferContext&);
   PreparedKernel (*prepare)(const PrepareContext&);
   void (*gradient)(GradContext&);
+  Batching batching = Batching::Never;
+  bool keeps_range = false;  // its result is an element
 };
 
 constexpr Row kRows[] = {
-    {"Sum", infer_number, prepare<reduce::Sum>, gradient_sum},
-    {"Mean", infer_number, prepare_mean, gradient_mean},
-    {"Max", infer_number, prepare<reduce::Max>, gradient_extreme},
-    {"Min", infer_number, prepare<reduce::Min>, gradient_extreme},
+    {"Sum", infer_number, prepare<reduce::Sum>, gradient_sum, Batching::Reduce},
+    {"Mean", infer_number, prepare_mean, gradient_mean, Batching::Reduce},
+    {"Max", infer_number, prepare<reduce::Max>, gradient_extreme, Batching::Never, true},
+    {"Min", infer_number, prepare<reduce::Min>, gradient_extreme, Batching::Never, true},
     {"Prod", infer_number, prepare<reduce::Prod>, gradient_prod},
     {"All", infer_bool, prepare_bool<reduce::And>, nullptr},
     {"Any", infer_bool, prepare_bool<reduce::Or>, nullptr},
 };
+
+OpTraits traits_of(const Row& row) {
+  const bool is_bool = row.infer == infer_bool;
+  const OpTraits traits = computes().batched(row.batching);
+  const OpTraits typed =
+      is_bool ? traits.type_attrs({{"Tidx", 1}}) : traits.type_attrs({{"T", 0}, {"Tidx", 1}});
+  return row.keeps_range ? typed.keeps_range() : typed;
+}
 
 }  // namespace
 
@@ -98,6 +108,7 @@ void register_reduce(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = traits_of(row);
     def.min_inputs = def.max_inputs = 2;
     def.infer = row.infer;
     if (row.gradient)

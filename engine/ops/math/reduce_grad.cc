@@ -91,6 +91,7 @@ constexpr const char* kReason = "it is part of a gradient; second derivatives ar
 void register_reduce_grad(OpRegistry& registry) {
   OpDef broadcast;
   broadcast.name = "braid.BroadcastReduced";
+  broadcast.traits = computes();
   broadcast.min_inputs = broadcast.max_inputs = 3;
   broadcast.infer = [](InferContext& c) {
     require_floating(c, 0);
@@ -105,6 +106,7 @@ void register_reduce_grad(OpRegistry& registry) {
 
   OpDef prod;
   prod.name = "braid.ProdGrad";
+  prod.traits = computes();
   prod.min_inputs = prod.max_inputs = 3;
   prod.infer = [](InferContext& c) {
     require_floating(c, 0);

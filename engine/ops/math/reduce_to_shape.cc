@@ -44,6 +44,8 @@ void infer(InferContext& c) {
 void register_reduce_to_shape(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.ReduceToShapeOf";
+  def.traits = computes();
+  def.shape_like = 1;
   def.same_shape_identity = 0;
   def.min_inputs = def.max_inputs = 2;
   def.infer = infer;

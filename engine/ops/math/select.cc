@@ -97,6 +97,10 @@ void register_select(OpRegistry& registry) {
   for (bool v2 : {false, true}) {
     OpDef def;
     def.name = v2 ? "SelectV2" : "Select";
+    def.traits = (v2 ? broadcasts({"a ? b : c", {"0", "a ? 1 : 0", "a ? 0 : 1"}})
+                     : pointwise_without_formula("a vector of conditions chooses rows"))
+                     .on_string_ids()
+                     .type_attrs({{"T", 1}});
     def.min_inputs = def.max_inputs = 3;
     def.infer = v2 ? infer_v2 : infer_v1;
     def.gradient = v2 ? gradient_v2 : gradient_v1;

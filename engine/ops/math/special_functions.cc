@@ -84,6 +84,7 @@ void inverse_gradient(GradContext& c, double scale, double rate) {
 void register_special_functions(OpRegistry& registry) {
   const auto add = [&](const char* name, PrepareFn cpu, GradFn gradient, const char* reason) {
     registry.add({.name = name,
+                  .traits = pointwise_without_formula("it is a series"),
                   .min_inputs = 1,
                   .max_inputs = 1,
                   .infer = infer,

@@ -121,60 +121,68 @@ constexpr char kSqrtGrad[] = "SqrtGrad", kRsqrtGrad[] = "RsqrtGrad", kReciprocal
 // -----------------------------------------------------------------------------------------------------------
 // table
 
+constexpr double kDefaultAlpha = 0.2;  // TensorFlow's, of LeakyRelu
+
 struct Row {
   const char* name;
   Loops loops;
-  double flops;  // an element, as the cost model counts
-  void (*gradient)(GradContext&);
-  const char* no_gradient = nullptr;  // why there is no gradient; null: the output is bool
+  double flops;                         // an element, as the cost model counts
+  void (*gradient)(GradContext&);       // null: the output is bool
+  const char *value = "", *slope = "";  // Formula in engine/ir/op_traits.h; without: not of C's functions
 
-  constexpr bool gives_bool() const { return !gradient && !no_gradient; }
+  constexpr bool gives_bool() const { return !gradient; }
 };
 
 constexpr Row kRows[] = {
-    {"Neg", numbers<Neg>(), 1, negate_grad},
-    {"Abs", numbers<Abs>(), 1, times<sign_of>},
-    {"Sign", numbers<Sign>(), 1, stops},
-    {"Exp", floats<Exp>(), 20, times<output_of>},
-    {"Expm1", floats<Expm1>(), 20, times<output_plus_one>},
-    {"Log", floats<Log>(), 25, over_input},
-    {"Log1p", floats<Log1p>(), 30, over_one_plus_input},
-    {"Sqrt", floats<Sqrt>(), 4, helper_of_output<kSqrtGrad>},
-    {"Rsqrt", floats<Rsqrt>(), 8, helper_of_output<kRsqrtGrad>},
-    {"Square", numbers<Square>(), 1, times<twice>},
-    {"Reciprocal", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>},
-    {"Inv", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>},
-    {"Sin", floats<Sin>(), 40, times<cos_of>},
-    {"Cos", floats<Cos>(), 40, times<minus_sin_of>},
-    {"Tan", floats<Tan>(), 60, times<one_plus_squared_output>},
-    {"Asin", floats<Asin>(), 40, over<root_of_one_minus_square>},
-    {"Acos", floats<Acos>(), 40, over<minus_root_of_one_minus_square>},
-    {"Atan", floats<Atan>(), 40, over<one_plus_square>},
-    {"Sinh", floats<Sinh>(), 40, times<cosh_of>},
-    {"Cosh", floats<Cosh>(), 40, times<sinh_of>},
-    {"Asinh", floats<Asinh>(), 60, over<cosh_of_output>},
-    {"Acosh", floats<Acosh>(), 60, over<sinh_of_output>},
-    {"Atanh", floats<Atanh>(), 60, over<one_minus_square>},
-    {"Tanh", floats<Tanh>(), 25, helper_of_output<kTanhGrad>},
-    {"Sigmoid", floats<Sigmoid>(), 25, helper_of_output<kSigmoidGrad>},
-    {"Relu", numbers<Relu>(), 1, grad_and_output<kReluGrad>},
-    {"Relu6", numbers<Relu6>(), 2, grad_and_output<kRelu6Grad>},
-    {"Elu", floats<Elu>(), 20, grad_and_output<kEluGrad>},
-    {"Selu", floats<Selu>(), 20, grad_and_output<kSeluGrad>},
-    {"LeakyRelu", floats<LeakyRelu>(), 2, grad_and_input<kLeakyReluGrad>},
-    {"Softplus", floats<Softplus>(), 50, grad_and_input<kSoftplusGrad>},
-    {"Softsign", floats<Softsign>(), 6, grad_and_input<kSoftsignGrad>},
-    {"Erf", floats<Erf>(), 40, times<gauss>},
-    {"Erfc", floats<Erfc>(), 60, times<minus_gauss>},
+    {"Neg", numbers<Neg>(), 1, negate_grad, "-a", "-1"},
+    {"Abs", numbers<Abs>(), 1, times<sign_of>, "abs(a)", "sign(a)"},
+    {"Sign", numbers<Sign>(), 1, stops, "sign(a)", "0"},
+    {"Exp", floats<Exp>(), 20, times<output_of>, "exp(a)", "y"},
+    {"Expm1", floats<Expm1>(), 20, times<output_plus_one>, "expm1(a)", "y + 1"},
+    {"Log", floats<Log>(), 25, over_input, "log(a)", "1 / a"},
+    {"Log1p", floats<Log1p>(), 30, over_one_plus_input, "log1p(a)", "1 / (1 + a)"},
+    {"Sqrt", floats<Sqrt>(), 4, helper_of_output<kSqrtGrad>, "sqrt(a)", "0.5 / y"},
+    {"Rsqrt", floats<Rsqrt>(), 8, helper_of_output<kRsqrtGrad>, "rsqrt(a)", "-0.5 * y * y * y"},
+    {"Square", numbers<Square>(), 1, times<twice>, "a * a", "2 * a"},
+    {"Reciprocal", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>, "1 / a", "-y * y"},
+    {"Inv", floats<Reciprocal>(), 4, helper_of_output<kReciprocalGrad>, "1 / a", "-y * y"},
+    {"Sin", floats<Sin>(), 40, times<cos_of>, "sin(a)", "cos(a)"},
+    {"Cos", floats<Cos>(), 40, times<minus_sin_of>, "cos(a)", "-sin(a)"},
+    {"Tan", floats<Tan>(), 60, times<one_plus_squared_output>, "tan(a)", "1 + y * y"},
+    {"Asin", floats<Asin>(), 40, over<root_of_one_minus_square>, "asin(a)", "rsqrt(1 - a * a)"},
+    {"Acos", floats<Acos>(), 40, over<minus_root_of_one_minus_square>, "acos(a)", "-rsqrt(1 - a * a)"},
+    {"Atan", floats<Atan>(), 40, over<one_plus_square>, "atan(a)", "1 / (1 + a * a)"},
+    {"Sinh", floats<Sinh>(), 40, times<cosh_of>, "sinh(a)", "cosh(a)"},
+    {"Cosh", floats<Cosh>(), 40, times<sinh_of>, "cosh(a)", "sinh(a)"},
+    {"Asinh", floats<Asinh>(), 60, over<cosh_of_output>, "asinh(a)", "1 / cosh(y)"},
+    {"Acosh", floats<Acosh>(), 60, over<sinh_of_output>, "acosh(a)", "1 / sinh(y)"},
+    {"Atanh", floats<Atanh>(), 60, over<one_minus_square>, "atanh(a)", "1 / (1 - a * a)"},
+    {"Tanh", floats<Tanh>(), 25, helper_of_output<kTanhGrad>, "tanh(a)", "1 - y * y"},
+    {"Sigmoid", floats<Sigmoid>(), 25, helper_of_output<kSigmoidGrad>, "sigmoid(a)", "y * (1 - y)"},
+    {"Relu", numbers<Relu>(), 1, grad_and_output<kReluGrad>, "a < 0 ? 0 : a", "y > 0 ? 1 : 0"},
+    {"Relu6", numbers<Relu6>(), 2, grad_and_output<kRelu6Grad>, "a < 0 ? 0 : a > 6 ? 6 : a",
+     "y > 0 && y < 6 ? 1 : 0"},
+    {"Elu", floats<Elu>(), 20, grad_and_output<kEluGrad>, "a < 0 ? expm1(a) : a", "y < 0 ? y + 1 : 1"},
+    {"Selu", floats<Selu>(), 20, grad_and_output<kSeluGrad>,
+     "a < 0 ? 1.7580993408473768599 * expm1(a) : 1.0507009873554804935 * a",
+     "y < 0 ? y + 1.7580993408473768599 : 1.0507009873554804935"},
+    {"LeakyRelu", floats<LeakyRelu>(), 2, grad_and_input<kLeakyReluGrad>, "a < 0 ? alpha * a : a",
+     "a > 0 ? 1 : alpha"},
+    {"Softplus", floats<Softplus>(), 50, grad_and_input<kSoftplusGrad>, "max(a, 0) + log1p(exp(-abs(a)))",
+     "sigmoid(a)"},
+    {"Softsign", floats<Softsign>(), 6, grad_and_input<kSoftsignGrad>, "a / (1 + abs(a))",
+     "1 / ((1 + abs(a)) * (1 + abs(a)))"},
+    {"Erf", floats<Erf>(), 40, times<gauss>, "erf(a)", "1.1283791670955126 * exp(-(a * a))"},
+    {"Erfc", floats<Erfc>(), 60, times<minus_gauss>, "erfc(a)", "-1.1283791670955126 * exp(-(a * a))"},
     {"Lgamma", floats<Lgamma>(), 80, times<digamma_of>},
-    {"Floor", floats<Floor>(), 1, stops},
-    {"Ceil", floats<Ceil>(), 1, stops},
-    {"Round", numbers<Round>(), 1, stops},
-    {"Rint", floats<Rint>(), 1, stops},
-    {"IsNan", floats<IsNan>(), 1, nullptr},
-    {"IsInf", floats<IsInf>(), 1, nullptr},
-    {"IsFinite", floats<IsFinite>(), 1, nullptr},
-    {"LogicalNot", {.boolean = loop<LogicalNot, bool>}, 1, nullptr},
+    {"Floor", floats<Floor>(), 1, stops, "floor(a)", "0"},
+    {"Ceil", floats<Ceil>(), 1, stops, "ceil(a)", "0"},
+    {"Round", numbers<Round>(), 1, stops, "rint(a)", "0"},
+    {"Rint", floats<Rint>(), 1, stops, "rint(a)", "0"},
+    {"IsNan", floats<IsNan>(), 1, nullptr, "isnan(a)"},
+    {"IsInf", floats<IsInf>(), 1, nullptr, "isinf(a)"},
+    {"IsFinite", floats<IsFinite>(), 1, nullptr, "isfinite(a)"},
+    {"LogicalNot", {.boolean = loop<LogicalNot, bool>}, 1, nullptr, "!a"},
     {"Invert", integers<Invert>(), 1, stops},
 };
 
@@ -182,8 +190,7 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   const DType dtype = c.inputs[0].dtype;
   const Loop loop = row.loops.of(dtype);
   if (!loop) throw_no_kernel(row.name, dtype);
-  const auto alpha =
-      c.attr<double>("alpha", 0.2);  // TensorFlow's default for LeakyRelu; nobody else reads it
+  const auto alpha = c.attr<double>("alpha", kDefaultAlpha);  // nobody but LeakyRelu reads it
   const std::size_t in_size = dtype_size(dtype), out_size = dtype_size(c.outputs[0].dtype);
   return parallel_kernel(c, c.outputs[0].shape.elements(), kElementGrain,
                          [=](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
@@ -198,18 +205,28 @@ void infer(InferContext& c, const Row& row) {
   c.output(row.gives_bool() ? DType::Bool : c.dtype(0), c.shape(0));
 }
 
+OpTraits traits_of(const Row& row) {
+  if (*row.value == 0) return pointwise_without_formula("C's functions on floats do not say it");
+  std::vector<std::string_view> slopes;
+  if (*row.slope != 0) slopes.emplace_back(row.slope);
+  const OpTraits traits = pointwise({row.value, std::move(slopes), {{"alpha", kDefaultAlpha}}});
+  const bool is_logical = row.loops.of(DType::Bool) != nullptr;
+  return is_logical ? traits.type_attrs({}) : traits;
+}
+
 }  // namespace
 
 void register_unary(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = traits_of(row);
     def.min_inputs = def.max_inputs = 1;
     def.infer = [&row](InferContext& c) { infer(c, row); };
     if (row.gradient)
       def.gradient = row.gradient;
     else
-      def.no_gradient_reason = row.gives_bool() ? "the output is bool" : row.no_gradient;
+      def.no_gradient_reason = "the output is bool";
     def.cost = cost_per_output(row.flops);
     def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
     if (!row.gives_bool()) def.in_place = {{0, 0}};

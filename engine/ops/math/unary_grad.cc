@@ -20,11 +20,14 @@ BRAID_VECTOR_CLONES void loop(const T* a, const T* b, T* y, std::int64_t n, doub
   for (std::int64_t i = 0; i < n; ++i) y[i] = Op::apply(a[i], b[i], al);
 }
 
+constexpr double kDefaultAlpha = 0.2;  // TensorFlow's
+
 struct Row {
   const char* name;
   Loop<float> f32;
   Loop<double> f64;
   double flops;
+  const char* formula;  // of a and b, the first and the second input
 
   template <class T>
   Loop<T> of() const {
@@ -36,28 +39,28 @@ struct Row {
 };
 
 template <class Op>
-constexpr Row row(const char* name, double flops) {
-  return {name, loop<Op, float>, loop<Op, double>, flops};
+constexpr Row row(const char* name, double flops, const char* formula) {
+  return {name, loop<Op, float>, loop<Op, double>, flops, formula};
 }
 
 constexpr Row kRows[] = {
-    row<SqrtGrad>("SqrtGrad", 5),
-    row<RsqrtGrad>("RsqrtGrad", 4),
-    row<ReciprocalGrad>("ReciprocalGrad", 3),
-    row<ReciprocalGrad>("InvGrad", 3),
-    row<TanhGrad>("TanhGrad", 3),
-    row<SigmoidGrad>("SigmoidGrad", 3),
-    row<ReluGrad>("ReluGrad", 1),
-    row<Relu6Grad>("Relu6Grad", 2),
-    row<EluGrad>("EluGrad", 3),
-    row<SeluGrad>("SeluGrad", 3),
-    row<LeakyReluGrad>("LeakyReluGrad", 2),
-    row<SoftplusGrad>("SoftplusGrad", 26),
-    row<SoftsignGrad>("SoftsignGrad", 8),
+    row<SqrtGrad>("SqrtGrad", 5, "b == 0 ? 0 : 0.5 * b / a"),
+    row<RsqrtGrad>("RsqrtGrad", 4, "b == 0 ? 0 : -0.5 * b * a * a * a"),
+    row<ReciprocalGrad>("ReciprocalGrad", 3, "b == 0 ? 0 : -b * a * a"),
+    row<ReciprocalGrad>("InvGrad", 3, "b == 0 ? 0 : -b * a * a"),
+    row<TanhGrad>("TanhGrad", 3, "b * (1 - a * a)"),
+    row<SigmoidGrad>("SigmoidGrad", 3, "b * a * (1 - a)"),
+    row<ReluGrad>("ReluGrad", 1, "b > 0 ? a : 0"),
+    row<Relu6Grad>("Relu6Grad", 2, "b > 0 && b < 6 ? a : 0"),
+    row<EluGrad>("EluGrad", 3, "b < 0 ? a * (b + 1) : a"),
+    row<SeluGrad>("SeluGrad", 3, "a * (b < 0 ? b + 1.7580993408473768599 : 1.0507009873554804935)"),
+    row<LeakyReluGrad>("LeakyReluGrad", 2, "b > 0 ? a : alpha * a"),
+    row<SoftplusGrad>("SoftplusGrad", 26, "a * sigmoid(b)"),
+    row<SoftsignGrad>("SoftsignGrad", 8, "a / ((1 + abs(b)) * (1 + abs(b)))"),
 };
 
 PreparedKernel prepare(const PrepareContext& c, const Row& row) {
-  const auto alpha = c.attr<double>("alpha", 0.2);  // LeakyReluGrad's
+  const auto alpha = c.attr<double>("alpha", kDefaultAlpha);  // LeakyReluGrad's
   return with_float(row.name, c.inputs[0].dtype, [&]<class T>() {
     return parallel_kernel(
         c, c.outputs[0].shape.elements(), kElementGrain,
@@ -73,6 +76,7 @@ void register_unary_grad(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = pointwise({row.formula, {}, {{"alpha", kDefaultAlpha}}});
     def.min_inputs = def.max_inputs = 2;
     def.infer = [](InferContext& c) {
       require_floating(c, 0);

@@ -69,6 +69,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 void register_bias_add(OpRegistry& registry) {
   OpDef add;
   add.name = "BiasAdd";
+  add.traits = computes().batched(Batching::BiasAdd);
   add.min_inputs = add.max_inputs = 2;
   add.infer = infer;
   add.gradient = gradient;
@@ -79,6 +80,7 @@ void register_bias_add(OpRegistry& registry) {
 
   OpDef grad;
   grad.name = "BiasAddGrad";
+  grad.traits = computes().batched(Batching::BiasAddGrad);
   grad.min_inputs = grad.max_inputs = 1;
   grad.infer = infer_grad;
   grad.no_gradient_reason = "it is part of a gradient; second derivatives are not made";

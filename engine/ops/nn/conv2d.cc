@@ -138,6 +138,7 @@ Cost conv_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 
 void add_family(OpRegistry& registry, const Family& f) {
   registry.add({.name = f.forward,
+                .traits = computes().computes_in(doubles_as_floats),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_forward,
@@ -145,6 +146,7 @@ void add_family(OpRegistry& registry, const Family& f) {
                 .cost = conv_cost,
                 .cpu = prepare_forward});
   registry.add({.name = f.input,
+                .traits = computes().computes_in(doubles_as_floats),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_backward_input,
@@ -153,6 +155,7 @@ void add_family(OpRegistry& registry, const Family& f) {
                 .cpu = prepare_backward_input,
                 .shape_values = {0}});
   registry.add({.name = f.filter,
+                .traits = computes().computes_in(doubles_as_floats),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_backward_filter,

@@ -130,6 +130,7 @@ void register_cross_entropy(OpRegistry& registry) {
   for (bool sparse : {false, true}) {
     OpDef def;
     def.name = sparse ? "SparseSoftmaxCrossEntropyWithLogits" : "SoftmaxCrossEntropyWithLogits";
+    def.traits = computes().names({"loss", "backprop"});
     def.min_inputs = def.max_inputs = 2;
     def.infer = sparse ? infer_sparse : infer_dense;
     def.gradient = [sparse](GradContext& c) { gradient(c, sparse); };

@@ -56,6 +56,7 @@ void gradient(GradContext& c) {
 
 void register_dropout(OpRegistry& registry) {
   registry.add({.name = "braid.Dropout",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer,
@@ -63,7 +64,8 @@ void register_dropout(OpRegistry& registry) {
                 .cost = cost_per_output(20),
                 .cpu = prepare,
                 .in_place = {{0, 0}},
-                .stateful = true});
+                .stateful = true,
+                .in_files = true});
 }
 
 }  // namespace braid

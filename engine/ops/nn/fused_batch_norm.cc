@@ -279,11 +279,28 @@ PreparedKernel prepare_backward(const PrepareContext& c) {
                     [&]<class T>() { return backward_kernel<T>(c); });
 }
 
+OpTraits forward_traits(const std::string& version) {
+  std::vector<std::string_view> names{"y", "batch_mean", "batch_variance", "reserve_space_1",
+                                      "reserve_space_2"};
+  if (version == "V3") names.emplace_back("reserve_space_3");
+  const OpTraits traits = computes().data_outputs(1).names(std::move(names));
+  return version.empty() ? traits : traits.type_attrs({{"T", 0}, {"U", 1}});
+}
+
+OpTraits backward_traits(const std::string& version) {
+  const OpTraits traits = computes().data_outputs(1);
+  return version == "V3" ? traits.names({"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_4",
+                                         "reserve_space_5"})
+                         : traits.names({"x_backprop", "scale_backprop", "offset_backprop", "reserve_space_3",
+                                         "reserve_space_4"});
+}
+
 }  // namespace
 
 void register_fused_batch_norm(OpRegistry& registry) {
   for (const std::string version : {"", "V2", "V3"}) {
     registry.add({.name = "FusedBatchNorm" + version,
+                  .traits = forward_traits(version),
                   .min_inputs = 5,
                   .max_inputs = 5,
                   .infer = infer_forward,
@@ -292,6 +309,7 @@ void register_fused_batch_norm(OpRegistry& registry) {
                   .cpu = prepare_forward});
     const int inputs = version == "V3" ? 6 : 5;
     registry.add({.name = "FusedBatchNormGrad" + version,
+                  .traits = backward_traits(version),
                   .min_inputs = inputs,
                   .max_inputs = inputs,
                   .infer = infer_backward,

@@ -56,6 +56,7 @@ void register_in_top_k(OpRegistry& registry) {
   for (const int inputs : {2, 3}) {
     OpDef def;
     def.name = inputs == 2 ? "InTopK" : "InTopKV2";
+    def.traits = computes();
     def.min_inputs = def.max_inputs = inputs;
     def.infer = infer;
     def.no_gradient_reason = "the output is bool";

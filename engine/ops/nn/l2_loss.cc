@@ -19,6 +19,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 void register_l2_loss(OpRegistry& registry) {
   OpDef def;
   def.name = "L2Loss";
+  def.traits = computes();
   def.min_inputs = def.max_inputs = 1;
   def.infer = [](InferContext& c) {
     require_floating(c, 0);

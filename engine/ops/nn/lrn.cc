@@ -106,6 +106,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 
 void register_lrn(OpRegistry& registry) {
   registry.add({.name = "LRN",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer,
@@ -116,6 +117,7 @@ void register_lrn(OpRegistry& registry) {
                 .cost = cost_per_output(40),
                 .cpu = prepare});
   registry.add({.name = "LRNGrad",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_grad,

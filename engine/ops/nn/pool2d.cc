@@ -248,6 +248,7 @@ Cost pool_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 
 void register_pool2d(OpRegistry& registry) {
   OpDef max{.name = "MaxPool",
+            .traits = computes().computes_in(integers_as_doubles),
             .min_inputs = 1,
             .max_inputs = 1,
             .infer = infer_forward,
@@ -256,11 +257,13 @@ void register_pool2d(OpRegistry& registry) {
             .cpu = prepare_forward<true>};
   OpDef average = max;
   average.name = "AvgPool";
+  average.traits = computes();
   average.gradient = average_gradient;
   average.cpu = prepare_forward<false>;
   registry.add(std::move(max));
   registry.add(std::move(average));
   registry.add({.name = "MaxPoolGrad",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_max_grad,
@@ -269,6 +272,7 @@ void register_pool2d(OpRegistry& registry) {
                 .cpu = prepare_max_grad});
   registry.add(
       {.name = "AvgPoolGrad",
+       .traits = computes(),
        .min_inputs = 2,
        .max_inputs = 2,
        .infer = infer_average_grad,

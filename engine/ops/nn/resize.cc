@@ -221,6 +221,7 @@ constexpr const char* kGradReason = "it is part of a gradient; second derivative
 
 void register_resize(OpRegistry& registry) {
   registry.add({.name = "ResizeBilinear",
+                .traits = computes().data_outputs(0),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_bilinear,
@@ -229,6 +230,7 @@ void register_resize(OpRegistry& registry) {
                 .cpu = prepare_bilinear,
                 .shape_values = {1}});
   registry.add({.name = "ResizeNearestNeighbor",
+                .traits = moves(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_nearest,
@@ -236,6 +238,7 @@ void register_resize(OpRegistry& registry) {
                 .cpu = prepare_nearest,
                 .shape_values = {1}});
   registry.add({.name = "ResizeBilinearGrad",
+                .traits = computes(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_bilinear_grad,
@@ -244,6 +247,7 @@ void register_resize(OpRegistry& registry) {
                 .cpu = prepare_bilinear_grad,
                 .shape_only = {1}});
   registry.add({.name = "ResizeNearestNeighborGrad",
+                .traits = computes(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_nearest,

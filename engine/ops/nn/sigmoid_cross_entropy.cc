@@ -54,6 +54,8 @@ void infer(InferContext& c) {
 void register_sigmoid_cross_entropy(OpRegistry& registry) {
   OpDef def;
   def.name = "braid.SigmoidCrossEntropy";
+  def.traits = pointwise({"max(a, 0) - a * b + log1p(exp(-abs(a)))", {"sigmoid(a) - b", "-a"}});
+  def.in_files = true;
   def.min_inputs = def.max_inputs = 2;
   def.infer = infer;
   def.gradient = [](GradContext& c) {
@@ -67,6 +69,7 @@ void register_sigmoid_cross_entropy(OpRegistry& registry) {
 
   OpDef grad;
   grad.name = "braid.SigmoidCrossEntropyGrad";
+  grad.traits = pointwise({"c * (sigmoid(a) - b)"});
   grad.min_inputs = grad.max_inputs = 3;
   grad.infer = infer;
   grad.no_gradient_reason = "it is part of a gradient; second derivatives are not made";

@@ -103,6 +103,7 @@ void register_softmax(OpRegistry& registry) {
   for (const Row& row : kRows) {
     OpDef def;
     def.name = row.name;
+    def.traits = computes().batched(Batching::Elementwise);
     def.min_inputs = def.max_inputs = row.inputs;
     def.infer = infer;
     if (row.gradient)

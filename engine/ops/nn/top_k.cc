@@ -110,8 +110,11 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 }  // namespace
 
 void register_top_k(OpRegistry& registry) {
-  for (const int inputs : {1, 2})
+  for (const int inputs : {1, 2}) {
+    const std::vector<TypeAttr> types =
+        inputs == 1 ? std::vector<TypeAttr>{{"T", 0}} : std::vector<TypeAttr>{{"T", 0}, {"Tk", 1}};
     registry.add({.name = inputs == 1 ? "TopK" : "TopKV2",
+                  .traits = computes().data_outputs(1).names({"values", "indices"}).type_attrs(types),
                   .min_inputs = inputs,
                   .max_inputs = inputs,
                   .infer = infer,
@@ -119,7 +122,9 @@ void register_top_k(OpRegistry& registry) {
                   .cost = cost,
                   .cpu = prepare,
                   .shape_values = inputs == 1 ? std::vector<int>{} : std::vector<int>{1}});
+  }
   registry.add({.name = "braid.TopKGrad",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_grad,

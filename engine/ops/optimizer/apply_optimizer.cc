@@ -26,7 +26,9 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_apply_optimizer(OpRegistry& registry) {
-  registry.add(update_op("braid.ApplyOptimizer", 1, false, prepare));
+  OpDef one = update_op("braid.ApplyOptimizer", 1, false, prepare);
+  one.traits = one.traits.batched(Batching::Update);
+  registry.add(std::move(one));
   registry.add(update_op("braid.ApplyOptimizerMany", 1, true, prepare));
 }
 

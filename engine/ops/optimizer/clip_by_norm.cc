@@ -99,6 +99,7 @@ void register_clip_by_norm(OpRegistry& registry) {
   const char* reason = "works on gradients, after differentiation";
   OpDef rows;
   rows.name = "braid.RowsL2Loss";
+  rows.traits = computes();
   rows.min_inputs = rows.max_inputs = 2;
   rows.infer = infer_rows;
   rows.no_gradient_reason = reason;
@@ -107,6 +108,7 @@ void register_clip_by_norm(OpRegistry& registry) {
 
   OpDef scale;
   scale.name = "braid.ClipScale";
+  scale.traits = computes();
   scale.min_inputs = 1;
   scale.max_inputs = -1;
   scale.infer = infer_scale;

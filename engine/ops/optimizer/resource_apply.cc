@@ -28,7 +28,7 @@ struct ApplyUpdate {
       : update(read_update(form, settings, [&](int input) { return a.in<float>(input)[0]; })) {}
 
   void operator()(std::span<float> w, std::span<const float> g, std::span<float* const> slots) const {
-    if (update.formula == Formula::Shared) return apply_update(update.shared, w, g, slots);
+    if (update.formula == UpdateFormula::Shared) return apply_update(update.shared, w, g, slots);
     with_formula(update, [&]<class F>() {
       if constexpr (F::kSlots == 1) run<F>(update.shared, w.size(), w.data(), g.data(), slots[0]);
       if constexpr (F::kSlots == 2) run<F>(update.shared, w.size(), w.data(), g.data(), slots[0], slots[1]);
@@ -131,6 +131,7 @@ PreparedKernel prepare_apply(const Form& form, const PrepareContext& c) {
 void register_resource_apply(OpRegistry& registry) {
   for (const Form& form : kForms)
     registry.add({.name = form.name,
+                  .traits = updates(),
                   .min_inputs = form.inputs,
                   .max_inputs = form.inputs,
                   .infer = [&form](InferContext& c) { infer_apply(form, c); },

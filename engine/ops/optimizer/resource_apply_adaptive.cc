@@ -119,6 +119,7 @@ PreparedKernel prepare(const Form& form, const PrepareContext& c) {
 void register_resource_apply_adaptive(OpRegistry& registry) {
   for (const Form& form : kForms)
     registry.add({.name = form.name,
+                  .traits = updates(),
                   .min_inputs = form.inputs(),
                   .max_inputs = form.inputs(),
                   .infer = [&form](InferContext& c) { infer(form, c); },

@@ -44,7 +44,7 @@ struct AdamNesterov {
   }
 };
 
-enum class Formula { Shared, KerasMomentum, Adagrad, AdamNesterov };
+enum class UpdateFormula { Shared, KerasMomentum, Adagrad, AdamNesterov };
 
 /// What an op's inputs are, by index; -1 where it has none.
 struct Form {
@@ -58,7 +58,7 @@ struct Form {
   int momentum = -1;
   int epsilon = -1;
   int beta1_power = -1;  // then beta2_power; beta1 and beta2 stand behind the learning rate
-  Formula formula = Formula::Shared;
+  UpdateFormula formula = UpdateFormula::Shared;
 };
 inline constexpr int kMostInputs = 10;
 
@@ -66,15 +66,16 @@ inline constexpr Form kForms[] = {
     {"ResourceApplyGradientDescent", OptimizerKind::Sgd, 0, 3, 1, 2},
     {"ResourceApplyMomentum", OptimizerKind::Momentum, 1, 5, 2, 3, -1, 4},
     {"ResourceApplyKerasMomentum", OptimizerKind::Momentum, 1, 5, 2, 3, -1, 4, -1, -1,
-     Formula::KerasMomentum},
-    {"ResourceApplyAdagrad", OptimizerKind::Adagrad, 1, 4, 2, 3, -1, -1, -1, -1, Formula::Adagrad},
-    {"ResourceApplyAdagradV2", OptimizerKind::Adagrad, 1, 5, 2, 4, -1, -1, 3, -1, Formula::Adagrad},
+     UpdateFormula::KerasMomentum},
+    {"ResourceApplyAdagrad", OptimizerKind::Adagrad, 1, 4, 2, 3, -1, -1, -1, -1, UpdateFormula::Adagrad},
+    {"ResourceApplyAdagradV2", OptimizerKind::Adagrad, 1, 5, 2, 4, -1, -1, 3, -1, UpdateFormula::Adagrad},
     {"ResourceApplyAdam", OptimizerKind::Adam, 2, 10, 5, 9, -1, -1, 8, 3},
     {"ResourceSparseApplyMomentum", OptimizerKind::Momentum, 1, 6, 2, 3, 4, 5},
     {"ResourceSparseApplyKerasMomentum", OptimizerKind::Momentum, 1, 6, 2, 3, 4, 5, -1, -1,
-     Formula::KerasMomentum},
-    {"ResourceSparseApplyAdagrad", OptimizerKind::Adagrad, 1, 5, 2, 3, 4, -1, -1, -1, Formula::Adagrad},
-    {"ResourceSparseApplyAdagradV2", OptimizerKind::Adagrad, 1, 6, 2, 4, 5, -1, 3, -1, Formula::Adagrad},
+     UpdateFormula::KerasMomentum},
+    {"ResourceSparseApplyAdagrad", OptimizerKind::Adagrad, 1, 5, 2, 3, 4, -1, -1, -1, UpdateFormula::Adagrad},
+    {"ResourceSparseApplyAdagradV2", OptimizerKind::Adagrad, 1, 6, 2, 4, 5, -1, 3, -1,
+     UpdateFormula::Adagrad},
 };
 
 /// The attributes that decide a form's update.
@@ -86,7 +87,7 @@ struct Settings {
 
 /// One update with its hyper-parameters.
 struct Update {
-  Formula formula;
+  UpdateFormula formula;
   bool update_slots;
   PreparedUpdate shared;
 };
@@ -99,13 +100,14 @@ struct TypedUpdate {
     bool nesterov;
     T learning_rate, adam_learning_rate, momentum, one_minus_beta1, one_minus_beta2, epsilon;
   };
-  Formula formula;
+  UpdateFormula formula;
   bool update_slots;
   Rates shared;
 };
 
-BRAID_INLINE Formula formula_of(const Form& form, const Settings& settings) {
-  return form.kind == OptimizerKind::Adam && settings.use_nesterov ? Formula::AdamNesterov : form.formula;
+BRAID_INLINE UpdateFormula formula_of(const Form& form, const Settings& settings) {
+  return form.kind == OptimizerKind::Adam && settings.use_nesterov ? UpdateFormula::AdamNesterov
+                                                                   : form.formula;
 }
 
 /// The update of these inputs; read(i) is the scalar in input i.
@@ -153,14 +155,14 @@ TypedUpdate<T> read_typed_update(const Form& form, const Settings& settings, con
 template <class U, class Body>
 BRAID_INLINE void with_formula(const U& update, Body&& body) {
   switch (update.formula) {
-    case Formula::Shared:
+    case UpdateFormula::Shared:
       return optim::with_basic_formula(update.shared, body);
-    case Formula::KerasMomentum:
+    case UpdateFormula::KerasMomentum:
       return body.template operator()<KerasMomentum>();
-    case Formula::Adagrad:
+    case UpdateFormula::Adagrad:
       return update.update_slots ? body.template operator()<AdagradEpsilon<true>>()
                                  : body.template operator()<AdagradEpsilon<false>>();
-    case Formula::AdamNesterov:
+    case UpdateFormula::AdamNesterov:
       return body.template operator()<AdamNesterov>();
   }
 }

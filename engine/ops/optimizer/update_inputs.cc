@@ -142,6 +142,7 @@ PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params) 
 
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu) {
   OpDef def{.name = std::move(name),
+            .traits = updates(),
             .min_inputs = 1 + gradient_inputs,
             .max_inputs = many ? -1 : 1 + optim::kMostSlots + gradient_inputs,
             .infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); },

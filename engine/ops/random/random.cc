@@ -130,6 +130,7 @@ PreparedKernel prepare_shuffle(const PrepareContext& c) {
 
 OpDef random_op(std::string name, int inputs, std::function<void(InferContext&)> infer, PrepareFn cpu) {
   return {.name = std::move(name),
+          .traits = computes(),
           .min_inputs = inputs,
           .max_inputs = inputs,
           .infer = std::move(infer),
@@ -151,6 +152,7 @@ void register_random(OpRegistry& registry) {
   add("TruncatedNormal", fill_truncated_normal01);
   registry.add(random_op("RandomUniformInt", 3, infer_int, prepare_int));
   registry.add({.name = "RandomShuffle",
+                .traits = moves().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_same_as_first,

@@ -45,6 +45,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_fill_empty_rows_grad(OpRegistry& registry) {
   registry.add({.name = "SparseFillEmptyRowsGrad",
+                .traits = computes().names({"d_values", "d_default_value"}),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer,

@@ -278,10 +278,13 @@ std::vector<Tensor> range(const Node& node, Values inputs) {
   return {Tensor::from<std::int32_t>(rows, std::vector<std::int32_t>(splits.begin(), splits.end())), numbers};
 }
 
+OpTraits sparse() { return computes().names({"sparse_indices", "sparse_values", "sparse_dense_shape"}); }
+OpTraits ragged() { return computes().names({"rt_nested_splits", "rt_dense_values"}); }
+
 constexpr FoldedOp kOps[] = {
     {"RaggedTensorToTensor", 4, -1, infer_to_tensor, to_tensor},
-    {"RaggedTensorToSparse", 2, -1, infer_to_sparse, to_sparse},
-    {"RaggedRange", 3, 3, infer_range, range},
+    {"RaggedTensorToSparse", 2, -1, infer_to_sparse, to_sparse, sparse},
+    {"RaggedRange", 3, 3, infer_range, range, ragged},
 };
 
 }  // namespace

@@ -129,6 +129,11 @@ void register_segment_reduce(OpRegistry& registry) {
     const bool sorted = std::string_view(row.name).starts_with("Segment");
     OpDef def;
     def.name = row.name;
+    if (sorted)
+      def.traits = computes();
+    else
+      def.traits = computes().type_attrs({{"T", 0}, {"Tindices", 1}, {"Tnumsegments", 2}});
+    if (row.gradient == gradient_extreme && !sorted) def.traits = def.traits.keeps_range();
     def.min_inputs = def.max_inputs = sorted ? 2 : 3;
     def.infer = sorted ? infer_sorted_segments : infer_unsorted_segments;
     def.gradient = row.gradient;

@@ -33,6 +33,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_segment_sum(OpRegistry& registry) {
   registry.add({.name = "UnsortedSegmentSum",
+                .traits = computes().type_attrs({{"T", 0}, {"Tindices", 1}, {"Tnumsegments", 2}}),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_unsorted_segments,
@@ -43,6 +44,7 @@ void register_segment_sum(OpRegistry& registry) {
                 .cpu = prepare,
                 .shape_values = {2}});
   registry.add({.name = "SegmentSum",
+                .traits = computes(),
                 .min_inputs = 2,
                 .max_inputs = 2,
                 .infer = infer_sorted_segments,

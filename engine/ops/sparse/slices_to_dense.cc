@@ -53,6 +53,7 @@ void gradient(GradContext& c) { c.set_grad(1, c.op("Gather", {c.grad(), c.input(
 
 void register_slices_to_dense(OpRegistry& registry) {
   registry.add({.name = "braid.SlicesToDense",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer,

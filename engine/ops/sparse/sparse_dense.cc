@@ -186,6 +186,7 @@ PreparedKernel prepare_values_grad(const PrepareContext& c) {
 
 void register_sparse_dense(OpRegistry& registry) {
   registry.add({.name = "SparseToDense",
+                .traits = moves().on_string_ids(),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer_to_dense,
@@ -193,6 +194,7 @@ void register_sparse_dense(OpRegistry& registry) {
                 .cpu = prepare_to_dense,
                 .shape_values = {1}});
   registry.add({.name = "SparseTensorDenseMatMul",
+                .traits = computes(),
                 .min_inputs = 4,
                 .max_inputs = 4,
                 .infer = infer_matmul,
@@ -200,6 +202,7 @@ void register_sparse_dense(OpRegistry& registry) {
                 .cpu = prepare_matmul,
                 .shape_values = {2}});
   registry.add({.name = "braid.SparseMatMulGrad",
+                .traits = computes(),
                 .min_inputs = 3,
                 .max_inputs = 3,
                 .infer = infer_values_grad,

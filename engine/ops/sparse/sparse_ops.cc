@@ -294,10 +294,16 @@ std::vector<Tensor> bincount(const Node& node, Values inputs) {
   return {counts};
 }
 
+OpTraits reshaped() { return computes().names({"output_indices", "output_shape"}); }
+OpTraits filled() {
+  return computes().names({"output_indices", "output_values", "empty_row_indicator", "reverse_index_map"});
+}
+OpTraits crossed() { return computes().names({"output_indices", "output_values", "output_shape"}); }
+
 constexpr FoldedOp kOps[] = {
-    {"SparseReshape", 3, 3, infer_reshape, reshape},
-    {"SparseFillEmptyRows", 4, 4, infer_fill, fill_empty_rows},
-    {"SparseCross", 1, -1, infer_cross, cross},
+    {"SparseReshape", 3, 3, infer_reshape, reshape, reshaped},
+    {"SparseFillEmptyRows", 4, 4, infer_fill, fill_empty_rows, filled},
+    {"SparseCross", 1, -1, infer_cross, cross, crossed},
     {"DenseBincount", 3, 3, infer_bincount, bincount},
 };
 

@@ -184,6 +184,7 @@ void register_sparse_segment(OpRegistry& registry) {
     for (const bool counted : {false, true}) {
       OpDef def;
       def.name = row.name + std::string(counted ? "WithNumSegments" : "");
+      def.traits = computes();
       def.min_inputs = def.max_inputs = counted ? 4 : 3;
       def.infer = [sum = std::string_view(row.name) == "SparseSegmentSum"](InferContext& c) {
         if (!sum) require_floating(c, 0);
@@ -200,6 +201,7 @@ void register_sparse_segment(OpRegistry& registry) {
       registry.add(std::move(def));
     }
     registry.add({.name = grad_name,
+                  .traits = computes(),
                   .min_inputs = 4,
                   .max_inputs = 4,
                   .infer = infer_grad,
@@ -208,6 +210,7 @@ void register_sparse_segment(OpRegistry& registry) {
                   .cpu = row.prepare_grad,
                   .shape_values = {3}});
     registry.add({.name = grad_name + "V2",
+                  .traits = computes().names({"output", "sorted_unique_indices"}),
                   .min_inputs = 4,
                   .max_inputs = 4,
                   .infer = infer_grad_rows,

@@ -331,10 +331,13 @@ std::vector<Tensor> softmax(const Node&, Values inputs) {
   return {result};
 }
 
+OpTraits reordered() { return computes().names({"output_indices", "output_values"}); }
+OpTraits matrix() { return computes().names({"output_indices", "output_values", "output_shape"}); }
+
 constexpr FoldedOp kOps[] = {
-    {"SparseReorder", 3, 3, infer_reorder, reorder},
-    {"SparseConcat", 3, -1, infer_concat, concat},
-    {"SparseSlice", 5, 5, infer_slice, slice},
+    {"SparseReorder", 3, 3, infer_reorder, reorder, reordered},
+    {"SparseConcat", 3, -1, infer_concat, concat, matrix},
+    {"SparseSlice", 5, 5, infer_slice, slice, matrix},
     {"SparseReduceSum", 4, 4, infer_reduce, reduce<false>},
     {"SparseReduceMax", 4, 4, infer_reduce, reduce<true>},
     {"SparseDenseCwiseAdd", 4, 4, [](InferContext& c) { infer_with_dense(c, false); },

@@ -133,6 +133,7 @@ std::vector<Tensor> read_table(const Node& node, Values inputs) {
 void register_lookup_table(OpRegistry& registry) {
   OpDef lookup;
   lookup.name = "braid.LookupTableFind";
+  lookup.traits = computes();
   lookup.min_inputs = lookup.max_inputs = 4;
   lookup.infer = infer_find;
   lookup.fold = find;
@@ -140,6 +141,7 @@ void register_lookup_table(OpRegistry& registry) {
   registry.add(std::move(lookup));
   OpDef file;
   file.name = "braid.TableOfFile";
+  file.traits = computes().names({"keys", "values"});
   file.min_inputs = file.max_inputs = 1;
   file.infer = infer_file;
   file.fold = read_table;

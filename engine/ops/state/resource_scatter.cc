@@ -75,6 +75,7 @@ void register_resource_scatter(OpRegistry& registry) {
       {"ResourceScatterUpdate", prepare<scatter::Update>}};
   for (const auto& [name, cpu] : forms)
     registry.add({.name = name,
+                  .traits = updates(),
                   .min_inputs = 3,
                   .max_inputs = 3,
                   .infer = infer,

@@ -205,6 +205,7 @@ PreparedKernel prepare_merge(const PrepareContext& c) {
 
 OpDef file_op(std::string name, int min_inputs, int max_inputs, void (*infer)(InferContext&), PrepareFn cpu) {
   return {.name = std::move(name),
+          .traits = updates(),
           .min_inputs = min_inputs,
           .max_inputs = max_inputs,
           .infer = infer,
@@ -217,6 +218,7 @@ OpDef file_op(std::string name, int min_inputs, int max_inputs, void (*infer)(In
 
 void register_save_restore(OpRegistry& registry) {
   OpDef restore = file_op("RestoreV2", 3, 3, infer_restore, prepare_restore);
+  restore.traits = computes().output_list();
   restore.shape_values = {0, 1, 2};
   registry.add(std::move(restore));
   OpDef save = file_op("SaveV2", 3, -1, infer_save, prepare_save);

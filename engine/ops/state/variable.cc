@@ -92,6 +92,7 @@ PreparedKernel prepare_is_initialized(const PrepareContext&) {
 
 OpDef assignment(std::string name, Access access, PrepareFn cpu) {
   return {.name = std::move(name),
+          .traits = updates(),
           .min_inputs = 2,
           .max_inputs = 2,
           .infer = infer_assign,
@@ -105,20 +106,27 @@ OpDef assignment(std::string name, Access access, PrepareFn cpu) {
 
 void register_variable(OpRegistry& registry) {
   registry.add({.name = "VarHandleOp",
+                .traits = moves().any_type(),
                 .infer = infer_var_handle,
                 .no_gradient_reason = "a handle has no inputs",
-                .stateful = true});
+                .stateful = true,
+                .role = OpRole::Variable});
   registry.add({.name = "ReadVariableOp",
+                .traits = moves().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_read,
                 .gradient = [](GradContext& c) { c.set_grad(0, c.grad()); },
                 .views = {{0, 0}},
-                .handles = {Access::Read}});
-  registry.add(assignment("AssignVariableOp", Access::Write, prepare_assign));
+                .handles = {Access::Read},
+                .role = OpRole::Read});
+  OpDef assign = assignment("AssignVariableOp", Access::Write, prepare_assign);
+  assign.traits = assign.traits.any_type();
+  registry.add(std::move(assign));
   registry.add(assignment("AssignAddVariableOp", Access::ReadWrite, prepare_assign_add<1>));
   registry.add(assignment("AssignSubVariableOp", Access::ReadWrite, prepare_assign_add<-1>));
   registry.add({.name = "VarIsInitializedOp",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = [](InferContext& c) { c.output(DType::Bool, Shape{}); },
@@ -126,6 +134,7 @@ void register_variable(OpRegistry& registry) {
                 .cpu = prepare_is_initialized,
                 .shape_only = {0}});
   registry.add({.name = "VariableShape",
+                .traits = computes().any_type(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_variable_shape,

@@ -77,6 +77,7 @@ PreparedKernel prepare_print_v2(const PrepareContext& c) {
 
 void register_print(OpRegistry& registry) {
   registry.add({.name = "Assert",
+                .traits = updates(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_assert,
@@ -84,14 +85,17 @@ void register_print(OpRegistry& registry) {
                 .cpu = prepare_assert,
                 .side_effect = true});
   registry.add({.name = "Print",
+                .traits = computes(),
                 .min_inputs = 1,
                 .max_inputs = -1,
                 .infer = infer_same_as_first,
                 .gradient = [](GradContext& c) { c.set_grad(0, c.grad()); },
                 .cpu = prepare_print,
                 .in_place = {{0, 0}},
-                .stateful = true});
+                .stateful = true,
+                .stands_for = 0});
   registry.add({.name = "PrintV2",
+                .traits = updates(),
                 .min_inputs = 1,
                 .max_inputs = 1,
                 .infer = infer_print_v2,

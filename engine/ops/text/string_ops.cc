@@ -119,8 +119,10 @@ PreparedKernel prepare_raw(const PrepareContext& c) {
 }  // namespace
 
 void register_string_ops(OpRegistry& registry) {
-  const auto add = [&](const char* name, auto infer, PrepareFn cpu, std::vector<int> shape_values = {}) {
+  const auto add = [&](const char* name, auto infer, PrepareFn cpu, const OpTraits& traits = computes(),
+                       std::vector<int> shape_values = {}) {
     registry.add({.name = name,
+                  .traits = traits,
                   .min_inputs = 1,
                   .max_inputs = 1,
                   .infer = infer,
@@ -134,8 +136,8 @@ void register_string_ops(OpRegistry& registry) {
     return bucket_kernel(c, [](std::string_view text) { return murmur_hash64(text); });
   });
   add("StringToHashBucketStrong", infer_strong, prepare_strong);
-  add("StringToNumber", infer_number, prepare_number);
-  add("DecodeRaw", infer_raw, prepare_raw, {0});
+  add("StringToNumber", infer_number, prepare_number, computes().type_attrs({}));
+  add("DecodeRaw", infer_raw, prepare_raw, computes(), {0});
 }
 
 }  // namespace braid

@@ -386,21 +386,33 @@ std::vector<Tensor> decode_csv(const Node& node, Values inputs) {
   return outputs;
 }
 
+OpTraits joins() { return computes().type_attrs({}); }
+OpTraits splits() { return computes().names({"indices", "values", "shape"}); }
+OpTraits fields() { return computes().output_list(); }
+OpTraits features() {
+  return computes().output_lists({{"sparse_indices", "sparse_types"},
+                                  {"sparse_values", "sparse_types"},
+                                  {"sparse_shapes", "sparse_types"},
+                                  {"dense_values", "Tdense"},
+                                  {"ragged_values", "ragged_value_types"},
+                                  {"ragged_row_splits", "ragged_value_types"}});
+}
+
 constexpr FoldedOp kOps[] = {
     {"AsString", 1, 1, infer_as_string, as_string},
-    {"StringJoin", 1, -1, infer_join, join},
-    {"StringSplit", 2, 2, infer_split, split},
-    {"StringSplitV2", 2, 2, infer_split, split},
+    {"StringJoin", 1, -1, infer_join, join, joins},
+    {"StringSplit", 2, 2, infer_split, split, splits},
+    {"StringSplitV2", 2, 2, infer_split, split, splits},
     {"StringLower", 1, 1, infer_text, to_lower},
     {"StringUpper", 1, 1, infer_text, to_upper},
     {"StringStrip", 1, 1, infer_text, strip},
     {"StringLength", 1, 1, infer_length, lengths},
     {"ShardedFilename", 3, 3, infer_sharded, sharded},
     {"ReadFile", 1, 1, infer_read_file, read_whole_file},
-    {"DecodeCSV", 2, -1, infer_csv, decode_csv},
-    {"ParseExample", 2, -1, infer_parse_example, parse_example},
-    {"ParseExampleV2", 5, -1, infer_parse_example, parse_example},
-    {"ParseSingleExample", 1, -1, infer_parse_example, parse_example},
+    {"DecodeCSV", 2, -1, infer_csv, decode_csv, fields},
+    {"ParseExample", 2, -1, infer_parse_example, parse_example, features},
+    {"ParseExampleV2", 5, -1, infer_parse_example, parse_example, features},
+    {"ParseSingleExample", 1, -1, infer_parse_example, parse_example, features},
 };
 
 }  // namespace

@@ -45,6 +45,21 @@ TEST(OpRegistryTest, FindsByNameAndNamesWhatIsMissing) {
   EXPECT_EQ(message_of([&] { registry.require("test.C"); }), "op 'test.C' is not known");
 }
 
+TEST(OpRegistryTest, WhatAnOpLeavesUnsaidIsNamed) {
+  OpDef def = minimal("test.One");
+  EXPECT_EQ(missing_traits(def), "batching, elements, widening, names of outputs, type attributes");
+  def.traits = computes();
+  EXPECT_EQ(missing_traits(def), "");
+  def.traits = pointwise({});
+  EXPECT_EQ(missing_traits(def), "a formula, or why there is none");
+  def.traits = pointwise({"-a"});
+  EXPECT_EQ(missing_traits(def), "");
+  def.gradient = [](GradContext&) {};
+  EXPECT_EQ(missing_traits(def), "the formula's slopes");
+  def.traits = pointwise({"-a", {"-1"}});
+  EXPECT_EQ(missing_traits(def), "");
+}
+
 TEST(OpRegistryTest, GlobalHoldsTheEnginesOps) {
   EXPECT_GE(OpRegistry::global().all().size(), 50U);
   for (const char* op : {"MatMul", "AddV2", "Softmax", "Sum", "braid.ReduceToShapeOf"})

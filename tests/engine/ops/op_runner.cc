@@ -24,7 +24,8 @@ OpDef input_def() {
 
 OpDef known_def() {
   OpDef def;
-  def.name = "Const";  // shape inference knows constants by this name
+  def.name = "test.Const";
+  def.role = OpRole::Constant;
   def.infer = [](InferContext& c) {
     const Tensor value = c.attr<Tensor>("value", {});
     c.output(value.dtype(), value.shape());
@@ -86,9 +87,9 @@ class Evaluator {
     const Node& node = graph_.node(id);
     if (auto feed = execution_.feeds.find(id); feed != execution_.feeds.end()) {
       values_[{id, 0}] = exact_copy(feed->second);
-    } else if (node.op->name == "VarHandleOp") {
+    } else if (node.op->role == OpRole::Variable) {
       values_[{id, 0}] = execution_.variables.at(id);
-    } else if (node.op->name == "Const") {
+    } else if (node.op->role == OpRole::Constant) {
       values_[{id, 0}] = node.attrs.require<Tensor>("value");
     } else if (!node.op->views.empty() && !node.op->cpu) {
       for (auto [output, input] : node.op->views) {

@@ -1,0 +1,18 @@
+// The ops that strategies add to the registry: they say as much of themselves as the engine's own.
+#include <gtest/gtest.h>
+
+#include "engine/ir/op.h"
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+namespace {
+
+TEST(StrategyOpsTest, LeaveNothingUnsaid) {
+  register_strategy_ops();
+  for (const char* op :
+       {"braid.AllReduce", "braid.AllGatherRows", "braid.StopVote", "braid.PsPull", "braid.PsPush"})
+    EXPECT_EQ(missing_traits(OpRegistry::global().require(op)), "") << op;
+}
+
+}  // namespace
+}  // namespace braid::worker
