@@ -10,127 +10,132 @@
 #include <set>
 #include <vector>
 
-#include "engine/graph/passes.h"
-#include "engine/ir/op.h"
-#include "engine/rewrite/rewrite.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
 
-class HeadFusion {
- public:
-  explicit HeadFusion(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+const Pattern& joined_layer() {
+  static const Pattern pattern{"braid.JoinedReluBiasGrad"};
+  return pattern;
+}
+const Pattern& product() {
+  static const Pattern pattern{"MatMul", "BatchMatMulV2"};
+  return pattern;
+}
+const Pattern& reshape() {
+  static const Pattern pattern{"Reshape"};
+  return pattern;
+}
 
-  void run() {
-    for (const NodeId id : graph_.topological_order()) {
-      const std::string& op = graph_.node(id).op->name;
-      if (op == "braid.ReluBiasGrad" || op == "braid.JoinedReluBiasGrad") fuse(id);
-    }
-    if (fused_ == 0) return;
-    prune(plan_, true);
-    plan_.note("fusion", "gradients of " + std::to_string(fused_) + " heads");
+bool is_target(const Rewrite& r, NodeId id) {
+  return std::find(r.plan.targets.begin(), r.plan.targets.end(), id) != r.plan.targets.end();
+}
+
+/// The value that this one is another view of.
+ValueRef behind_views(const Rewrite& r, ValueRef value) {
+  while (reshape().names(r.node(value.node)) && is_plain(r.plan, r.node(value.node)))
+    value = r.node(value.node).inputs[0];
+  return value;
+}
+
+/// op(a) op(b) of two matrices, or of lanes of them.
+bool is_product(const Node& node, bool transpose_a, bool transpose_b) {
+  if (!product().names(node)) return false;
+  const MatrixProduct& form = node.op->product;
+  return node.attrs.get<bool>(form.transpose_a, false) == transpose_a &&
+         node.attrs.get<bool>(form.transpose_b, false) == transpose_b;
+}
+
+bool depends(const Rewrite& r, NodeId from, NodeId on) {
+  std::set<NodeId> seen{from};
+  std::vector<NodeId> open{from};
+  while (!open.empty()) {
+    const Node& node = r.node(open.back());
+    open.pop_back();
+    if (node.id == on) return true;
+    for (const ValueRef input : node.inputs)
+      if (seen.insert(input.node).second) open.push_back(input.node);
+    for (const NodeId control : node.control_inputs)
+      if (seen.insert(control).second) open.push_back(control);
   }
+  return false;
+}
 
- private:
-  bool is_target(NodeId id) const {
-    return std::find(plan_.targets.begin(), plan_.targets.end(), id) != plan_.targets.end();
+/// Shapes that braid.ReluHeadGrad takes.
+bool have_form(const Shape& g, const Shape& w, const Shape& y, bool joined) {
+  if (!g.is_static() || !w.is_static() || !y.is_static()) return false;
+  if (joined) return g == Shape{y[0], 1} && w == Shape{y[1] * y[2], 1};
+  if (y.rank() == 2) return g == Shape{y[0], 1} && w == Shape{y[1], 1};
+  return g == Shape{y[0], y[1], 1} && w == Shape{y[0], y[2], 1};
+}
+
+/// dw = y^T g, if there is one that may as well be computed here.
+std::optional<NodeId> find_gradient_of_weights(const Rewrite& r, const Node& head) {
+  const ValueRef g = head.inputs[0], w = head.inputs[1], y = head.inputs[2];
+  for (const NodeId user : r.users.of(g.node)) {
+    const Node& node = r.node(user);
+    if (!is_product(node, true, false) || node.inputs[1] != g ||
+        node.outputs[0].shape != r.graph.info(w).shape ||
+        behind_views(r, node.inputs[0]) != behind_views(r, y) || !is_plain(r.plan, node) ||
+        is_target(r, user) || !together(node, head))
+      continue;
+    const std::vector<NodeId>& readers = r.users.of(user);
+    const bool ordered = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+      const std::vector<NodeId>& controls = r.node(reader).control_inputs;
+      return std::find(controls.begin(), controls.end(), user) != controls.end();
+    });
+    if (!ordered && !depends(r, w.node, user)) return user;
   }
-  /// Whether nobody but one node has to do with it.
-  bool is_for_one(NodeId id) const { return is_inner(plan_, id) && users_.of(id).size() == 1; }
+  return std::nullopt;
+}
 
-  /// The value that this one is another view of.
-  ValueRef behind_views(ValueRef value) const {
-    while (graph_.node(value.node).op->name == "Reshape" && is_plain(plan_, graph_.node(value.node)))
-      value = graph_.node(value.node).inputs[0];
-    return value;
-  }
-
-  /// op(a) op(b) of two matrices, or of lanes of them.
-  static bool is_product(const Node& node, bool transpose_a, bool transpose_b) {
-    const auto flag = [&](const char* name) { return node.attrs.get<bool>(name, false); };
-    if (node.op->name == "MatMul")
-      return flag("transpose_a") == transpose_a && flag("transpose_b") == transpose_b;
-    return node.op->name == "BatchMatMulV2" && flag("adj_x") == transpose_a && flag("adj_y") == transpose_b;
-  }
-
-  void fuse(NodeId id) {
-    const Node layer = graph_.node(id);
-    const bool joined = layer.op->name == "braid.JoinedReluBiasGrad";
-    if (!is_plain(plan_, layer)) return;
-    // From the layer's gradient back to the product, through views that nobody else reads.
-    ValueRef dy = layer.inputs[0];
-    while (is_for_one(dy.node) && graph_.node(dy.node).op->name == "Reshape")
-      dy = graph_.node(dy.node).inputs[0];
-    const Node product = graph_.node(dy.node);
-    if (!is_for_one(dy.node) || !is_product(product, false, true) || !together(product, layer)) return;
-    const ValueRef g = product.inputs[0], w = product.inputs[1], y = layer.inputs[1];
-    if (!have_form(graph_.info(g).shape, graph_.info(w).shape, graph_.info(y).shape, joined)) return;
-
-    Node head = layer;
-    head.op = &OpRegistry::global().require("braid.ReluHeadGrad");
-    head.attrs.set("joined", joined);
-    head.inputs = {g, w, y};
-    if (!suits_device(plan_, head)) return;
-    const std::optional<NodeId> of_weights = find_gradient_of_weights(g, w, y, layer);
-    const NodeId made = replace(plan_, id, std::move(head), "/head");
-    take_place(plan_, product.id, made);
-    if (of_weights) {
-      replace_value(plan_, {*of_weights, 0}, {made, 2});
-      take_place(plan_, *of_weights, made);
-    }
-    ++fused_;
-  }
-
-  /// Those of braid.ReluHeadGrad.
-  static bool have_form(const Shape& g, const Shape& w, const Shape& y, bool joined) {
-    if (!g.is_static() || !w.is_static() || !y.is_static()) return false;
-    if (joined) return g == Shape{y[0], 1} && w == Shape{y[1] * y[2], 1};
-    if (y.rank() == 2) return g == Shape{y[0], 1} && w == Shape{y[1], 1};
-    return g == Shape{y[0], y[1], 1} && w == Shape{y[0], y[2], 1};
-  }
-
-  /// dw = y^T g, if there is one that may as well be computed here.
-  std::optional<NodeId> find_gradient_of_weights(ValueRef g, ValueRef w, ValueRef y,
-                                                 const Node& layer) const {
-    for (const NodeId user : users_.of(g.node)) {
-      const Node& node = graph_.node(user);
-      if (!is_product(node, true, false) || node.inputs[1] != g ||
-          node.outputs[0].shape != graph_.info(w).shape || behind_views(node.inputs[0]) != behind_views(y) ||
-          !is_plain(plan_, node) || is_target(user) || !together(node, layer))
-        continue;
-      const std::vector<NodeId>& readers = users_.of(user);
-      const bool ordered = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
-        const std::vector<NodeId>& controls = graph_.node(reader).control_inputs;
-        return std::find(controls.begin(), controls.end(), user) != controls.end();
-      });
-      if (!ordered && !depends(w.node, user)) return user;
-    }
-    return std::nullopt;
-  }
-
-  bool depends(NodeId from, NodeId on) const {
-    std::set<NodeId> seen{from};
-    std::vector<NodeId> open{from};
-    while (!open.empty()) {
-      const Node& node = graph_.node(open.back());
-      open.pop_back();
-      if (node.id == on) return true;
-      for (const ValueRef input : node.inputs)
-        if (seen.insert(input.node).second) open.push_back(input.node);
-      for (const NodeId control : node.control_inputs)
-        if (seen.insert(control).second) open.push_back(control);
-    }
-    return false;
-  }
-
-  Plan& plan_;
-  Graph& graph_;
-  Users users_;
-  int fused_ = 0;
+struct Head {
+  Node made;
+  NodeId product;                    // that makes dy
+  std::optional<NodeId> of_weights;  // the product that makes dw
 };
+
+std::optional<Head> find_head(const Rewrite& r, const Match& match) {
+  const Node& layer = r.node(match[0]);
+  const bool joined = joined_layer().names(layer);
+  if (!is_plain(r.plan, layer)) return std::nullopt;
+  // From the layer's gradient back to the product, through views that nobody else reads.
+  ValueRef dy = layer.inputs[0];
+  while (r.is_for_one(dy.node) && reshape().names(r.node(dy.node))) dy = r.node(dy.node).inputs[0];
+  const Node& product = r.node(dy.node);
+  if (!r.is_for_one(dy.node) || !is_product(product, false, true) || !together(product, layer))
+    return std::nullopt;
+  Head head{layer, product.id, {}};
+  head.made.op = &OpRegistry::global().require("braid.ReluHeadGrad");
+  head.made.attrs.set("joined", joined);
+  head.made.inputs = {product.inputs[0], product.inputs[1], layer.inputs[1]};
+  const auto shape = [&](int i) -> const Shape& {
+    return r.graph.info(head.made.inputs[static_cast<std::size_t>(i)]).shape;
+  };
+  if (!have_form(shape(0), shape(1), shape(2), joined) || !suits_device(r.plan, head.made))
+    return std::nullopt;
+  head.of_weights = find_gradient_of_weights(r, head.made);
+  return head;
+}
+
+void build_head(Rewrite& r, const Match& match, const Head& head) {
+  const NodeId made = replace(r.plan, match[0], head.made, "/head");
+  take_place(r.plan, head.product, made);
+  if (!head.of_weights) return;
+  replace_value(r.plan, {*head.of_weights, 0}, {made, 2});
+  take_place(r.plan, *head.of_weights, made);
+}
 
 }  // namespace
 
-void fuse_heads(Plan& plan) { HeadFusion(plan).run(); }
+void fuse_heads(Plan& plan) {
+  run_rules(plan,
+            {.rules = {{"head", {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad"}, find_head, build_head}},
+             .note = "fusion",
+             .text = [](const std::vector<int>& applied) {
+               return "gradients of " + std::to_string(applied[0]) + " heads";
+             }});
+}
 
 }  // namespace braid

@@ -1,22 +1,11 @@
-// Products of matrices whose rows are not a multiple of 16 bytes long take cuBLASLt's kernels for any
-// alignment, at half the speed of the others (H200, TF32, [16384, 367] x [367, 512]: 64 us beside 31 us for
-// 368 columns; its gradients 67 beside 41 and 66 beside 29). Joined columns are where such widths come from,
-// and there a column of zeros costs next to nothing:
-//   R = ConcatV2(..., axis 1) or braid.PairDots    -> with columns of zeros to a multiple of four
-//   MatMul(R, W)                                   -> MatMul(R, P), P = W and rows of zeros
-//   MatMul(R, dY, transpose_a), W's gradient       -> braid.LeadingRows of it, a view
-//   MatMul(dY, W, transpose_b), R's gradient       -> MatMul(dY, P, transpose_b), columns cut off
-// Sums gain terms that are zero. Left apart: small products, and R that others read, too (also as a second
-// factor, as the gradient of a transposed W does).
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/graph/passes.h"
-#include "engine/ir/op.h"
-#include "engine/rewrite/rewrite.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
@@ -24,142 +13,148 @@ namespace {
 constexpr std::int64_t kRowAlignment = 4;   // floats
 constexpr double kSmallestProduct = 200e6;  // flops, forward; below, more launches cost what alignment gains
 
-class GemmPadding {
- public:
-  explicit GemmPadding(Plan& plan) : plan_(plan), graph_(plan.program.graph), users_(graph_) {}
+const Pattern& concat() {
+  static const Pattern pattern{"ConcatV2"};
+  return pattern;
+}
+const Pattern& plain_product() {
+  static const Pattern pattern{"MatMul"};
+  return pattern;
+}
 
-  void run() {
-    for (const NodeId id : graph_.topological_order()) {
-      const std::string& op = graph_.node(id).op->name;
-      if (op == "ConcatV2" || op == "braid.PairDots") align(id);
-    }
-    if (aligned_ == 0) return;
-    prune(plan_, true);
-    plan_.note("alignment", "zeros beside " + std::to_string(aligned_) + " factors of products");
-  }
+bool flag(const Node& node, const char* name) { return node.attrs.get<bool>(name, false); }
+Node with_inputs(Node node, std::vector<ValueRef> inputs) {
+  node.inputs = std::move(inputs);
+  return node;
+}
+std::int64_t aligned(std::int64_t width) {
+  return (width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
 
- private:
-  static bool flag(const Node& node, const char* name) { return node.attrs.get<bool>(name, false); }
-  static Node with_inputs(Node node, std::vector<ValueRef> inputs) {
-    node.inputs = std::move(inputs);
-    return node;
-  }
+bool joins_columns(const Rewrite& r, const Node& concat) {
+  const Tensor* axis = r.graph.known_value(concat.inputs.back());
+  return axis && (tensor_to_int64s(*axis)[0] == 1 || tensor_to_int64s(*axis)[0] == -1);
+}
 
-  void align(NodeId id) {
-    const Node joined = graph_.node(id);
-    const OutputInfo info = joined.outputs[0];
-    if (!is_plain(plan_, joined) || is_fetched(plan_, id) || info.dtype != DType::Float32 ||
-        info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % kRowAlignment == 0 ||
-        (joined.op->name == "ConcatV2" && !joins_columns(joined)))
-      return;
-    std::vector<NodeId> forward, backward;  // products with it, and gradients of their other factors
-    double largest = 0;
-    for (const NodeId user : users_.readers(id)) {
-      const Node& product = graph_.node(user);
-      if (product.op->name != "MatMul" || !is_plain(plan_, product) || product.inputs[0] != ValueRef{id, 0} ||
-          product.inputs[1].node == id)
-        return;
-      (flag(product, "transpose_a") ? backward : forward).push_back(user);
-      largest = std::max(largest, 2.0 * static_cast<double>(info.shape.elements()) *
-                                      static_cast<double>(product.outputs[0].shape[1]));
-    }
-    if (forward.empty() || largest < kSmallestProduct) return;
-
-    const ValueRef wide{widen(joined), 0};
-    take_place(plan_, id, wide.node);
-    for (const NodeId product : forward) widen_forward(product, wide, info.shape);
-    for (const NodeId product : backward) {
-      const Node old = graph_.node(product);
-      Node first = old;
-      first.op = &OpRegistry::global().require("braid.LeadingRows");
-      first.attrs = {{"rows", info.shape[1]}};
-      first.inputs = {{add(with_inputs(old, {wide, old.inputs[1]}), old.name + "/aligned"), 0}};
-      replace(plan_, product, std::move(first), "/rows");
-    }
-    ++aligned_;
-  }
-
-  bool joins_columns(const Node& concat) const {
-    const Tensor* axis = graph_.known_value(concat.inputs.back());
-    return axis && (tensor_to_int64s(*axis)[0] == 1 || tensor_to_int64s(*axis)[0] == -1);
-  }
-  static std::int64_t aligned(std::int64_t width) {
-    return (width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-  }
-
-  NodeId add(Node node, const std::string& name) {
-    node.id = kNoNode;
-    node.outputs.clear();
-    node.known_values.clear();
-    node.name = graph_.unique_name(name);
-    return graph_.add(std::move(node));
-  }
-  ValueRef constant(const Node& near, const std::string& name, Tensor value) {
-    Node node;
-    node.op = &OpRegistry::global().require("Const");
-    node.attrs = {{"dtype", value.dtype()}, {"value", std::move(value)}};
-    node.device = near.device;
-    return {add(std::move(node), name), 0};
-  }
-
-  NodeId widen(const Node& joined) {
-    const Shape& shape = joined.outputs[0].shape;
-    Node wide = joined;
-    if (joined.op->name == "braid.PairDots") {
-      wide.attrs.set("width", aligned(shape[1]));
-    } else {
-      const ValueRef zeros =
-          constant(joined, joined.name + "/zeros",
-                   Tensor::zeros(DType::Float32, {shape[0], aligned(shape[1]) - shape[1]}));
-      wide.inputs.insert(wide.inputs.end() - 1, zeros);
-    }
-    return add(std::move(wide), joined.name + "/aligned");
-  }
-
-  void widen_forward(NodeId id, ValueRef wide, const Shape& shape) {
-    const Node product = graph_.node(id);
-    const bool transposed = flag(product, "transpose_b");
-    const auto zeros = static_cast<std::int32_t>(aligned(shape[1]) - shape[1]);
-    Node pad = product;
-    pad.op = &OpRegistry::global().require("Pad");
-    pad.attrs = {};
-    pad.inputs = {product.inputs[1],
-                  constant(product, product.name + "/paddings",
-                           Tensor::from<std::int32_t>(
-                               {2, 2}, std::array{0, transposed ? 0 : zeros, 0, transposed ? zeros : 0}))};
-    const ValueRef padded{add(std::move(pad), product.name + "/padded"), 0};
-    for (const NodeId user : users_.of(product.inputs[1].node))
-      if (is_input_gradient(user, product, shape))
-        replace(plan_, user, with_inputs(graph_.node(user), {graph_.node(user).inputs[0], padded}),
-                "/aligned");
-    replace(plan_, id, with_inputs(product, {wide, padded}), "/aligned");
-  }
-
-  /// Whether this is the gradient of the product's first factor, whose columns are only cut off.
-  bool is_input_gradient(NodeId id, const Node& product, const Shape& shape) const {
-    const Node& gradient = graph_.node(id);
-    if (gradient.op->name != "MatMul" || gradient.removed || gradient.inputs[1] != product.inputs[1] ||
-        flag(gradient, "transpose_a") || flag(gradient, "transpose_b") == flag(product, "transpose_b") ||
-        gradient.outputs[0].shape != shape || !is_plain(plan_, gradient) || is_fetched(plan_, id))
-      return false;
-    const std::vector<NodeId>& users = users_.of(id);
-    return !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId user) {
-      const Node& node = graph_.node(user);
-      if (node.op->name == "braid.SplitLike")
-        return node.inputs[1].node == id &&
-               std::count(node.inputs.begin(), node.inputs.end(), ValueRef{id, 0}) == 1;
-      return node.op->name == "braid.PairDotsGrad" && node.inputs[0].node == id && node.inputs[1].node != id;
-    });
-  }
-
-  Plan& plan_;
-  Graph& graph_;
-  Users users_;
-  int aligned_ = 0;
+struct Products {
+  std::vector<NodeId> forward, backward;  // products with it, and gradients of their other factors
 };
+
+std::optional<Products> find_padded(const Rewrite& r, const Match& match) {
+  const Node& joined = r.node(match[0]);
+  const OutputInfo& info = joined.outputs[0];
+  if (!is_plain(r.plan, joined) || is_fetched(r.plan, joined.id) || info.dtype != DType::Float32 ||
+      info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % kRowAlignment == 0 ||
+      (concat().names(joined) && !joins_columns(r, joined)))
+    return std::nullopt;
+  Products products;
+  double largest = 0;
+  for (const NodeId user : r.users.readers(joined.id)) {
+    const Node& product = r.node(user);
+    if (!plain_product().names(product) || !is_plain(r.plan, product) ||
+        product.inputs[0] != ValueRef{joined.id, 0} || product.inputs[1].node == joined.id)
+      return std::nullopt;
+    (flag(product, "transpose_a") ? products.backward : products.forward).push_back(user);
+    largest = std::max(largest, 2.0 * static_cast<double>(info.shape.elements()) *
+                                    static_cast<double>(product.outputs[0].shape[1]));
+  }
+  if (products.forward.empty() || largest < kSmallestProduct) return std::nullopt;
+  return products;
+}
+
+// ----------------------------------------------------------------------------------------------------- build
+
+NodeId add_node(Rewrite& r, Node node, const std::string& name) {
+  node.id = kNoNode;
+  node.outputs.clear();
+  node.known_values.clear();
+  node.name = r.graph.unique_name(name);
+  return r.graph.add(std::move(node));
+}
+
+ValueRef add_constant(Rewrite& r, const Node& near, const std::string& name, Tensor value) {
+  Node node;
+  node.op = &OpRegistry::global().require("Const");
+  node.attrs = {{"dtype", value.dtype()}, {"value", std::move(value)}};
+  node.device = near.device;
+  return {add_node(r, std::move(node), name), 0};
+}
+
+NodeId widen(Rewrite& r, const Node& joined) {
+  const Shape& shape = joined.outputs[0].shape;
+  Node wide = joined;
+  if (concat().names(joined)) {
+    const ValueRef zeros =
+        add_constant(r, joined, joined.name + "/zeros",
+                     Tensor::zeros(DType::Float32, {shape[0], aligned(shape[1]) - shape[1]}));
+    wide.inputs.insert(wide.inputs.end() - 1, zeros);
+  } else {
+    wide.attrs.set("width", aligned(shape[1]));
+  }
+  return add_node(r, std::move(wide), joined.name + "/aligned");
+}
+
+/// Whether this is the gradient of the product's first factor, whose columns are only cut off.
+bool is_input_gradient(const Rewrite& r, NodeId id, const Node& product, const Shape& shape) {
+  static const Pattern split{"braid.SplitLike"}, pair_dots_grad{"braid.PairDotsGrad"};
+  const Node& gradient = r.node(id);
+  if (!plain_product().names(gradient) || gradient.removed || gradient.inputs[1] != product.inputs[1] ||
+      flag(gradient, "transpose_a") || flag(gradient, "transpose_b") == flag(product, "transpose_b") ||
+      gradient.outputs[0].shape != shape || !is_plain(r.plan, gradient) || is_fetched(r.plan, id))
+    return false;
+  const std::vector<NodeId>& users = r.users.of(id);
+  return !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId user) {
+    const Node& node = r.node(user);
+    if (split.names(node))
+      return node.inputs[1].node == id &&
+             std::count(node.inputs.begin(), node.inputs.end(), ValueRef{id, 0}) == 1;
+    return pair_dots_grad.names(node) && node.inputs[0].node == id && node.inputs[1].node != id;
+  });
+}
+
+void widen_forward(Rewrite& r, NodeId id, ValueRef wide, const Shape& shape) {
+  const Node product = r.node(id);
+  const bool transposed = flag(product, "transpose_b");
+  const auto zeros = static_cast<std::int32_t>(aligned(shape[1]) - shape[1]);
+  Node pad = product;
+  pad.op = &OpRegistry::global().require("Pad");
+  pad.attrs = {};
+  pad.inputs = {product.inputs[1],
+                add_constant(r, product, product.name + "/paddings",
+                             Tensor::from<std::int32_t>(
+                                 {2, 2}, std::array{0, transposed ? 0 : zeros, 0, transposed ? zeros : 0}))};
+  const ValueRef padded{add_node(r, std::move(pad), product.name + "/padded"), 0};
+  for (const NodeId user : r.users.of(product.inputs[1].node))
+    if (is_input_gradient(r, user, product, shape))
+      replace(r.plan, user, with_inputs(r.node(user), {r.node(user).inputs[0], padded}), "/aligned");
+  replace(r.plan, id, with_inputs(product, {wide, padded}), "/aligned");
+}
+
+void build_padded(Rewrite& r, const Match& match, const Products& products) {
+  const Node joined = r.node(match[0]);
+  const Shape shape = joined.outputs[0].shape;
+  const ValueRef wide{widen(r, joined), 0};
+  take_place(r.plan, joined.id, wide.node);
+  for (const NodeId product : products.forward) widen_forward(r, product, wide, shape);
+  for (const NodeId product : products.backward) {
+    const Node old = r.node(product);
+    Node first = old;
+    first.op = &OpRegistry::global().require("braid.LeadingRows");
+    first.attrs = {{"rows", shape[1]}};
+    first.inputs = {{add_node(r, with_inputs(old, {wide, old.inputs[1]}), old.name + "/aligned"), 0}};
+    replace(r.plan, product, std::move(first), "/rows");
+  }
+}
 
 }  // namespace
 
-void pad_gemms(Plan& plan) { GemmPadding(plan).run(); }
+void pad_gemms(Plan& plan) {
+  run_rules(plan,
+            {.rules = {{"zeros beside columns", {"ConcatV2", "braid.PairDots"}, find_padded, build_padded}},
+             .note = "alignment",
+             .text = [](const std::vector<int>& applied) {
+               return "zeros beside " + std::to_string(applied[0]) + " factors of products";
+             }});
+}
 
 }  // namespace braid

@@ -4,15 +4,22 @@
 // are gathers after a write of a variable (their tables may be written before or after them, so one order for
 // all might not exist), fed ones, and those that others are colocated with;
 // policy EMBEDDING, which spreads tables over streams, keeps all gathers.
+//
+// No rule of rule.h: which nodes belong together is known only when all of them have been seen.
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "engine/ir/op.h"
 #include "engine/rewrite/passes.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
+
+const Pattern& gather() {
+  static const Pattern pattern{"ResourceGather"};
+  return pattern;
+}
 
 class GatherGroups {
  public:
@@ -85,13 +92,12 @@ class GatherGroups {
       const auto follow = [&](NodeId from) {
         const Node& before = graph_.node(from);
         if (before.removed || plan_.is_fed(before)) return;
-        depth = std::max(
-            depth, depths_[static_cast<std::size_t>(from)] + (before.op->name == "ResourceGather" ? 1 : 0));
+        depth = std::max(depth, depths_[static_cast<std::size_t>(from)] + (gather().names(before) ? 1 : 0));
         late = static_cast<char>(late | after_write[static_cast<std::size_t>(from)] | writes(*before.op));
       };
       for (const ValueRef input : node.inputs) follow(input.node);
       for (const NodeId control : node.control_inputs) follow(control);
-      if (node.op->name == "ResourceGather" && !late && !awaited.contains(id) && !plan_.is_fed(node) &&
+      if (gather().names(node) && !late && !awaited.contains(id) && !plan_.is_fed(node) &&
           plan_.domain_of(id) == Domain::Device && !graph_.known_value({id, 0}))
         candidates_.push_back(id);
     }

@@ -5,6 +5,8 @@
 // of the members are given up. Left alone are updates that another node waits for or is colocated with (so
 // the rest have no successors, and grouping them makes no cycle), large dense ones, which fill a device by
 // themselves, and a second update of a variable.
+//
+// No rule of rule.h: which nodes belong together is known only when all of them have been seen.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,6 +15,7 @@
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/ops/optimizer/update_inputs.h"
 #include "engine/rewrite/passes.h"
+#include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
@@ -20,7 +23,15 @@ namespace {
 constexpr std::int64_t kLargeElements = 1 << 21;  // some 10 us of a device's memory bandwidth
 constexpr std::int64_t kMostElements = 1 << 24;   // of a dense group, whose gradients all wait for the last
 constexpr std::int64_t kMostRows = (1LL << 31) - 2;  // and one more for each table, for the keys of a group
-constexpr std::string_view kDense = "braid.ApplyOptimizer", kSparse = "braid.SparseApplyOptimizer";
+
+const Pattern& dense() {
+  static const Pattern pattern{"braid.ApplyOptimizer"};
+  return pattern;
+}
+const Pattern& sparse() {
+  static const Pattern pattern{"braid.SparseApplyOptimizer"};
+  return pattern;
+}
 
 class UpdateGroups {
  public:
@@ -65,7 +76,7 @@ class UpdateGroups {
     UpdateInputs in;
     in.spec = optimizer_spec(node.attrs);
     in.slots = static_cast<int>(optimizer_slots(in.spec).size());
-    in.gradient_inputs = node.op->name == kSparse ? 2 : 1;
+    in.gradient_inputs = sparse().names(node) ? 2 : 1;
     return in;
   }
 
@@ -81,9 +92,9 @@ class UpdateGroups {
   bool may_join(NodeId id) const {
     const Node& node = graph_.node(id);
     if (node.removed || plan_.domain_of(id) != Domain::Device || awaited_.contains(id)) return false;
-    if (node.op->name != kDense && node.op->name != kSparse) return false;
+    if (!dense().names(node) && !sparse().names(node)) return false;
     const Shape& shape = graph_.info(node.inputs[0]).shape;
-    if (node.op->name == kSparse) return shape[0] > 0 && shape[0] <= kMostRows;
+    if (sparse().names(node)) return shape[0] > 0 && shape[0] <= kMostRows;
     return shape.elements() <= kLargeElements;
   }
 
@@ -103,11 +114,11 @@ class UpdateGroups {
     const Node& node = graph_.node(id);
     const UpdateInputs in = inputs_of(node);
     const Shape& shape = graph_.info(node.inputs[0]).shape;
-    const bool sparse = node.op->name == kSparse;
+    const bool by_rows = sparse().names(node);
     Key key{node.op->name, in.spec, node.control_inputs, arrival_of(node.inputs.back()),
-            sparse ? shape.elements() / shape[0] : 0};
+            by_rows ? shape.elements() / shape[0] : 0};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
-    const std::int64_t rows = sparse ? shape[0] + 1 : 0, elements = sparse ? 0 : shape.elements();
+    const std::int64_t rows = by_rows ? shape[0] + 1 : 0, elements = by_rows ? 0 : shape.elements();
     std::vector<std::string> variables;
     for (int i = 0; i < in.gradient(0); ++i)
       variables.push_back(variable_of(graph_, node.inputs[static_cast<std::size_t>(i)]).name);

@@ -14,8 +14,9 @@
 //
 // Nodes that the user has put on different streams, by scopes or rules, stay apart unless
 // BatchSiblings::AcrossScopes, also where there is one stream: what is batched does not depend on their
-// number. A sum may be made in another order than in the lanes, so results equal those of the graph as
-// written to rounding. Thread rule: one thread.
+// number. No rule of rule.h: the groups are chosen for the whole graph at once. A sum may be made in another
+// order than in the lanes, so results equal those of the graph as written to rounding. Thread rule: one
+// thread.
 #pragma once
 
 #include "engine/program/plan.h"
@@ -38,5 +39,7 @@ void fuse_horizontally(Plan& plan);
 /// (pack_cancellation.cc); sums of outer products of lanes take the batches (fuse_outer_products.cc).
 void cancel_packs(Plan& plan);
 void join_outer_products(Plan& plan);
+/// Whether join_outer_products will give `user` the batch whose lane `lane` of `lanes` is its input now.
+bool takes_lane(const Node& user, std::size_t input, std::size_t lane, std::size_t lanes);
 
 }  // namespace braid

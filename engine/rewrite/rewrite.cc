@@ -67,6 +67,17 @@ void take_place(Plan& plan, NodeId old, NodeId made) {
   }
 }
 
+void replace_with(Plan& plan, NodeId old, ValueRef with) {
+  Graph& graph = plan.program.graph;
+  replace_value(plan, {old, 0}, with);
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    std::vector<NodeId>& controls = graph.mutable_node(id).control_inputs;
+    std::replace(controls.begin(), controls.end(), old, with.node);
+  }
+  std::replace(plan.targets.begin(), plan.targets.end(), old, with.node);
+  take_place(plan, old, with.node);
+}
+
 void replace_value(Plan& plan, ValueRef from, ValueRef to) {
   plan.program.graph.replace_uses(from, to);
   std::replace(plan.fetches.begin(), plan.fetches.end(), from, to);
@@ -75,9 +86,11 @@ void replace_value(Plan& plan, ValueRef from, ValueRef to) {
 Users::Users(const Graph& graph) : graph_(&graph) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
+    named_.insert(node.colocate_with);
     if (node.removed) continue;
     for (const ValueRef input : node.inputs) users_[input.node].push_back(id);
     for (const NodeId control : node.control_inputs) users_[control].push_back(id);
+    named_.insert(node.control_inputs.begin(), node.control_inputs.end());
   }
 }
 
@@ -97,6 +110,16 @@ std::vector<NodeId> Users::readers(NodeId id) const {
     return true;
   });
   return readers;
+}
+
+bool Users::is_only_reader(NodeId reader, ValueRef value) const {
+  const std::vector<NodeId>& users = of(value.node);
+  return std::all_of(users.begin(), users.end(), [&](NodeId user) {
+    const Node& node = graph_->node(user);
+    const auto& controls = node.control_inputs;
+    return user == reader || (std::find(node.inputs.begin(), node.inputs.end(), value) == node.inputs.end() &&
+                              std::find(controls.begin(), controls.end(), value.node) == controls.end());
+  });
 }
 
 }  // namespace braid

@@ -1,7 +1,8 @@
 // What passes that put one node in the place of others have in common. Thread rule: one thread.
 #pragma once
 
-#include <map>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/program/plan.h"
@@ -26,6 +27,8 @@ NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix);
 /// Whoever is colocated with `old`, or is its backward node, is so with `made`, which does its work. Removed
 /// nodes too, which still link colocation groups.
 void take_place(Plan& plan, NodeId old, NodeId made);
+/// Whoever uses or names `old`, which has one output, does so with `with` and its node.
+void replace_with(Plan& plan, NodeId old, ValueRef with);
 /// Whoever uses `from`, fetches included, uses `to`.
 void replace_value(Plan& plan, ValueRef from, ValueRef to);
 
@@ -38,10 +41,15 @@ class Users {
   const std::vector<NodeId>& of(NodeId id) const;
   /// Those of them that use more of it than its shape.
   std::vector<NodeId> readers(NodeId id) const;
+  /// Whether `reader` is the only one that uses `value`, or waits for its node.
+  bool is_only_reader(NodeId reader, ValueRef value) const;
+  /// Whether a node waits for it, or is colocated with it.
+  bool is_named(NodeId id) const { return named_.contains(id); }
 
  private:
   const Graph* graph_;
-  std::map<NodeId, std::vector<NodeId>> users_;
+  std::unordered_map<NodeId, std::vector<NodeId>> users_;
+  std::unordered_set<NodeId> named_;
 };
 
 }  // namespace braid

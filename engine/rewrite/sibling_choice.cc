@@ -9,6 +9,8 @@
 
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
+#include "engine/rewrite/fuse.h"
+#include "engine/rewrite/horizontal_fusion.h"
 #include "engine/rewrite/sibling_groups.h"
 
 namespace braid {
@@ -223,11 +225,7 @@ class Chooser {
       for (const Use& use : uses_of(value)) {
         const SiblingOperand* operand = operand_at(use);
         if (operand && operand->kind == Kind::Aligned) continue;
-        const Node& user = graph_.node(use.node);
-        const std::size_t terms = user.inputs.size() / 2;
-        if (user.op->name != "braid.SumOfOuterProducts" || terms != group.lanes.size() ||
-            index(use.input) % terms != lane)
-          return false;
+        if (!takes_lane(graph_.node(use.node), index(use.input), lane, group.lanes.size())) return false;
       }
     }
     return true;
@@ -267,15 +265,9 @@ class Chooser {
 
   bool is_used_once(ValueRef value) const { return uses_of(value).size() == 1 && !fetched_.contains(value); }
 
-  /// Whether fuse() puts the node, alone or batched, into the one before it, where it costs nothing.
   bool is_fused(const Node& node) const {
-    if (plan_.options.domain == Domain::Host) return false;
-    const std::string& op = node.op->name;
-    if (op != "BiasAdd" && op != "Relu" && op != "BiasAddGrad") return false;
-    const Node& before = graph_.node(node.inputs[0].node);
-    if (op == "BiasAddGrad") return before.op->name == "ReluGrad";
-    if (!is_used_once(node.inputs[0])) return false;
-    return op == "BiasAdd" ? before.op->name == "MatMul" : before.op->name == "BiasAdd" && is_fused(before);
+    return plan_.options.domain != Domain::Host &&
+           fuses_into_input(graph_, node, [&](ValueRef value) { return is_used_once(value); });
   }
 
   /// What of a group's costs does not depend on the groups that are accepted: it is asked for many times.
