@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/import/op_role.h"
 #include "engine/import/pending_graph.h"
-#include "engine/ir/op.h"
 
 namespace braid {
 namespace {
@@ -127,13 +127,14 @@ class Inliner {
     const Call taken = function_attr(node, "then_branch"), other = function_attr(node, "else_branch");
     if (!taken.function || !other.function || node.input_size() < 2) return false;
     const auto passes_on = [](const NodeDef& inner) {
-      return inner.op() == "Identity" || inner.op() == "NoOp";
+      const OpRole role = role_of(inner.op());
+      return role == OpRole::Identity || role == OpRole::Nothing;
     };
     const auto& body = taken.function->node_def();
     if (!std::all_of(body.begin(), body.end(), passes_on)) return false;
     int assertions = 0;
     for (const NodeDef& inner : other.function->node_def()) {
-      if (passes_on(inner) || inner.op() == "Const") continue;
+      if (passes_on(inner) || role_of(inner.op()) == OpRole::Constant) continue;
       if (inner.op() != "Assert" || inner.input_size() == 0) return false;
       const auto& arguments = other.function->signature().input_arg();
       const auto at = std::find_if(arguments.begin(), arguments.end(),

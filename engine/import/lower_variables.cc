@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "engine/import/op_role.h"
 #include "engine/import/pending_graph.h"
 
 namespace braid {
@@ -198,7 +199,8 @@ class VariableLowering {
   // Freezing a graph turns variables into constants and leaves the assignments to them. An assignment
   // replaces the constant's value, so the variable needs none.
   std::optional<Reference> reference_of_frozen(const PendingInput& input, std::string_view op) {
-    if (op != "Assign" || node(input.node).op != "Const" || input.output != 0) return std::nullopt;
+    if (op != "Assign" || role_of(node(input.node).op) != OpRole::Constant || input.output != 0)
+      return std::nullopt;
     const Attr* value = node(input.node).attrs.find("value");
     const Tensor* tensor = value ? std::get_if<Tensor>(static_cast<const AttrValue_*>(value)) : nullptr;
     if (!tensor) return std::nullopt;
@@ -230,7 +232,10 @@ class VariableLowering {
     if (in_place) writes_of_[references_[index].handle].push_back(index);
   }
 
-  bool is_held(int value) { return node(value).op == "Const" || node(value).op == "Placeholder"; }
+  bool is_held(int value) {
+    const OpRole role = role_of(node(value).op);
+    return role == OpRole::Constant || role == OpRole::Placeholder;
+  }
 
   void lower_identity(int index) {
     if (node(index).inputs.size() != 1) return;

@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "engine/import/op_role.h"
 #include "engine/ir/tensor.h"
 
 namespace braid {
@@ -47,7 +48,7 @@ void take_window_inputs(PendingGraph& graph, PendingNode& node, std::string_view
   const char* const names[] = {"ksize", "strides"};
   for (std::size_t i = 0; i < 2; ++i) {
     const PendingNode& source = graph.nodes[static_cast<std::size_t>(node.inputs[inputs + i].node)];
-    const auto* value = source.op == "Const" ? find_attr<Tensor>(source, "value") : nullptr;
+    const auto* value = role_of(source.op) == OpRole::Constant ? find_attr<Tensor>(source, "value") : nullptr;
     if (!value || (value->dtype() != DType::Int32 && value->dtype() != DType::Int64))
       return node.add_problem(std::string(names[i]) + " must be a constant");
     node.attrs.set(names[i], tensor_to_int64s(*value));
@@ -178,7 +179,7 @@ void drop_unread_strings(PendingGraph& graph, std::size_t restore) {
   for (std::size_t i = 0; i < 2; ++i) {
     const PendingNode& source =
         graph.nodes[static_cast<std::size_t>(graph.nodes[restore].inputs[i + 1].node)];
-    texts[i] = source.op == "Const" ? find_attr<Tensor>(source, "value") : nullptr;
+    texts[i] = role_of(source.op) == OpRole::Constant ? find_attr<Tensor>(source, "value") : nullptr;
     const auto count = static_cast<std::int64_t>(dropped.size());
     if (!texts[i] || texts[i]->dtype() != DType::String || texts[i]->shape() != Shape{count}) return;
   }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/import/convert.h"
 #include "engine/import/nearest_name.h"
+#include "engine/import/op_role.h"
 #include "engine/ir/device_name.h"
 
 namespace braid {
@@ -158,7 +159,7 @@ class Parser {
   void forget_legacy_shape(PendingNode& node) const {
     constexpr int kLastVersion = 21;
     const int version = def_.versions().producer();
-    if (node.op != "Placeholder" || version <= 0 || version > kLastVersion) return;
+    if (role_of(node.op) != OpRole::Placeholder || version <= 0 || version > kLastVersion) return;
     const Attr* attr = node.attrs.find("shape");
     const Shape* shape = attr ? std::get_if<Shape>(static_cast<const AttrValue_*>(attr)) : nullptr;
     if (shape && *shape == Shape{}) node.attrs.set("shape", Shape::unknown_rank());

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Counts where the engine, outside of the ops themselves, compares an op's name.
+
+What is known of an op, the op says (engine/ir/op_traits.h, OpDef): a pass that asks works for ops that do not exist
+yet. Patterns of rewrite rules (engine/rewrite/rule.h) name ops, as that is what they are for; they are lists, not
+comparisons. ALLOWED has what else remains, with the reason; a file may have fewer, not more.
+
+Usage: check_op_names.py [ROOT]. Prints each comparison that is not allowed as file:line and exits 1 when there are any.
+"""
+
+import pathlib
+import re
+import sys
+
+# File or folder -> (comparisons, why).
+ALLOWED = {
+    "engine/import/graph_file.cc": (1, "refuses ops that are Braid's own by their prefix; exceptions say so themselves"),
+    "engine/import/inline_functions.cc": (7, "calls, Ifs and effects of TensorFlow's, which are no ops here"),
+    "engine/import/lower_tables.cc": (3, "TensorFlow's tables, which are no ops here"),
+    "engine/import/lower_variables.cc": (7, "TensorFlow's references, which are no ops here"),
+    "engine/import/op_forms.cc": (9, "the patterns of what is written in another form"),
+    "engine/import/onnx/onnx.cc": (1, "ONNX's op, not ours"),
+    "engine/import/onnx/unsigned.cc": (12, "ONNX's ops, not ours"),
+    "engine/import/onnx/partial_ints.cc": (14, "computes on integers of which some are not known"),
+}
+
+NAME = r'"(?:braid\.)?[A-Z]\w*"'
+COMPARISON = re.compile(
+    rf"(?:\bop->name|\bop\.name|\.op|\bop\(\)|\bop)\s*(?:==|!=)\s*(?:{NAME}|k[A-Z])"
+    rf"|{NAME}\s*(?:==|!=)"
+    rf"|\bop(?:->name|\.name|\(\))?\.starts_with\("
+    rf"|made_by\([^;]*?{NAME}\)"
+)
+
+
+def comparisons(text: str):
+    """(line, text) of each; a comment has none."""
+    text = re.sub(r"//[^\n]*", "", text)
+    for match in COMPARISON.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, " ".join(match.group().split())
+
+
+def self_test():
+    for line in [
+        'if (node.op->name == "MatMul") fuse(id);',
+        'return op != "BiasAdd";',
+        'if (node.op() == "If" )',
+        "return node.op->name == kSparse;",
+        'const Node* pack = made_by(made.x, "Pack");',
+        'inner.op().starts_with("Assert")',
+    ]:
+        assert list(comparisons(line)), line
+    for line in ['// op == "MatMul"', 'OpRegistry::global().require("MatMul")', 'add(group, "Unpack", name)']:
+        assert not list(comparisons(line)), line
+
+
+def main():
+    self_test()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    found, total = {}, 0
+    for path in sorted((root / "engine").rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.suffix not in {".h", ".cc"} or name.startswith("engine/ops/"):
+            continue
+        for line, text in comparisons(path.read_text(encoding="utf-8")):
+            rule = next((rule for rule in ALLOWED if name.startswith(rule)), name)
+            found.setdefault(rule, []).append(f"{name}:{line}: {text}")
+            total += 1
+    wrong = []
+    for rule, lines in found.items():
+        allowed = ALLOWED.get(rule, (0, ""))[0]
+        if len(lines) > allowed:
+            wrong += [*lines, f"{rule}: {len(lines)} comparisons of op names, {allowed} are allowed"]
+    print("\n".join(wrong) or f"op names: {total} comparisons outside of engine/ops, each with its reason")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
