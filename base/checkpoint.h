@@ -1,6 +1,6 @@
 // Checkpoint files: one file a shard, made of CRC-checked blocks, and a manifest that is written last and
-// makes the checkpoint whole. docs/formats/checkpoint.md has the grammar. Knows names, types, shapes and
-// bytes; not what they mean.
+// makes the checkpoint whole. docs/design/formats/checkpoint.md has the grammar. Knows names, types, shapes
+// and bytes; not what they mean.
 //
 //   <root>/step-000000000120/            written as .tmp-step-000000000120-<pid>, synced, then renamed
 //     worker-0.shard  ps-0.shard ...     entries, then an index, then a footer

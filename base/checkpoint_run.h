@@ -1,6 +1,6 @@
 // Runs: which checkpoints belong together. A run begins at step 0, gets a number and an id, and is gone on
 // with by everyone who resumes it. The file RUN in a checkpoint directory names the run that writes there,
-// also before its first checkpoint. docs/formats/checkpoint.md has the rules. Thread rule: values.
+// also before its first checkpoint. docs/design/formats/checkpoint.md has the rules. Thread rule: values.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Shards: data blocks, then an index of the entries with the CRC of each block, then a footer of fixed size.
-// docs/formats/checkpoint.md has the grammar.
+// docs/design/formats/checkpoint.md has the grammar.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

@@ -272,7 +272,7 @@ void add_graph(CLI::App& app, Action& action) {
       ->required();
   auto markdown = std::make_shared<bool>(false);
   CLI::App* list = graph->add_subcommand("passes", "List the compiler's passes in their order");
-  list->add_flag("--markdown", *markdown, "As a table of Markdown, as docs/passes.md has it");
+  list->add_flag("--markdown", *markdown, "As a table of Markdown, as docs/design/passes.md has it");
   list->callback([markdown, &action] {
     action = [markdown] {
       fmt::print("{}", passes_text(*markdown));

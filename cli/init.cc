@@ -164,7 +164,7 @@ Plan plan_of(const InitOptions& options) {
   const char* format = format_of(*file);
   if (!format)
     throw InvalidArgument(fmt::format(
-        "'{}' is {}, not a table; a job of examples/jobs is the better start (docs/questions.md)",
+        "'{}' is {}, not a table; a job of examples/jobs is the better start (docs/user/questions.md)",
         options.file, file->format() == FileFormat::Idx ? "an IDX file of images or labels" : "plain text"));
   plan.format = format;
   RecordSummary summary;

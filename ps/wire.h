@@ -1,6 +1,6 @@
 // The messages of the parameter server's data plane: the meta part of each, encoded and decoded, and where
-// the pieces of its payload lie. docs/formats/wire.md has the grammar. Little-endian throughout. Thread rule:
-// pure functions. Throws: DataLoss for a meta that is cut short or says what cannot be.
+// the pieces of its payload lie. docs/design/formats/wire.md has the grammar. Little-endian throughout.
+// Thread rule: pure functions. Throws: DataLoss for a meta that is cut short or says what cannot be.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // What a worker tells about its device: memory, utilization and power as gauges; and, where somebody looks
 // (an HTTP server or a trace), how busy its streams are, in short windows on a thread of its own while steps
-// are made. Metric names are in docs/metrics.md. Thread rule: made and destroyed by one thread; the rest from
-// any.
+// are made. Metric names are in docs/user/metrics.md. Thread rule: made and destroyed by one thread; the rest
+// from any.
 #pragma once
 
 #include <memory>

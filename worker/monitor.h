@@ -1,6 +1,6 @@
 // What a process tells about itself: Prometheus metrics, health and readiness, and its streams as JSON, over
 // HTTP on a thread of its own; and the table of streams at the end of a run. Metric names are in
-// docs/metrics.md. Thread rule: record_step from the training loop; everything else from any thread.
+// docs/user/metrics.md. Thread rule: record_step from the training loop; everything else from any thread.
 #pragma once
 
 #include <atomic>

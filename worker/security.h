@@ -1,6 +1,6 @@
-// What a process of a job proves itself with to the others (docs/security.md): strategy.tls, or the job's
-// token, from strategy.token_file, BRAID_TOKEN_FILE or BRAID_TOKEN, the first that is given. Under mpirun
-// without addresses rank 0 draws a token and MPI tells it to the others.
+// What a process of a job proves itself with to the others (docs/user/security.md): strategy.tls, or the
+// job's token, from strategy.token_file, BRAID_TOKEN_FILE or BRAID_TOKEN, the first that is given. Under
+// mpirun without addresses rank 0 draws a token and MPI tells it to the others.
 #pragma once
 
 #include <memory>

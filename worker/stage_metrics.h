@@ -1,5 +1,5 @@
-// What a stage counts, as metrics of the process (docs/metrics.md): brought up to date whenever the registry
-// is rendered. Thread rule: built and destroyed by one thread; the rest happens on the HTTP thread.
+// What a stage counts, as metrics of the process (docs/user/metrics.md): brought up to date whenever the
+// registry is rendered. Thread rule: built and destroyed by one thread; the rest happens on the HTTP thread.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@
 namespace braid::worker {
 namespace {
 
-/// "... seed=7": the words of a cursor are those of docs/formats/data.md.
+/// "... seed=7": the words of a cursor are those of docs/user/data.md.
 std::uint64_t seed_of(const CheckpointMeta& meta) {
   constexpr std::string_view kWord = " seed=";
   for (const auto& [worker, cursor] : meta.cursors) {

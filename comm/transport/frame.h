@@ -1,4 +1,4 @@
-// The frame grammar of the data plane (docs/formats/wire.md): encoding, decoding and checking of frame
+// The frame grammar of the data plane (docs/design/formats/wire.md): encoding, decoding and checking of frame
 // headers and of the two frame kinds that carry an error. Pure functions; knows no sockets.
 //
 //   frame := header meta payload

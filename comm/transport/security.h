@@ -1,5 +1,5 @@
 // What the processes of a job prove themselves with to each other: a token that all of them know, or
-// certificates that the job's authority signed. docs/security.md says what each protects against.
+// certificates that the job's authority signed. docs/user/security.md says what each protects against.
 //
 // The token never travels and appears in no message: connections of the data plane prove that they know it by
 // a challenge (token_handshake.h), those of gRPC by a certificate that is made from it (token_certificate.h).

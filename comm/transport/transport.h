@@ -1,6 +1,6 @@
 // The data plane: framed binary requests and replies over TCP or Unix sockets, sent from and received into
-// the caller's memory without a copy in between. Knows nothing of tables or gradients. docs/formats/wire.md
-// has the grammar.
+// the caller's memory without a copy in between. Knows nothing of tables or gradients.
+// docs/design/formats/wire.md has the grammar.
 //
 // A message is {type, id, meta, payload}: `meta` is a few hundred bytes that the receiver needs in order to
 // decide where the payload shall land, the payload is any number of bytes, gathered from pieces on the

@@ -59,7 +59,7 @@ class GraphBuilder {
   GraphBuilder();
   ~GraphBuilder();
 
-  /// Adds a node of any op of docs/graphs.md by TensorFlow's name and gives its output 0; output i is
+  /// Adds a node of any op of docs/user/graphs.md by TensorFlow's name and gives its output 0; output i is
   /// Output{node, i}. Attributes that are left out have TensorFlow's defaults. `name` is made unique inside
   /// the name scopes ("Relu", "Relu_1"); empty takes the op's name.
   Output op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs = {},

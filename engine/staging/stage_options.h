@@ -1,6 +1,6 @@
 // The parameters of a stage, under the names and with the defaults that users of staged input know, and what
-// a session declares for its stages. docs/staging.md says what each does here and where the original differs.
-// Thread rule: values.
+// a session declares for its stages. docs/user/staging.md says what each does here and where the original
+// differs. Thread rule: values.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,7 @@
 //
 // How many streams, and what else decides about them, may be in a text ConfigProto or in the environment
 // (TF_GPU_STREAM_GROUP_COUNT=4 with TF_NODE_LEVEL_MULTISTREAM=true, TF_STREAM_FROM_FILE, ...;
-// docs/streams.md).
+// docs/user/streams.md).
 #include <fmt/core.h>
 
 #include <algorithm>

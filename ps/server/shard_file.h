@@ -1,5 +1,5 @@
 // A server's shard of a checkpoint: writing a cut, and filling tables from the shards of any number of
-// servers. docs/formats/wire.md, "Shards of parameter servers", names the entries. Thread rule: pure
+// servers. docs/design/formats/wire.md, "Shards of parameter servers", names the entries. Thread rule: pure
 // functions on what the caller owns.
 #pragma once
 

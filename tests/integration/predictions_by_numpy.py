@@ -5,7 +5,7 @@
                             --predictions P.csv [--tolerance 1e-6]
 
 The model is wide_deep. What becomes of a field (hashes, vocabularies, scales) is written down here once more, as
-docs/formats/data.md says it. SCHEMA is that of the job in predict_test.cc. Prints the rows and the largest
+docs/user/data.md says it. SCHEMA is that of the job in predict_test.cc. Prints the rows and the largest
 difference; ends with 1 where rows are not as many, or differ by more than the tolerance."""
 import argparse
 import csv

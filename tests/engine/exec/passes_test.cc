@@ -459,10 +459,10 @@ TEST(ProgramCacheTest, OneProgramForEachSignatureAndTheOldestGoes) {
 }
 
 TEST(PassTableTest, TheDocumentIsPrintedFromTheTable) {
-  std::ifstream in(BRAID_SOURCE_DIR "/docs/passes.md");
+  std::ifstream in(BRAID_SOURCE_DIR "/docs/design/passes.md");
   const std::string document{std::istreambuf_iterator<char>(in), {}};
   EXPECT_THAT(document, ::testing::HasSubstr(passes_text(true)))
-      << "write the output of `braid graph passes --markdown` into docs/passes.md";
+      << "write the output of `braid graph passes --markdown` into docs/design/passes.md";
 }
 
 TEST(PassTableTest, NamesAreUniqueAndEveryPassSaysWhatItDoes) {

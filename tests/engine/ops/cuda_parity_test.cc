@@ -321,7 +321,7 @@ TEST(CudaErrors, AnIndexIntoNothingIsReported) {
 
 /// The names in backticks in the table of ops without CUDA kernels.
 std::set<std::string> documented_host_ops() {
-  std::ifstream file(BRAID_SOURCE_DIR "/docs/adding_an_op.md");
+  std::ifstream file(BRAID_SOURCE_DIR "/docs/design/adding_an_op.md");
   std::set<std::string> names;
   bool in_table = false;
   for (std::string line; std::getline(file, line);) {

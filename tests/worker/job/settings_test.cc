@@ -155,9 +155,11 @@ TEST(ConfigSettingsTest, SoftPlacementIsOnUnlessItIsTurnedOff) {
   EXPECT_FALSE(strict.runtime().soft_placement());
 }
 
-// ------------------------------------------------------------------------------------- docs/streams.md
+// ------------------------------------------------------------------------------------- docs/user/streams.md
 
-std::string docs_page() { return read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs/streams.md"); }
+std::string docs_page() {
+  return read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs/user/streams.md");
+}
 
 /// Names of a message's fields that are no messages themselves, or are lists of them.
 std::vector<std::string> settings_in(const google::protobuf::Descriptor& message) {
