@@ -13,7 +13,7 @@ void add_config_option(CLI::App& command, std::string& file) {
       .add_option(
           "--config", file,
           "A text ConfigProto (proto/config.proto): weaker than flags and the job, stronger than the\n"
-          "environment; docs/user/streams.md says what each setting does")
+          "environment; docs/user/tensorflow_settings.md says what each setting does")
       ->check(CLI::ExistingFile);
 }
 

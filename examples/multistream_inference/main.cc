@@ -3,7 +3,7 @@
 // The positional command line of the inference example of multi-stream TensorFlow, over the library behind
 // `braid infer`: MODEL is a GraphDef (binary or text), CONFIG a text ConfigProto. How many stream groups
 // there are, and whatever else, is in the environment (TF_GPU_STREAM_GROUP_COUNT, TF_GPU_STREAM_MERGE, ...;
-// docs/user/streams.md). Inputs are drawn. ITERS are the requests of each of THREADS clients.
+// docs/user/inference.md). Inputs are drawn. ITERS are the requests of each of THREADS clients.
 #include <fmt/core.h>
 
 #include <string>

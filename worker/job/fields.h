@@ -73,8 +73,8 @@ class JobField {
   JobField&& idle_on_host_in_training(Reason also = {}) &&;  // `also`: only where that holds
   /// The negative switch that it was, in the same message: `no_tf32: true` is `tf32: false`.
   JobField&& was_not(std::string old_name) &&;
-  /// A field of ConfigProto (lower case) or an environment variable that sets it; docs/user/streams.md has
-  /// both.
+  /// A field of ConfigProto (lower case) or an environment variable that sets it;
+  /// docs/user/tensorflow_settings.md has both.
   JobField&& tf(std::string name) &&;
 
   struct Default {

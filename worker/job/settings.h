@@ -1,7 +1,7 @@
 // Settings from where users of multi-stream TensorFlow have them: a text ConfigProto (proto/config.proto) and
 // environment variables. They become fields of a job, weaker than what its file says: flags, then the job,
 // then the ConfigProto, then the environment. What means nothing here, or nothing for the command that runs,
-// is kept as a warning. docs/user/streams.md has the table. Thread rule: values.
+// is kept as a warning. docs/user/tensorflow_settings.md has the table. Thread rule: values.
 #pragma once
 
 #include <filesystem>

@@ -155,10 +155,10 @@ TEST(ConfigSettingsTest, SoftPlacementIsOnUnlessItIsTurnedOff) {
   EXPECT_FALSE(strict.runtime().soft_placement());
 }
 
-// ------------------------------------------------------------------------------------- docs/user/streams.md
+// --------------------------------------------------------------------- docs/user/tensorflow_settings.md
 
 std::string docs_page() {
-  return read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs/user/streams.md");
+  return read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs/user/tensorflow_settings.md");
 }
 
 /// Names of a message's fields that are no messages themselves, or are lists of them.
@@ -180,7 +180,7 @@ TEST(SettingsTableTest, EveryFieldThatIsTakenHasARow) {
   const auto names = settings_in(*proto::ConfigProto::descriptor());
   EXPECT_EQ(names.size(), 13U);
   for (const std::string& name : names)
-    EXPECT_THAT(page, testing::ContainsRegex("\n\\| [^|\n]*" + name + "`")) << name;
+    EXPECT_THAT(page, testing::ContainsRegex("\n\\* `[^\n]*" + name + "`")) << name;
 }
 
 /// Everything that settings make of a text, in words.
@@ -222,7 +222,7 @@ TEST(SettingsTableTest, EveryVariableDoesWhatItsRowSaysOrSaysThatItDoesNothing) 
        "sets runtime.device_memory_up_front=true"}};
   const std::string page = docs_page();
   for (const Variable& variable : variables) {
-    EXPECT_THAT(page, testing::ContainsRegex("\n\\| [^|\n]*`" + std::string(variable.name) + "`"))
+    EXPECT_THAT(page, testing::ContainsRegex("\n\\* [^\n]*`" + std::string(variable.name) + "`"))
         << variable.name;
     const std::string training = effect(from_environment(
         {{"TF_NODE_LEVEL_MULTISTREAM", "true"}, {variable.name, variable.value}}, SettingsFor::Training));
@@ -233,7 +233,7 @@ TEST(SettingsTableTest, EveryVariableDoesWhatItsRowSaysOrSaysThatItDoesNothing) 
   }
   // Read elsewhere: by the log, and by the driver.
   for (const char* name : {"TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES"})
-    EXPECT_THAT(page, HasSubstr("\n| `" + std::string(name) + "` |"));
+    EXPECT_THAT(page, HasSubstr("\n* `" + std::string(name) + "`: "));
 }
 
 TEST(EnvironmentSettingsTest, NodesGoOntoStreamsInTheNodeLevelMode) {
