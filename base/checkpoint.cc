@@ -142,7 +142,7 @@ CheckpointInfo read_checkpoint(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(file, error))
     throw DataLoss(
-        fmt::format("[checkpoint] '{}' has no {}: not a whole checkpoint", directory.string(), kManifest));
+        fmt::format("[checkpoint] '{}' has no {}: not a complete checkpoint", directory.string(), kManifest));
   CheckpointInfo info = parse_manifest(file, read_file(file));
   for (const ShardInfo& shard : info.shards) check_shard(directory, shard);
   return info;
@@ -185,9 +185,9 @@ void CheckpointStore::refuse_used() const {
                                        : fmt::format("steps {} to {}", its.front().meta.step, last.step));
   }
   throw InvalidArgument(
-      fmt::format("checkpoint.directory '{}' has {}, and this is a new run, whose checkpoints would mix with "
-                  "them: give --resume to go on with what is there, another checkpoint.directory, or "
-                  "--overwrite to begin anew, which removes them once the new run has a checkpoint",
+      fmt::format("checkpoint.directory '{}' has {}, and this is a new run, which would mix with "
+                  "them: give --resume to continue that run, another checkpoint.directory, or "
+                  "--overwrite to replace it once the new run has a checkpoint",
                   root_.string(), what));
 }
 

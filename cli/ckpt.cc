@@ -15,7 +15,7 @@ int list(const std::string& directory) {
   if (!std::filesystem::is_directory(directory))
     throw InvalidArgument("'" + directory + "' is not a directory");
   const auto checkpoints = CheckpointStore(directory).list();
-  if (checkpoints.empty()) fmt::print("no whole checkpoint in '{}'\n", directory);
+  if (checkpoints.empty()) fmt::print("no complete checkpoint in '{}'\n", directory);
   for (std::size_t i = 0; i < checkpoints.size(); ++i) {
     const CheckpointInfo& info = checkpoints[i];
     if (i == 0 || !info.meta.run.same_as(checkpoints[i - 1].meta.run))
@@ -29,7 +29,7 @@ int list(const std::string& directory) {
   }
   const auto current = CheckpointStore(directory).current_run();
   if (current && (checkpoints.empty() || !current->same_as(checkpoints.back().meta.run)))
-    fmt::print("{}: no whole checkpoint yet\n", current->describe());
+    fmt::print("{}: no complete checkpoint yet\n", current->describe());
   return kExitSuccess;
 }
 
@@ -76,8 +76,8 @@ void add_ckpt(CLI::App& app, Action& action) {
       "ckpt", "Look into checkpoints, compare them, and exchange them with NumPy and TensorFlow");
   auto directory = std::make_shared<std::string>();
   auto verify = std::make_shared<bool>(false);
-  CLI::App* ls = ckpt->add_subcommand(
-      "ls", "List the whole checkpoints of a directory by the run that they belong to, oldest first");
+  CLI::App* ls =
+      ckpt->add_subcommand("ls", "List the complete checkpoints of a directory by run, oldest first");
   ls->add_option("DIR", *directory, "A job's checkpoint.directory")->required();
   ls->callback([directory, &action] { action = [directory] { return list(*directory); }; });
   CLI::App* one = ckpt->add_subcommand("show", "Show one checkpoint: step, cursors, shards and every entry");

@@ -24,7 +24,7 @@ class CheckpointSource : public ValueSource {
 CheckpointInfo checkpoint_at(const std::filesystem::path& directory) {
   if (std::filesystem::exists(directory / "MANIFEST")) return read_checkpoint(directory);
   if (auto newest = CheckpointStore(directory).newest()) return std::move(*newest);
-  throw InvalidArgument("'" + directory.string() + "' has no MANIFEST, and no whole checkpoint is below it");
+  throw InvalidArgument("'" + directory.string() + "' has no MANIFEST and holds no complete checkpoint");
 }
 
 std::unique_ptr<ValueSource> open_checkpoint_values(const std::filesystem::path& directory) {

@@ -63,7 +63,7 @@ class BundleValues : public ValueSource {
       if (entry.dtype == DType::String || dtype_size(entry.dtype) > 0)
         values_[name] = {entry.dtype, entry.shape};
       else  // the state of an iterator, say
-        log_warning("'{}': '{}' is left out: its type is {}", prefix.string(), name,
+        log_warning("'{}': '{}' is skipped: type {} is not supported", prefix.string(), name,
                     foreign_type(entry.dtype));
   }
   const std::map<std::string, ValueInfo>& values() const override { return values_; }

@@ -155,7 +155,7 @@ int show(const ShowOptions& options) {
   if (!summary.features().empty()) print_summary(summary);
   fmt::print("\n{}: {}, compression {}, {} records{}{}\n", options.file, file_format_name(file->format()),
              compression_name(file->compression()), summary.records(), checked ? ", every CRC right" : "",
-             file->bad_records() > 0 ? fmt::format("; {} bad ones left out", file->bad_records()) : "");
+             file->bad_records() > 0 ? fmt::format("; {} bad ones skipped", file->bad_records()) : "");
   return kExitSuccess;
 }
 

@@ -107,13 +107,13 @@ void add_doctor(CLI::App& app, Action& action) {
     described += fmt::format("{}{} ({})", described.empty() ? "" : ", ", role.name, role.what);
   }
   sub->add_option("--for", options->roles,
-                  "What must work, between commas: " + described + "; default: train")
+                  "What must work, separated by commas: " + described + "; default: train")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(names).description(""));
-  sub->add_option("--directory", options->directory, "Where checkpoints will be: its free space is looked at")
+  sub->add_option("--directory", options->directory, "Where checkpoints will be; its free space is checked")
       ->capture_default_str();
-  sub->add_flag("--json", options->json, "One JSON object, for reports of defects too");
+  sub->add_flag("--json", options->json, "Print one JSON object, for bug reports");
   sub->callback([options, &action] { action = [options] { return run_doctor(*options); }; });
 }
 

@@ -215,7 +215,7 @@ int plan_job(const Options& options) {
 }
 
 int plan(const Options& options) {
-  if (options.rules && options.rules->empty()) throw InvalidArgument("--rules needs the name of a file");
+  if (options.rules && options.rules->empty()) throw InvalidArgument("--rules needs a file name");
   if (options.dot) check_output_file("--dot", *options.dot);
   if (!options.job.empty()) return plan_job(options);
   if (options.file.empty()) throw InvalidArgument("braid graph plan needs a GraphDef FILE or --job");
@@ -232,7 +232,9 @@ int plan(const Options& options) {
     const Node& node = graph.node(id);
     if (node.removed || node.op->name != "Placeholder") continue;
     Shape shape = node.outputs[0].shape;
-    if (!shape.has_rank()) throw InvalidArgument("placeholder '" + node.name + "' has no shape to plan with");
+    if (!shape.has_rank())
+      throw InvalidArgument("placeholder '" + node.name +
+                            "' has no shape: a plan needs the rank of every input");
     for (int axis = 0; axis < shape.rank(); ++axis)
       if (shape[axis] == Shape::kUnknown) shape.set_dim(axis, options.batch);
     request.feeds.push_back({node.name, node.outputs[0].dtype, shape});
@@ -266,13 +268,11 @@ void add_graph(CLI::App& app, Action& action) {
         ->check(CLI::ExistingPath);
   };
   add_file(add("show", "List the nodes: name, op, inputs, device, stream", show))->required();
-  add_file(add("check",
-               "Say everything that keeps the graph from loading, at once; exit 2 when there is something",
-               check))
+  add_file(add("check", "List all problems that prevent loading; exit code 2 if there are any", check))
       ->required();
   auto markdown = std::make_shared<bool>(false);
   CLI::App* list = graph->add_subcommand("passes", "List the compiler's passes in their order");
-  list->add_flag("--markdown", *markdown, "As a table of Markdown, as docs/design/passes.md has it");
+  list->add_flag("--markdown", *markdown, "Print Markdown, as in docs/design/passes.md");
   list->callback([markdown, &action] {
     action = [markdown] {
       fmt::print("{}", passes_text(*markdown));
@@ -283,16 +283,15 @@ void add_graph(CLI::App& app, Action& action) {
   add_graph_stats(*graph, action);
   add_graph_export(*graph, action);
   add_graph_import(*graph, action);
-  CLI::App* sub =
-      add("plan",
-          "Compile, and show which stream runs which node, waits issued and removed, predicted time, memory",
-          plan);
+  CLI::App* sub = add(
+      "plan", "Compile, and show the streams of all nodes, waits issued and removed, predicted time, memory",
+      plan);
   CLI::Option* job =
       sub->add_option("--job", options->job, "Instead of FILE: the whole training step of a job")
           ->excludes(add_file(sub));
   add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--workers", options->workers,
-                  "With --job: the step is that of one of so many workers (strategies PS and ALLREDUCE)")
+                  "With --job: number of workers; the step is that of one of them (PS and ALLREDUCE)")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->needs(job);

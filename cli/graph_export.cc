@@ -110,15 +110,15 @@ int run(Options& options) {
 
 void add_graph_export(CLI::App& graph, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* sub = graph.add_subcommand("export", "Write a model of the zoo, or that of a job, as a GraphDef");
+  CLI::App* sub = graph.add_subcommand("export", "Write a built-in model or a job's model as a GraphDef");
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
   CLI::Option* job =
-      sub->add_option("--job", options->job, "The model of this job, for the columns of its data");
+      sub->add_option("--job", options->job, "The job whose model to write, for the columns of its data");
   add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--model", options->model, "Instead of --job: " + names);
   sub->add_option("--out", options->out, "Text when it ends in .pbtxt, else binary")->required();
-  sub->add_flag("--inference", options->inference, "Only what the prediction needs: no label, no loss");
+  sub->add_flag("--inference", options->inference, "Write the inference graph: no label, no loss");
   sub->add_option(
          "--column", options->columns,
          "Shape of one row of an input column, name=28,28,1; default: image=28,28,1, dense=13, sparse=26, "

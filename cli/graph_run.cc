@@ -100,9 +100,8 @@ void refuse_unset(const Graph& graph, const Options& options, const Feeds& feeds
   const std::vector<std::string> unset =
       worker::take_unset_variables(graph, fetches, targets, given, session.assigned);
   if (unset.empty()) return;
-  throw InvalidArgument(
-      options.file + ": " + worker::unset_text(unset) +
-      "; --checkpoint DIR or --init NODE gives them, --untrained runs with their first values");
+  throw InvalidArgument(options.file + ": " + worker::unset_text(unset) +
+                        "; give --checkpoint DIR or --init NODE, or --untrained for their initial values");
 }
 
 std::vector<Tensor> run_once(const Graph& graph, const Options& options, const Feeds& feeds,
@@ -238,7 +237,7 @@ void pair_outputs(const CLI::App& command, Options& options) {
     if (name != "--out") continue;
     const std::string& file = options.outs.at(out++);
     if (options.outputs.empty() || !options.outputs.back().second.empty())
-      throw InvalidArgument("--out " + file + ": there is no --fetch before it that has no --out yet");
+      throw InvalidArgument("--out " + file + ": put it after the --fetch that it belongs to");
     check_output_file("--out", file);
     options.outputs.back().second = file;
   }
@@ -262,10 +261,10 @@ void add_graph_run(CLI::App& graph, Action& action) {
   one_at_a_time(
       sub->add_option("--fetch", options->fetches, "A value to compute, name or name:1; may be repeated"));
   one_at_a_time(sub->add_option("--out", options->outs,
-                                "Where the value of the --fetch before it goes; without "
+                                "File for the value of the --fetch before it; without "
                                 "one its first elements are printed"));
   one_at_a_time(sub->add_option("--init", options->inits,
-                                "A node that runs before, e.g. one that assigns the "
+                                "A node to run first, such as one that assigns the "
                                 "variables; may be repeated"));
   CLI::Option* checkpoint = add_checkpoint_option(*sub, options->checkpoint);
   add_untrained_flag(*sub, options->untrained, *checkpoint);

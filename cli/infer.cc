@@ -37,7 +37,7 @@ int run(Options options) {
 }
 
 void add_load(CLI::App& infer, InferCommand& command) {
-  infer.add_option("--batch", command.batch, "Rows of a request: what stands for unknown dimensions")
+  infer.add_option("--batch", command.batch, "Rows of a request, for dimensions that the graph leaves open")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   infer.add_option("--iters", command.requests, "Requests of each client")
@@ -48,18 +48,21 @@ void add_load(CLI::App& infer, InferCommand& command) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   infer
-      .add_option("--timeout", command.timeout_seconds, "Seconds that a request may take, the line included")
+      .add_option("--timeout", command.timeout_seconds,
+                  "Deadline of a request in seconds, including queue time")
       ->check(CLI::Range(1e-6, 1e7))
       ->capture_default_str();
   infer.add_option("--queue", command.queue_capacity, "Requests that may wait for a group; more are refused")
       ->capture_default_str();
-  infer.add_option("--max-id", command.max_id, "Integer inputs without a file are drawn below it")
+  infer
+      .add_option("--max-id", command.max_id,
+                  "Random integer inputs are below this; at most the rows of the smallest table")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  infer.add_option("--seed", command.seed, "Of inputs that are drawn, and of variables' first values")
+  infer.add_option("--seed", command.seed, "Seed for random inputs and initial variables")
       ->capture_default_str();
   infer.add_flag("--check", command.check, "Compare every answer with a single group's, bit by bit");
-  infer.add_option("--out", command.output_directory, "A directory: the answers, as <output>.npy");
+  infer.add_option("--out", command.output_directory, "Directory for the answers, <output>.npy each");
 }
 
 void add_groups(CLI::App& infer, Options& options) {
@@ -67,35 +70,37 @@ void add_groups(CLI::App& infer, Options& options) {
                                                            {"private", LaunchThreads::Private},
                                                            {"shared", LaunchThreads::Shared}};
   InferCommand& command = options.command;
-  infer.add_option("--groups", command.groups, "Stream groups, each one request at a time; default 1")
+  infer
+      .add_option("--groups", command.groups, "Stream groups, each serving one request at a time; default 1")
       ->check(CLI::Range(1, 64));
   infer.add_option("--streams", command.streams, "Compute streams inside a group; default 1")
       ->check(CLI::Range(1, 64));
-  infer.add_option("--policy", options.policy, "Of the streams inside a group")
+  infer.add_option("--policy", options.policy, "Who gives nodes their streams inside a group")
       ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}));
   infer
       .add_option("--batch-siblings", options.batch_siblings,
-                  "Independent nodes of one kind and shape as one")
+                  "Run independent nodes of one kind and shape as one")
       ->check(CLI::IsMember({"OFF", "WITHIN_SCOPES", "ACROSS_SCOPES"}));
-  infer.add_flag("--ignore-scopes", options.ignore_scopes,
-                 "Stream ids that are written on nodes (_stream_id) mean nothing");
+  infer.add_flag("--ignore-scopes", options.ignore_scopes, "Ignore stream ids of nodes (_stream_id)");
   infer.add_flag("--merge-streams", options.merge_streams,
-                 "On a device: a group's copies go onto the stream that launches its steps");
+                 "On a device: run a group's copies on the stream that launches its steps");
   infer.add_option("--pools", command.pools, "Launch pools of one thread: group i takes pool i mod P")
       ->check(CLI::Range(1, 64));
   infer.add_option("--pool", command.request_pool,
                    "The launch pool that runs all requests, whatever the group");
   infer
-      .add_option(
-          "--launch", command.launch,
-          "pools: those, or the clients' threads; private: threads of each group; shared: of all groups")
+      .add_option("--launch", command.launch,
+                  "Who launches requests. pools: launch pools, or the clients; private: threads of each "
+                  "group; shared: "
+                  "threads of all groups")
       ->transform(CLI::CheckedTransformer(launch).description(""))
       ->transform(CLI::IsMember({"pools", "private", "shared"}).description("pools|private|shared"));
   infer
-      .add_option("--launch-threads", command.launch_threads, "With private and shared: how many; default 1")
+      .add_option("--launch-threads", command.launch_threads,
+                  "Number of launch threads with private or shared; default 1")
       ->check(CLI::Range(1, 256));
   infer.add_flag("--split-memory", options.split_memory,
-                 "Each group has an equal part of runtime.device_memory_limit, instead of all sharing it");
+                 "Split runtime.device_memory_limit equally between groups, instead of sharing it");
 }
 
 }  // namespace
@@ -117,10 +122,10 @@ void add_infer(CLI::App& app, Action& action) {
   infer
       ->add_option(
           "--input", command.inputs,
-          "name=file.npy, cut into batches; name=-1,13 (a shape, -1: the batch) or name, which is drawn.\n"
-          "May be repeated; without any, all placeholders that the outputs need are drawn")
+          "name=file.npy, cut into batches; name=-1,13 (a shape, -1: the batch) or name for random values.\n"
+          "May be repeated; without any, all inputs that the outputs need are random")
       ->allow_extra_args(false);
-  infer->add_option("--output", command.outputs, "A value that is asked for; may be repeated")
+  infer->add_option("--output", command.outputs, "Output tensor name; may be repeated")
       ->allow_extra_args(false)
       ->required();
   CLI::Option* checkpoint = add_checkpoint_option(*infer, options->checkpoint);

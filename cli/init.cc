@@ -128,19 +128,20 @@ std::string below(const Path& directory, const Path& file) {
 struct Plan {
   std::string name, model, format, columns, csv;
   std::string train_file, test_file;
-  std::int64_t rows = 0, hash_buckets = 0;
+  std::int64_t rows = 0;
+  std::int64_t hash_buckets = 0;  // 0: each column has its own
 };
 
 std::string job_text(const Plan& plan, const InitOptions& options) {
   std::string text = fmt::format(
       "# Made by `braid init` from {} rows of {}.{}\n"
-      "# `braid train --help` tells how to run it; proto/job.proto lists all fields.\n",
+      "# `braid train --help` says how to run it; proto/job.proto lists all fields.\n",
       plan.rows, Path(options.file).filename().string(),
-      plan.columns.empty() ? "" : " The columns are guesses: correct what is not meant.");
+      plan.columns.empty() ? "" : " The columns are guesses: correct them.");
   text += fmt::format("name: {}\nseed: 1\nepochs: 5\n", text_literal(plan.name));
-  text += fmt::format(
-      "model {{ name: {} hidden: 64 hidden: 32 embedding_dim: 8 hash_buckets: {} sparse_tables: true }}\n",
-      text_literal(plan.model), plan.hash_buckets);
+  text += fmt::format("model {{ name: {} hidden: 64 hidden: 32 embedding_dim: 8 {}sparse_tables: true }}\n",
+                      text_literal(plan.model),
+                      plan.hash_buckets > 0 ? fmt::format("hash_buckets: {} ", plan.hash_buckets) : "");
   text +=
       fmt::format("input {{\n  format: {}\n  train_files: {}\n", plan.format, text_literal(plan.train_file));
   if (!plan.test_file.empty()) text += fmt::format("  test_files: {}\n", text_literal(plan.test_file));
@@ -163,9 +164,9 @@ Plan plan_of(const InitOptions& options) {
   Plan plan;
   const char* format = format_of(*file);
   if (!format)
-    throw InvalidArgument(fmt::format(
-        "'{}' is {}, not a table; a job of examples/jobs is the better start (docs/user/questions.md)",
-        options.file, file->format() == FileFormat::Idx ? "an IDX file of images or labels" : "plain text"));
+    throw InvalidArgument(
+        fmt::format("'{}' is {}, not a table; start from a job in examples/jobs", options.file,
+                    file->format() == FileFormat::Idx ? "an IDX file of images or labels" : "plain text"));
   plan.format = format;
   RecordSummary summary;
   while (file->next()) summary.add(file->record());
@@ -184,9 +185,6 @@ Plan plan_of(const InitOptions& options) {
         "': no column has two values, as a label has: --label NAME or --label NAME=VALUE, where "
         "VALUE counts as yes");
   require_both_kinds(columns, summary, options.file);
-  for (const GuessedColumn& column : columns)
-    if (column.spec.kind == ColumnKind::Categorical)
-      plan.hash_buckets = std::max(plan.hash_buckets, column.spec.buckets + (column.spec.length > 1 ? 1 : 0));
   plan.columns = columns_text(columns, "  ");
   if (file->format() == FileFormat::Csv) {
     const std::string comment = options.open.comment;
@@ -202,10 +200,10 @@ Plan plan_of(const InitOptions& options) {
 int init(InitOptions& options) {
   const bool questions = options.file.empty();
   if (questions) {
-    if (::isatty(STDIN_FILENO) == 0) throw InvalidArgument("a data file is needed: braid init FILE");
+    if (::isatty(STDIN_FILENO) == 0) throw InvalidArgument("name a data file: braid init FILE");
     options.file = ask("Data file", "");
-    if (options.file.empty()) throw InvalidArgument("a data file is needed: braid init FILE");
-    if (options.label.empty()) options.label = ask("Label column (empty: the likeliest one)", "");
+    if (options.file.empty()) throw InvalidArgument("name a data file: braid init FILE");
+    if (options.label.empty()) options.label = ask("Label column (empty: guess)", "");
     if (!options.model_given) options.model = ask("Model", options.model);
     if (options.test.empty()) options.test = ask("File to evaluate on (empty: none)", "");
   }

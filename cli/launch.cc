@@ -47,15 +47,16 @@ void add_launch(CLI::App& app, Action& action) {
   launch->add_option("--ps", options->launch.servers, "Parameter servers")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  launch->add_flag("--chief", options->launch.with_chief, "A chief beside the workers");
-  launch->add_flag("--evaluator", options->evaluator, "An evaluator");
+  launch->add_flag("--chief", options->launch.with_chief, "Also start a chief");
+  launch->add_flag("--evaluator", options->evaluator, "Also start an evaluator");
   launch->add_option("--log-dir", options->launch.log_dir,
                      "Also write each task's output to <log-dir>/<task>.log");
   launch
       ->add_option("--grace", options->grace_seconds,
-                   "Seconds that tasks have to end after one failed, or after a signal")
+                   "Seconds before remaining tasks are killed, after one failed or after a signal")
       ->capture_default_str();
-  launch->add_flag("--keep-going", options->launch.keep_going, "A failed task does not end the others");
+  launch->add_flag("--keep-going", options->launch.keep_going,
+                   "Let the other tasks continue after one failed");
   launch->add_option("COMMAND", options->command, "After --: the subcommand and its arguments")->required();
   launch->callback([options, &action] { action = [options] { return run_launch(*options); }; });
 }

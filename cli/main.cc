@@ -38,9 +38,9 @@ std::string usage_error(const CLI::App* app, const CLI::Error& fault) {
     if (!subcommands.empty()) text += "\nThe subcommands of `" + command + "` are " + subcommands + ".";
     if (command == "braid train") text += "\nFields of the job are set by --set, e.g. --set steps=100.";
     if (command == "braid launch")
-      text += "\nWhat each process runs follows behind --: braid launch --workers 2 -- train --job FILE.";
+      text += "\nPut the command of each process after --: braid launch --workers 2 -- train --job FILE.";
   }
-  return text + "\n`" + command + " --help` tells what there is.\n";
+  return text + "\n`" + command + " --help` lists the options.\n";
 }
 
 /// A standard descriptor that is closed would be the next file's or socket's, and output would go into that.
@@ -55,15 +55,15 @@ void open_standard_descriptors() {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   CLI::App app(
-      "Braid trains branchy models: a multi-stream graph engine, staged input, and gradients through a "
-      "parameter server or all-reduce.");
+      "Braid trains ranking and recommendation models over many streams, with parameter servers or "
+      "all-reduce.");
   app.name("braid");
   app.set_version_flag("--version", "braid " BRAID_VERSION);
   app.failure_message(usage_error);
   app.footer(
-      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 the job failed for good, 2 wrong "
+      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 failed; do not retry, 2 wrong "
       "configuration or input,\n"
-      "138 a peer, server or device was lost (starting again may help), 143 stopped by SIGTERM after a "
+      "138 a peer, server or device was lost; start again with --resume, 143 stopped by SIGTERM after a "
       "checkpoint.");
   braid::cli::Action action;
   braid::cli::add_train(app, action);
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     write_termination_message(e.message());
     return braid::exit_code_for(e.code());
   } catch (const std::bad_alloc&) {
-    constexpr const char* kText = "the machine has no memory of the size that is needed";
+    constexpr const char* kText = "out of memory: the machine cannot give a block of the size that is needed";
     braid::log_error("OutOfMemory: {}", kText);
     write_termination_message(kText);
     return braid::kExitFailed;

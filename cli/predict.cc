@@ -34,8 +34,7 @@ proto::Job job_of(const Options& options) {
 CheckpointInfo checkpoint_of(const Options& options, const proto::Job& job) {
   const std::string& directory =
       options.checkpoint.empty() ? job.checkpoint().directory() : options.checkpoint;
-  if (directory.empty())
-    throw InvalidArgument("--checkpoint is missing, and the job has no checkpoint.directory");
+  if (directory.empty()) throw InvalidArgument("the job has no checkpoint.directory: give --checkpoint DIR");
   return checkpoint_at(directory);
 }
 
@@ -66,11 +65,10 @@ void add_common(CLI::App& command, Options& options) {
   CLI::Option* job = command.add_option("--job", options.job, "The job that trained the model")->required();
   add_options_of_job(command, *job, options.set, options.data_dir);
   command.add_option("--checkpoint", options.checkpoint,
-                     "A checkpoint directory (its newest counts) or a step-... directory in it; default: the "
-                     "job's checkpoint.directory");
+                     "A checkpoint directory (its newest counts) or a step-... directory; default: the job's "
+                     "checkpoint.directory");
   command
-      .add_option("--batch", options.batch,
-                  "Rows of a forward step; default: the job's evaluation.batch_size")
+      .add_option("--batch", options.batch, "Rows computed at once; default: the job's evaluation.batch_size")
       ->check(CLI::PositiveNumber);
   add_device_option(command, options.device);
   add_config_option(command, options.config);
@@ -82,28 +80,26 @@ void add_predict(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* predict = app.add_subcommand(
       "predict",
-      "Predict every record of files that have the format of the job's input, with or without labels.\n"
-      "Writes a line for each, in their order: its number or key, then probability; class and\n"
+      "Predict raw rows: files in the format of the job's input, with or without labels.\n"
+      "Writes a line for each row, in their order: its number or key, then probability; class and\n"
       "probabilities; or value. The last line on standard output is 'result: {JSON}'.");
   add_common(*predict, *options);
   predict
-      ->add_option("--in", options->inputs,
-                   "Input file; may be repeated. Of IDX images, or images and labels. A file without\n"
-                   "the columns that are labels will do")
+      ->add_option(
+          "--in", options->inputs,
+          "Input file; may be repeated. Labels may be missing. For IDX: images, or images and labels")
       ->required()
       ->allow_extra_args(false);
   predict
       ->add_option(
           "--out", options->out,
           "Output: .csv or .tsv, with a header; .npy, float32 [rows] or [rows, columns]; - is CSV on "
-          "standard output.\nIt appears when it is whole")
+          "standard output.\nThe file appears when it is complete")
       ->required();
-  predict->add_option("--key", options->key,
-                      "A column of the input that goes into the output in the place of the record's number, "
-                      "which counts from 0");
+  predict->add_option("--key", options->key, "Input column to write in place of the row's number");
   predict
       ->add_option("--max-bad-records", options->max_bad_records,
-                   "Records that may be unreadable; they have a line without a prediction (.npy: NaN)")
+                   "How many unreadable records to accept; each gets a line without a prediction (.npy: NaN)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   predict->callback([options, &action] { action = [options] { return run_predict(*options); }; });
@@ -118,12 +114,12 @@ void add_evaluate(CLI::App& app, Action& action) {
   add_common(*evaluate, *options);
   evaluate
       ->add_option("--in", options->inputs,
-                   "Test file; may be repeated; default: the job's input.test_files. Of IDX images, then "
+                   "Test file; may be repeated; default: the job's input.test_files. For IDX: images, then "
                    "labels")
       ->allow_extra_args(false);
   CLI::Option* bad = evaluate
                          ->add_option("--max-bad-records", options->max_bad_records,
-                                      "Records that may be unreadable, and are left out; default: the job's "
+                                      "How many unreadable records to skip; default: the job's "
                                       "input.max_bad_records")
                          ->check(CLI::NonNegativeNumber);
   evaluate->callback([options, bad, &action] {

@@ -10,10 +10,9 @@ namespace braid::cli {
 
 void add_config_option(CLI::App& command, std::string& file) {
   command
-      .add_option(
-          "--config", file,
-          "A text ConfigProto (proto/config.proto): weaker than flags and the job, stronger than the\n"
-          "environment; docs/user/tensorflow_settings.md says what each setting does")
+      .add_option("--config", file,
+                  "A text ConfigProto (proto/config.proto). Flags and the job override it; it overrides the\n"
+                  "environment. docs/user/tensorflow_settings.md says what each setting does")
       ->check(CLI::ExistingFile);
 }
 
@@ -36,7 +35,7 @@ void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::st
       ->needs(&job);
   command
       .add_option("--data-dir", data_directory,
-                  "With --job: where its input files are; default: the variable BRAID_DATA, else the current "
+                  "With --job: where its input files are; default: $BRAID_DATA, otherwise the current "
                   "directory")
       ->needs(&job);
 }
@@ -44,16 +43,15 @@ void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::st
 CLI::Option* add_checkpoint_option(CLI::App& command, std::string& directory) {
   return command.add_option(
       "--checkpoint", directory,
-      "What variables begin with: a job's checkpoint.directory (the newest whole one counts) or "
-      "a step-... directory in it.\n"
-      "Checkpoints of other programs: `braid ckpt import` first");
+      "Values of variables: a job's checkpoint.directory (its newest complete checkpoint counts) or a "
+      "step-... directory in it.\n"
+      "For checkpoints of other programs run `braid ckpt import` first");
 }
 
 void add_untrained_flag(CLI::App& command, bool& untrained, CLI::Option& checkpoint) {
   command
       .add_flag("--untrained", untrained,
-                "Without --checkpoint: variables begin with what their nodes say, else zeros, instead of "
-                "being refused")
+                "Run without --checkpoint: variables get the initial values of their nodes, otherwise zeros")
       ->excludes(&checkpoint);
 }
 

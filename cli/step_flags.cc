@@ -20,8 +20,7 @@ void add_step_flags(CLI::App& command, StepFlags& flags) {
                    "Log where each node of the step runs: 'name: (Op): /job:.../device:CPU:0'");
   command.add_flag(
       "--no-soft-placement", flags.no_soft_placement,
-      "Refuse nodes that cannot run on the device that they ask for, instead of running them on the "
-      "CPU");
+      "Refuse nodes that cannot run on the device they ask for, instead of running them on the CPU");
   command.add_flag("--check-numerics", flags.check_numerics,
                    "Stop at the node that makes the first NaN or infinity; slower");
 }

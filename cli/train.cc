@@ -49,7 +49,7 @@ int run(const Options& options) {
 void add_device_option(CLI::App& command, std::string& device) {
   command
       .add_option("--device", device,
-                  "cuda, cpu, or auto: CUDA where this build has it and a device is visible")
+                  "Where to compute. auto: CUDA where this build has it and a device is visible")
       ->transform(CLI::IsMember({"CUDA", "CPU", "AUTO"}, CLI::ignore_case).description("cuda|cpu|auto"));
 }
 
@@ -57,38 +57,40 @@ void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* train =
       app.add_subcommand("train",
-                         "Train a model. Who this process is (chief, worker, ps, evaluator) comes from "
-                         "--cluster and --task, TF_CONFIG, or the launcher's\n"
-                         "variables (mpirun, srun, torchrun); without any of these it trains "
+                         "Train a model. The role of this process (chief, worker, ps, evaluator) comes from "
+                         "--cluster and --task, TF_CONFIG, or the\n"
+                         "launcher's variables (mpirun, srun, torchrun); without any of these it trains "
                          "alone. The last line is 'result: {JSON}'.");
   train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
   train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
-                    "Where input files are; default: the variable BRAID_DATA, else the current directory");
+                    "Where input files are; default: $BRAID_DATA, otherwise the current directory");
   add_device_option(*train, options->device);
   add_config_option(*train, options->config);
   add_step_flags(*train, options->step);
   CLI::Option* const resume =
       train->add_flag("--resume", options->resume,
-                      "Go on from the newest whole checkpoint of checkpoint.directory; where there is none, "
+                      "Resume from the newest complete checkpoint in checkpoint.directory; without one, "
                       "begin at step 0");
   train
       ->add_flag(
           "--overwrite", options->overwrite,
-          "Begin a new run in a checkpoint.directory that has checkpoints: they are removed as soon "
-          "as the\nnew run has a whole one. Without this flag and --resume such a directory is refused")
+          "Begin a new run in a checkpoint.directory that has checkpoints. They are removed once the\nnew "
+          "run has a complete one. Without this flag or --resume such a directory is refused")
       ->excludes(resume);
   train->add_flag("--print-job", options->print_job,
-                  "Print the job with all defaults and overrides, and end");
+                  "Print the resolved job, with defaults and overrides, and exit");
   train->add_option("--cluster", options->cluster.cluster,
                     "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
   train->add_option("--task", options->cluster.task, "This process's task: 'worker:1'");
   train
       ->add_option("--ps-ranks", options->cluster.ps_ranks,
-                   "Under mpirun and its kin: the last K ranks become parameter servers")
+                   "Under mpirun, srun or torchrun: the last K ranks become parameter servers")
       ->check(CLI::NonNegativeNumber);
-  train->add_option("--port", options->cluster.port, "Port of rank 0 under srun and torchrun; 0 chooses")
+  train
+      ->add_option("--port", options->cluster.port,
+                   "Port of rank 0 under srun and torchrun; 0 picks a free one")
       ->check(CLI::Range(0, 65535));
   train->callback([options, &action] { action = [options] { return run(*options); }; });
 }

@@ -161,7 +161,7 @@ void LocalJob::drain() {
     if (pending() < before && !asked_to_stop_) kill_at_ = Clock::now() + patience;
   }
   if (const std::size_t lost = pending(); lost > 0)
-    say(fmt::format("nobody reads the output: the last {} bytes of it are given up", lost));
+    say(fmt::format("the output has no reader: dropping the last {} bytes", lost));
 }
 
 void LocalJob::start(const Task& task) {
@@ -227,8 +227,8 @@ void LocalJob::handle_signals() {
     }
     asked_to_stop_ = true;
     asked_at_ = Clock::now();
-    say(fmt::format("asked to stop: passing signal {} on; what runs after {:g} s is killed", number,
-                    grace_seconds()));
+    say(fmt::format("asked to stop: passing on signal {}; tasks that still run after {:g} s are killed",
+                    number, grace_seconds()));
     signal_all(number == SIGINT ? SIGINT : SIGTERM, false);
   }
 }
@@ -253,7 +253,7 @@ void LocalJob::on_end(Running& child, const ExitStatus& status) {
   std::string text = fmt::format("{} {}", task_name(child.task), describe_exit(status));
   if (child.log) text += fmt::format(", see {}", child.log->path().string());
   if (first && !options_.keep_going && !all_ended(true)) {
-    text += fmt::format("; the others have {:g} s to end", grace_seconds());
+    text += fmt::format("; the others get {:g} s to shut down", grace_seconds());
     terminate_at_ = Clock::now() + options_.grace;
   }
   say(text);

@@ -100,8 +100,8 @@ ClusterSpec from_list(const ListedCluster& listed, const Environment& environmen
 ClusterSpec from_ranks(const RankInfo& ranks, int ps_ranks) {
   const int workers = ranks.size - ps_ranks;
   if (workers < 1)
-    throw InvalidArgument(fmt::format("[launch] --ps-ranks {}: of {} processes none is left to be a worker",
-                                      ps_ranks, ranks.size));
+    throw InvalidArgument(fmt::format(
+        "[launch] --ps-ranks {}: none of the {} processes is left to be a worker", ps_ranks, ranks.size));
   ClusterSpec spec;
   for (int i = 0; i < workers; ++i) spec.worker[i];
   for (int i = 0; i < ps_ranks; ++i) spec.ps[i];

@@ -1,5 +1,6 @@
 #include "worker/bootstrap.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -45,13 +46,13 @@ std::string own_address(const ClusterSpec& cluster) { return cluster.address(clu
 
 void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   const auto kind = job.strategy().kind();
-  const std::string who = "strategy.kind " + proto::Strategy::Kind_Name(kind) + ": ";
+  const std::string who = "strategy.kind " + proto::Strategy::Kind_Name(kind) + " ";
   auto refuse = [&](const std::string& why) {
     throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
   };
   if (!cluster.evaluator.empty() && kind == proto::Strategy::ALLREDUCE &&
       job.strategy().backend() == proto::Strategy::MPI)
-    refuse("with backend MPI every rank is a worker, and an evaluator is none; set backend RING or NCCL");
+    refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
   check_files(job.metrics(), cluster);
   if (cluster.partial)
@@ -66,9 +67,12 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     if (cluster.world < 1) refuse("needs at least one worker");
     return;
   }
-  if (!cluster.ps.empty()) refuse("has no use for ps tasks; set strategy.kind=PS");
+  if (!cluster.ps.empty())
+    refuse(fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS",
+                       cluster.ps.size()));
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
-    refuse("is for one worker; set strategy.kind=ALLREDUCE or PS");
+    refuse(fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE or PS",
+                       cluster.world));
 }
 
 std::string listen_address(const ClusterSpec& cluster) {

@@ -60,7 +60,7 @@ class CheckpointEvaluation {
         return std::nullopt;
       }
       if (error.code() != ErrorCode::DataLoss) throw;
-      log_warning("a damaged checkpoint is left out: {}", error.message());
+      log_warning("skipping a damaged checkpoint: {}", error.message());
       return std::nullopt;
     }
     return evaluator_->run(data_.test, kForwardTime, stop);

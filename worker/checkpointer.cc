@@ -59,7 +59,7 @@ std::optional<CheckpointInfo> Checkpointer::newest() const {
         ShardReader(all.back().directory / shard.file).verify();
       return std::move(all.back());
     } catch (const DataLoss& e) {
-      log_warning("a damaged checkpoint is left out: {}", e.message());
+      log_warning("skipping a damaged checkpoint: {}", e.message());
     }
   }
   return std::nullopt;
@@ -166,7 +166,8 @@ void Checkpointer::restore_local(const CheckpointInfo& info,
         fits = entry && holds_former(Shape(entry->shape), value.shape());
       }
     if (!entry) {
-      log_warning("checkpoint of step {} has no '{}': it keeps its initial value", info.meta.step, name);
+      log_warning("the checkpoint of step {} has no '{}', which keeps its initial value", info.meta.step,
+                  name);
       continue;
     }
     if (entry->dtype != value.dtype() || !fits)

@@ -239,7 +239,7 @@ bool reads_files(const proto::Job& job) {
 
 std::vector<Path> test_files(const proto::Job& job, const Path& data_dir) {
   if (job.input().test_files().empty())
-    throw InvalidArgument("job '" + job.name() + "': input.test_files is missing");
+    throw InvalidArgument("job '" + job.name() + "': input.test_files is missing; set it, or give --in FILE");
   return paths("test_files", job.input().test_files(), data_dir);
 }
 
@@ -302,7 +302,7 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     read.world = shard.world;
   }
   data.train = load_files(job, data_dir, "train_files", files, read, progress);
-  if (data.train->skipped > 0) log_warning("input: {} bad records were left out", data.train->skipped);
+  if (data.train->skipped > 0) log_warning("input: {} bad records were skipped", data.train->skipped);
   if (with_test && !input.test_files().empty())
     data.test = load_files(
         job, data_dir, "test_files", test_files(job, data_dir),

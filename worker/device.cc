@@ -37,7 +37,7 @@ bool enough_devices(const proto::Job& job, const launch::ClusterSpec& cluster) {
   const bool one_host = cluster.local_world >= static_cast<int>(cluster.tasks().size());
   if (count == 0 || !one_host || cluster.world <= count) return count > 0;
   log_warning(
-      "device: the {} workers of this host compute on the CPU, since there {}; set --device cuda and "
+      "device: the {} workers of this host compute on the CPU, because there {}; set --device cuda and "
       "start fewer to use {}",
       cluster.world, count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count), count == 1 ? "it" : "them");
   return false;

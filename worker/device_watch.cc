@@ -201,7 +201,7 @@ std::string device_table(const std::string& device, const DeviceActivity& activi
     text += fmt::format("{:<12}{:>10.4f}{:>8.1f}%{:>11}\n", stream.stream, stream.busy_seconds,
                         100 * stream.busy_seconds / activity.window_seconds, stream.pieces);
   if (activity.dropped > 0)
-    text += fmt::format("{} records were dropped: busy times are too small\n", activity.dropped);
+    text += fmt::format("{} records were lost: busy times are too low\n", activity.dropped);
   return text;
 }
 

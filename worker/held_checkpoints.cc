@@ -149,7 +149,7 @@ std::optional<CheckpointInfo> HeldCheckpoints::linked(CheckpointInfo info) {
   fs::remove_all(mine, ignored);
   if (!fs::exists(info.directory, ignored)) return std::nullopt;
   links_work_ = false;
-  log_warning("checkpoints in '{}' cannot be linked ({}): one that is pruned before its turn is not measured",
+  log_warning("checkpoints in '{}' cannot be linked ({}): those that are pruned early are not measured",
               root_.string(), error.message());
   return info;
 }

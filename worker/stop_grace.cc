@@ -54,7 +54,7 @@ void StopGrace::keep_time(const std::stop_token& ending) {
       changed_.wait(lock, ending, counts);
     if (ending.stop_requested()) return;
   }
-  log_warning("asked to stop, and no step has ended for {:.0f} s: it waits for its peers no longer",
+  log_warning("asked to stop, but no step has ended for {:.0f} s: giving up on the peers",
               std::chrono::duration<double>(patience()).count());
   lock.unlock();
   over_.request_stop();

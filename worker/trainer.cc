@@ -45,8 +45,8 @@ class Run {
     } catch (const Cancelled& error) {
       report_.write_trace_of_failure();
       if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
-      throw Unavailable(fmt::format("asked to stop, and step {} still waits for its peers: {}",
-                                    steps_->done(), error.message()));
+      throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}", steps_->done(),
+                                    error.message()));
     } catch (...) {
       report_.write_trace_of_failure();
       throw;
@@ -206,7 +206,7 @@ bool ended_a_wait(const Error& error) {
 }
 
 TrainResult stopped_before_steps(const proto::Job& job, const Error& error) {
-  log_info("asked to stop before the first step, with nothing to save: {}", error.message());
+  log_info("asked to stop before the first step; nothing to save: {}", error.message());
   TrainResult result;
   result.job = job.name();
   result.exit = kExitTerminated;

@@ -77,9 +77,9 @@ InstanceOptions instance_options(const proto::Job& job) {
   options.priorities.assign(job.streams().priorities().begin(), job.streams().priorities().end());
   if (job.runtime().device() != proto::Runtime::CUDA) {
     if (options.merge_copies)
-      log_warning("streams.merge_copies has no effect: a program of the host has no copies");
+      log_warning("streams.merge_copies has no effect: on the host there are no copies");
     if (!options.priorities.empty())
-      log_warning("streams.priorities have no effect: streams of the host are threads of equal right");
+      log_warning("streams.priorities has no effect: threads of host streams have one priority");
   }
   return options;
 }

@@ -88,7 +88,7 @@ std::vector<std::string> meet(const NcclOptions& options, Rendezvous& rendezvous
     }
   }
   if (!missing.empty())
-    throw DeadlineExceeded(fmt::format("[nccl] rank {}: {} did not come to the rendezvous at {}",
+    throw DeadlineExceeded(fmt::format("[nccl] rank {}: timed out waiting for {} at the rendezvous ({})",
                                        options.rank, rank_list(missing), rendezvous.address()));
   return names;
 }

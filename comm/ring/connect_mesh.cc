@@ -95,8 +95,8 @@ class MeshBuilder {
       }
     }
     if (!missing.empty())
-      throw DeadlineExceeded(fmt::format("{}: {} did not come to the rendezvous at {} before the deadline",
-                                         me(), rank_list(missing), rendezvous_.address()));
+      throw DeadlineExceeded(fmt::format("{}: timed out waiting for {} at the rendezvous ({})", me(),
+                                         rank_list(missing), rendezvous_.address()));
     group_ = std::stoull(rendezvous_.get_text(group_key, wait_));
     for (int peer = 0; peer < options_.rank; ++peer) {
       auto theirs = rendezvous_.get_text(local_key(peer), wait_);
@@ -148,7 +148,7 @@ class MeshBuilder {
   bool accept_one_of(Newcomers& newcomers) {
     auto newcomer = newcomers.next(wait_);
     if (!newcomer)
-      throw DeadlineExceeded(fmt::format("{}: {} did not connect before the deadline", me(), absent()));
+      throw DeadlineExceeded(fmt::format("{}: timed out waiting for {} to connect", me(), absent()));
     const Hello& theirs = newcomer->hello;
     auto wrong = theirs.objection(hello(theirs.channel), theirs.rank);
     auto& peer = peers_[wrong.empty() ? theirs.rank : options_.rank];

@@ -50,7 +50,7 @@ bool PeerProbe::accepts(const WaitContext& wait) {
   if (closed_ < kClosedMeansRefused) return outcome == Outcome::Accepted;
   if (tls_)
     refuse(
-        fmt::format("TLS was refused by the server, whose log says why, most often since it does not trust "
+        fmt::format("TLS was refused by the server; its log says why, most often because it does not trust "
                     "this process's certificate: {}",
                     reason_));
   refuse("it asks for a token or for TLS, and this process has neither (BRAID_TOKEN, strategy.tls)");
@@ -74,7 +74,7 @@ PeerProbe::Outcome PeerProbe::converse(int socket, const WaitContext& wait) {
     reason_ = status.error.empty() ? "it closed the connection" : status.error;
     if (reason_.starts_with("TLS: ")) {
       if (reason_.find("wrong version number") != std::string::npos)
-        refuse("it speaks plain text: it was started without the job's token or TLS");
+        refuse("it does not encrypt: it was started without the job's token or TLS");
       if (!security_.has_tls())
         refuse(fmt::format("it has another job token than this process ({})", reason_));
       refuse(fmt::format("TLS was refused by {}: {}",

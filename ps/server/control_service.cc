@@ -112,7 +112,7 @@ class Service final : public proto::ParameterServer::CallbackService {
       const TableSet set = from_proto(request->tables());
       if (table_set_hash(set) != request->hash())
         throw InvalidArgument(
-            fmt::format("[ps] server {}: the tables arrived changed: worker and server are of "
+            fmt::format("[ps] server {}: the tables do not match: worker and server are of "
                         "different versions",
                         options_.index));
       core_.create_tables(sender_of(request->sender()), set);
@@ -184,10 +184,10 @@ class Service final : public proto::ParameterServer::CallbackService {
       if (!request->lost_server().empty()) {
         const std::string text = request->lost_server().substr(0, kMostReason);
         log_error(
-            "[ps] server {}: worker {} has lost {}, and a part of the job's state with it: the job ends; "
+            "[ps] server {}: worker {} has lost {}, and part of the job's state with it: the job ends; "
             "start all its workers and servers again with --resume",
             options_.index, sender.worker, text);
-        core_.give_up_job(fmt::format("the job has lost {}, as worker {} tells", text, sender.worker));
+        core_.give_up_job(fmt::format("the job has lost {}, according to worker {}", text, sender.worker));
         return end(JobEnd::Lost);
       }
       if (request->before_start()) {

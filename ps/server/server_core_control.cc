@@ -87,7 +87,7 @@ void ServerCore::enter(const Registration& r) {
   if (r.worker == kObserver) return;
   if (members_.occupied(r.worker, r.session, now))
     throw Unavailable(
-        fmt::format("[ps] server {}: {} is alive, and another process ({}) calls itself worker {}, too",
+        fmt::format("[ps] server {}: {} is alive, but another process ({}) also claims to be worker {}",
                     options_.index, members_.name(r.worker), r.address, r.worker));
   members_.enter(r.worker, r.session, r.address, now);
   marks_.begin_session(r.worker, r.session);
@@ -148,10 +148,10 @@ void ServerCore::require_leader(const Sender& sender) const {
   std::lock_guard lock(mutex_);
   require(sender);
   if (sender.worker != 0)
-    throw InvalidArgument(
-        fmt::format("[ps] server {}: worker {} asks for what only worker 0 may: initial values, checkpoints, "
-                    "and the end of the job",
-                    options_.index, sender.worker));
+    throw InvalidArgument(fmt::format(
+        "[ps] server {}: worker {} asks for what only worker 0 may do: initial values, checkpoints, "
+        "and the end of the job",
+        options_.index, sender.worker));
 }
 
 /// From now on everybody hears this, parked pulls too.

@@ -57,8 +57,7 @@ void remove_dead_sockets(const std::filesystem::path& directory, std::chrono::se
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
     if (is_dead(entry->path(), age) && ::unlink(entry->path().c_str()) == 0) ++removed;
   if (removed > 0)
-    log_info("[ps] removed {} sockets in {} that servers left which were killed", removed,
-             directory.string());
+    log_info("[ps] removed {} stale sockets of killed servers from {}", removed, directory.string());
 }
 
 }  // namespace braid::ps

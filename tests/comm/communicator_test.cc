@@ -220,7 +220,7 @@ TEST(RingCommunicatorTest, RanksThatNeverComeAreNamedWhenConnecting) {
   rendezvous->set_text("ring/3/address", "127.0.0.1:1", soon());
   EXPECT_THAT(error_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
-              HasSubstr("rank 1: ranks 0, 2 and 4 did not come to the rendezvous at this process"));
+              HasSubstr("rank 1: timed out waiting for ranks 0, 2 and 4 at the rendezvous"));
 }
 
 TEST(RingCommunicatorTest, ARankThatDoesNotConnectIsNamed) {
@@ -230,7 +230,7 @@ TEST(RingCommunicatorTest, ARankThatDoesNotConnectIsNamed) {
   rendezvous->set_text("ring/1/address", "127.0.0.1:1", soon());
   EXPECT_THAT(error_of<DeadlineExceeded>(
                   [&] { make_ring_communicator(options, *rendezvous, WaitContext::with_timeout(100ms)); }),
-              HasSubstr("rank 1 (127.0.0.1:1) did not connect before the deadline"));
+              HasSubstr("timed out waiting for rank 1 (127.0.0.1:1) to connect"));
   options.rank = 1;
   rendezvous->set_text("ring/0/local", "", soon());
   rendezvous->set_text("ring/0/address", "127.0.0.1:1", soon());

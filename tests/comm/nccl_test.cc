@@ -222,7 +222,7 @@ TEST(NcclBootstrapTest, RanksThatNeverComeAreNamed) {
   EXPECT_THAT(error_of<DeadlineExceeded>([&] {
                 make_nccl_communicator({1, 5, 0, "test"}, *rendezvous, WaitContext::with_timeout(100ms));
               }),
-              HasSubstr("ranks 0, 2 and 4 did not come to the rendezvous at this process"));
+              HasSubstr("timed out waiting for ranks 0, 2 and 4 at the rendezvous (this process)"));
 }
 
 }  // namespace

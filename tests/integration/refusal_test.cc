@@ -55,9 +55,10 @@ TEST_F(RefusalTest, TfConfigWithItsPathInTheDocument) {
 TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
   const std::string two = R"({"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]},
                               "task": {"type": "worker", "index": 0}})";
-  expect_cluster_refused(two, "LOCAL", HasSubstr("strategy.kind LOCAL: is for one worker"));
+  expect_cluster_refused(two, "LOCAL",
+                         HasSubstr("strategy.kind LOCAL supports one worker, and this cluster has 2"));
   expect_cluster_refused(
-      two, "PS", AllOf(HasSubstr("strategy.kind PS: needs at least one ps task"), HasSubstr("--ps 1")));
+      two, "PS", AllOf(HasSubstr("strategy.kind PS needs at least one ps task"), HasSubstr("--ps 1")));
   expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]},
                              "task": {"type": "worker", "index": 0}})",
                          "ALLREDUCE", HasSubstr("has no use for ps tasks"));

@@ -120,7 +120,7 @@ TEST_F(RunsFaultTest, AnOverwritingRunKilledBeforeItsFirstCheckpointIsResumedAtS
   EXPECT_EQ(checkpointed_steps(root()), (Steps{200, 300, 400})) << "nothing is lost yet";
   const auto listed = run("ls", {"ckpt", "ls", root().string()});
   EXPECT_THAT(listed->out(),
-              AllOf(HasSubstr("run 1, "), ContainsRegex("run 2, .*: no whole checkpoint yet")));
+              AllOf(HasSubstr("run 1, "), ContainsRegex("run 2, .*: no complete checkpoint yet")));
   const auto resumed = start("resumed", job(150), "--resume");
   EXPECT_EQ(finished(*resumed).steps, 150U);
   EXPECT_THAT(resumed->err(), HasSubstr("--resume: no checkpoint of run 2"));

@@ -137,7 +137,7 @@ TEST_F(ServingTest, ACheckpointThatIsNotTheGraphsIsRefused) {
   expect_refused({"infer", "--graph", graph, "--checkpoint", checkpoints.string(), "--output", prediction},
                  HasSubstr("the checkpoint of step 2 has no '"));
   expect_refused({"infer", "--graph", graph, "--checkpoint", path("nothing"), "--output", prediction},
-                 AllOf(HasSubstr(path("nothing")), HasSubstr("no whole checkpoint")));
+                 AllOf(HasSubstr(path("nothing")), HasSubstr("no complete checkpoint")));
 }
 
 TEST_F(ServingTest, AModelIsExportedByItsJobOrByFlags) {

@@ -226,7 +226,7 @@ TEST_F(SettingsTest, FlagsOfRequestsThatNothingReadsAreSaid) {
   EXPECT_THAT(warnings({}, two_threads), HasSubstr("TF_GPU_THREAD_COUNT has no effect"));
   EXPECT_THAT(warnings({"--launch", "private"}, two_threads), Not(HasSubstr("has no effect")));
   EXPECT_THAT(warnings({"--set", "staging.capacity=2"}, {}, 2),
-              HasSubstr("--set staging.capacity=2: requests have the fields of streams and runtime"));
+              HasSubstr("--set staging.capacity=2: --set takes fields of streams and runtime here"));
 }
 
 TEST_F(SettingsTest, SettingsOfAJobThatNothingReadsAreSaidOnce) {

@@ -125,7 +125,7 @@ TEST_F(SetupToolsTest, InitKnowsTheCriteoLayout) {
 
 TEST_F(SetupToolsTest, WhatCannotBecomeAJobIsRefused) {
   const std::string data = clicks("clicks.csv"), job = path("clicks.pbtxt");
-  expect_refused({"init"}, HasSubstr("a data file is needed: braid init FILE"));
+  expect_refused({"init"}, HasSubstr("name a data file: braid init FILE"));
   expect_refused({"init", path("none.csv")}, HasSubstr("No such file"));
   expect_refused({"init", data, "--out", job, "--label", "clacked"},
                  HasSubstr("there is no column 'clacked' with values; there are age, amount, city"));

@@ -205,7 +205,7 @@ TEST_P(LostPeerStopFaultTest, AWorkerThatIsAskedGivesItUpSoon) {
   std::this_thread::sleep_for(1s);
   cluster.worker(0).signal(SIGTERM);
   EXPECT_EQ(cluster.worker(0).exit_code(60s), 138) << cluster.worker(0).err();
-  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("asked to stop, and step "));
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("asked to stop while step "));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LostPeerStopFaultTest, ::testing::Values("PS", "ALLREDUCE"),
@@ -229,7 +229,7 @@ TEST_F(StopFaultTest, AnEvaluationIsBrokenOffAndTheStepSaved) {
   std::this_thread::sleep_for(100ms);
   cluster.worker(0).signal(SIGTERM);
   expect_saved(cluster, 1);
-  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("the evaluation is broken off"));
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("evaluation stopped"));
 }
 
 TEST_F(StopFaultTest, AnEvaluationMayTakeLongerThanFindingThePeers) {

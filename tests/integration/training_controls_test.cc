@@ -212,7 +212,7 @@ TEST_F(TrainingControlsTest, AreRefusedWithTheirPlace) {
               AllOf(HasSubstr("optimizer.group[0] 'wid/.*': matches no trainable variable; there are: "),
                     HasSubstr("wide/dense/kernel")));
   EXPECT_THAT(refusal({"optimizer.group=match: 'wide/.*'", "optimizer.group[0].match=wide/("}),
-              HasSubstr("optimizer.group[0] 'wide/(': match is no regular expression: missing )"));
+              HasSubstr("optimizer.group[0] 'wide/(': match is not a regular expression: missing )"));
   EXPECT_THAT(refusal({"optimizer.group=kind: FTRL"}), HasSubstr("optimizer.group[0].match is missing"));
   EXPECT_THAT(refusal({"optimizer.group=match: '.*' frozen: true"}),
               HasSubstr("all trainable variables are frozen"));

@@ -210,9 +210,8 @@ TEST_F(LocalLauncherTest, OutputThatNobodyReadsHoldsUpNoSignal) {
   const auto start = Clock::now();
   EXPECT_EQ(launch_local(options_), 143);
   EXPECT_LT(Clock::now() - start, kGrace);
-  EXPECT_THAT(err(),
-              AllOf(HasSubstr("[launch] asked to stop: passing signal 15 on"),
-                    ContainsRegex("nobody reads the output: the last [0-9]+ bytes of it are given up")));
+  EXPECT_THAT(err(), AllOf(HasSubstr("[launch] asked to stop: passing on signal 15"),
+                           ContainsRegex("the output has no reader: dropping the last [0-9]+ bytes")));
 }
 
 TEST_F(LocalLauncherTest, EndsOfTasksAreSeenWhileNobodyReads) {
@@ -323,7 +322,7 @@ TEST_F(LocalLauncherTest, FailureIsNamedAndEndsTheOthers) {
   EXPECT_LT(Clock::now() - start, kGrace);
   EXPECT_THAT(
       err(), AllOf(HasSubstr("[worker 1] bad job\n"), HasSubstr("[launch] worker 1 exited with code 2, see "),
-                   HasSubstr("worker-1.log; the others have 0.2 s to end\n")));
+                   HasSubstr("worker-1.log; the others get 0.2 s to shut down\n")));
 }
 
 TEST_F(LocalLauncherTest, OthersMayEndByThemselvesWithinTheGracePeriod) {

@@ -199,7 +199,7 @@ TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
   EXPECT_EQ(refusal({"x", "x:0"}, {"y"}), "input 'x:0' is given twice");
   EXPECT_EQ(refusal({}, {"y"}), "no input for 'x', which the outputs need");
   EXPECT_EQ(refusal({"x"}, {"^y"}), "output '^y' is a control edge, not a value");
-  EXPECT_EQ(refusal({"x"}, {}), "no output is named");
+  EXPECT_EQ(refusal({"x"}, {}), "name an output");
   EXPECT_EQ(refusal({"Relu"}, {"Relu"}), "nothing was thrown") << "what is between may be given, too";
 }
 

@@ -32,7 +32,8 @@ Rows rows_of(const proto::Job& job, const EvaluateCommand& command) {
   if (command.inputs.empty() && !reads_files(job)) {
     rows.shapes = load_data(job, command.data_dir, true).test;
     if (!rows.shapes)
-      throw InvalidArgument("job '" + job.name() + "' makes no test rows: input.generator.test_rows is 0");
+      throw InvalidArgument("job '" + job.name() +
+                            "' has no test rows: set input.generator.test_rows, or give --in FILE");
     rows.next = [left = rows.shapes]() mutable { return std::exchange(left, nullptr); };
     return rows;
   }
@@ -82,7 +83,7 @@ int run_evaluate(const proto::Job& asked, const EvaluateCommand& command) {
   restore_variables(command.checkpoint, job.seed(), evaluator.graph(), *forward.runtime);
   const auto quality = evaluator.run(rows.next, kForwardTime, {});
   if (!quality || quality->rows == 0) throw InvalidArgument("the test files have no records");
-  if (*rows.bad > 0) log_warning("input: {} bad records were left out", *rows.bad);
+  if (*rows.bad > 0) log_warning("input: {} bad records were skipped", *rows.bad);
 
   fmt::print("{} rows, step {} of {}\n", quality->rows, command.checkpoint.meta.step,
              command.checkpoint.directory.string());

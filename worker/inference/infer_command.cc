@@ -40,7 +40,7 @@ proto::Job job_of(const InferCommand& command, const Settings& settings) {
   if (command.streams) set_job_field(job, fmt::format("streams.count={}", *command.streams));
   for (const std::string& assignment : command.job_overrides) {
     if (!assignment.starts_with("streams.") && !assignment.starts_with("runtime."))
-      throw InvalidArgument("--set " + assignment + ": requests have the fields of streams and runtime");
+      throw InvalidArgument("--set " + assignment + ": --set takes fields of streams and runtime here");
     set_job_field(job, assignment);
   }
   for (const std::string& setting : unused_fields(job)) log_warning("{}", setting);
@@ -68,8 +68,7 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
   options.pools = settings.pools;
   if (command.pools) options.pools.assign(static_cast<std::size_t>(*command.pools), {});
   if (options.launch != LaunchThreads::Pools && !options.pools.empty()) {
-    if (command.pools)
-      throw InvalidArgument("launch pools and private or shared launch threads exclude each other");
+    if (command.pools) throw InvalidArgument("--pools does not go with --launch private or shared");
     log_warning("session_inter_op_thread_pool has no effect: groups have private or shared launch threads");
     options.pools.clear();
   }
@@ -115,6 +114,15 @@ Answers expected_answers(const Graph& graph, const std::vector<std::string>& inp
   return answers;
 }
 
+/// --out is an answer to every batch, and requests were too few for that.
+[[noreturn]] void refuse_missing_answers(const InferCommand& command, const Answers& answers) {
+  const auto answered =
+      std::count_if(answers.begin(), answers.end(), [](const auto& a) { return !a.empty(); });
+  const std::size_t clients = static_cast<std::size_t>(command.clients);
+  throw InvalidArgument(fmt::format("--out would cover {} of {} batches: use --iters {}", answered,
+                                    answers.size(), (answers.size() + clients - 1) / clients));
+}
+
 /// "<output>.npy" for each, the answers one after another along the first axis where they have one.
 void write_answers(const InferCommand& command, const Answers& answers) {
   make_directories(command.output_directory);
@@ -123,8 +131,7 @@ void write_answers(const InferCommand& command, const Answers& answers) {
     std::int64_t rows = 0;
     const Tensor* last = nullptr;
     for (const auto& answer : answers) {
-      if (answer.empty())
-        throw InvalidArgument("--out needs an answer to every batch of the inputs: raise --iters");
+      if (answer.empty()) refuse_missing_answers(command, answers);
       last = &answer[o];
       rows += last->shape().rank() > 0 ? last->shape()[0] : 1;
       bytes.insert(bytes.end(), last->as_bytes().begin(), last->as_bytes().end());
@@ -142,12 +149,25 @@ void write_answers(const InferCommand& command, const Answers& answers) {
   }
 }
 
+void warm_up(InferenceSession& session, const std::vector<Tensor>& feed,
+             const std::vector<InferenceInput>& inputs, std::int64_t max_id) {
+  try {
+    session.warm_up({feed}, WaitContext::with_timeout(kWarmUpTimeout));
+  } catch (const InvalidArgument& e) {
+    const bool all_given =
+        std::all_of(inputs.begin(), inputs.end(), [](const InferenceInput& i) { return !i.file.empty(); });
+    if (all_given) throw;
+    throw InvalidArgument(
+        fmt::format("{}; inputs without a file are random, integers below --max-id {}", e.message(), max_id));
+  }
+}
+
 }  // namespace
 
 int run_infer(const InferCommand& command, const Settings& settings) {
-  if (command.outputs.empty()) throw InvalidArgument("no output is named");
+  if (command.outputs.empty()) throw InvalidArgument("name an output: --output NAME");
   if (command.batch < 1 || command.clients < 1 || command.requests < 1 || command.max_id < 1)
-    throw InvalidArgument("batch, number of clients, their requests and largest id must be at least 1");
+    throw InvalidArgument("--batch, --threads, --iters and --max-id must be at least 1");
   register_strategy_ops();
   ImportOptions import;
   import.roots = command.outputs;
@@ -163,7 +183,7 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   for (const InferenceInput& input : inputs) names.push_back(input.name);
   if (const std::string missing = missing_inputs(graph, names, command.outputs); !missing.empty())
     throw InvalidArgument("no --input for " + missing +
-                          ", which the outputs need: NAME (drawn), NAME=SHAPE or NAME=FILE.npy");
+                          ", which the outputs need: give NAME (random values), NAME=SHAPE or NAME=FILE.npy");
   const auto feeds = make_feeds(graph, inputs, {command.batch, command.max_id, command.seed});
 
   const proto::Job job = job_of(command, settings);
@@ -179,7 +199,7 @@ int run_infer(const InferCommand& command, const Settings& settings) {
   Answers expected;
   if (command.check) expected = expected_answers(graph, names, command, options, runtime, feeds);
   InferenceSession session(graph, names, command.outputs, options, runtime);
-  session.warm_up({feeds[0]}, WaitContext::with_timeout(kWarmUpTimeout));
+  warm_up(session, feeds[0], inputs, command.max_id);
   const std::shared_ptr<const Program> program = session.program();
   log_notes(*program);
   if (job.runtime().log_device_placement())

@@ -19,8 +19,8 @@ namespace {
 /// The shape without what is unknown.
 Shape fitted(Shape shape, std::int64_t batch, const std::string& name) {
   if (!shape.has_rank())
-    throw InvalidArgument(
-        fmt::format("input '{}' has no shape in the graph: say {}=-1,... with -1 for the batch", name, name));
+    throw InvalidArgument(fmt::format(
+        "input '{}' has no shape in the graph: give --input {}=-1,... with -1 for the batch", name, name));
   for (int axis = 0; axis < shape.rank(); ++axis)
     if (shape[axis] == Shape::kUnknown) shape.set_dim(axis, batch);
   return shape;
@@ -28,7 +28,7 @@ Shape fitted(Shape shape, std::int64_t batch, const std::string& name) {
 
 Tensor drawn(DType dtype, const Shape& shape, const std::string& name, const FeedOptions& options) {
   if (dtype == DType::String)
-    throw InvalidArgument("input '" + name + "' holds text, which is not drawn: give it a .npy file");
+    throw InvalidArgument("input '" + name + "' holds text: give --input a .npy file");
   Tensor tensor(dtype, shape);
   const auto elements = static_cast<std::size_t>(tensor.elements());
   const RngKey key = make_rng_key(options.seed, name);
@@ -60,8 +60,8 @@ std::vector<Tensor> batches(const Tensor& tensor, std::int64_t batch, const std:
         fmt::format("{}: {} has fewer rows than a batch of {}", file, tensor.shape().to_string(), batch));
   const std::int64_t rows = tensor.shape()[0];
   if (rows % batch != 0)
-    log_warning("{}: the last {} of {} rows fill no batch of {}, and are left out", file, rows % batch, rows,
-                batch);
+    log_warning("{}: skipping the last {} of {} rows, which do not fill a batch of {}", file, rows % batch,
+                rows, batch);
   Shape shape = tensor.shape();
   shape.set_dim(0, batch);
   std::vector<Tensor> all;

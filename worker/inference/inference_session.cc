@@ -143,9 +143,8 @@ void InferenceSession::check_variables() const {
   std::set<std::string> set(names.begin(), names.end());
   const std::vector<std::string> unset = take_unset_variables(graph_, outputs_, {}, inputs_, set);
   if (!unset.empty())
-    throw InvalidArgument(
-        unset_text(unset) +
-        "; a checkpoint gives them, and an untrained session (--untrained) takes their first values");
+    throw InvalidArgument(unset_text(unset) +
+                          "; give --checkpoint DIR, or --untrained for their initial values");
 }
 
 // ----------------------------------------------------------------------------------------------- programs

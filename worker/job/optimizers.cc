@@ -103,7 +103,7 @@ Optimizers::Optimizers(const proto::Job& job) : patterns_(std::make_unique<Patte
     const std::string place = place_of_group(patterns_->places.size(), group);
     auto pattern = std::make_unique<RE2>(group.match(), RE2::Quiet);
     if (!pattern->ok())
-      throw InvalidArgument(place + ": match is no regular expression: " + pattern->error());
+      throw InvalidArgument(place + ": match is not a regular expression: " + pattern->error());
     patterns_->of_group.push_back(std::move(pattern));
     patterns_->places.push_back(place);
     const proto::Optimizer own = group_optimizer(optimizer, group);
@@ -134,7 +134,7 @@ void Optimizers::check_groups(const std::vector<std::string>& variables) const {
       return RE2::FullMatch(variable, *patterns_->of_group[g - 1]);
     });
     throw InvalidArgument(patterns_->places[g - 1] +
-                          (taken ? ": earlier groups have all variables that it matches"
+                          (taken ? ": earlier groups match all of its variables"
                                  : ": matches no trainable variable; there are: " + first_names(variables)));
   }
   if (std::all_of(variables.begin(), variables.end(),

@@ -50,7 +50,7 @@ void EarlyStopping::restore(const std::string& state) {
   const int found = std::sscanf(state.c_str(), "waited=%u best=%la at=%llu reference=%la at=%llu", &waited,
                                 &best, &best_step, &reference, &reference_step);
   if (found != 1 && found != 5)
-    throw DataLoss("'" + state + "' in the checkpoint does not say how evaluations went");
+    throw DataLoss("'" + state + "' in the checkpoint is not a record of evaluations");
   waited_ = waited;
   if (found == 1) return;
   best_ = Best{best_step, best};

@@ -42,7 +42,7 @@ std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
     throw DataLoss("checkpoint '" + found->directory.string() + "': its input cursor is at batch " +
                    std::to_string(ticket) + ", its step is " + std::to_string(step));
   if (cursor.find(' ') != std::string::npos && cursor != batcher.cursor(ticket))
-    log_warning("the input differs from the checkpoint's, which stood at '{}': it goes on at '{}'", cursor,
+    log_warning("the input differs from the checkpoint's: it was at '{}' and continues at '{}'", cursor,
                 batcher.cursor(ticket));
   if (found->meta.plan_hash != plan_hash_)
     log_warning(

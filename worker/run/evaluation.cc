@@ -51,7 +51,7 @@ void RunEvaluation::measure(std::uint64_t step) {
   strategy_.refresh_variables(waits_.start());
   const auto quality = evaluator_->run(test_, waits_.step_time(), run_.stop.token());
   if (!quality) {
-    log_info("step {}: the evaluation is broken off: asked to stop", step);
+    log_info("step {}: evaluation stopped: asked to stop", step);
     return;
   }
   quality_ = quality;

@@ -41,7 +41,7 @@ StartedRun leaders_run(const std::string& directory, RunStart how) {
   const bool continued = how == RunStart::Resume && store.current_run().has_value();
   CheckpointRun run = store.begin_run(how);
   if (how == RunStart::Overwrite)
-    log_info("checkpoint.directory '{}': {}, whose first checkpoint replaces what is there", directory,
+    log_info("checkpoint.directory '{}': {}; its first checkpoint replaces the earlier ones", directory,
              run.describe());
   return {std::move(run), continued};
 }
@@ -90,7 +90,7 @@ void tell_refusal(const Peers& peers, const Error& error) {
   try {
     peers.servers->refuse({error.code(), error.message()}, WaitContext::with_timeout(kTellTime));
   } catch (const Error& silent) {
-    log_warning("the other workers do not hear of it: {}", silent.message());
+    log_warning("the other workers could not be told: {}", silent.message());
   }
 }
 

@@ -118,7 +118,7 @@ class AllReduceStrategy : public Strategy {
     try {
       peers_.communicator->barrier(wait);
     } catch (const Error& error) {
-      log_warning("the workers do not end together: {}", error.message());
+      log_warning("not all workers ended in time: {}", error.message());
     }
   }
   void abort() override { peers_.communicator->abort(); }

@@ -87,7 +87,7 @@ class PsStrategy : public Strategy {
       if (restored) {
         servers.restore(restored->directory, wait);
       } else if (resume && servers.started(wait)) {
-        log_info("the servers hold the values of a leader before this one: going on with them");
+        log_info("the servers hold the values of an earlier leader: continuing with them");
       } else {
         for (const auto& table : tables_.dense) {
           const Tensor value = *runtime_.variables().read(table.name);

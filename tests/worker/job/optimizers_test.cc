@@ -108,7 +108,7 @@ TEST(OptimizersTest, AGroupOfNothingIsRefusedByItsName) {
   EXPECT_EQ(message_of([&] {
               optimizers.check_groups({"a", "ab", "x"});
             }),
-            "optimizer.group[1] 'ab': earlier groups have all variables that it matches");
+            "optimizer.group[1] 'ab': earlier groups match all of its variables");
   const proto::Job other = job_with("learning_rate: 1 group { match: 'x' } group { match: 'y.*' }");
   EXPECT_EQ(message_of([&] {
               Optimizers(other).check_groups({"x", "ay"});
