@@ -7,7 +7,7 @@
 // Beside it, in turn in the same run, two blocking threads with a connected socket move the same buffers (a
 // 16-byte header, keys and payload one way, an acknowledgement or the payload the other). Numbers are medians
 // of rounds; GB/s counts gradient or parameter bytes (and the keys of a push) once. Table modes: noop throws
-// pushes away; sgd applies them, one engine thread. Verified: after the sgd rounds the table is minus the
+// pushes away; sgd applies them, one table thread. Verified: after the sgd rounds the table is minus the
 // number of pushes times the gradient.
 //
 //   ps_bench [--seconds S] [--rounds R] [--window N] [--cases TEXT]      (cases whose name has TEXT)
@@ -239,7 +239,7 @@ Child start_child(int raw_tcp, int raw_unix) {
       options.grpc_listen = "127.0.0.1:0";
       options.data_listen = "127.0.0.1:0";
       options.unix_socket = fmt::format("/tmp/braid-ps-bench-{}-{}.sock", getpid(), apply);
-      options.engine_threads = 1;
+      options.table_threads = 1;
       options.apply_updates = apply;
       servers.push_back(PsServer::start(options));
       addresses += servers.back()->grpc_address() + "\n";

@@ -298,8 +298,8 @@ void add_graph(CLI::App& app, Action& action) {
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  sub->add_option("--policy", options->policy, "NONE, USER, EMBEDDING, FULL, COST or AUTO")
-      ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}))
+  sub->add_option("--policy", options->policy, "Who gives nodes their streams (docs/user/streams.md)")
+      ->check(CLI::IsMember(stream_policy_names()))
       ->capture_default_str();
   sub->add_option("--rules", options->rules, "Streams by node name: a file with lines id:regex,regex");
   sub->add_option(

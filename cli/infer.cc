@@ -6,6 +6,7 @@
 
 #include "cli/ckpt_values.h"
 #include "cli/commands.h"
+#include "engine/program/options.h"
 #include "worker/inference/infer_command.h"
 
 namespace braid::cli {
@@ -76,7 +77,7 @@ void add_groups(CLI::App& infer, Options& options) {
   infer.add_option("--streams", command.streams, "Compute streams inside a group; default 1")
       ->check(CLI::Range(1, 64));
   infer.add_option("--policy", options.policy, "Who gives nodes their streams inside a group")
-      ->check(CLI::IsMember({"NONE", "USER", "EMBEDDING", "FULL", "COST", "AUTO"}));
+      ->check(CLI::IsMember(stream_policy_names()));
   infer
       .add_option("--batch-siblings", options.batch_siblings,
                   "Run independent nodes of one kind and shape as one")

@@ -152,13 +152,13 @@ int LocalJob::run() {
 
 /// Writes what is left, as long as somebody reads it.
 void LocalJob::drain() {
-  const auto patience = std::max<std::chrono::milliseconds>(options_.grace, kLeastDrain);
-  kill_at_ = Clock::now() + patience;
+  const auto drain_time = std::max<std::chrono::milliseconds>(options_.grace, kLeastDrain);
+  kill_at_ = Clock::now() + drain_time;
   while (pending() > 0 && Clock::now() < *kill_at_) {
     const std::size_t before = pending();
     wait_for_events();
     handle_signals();
-    if (pending() < before && !asked_to_stop_) kill_at_ = Clock::now() + patience;
+    if (pending() < before && !asked_to_stop_) kill_at_ = Clock::now() + drain_time;
   }
   if (const std::size_t lost = pending(); lost > 0)
     say(fmt::format("the output has no reader: dropping the last {} bytes", lost));

@@ -42,7 +42,7 @@ struct ModelConfig {
   std::map<std::string, std::vector<IdField>> fields;
 };
 
-/// What a model predicts, and from what it is judged (worker/quality/metrics.h).
+/// What a model predicts, and from what it is judged (worker/metrics/metrics.h).
 enum class Prediction {
   Probability,  // of a label of 1: [B] logits; labels [B] float
   Classes,      // [B, classes] logits; labels [B] int64

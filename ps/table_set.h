@@ -61,7 +61,7 @@ void check_table_set(const TableSet& set);
 /// Equal for equal sets, on every machine and in every version.
 std::uint64_t table_set_hash(const TableSet& set);
 
-/// The 64 mixed bits of a sparse key. Bits 32-47 choose the server, bits 48-63 the engine thread of a server,
+/// The 64 mixed bits of a sparse key. Bits 32-47 choose the server, bits 48-63 the table thread of a server,
 /// the low bits the place in a hash table. Part of the wire contract: client and server must agree. Mix:
 /// finaliser of SplitMix64 (Steele et al., OOPSLA'14).
 inline std::uint64_t key_hash(std::int64_t key) {
@@ -74,8 +74,8 @@ inline std::uint64_t key_hash(std::int64_t key) {
 inline int server_of_hash(std::uint64_t hash, int servers) {
   return static_cast<int>(((hash >> 32) & 0xffff) % static_cast<std::uint64_t>(servers));
 }
-inline int engine_of_hash(std::uint64_t hash, int engines) {
-  return static_cast<int>((hash >> 48) % static_cast<std::uint64_t>(engines));
+inline int thread_of_hash(std::uint64_t hash, int threads) {
+  return static_cast<int>((hash >> 48) % static_cast<std::uint64_t>(threads));
 }
 
 }  // namespace braid::ps

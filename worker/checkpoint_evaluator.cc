@@ -15,7 +15,7 @@
 #include "worker/evaluation/job_metrics.h"
 #include "worker/followed_run.h"
 #include "worker/held_checkpoints.h"
-#include "worker/quality/quality_json.h"
+#include "worker/metrics/metrics_json.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -51,7 +51,7 @@ class CheckpointEvaluation {
 
   /// Nothing when the checkpoint cannot be read, damaged or removed by the workers meanwhile, which is said,
   /// and when it is asked to stop.
-  std::optional<Quality> measure(const CheckpointInfo& info, const std::stop_token& stop) {
+  std::optional<MetricValues> measure(const CheckpointInfo& info, const std::stop_token& stop) {
     try {
       restore_variables(info, job_.seed(), evaluator_->graph(), runtime_);
     } catch (const Error& error) {
@@ -118,8 +118,8 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     }
     if (run && !run->same_as(next->meta.run)) last = 0;  // steps are counted anew
     run = next->meta.run;
-    const auto quality = evaluation.measure(*next, stop.token());
-    if (!quality) continue;
+    const auto measured = evaluation.measure(*next, stop.token());
+    if (!measured) continue;
     progress_at = Clock::now();
     const std::uint64_t before = last > 0 ? last : next->meta.step;
     if (const std::uint64_t every = job.checkpoint().every_steps();
@@ -128,9 +128,9 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
                   next->meta.step);
     last = result.last_step = next->meta.step;
     ++result.evaluations;
-    result.quality = quality;
-    log_quality(last, *quality);
-    monitor.record_evaluation(last, *quality);
+    result.measured = measured;
+    log_metrics(last, *measured);
+    monitor.record_evaluation(last, *measured);
     if (next->meta.attributes.contains(kEndedEarly)) break;  // none follows
   }
   result.seconds = seconds_since(begin);
@@ -142,7 +142,7 @@ std::string EvaluationResult::to_json() const {
   out["job"] = job;
   out["evaluations"] = evaluations;
   out["last_step"] = last_step;
-  if (quality) out.update(nlohmann::ordered_json::parse(quality_json(*quality)));
+  if (measured) out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));
   out["seconds"] = seconds;
   out["exit"] = exit;
   return out.dump();

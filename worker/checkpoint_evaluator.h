@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/checkpoint.h"
+#include "worker/metrics/metrics.h"
 #include "worker/monitor.h"
-#include "worker/quality/metrics.h"
 #include "worker/stop_signal.h"
 
 namespace braid::proto {
@@ -26,8 +26,8 @@ namespace braid::worker {
 struct EvaluationResult {
   std::string job;
   std::uint64_t evaluations = 0;
-  std::uint64_t last_step = 0;     // of the checkpoint that was measured last
-  std::optional<Quality> quality;  // of that
+  std::uint64_t last_step = 0;           // of the checkpoint that was measured last
+  std::optional<MetricValues> measured;  // of that
   double seconds = 0;
   int exit = 0;
 

@@ -71,13 +71,13 @@ void Checkpointer::prune() {
   std::vector<CheckpointInfo> all = store_.list(run_);
   const std::size_t newest = std::min(keep_, all.size());
   std::vector<CheckpointInfo> older(all.begin(), all.end() - static_cast<std::ptrdiff_t>(newest));
-  const auto quality = [&](const CheckpointInfo& info) {
+  const auto value_of = [&](const CheckpointInfo& info) {
     const auto at = info.meta.metrics.find(metric_);
     if (at == info.meta.metrics.end()) return -std::numeric_limits<double>::infinity();
     return higher_is_better_ ? at->second : -at->second;
   };
   std::stable_sort(all.begin(), all.end(), [&](const CheckpointInfo& a, const CheckpointInfo& b) {
-    return std::pair(quality(a), a.meta.step) > std::pair(quality(b), b.meta.step);
+    return std::pair(value_of(a), a.meta.step) > std::pair(value_of(b), b.meta.step);
   });
   all.resize(std::min(keep_best_, all.size()));
   for (const CheckpointInfo& info : older) {

@@ -72,7 +72,7 @@ void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples
   step_seconds_.observe(seconds);
 }
 
-void Monitor::record_evaluation(std::uint64_t step, const Quality& quality) {
+void Monitor::record_evaluation(std::uint64_t step, const MetricValues& measured) {
   registry_.gauge("braid_evaluation_step", "The step after which the variables were measured last.")
       .set(static_cast<double>(step));
   const auto set = [this](const MetricValue& metric, const std::string& task) {
@@ -80,8 +80,8 @@ void Monitor::record_evaluation(std::uint64_t step, const Quality& quality) {
     if (!task.empty()) labels.emplace("task", task);
     registry_.gauge("braid_evaluation", "What was measured last on the test data.", labels).set(metric.value);
   };
-  for (const MetricValue& metric : quality.values) set(metric, "");
-  for (const auto& [task, values] : quality.tasks)
+  for (const MetricValue& metric : measured.values) set(metric, "");
+  for (const auto& [task, values] : measured.tasks)
     for (const MetricValue& metric : values) set(metric, task);
 }
 

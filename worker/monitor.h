@@ -14,7 +14,7 @@
 #include "base/metrics.h"
 #include "engine/device/activity.h"
 #include "engine/exec/runtime.h"
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 namespace braid::worker {
 
@@ -36,7 +36,7 @@ class Monitor {
   std::uint64_t steps_finished() const;
   void record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds);
   /// Of the variables after `step` steps, on the test data.
-  void record_evaluation(std::uint64_t step, const Quality& quality);
+  void record_evaluation(std::uint64_t step, const MetricValues& measured);
   /// False makes /readyz answer 503, e.g. while shutting down.
   void set_ready(bool ready) { ready_ = ready; }
 

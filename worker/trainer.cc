@@ -104,8 +104,8 @@ class Run {
     const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
     if (evaluation_->is_due(steps_->done())) {
       evaluation_->measure(steps_->done());
-      if (const auto& quality = evaluation_->last())
-        report_.evaluated(evaluation_->metric().name(), quality->value(evaluation_->metric().name()));
+      if (const auto& measured = evaluation_->last())
+        report_.evaluated(evaluation_->metric().name(), measured->value(evaluation_->metric().name()));
       stop_early_or_go_on();
     }
     const bool is_best =
@@ -160,7 +160,7 @@ class Run {
     result.steps = steps_->done() - first_;
     result.last_step = steps_->done();
     result.loss = report_.loss();
-    result.quality = evaluation_->last();
+    result.measured = evaluation_->last();
     result.best = best();
     result.stopped_early = stopped_early_;
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();

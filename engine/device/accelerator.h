@@ -27,7 +27,7 @@ struct AcceleratorOptions {
   bool measure_products = false;   // products take the fastest of some algorithms, measured when made
   /// How long what waits for the device without a deadline of its caller does so: memory that is taken or
   /// given back, copy_now().
-  std::chrono::milliseconds patience{60000};
+  std::chrono::milliseconds wait_timeout{60000};
 };
 
 /// A point in the work of a stream.

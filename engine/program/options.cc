@@ -23,6 +23,12 @@ std::optional<StreamPolicy> stream_policy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string> stream_policy_names() {
+  std::vector<std::string> names;
+  for (const auto& [policy, text] : kPolicies) names.emplace_back(text);
+  return names;
+}
+
 std::string_view stream_policy_name(StreamPolicy policy) {
   for (const auto& [known, text] : kPolicies)
     if (known == policy) return text;

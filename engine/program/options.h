@@ -21,6 +21,7 @@ class StreamRules;
 enum class StreamPolicy { None, User, Embedding, Full, Cost, Auto };
 std::optional<StreamPolicy> stream_policy_from_name(std::string_view name);  // "NONE", "USER", ...
 std::string_view stream_policy_name(StreamPolicy policy);
+std::vector<std::string> stream_policy_names();  // of all policies
 
 /// Microseconds of ops by the nodes' names.
 using MeasuredCosts = std::map<std::string, double, std::less<>>;

@@ -29,7 +29,7 @@ ErrorPtr Fleet::with_silent_servers(ErrorPtr error) const {
     return error;
   std::vector<std::string> silent;
   for (const auto& link : links)
-    if (std::string text = link->silence(); !text.empty()) silent.push_back(std::move(text));
+    if (std::string text = link->describe_silence(); !text.empty()) silent.push_back(std::move(text));
   if (silent.empty()) return error;
   return make_error(error->code == ErrorCode::Cancelled ? ErrorCode::Cancelled : ErrorCode::Unavailable,
                     fmt::format("[ps] {}; {}", fmt::join(silent, ", "), error->message));

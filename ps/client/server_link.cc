@@ -151,7 +151,7 @@ void ServerLink::start_heartbeats(std::chrono::milliseconds period) {
 
 void ServerLink::heard() { last_heard_ = std::chrono::steady_clock::now(); }
 
-std::string ServerLink::silence() const {
+std::string ServerLink::describe_silence() const {
   const std::chrono::milliseconds period = period_;
   const auto silent = std::chrono::steady_clock::now() - last_heard_.load();
   if (period == std::chrono::milliseconds(0) || silent < 5 * period / 2) return {};

@@ -46,7 +46,7 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   void start_heartbeats(std::chrono::milliseconds period);
   /// "server 1 (HOST:PORT) has been silent for 1.8 s" when nothing has come from it for more than two
   /// heartbeats; empty while it answers, and without heartbeats.
-  std::string silence() const;
+  std::string describe_silence() const;
   /// Asks the server over the control plane: no answer within a short time, or another instance, is a loss.
   bool is_lost(const WaitContext& wait);
   /// What is under way completes with Cancelled, soon.

@@ -139,8 +139,8 @@ class Service final : public proto::ParameterServer::CallbackService {
       const Sender sender = sender_of(request->sender());
       core_.require_leader(sender);
       const auto directory = checkpoint_directory(request->directory());
-      const auto cut = core_.cut(sender, request->step(), wait);
-      const ShardInfo shard = write_shard(*cut, options_.count, directory, request->run());
+      const auto snapshot = core_.snapshot(sender, request->step(), wait);
+      const ShardInfo shard = write_shard(*snapshot, options_.count, directory, request->run());
       reply->set_file(shard.file);
       reply->set_bytes(shard.bytes);
       reply->set_crc(shard.crc);

@@ -85,7 +85,7 @@ std::optional<Clock::time_point> Membership::lost_since(int worker, Clock::time_
   const Member& m = member(worker);
   if (!m.entered || m.left) return std::nullopt;
   if (m.disconnected_at) return m.disconnected_at;
-  if (now - m.last_heard >= silence_) return m.last_heard;
+  if (now - m.last_heard >= heartbeat_timeout_) return m.last_heard;
   return std::nullopt;
 }
 
@@ -100,7 +100,7 @@ std::string Membership::describe(int worker, Clock::time_point now) const {
   if (m.disconnected_at)
     return fmt::format("worker {} ({}) lost: its connection closed {:.1f} s ago", worker, m.address,
                        seconds(now - *m.disconnected_at));
-  if (now - m.last_heard >= silence_)
+  if (now - m.last_heard >= heartbeat_timeout_)
     return fmt::format("worker {} ({}) lost: silent for {:.1f} s", worker, m.address,
                        seconds(now - m.last_heard));
   return fmt::format("worker {} ({}) is late", worker, m.address);

@@ -16,8 +16,8 @@ namespace braid::ps {
 
 class Membership {
  public:
-  /// `silence`: a worker that sent nothing, not even a heartbeat, for this long is lost.
-  explicit Membership(std::chrono::milliseconds silence) : silence_(silence) {}
+  /// `heartbeat_timeout`: a worker that sent nothing, not even a heartbeat, for this long is lost.
+  explicit Membership(std::chrono::milliseconds heartbeat_timeout) : heartbeat_timeout_(heartbeat_timeout) {}
 
   /// Forgets everybody. `workers`: how many the rounds wait for.
   void reset(int workers);
@@ -67,7 +67,7 @@ class Membership {
   };
   const Member& member(int worker) const { return members_[static_cast<std::size_t>(worker)]; }
 
-  std::chrono::milliseconds silence_;
+  std::chrono::milliseconds heartbeat_timeout_;
   std::vector<Member> members_;
 };
 

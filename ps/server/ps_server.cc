@@ -28,9 +28,9 @@ ServerCore::Options core_options(const PsServer::Options& options) {
   ServerCore::Options out;
   out.index = options.index;
   out.count = options.count;
-  out.engine_threads =
-      options.engine_threads > 0 ? options.engine_threads : std::clamp(usable_cores() / 2, 1, 8);
-  out.silence = options.deadline;
+  out.table_threads =
+      options.table_threads > 0 ? options.table_threads : std::clamp(usable_cores() / 2, 1, 8);
+  out.heartbeat_timeout = options.deadline;
   out.apply_updates = options.apply_updates;
   return out;
 }

@@ -29,8 +29,8 @@ class PsServer {
     std::string grpc_listen = "0.0.0.0:0";
     std::string data_listen = "0.0.0.0:0";
     std::string
-        unix_socket{};       // path of the same-host socket, done without when it cannot be made; empty: none
-    int engine_threads = 0;  // 0: half of the usable cores, at least 1, at most 8
+        unix_socket{};      // path of the same-host socket, done without when it cannot be made; empty: none
+    int table_threads = 0;  // 0: half of the usable cores, at least 1, at most 8
     int io_threads = 1;
     std::chrono::milliseconds deadline{30000};  // a worker silent or gone for this long is given up
     MetricsRegistry* metrics = nullptr;         // outlives the server

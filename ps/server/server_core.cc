@@ -36,8 +36,8 @@ ServerCore::ServerCore(Options options)
     : options_(options),
       instance_(new_instance()),
       counters_(std::make_shared<ServerCounters>()),
-      members_(options.silence),
-      engine_(options.engine_threads) {}
+      members_(options.heartbeat_timeout),
+      table_threads_(options.table_threads) {}
 
 ErrorPtr ServerCore::admit(const Sender& sender) const {
   auto refuse = [&](ErrorCode code, const std::string& why) {
@@ -85,7 +85,7 @@ void ServerCore::assign(AssignJob job_in) {
                       options_.index, rounds_->newest()));
     counters_->add(Count::BytesReceived, bytes_of(job->dense));
     for (const DensePart& part : job->dense) assigned_[part.table] = true;
-    engine_.post(
+    table_threads_.post(
         [tables = tables_, job](int thread) {
           for (const DensePart& part : job->dense) tables->assign(thread, part);
         },
@@ -200,7 +200,7 @@ void ServerCore::post_ready_rounds(const std::vector<std::uint32_t>& tables) {
          rounds_->take_ready(table, members_.workers(), [&](int w) { return waited_for(w); }))
       ready->push_back(std::move(round));
   if (ready->empty()) return;
-  engine_.post(
+  table_threads_.post(
       [this, tables = tables_, ready](int thread) {
         if (!options_.apply_updates) return;
         for (const ReadyRound& round : *ready)
@@ -221,7 +221,7 @@ void ServerCore::post_ready_rounds(const std::vector<std::uint32_t>& tables) {
 }
 
 void ServerCore::post_push(const std::shared_ptr<PushJob>& job) {
-  engine_.post(
+  table_threads_.post(
       [this, tables = tables_, job](int thread) {
         if (options_.apply_updates)
           counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->apply(thread, *job)));
@@ -277,7 +277,7 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   const bool finish = bsp() ? finish_round_ < job->min_version : finish_round_ != kNoRound;
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
   members_.served(job->sender.worker);
-  engine_.post(
+  table_threads_.post(
       [this, tables = tables_, job, work](int thread) {
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
       },
@@ -341,7 +341,7 @@ std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::ti
   const std::string prefix = fmt::format("[ps] server {}: ", options_.index);
   if (!started_) {
     const auto since = members_.lost_since(0, now);
-    const bool lost = since && now - *since >= options_.silence;
+    const bool lost = since && now - *since >= options_.heartbeat_timeout;
     if (!late && !lost) return std::nullopt;
     return ErrorRecord{lost ? ErrorCode::Unavailable : ErrorCode::DeadlineExceeded,
                        prefix + "initial values are neither set nor restored; it is for worker 0 to do: " +
@@ -357,7 +357,7 @@ std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::ti
     for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); })) {
       const auto since = members_.lost_since(worker, now);
       anybody_lost |= since.has_value();
-      give_up |= since && now - *since >= options_.silence;
+      give_up |= since && now - *since >= options_.heartbeat_timeout;
     }
     if (!give_up) return std::nullopt;
     return ErrorRecord{anybody_lost ? ErrorCode::Unavailable : ErrorCode::DeadlineExceeded,

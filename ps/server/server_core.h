@@ -1,9 +1,9 @@
 // A parameter server without its network: membership, tables, rounds, and the rules of what is taken, parked
-// or refused. Whoever carries messages (data and control services, tests) calls it; engine threads do all
+// or refused. Whoever carries messages (data and control services, tests) calls it; table threads do all
 // work on tables.
 //
 // Thread rule: safe from any thread. One lock orders requests: it is held to decide and to post, never while
-// tables are worked on, so the order in which requests are taken is the order in which every engine thread
+// tables are worked on, so the order in which requests are taken is the order in which every table thread
 // does them.
 #pragma once
 
@@ -18,13 +18,13 @@
 
 #include "base/wait_context.h"
 #include "ps/buffer_pool.h"
-#include "ps/server/cut.h"
-#include "ps/server/engine.h"
 #include "ps/server/membership.h"
 #include "ps/server/requests.h"
 #include "ps/server/rounds.h"
 #include "ps/server/server_counters.h"
 #include "ps/server/server_tables.h"
+#include "ps/server/snapshot.h"
+#include "ps/server/table_threads.h"
 #include "ps/server/watermarks.h"
 
 namespace braid::ps {
@@ -46,8 +46,9 @@ class ServerCore {
   struct Options {
     int index = 0;
     int count = 1;
-    int engine_threads = 1;
-    std::chrono::milliseconds silence{30000};  // see Membership; also how long a lost worker is waited for
+    int table_threads = 1;
+    std::chrono::milliseconds heartbeat_timeout{
+        30000};                 // see Membership; also how long a lost worker is waited for
     bool apply_updates = true;  // false: pushes are taken and thrown away, to measure transport
   };
 
@@ -83,11 +84,11 @@ class ServerCore {
   /// A request, which is more than a sign of life, was answered with what heard() gave.
   void answered(const Sender& sender, const ErrorPtr& error);
   void disconnected(std::uint64_t connection);
-  /// Fails the parked pulls that cannot go on; called every few hundredths of the silence.
+  /// Fails the parked pulls that cannot go on; called every few hundredths of the heartbeat timeout.
   void tick(Clock::time_point now);
 
   /// Waits until exactly `step` rounds are applied (BSP), then takes the state. ASP: the state now.
-  std::shared_ptr<const Cut> cut(const Sender& sender, std::uint64_t step, const WaitContext& wait);
+  std::shared_ptr<const Snapshot> snapshot(const Sender& sender, std::uint64_t step, const WaitContext& wait);
   /// The tables as declared, for a restore to fill. Throws: InvalidArgument before create_tables.
   std::shared_ptr<ServerTables> fresh_tables(const Sender& sender);
   /// Replaces tables, rounds and watermarks as one; the job is started at `step`.
@@ -177,7 +178,7 @@ class ServerCore {
   bool ends_ = false;                              // vote_to_stop() was called
   Clock::time_point last_present_ = Clock::now();  // when a worker last took part, as tick() saw it
 
-  Engine engine_;  // last: its tasks use the members above until it is gone
+  TableThreads table_threads_;  // last: its tasks use the members above until it is gone
 };
 
 }  // namespace braid::ps

@@ -1,5 +1,5 @@
 // The part of ServerCore that changes who takes part and what there is: registration, tables, start, leave,
-// cut, adopt.
+// snapshot, adopt.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -110,7 +110,7 @@ void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
                       options_.index, sender.worker, hash, set_hash_));
     return;
   }
-  tables_ = std::make_shared<ServerTables>(set, options_.index, options_.count, engine_.threads());
+  tables_ = std::make_shared<ServerTables>(set, options_.index, options_.count, table_threads_.threads());
   set_hash_ = hash;
   assigned_.assign(set.dense.size(), false);
   begin_rounds(0);
@@ -257,8 +257,8 @@ void ServerCore::disconnected(std::uint64_t connection) {
   members_.disconnected(connection, Clock::now());
 }
 
-std::shared_ptr<const Cut> ServerCore::cut(const Sender& sender, std::uint64_t step,
-                                           const WaitContext& wait) {
+std::shared_ptr<const Snapshot> ServerCore::snapshot(const Sender& sender, std::uint64_t step,
+                                                     const WaitContext& wait) {
   const std::string what = fmt::format("[ps] server {}: checkpoint of step {}", options_.index, step);
   std::unique_lock lock(mutex_);
   require(sender);
@@ -277,29 +277,31 @@ std::shared_ptr<const Cut> ServerCore::cut(const Sender& sender, std::uint64_t s
       throw InvalidArgument(fmt::format("{}: {} rounds are applied already", what, rounds_->newest()));
   }
   struct Pending {
-    std::shared_ptr<Cut> cut;
+    std::shared_ptr<Snapshot> snapshot;
     bool done = false;
     ErrorPtr error;
   };
   auto pending = std::make_shared<Pending>();
-  pending->cut = std::make_shared<Cut>(tables_, step, marks_.save(bsp() ? step : ~std::uint64_t{0}));
-  engine_.post([pending](int thread) { pending->cut->gather(thread); },
-               [this, pending](ErrorPtr error) {
-                 std::lock_guard done_lock(mutex_);
-                 pending->error = std::move(error);
-                 pending->done = true;
-                 changed_.notify_all();
-               });
+  pending->snapshot =
+      std::make_shared<Snapshot>(tables_, step, marks_.save(bsp() ? step : ~std::uint64_t{0}));
+  table_threads_.post([pending](int thread) { pending->snapshot->gather(thread); },
+                      [this, pending](ErrorPtr error) {
+                        std::lock_guard done_lock(mutex_);
+                        pending->error = std::move(error);
+                        pending->done = true;
+                        changed_.notify_all();
+                      });
   wait_on(changed_, lock, wait, what, [&] { return pending->done; });
   if (pending->error) throw_error(*pending->error);
-  return pending->cut;
+  return pending->snapshot;
 }
 
 std::shared_ptr<ServerTables> ServerCore::fresh_tables(const Sender& sender) {
   std::lock_guard lock(mutex_);
   require(sender);
   if (!tables_) throw InvalidArgument("[ps] restore before create_tables");
-  return std::make_shared<ServerTables>(tables_->set(), options_.index, options_.count, engine_.threads());
+  return std::make_shared<ServerTables>(tables_->set(), options_.index, options_.count,
+                                        table_threads_.threads());
 }
 
 void ServerCore::adopt(const Sender& sender, std::shared_ptr<ServerTables> tables, std::uint64_t step,

@@ -80,7 +80,7 @@ void ServerTables::positions_of(int thread, std::span<const std::int64_t> keys,
   }
   out.clear();
   for (std::uint32_t i = 0; i < keys.size(); ++i)
-    if (engine_of_hash(key_hash(keys[i]), threads_) == thread) out.push_back(i);
+    if (thread_of_hash(key_hash(keys[i]), threads_) == thread) out.push_back(i);
 }
 
 PullWork ServerTables::begin_pull(const PullJob& job, BufferPool& pool) const {

@@ -1,8 +1,8 @@
 // The tables of one server: its ranges of the dense tables and its keys of the sparse ones, and what an
-// engine thread does with its own part of them. Tables have one number space here: the dense ones by their
+// table thread does with its own part of them. Tables have one number space here: the dense ones by their
 // place in the set, then the sparse ones.
 //
-// Thread rule: calls with `thread` are made by that engine thread (or by the one thread that builds the
+// Thread rule: calls with `thread` are made by that table thread (or by the one thread that builds the
 // object before anybody else has it); the rest reads what is fixed.
 #pragma once
 

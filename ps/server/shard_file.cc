@@ -23,14 +23,14 @@ void add_floats(ShardWriter& out, const std::string& name, std::vector<std::int6
   out.add({name, DType::Float32, std::move(shape), values.size() * sizeof(float)}, bytes_of(values));
 }
 
-proto::PsShardHead head_of(const Cut& cut, int servers, const std::string& run) {
+proto::PsShardHead head_of(const Snapshot& snapshot, int servers, const std::string& run) {
   proto::PsShardHead head;
-  to_proto(cut.tables().set(), head.mutable_tables());
-  head.set_step(cut.step());
-  head.set_server(cut.tables().server());
+  to_proto(snapshot.tables().set(), head.mutable_tables());
+  head.set_step(snapshot.step());
+  head.set_server(snapshot.tables().server());
   head.set_servers(servers);
   head.set_run(run);
-  for (const WorkerMarks& marks : cut.marks()) {
+  for (const WorkerMarks& marks : snapshot.marks()) {
     auto* to = head.add_marks();
     to->set_worker(marks.worker);
     to->set_session(marks.session);
@@ -176,7 +176,7 @@ void read_sparse(const Shard& shard, ServerTables& tables) {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hash = key_hash(rows.keys[i]);
       if (server_of_hash(hash, tables.plan().servers()) == tables.server())
-        tables.sparse(table, engine_of_hash(hash, tables.threads())).restore_row(rows, i);
+        tables.sparse(table, thread_of_hash(hash, tables.threads())).restore_row(rows, i);
     }
   }
 }
@@ -216,11 +216,11 @@ std::vector<WorkerMarks> marks_for(const ServerTables& tables,
 
 std::string shard_file_name(int server) { return fmt::format("ps-{}.shard", server); }
 
-ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory,
+ShardInfo write_shard(const Snapshot& snapshot, int servers, const std::filesystem::path& directory,
                       const std::string& run) {
-  const ServerTables& tables = cut.tables();
+  const ServerTables& tables = snapshot.tables();
   ShardWriter out(directory / shard_file_name(tables.server()));
-  const std::string head = head_of(cut, servers, run).SerializeAsString();
+  const std::string head = head_of(snapshot, servers, run).SerializeAsString();
   out.add({kHeadEntry, DType::UInt8, {static_cast<std::int64_t>(head.size())}, head.size()},
           std::as_bytes(std::span<const char>(head)));
   for (std::uint32_t table = 0; table < tables.dense_tables(); ++table) {
@@ -228,15 +228,15 @@ ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& 
     if (range.count == 0) continue;
     const std::string& name = tables.name(table);
     const auto slots = optimizer_slots(tables.optimizer_of(table));
-    add_floats(out, fmt::format("{}@{}", name, range.begin), {range.count}, cut.dense(table, 0));
+    add_floats(out, fmt::format("{}@{}", name, range.begin), {range.count}, snapshot.dense(table, 0));
     for (std::size_t k = 0; k < slots.size(); ++k)
       add_floats(out, fmt::format("{}/{}@{}", name, slots[k].name, range.begin), {range.count},
-                 cut.dense(table, static_cast<int>(k) + 1));
+                 snapshot.dense(table, static_cast<int>(k) + 1));
   }
   for (std::uint32_t table = 0; table < tables.set().sparse.size(); ++table) {
     const SparseTableSpec& spec = tables.set().sparse[table];
     const auto slots = optimizer_slots(tables.set().optimizer_of(spec.group));
-    const SparseRows rows = cut.sparse(table);
+    const SparseRows rows = snapshot.sparse(table);
     const auto count = static_cast<std::int64_t>(rows.keys.size());
     out.add({spec.name + "@keys", DType::Int64, {count}, rows.keys.size() * sizeof(std::int64_t)},
             bytes_of(rows.keys));

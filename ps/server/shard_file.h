@@ -1,4 +1,4 @@
-// A server's shard of a checkpoint: writing a cut, and filling tables from the shards of any number of
+// A server's shard of a checkpoint: writing a snapshot, and filling tables from the shards of any number of
 // servers. docs/design/formats/wire.md, "Shards of parameter servers", names the entries. Thread rule: pure
 // functions on what the caller owns.
 #pragma once
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/checkpoint.h"
-#include "ps/server/cut.h"
+#include "ps/server/snapshot.h"
 
 namespace braid::ps {
 
@@ -17,7 +17,7 @@ std::string shard_file_name(int server);
 
 /// Writes `directory`/shard_file_name(server). `run`: id of the run that the checkpoint is of. Throws:
 /// Unavailable (disk).
-ShardInfo write_shard(const Cut& cut, int servers, const std::filesystem::path& directory,
+ShardInfo write_shard(const Snapshot& snapshot, int servers, const std::filesystem::path& directory,
                       const std::string& run);
 
 struct RestoredState {

@@ -1,5 +1,5 @@
 // One server's part of a dense table: blocks of values and slots. The blocks are the unit of work of the
-// engine threads; their borders depend on the number of elements only, and updates work element by element,
+// table threads; their borders depend on the number of elements only, and updates work element by element,
 // so the bits depend on neither threads nor servers.
 //
 // Thread rule: each block is used by one thread at a time, its owner; different blocks by different threads

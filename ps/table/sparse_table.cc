@@ -34,7 +34,7 @@ void SparseTable::begin(std::uint64_t step) {
 
 std::uint32_t SparseTable::make(std::int64_t key, std::uint64_t hash) {
   if (store_.size() == KeyIndex::kNone - 1)
-    throw OutOfMemory("[ps] table '" + spec_.name + "': more than 2^32 - 2 rows on one engine thread");
+    throw OutOfMemory("[ps] table '" + spec_.name + "': more than 2^32 - 2 rows on one table thread");
   const std::uint32_t row = store_.add(key);
   index_.insert(key, hash, row, stamp_);
   float* values = store_.row(row);

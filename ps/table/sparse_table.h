@@ -1,4 +1,4 @@
-// One engine thread's part of a sparse table: rows by int64 key, made when first asked for, from key and
+// One table thread's part of a sparse table: rows by int64 key, made when first asked for, from key and
 // seed. A row is dim values, then the slots, dim each.
 //
 // Calls take the keys of a whole request and the positions of those that this part holds.

@@ -46,7 +46,7 @@ class Cluster {
       options.count = shape.servers;
       options.grpc_listen = ports_.addresses()[static_cast<std::size_t>(2 * s)];
       options.data_listen = ports_.addresses()[static_cast<std::size_t>(2 * s + 1)];
-      options.engine_threads = 1 + s % 2;
+      options.table_threads = 1 + s % 2;
       options.deadline = shape.deadline;
       options.security = shape.security;
       options.checkpoints = testing::TempDir();

@@ -12,12 +12,12 @@ namespace braid::ps {
 class CoreFixture : public testing::Test {
  protected:
   /// The clock that tick() sees is the tests'.
-  static constexpr std::chrono::seconds kSilence{20};
+  static constexpr std::chrono::seconds kHeartbeatTimeout{20};
 
   void start_core(int workers, Consistency consistency, int threads = 2) {
     ServerCore::Options options;
-    options.engine_threads = threads;
-    options.silence = kSilence;
+    options.table_threads = threads;
+    options.heartbeat_timeout = kHeartbeatTimeout;
     core_ = std::make_unique<ServerCore>(options);
     set_.workers = workers;
     set_.consistency = consistency;

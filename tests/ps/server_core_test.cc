@@ -231,10 +231,10 @@ TEST_F(ServerCoreTest, ALostWorkerIsNamedToThoseWhoWaitForItsRound) {
   auto parked = pull_async(0, 1);
   const auto now = Clock::now();
   core_->disconnected(77);
-  core_->tick(now + kSilence / 2);
+  core_->tick(now + kHeartbeatTimeout / 2);
   EXPECT_FALSE(ready(parked, std::chrono::milliseconds(1))) << "it may come back";
   core_->heard(sender(0), 0);
-  core_->tick(now + kSilence * 3);
+  core_->tick(now + kHeartbeatTimeout * 3);
   ASSERT_TRUE(ready(parked, std::chrono::milliseconds(1)));
   const PullAnswer answer = parked.get();
   EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
@@ -248,7 +248,7 @@ TEST_F(ServerCoreTest, ASilentWorkerIsNamedAndALateOneIsNotCalledLost) {
   start_job();
   push(push_job(0, 0, 1.0F));
   auto silent = pull_async(0, 1);
-  core_->tick(Clock::now() + kSilence * 3);
+  core_->tick(Clock::now() + kHeartbeatTimeout * 3);
   EXPECT_THAT(silent.get().error->message, AllOf(HasSubstr("worker 1 (10.0.0.1:4000) lost: silent for "),
                                                  ContainsRegex("silent for [6-9][0-9]\\.[0-9] s")));
   auto late = pull_async(0, 1, std::chrono::milliseconds(1));
@@ -403,10 +403,10 @@ TEST_F(ServerCoreTest, WhoWaitsForTheValuesOfALostLeaderHearsOfIt) {
   start_core(2, Consistency::Asp);
   auto parked = pull_async(1, 0);
   lose(0);
-  core_->tick(Clock::now() + kSilence / 2);
+  core_->tick(Clock::now() + kHeartbeatTimeout / 2);
   EXPECT_EQ(parked.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it may come back";
   core_->heard(sender(1), 0);
-  core_->tick(Clock::now() + kSilence + std::chrono::seconds(1));
+  core_->tick(Clock::now() + kHeartbeatTimeout + std::chrono::seconds(1));
   const PullAnswer answer = parked.get();
   ASSERT_NE(answer.error, nullptr);
   EXPECT_EQ(answer.error->code, ErrorCode::Unavailable);
@@ -497,17 +497,17 @@ TEST_F(ServerCoreTest, CutWaitsForExactlyTheStepAndNamesTheLate) {
   start_job();
   push(push_job(0, 0, 1.0F));
   const std::string late = message_of<DeadlineExceeded>(
-      [&] { core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::milliseconds(20))); });
+      [&] { core_->snapshot(sender(0), 1, WaitContext::with_timeout(std::chrono::milliseconds(20))); });
   EXPECT_THAT(late, HasSubstr("checkpoint of step 1"));
   EXPECT_THAT(late, HasSubstr("worker 1 (10.0.0.1:4000)"));
   push(push_job(1, 0, 1.0F));
   push(push_job(1, 1, 5.0F));
-  const auto cut = core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60)));
-  EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F));
+  const auto snapshot = core_->snapshot(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60)));
+  EXPECT_EQ(snapshot->dense(0, 0), std::vector<float>(10, -2.0F));
   push(push_job(0, 1, 1.0F));
   EXPECT_EQ(first_value(0, 2), -8.0F);
-  EXPECT_EQ(cut->dense(0, 0), std::vector<float>(10, -2.0F)) << "the cut does not move";
-  EXPECT_THROW(core_->cut(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60))),
+  EXPECT_EQ(snapshot->dense(0, 0), std::vector<float>(10, -2.0F)) << "the snapshot does not move";
+  EXPECT_THROW(core_->snapshot(sender(0), 1, WaitContext::with_timeout(std::chrono::seconds(60))),
                InvalidArgument);
 }
 

@@ -49,7 +49,7 @@ TEST(WatermarksTest, RestoreKeepsTheStateOfSessionsThatGoOn) {
   restarted.take(0, 4, 0);
   restarted.restore(saved);
   EXPECT_EQ(restarted.look(0, 3, 0), Seen::Duplicate);
-  EXPECT_EQ(restarted.look(0, 4, 0), Seen::New) << "after the cut";
+  EXPECT_EQ(restarted.look(0, 4, 0), Seen::New) << "after the snapshot";
   EXPECT_EQ(restarted.look(1, 3, 0), Seen::New) << "another process";
 }
 

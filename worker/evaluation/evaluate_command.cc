@@ -15,7 +15,7 @@
 #include "worker/evaluation/evaluator.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
-#include "worker/quality/quality_json.h"
+#include "worker/metrics/metrics_json.h"
 
 namespace braid::worker {
 namespace {
@@ -55,17 +55,17 @@ std::string value_text(double value) {
   return std::isnan(value) ? "undefined" : fmt::format("{:.6f}", value);
 }
 
-void print_table(const Quality& quality) {
+void print_table(const MetricValues& measured) {
   std::string head = fmt::format("{:<20}", "metric");
-  if (quality.tasks.empty()) head += fmt::format("{:>14}", "value");
-  for (const auto& [task, values] : quality.tasks) head += fmt::format("{:>14}", task);
-  if (!quality.tasks.empty()) head += fmt::format("{:>14}", "mean");
+  if (measured.tasks.empty()) head += fmt::format("{:>14}", "value");
+  for (const auto& [task, values] : measured.tasks) head += fmt::format("{:>14}", task);
+  if (!measured.tasks.empty()) head += fmt::format("{:>14}", "mean");
   fmt::print("{}\n", head);
-  for (std::size_t m = 0; m < quality.values.size(); ++m) {
-    std::string line = fmt::format("{:<20}", quality.values[m].name);
-    for (const auto& [task, values] : quality.tasks)
+  for (std::size_t m = 0; m < measured.values.size(); ++m) {
+    std::string line = fmt::format("{:<20}", measured.values[m].name);
+    for (const auto& [task, values] : measured.tasks)
       line += fmt::format("{:>14}", value_text(values[m].value));
-    fmt::print("{}{:>14}\n", line, value_text(quality.values[m].value));
+    fmt::print("{}{:>14}\n", line, value_text(measured.values[m].value));
   }
 }
 
@@ -81,20 +81,20 @@ int run_evaluate(const proto::Job& asked, const EvaluateCommand& command) {
                       forward_compile_options(job), rows.shapes, job.evaluation().batch_size());
   evaluator.bind();
   restore_variables(command.checkpoint, job.seed(), evaluator.graph(), *forward.runtime);
-  const auto quality = evaluator.run(rows.next, kForwardTime, {});
-  if (!quality || quality->rows == 0) throw InvalidArgument("the test files have no records");
+  const auto measured = evaluator.run(rows.next, kForwardTime, {});
+  if (!measured || measured->rows == 0) throw InvalidArgument("the test files have no records");
   if (*rows.bad > 0) log_warning("input: {} bad records were skipped", *rows.bad);
 
-  fmt::print("{} rows, step {} of {}\n", quality->rows, command.checkpoint.meta.step,
+  fmt::print("{} rows, step {} of {}\n", measured->rows, command.checkpoint.meta.step,
              command.checkpoint.directory.string());
-  print_table(*quality);
+  print_table(*measured);
   nlohmann::ordered_json out;
   out["job"] = job.name();
   out["step"] = command.checkpoint.meta.step;
   out["checkpoint"] = command.checkpoint.directory.string();
-  out["rows"] = quality->rows;
+  out["rows"] = measured->rows;
   out["bad_records"] = *rows.bad;
-  out.update(nlohmann::ordered_json::parse(quality_json(*quality)));
+  out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));
   out["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("result: {}\n", out.dump());
   return kExitSuccess;

@@ -36,18 +36,18 @@ struct Further {
   std::optional<std::size_t> weights, groups;
 };
 
-Quality quality_of(const std::vector<ModelTask>& tasks, const std::vector<MetricSet>& sets) {
-  Quality quality;
-  quality.values = sets[0].values();
-  quality.rows = sets[0].rows();
-  if (tasks[0].name.empty()) return quality;
-  for (MetricValue& mean : quality.values) mean.value = 0;
+MetricValues metrics_of(const std::vector<ModelTask>& tasks, const std::vector<MetricSet>& sets) {
+  MetricValues measured;
+  measured.values = sets[0].values();
+  measured.rows = sets[0].rows();
+  if (tasks[0].name.empty()) return measured;
+  for (MetricValue& mean : measured.values) mean.value = 0;
   for (std::size_t t = 0; t < tasks.size(); ++t) {
-    quality.tasks.emplace_back(tasks[t].name, sets[t].values());
-    for (std::size_t m = 0; m < quality.values.size(); ++m)
-      quality.values[m].value += quality.tasks[t].second[m].value / static_cast<double>(tasks.size());
+    measured.tasks.emplace_back(tasks[t].name, sets[t].values());
+    for (std::size_t m = 0; m < measured.values.size(); ++m)
+      measured.values[m].value += measured.tasks[t].second[m].value / static_cast<double>(tasks.size());
   }
-  return quality;
+  return measured;
 }
 
 }  // namespace
@@ -60,8 +60,8 @@ Evaluator::Evaluator(const ModelGraph& model, std::vector<Metric> metrics, Strat
       tasks_(tasks_of(model)),
       forward_(model, predictions_of(tasks_), strategy, runtime, options, shapes, batch_rows) {}
 
-std::optional<Quality> Evaluator::run(const NextRows& next, std::chrono::nanoseconds batch_time,
-                                      const std::stop_token& stop) {
+std::optional<MetricValues> Evaluator::run(const NextRows& next, std::chrono::nanoseconds batch_time,
+                                           const std::stop_token& stop) {
   std::vector<MetricSet> sets(tasks_.size(), MetricSet(model_.predicts, metrics_));
   while (const std::shared_ptr<const Table> table = next()) {
     if (table->rows == 0) break;
@@ -81,11 +81,11 @@ std::optional<Quality> Evaluator::run(const NextRows& next, std::chrono::nanosec
     };
     if (!forward_.run(table, further.columns, batch_time, stop, add)) return std::nullopt;
   }
-  return quality_of(tasks_, sets);
+  return metrics_of(tasks_, sets);
 }
 
-std::optional<Quality> Evaluator::run(const std::shared_ptr<const Table>& table,
-                                      std::chrono::nanoseconds batch_time, const std::stop_token& stop) {
+std::optional<MetricValues> Evaluator::run(const std::shared_ptr<const Table>& table,
+                                           std::chrono::nanoseconds batch_time, const std::stop_token& stop) {
   std::shared_ptr<const Table> left = table;
   return run([&] { return std::exchange(left, nullptr); }, batch_time, stop);
 }

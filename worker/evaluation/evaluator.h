@@ -1,5 +1,5 @@
 // Measures a model on rows whose truth is known: forward steps (worker/evaluation/forward.h) and the metrics
-// of each task (worker/quality/metrics.h). The column "weight", where there is one, has the rows' weights,
+// of each task (worker/metrics/metrics.h). The column "weight", where there is one, has the rows' weights,
 // and the column of groups (ReadOptions::group_column) their groups. Thread rule: one thread.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "worker/evaluation/forward.h"
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 namespace braid::worker {
 
@@ -30,10 +30,10 @@ class Evaluator {
   using NextRows = std::function<std::shared_ptr<const Table>()>;
   /// Over all those rows, with the variables' present values; nothing when `stop` asks to end it between two
   /// batches. `batch_time`: how long one batch may take. Throws what a batch threw.
-  std::optional<Quality> run(const NextRows& next, std::chrono::nanoseconds batch_time,
-                             const std::stop_token& stop);
-  std::optional<Quality> run(const std::shared_ptr<const Table>& table, std::chrono::nanoseconds batch_time,
-                             const std::stop_token& stop);
+  std::optional<MetricValues> run(const NextRows& next, std::chrono::nanoseconds batch_time,
+                                  const std::stop_token& stop);
+  std::optional<MetricValues> run(const std::shared_ptr<const Table>& table,
+                                  std::chrono::nanoseconds batch_time, const std::stop_token& stop);
 
  private:
   const ModelGraph& model_;

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 namespace braid::proto {
 class Job;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "worker/checkpointer.h"
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 #include "worker/run/start.h"

@@ -49,22 +49,22 @@ bool RunEvaluation::keeps_best() const {
 void RunEvaluation::measure(std::uint64_t step) {
   if (!evaluator_ || measured_ == step) return;
   strategy_.refresh_variables(waits_.start());
-  const auto quality = evaluator_->run(test_, waits_.step_time(), run_.stop.token());
-  if (!quality) {
+  const auto measured = evaluator_->run(test_, waits_.step_time(), run_.stop.token());
+  if (!measured) {
     log_info("step {}: evaluation stopped: asked to stop", step);
     return;
   }
-  quality_ = quality;
+  last_values_ = measured;
   measured_ = step;
-  improved_ = stopping_.add(step, quality_->value(metric().name()));
-  run_.monitor.record_evaluation(step, *quality_);
-  log_quality(step, *quality_);
+  improved_ = stopping_.add(step, last_values_->value(metric().name()));
+  run_.monitor.record_evaluation(step, *last_values_);
+  log_metrics(step, *last_values_);
 }
 
 std::map<std::string, double> RunEvaluation::metrics(std::uint64_t step) const {
   std::map<std::string, double> values;
   if (!has_measured(step)) return values;
-  for (const MetricValue& metric : quality_->flat()) values[metric.name] = metric.value;
+  for (const MetricValue& metric : last_values_->flat()) values[metric.name] = metric.value;
   return values;
 }
 

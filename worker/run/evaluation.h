@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "worker/evaluation/evaluator.h"
-#include "worker/quality/early_stopping.h"
+#include "worker/metrics/early_stopping.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 #include "worker/run/input.h"
@@ -35,7 +35,7 @@ class RunEvaluation {
 
   /// The metric that decides.
   const Metric& metric() const { return metrics_.front(); }
-  const std::optional<Quality>& last() const { return quality_; }
+  const std::optional<MetricValues>& last() const { return last_values_; }
   /// By name, of the variables of `step`; empty when others were measured last.
   std::map<std::string, double> metrics(std::uint64_t step) const;
 
@@ -60,7 +60,7 @@ class RunEvaluation {
   std::unique_ptr<Evaluator> evaluator_;
   std::uint64_t measured_ = UINT64_MAX;  // a step
   bool improved_ = false;
-  std::optional<Quality> quality_;
+  std::optional<MetricValues> last_values_;
 };
 
 }  // namespace braid::worker

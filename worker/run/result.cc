@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "worker/quality/quality_json.h"
+#include "worker/metrics/metrics_json.h"
 
 namespace braid::worker {
 
@@ -12,7 +12,7 @@ std::string TrainResult::to_json() const {
   out["steps"] = steps;
   out["last_step"] = last_step;
   out["loss"] = loss;
-  if (quality) out.update(nlohmann::ordered_json::parse(quality_json(*quality)));
+  if (measured) out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));
   if (best) {
     out["best"] = {{"step", best->step}, {"metric", best->metric}, {"value", best->value}};
     if (!best->checkpoint.empty()) out["best"]["checkpoint"] = best->checkpoint;

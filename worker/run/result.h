@@ -5,16 +5,16 @@
 #include <optional>
 #include <string>
 
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 namespace braid::worker {
 
 struct TrainResult {
   std::string job;
-  std::uint64_t steps = 0;         // finished in this run
-  std::uint64_t last_step = 0;     // steps in the variables
-  double loss = 0;                 // of the last step
-  std::optional<Quality> quality;  // of the last evaluation
+  std::uint64_t steps = 0;               // finished in this run
+  std::uint64_t last_step = 0;           // steps in the variables
+  double loss = 0;                       // of the last step
+  std::optional<MetricValues> measured;  // of the last evaluation
   struct Best {
     std::uint64_t step = 0;
     std::string metric;  // the one that decides

@@ -134,7 +134,7 @@ void CudaDevice::copy_now(void* to, const void* from, std::uint64_t bytes) {
 }
 
 void CudaDevice::await_copies(const char* what) {
-  await_stream(copies_.get(), WaitContext::with_timeout(options_.patience),
+  await_stream(copies_.get(), WaitContext::with_timeout(options_.wait_timeout),
                fmt::format("cuda:{}: {}", ordinal(), what));
 }
 

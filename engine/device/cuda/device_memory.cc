@@ -35,7 +35,7 @@ DeviceMemory::DeviceMemory(const AcceleratorOptions& options)
     : device_(options.ordinal),
       limit_(options.memory_limit == 0 && options.memory_up_front ? most_of_free(options.ordinal)
                                                                   : options.memory_limit),
-      patience_(options.patience) {
+      wait_timeout_(options.wait_timeout) {
   const DeviceGuard guard(device_);
   stream_ = make_stream();
   cudaMemPoolProps properties{};
@@ -99,7 +99,7 @@ void* DeviceMemory::take(std::uint64_t bytes) {
     return nullptr;
   }
   BRAID_CUDA_CHECK(error);
-  await_stream(stream_.get(), WaitContext::with_timeout(patience_),
+  await_stream(stream_.get(), WaitContext::with_timeout(wait_timeout_),
                fmt::format("cuda:{}: taking {} bytes", device_, bytes));
   return memory;
 }
@@ -109,7 +109,7 @@ void DeviceMemory::give_back(void* memory) noexcept {
   int previous = 0;
   log_failure(cudaGetDevice(&previous), "cudaGetDevice");
   log_failure(cudaSetDevice(device_), "cudaSetDevice");
-  const WaitContext wait = WaitContext::with_timeout(patience_);
+  const WaitContext wait = WaitContext::with_timeout(wait_timeout_);
   try {
     // Work of any stream may still use it.
     await_device(device_, wait, fmt::format("cuda:{}: giving memory back", device_));

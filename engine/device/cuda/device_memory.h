@@ -46,7 +46,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
   const int device_;
   const std::uint64_t limit_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds wait_timeout_;
   std::atomic<bool> silent_{false};  // the device did not answer when memory was given back
   Owned<cudaMemPool_t, destroy_pool> pool_;
   Stream stream_;  // on which memory is taken and given back

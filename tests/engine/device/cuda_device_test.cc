@@ -220,7 +220,7 @@ TEST_F(CudaDeviceTest, MoreThanTheDeviceHasIsRefusedAndNothingIsLost) {
 
 TEST_F(CudaDeviceTest, AWaitForADeviceThatDoesNotAnswerEndsAndTheMemoryIsNotUsedAgain) {
   AcceleratorOptions options;
-  options.patience = std::chrono::milliseconds(200);
+  options.wait_timeout = std::chrono::milliseconds(200);
   const auto impatient = open_cuda(options);
   std::shared_ptr<std::byte[]> memory = impatient->allocate(kMiB, "a busy one");
   const std::byte* const place = memory.get();

@@ -277,6 +277,13 @@ TEST(JobTest, S4_OnOneStreamAutoMeansThatScopesMeanNothing) {
   EXPECT_EQ(stream_options(job).policy, StreamPolicy::Auto);
 }
 
+TEST(JobTest, StreamPoliciesAreThoseOfTheEngine) {
+  const auto& policies = *proto::Streams::Policy_descriptor();
+  std::vector<std::string> names;
+  for (int i = 0; i < policies.value_count(); ++i) names.emplace_back(policies.value(i)->name());
+  EXPECT_THAT(names, testing::UnorderedElementsAreArray(stream_policy_names()));
+}
+
 TEST(JobTest, StreamsWaitForMemoryUnlessTheJobSaysNot) {
   proto::Job job;
   fill_job_defaults(job);

@@ -30,7 +30,7 @@ int fastest(Accelerator& accelerator, int ways, const std::function<bool(int way
       BRAID_CUDA_CHECK(cudaEventRecord(begin.get(), native(stream)));
       for (int i = 0; i < kRuns && works[way]; ++i) works[way] = run(static_cast<int>(way), stream);
       BRAID_CUDA_CHECK(cudaEventRecord(end.get(), native(stream)));
-      await_stream(native(stream), WaitContext::with_timeout(device.options().patience),
+      await_stream(native(stream), WaitContext::with_timeout(device.options().wait_timeout),
                    "measuring a product");
       if (round >= 0) times[way].push_back(elapsed_ms(begin, end));
     }

@@ -1,4 +1,4 @@
-#include "ps/server/engine.h"
+#include "ps/server/table_threads.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -11,8 +11,8 @@ namespace braid::ps {
 namespace {
 
 struct Job {
-  Engine::Task task;
-  Engine::Finally finally;
+  TableThreads::Task task;
+  TableThreads::Finally finally;
   std::atomic<int> remaining;
   std::mutex mutex;
   ErrorPtr error;  // guarded by mutex
@@ -21,7 +21,7 @@ struct Job {
     try {
       task(thread);
     } catch (...) {
-      auto caught = capture_current_exception("[ps] engine");
+      auto caught = capture_current_exception("[ps] table thread");
       std::lock_guard lock(mutex);
       if (!error) error = std::move(caught);
     }
@@ -68,26 +68,26 @@ class Lane {
 
 }  // namespace
 
-struct Engine::Impl {
+struct TableThreads::Impl {
   std::deque<Lane> lanes;
   std::vector<std::jthread> threads;
 };
 
-Engine::Engine(int threads) : impl_(std::make_unique<Impl>()) {
+TableThreads::TableThreads(int threads) : impl_(std::make_unique<Impl>()) {
   for (int i = 0; i < threads; ++i) {
     Lane& lane = impl_->lanes.emplace_back();
     impl_->threads.emplace_back([&lane, i] { lane.serve(i); });
   }
 }
 
-Engine::~Engine() {
+TableThreads::~TableThreads() {
   for (Lane& lane : impl_->lanes) lane.close();
   impl_->threads.clear();
 }
 
-int Engine::threads() const { return static_cast<int>(impl_->threads.size()); }
+int TableThreads::threads() const { return static_cast<int>(impl_->threads.size()); }
 
-void Engine::post(Task task, Finally finally) {
+void TableThreads::post(Task task, Finally finally) {
   auto job = std::make_shared<Job>();
   job->task = std::move(task);
   job->finally = std::move(finally);

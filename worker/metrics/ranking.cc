@@ -1,4 +1,4 @@
-#include "worker/quality/ranking.h"
+#include "worker/metrics/ranking.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 """Writes metric_cases.json: predictions, truths and what scikit-learn and NumPy say of them.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install numpy scikit-learn
-    /tmp/venv/bin/python tests/worker/quality/make_metric_cases.py tests/worker/quality/metric_cases.json
+    /tmp/venv/bin/python tests/worker/metrics/make_metric_cases.py tests/worker/metrics/metric_cases.json
 
 Scores are float32 logits, as a model gives them. What scikit-learn has no function for (calibration, group AUC,
 precision and recall at k) is put together here from its AUC per group, or counted without any tie broken."""

@@ -1,4 +1,4 @@
-#include "worker/quality/early_stopping.h"
+#include "worker/metrics/early_stopping.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Metrics against scikit-learn's on the same predictions (metric_cases.json, made by make_metric_cases.py),
 // in one batch, in several, and merged.
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ TEST(MetricsTest, WhatTheRowsDoNotDefineIsNotANumber) {
   for (const MetricValue& metric : broken.values()) EXPECT_TRUE(std::isnan(metric.value)) << metric.name;
   EXPECT_EQ(metrics_text(std::vector<MetricValue>{{"auc", std::nan("")}, {"log_loss", 0.25}}),
             "auc undefined, log_loss 0.2500");
-  EXPECT_TRUE((Quality{broken.values()}.flat().empty())) << "a checkpoint has no such numbers";
+  EXPECT_TRUE((MetricValues{broken.values()}.flat().empty())) << "a checkpoint has no such numbers";
 }
 
 TEST(MetricsTest, ALogLossIsNotClipped) {

@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 namespace braid::worker {
 
 /// An object: "auc": 0.77, ... and of a model of several tasks "auc_of_tasks": {"click": 0.79, ...}. What is
 /// not defined is null.
-std::string quality_json(const Quality& quality);
+std::string metrics_json(const MetricValues& measured);
 
 }  // namespace braid::worker

@@ -1,8 +1,8 @@
-#include "ps/server/cut.h"
+#include "ps/server/snapshot.h"
 
 namespace braid::ps {
 
-Cut::Cut(std::shared_ptr<ServerTables> tables, std::uint64_t step, std::vector<WorkerMarks> marks)
+Snapshot::Snapshot(std::shared_ptr<ServerTables> tables, std::uint64_t step, std::vector<WorkerMarks> marks)
     : tables_(std::move(tables)), step_(step), marks_(std::move(marks)) {
   for (std::uint32_t table = 0; table < tables_->dense_tables(); ++table) {
     const DenseTable* dense = tables_->dense(table);
@@ -14,7 +14,7 @@ Cut::Cut(std::shared_ptr<ServerTables> tables, std::uint64_t step, std::vector<W
                  std::vector<SparseRows>(static_cast<std::size_t>(tables_->threads())));
 }
 
-void Cut::gather(int thread) {
+void Snapshot::gather(int thread) {
   for (std::uint32_t table = 0; table < dense_.size(); ++table) {
     for (std::size_t block = 0; block < dense_[table].size(); ++block) {
       const auto at = static_cast<std::int64_t>(block);
@@ -31,7 +31,7 @@ void Cut::gather(int thread) {
         .append_to(sparse_[table][static_cast<std::size_t>(thread)]);
 }
 
-std::vector<float> Cut::dense(std::uint32_t table, int run) const {
+std::vector<float> Snapshot::dense(std::uint32_t table, int run) const {
   std::vector<float> out;
   out.reserve(static_cast<std::size_t>(tables_->range(table).count));
   for (const auto& runs : dense_[table]) {
@@ -41,7 +41,7 @@ std::vector<float> Cut::dense(std::uint32_t table, int run) const {
   return out;
 }
 
-SparseRows Cut::sparse(std::uint32_t sparse) const {
+SparseRows Snapshot::sparse(std::uint32_t sparse) const {
   SparseRows all;
   for (const SparseRows& part : sparse_[sparse]) {
     all.keys.insert(all.keys.end(), part.keys.begin(), part.keys.end());

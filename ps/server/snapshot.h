@@ -1,6 +1,6 @@
 // The state of a server's tables at one point of its order of requests, as a checkpoint writes it. Dense
 // blocks are held, not copied; sparse rows are copied, each key's values, slots and last use at one instant.
-// Thread rule: gather(thread) on each engine thread; the rest by the one who asked for the cut.
+// Thread rule: gather(thread) on each table thread; the rest by the one who asked for the snapshot.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace braid::ps {
 
-class Cut {
+class Snapshot {
  public:
-  Cut(std::shared_ptr<ServerTables> tables, std::uint64_t step, std::vector<WorkerMarks> marks);
+  Snapshot(std::shared_ptr<ServerTables> tables, std::uint64_t step, std::vector<WorkerMarks> marks);
 
   void gather(int thread);
 

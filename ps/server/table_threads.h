@@ -1,7 +1,7 @@
 // The threads that own table memory. Work is posted to all of them at once and each does its own part, in the
 // order of the posts; so two posts made in one order (under one lock) run in that order everywhere, and a
-// post is a cut of the server's state. I/O and control threads never touch tables. Thread rule: post() is
-// safe from any thread, and from inside of a task.
+// post is a snapshot of the server's state. I/O and control threads never touch tables. Thread rule: post()
+// is safe from any thread, and from inside of a task.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace braid::ps {
 
-class Engine {
+class TableThreads {
  public:
   /// Runs on every thread, with the thread's number.
   using Task = std::function<void(int)>;
@@ -20,10 +20,10 @@ class Engine {
   using Finally = std::function<void(ErrorPtr)>;
 
   /// REQUIRES: threads >= 1.
-  explicit Engine(int threads);
-  ~Engine();  // runs what was posted, then joins
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  explicit TableThreads(int threads);
+  ~TableThreads();  // runs what was posted, then joins
+  TableThreads(const TableThreads&) = delete;
+  TableThreads& operator=(const TableThreads&) = delete;
 
   int threads() const;
   void post(Task task, Finally finally);

@@ -1,5 +1,5 @@
 // How well a model predicts: any number of measures over the same rows, which come in batches. Sums are
-// double and in the order of the rows; what ranks rows (worker/quality/ranking.h) keeps their scores, 5
+// double and in the order of the rows; what ranks rows (worker/metrics/ranking.h) keeps their scores, 5
 // bytes a row and 4 more for a weight, 8 for a group; the rest keeps sums alone. Thread rule: one object, one
 // thread.
 //
@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "worker/quality/ranking.h"
+#include "worker/metrics/ranking.h"
 
 namespace braid::worker {
 
@@ -110,7 +110,7 @@ class MetricSet {
 };
 
 /// What an evaluation says.
-struct Quality {
+struct MetricValues {
   std::vector<MetricValue> values;                                           // of several tasks the means
   std::vector<std::pair<std::string, std::vector<MetricValue>>> tasks = {};  // of each
   std::int64_t rows = 0;
@@ -124,6 +124,6 @@ struct Quality {
 /// "auc 0.7712, log_loss 0.3520"; "undefined" for NaN.
 std::string metrics_text(std::span<const MetricValue> values);
 /// Logs that of step `step`, and of each task.
-void log_quality(std::uint64_t step, const Quality& quality);
+void log_metrics(std::uint64_t step, const MetricValues& measured);
 
 }  // namespace braid::worker

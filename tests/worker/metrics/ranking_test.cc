@@ -1,5 +1,5 @@
 // Measures of an order against counting pairs and rows, whatever the order of the rows.
-#include "worker/quality/ranking.h"
+#include "worker/metrics/ranking.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "worker/quality/metrics.h"
+#include "worker/metrics/metrics.h"
 
 #include <fmt/format.h>
 
@@ -236,13 +236,13 @@ std::vector<MetricValue> MetricSet::values() const {
   return values;
 }
 
-double Quality::value(const std::string& metric) const {
+double MetricValues::value(const std::string& metric) const {
   for (const MetricValue& each : values)
     if (each.name == metric) return each.value;
   throw Internal("'" + metric + "' was not measured");
 }
 
-std::vector<MetricValue> Quality::flat() const {
+std::vector<MetricValue> MetricValues::flat() const {
   std::vector<MetricValue> all = values;
   for (const auto& [task, its] : tasks)
     for (const MetricValue& each : its) all.push_back({each.name + "/" + task, each.value});
@@ -258,9 +258,9 @@ std::string metrics_text(std::span<const MetricValue> values) {
   return text;
 }
 
-void log_quality(std::uint64_t step, const Quality& quality) {
-  log_info("step {}: {}", step, metrics_text(quality.values));
-  for (const auto& [task, values] : quality.tasks)
+void log_metrics(std::uint64_t step, const MetricValues& measured) {
+  log_info("step {}: {}", step, metrics_text(measured.values));
+  for (const auto& [task, values] : measured.tasks)
     log_info("step {}: {}: {}", step, task, metrics_text(values));
 }
 
