@@ -146,7 +146,7 @@ ClusterSpec resolve_cluster(const Environment& environment, const LaunchFlags& f
     throw InvalidArgument(
         "[launch] --ps-ranks needs the ranks of mpirun, srun or torchrun; none of their variables is set");
   RankInfo alone;
-  alone.source = "nothing: no cluster is given, a single machine";
+  alone.source = "defaults (no cluster spec)";
   return from_ranks(alone, 0);
 }
 

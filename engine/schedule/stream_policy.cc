@@ -38,9 +38,9 @@ std::vector<int> with_lanes(const std::vector<int>& pins, std::vector<int> lanes
 
 void note(Plan& plan, std::string text) { plan.note(Severity::Info, "streams", std::move(text)); }
 
-std::string unused_ids(const StreamPins& pins) {
-  return fmt::format("stream ids on {} node{} are not used: the policy is NONE", pins.hand_set,
-                     pins.hand_set == 1 ? "" : "s");
+std::string unused_ids(const StreamPins& pins, int streams) {
+  return fmt::format("stream ids on {} node{} ignored: {}", pins.hand_set, pins.hand_set == 1 ? "" : "s",
+                     streams == 1 ? "there is one stream (set streams.count)" : "the policy is NONE");
 }
 
 std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<int>& lanes,
@@ -75,7 +75,7 @@ std::vector<int> choose(Plan& plan, const StreamPins& pins, const std::vector<in
   plan.program.scopes = candidates[best].scopes;
   note(plan, fmt::format("AUTO took {}; predicted: {}", candidates[best].name(), times));
   if (base == StreamPolicy::User && candidates[best].policy == StreamPolicy::None)
-    note(plan, unused_ids(pins) + "; USER uses them");
+    note(plan, unused_ids(pins, problem.compute_streams) + "; USER uses them");
   return candidates[best].streams;
 }
 
@@ -90,7 +90,8 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
   if (!plan.options.streams.why.empty()) note(plan, plan.options.streams.why);
   for (const std::string& warning : plan.options.streams.warnings)
     plan.note(Severity::Warning, "streams", warning);
-  if (policy == StreamPolicy::None && pins.hand_set > 0) note(plan, unused_ids(pins));
+  if (policy == StreamPolicy::None && pins.hand_set > 0)
+    note(plan, unused_ids(pins, problem.compute_streams));
   if (policy == StreamPolicy::User && pins.hand_set == 0)
     note(plan, "USER, but no node has an id: all are on stream 0");
   if (policy == StreamPolicy::Full && dag.size() > kMostFullOps) {

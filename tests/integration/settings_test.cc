@@ -124,7 +124,7 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
     EXPECT_EQ(process->exit_code(), 0) << process->err();
     return process->err();
   };
-  EXPECT_EQ(times(requests({}), "streams: stream ids on 1 node are not used"), 1U);
+  EXPECT_EQ(times(requests({}), "streams: stream ids on 1 node ignored"), 1U);
   EXPECT_EQ(times(requests({"--streams", "2"}), "info streams: AUTO took "), 1U);
   EXPECT_EQ(
       times(requests({"--streams", "2", "--ignore-scopes"}), "info streams: the ids of 1 nodes are ignored"),
