@@ -13,7 +13,7 @@ for argument in "$@"; do
 done
 
 if ! command -v dpkg-query >/dev/null; then
-  echo "This is no Debian system: these packages, or what they are called here, must be there: ${wanted[*]}" >&2
+  echo "This is not a Debian system. Install these packages, or their counterparts: ${wanted[*]}" >&2
   exit 0
 fi
 
@@ -24,7 +24,7 @@ missing=$(comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) <(sort -u <<<"$inst
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
   if ! command -v sudo >/dev/null; then
-    echo "Missing packages, and neither root nor sudo to install them. As root: apt-get install" $missing >&2
+    echo "Packages are missing, and there is neither root nor sudo. As root: apt-get install" $missing >&2
     exit 2
   fi
   as_root=(sudo)
