@@ -249,7 +249,7 @@ TEST(TokenGrpcTest, StrangersHearAtOnceWhoRefusesThem) {
                 make_grpc_rendezvous(open->address(), {"job", 1}, {{}, kToken})
                     ->set_text("key", "value", within(60s));
               }),
-              HasSubstr("it speaks plain text"));
+              HasSubstr("it does not encrypt"));
 }
 
 TEST(TokenGrpcTest, StrangersLeaveARendezvousAtWork) {

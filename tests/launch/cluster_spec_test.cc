@@ -35,7 +35,7 @@ TEST(ClusterSpecTest, NothingIsASingleMachineWhoseWorkerLeads) {
   EXPECT_EQ(spec.rank, 0);
   EXPECT_EQ(spec.world, 1);
   EXPECT_TRUE(spec.is_leader());
-  EXPECT_THAT(spec.describe(), HasSubstr("a single machine"));
+  EXPECT_THAT(spec.describe(), HasSubstr("no cluster spec"));
 }
 
 TEST(ClusterSpecTest, RanksTakeTheTasksOfAListedClusterInOrder) {
@@ -88,7 +88,7 @@ TEST(ClusterSpecTest, LastRanksBecomeServers) {
 
   flags.ps_ranks = 4;
   EXPECT_THAT(refusal_of([&] { resolve_cluster(open_mpi(0, 4), flags); }),
-              HasSubstr("none is left to be a worker"));
+              HasSubstr("none of the 4 processes is left to be a worker"));
   EXPECT_THAT(refusal_of([&] { resolve_cluster({}, flags); }), HasSubstr("--ps-ranks needs the ranks"));
   EXPECT_THAT(refusal_of([&] { resolve_cluster(with(open_mpi(0, 6), "TF_CONFIG", kCluster), flags); }),
               HasSubstr("lists the servers already"));

@@ -360,7 +360,7 @@ TEST_F(ServerCoreTest, AWorkerThatIsAliveKeepsItsPlace) {
   const auto refusal = [&](int worker, std::uint64_t incarnation) {
     return message_of<Unavailable>([&] { enter(worker, 900, incarnation); });
   };
-  EXPECT_THAT(refusal(1, 1), HasSubstr("worker 1 (10.0.0.1:4000) is alive, and another process"));
+  EXPECT_THAT(refusal(1, 1), HasSubstr("worker 1 (10.0.0.1:4000) is alive, but another process"));
   EXPECT_THAT(refusal(0, 2), HasSubstr("begins incarnation 2 of job 'job' while worker 0 (10.0.0.0:4000) of "
                                        "incarnation 1 is alive"));
   EXPECT_EQ(push(push_job(1, 0, 1.0F)).error, nullptr) << "it is undisturbed";

@@ -156,7 +156,7 @@ TEST(PsStrangerTest, AWorkerThatIsAliveIsNotReplaced) {
       message_of<Unavailable>([&] {
         PsClient::connect(stranger(cluster, {{}, kToken}), WaitContext::with_timeout(milliseconds(700)));
       }),
-      HasSubstr("is alive, and another process"));
+      HasSubstr("is alive, but another process"));
   const std::vector<float> ones(kElements, 1.0F);
   PushRequest push;
   push.params = {1.0F, 1.0F, 0};

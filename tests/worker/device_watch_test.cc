@@ -18,7 +18,7 @@ TEST(DeviceTableTest, EveryStreamHasARowWithItsShareOfTheWindows) {
   EXPECT_THAT(table, HasSubstr("h2d             0.0000     0.0%          0\n"));
   EXPECT_THAT(table, testing::Not(HasSubstr("dropped")));
   activity.dropped = 3;
-  EXPECT_THAT(device_table("x", activity), HasSubstr("3 records were dropped"));
+  EXPECT_THAT(device_table("x", activity), HasSubstr("3 records were lost"));
 }
 
 TEST(DeviceTableTest, LaunchesAndBytesOfItsStreamsStandBelowTheHosts) {

@@ -199,7 +199,7 @@ TEST(InferenceSessionTest, NamesAreCheckedWhenItIsMade) {
   EXPECT_EQ(refusal({"x", "x:0"}, {"y"}), "input 'x:0' is given twice");
   EXPECT_EQ(refusal({}, {"y"}), "no input for 'x', which the outputs need");
   EXPECT_EQ(refusal({"x"}, {"^y"}), "output '^y' is a control edge, not a value");
-  EXPECT_EQ(refusal({"x"}, {}), "name an output");
+  EXPECT_EQ(refusal({"x"}, {}), "no output is named");
   EXPECT_EQ(refusal({"Relu"}, {"Relu"}), "nothing was thrown") << "what is between may be given, too";
 }
 
@@ -302,7 +302,7 @@ TEST_F(InferenceInputsTest, TextIsCutLikeNumbersAndNotDrawn) {
   EXPECT_EQ(feeds[0][0].string_at(1), "c");
   EXPECT_EQ(feeds[1][0].string_at(1), "ef");
   EXPECT_THAT(message_of([&] { make_feeds(graph, {parse_inference_input("s")}, {.batch = 2}); }),
-              HasSubstr("input 's' holds text, which is not drawn"));
+              HasSubstr("input 's' holds text: give --input a .npy file"));
 }
 
 TEST_F(InferenceInputsTest, NumbersAreDrawnFromTheSeed) {

@@ -119,8 +119,8 @@ TEST(JobTest, AnEmptyListIsSetAsAWhole) {
 }
 
 TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
-  EXPECT_EQ(message_of([] { parse_job("streams { policy: 9 }", "a.pbtxt"); }),
-            "a.pbtxt: streams.policy: unknown value 9; known: AUTO, NONE, USER, EMBEDDING, FULL, COST");
+  EXPECT_THAT(message_of([] { parse_job("streams { policy: 99 }", "a.pbtxt"); }),
+              testing::StartsWith("a.pbtxt: streams.policy: unknown value 99; known: AUTO, NONE, USER, "));
   EXPECT_EQ(message_of([] { parse_job("input { columns { kind: 2 } columns { kind: -1 } }", "a.pbtxt"); }),
             "a.pbtxt: input.columns.kind: unknown value -1; known: SKIP, NUMERIC, CATEGORICAL, LABEL, CLASS, "
             "WEIGHT");
