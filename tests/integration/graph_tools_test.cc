@@ -205,9 +205,10 @@ node { name: "y" op: "Neg" input: "v" }
 )");
   EXPECT_THAT(expect_good({"graph", "run", graph, "--init", "init", "--fetch", "y"}),
               HasSubstr("y: float32 [] [-2.5]"));
-  expect_refused({"graph", "run", graph, "--fetch", "y"},
-                 AllOf(HasSubstr(graph + ": 1 variable has no value: 'v'; --checkpoint DIR or --init NODE"),
-                       HasSubstr("--untrained")));
+  expect_refused(
+      {"graph", "run", graph, "--fetch", "y"},
+      AllOf(HasSubstr(graph + ": 1 variable has no value: 'v'; give --checkpoint DIR or --init NODE"),
+            HasSubstr("--untrained")));
   EXPECT_THAT(expect_good({"graph", "run", graph, "--untrained", "--fetch", "y"}),
               HasSubstr("y: float32 [] [-0]"));
 }
@@ -233,7 +234,7 @@ TEST_F(GraphToolsTest, WhatCannotRunIsRefusedWithItsReason) {
   expect_refused(run_with(x, {"--fetch", "twicee"}),
                  HasSubstr("there is no node 'twicee'; did you mean 'twice'?"));
   expect_refused(run_with(x, {"--out", path("y.npy"), "--fetch", "twice"}),
-                 HasSubstr("there is no --fetch before it"));
+                 HasSubstr("put it after the --fetch"));
   expect_refused(
       run_with(x, {"--fetch", "twice", "--out", path("none/y.npy")}),
       AllOf(HasSubstr("none/y.npy: there is no directory"), ::testing::Not(HasSubstr("Unavailable"))));
@@ -259,7 +260,7 @@ TEST_F(GraphToolsTest, ExportedModelsLoadAndRun) {
   const std::string image =
       write_array<float>("image.npy", DType::Float32, {5, 2, 2, 1}, std::vector<float>(20, 1.0F));
   expect_refused({"graph", "run", path("small.pb"), "--feed", "image=" + image, "--fetch", "logits/BiasAdd"},
-                 AllOf(HasSubstr("6 variables have no values: '"), HasSubstr("', ...; --checkpoint DIR"),
+                 AllOf(HasSubstr("6 variables have no values: '"), HasSubstr("', ...; give --checkpoint DIR"),
                        HasSubstr("--untrained")));
   expect_good({"graph", "run", path("small.pb"), "--untrained", "--feed", "image=" + image, "--fetch",
                "logits/BiasAdd", "--out", path("logits.npy")});

@@ -231,7 +231,7 @@ TEST_F(InferTest, WhatCannotRunIsRefused) {
   EXPECT_THAT(refused({"--output", prediction, "--untrained", "--launch", "private", "--pool", "0"}),
               HasSubstr("launch pool 0 does not exist"));
   EXPECT_THAT(refused({"--output", prediction, "--launch", "private", "--pools", "2"}),
-              HasSubstr("exclude each other"));
+              HasSubstr("--pools does not go with --launch private"));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST_F(RefusalTest, AClusterThatDoesNotFitTheStrategy) {
       two, "PS", AllOf(HasSubstr("strategy.kind PS needs at least one ps task"), HasSubstr("--ps 1")));
   expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]},
                              "task": {"type": "worker", "index": 0}})",
-                         "ALLREDUCE", HasSubstr("has no use for ps tasks"));
+                         "ALLREDUCE", HasSubstr("has no parameter servers"));
   expect_cluster_refused(R"({"cluster": {"worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]},
                              "task": {"type": "evaluator", "index": 0}})",
                          "LOCAL", HasSubstr("an evaluator needs checkpoint.directory"));
@@ -144,7 +144,7 @@ TEST_F(RefusalTest, CommandLines) {
   expect_refused({"graph", "paln"}, HasSubstr("The subcommands of `braid graph` are show, check,"));
   expect_refused({"train", "--job", "x", "--steps", "3"}, HasSubstr("--set steps=100"));
   expect_refused({"train", "--job", "x", "--device", "gpu"}, HasSubstr("gpu not in {CUDA,CPU,AUTO}"));
-  expect_refused({"launch", "--workers", "2", "train", "--job", "x"}, HasSubstr("behind --: braid launch"));
+  expect_refused({"launch", "--workers", "2", "train", "--job", "x"}, HasSubstr("after --: braid launch"));
   expect_refused({"graph"}, AllOf(HasSubstr("a subcommand is required"), HasSubstr("plan")));
   expect_refused({"train"}, HasSubstr("--job is required"));
   expect_refused({"train", "--job", "x", "--bogus"}, HasSubstr("--bogus"));

@@ -86,7 +86,7 @@ TEST_F(SettingsTest, WhatIsForDevicesAloneIsSaidOnTheHost) {
               .arguments());
   EXPECT_EQ(process->exit_code(), 0) << process->err();
   EXPECT_EQ(times(process->err(), "streams.merge_copies has no effect"), 1U);
-  EXPECT_EQ(times(process->err(), "streams.priorities have no effect"), 1U);
+  EXPECT_EQ(times(process->err(), "streams.priorities has no effect"), 1U);
 }
 
 TEST_F(SettingsTest, LevelOfTheLogIsTheirs) {
@@ -192,7 +192,7 @@ TEST_F(SettingsTest, FlagsOfPlansThatNothingReadsAreRefused) {
   EXPECT_THAT(refused({graph, "--set", "streams.count=2"}), HasSubstr("--set requires --job"));
   EXPECT_THAT(refused({"--job", graph, "--fetch", "a"}), AllOf(HasSubstr("--fetch"), HasSubstr("--job")));
   EXPECT_THAT(refused({graph, "--job", graph}), AllOf(HasSubstr("FILE"), HasSubstr("--job")));
-  EXPECT_THAT(refused({graph, "--rules", ""}), HasSubstr("--rules needs the name of a file"));
+  EXPECT_THAT(refused({graph, "--rules", ""}), HasSubstr("--rules needs a file name"));
   EXPECT_THAT(refused({graph, "--dot", "/nowhere/g.dot"}),
               HasSubstr("--dot /nowhere/g.dot: there is no directory '/nowhere'"));
   EXPECT_THAT(refused({graph, "--dot", directory().string()}), HasSubstr(": is a directory"));
