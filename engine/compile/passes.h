@@ -1,5 +1,5 @@
-// The one table of passes, in the order in which compile() runs them. `braid graph passes` and docs/passes.md
-// are printed from it. A pass is a function on the Plan in a file of its folder.
+// The one table of passes, in the order in which compile() runs them. `braid graph passes` and
+// docs/design/passes.md are printed from it. A pass is a function on the Plan in a file of its folder.
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ struct Pass {
 
 std::span<const Pass> passes();
 
-/// The table as text; `markdown` as docs/passes.md has it.
+/// The table as text; `markdown` as docs/design/passes.md has it.
 std::string passes_text(bool markdown);
 
 }  // namespace braid
