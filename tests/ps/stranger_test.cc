@@ -6,6 +6,7 @@
 #include "ps/server/control_service.h"
 #include "ps/server/server_core.h"
 #include "ps/wire.h"
+#include "tests/base/eventually.h"
 #include "tests/base/message_of.h"
 #include "tests/comm/raw_socket.h"
 #include "tests/ps/cluster.h"
@@ -245,7 +246,8 @@ TEST(PsStrangerTest, AStopBeforeTheStartEndsTheOthersWait) {
   });
   EXPECT_THAT(message_of<Cancelled>([&] { worker->wait_initialized(soon()); }),
               HasSubstr("worker 0 was asked to stop before the job had its initial values"));
-  EXPECT_EQ(cluster.server(0).job_end(), JobEnd::Terminated);
+  EXPECT_TRUE(eventually([&] { return cluster.server(0).job_end() == JobEnd::Terminated; }, seconds(10)))
+      << "the others hear of it first";
 }
 
 TEST(PsStrangerTest, AStopAfterTheStartLeavesTheJobAlone) {
