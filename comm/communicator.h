@@ -68,6 +68,19 @@ class Communicator {
   /// blocks of count_per_rank elements.
   virtual void all_to_all(const void* input, void* output, std::int64_t count_per_rank, DType dtype,
                           StreamRef stream, const WaitContext& wait) = 0;
+  /// The same for several arrays, whose counts are of a rank and which a backend may send together.
+  virtual void all_to_all(std::span<const ReducePiece> pieces, DType dtype, StreamRef stream,
+                          const WaitContext& wait) {
+    for (const ReducePiece& piece : pieces)
+      all_to_all(piece.input, piece.output, piece.count, dtype, stream, wait);
+  }
+  /// The same with a number of elements for each pair: send_counts[r] of them, block behind block, go to rank
+  /// r, recv_counts[r] come from it. What r sends to this rank is as much as this rank takes from r; where it
+  /// is not, both are told (nccl: neither). Counts of 0 are sent like others, so no rank has to know those of
+  /// others. Throws also: InvalidArgument unless there are size() counts of each.
+  virtual void all_to_all(const void* input, std::span<const std::int64_t> send_counts, void* output,
+                          std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
+                          const WaitContext& wait) = 0;
   /// To and from another rank, which calls the other one of the two at the same point of its sequence, with
   /// the same count and type.
   virtual void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,

@@ -93,6 +93,20 @@ void check_rank(std::string_view backend, std::string_view operation, std::strin
         fmt::format("[{}] {}: {} {} is not a rank of a group of {}", backend, operation, role, rank, size));
 }
 
+std::int64_t check_counts(std::string_view backend, std::string_view operation, std::string_view role,
+                          std::span<const std::int64_t> counts, int size) {
+  if (std::ssize(counts) != size)
+    throw InvalidArgument(fmt::format("[{}] {}: {} {} counts for a group of {}", backend, operation,
+                                      counts.size(), role, size));
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) {
+    if (count < 0)
+      throw InvalidArgument(fmt::format("[{}] {}: a {} count is {}", backend, operation, role, count));
+    sum += count;
+  }
+  return sum;
+}
+
 void check_host_stream(std::string_view backend, std::string_view operation, StreamRef stream) {
   if (stream.kind != StreamKind::Host)
     throw InvalidArgument(fmt::format("[{}] {}: works on host streams only", backend, operation));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -22,6 +23,10 @@ void check_buffer(std::string_view backend, std::string_view operation, const vo
 void check_reduction(std::string_view backend, std::string_view operation, DType dtype);
 void check_rank(std::string_view backend, std::string_view operation, std::string_view role, int rank,
                 int size);
+/// The sum of the counts of an exchange. Throws: InvalidArgument unless there are `size` of them, none
+/// negative.
+std::int64_t check_counts(std::string_view backend, std::string_view operation, std::string_view role,
+                          std::span<const std::int64_t> counts, int size);
 /// Host memory only. Throws: InvalidArgument for a CUDA stream.
 void check_host_stream(std::string_view backend, std::string_view operation, StreamRef stream);
 

@@ -27,7 +27,8 @@ struct Offer {
   std::byte* output = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::Invalid;
-  int argument = 0;  // the reduction or the root
+  int argument = 0;                               // the reduction or the root
+  std::span<const std::int64_t> sends, receives;  // of an exchange with counts
 
   bool agrees(const Offer& other) const {
     return operation == other.operation && count == other.count && dtype == other.dtype &&
@@ -131,6 +132,41 @@ class LocalCommunicator final : public Communicator {
     });
   }
 
+  void all_to_all(const void* input, std::span<const std::int64_t> send_counts, void* output,
+                  std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    check_first([&] {
+      const auto sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
+      check_buffer(backend(), "all_to_all", input, sent, dtype);
+      const auto received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
+      check_buffer(backend(), "all_to_all", output, received, dtype);
+    });
+    auto offer = make_offer("all_to_all with counts", input, output, 0, dtype, 0, stream);
+    offer.sends = send_counts;
+    offer.receives = recv_counts;
+    ErrorPtr differs;
+    collective(offer, wait, [&] {
+      // All look at all pairs, so that all find the same.
+      for (int from = 0; from < size_ && !differs; ++from)
+        for (int to = 0; to < size_ && !differs; ++to) differs = differing_counts(from, to, dtype);
+      if (differs) return;
+      auto* target = offer.output;
+      for (int from = 0; from < size_; ++from) {
+        const Offer& other = group_->offers[static_cast<std::size_t>(from)];
+        auto* source = other.input;
+        for (int to = 0; to < rank_; ++to)
+          source += bytes_of(other.sends[static_cast<std::size_t>(to)], dtype);
+        const auto bytes = bytes_of(recv_counts[static_cast<std::size_t>(from)], dtype);
+        copy(target, source, bytes);
+        target += bytes;
+      }
+    });
+    if (!differs) return;
+    std::lock_guard lock(group_->mutex);
+    break_group(differs->code, differs->message);
+    throw_error(*differs);
+  }
+
   void barrier(const WaitContext& wait) override {
     Offer offer;
     offer.operation = "barrier";
@@ -209,6 +245,18 @@ class LocalCommunicator final : public Communicator {
     }
   }
 
+  /// What is wrong with the counts that two ranks of the operation have for each other; null: nothing.
+  ErrorPtr differing_counts(int from, int to, DType dtype) const {
+    const std::int64_t sent =
+        group_->offers[static_cast<std::size_t>(from)].sends[static_cast<std::size_t>(to)];
+    const std::int64_t taken =
+        group_->offers[static_cast<std::size_t>(to)].receives[static_cast<std::size_t>(from)];
+    if (sent == taken) return nullptr;
+    return make_error(ErrorCode::InvalidArgument,
+                      fmt::format("[local] rank {} calls all_to_all of {} {} for rank {}, which takes {}",
+                                  from, sent, dtype_name(dtype), to, taken));
+  }
+
   Offer make_offer(std::string_view operation, const void* input, void* output, std::int64_t count,
                    DType dtype, int argument, StreamRef stream, bool reduces = false) {
     check_first([&] {
@@ -217,8 +265,14 @@ class LocalCommunicator final : public Communicator {
       check_buffer(backend(), operation, output, count, dtype);
       if (reduces) check_reduction(backend(), operation, dtype);
     });
-    return {operation, static_cast<const std::byte*>(input), static_cast<std::byte*>(output), count, dtype,
-            argument};
+    return {operation,
+            static_cast<const std::byte*>(input),
+            static_cast<std::byte*>(output),
+            count,
+            dtype,
+            argument,
+            {},
+            {}};
   }
 
   void check_peer(std::string_view operation, std::string_view role, const void* data, std::int64_t count,

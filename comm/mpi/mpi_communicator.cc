@@ -153,6 +153,36 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
+  /// The counts travel first, so that ranks which disagree are told; MPI itself would truncate.
+  void all_to_all(const void* input, std::span<const std::int64_t> send_counts, void* output,
+                  std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    begin([&] {
+      const auto sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
+      check("all_to_all", input, input, sent, dtype, stream);
+      const auto received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
+      check("all_to_all", output, output, received, dtype, stream);
+      check_count("all_to_all", std::max(sent, received));
+    });
+    std::vector<std::int64_t> announced(static_cast<std::size_t>(size_));
+    start("all_to_all", wait, [&](MPI_Request* request) {
+      return MPI_Ialltoall(send_counts.data(), 1, MPI_INT64_T, announced.data(), 1, MPI_INT64_T, data_,
+                           request);
+    });
+    begin([&] {
+      for (std::size_t r = 0; r < announced.size(); ++r)
+        if (announced[r] != recv_counts[r])
+          throw InvalidArgument(
+              fmt::format("[mpi] rank {} calls all_to_all of {} {} for rank {}, which takes {}", r,
+                          announced[r], dtype_name(dtype), rank_, recv_counts[r]));
+    });
+    const Blocks from(send_counts), to(recv_counts);
+    start("all_to_all", wait, [&](MPI_Request* request) {
+      return MPI_Ialltoallv(input, from.counts.data(), from.offsets.data(), plain_type(dtype), output,
+                            to.counts.data(), to.offsets.data(), plain_type(dtype), data_, request);
+    });
+  }
+
   void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
             const WaitContext& wait) override {
     begin([&] {
@@ -187,6 +217,19 @@ class MpiCommunicator final : public Communicator {
   void abort() override { aborted_ = true; }
 
  private:
+  /// Counts as MPI takes them.
+  struct Blocks {
+    explicit Blocks(std::span<const std::int64_t> from) {
+      int end = 0;
+      for (const std::int64_t count : from) {
+        counts.push_back(static_cast<int>(count));
+        offsets.push_back(end);
+        end += counts.back();
+      }
+    }
+    std::vector<int> counts, offsets;
+  };
+
   static void* at(const void* data, std::int64_t offset) {
     return static_cast<std::byte*>(const_cast<void*>(data)) + offset;
   }

@@ -234,6 +234,62 @@ class NcclCommunicator final : public Communicator {
         });
   }
 
+  void all_to_all(std::span<const ReducePiece> pieces, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    if (stream.kind == StreamKind::Host) return Communicator::all_to_all(pieces, dtype, stream, wait);
+    check("all_to_all", [&] {
+      for (const ReducePiece& piece : pieces)
+        check_buffers("all_to_all", piece.input, piece.output, piece.count, dtype, stream);
+    });
+    const auto on = static_cast<cudaStream_t>(stream.native);
+    enqueue("all_to_all", stream, wait, [&] {
+      return handle_.call([&](ncclComm_t comm) {
+        return grouped([&](auto&& each) {
+          for (const ReducePiece& piece : pieces) {
+            const std::size_t block = bytes_of(piece.count, dtype);
+            for (int peer = 0; peer < size_ && block > 0; ++peer) {
+              const std::size_t at = block * static_cast<std::size_t>(peer);
+              each(ncclSend(static_cast<const std::byte*>(piece.input) + at, block, ncclUint8, peer, comm,
+                            on));
+              each(ncclRecv(static_cast<std::byte*>(piece.output) + at, block, ncclUint8, peer, comm, on));
+            }
+          }
+        });
+      });
+    });
+  }
+
+  void all_to_all(const void* input, std::span<const std::int64_t> send_counts, void* output,
+                  std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    std::int64_t sent = 0, received = 0;
+    check("all_to_all", [&] {
+      sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
+      received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
+      check_buffers("all_to_all", input, input, sent, dtype, stream);
+      check_buffers("all_to_all", output, output, received, dtype, stream);
+    });
+    const std::vector<std::int64_t> sends(send_counts.begin(), send_counts.end()),
+        receives(recv_counts.begin(), recv_counts.end());
+    run("all_to_all", {input, sent}, {output, received}, dtype, stream, wait,
+        [=, this](const void* from, void* to, cudaStream_t on) {
+          return handle_.call([&](ncclComm_t comm) {
+            return grouped([&](auto&& each) {
+              auto* source = static_cast<const std::byte*>(from);
+              auto* target = static_cast<std::byte*>(to);
+              for (int peer = 0; peer < size_; ++peer) {
+                const std::size_t out = bytes_of(sends[static_cast<std::size_t>(peer)], dtype),
+                                  in = bytes_of(receives[static_cast<std::size_t>(peer)], dtype);
+                if (out > 0) each(ncclSend(source, out, ncclUint8, peer, comm, on));
+                if (in > 0) each(ncclRecv(target, in, ncclUint8, peer, comm, on));
+                source += out;
+                target += in;
+              }
+            });
+          });
+        });
+  }
+
   void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
             const WaitContext& wait) override {
     check("send", [&] {

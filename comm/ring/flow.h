@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 
 namespace braid::comm {
@@ -20,6 +22,8 @@ class Flow {
   /// The first `bytes` of the window were moved.
   virtual void moved(std::size_t bytes) = 0;
   virtual bool done() const = 0;
+  /// Elements of this flow, where they are not those of the whole operation: both ends must mean as many.
+  std::optional<std::int64_t> count;
 
  private:
   int peer_;

@@ -53,6 +53,7 @@ std::string_view operation_name(Operation operation) {
     case Operation::Broadcast:
       return "broadcast";
     case Operation::AllToAll:
+    case Operation::AllToAllCounts:
       return "all_to_all";
     case Operation::SendRecv:
       return "send/recv";
@@ -103,7 +104,11 @@ void Mesh::run(OperationHeader header, std::span<Flow* const> flows, const WaitC
   for (auto& peer : peers_) peer.waits_for.reset();
   const auto answers = std::min<std::chrono::nanoseconds>(kAnswerTime, wait.remaining() / 2);
   const auto ask_at = wait.deadline - std::chrono::duration_cast<WaitContext::Clock::duration>(answers);
-  for (auto* flow : flows) motions_.push_back({flow, header, sizeof(OperationHeader), false, std::nullopt});
+  for (auto* flow : flows) {
+    auto its = header;
+    its.count = flow->count.value_or(header.count);
+    motions_.push_back({flow, its, its, sizeof(OperationHeader), false, std::nullopt});
+  }
 
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (wait.stop.stop_possible()) on_stop.emplace(wait.stop, [fd = wake_.get()] { signal_event(fd); });
@@ -163,10 +168,10 @@ bool Mesh::pump(Motion& motion) {
     auto part = std::min(bytes, motion.header_left);
     motion.header_left -= part;
     bytes -= part;
-    if (!sending && motion.header_left == 0 && motion.header != current_)
+    if (!sending && motion.header_left == 0 && motion.header != motion.expected)
       fail(ErrorCode::InvalidArgument, motion.flow->peer(),
            fmt::format("{} calls {} and rank {} calls {}", peer.sockets.name, motion.header.text(), rank_,
-                       current_.text()));
+                       motion.expected.text()));
   }
   if (bytes > 0) motion.flow->moved(bytes);
   if (status.ended) lost(motion.flow->peer(), status.error);

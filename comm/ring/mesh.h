@@ -36,6 +36,7 @@ enum class Operation : std::uint16_t {
   AllToAll = 5,
   SendRecv = 6,
   Barrier = 7,
+  AllToAllCounts = 8,
 };
 std::string_view operation_name(Operation operation);
 
@@ -80,7 +81,8 @@ class Mesh {
   };
   struct Motion {
     Flow* flow;
-    OperationHeader header;  // sent in front, or received
+    OperationHeader header;    // sent in front, or received
+    OperationHeader expected;  // to be received
     std::size_t header_left = sizeof(OperationHeader);
     bool flushed = false;
     std::optional<Readiness> blocked;

@@ -127,6 +127,42 @@ class RingCommunicator final : public Communicator {
         });
   }
 
+  void all_to_all(const void* input, std::span<const std::int64_t> send_counts, void* output,
+                  std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
+                  const WaitContext& wait) override {
+    check_first([&] {
+      const auto sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
+      check("all_to_all", input, input, sent, dtype, stream);
+      const auto received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
+      check("all_to_all", output, output, received, dtype, stream);
+      const auto own = static_cast<std::size_t>(rank_);
+      if (send_counts[own] != recv_counts[own])
+        throw InvalidArgument(
+            fmt::format("[ring] all_to_all: rank {} sends {} elements to itself and takes {}", rank_,
+                        send_counts[own], recv_counts[own]));
+    });
+    const auto froms = offsets_of(send_counts, dtype), tos = offsets_of(recv_counts, dtype);
+    const auto at = [](const std::vector<std::size_t>& offsets, int rank) {
+      return offsets[static_cast<std::size_t>(rank)];
+    };
+    const auto own = at(froms, rank_ + 1) - at(froms, rank_);
+    auto* in = static_cast<const std::byte*>(input);
+    auto* out = static_cast<std::byte*>(output);
+    copy(out + at(tos, rank_), in + at(froms, rank_), own);
+    exchange(
+        make_header(Operation::AllToAllCounts, 0, dtype, 0), wait,
+        [&](int peer) {
+          auto flow = ArrayFlow::send(peer, in + at(froms, peer), at(froms, peer + 1) - at(froms, peer));
+          flow.count = send_counts[static_cast<std::size_t>(peer)];
+          return flow;
+        },
+        [&](int peer) {
+          auto flow = ArrayFlow::receive(peer, out + at(tos, peer), at(tos, peer + 1) - at(tos, peer));
+          flow.count = recv_counts[static_cast<std::size_t>(peer)];
+          return flow;
+        });
+  }
+
   void send(const void* data, std::int64_t count, DType dtype, int destination, StreamRef stream,
             const WaitContext& wait) override {
     check_first([&] {
@@ -160,6 +196,12 @@ class RingCommunicator final : public Communicator {
  private:
   static std::size_t bytes_of(std::int64_t count, DType dtype) {
     return static_cast<std::size_t>(count) * dtype_size(dtype);
+  }
+  /// Where each rank's block begins, in bytes, and where the last one ends.
+  static std::vector<std::size_t> offsets_of(std::span<const std::int64_t> counts, DType dtype) {
+    std::vector<std::size_t> offsets{0};
+    for (const std::int64_t count : counts) offsets.push_back(offsets.back() + bytes_of(count, dtype));
+    return offsets;
   }
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);

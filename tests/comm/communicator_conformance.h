@@ -118,6 +118,31 @@ void check_moves(Communicator& comm) {
   }
 }
 
+/// How many elements rank `from` sends to rank `to` where each pair has its own number; 0 for some.
+inline std::int64_t pair_count(int from, int to, std::int64_t count) {
+  return (from + 2 * to) % 3 == 0 ? 0 : count + (from * 3 + to * 5) % 4;
+}
+
+template <class T>
+void check_all_to_all_of_counts(Communicator& comm) {
+  const auto size = comm.size(), me = comm.rank();
+  for (auto count : kCounts) {
+    std::vector<std::int64_t> sends, receives;
+    std::vector<T> input, expected;
+    for (int other = 0; other < size; ++other) {
+      sends.push_back(pair_count(me, other, count));
+      receives.push_back(pair_count(other, me, count));
+      const auto sent = input_of<T>(me * 5 + other, sends.back());
+      const auto received = input_of<T>(other * 5 + me, receives.back());
+      input.insert(input.end(), sent.begin(), sent.end());
+      expected.insert(expected.end(), received.begin(), received.end());
+    }
+    std::vector<T> output(expected.size());
+    comm.all_to_all(input.data(), sends, output.data(), receives, dtype_of<T>, StreamRef::host(), soon());
+    ASSERT_EQ(output, expected) << "count " << count;
+  }
+}
+
 /// A token goes around the ring, each rank adds one; then pairs exchange in an order that cannot deadlock.
 inline void check_send_recv(Communicator& comm) {
   auto size = comm.size(), me = comm.rank();
@@ -176,6 +201,9 @@ inline void check_operations(Communicator& comm) {
   check_moves<std::uint8_t>(comm);
   check_moves<std::uint16_t>(comm);
   check_moves<std::int64_t>(comm);
+  check_all_to_all_of_counts<float>(comm);
+  check_all_to_all_of_counts<std::uint8_t>(comm);
+  check_all_to_all_of_counts<std::int64_t>(comm);
   check_send_recv(comm);
   check_repeated_bits(comm);
   check_barrier(comm);
@@ -211,6 +239,20 @@ inline const std::vector<WrongUse>& wrong_uses() {
          c.all_gather(&x, &x, 1, DType::String, StreamRef::host(), soon());
        },
        "all_gather: elements of type string cannot be sent"},
+      {"CountsOfAnotherGroup",
+       [](Communicator& c) {
+         float x = 0;
+         const std::vector<std::int64_t> counts(static_cast<std::size_t>(c.size()) + 1);
+         c.all_to_all(&x, counts, &x, counts, DType::Float32, StreamRef::host(), soon());
+       },
+       "send counts for a group of"},
+      {"NegativeCountOfAPair",
+       [](Communicator& c) {
+         float x = 0;
+         const std::vector<std::int64_t> counts(static_cast<std::size_t>(c.size()), -1);
+         c.all_to_all(&x, counts, &x, counts, DType::Float32, StreamRef::host(), soon());
+       },
+       "a send count is -1"},
       {"RootOutsideOfTheGroup",
        [](Communicator& c) {
          float x = 0;
@@ -263,19 +305,34 @@ inline void gather_without_first(Communicator& comm) {
 
 /// Rank 0 does not come: the others name it, and what they name is broken. They begin together, since a rank
 /// that came a deadline later than the first would be missing too.
-inline void check_absence(Communicator& comm) {
+inline void check_absence_from(
+    Communicator& comm, const std::function<void(std::vector<float>&, const WaitContext&)>& operation) {
   if (comm.rank() == 0) return;
   gather_without_first(comm);
   auto started = std::chrono::steady_clock::now();
   std::vector<float> data(100000, 1.0f);
-  auto text = error_of<DeadlineExceeded>([&] {
-    comm.all_reduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), DType::Float32,
-                    ReduceOp::Sum, StreamRef::host(), WaitContext::with_timeout(std::chrono::seconds(1)));
-  });
+  auto text = error_of<DeadlineExceeded>(
+      [&] { operation(data, WaitContext::with_timeout(std::chrono::seconds(1))); });
   EXPECT_NE(text.find("rank 0 ("), std::string::npos) << text;
   EXPECT_NE(text.find("did not take part"), std::string::npos) << text;
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
   check_broken(comm);
+}
+
+inline void check_absence(Communicator& comm) {
+  check_absence_from(comm, [&](std::vector<float>& data, const WaitContext& wait) {
+    comm.all_reduce(data.data(), data.data(), static_cast<std::int64_t>(data.size()), DType::Float32,
+                    ReduceOp::Sum, StreamRef::host(), wait);
+  });
+}
+
+inline void check_absence_from_all_to_all(Communicator& comm) {
+  check_absence_from(comm, [&](std::vector<float>& data, const WaitContext& wait) {
+    const auto each = static_cast<std::int64_t>(data.size()) / comm.size();
+    std::vector<float> output(data.size());
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(comm.size()), each);
+    comm.all_to_all(data.data(), counts, output.data(), counts, DType::Float32, StreamRef::host(), wait);
+  });
 }
 
 }  // namespace braid::comm::conformance

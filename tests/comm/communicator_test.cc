@@ -75,6 +75,27 @@ TEST_P(CommunicatorTest, ARankThatDoesNotComeIsNamed) {
   run_group(GetParam(), [](Communicator& comm) { conformance::check_absence(comm); });
 }
 
+TEST_P(CommunicatorTest, ARankThatDoesNotComeToAnExchangeIsNamed) {
+  run_group(GetParam(), [](Communicator& comm) { conformance::check_absence_from_all_to_all(comm); });
+}
+
+TEST_P(CommunicatorTest, ANumberThatTheOtherDoesNotExpectIsRefused) {
+  if (GetParam().size == 1) return;
+  run_group(GetParam(), [](Communicator& comm) {
+    // Rank 0 sends one element more to the last rank than that one takes.
+    std::vector<std::int64_t> sends(static_cast<std::size_t>(comm.size()), 3), receives = sends;
+    if (comm.rank() == 0) ++sends.back();
+    std::vector<float> input(3 * static_cast<std::size_t>(comm.size()) + 1), output(input.size());
+    const auto call = [&] {
+      comm.all_to_all(input.data(), sends, output.data(), receives, DType::Float32, StreamRef::host(),
+                      soon());
+      comm.barrier(soon());  // who was done with the exchange hears of it here
+    };
+    EXPECT_THAT(error_of<Error>(call), HasSubstr("calls all_to_all"));
+    conformance::check_broken(comm);
+  });
+}
+
 TEST_P(CommunicatorTest, RanksThatDisagreeAreTold) {
   if (GetParam().size == 1) return;
   auto disagree = [](Communicator& comm, const std::function<void(float*)>& first,
