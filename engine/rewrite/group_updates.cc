@@ -12,6 +12,7 @@
 #include <set>
 
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/ops/optimizer/update_inputs.h"
 #include "engine/rewrite/passes.h"
@@ -63,6 +64,7 @@ class UpdateGroups {
     std::vector<NodeId> control_inputs;
     NodeId arrival;
     std::int64_t width;
+    bool skip_negative;
     auto operator<=>(const Key&) const = default;
   };
   struct Group {
@@ -115,8 +117,12 @@ class UpdateGroups {
     const UpdateInputs in = inputs_of(node);
     const Shape& shape = graph_.info(node.inputs[0]).shape;
     const bool by_rows = sparse().names(node);
-    Key key{node.op->name, in.spec, node.control_inputs, arrival_of(node.inputs.back()),
-            by_rows ? shape.elements() / shape[0] : 0};
+    Key key{node.op->name,
+            in.spec,
+            node.control_inputs,
+            arrival_of(node.inputs.back()),
+            by_rows ? shape.elements() / shape[0] : 0,
+            node.attrs.get(kSkipNegative, false)};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     const std::int64_t rows = by_rows ? shape[0] + 1 : 0, elements = by_rows ? 0 : shape.elements();
     std::vector<std::string> variables;

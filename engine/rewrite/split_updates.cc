@@ -2,6 +2,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/update_inputs.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
@@ -17,7 +18,8 @@ using Groupings =
     std::map<std::tuple<std::vector<ValueRef>, std::vector<std::int64_t>, int, std::string>, NodeId>;
 
 bool runs_on_device(const Rewrite& r, const Match& match) {
-  return r.plan.domain_of(match[0]) == Domain::Device;
+  return r.plan.domain_of(match[0]) == Domain::Device &&
+         !r.graph.node(match[0]).attrs.get(kSkipNegative, false);
 }
 
 NodeId grouping_of(Rewrite& r, const Node& update, Tables tables, Groupings& groupings) {

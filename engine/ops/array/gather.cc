@@ -1,7 +1,8 @@
 // Gather(params, indices) and GatherV2(params, indices, axis): slices of params along an axis. ResourceGather
 // reads rows of a variable in place and has a sparse gradient; the others' is dense, by
 // braid.GatherGrad(dy, indices, like, axis): the slices added up in the shape of `like`, in the order of the
-// indices. braid.GatherOrZero(params, ids) gives zeros for negative ids (the gradient of UnsortedSegmentSum).
+// indices. braid.GatherOrZero(params, ids) gives zeros for negative ids (the gradient of UnsortedSegmentSum),
+// braid.ResourceGatherOrZero does so for a variable, where lists of rows are padded with -1.
 // Attribute batch_dims must be 0. An index out of range is InvalidArgument.
 #include <fmt/format.h>
 
@@ -39,7 +40,7 @@ PreparedKernel prepare_gather(const PrepareContext& c) {
   const GatherSlices s(c.inputs[0].shape, prepared_gather_axis(c, 2, c.inputs[0].shape.rank()));
   const std::int64_t n = c.inputs[1].shape.elements();
   const std::size_t row_bytes = static_cast<std::size_t>(s.width) * dtype_size(c.inputs[0].dtype);
-  const bool zero_for_negative = c.node.op->name == "braid.GatherOrZero";
+  const bool zero_for_negative = gives_zeros(*c.node.op);
   if (row_bytes == 0 && s.width != 0)
     c.fail("no CPU kernel for " + std::string(dtype_name(c.inputs[0].dtype)));
   return with_index("Gather", c.inputs[1].dtype, [&]<class I>() {
@@ -158,7 +159,12 @@ void register_gather(OpRegistry& registry) {
   resource.traits = moves().any_type();
   resource.gradient = resource_gather_gradient;
   resource.handles = {Access::Read};
-  registry.add(std::move(resource));
+  registry.add(resource);
+  OpDef resource_or_zero = resource;
+  resource_or_zero.name = "braid.ResourceGatherOrZero";
+  resource_or_zero.gradient = {};
+  resource_or_zero.no_gradient_reason = "strategies make it, after gradients are made";
+  registry.add(std::move(resource_or_zero));
   OpDef or_zero = gather;
   or_zero.name = "braid.GatherOrZero";
   or_zero.traits = moves();

@@ -67,7 +67,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   const GatherSlices slices(c.inputs[0].shape, prepared_gather_axis(c, 2, c.inputs[0].shape.rank()));
   const std::int64_t n = c.inputs[1].shape.elements();
   const auto row_bytes = slices.width * static_cast<std::int64_t>(dtype_size(c.inputs[0].dtype));
-  const bool zero_for_negative = c.node.op->name == "braid.GatherOrZero";
+  const bool zero_for_negative = gives_zeros(*c.node.op);
   return with_index("Gather", c.inputs[1].dtype, [&]<class I>() {
     PreparedKernel kernel;
     kernel.run = [=](const KernelArgs& a) {
@@ -140,7 +140,8 @@ bool supports_grad(const Node&, std::span<const OutputInfo> inputs) {
 }  // namespace
 
 void register_gather_cuda(OpRegistry& registry) {
-  for (const char* name : {"Gather", "GatherV2", "ResourceGather", "braid.GatherOrZero"})
+  for (const char* name :
+       {"Gather", "GatherV2", "ResourceGather", "braid.GatherOrZero", "braid.ResourceGatherOrZero"})
     registry.add_cuda(name, prepare, supports);
   registry.add_cuda("braid.GatherGrad", prepare_grad, supports_grad);
 }

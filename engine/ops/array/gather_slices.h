@@ -17,6 +17,11 @@ struct GatherSlices {
   }
 };
 
+/// Whether a negative index stands for a row of zeros.
+inline bool gives_zeros(const OpDef& op) {
+  return op.name == "braid.GatherOrZero" || op.name == "braid.ResourceGatherOrZero";
+}
+
 /// The axis of a node whose input `input` holds it; 0 for ops without one.
 inline int prepared_gather_axis(const PrepareContext& c, int input, int rank) {
   if (static_cast<int>(c.inputs.size()) <= input) return 0;

@@ -17,6 +17,9 @@ void check_indices(const std::string& place, const I* indices, std::int64_t n, s
 template <class I>
 void check_segment_ids(const std::string& place, const I* ids, std::int64_t n, std::int64_t bound);
 
+/// Attribute of ops that take indices of rows: negative ones are left out, where lists of rows are padded.
+inline constexpr const char* kSkipNegative = "skip_negative";
+
 class IndexGroups {
  public:
   static std::size_t scratch_bytes(std::int64_t n);

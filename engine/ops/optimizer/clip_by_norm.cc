@@ -1,6 +1,7 @@
 // What clipping gradients by their global norm takes beside L2Loss:
 //   braid.RowsL2Loss(indices [n], values [n, row...]), attribute rows: half the sum of squares of the rows
-//     of a sparse gradient, where rows of equal indices are summed first, in the order of their positions
+//     of a sparse gradient, where rows of equal indices are summed first, in the order of their positions;
+//     with the attribute skip_negative rows of negative indices are left out
 //   braid.ClipScale(half squares...), attributes clip_norm and scaled: min(1, clip_norm / norm) with
 //     norm = s sqrt(2 (sum of the inputs)), where s is StepParams::grad_scale or, unless `scaled`, 1.
 //     Of a norm that is infinite or not a number it is NaN, as in TensorFlow, so that it shows.
@@ -57,8 +58,9 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
     PreparedKernel kernel;
     const std::size_t groups_bytes = (IndexGroups::scratch_bytes(n) + 63) / 64 * 64;
     kernel.scratch_bytes = groups_bytes + static_cast<std::size_t>(n) * sizeof(double);
-    kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-      check_indices(place, a.in<I>(0), n, rows);
+    kernel.run = [=, pool = &c.pool, place = place_of(c.node),
+                  padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
+      (padded ? check_segment_ids<I> : check_indices<I>)(place, a.in<I>(0), n, rows);
       const IndexGroups groups(a.in<I>(0), n, rows, a.scratch);
       auto* squares = reinterpret_cast<double*>(static_cast<std::byte*>(a.scratch) + groups_bytes);
       pool->parallel_range(groups.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {

@@ -6,6 +6,7 @@
 
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/row_grouping.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/clip_scale.h"
 
 namespace braid {
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(cuda::kThreads) half_sum(const float* squares,
 }
 
 std::vector<cuda::IndexedTable> table_of(const Node& node, std::span<const OutputInfo> inputs) {
-  return {{node.attrs.require<std::int64_t>("rows"), inputs[0].shape[0], inputs[0].dtype == DType::Int64}};
+  return {{node.attrs.require<std::int64_t>("rows"), inputs[0].shape[0], inputs[0].dtype == DType::Int64,
+           node.attrs.get(kSkipNegative, false)}};
 }
 
 PreparedKernel prepare_rows(const PrepareContext& c) {

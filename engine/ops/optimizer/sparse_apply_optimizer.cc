@@ -1,6 +1,7 @@
 // braid.SparseApplyOptimizer(handle, slot handles..., indices [n], values [n, row...]): one step of the
 // optimizer that the attributes name for the rows that the indices name (base/optim.h). Duplicates are summed
-// first, in order of position; rows that are not named keep their values and slots.
+// first, in order of position; rows that are not named keep their values and slots. With the attribute
+// skip_negative a negative index names no row.
 // braid.SparseApplyOptimizerMany does so for any number of tables, whose inputs follow one another
 // (engine/ops/optimizer/update_inputs.h). braid.SparseApplyGrouped(handle, slot handles..., values, ... of
 // each table, entries) gets what the indices say from braid.GroupRows. Learning rate, gradient scale and step
@@ -53,13 +54,13 @@ PreparedKernel prepare(const PrepareContext& c) {
   Tables tables = tables_of(c, in);
   kernel.scratch_bytes = scratch_bytes(tables);
   kernel.run = [in, tables = std::move(tables), pool = &c.pool, place = place_of(c.node),
-                name = c.node.op->name](const KernelArgs& a) {
+                name = c.node.op->name, padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
     const PreparedUpdate update = step_update(in.spec, *a.params);
     for (int v = 0; v < in.variables; ++v) {
       const Table& t = tables[static_cast<std::size_t>(v)];
       with_index(name, t.index_dtype, [&]<class I>() {
         const I* indices = a.in<I>(in.gradient(v));
-        check_indices(place, indices, t.indices, t.rows);
+        (padded ? check_segment_ids<I> : check_indices<I>)(place, indices, t.indices, t.rows);
         update_rows(t, in, v, IndexGroups(indices, t.indices, t.rows, a.scratch), update, *pool, a);
       });
     }

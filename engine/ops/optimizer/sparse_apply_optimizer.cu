@@ -8,6 +8,7 @@
 #include <bit>
 #include <vector>
 
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/row_entries.h"
 #include "engine/ops/optimizer/sorted_rows.cuh"
 #include "engine/ops/optimizer/update_inputs.h"
@@ -178,11 +179,13 @@ const OutputInfo& info(std::span<const OutputInfo> inputs, int input) {
 }
 
 /// The tables as their indices name them, with inputs of one gradient after the other.
-std::vector<cuda::IndexedTable> indexed_tables(std::span<const OutputInfo> inputs, const UpdateInputs& in) {
+std::vector<cuda::IndexedTable> indexed_tables(std::span<const OutputInfo> inputs, const UpdateInputs& in,
+                                               bool skip_negative = false) {
   std::vector<cuda::IndexedTable> tables;
   for (int v = 0; v < in.variables; ++v) {
     const OutputInfo& named = info(inputs, in.gradient(v));  // the indices, or as many values
-    tables.push_back({info(inputs, in.handle(v)).shape[0], named.shape[0], named.dtype == DType::Int64});
+    tables.push_back(
+        {info(inputs, in.handle(v)).shape[0], named.shape[0], named.dtype == DType::Int64, skip_negative});
   }
   return tables;
 }
@@ -298,7 +301,7 @@ class GroupedUpdate {
 
 PreparedKernel prepare(const PrepareContext& c) {
   const UpdateInputs in = prepared_update_inputs(c, 2);
-  cuda::RowGrouping grouping(indexed_tables(c.inputs, in));
+  cuda::RowGrouping grouping(indexed_tables(c.inputs, in, c.attr(kSkipNegative, false)));
   GroupedUpdate update(c, in);
   const std::size_t entries_bytes =
       (static_cast<std::size_t>(grouping.entries()) * sizeof(std::uint64_t) + 255) / 256 * 256;

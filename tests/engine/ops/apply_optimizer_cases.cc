@@ -105,6 +105,11 @@ void add_large(OpCaseTable& table) {
   add("one column", "braid.SparseApplyOptimizer",
       of(Adagrad, {6}, {random_i64({200}, 4, 0, 6), f32_of({200}, 6)}));
   add("no indices", "braid.SparseApplyOptimizer", of(Adagrad, {6, 2}, {i64({0}, {}), f32_of({0, 2}, 6)}));
+  OpCase padded = of(Adam, {9, 4}, {i64({6}, {7, -1, 2, 7, -1, -1}), f32_of({6, 4}, 6)});
+  padded.attrs.set("skip_negative", true);
+  padded.label = "padded";
+  table.add("braid.SparseApplyOptimizer", padded);
+  table.add("braid.SparseApplyOptimizerMany", both(padded, padded));
   add("tables", "braid.SparseApplyOptimizerMany", both(both(hot, cold), hot));
   OpCase tables = of(Sgd, {30, 2}, {random_i64({40}, 4, 0, 30), f32_of({40, 2}, 6)});
   for (int i = 1; i < 70; ++i)

@@ -25,6 +25,11 @@ void cases_gather(OpCaseTable& table) {
                                .attrs = {{"dtype", DType::Float64}},
                                .variables = {0},
                                .float32_tolerance = 0});
+  table.add("braid.ResourceGatherOrZero", {.label = "negative",
+                                           .inputs = {rows, axes({-1, 2, -7})},
+                                           .attrs = {{"dtype", DType::Float64}},
+                                           .variables = {0},
+                                           .float32_tolerance = 0});
   table.add("braid.GatherGrad", {.label = "middle axis",
                                  .inputs = {random_f64({2, 3, 3}, 3), repeated, cube, i32({}, {1})},
                                  .no_gradient_inputs = {2}});

@@ -74,7 +74,8 @@ void RowGrouping::run(const KernelArgs& a, int first, int stride, void* scratch,
                                  .first_entry = static_cast<std::int32_t>(base.entry),
                                  .sort_bits = static_cast<std::int16_t>(sort_bits(t.rows)),
                                  .position_bits = static_cast<std::int8_t>(position_bits(t.indices)),
-                                 .is_index64 = t.is_index64};
+                                 .is_index64 = t.is_index64,
+                                 .skip_negative = t.skip_negative};
       base.pass(t.rows, t.indices);
       n += t.indices;
       most = std::max(most, t.indices);

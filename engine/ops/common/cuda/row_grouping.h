@@ -16,6 +16,7 @@ namespace braid::cuda {
 struct IndexedTable {
   std::int64_t rows, indices;
   bool is_index64;
+  bool skip_negative = false;
 };
 
 /// Whether the rows and indices of all tables can be counted in an entry.

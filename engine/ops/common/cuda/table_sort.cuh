@@ -18,6 +18,7 @@ struct IndexTable {
   std::int16_t sort_bits;               // of a row's number, `rows` too
   std::int8_t position_bits;            // of an index's position in the table
   bool is_index64;
+  bool skip_negative;  // such an index is no error: it goes behind the table's rows all the same
 };
 
 inline constexpr int kMostIndexTables = 120;  // a kernel's arguments are 4 KiB
@@ -43,7 +44,7 @@ __device__ std::int32_t row_at(const IndexTable& t, std::int32_t k) {
 __device__ inline void report_index(const IndexTable& t, std::int32_t k, StepStatus* status, int op) {
   const std::int64_t index = t.is_index64 ? static_cast<const std::int64_t*>(t.indices)[k]
                                           : static_cast<const std::int32_t*>(t.indices)[k];
-  report(status, op, StatusCode::IndexOutOfRange, index, t.rows);
+  if (index >= 0 || !t.skip_negative) report(status, op, StatusCode::IndexOutOfRange, index, t.rows);
 }
 
 __device__ inline std::uint64_t entry_of(const IndexTable& t, std::int32_t row, std::int32_t k) {
