@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -35,9 +36,11 @@ CheckpointValues::CheckpointValues(CheckpointInfo info) : info_(std::move(info))
   for (std::size_t s = 0; s < readers_.size(); ++s)
     for (const CheckpointEntry& entry : readers_[s]->entries()) add(s, entry);
   for (auto& [name, pieces] : pieces_) settle(name, pieces);
+  join_rows();
 }
 
 std::vector<std::byte> CheckpointValues::read(const std::string& name) const {
+  if (const auto joined = joined_.find(name); joined != joined_.end()) return read(joined->second);
   const auto at = pieces_.find(name);
   if (at == pieces_.end()) throw InvalidArgument("'" + info_.directory.string() + "' has no '" + name + "'");
   std::vector<std::byte> all;
@@ -82,6 +85,25 @@ void CheckpointValues::settle(const std::string& name, std::vector<Piece>& piece
   }
   if (runs) take_shape(name, info);
   values_[name] = std::move(info);
+}
+
+/// Tables of which every row is there, in parts that workers hold.
+void CheckpointValues::join_rows() {
+  constexpr std::string_view kKeys = "@keys", kRows = "@rows", kShape = "shape/";
+  for (const auto& [attribute, text] : info_.meta.attributes) {
+    if (!attribute.starts_with(kShape)) continue;
+    const std::string name = attribute.substr(kShape.size()), rows = name + std::string(kRows);
+    std::string table = name;
+    if (!pieces_.contains(table + std::string(kKeys))) table = table.substr(0, table.rfind('/'));
+    const auto keys = pieces_.find(table + std::string(kKeys));
+    const auto stored = values_.find(rows);
+    const std::vector<std::int64_t> shape = parse_dims(text);
+    if (keys == pieces_.end() || stored == values_.end() || stored->second.shape != shape) continue;
+    values_[name] = {stored->second.dtype, shape};
+    values_.erase(stored);
+    joined_[name] = rows;
+  }
+  for (const auto& [name, rows] : joined_) values_.erase(name + std::string(kKeys));
 }
 
 /// Servers know elements only; the manifest knows the shapes of variables.

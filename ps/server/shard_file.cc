@@ -6,6 +6,7 @@
 #include <map>
 
 #include "proto/ps.pb.h"
+#include "ps/server/stored_values.h"
 #include "ps/table_set_proto.h"
 
 namespace braid::ps {
@@ -250,8 +251,10 @@ ShardInfo write_shard(const Snapshot& snapshot, int servers, const std::filesyst
 }
 
 RestoredState read_shards(const std::filesystem::path& directory, ServerTables& tables) {
-  if (!std::filesystem::exists(directory / shard_file_name(0)))
+  if (!std::filesystem::exists(directory / shard_file_name(0))) {
+    if (std::filesystem::exists(directory / "MANIFEST")) return {read_values(directory, tables), {}};
     throw InvalidArgument(fmt::format("{}: no shards of parameter servers here", directory.string()));
+  }
   const auto shards = open_shards(directory);
   const TableSet written_set = from_proto(shards[0]->head.tables());
   const ShardPlan written(written_set, shards[0]->head.servers());
