@@ -211,6 +211,7 @@ int plan_job(const Options& options) {
   };
   const worker::TrainingProgram made = worker::make_training_program(
       job, model, batcher, worker::batch_share(job, 0, options.workers), *strategy, choose);
+  fmt::print("{}", strategy->describe(*made.program));
   return report(options, job, *made.program, *one_stream);
 }
 
@@ -291,7 +292,7 @@ void add_graph(CLI::App& app, Action& action) {
           ->excludes(add_file(sub));
   add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--workers", options->workers,
-                  "With --job: number of workers; the step is that of one of them (PS and ALLREDUCE)")
+                  "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE, HYBRID)")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->needs(job);

@@ -16,6 +16,7 @@
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/job/job.h"
 #include "worker/security.h"
 
 namespace braid::worker {
@@ -50,7 +51,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   auto refuse = [&](const std::string& why) {
     throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
   };
-  if (!cluster.evaluator.empty() && kind == proto::Strategy::ALLREDUCE &&
+  if (!cluster.evaluator.empty() && has_communicator(job) &&
       job.strategy().backend() == proto::Strategy::MPI)
     refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
@@ -71,7 +72,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse(fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS",
                        cluster.ps.size()));
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
-    refuse(fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE or PS",
+    refuse(fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
                        cluster.world));
 }
 
@@ -128,7 +129,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     peers_.servers = ps::PsClient::connect(std::move(options), wait);
     return;
   }
-  if (job.strategy().kind() != proto::Strategy::ALLREDUCE) return;
+  if (!has_communicator(job)) return;
 
   comm::CommunicatorOptions options;
   options.ring.rank = peers_.rank;

@@ -40,15 +40,17 @@ class Checkpointer {
   /// a warning.
   std::optional<CheckpointInfo> newest() const;
 
-  /// Fills the store's variables from the leader's shard. A slot that the shard lacks keeps its initial
-  /// value. `former_names`: those of variables of the graph, by their names; slots follow their variable.
-  /// Throws: InvalidArgument (a variable is missing or has another type or shape), DataLoss.
+  /// Fills the store's variables, whichever strategy has written them. A slot that is not there keeps its
+  /// initial value, as do rows of a table of which only those that were touched are stored. `former_names`:
+  /// those of variables of the graph, by their names; slots follow their variable. Throws: InvalidArgument (a
+  /// variable is missing or has another type or shape), DataLoss.
   void restore_local(const CheckpointInfo& info, const std::map<std::string, std::string>& former_names = {});
 
  private:
   CheckpointInfo write(const std::filesystem::path& temporary, std::uint64_t step, const std::string& cursor,
                        const std::map<std::string, double>& metrics,
                        const std::map<std::string, std::string>& attributes, const WaitContext& wait);
+  std::vector<std::int64_t> whole_dims(const std::string& name) const;
   void prune();
   std::vector<std::string> own_variables() const;  // those that its shard has
 

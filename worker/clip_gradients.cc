@@ -1,24 +1,27 @@
 #include "worker/clip_gradients.h"
 
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 
 namespace braid::worker {
 
 void clip_by_global_norm(TrainingGraph& training, std::vector<VariableGradient>& gradients, float clip_norm,
-                         bool scaled) {
+                         bool scaled, const SumOverRanks& sum_over_ranks) {
   if (clip_norm == 0 || gradients.empty()) return;
   Graph& graph = training.graph;
   std::vector<ValueRef> halves;  // half the squares of each
   for (const VariableGradient& gradient : gradients) {
     const std::string name = "clip/" + gradient.variable.name;
     if (gradient.slices)
-      halves.push_back(add_node(graph, "braid.RowsL2Loss", name,
-                                {gradient.slices->indices, gradient.slices->values},
-                                {{"rows", gradient.variable.shape[0]}}, gradient.slices->values.node));
+      halves.push_back(
+          add_node(graph, "braid.RowsL2Loss", name, {gradient.slices->indices, gradient.slices->values},
+                   {{"rows", gradient.variable.shape[0]}, {kSkipNegative, sum_over_ranks != nullptr}},
+                   gradient.slices->values.node));
     else
       halves.push_back(
           add_node(graph, "L2Loss", name, {gradient.dense}, {{"T", DType::Float32}}, gradient.dense.node));
   }
+  if (sum_over_ranks) sum_over_ranks(halves);
   const ValueRef scale = add_node(graph, "braid.ClipScale", "clip/scale", halves,
                                   {{"clip_norm", clip_norm}, {"scaled", scaled}}, kNoNode);
   for (VariableGradient& gradient : gradients) {

@@ -56,8 +56,7 @@ std::uint64_t memory_limit(const proto::Job& job, int ordinal) {
 
 void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
   proto::Runtime& runtime = *job.mutable_runtime();
-  const bool nccl = job.strategy().kind() == proto::Strategy::ALLREDUCE &&
-                    job.strategy().backend() == proto::Strategy::NCCL;
+  const bool nccl = has_communicator(job) && job.strategy().backend() == proto::Strategy::NCCL;
   if (nccl && runtime.device() == proto::Runtime::CPU)
     throw InvalidArgument(
         "strategy.backend NCCL is for GPUs, and the device is CPU: set --device cuda, or "

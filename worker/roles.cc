@@ -238,7 +238,7 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   // Under mpirun all ranks tell their addresses, and hear the job's token.
   auto mpi = hold_mpi(job, cluster);
   if (mpi) job_security(job, cluster, start_wait(job, *stop));
-  const bool ring = job.strategy().kind() == proto::Strategy::ALLREDUCE;
+  const bool ring = has_communicator(job);
   if (ring || job.strategy().kind() == proto::Strategy::PS)
     exchange_addresses(cluster, "", start_wait(job, *stop));
   mpi.reset();
@@ -280,8 +280,7 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
     return until_stopped([&] { return run_evaluator(mine, options, stop.flag()); });
   }
   resolve_device(mine, cluster);
-  if (mine.strategy().kind() == proto::Strategy::ALLREDUCE &&
-      mine.strategy().backend() == proto::Strategy::NCCL)
+  if (has_communicator(mine) && mine.strategy().backend() == proto::Strategy::NCCL)
     comm::log_nccl_algorithms();
   return run_worker(mine, options, stop.flag());
 }

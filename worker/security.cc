@@ -45,8 +45,7 @@ comm::JobToken given_token(const proto::Job& job) {
 /// The tasks of the job that listen for others of it.
 std::vector<Task> listeners(const proto::Job& job, const ClusterSpec& cluster) {
   const auto& strategy = job.strategy();
-  const bool ring = strategy.kind() == proto::Strategy::ALLREDUCE &&
-                    strategy.backend() != proto::Strategy::MPI && cluster.world > 1;
+  const bool ring = has_communicator(job) && strategy.backend() != proto::Strategy::MPI && cluster.world > 1;
   std::vector<Task> found;
   for (const Task& task : cluster.tasks()) {
     const bool ranked = task.type == TaskType::Chief || task.type == TaskType::Worker;
@@ -76,8 +75,7 @@ bool is_loopback(const std::string& host) {
 bool asks_mpi(const proto::Job& job, const ClusterSpec& cluster) {
   if (cluster.addresses_known() || cluster.single_machine()) return false;
   if (job.strategy().kind() == proto::Strategy::PS) return true;
-  return job.strategy().kind() == proto::Strategy::ALLREDUCE &&
-         job.strategy().backend() != proto::Strategy::MPI &&
+  return has_communicator(job) && job.strategy().backend() != proto::Strategy::MPI &&
          cluster.address(cluster.leader()).value_or("").empty();
 }
 

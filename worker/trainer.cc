@@ -111,6 +111,7 @@ class Run {
     const bool is_best =
         evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
     if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
+    built_->strategy->meet_at_border(waits_.peers());
     report_.resume();
     grace_.resume();
   }

@@ -19,12 +19,13 @@ namespace braid::worker {
 
 namespace {
 
-/// Of a program whose batch is another on each rank. What is gathered by rows differs with the batch.
-std::uint64_t collectives_hash(const Program& program) {
+/// Of a program whose batch, or part of a table, is another on each rank. What is gathered by rows differs
+/// with the batch.
+std::uint64_t collectives_hash(const Program& program, const Strategy& strategy) {
   std::string text;
   for (const ProgramVariable& variable : program.variables)
     text += "variable " + variable.name + " " + std::string(dtype_name(variable.dtype)) +
-            variable.shape.to_string() + "\n";
+            strategy.whole_shape(variable.name, variable.shape).to_string() + "\n";
   for (const ProgramStream& stream : program.streams) {
     if (stream.lane != Lane::Comm) continue;
     for (const Instruction& instruction : stream.instructions) {
@@ -124,7 +125,8 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
-  made.agreed_hash = share.even() ? plan_hash(*made.program) : collectives_hash(*made.program);
+  made.agreed_hash = share.even() && !strategy.ranks_differ() ? plan_hash(*made.program)
+                                                              : collectives_hash(*made.program, strategy);
   return made;
 }
 

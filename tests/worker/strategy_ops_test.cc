@@ -9,8 +9,8 @@ namespace {
 
 TEST(StrategyOpsTest, LeaveNothingUnsaid) {
   register_strategy_ops();
-  for (const char* op :
-       {"braid.AllReduce", "braid.AllGatherRows", "braid.StopVote", "braid.PsPull", "braid.PsPush"})
+  for (const char* op : {"braid.AllReduce", "braid.AllGatherRows", "braid.AllToAll", "braid.StopVote",
+                         "braid.ServedRows", "braid.PsPull", "braid.PsPush"})
     EXPECT_EQ(missing_traits(OpRegistry::global().require(op)), "") << op;
 }
 

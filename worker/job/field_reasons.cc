@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "worker/job/job.h"
+
 namespace braid::worker {
 namespace {
 
@@ -217,11 +219,16 @@ Reason strategy_is_local() {
   return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
               "strategy.kind is LOCAL");
 }
+Reason strategy_has_no_communicator() {
+  return [](const FieldScope& at) {
+    return has_communicator(at.job) ? std::string()
+                                    : "strategy.kind is " + Strategy::Kind_Name(at.job.strategy().kind());
+  };
+}
 Reason backend_is_mpi() {
   return when(
       [](const FieldScope& at) {
-        return at.job.strategy().kind() == Strategy::ALLREDUCE &&
-               at.job.strategy().backend() == Strategy::MPI;
+        return has_communicator(at.job) && at.job.strategy().backend() == Strategy::MPI;
       },
       "strategy.backend MPI has connections of its own");
 }

@@ -62,6 +62,7 @@ Reason measuring_is_off();
 // Of the strategy, the updates and what comes out.
 Reason strategy_is_not(proto::Strategy::Kind kind);
 Reason strategy_is_local();
+Reason strategy_has_no_communicator();
 Reason backend_is_mpi();
 Reason optimizer_is_none_of(std::vector<proto::Optimizer::Kind> kinds);
 Reason schedule_is_none_of(std::vector<proto::Schedule::Kind> kinds);

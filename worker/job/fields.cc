@@ -162,7 +162,7 @@ void add_streams(std::vector<JobField>& table) {
 void add_strategy(std::vector<JobField>& table) {
   add(table,  //
       field("strategy.kind"), field("strategy.consistency").idle(strategy_is_not(Strategy::PS)),
-      field("strategy.backend").idle(strategy_is_not(Strategy::ALLREDUCE)),
+      field("strategy.backend").idle(strategy_has_no_communicator()),
       field("strategy.bucket_bytes")
           .by_default(1 << 20, "1 MiB")
           .in(not_negative())
@@ -177,6 +177,9 @@ void add_strategy(std::vector<JobField>& table) {
                       })
           .in(seconds(0.01))
           .idle(strategy_is_not(Strategy::PS)),
+      field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
+      field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.table"),
+      field("strategy.hybrid.table.match"), field("strategy.hybrid.table.plan"),
       field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),

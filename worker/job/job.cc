@@ -132,6 +132,11 @@ comm::TlsOptions tls_options(const proto::Job& job) {
   return {tls.certificate_file(), tls.key_file(), tls.ca_file()};
 }
 
+bool has_communicator(const proto::Job& job) {
+  return job.strategy().kind() == proto::Strategy::ALLREDUCE ||
+         job.strategy().kind() == proto::Strategy::HYBRID;
+}
+
 StreamOptions stream_options(const proto::Job& job) {
   StreamOptions options;
   options.count = static_cast<int>(job.streams().count());

@@ -34,6 +34,9 @@ void fill_job_defaults(proto::Job& job);  // those that proto/job.proto names, o
 void check_job(const proto::Job& job);    // REQUIRES: defaults are filled. Throws: InvalidArgument by field
 void check_execution(const proto::Job& job);  // the same of streams and runtime alone
 
+/// Whether its workers meet in collectives: ALLREDUCE and HYBRID.
+bool has_communicator(const proto::Job& job);
+
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.
 StreamOptions stream_options(const proto::Job& job);
 /// What runtime.visible_device_list names, in its order; empty: all. Throws: InvalidArgument for a list that

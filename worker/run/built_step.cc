@@ -1,5 +1,6 @@
 #include "worker/run/built_step.h"
 
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,11 @@ void log_placement(const Program& program, const Peers& peers) {
     process.task = peers.rank;
   }
   for (const std::string& line : placement_log(program, process)) log_info("{}", line);
+}
+
+void log_lines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) log_info("{}", line);
 }
 
 template <class Feeds>
@@ -61,6 +67,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
         return tuned_streams(tuning, graph, request, options);
       });
   log_notes(*made.program);
+  if (run.peers.leader()) log_lines(strategy->describe(*made.program));
   if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
   training = std::move(made.training);
   plan_hash = braid::plan_hash(*made.program);

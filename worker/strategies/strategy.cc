@@ -4,6 +4,7 @@
 
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/ps_ops.h"
 
 namespace braid::worker {
@@ -14,6 +15,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_ps_strategy(job, runtime, peers);
     case proto::Strategy::ALLREDUCE:
       return make_allreduce_strategy(job, runtime, peers);
+    case proto::Strategy::HYBRID:
+      return make_hybrid_strategy(job, runtime, peers);
     default:
       return make_local_strategy(job);
   }
@@ -23,6 +26,7 @@ void register_strategy_ops() {
   static std::once_flag once;
   std::call_once(once, [] {
     register_allreduce_ops(OpRegistry::global());
+    register_hybrid_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
   });
 }

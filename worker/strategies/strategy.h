@@ -15,6 +15,9 @@
 #include "engine/exec/runtime.h"
 #include "worker/training_graph.h"
 
+namespace braid {
+class Program;
+}
 namespace braid::proto {
 class Job;
 }
@@ -32,7 +35,7 @@ namespace braid::worker {
 struct Peers {
   int rank = 0;
   int world = 1;
-  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE
+  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID
   std::shared_ptr<ps::PsClient> servers;             // PS
   bool leader() const { return rank == 0; }
 };
@@ -47,8 +50,18 @@ class Strategy {
   /// The same for a forward graph that is run for evaluation.
   virtual void rewrite_inference(Graph&) {}
 
+  /// What was decided about variables, for people, in lines; empty: nothing. `step`: the program of the graph
+  /// that rewrite_training() has made, which knows sizes.
+  virtual std::string describe(const Program& /*step*/) const { return {}; }
+  /// The shape that a variable, or a slot of one, has in the model: that of the local one, unless this
+  /// process holds a part of it.
+  virtual Shape whole_shape(const std::string& /*name*/, const Shape& local) const { return local; }
+
   /// Whether the workers' steps meet in each collective, so that their programs must agree.
   virtual bool needs_one_plan() const { return false; }
+  /// Whether programs may differ in what a rank holds, so that only variables as a whole and collectives
+  /// agree.
+  virtual bool ranks_differ() const { return false; }
   /// All workers compiled: refuses to go on when their plans differ. Throws: InvalidArgument naming the rank.
   virtual void agree_on_plan(std::uint64_t /*plan_hash*/, const WaitContext&) {}
   /// The store holds initial values, or those of `restored` when it is set, which contain `step` steps: makes
@@ -62,6 +75,9 @@ class Strategy {
   virtual void end_step(std::uint64_t /*step*/) {}
   /// The step failed here. Throws what peers did to it, when that is why; else tells them.
   virtual void fail_step(std::uint64_t /*step*/) {}
+  /// All workers have come to a step boundary where the leader evaluates or saves: the others help it until
+  /// it is done, and it tells them that it is. `wait`: of one request.
+  virtual void meet_at_border(const WaitContext& /*wait*/) {}
   /// Brings the store's variables up to date with the last finished step, for evaluation.
   virtual void refresh_variables(const WaitContext&) {}
   /// Writes what only other processes hold (servers' tables) into `directory`, as a part of a checkpoint of
@@ -89,6 +105,7 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
 std::unique_ptr<Strategy> make_local_strategy(const proto::Job& job);
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers);
+std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 
 /// Registers the ops of all strategies. REQUIRES: called before graphs are made, by one thread; idempotent.

@@ -1,0 +1,327 @@
+// HYBRID on random small models and tables, its ranks as threads over local communicators: against one
+// process, and all plans against each other, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "comm/communicator.h"
+#include "comm/local/local_communicator.h"
+#include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
+#include "engine/exec/instance.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "proto/graph.pb.h"
+#include "proto/job.pb.h"
+#include "tests/base/message_of.h"
+#include "worker/job/job.h"
+#include "worker/strategies/hybrid_plan.h"
+#include "worker/strategies/step_services.h"
+#include "worker/strategies/strategy.h"
+#include "worker/strategies/table_service.h"
+
+namespace braid::worker {
+namespace {
+
+constexpr std::int64_t kRowsOfRank = 5;
+constexpr std::uint64_t kSteps = 4;
+
+using Random = std::mt19937;
+std::int64_t draw(Random& random, std::int64_t from, std::int64_t to) {
+  return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+}
+
+struct Lookup {
+  std::string feed;
+  std::int64_t rows = 0, length = 1;  // of the table; ids of an example
+};
+
+struct Model {
+  GraphDef graph;
+  std::string loss;
+  std::vector<Lookup> lookups;
+  std::vector<std::string> tables;
+};
+
+/// Tables of one to three columns, of which some share one, under a layer; loss = mean of squares.
+Model random_model(Random& random, std::int64_t world) {
+  Model model;
+  GraphBuilder b;
+  std::vector<Output> parts;
+  std::int64_t width = 0;
+  for (std::int64_t t = draw(random, 1, 3); t > 0; --t) {
+    const std::int64_t rows = draw(random, 1, 30), dim = world * draw(random, 1, 3);
+    const std::string name = "t" + std::to_string(t);
+    const Output table =
+        b.variable(name, Shape{rows, dim}, {.init = {InitKind::Uniform, -0.5F, 0.5F}, .sparse = true});
+    model.tables.push_back(name);
+    for (std::int64_t u = draw(random, 1, 2); u > 0; --u) {
+      const Lookup lookup{name + "_ids" + std::to_string(u), rows, draw(random, 1, 3)};
+      const Output ids = b.placeholder(lookup.feed, DType::Int64, Shape{-1, lookup.length});
+      const bool flat = draw(random, 0, 1) == 1;
+      const Output rows_read = b.gather(table, flat ? b.reshape(ids, {-1}) : ids);
+      parts.push_back(b.reshape(rows_read, {-1, lookup.length * dim}));
+      width += lookup.length * dim;
+      model.lookups.push_back(lookup);
+    }
+  }
+  const Output out = b.dense("top", b.concat(parts, 1), width, 3, true);
+  const Output logit = b.dense("logit", out, 3, 1, false);
+  model.loss = b.reduce_mean(b.mul(logit, logit)).name();
+  model.graph = b.graph();
+  return model;
+}
+
+/// Ids of all examples of each step, by lookup.
+using Batches = std::vector<std::vector<std::vector<std::int64_t>>>;
+
+Batches random_batches(Random& random, const Model& model, std::int64_t examples) {
+  Batches steps(kSteps);
+  for (auto& step : steps)
+    for (const Lookup& lookup : model.lookups) {
+      auto& ids = step.emplace_back(static_cast<std::size_t>(examples * lookup.length));
+      const std::int64_t most = draw(random, 0, 3) == 0 ? 0 : lookup.rows - 1;  // sometimes all are equal
+      for (std::int64_t& id : ids) id = draw(random, 0, most);
+    }
+  return steps;
+}
+
+struct Outcome {
+  std::vector<float> losses;
+  std::vector<std::vector<float>> tables;
+};
+
+class Rank {
+ public:
+  Rank(const Model& model, const proto::Job& job, const Peers& peers, std::int64_t examples)
+      : model_(model), peers_(peers), examples_(examples), runtime_(RuntimeOptions{}) {
+    auto services = std::make_shared<StepServices>();
+    services->peer_deadline = std::chrono::seconds(60);
+    services->stop = std::make_shared<StopFlag>();
+    runtime_.services().provide(std::move(services));
+    strategy_ = make_strategy(job, runtime_, peers);
+    training_ = make_training_graph(model.graph, model.loss);
+    strategy_->rewrite_training(training_);
+    CompileRequest request;
+    for (const Lookup& lookup : model.lookups)
+      request.feeds.push_back({lookup.feed, DType::Int64, Shape{examples, lookup.length}});
+    request.fetches = {training_.graph.value_name(training_.loss)};
+    request.targets = training_.targets;
+    instance_ = std::make_unique<Instance>(compile(training_.graph, request, {}), runtime_);
+    for (const VariableInfo& variable : list_variables(training_.graph))
+      if (auto value = runtime_.variables().read(variable.name)) {
+        initialize_variable(training_.graph.node(variable.handle), job.seed(), *value);
+        runtime_.variables().write(variable.name, *value);
+      }
+    strategy_->start(nullptr, false, 0, wait());
+  }
+
+  Outcome run(const Batches& batches, Random random) {
+    Outcome outcome;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      if (draw(random, 0, 3) == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(draw(random, 0, 500)));
+      StepRequest request;
+      request.params = {
+          .step = step, .learning_rate = 0.1F, .grad_scale = strategy_->gradient_scale(), .seed = 1};
+      for (std::size_t l = 0; l < model_.lookups.size(); ++l) {
+        const auto count = static_cast<std::size_t>(examples_ * model_.lookups[l].length);
+        const std::int64_t* first = batches[step][l].data() + static_cast<std::size_t>(peers_.rank) * count;
+        request.feeds.push_back(Tensor::from<std::int64_t>(Shape{examples_, model_.lookups[l].length},
+                                                           std::vector<std::int64_t>(first, first + count)));
+      }
+      strategy_->begin_step(step, wait());
+      outcome.losses.push_back(instance_->run(std::move(request), wait()).fetches[0].data<float>()[0]);
+      strategy_->end_step(step);
+    }
+    for (const std::string& table : model_.tables) outcome.tables.push_back(whole(table));
+    if (auto* service = runtime_.services().find<TableService>(); service && peers_.leader())
+      service->release(wait());
+    if (auto* service = runtime_.services().find<TableService>(); service && !peers_.leader())
+      service->serve(std::chrono::seconds(60));
+    return outcome;
+  }
+
+ private:
+  static WaitContext wait() { return WaitContext::with_timeout(std::chrono::seconds(60)); }
+
+  /// On the leader, with what the others have.
+  std::vector<float> whole(const std::string& name) {
+    auto* service = runtime_.services().find<TableService>();
+    if (service)
+      for (std::size_t t = 0; t < service->tables().size(); ++t) {
+        const TableShard& shard = service->tables()[t];
+        if (shard.name != name || !shard.sharded()) continue;
+        if (!peers_.leader()) return {};
+        std::vector<std::int64_t> ids;
+        for (std::int64_t row = 0; row < shard.rows; ++row) ids.push_back(row);
+        std::vector<float> rows(static_cast<std::size_t>(shard.rows * shard.dim));
+        service->look_up(static_cast<int>(t), ids, rows.data(), wait());
+        return rows;
+      }
+    const Tensor value = *runtime_.variables().read(name);
+    return {value.data<float>().begin(), value.data<float>().end()};
+  }
+
+  const Model& model_;
+  const Peers peers_;
+  const std::int64_t examples_;
+  Runtime runtime_;
+  std::unique_ptr<Strategy> strategy_;
+  TrainingGraph training_;
+  std::unique_ptr<Instance> instance_;
+};
+
+proto::Job job_of(const std::string& optimizer, const std::string& strategy, const std::string& plan) {
+  proto::Job job = parse_job("seed: 3 optimizer { kind: " + optimizer +
+                                 " learning_rate: 0.1 } strategy { kind: " + strategy +
+                                 (plan.empty() ? "" : " hybrid { " + plan + " }") + " }",
+                             "test");
+  fill_job_defaults(job);
+  return job;
+}
+
+std::string all_tables(const std::string& plan) { return "table { match: '.*' plan: " + plan + " }"; }
+
+Outcome run_group(const Model& model, const proto::Job& job, int world, const Batches& batches,
+                  Random& random) {
+  std::vector<std::unique_ptr<comm::Communicator>> ranks = comm::make_local_group(world);
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(world));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank, its = Random(random())] {
+      Peers peers{.rank = rank,
+                  .world = world,
+                  .communicator = std::move(ranks[static_cast<std::size_t>(rank)]),
+                  .servers = nullptr};
+      outcomes[static_cast<std::size_t>(rank)] = Rank(model, job, peers, kRowsOfRank).run(batches, its);
+    });
+  threads.clear();
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.losses, outcomes[0].losses);
+  return outcomes[0];
+}
+
+class HybridRandomTest : public ::testing::TestWithParam<int> {
+ protected:
+  static void SetUpTestSuite() { register_strategy_ops(); }
+};
+
+TEST_P(HybridRandomTest, PlansHaveTheSameBitsAndOneProcessTheSameNumbers) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(world));
+  for (int trial = 0; trial < 25; ++trial) {
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const std::string optimizer =
+        std::vector<std::string>{"SGD", "ADAGRAD", "ADAM"}[static_cast<std::size_t>(draw(random, 0, 2))];
+    SCOPED_TRACE("trial " + std::to_string(trial) + " " + optimizer);
+    const Outcome local =
+        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    std::optional<Outcome> first;
+    for (const std::string& plan :
+         {all_tables("ROW"), all_tables("TABLE"), all_tables("COLUMN"), all_tables("REPLICATE"),
+          "table { match: 't1' plan: COLUMN } table { match: 't2' plan: ROW }" + std::string()}) {
+      if (plan.find("t2") != std::string::npos && model.tables.size() < 2) continue;
+      const Outcome its = run_group(model, job_of(optimizer, "HYBRID", plan), world, batches, random);
+      if (!first) first = its;
+      ASSERT_EQ(its.losses, first->losses) << plan;
+      ASSERT_EQ(its.tables, first->tables) << plan;
+    }
+    if (world == 1) {
+      ASSERT_EQ(first->losses, local.losses);
+      ASSERT_EQ(first->tables, local.tables);
+    }
+    for (std::size_t s = 0; s < kSteps; ++s)
+      ASSERT_NEAR(first->losses[s], local.losses[s], 1e-5 * (1 + local.losses[s])) << "step " << s;
+    for (std::size_t t = 0; t < local.tables.size(); ++t)
+      for (std::size_t i = 0; i < local.tables[t].size(); ++i)
+        ASSERT_NEAR(first->tables[t][i], local.tables[t][i], optimizer == "SGD" ? 1e-5 : 2e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HybridRandomTest, ::testing::Values(1, 2, 3, 4, 8));
+
+std::vector<PlannedTable> tables_of(int world, std::vector<std::pair<std::int64_t, std::int64_t>> sizes) {
+  std::vector<PlannedTable> tables;
+  for (const auto& [rows, dim] : sizes) {
+    PlannedTable table;
+    table.shard.name = "t" + std::to_string(tables.size());
+    table.shard.rows = rows;
+    table.shard.dim = dim;
+    table.shard.world = world;
+    table.shard.slots = {"accumulator"};
+    tables.push_back(table);
+  }
+  return tables;
+}
+
+std::vector<TablePlan> planned(std::vector<PlannedTable>& tables, const std::string& hybrid) {
+  plan_tables(job_of("ADAGRAD", "HYBRID", hybrid).strategy(), tables);
+  std::vector<TablePlan> plans;
+  for (const PlannedTable& table : tables) plans.push_back(table.shard.plan);
+  return plans;
+}
+
+TEST(HybridPlanTest, SmallTablesAreReplicatedUnlessMemoryForbids) {
+  using enum TablePlan;
+  auto tables = tables_of(2, {{100, 8}, {100000, 8}, {1000, 8}});
+  EXPECT_EQ(planned(tables, ""), (std::vector{Replicate, Row, Replicate}));
+  // 6400 + 3.2 M + 64000 bytes with slots; the last one is halved.
+  EXPECT_EQ(planned(tables, "memory_bytes: 3250000"), (std::vector{Replicate, Row, Row}));
+  EXPECT_NE(message_of([&] { planned(tables, "memory_bytes: 3000000"); }).find("take 3235200 bytes"),
+            std::string::npos)
+      << message_of([&] { planned(tables, "memory_bytes: 3000000"); });
+}
+
+TEST(HybridPlanTest, WholeTablesGoWhereTheLeastIs) {
+  auto tables = tables_of(2, {{10, 8}, {50, 8}, {30, 8}, {25, 8}});
+  planned(tables, all_tables("TABLE"));
+  std::vector<int> owners;
+  for (const PlannedTable& table : tables) owners.push_back(table.shard.owner);
+  EXPECT_EQ(owners, (std::vector{0, 0, 1, 1}));
+}
+
+TEST(HybridPlanTest, OneWorkerHasNothingToSpread) {
+  auto tables = tables_of(1, {{100000, 8}});
+  EXPECT_EQ(planned(tables, ""), std::vector{TablePlan::Replicate});
+}
+
+TEST(TableShardTest, EveryRowIsOnOneRankInARowOfItsOwn) {
+  for (const TablePlan plan : {TablePlan::Row, TablePlan::Table})
+    for (const int world : {1, 2, 3, 7})
+      for (const std::int64_t rows : {1, 2, 6, 100}) {
+        std::vector<int> seen(static_cast<std::size_t>(rows));
+        for (int rank = 0; rank < world; ++rank) {
+          const TableShard shard{.name = "t",
+                                 .former_name = {},
+                                 .rows = rows,
+                                 .dim = 2,
+                                 .plan = plan,
+                                 .owner = world - 1,
+                                 .rank = rank,
+                                 .world = world,
+                                 .init = {},
+                                 .slots = {},
+                                 .slot_initials = {}};
+          std::int64_t last = -1;
+          shard.for_each_row([&](std::int64_t row, std::int64_t local) {
+            ++seen[static_cast<std::size_t>(row)];
+            EXPECT_TRUE(shard.holds(row));
+            EXPECT_EQ(shard.local_row(row), local);
+            EXPECT_GT(local, last);
+            EXPECT_LT(local, shard.local_rows());
+            last = local;
+          });
+          if (plan == TablePlan::Row) {
+            EXPECT_EQ(shard.local_rows(), (rows + world - 1) / world);
+          }
+        }
+        EXPECT_EQ(seen, std::vector<int>(static_cast<std::size_t>(rows), 1));
+      }
+}
+
+}  // namespace
+}  // namespace braid::worker

@@ -1,0 +1,125 @@
+#include "worker/strategies/collective.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "engine/device/accelerator.h"
+#include "engine/ir/op.h"
+#include "proto/job.pb.h"
+#include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/step_services.h"
+
+namespace braid::worker {
+
+CollectiveStrategy::CollectiveStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
+    : runtime_(runtime),
+      peers_(peers),
+      bucket_bytes_(job.strategy().bucket_bytes()),
+      on_device_(peers.communicator ? peers.communicator->backend() == "nccl"
+                                    : job.strategy().backend() == proto::Strategy::NCCL),
+      services_(runtime.services().find<StepServices>()) {
+  runtime.services().provide<comm::Communicator>(peers.communicator);
+  if (on_device_ && services_)
+    services_->vote = runtime.device()->allocate_pinned(sizeof(float), "stop vote");
+}
+
+void CollectiveStrategy::agree_on_plan(std::uint64_t plan_hash, const WaitContext& wait) {
+  auto mine = static_cast<std::int64_t>(plan_hash);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
+  peers_.communicator->all_gather(&mine, all.data(), 1, DType::Int64, StreamRef::host(), wait);
+  for (int r = 0; r < peers_.world; ++r)
+    if (all[static_cast<std::size_t>(r)] != all[0])
+      throw InvalidArgument(
+          "rank " + std::to_string(r) +
+          " compiled another plan than rank 0: the processes must run the same job file, data and build");
+}
+
+std::uint64_t CollectiveStrategy::start(const CheckpointInfo*, bool, std::uint64_t step,
+                                        const WaitContext& wait) {
+  auto first = static_cast<std::int64_t>(step);
+  peers_.communicator->broadcast(&first, 1, DType::Int64, 0, StreamRef::host(), wait);
+  for (const auto& name : runtime_.variables().names()) {
+    if (!is_shared(name)) continue;
+    Tensor value = *runtime_.variables().read(name);
+    if (value.dtype() != DType::Float32) continue;
+    peers_.communicator->broadcast(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(), wait);
+    runtime_.variables().write(name, value);
+  }
+  return static_cast<std::uint64_t>(first);
+}
+
+void CollectiveStrategy::begin_step(std::uint64_t step, const WaitContext& wait) {
+  if (services_ && services_->vote) {
+    const float vote = services_->stop_vote();
+    std::memcpy(services_->vote.get(), &vote, sizeof(vote));
+  }
+  peers_.communicator->begin_step(step, wait);
+}
+
+void CollectiveStrategy::end_step(std::uint64_t step) { peers_.communicator->end_step(step); }
+
+void CollectiveStrategy::fail_step(std::uint64_t step) {
+  peers_.communicator->end_step(step);
+  // The device's kernels would wait for this rank until their deadline; sockets tell of its end themselves.
+  if (on_device_) peers_.communicator->abort();
+}
+
+void CollectiveStrategy::finish_steps(const WaitContext& wait) { peers_.communicator->barrier(wait); }
+
+void CollectiveStrategy::shut_down(bool, const WaitContext& wait) {
+  if (!on_device_) return;
+  // NCCL's ranks end together; the leader may still have been evaluating.
+  try {
+    peers_.communicator->barrier(wait);
+  } catch (const Error& error) {
+    log_warning("not all workers ended in time: {}", error.message());
+  }
+}
+
+void CollectiveStrategy::abort() { peers_.communicator->abort(); }
+
+NodeId CollectiveStrategy::add_collective(Graph& graph, Node node, const char* op) {
+  node.op = &OpRegistry::global().require(op);
+  node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
+  node.attrs.set(kOnDevice, on_device_);
+  if (previous_ != kNoNode) node.control_inputs.push_back(previous_);
+  return previous_ = graph.add(std::move(node));
+}
+
+std::vector<VariableGradient> CollectiveStrategy::reduce_bucket(TrainingGraph& training,
+                                                                const std::vector<VariableGradient>& dense,
+                                                                std::size_t bucket) {
+  Graph& graph = training.graph;
+  Node node;
+  for (const VariableGradient& gradient : dense) node.inputs.push_back(gradient.dense);
+  if (bucket == 0) node.inputs.insert(node.inputs.end(), {training.weighted_loss, stop_vote(graph)});
+  std::vector<VariableGradient> reduced;
+  if (node.inputs.empty()) return reduced;
+  node.name = graph.unique_name("all_reduce/bucket" + std::to_string(bucket));
+  const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce");
+  for (std::size_t i = 0; i < dense.size(); ++i) {
+    reduced.push_back(dense[i]);
+    reduced.back().dense = {id, static_cast<int>(i)};
+  }
+  if (bucket == 0) {
+    const int rider = static_cast<int>(dense.size());
+    training.loss = mean_over_ranks(graph, {id, rider});
+    training.stop_votes = {id, rider + 1};
+  }
+  return reduced;
+}
+
+ValueRef CollectiveStrategy::stop_vote(Graph& graph) const {
+  return add_node(graph, "braid.StopVote", "all_reduce/stop_vote", {}, {{kOnDevice, on_device_}});
+}
+
+ValueRef CollectiveStrategy::mean_over_ranks(Graph& graph, ValueRef sum) const {
+  const ValueRef scale = add_node(
+      graph, "Const", "all_reduce/loss_scale", {},
+      {{"dtype", DType::Float32}, {"value", Tensor::scalar(1.0F / static_cast<float>(peers_.world))}});
+  return add_node(graph, "Mul", "all_reduce/loss", {sum, scale}, {{"T", DType::Float32}});
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,54 @@
+// What the strategies have in common whose workers meet in collectives on one communicator (ALLREDUCE,
+// HYBRID): one total order of collectives, the loss and the votes to stop, which ride in the first bucket of
+// gradients, so that every worker reports the mean over the global batch and all stop after the same step;
+// and what happens around steps. Thread rule: as Strategy.
+#pragma once
+
+#include <vector>
+
+#include "worker/strategies/strategy.h"
+
+namespace braid::worker {
+
+struct StepServices;
+
+class CollectiveStrategy : public Strategy {
+ public:
+  CollectiveStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+
+  bool needs_one_plan() const override { return peers_.world > 1; }
+  void agree_on_plan(std::uint64_t plan_hash, const WaitContext& wait) override;
+  std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
+                      const WaitContext& wait) override;
+  void begin_step(std::uint64_t step, const WaitContext& wait) override;
+  void end_step(std::uint64_t step) override;
+  void fail_step(std::uint64_t step) override;
+  void finish_steps(const WaitContext& wait) override;
+  void shut_down(bool terminated, const WaitContext& wait) override;
+  void abort() override;
+  float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
+
+ protected:
+  /// Behind the collective before it.
+  NodeId add_collective(Graph& graph, Node node, const char* op);
+  /// Sums the bucket's dense gradients over ranks; with the loss and the votes where it is the first. Result:
+  /// the dense gradients, reduced.
+  std::vector<VariableGradient> reduce_bucket(TrainingGraph& training,
+                                              const std::vector<VariableGradient>& dense, std::size_t bucket);
+  /// Whether the leader's value replaces this variable's of other ranks before the first step.
+  virtual bool is_shared(const std::string& /*variable*/) const { return true; }
+
+  Runtime& runtime_;
+  Peers peers_;
+  const std::int64_t bucket_bytes_;
+  const bool on_device_;          // the communicator takes the memory of GPUs
+  StepServices* const services_;  // null in tests without steps
+
+ private:
+  ValueRef stop_vote(Graph& graph) const;
+  ValueRef mean_over_ranks(Graph& graph, ValueRef sum) const;
+
+  NodeId previous_ = kNoNode;  // the collective before
+};
+
+}  // namespace braid::worker

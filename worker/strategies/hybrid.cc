@@ -1,0 +1,234 @@
+// HYBRID: embedding tables are spread over the workers (hybrid_plan.h), every other variable is on all of
+// them, as under ALLREDUCE. Ids go to the workers that hold their rows and rows come back, gradients of rows
+// likewise (hybrid_rewrite.h); dense gradients are summed over the workers in buckets. What the leader needs
+// of others' rows between steps, for evaluations and checkpoints, they serve (table_service.h).
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "comm/communicator.h"
+#include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "proto/job.pb.h"
+#include "worker/clip_gradients.h"
+#include "worker/job/optimizers.h"
+#include "worker/stored_variables.h"
+#include "worker/strategies/collective.h"
+#include "worker/strategies/hybrid_plan.h"
+#include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/step_services.h"
+#include "worker/strategies/table_files.h"
+#include "worker/strategies/table_service.h"
+
+namespace braid::worker {
+namespace {
+
+class HybridStrategy : public CollectiveStrategy {
+ public:
+  HybridStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
+      : CollectiveStrategy(job, runtime, peers),
+        strategy_(job.strategy()),
+        seed_(job.seed()),
+        fills_(job.runtime().check_numerics()),
+        optimizers_(job),
+        clip_norm_(job.optimizer().clip_norm()) {
+    if (job.checkpoint().every_seconds() > 0 && !job.checkpoint().directory().empty() && peers.world > 1)
+      throw InvalidArgument(
+          "checkpoint.every_seconds: under strategy HYBRID all workers write a checkpoint together, after a "
+          "step "
+          "that all know: set checkpoint.every_steps");
+  }
+
+  std::string_view name() const override { return "HYBRID"; }
+  bool ranks_differ() const override { return true; }
+
+  /// In the order of collectives: ids, rows, buckets of dense gradients as backward makes them, gradients of
+  /// rows, which backward makes last.
+  void rewrite_training(TrainingGraph& training) override {
+    std::vector<VariableGradient> rows, dense;
+    for (const VariableGradient& gradient : training.gradients)
+      (gradient.slices ? rows : dense).push_back(gradient);
+    make_plan(training.graph, rows);
+    HybridRewrite rewrite(
+        training,
+        [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
+        fills_);
+    rewrite.look_up(shards_, rows);
+    bucket_nodes_ = rewrite.bucket_nodes();
+    std::vector<VariableGradient> reduced;
+    auto buckets = bucket_gradients(dense, bucket_bytes_);
+    if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
+    for (std::size_t b = 0; b < buckets.size(); ++b)
+      for (VariableGradient& gradient : reduce_bucket(training, buckets[b], b))
+        reduced.push_back(std::move(gradient));
+    for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
+    clip(training, reduced);
+    for (const VariableGradient& gradient : reduced) {
+      add_update(training, gradient, optimizers_.spec_of(gradient.variable.name));
+      if (gradient.slices)
+        training.graph.mutable_node(training.graph.size() - 1).attrs.set(kSkipNegative, true);
+    }
+    service_ = std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables());
+    runtime_.services().provide<TableService>(service_);
+  }
+
+  /// On the leader, while the others serve it.
+  void rewrite_inference(Graph& graph) override {
+    for (const VariableInfo& variable : list_variables(graph)) {
+      const int table = table_of(variable.name);
+      if (table < 0) continue;
+      for (NodeId id = 0, nodes = graph.size(); id < nodes; ++id) {
+        const Node& gather = graph.node(id);
+        if (gather.removed || gather.op->name != "ResourceGather" ||
+            gather.inputs[0] != ValueRef{variable.handle, 0})
+          continue;
+        const ValueRef rows =
+            add_node(graph, "braid.ServedRows", gather.name + "/served", {gather.inputs[1]},
+                     {{"table", static_cast<std::int64_t>(table)}, {"dim", variable.shape[1]}});
+        // One request at a time.
+        if (last_served_ != kNoNode) graph.mutable_node(rows.node).control_inputs.push_back(last_served_);
+        last_served_ = rows.node;
+        graph.replace_uses({id, 0}, rows);
+      }
+    }
+    last_served_ = kNoNode;
+  }
+
+  std::string describe(const Program& step) const override {
+    std::vector<std::int64_t> ids;
+    for (const std::string& name : bucket_nodes_) {
+      const NodeId node = step.graph.find(name);
+      const bool is_known = node != kNoNode && step.graph.node(node).outputs[1].shape.is_static();
+      ids.push_back(is_known ? step.graph.node(node).outputs[1].shape[0] : 0);
+    }
+    return plan_text(tables_, ids);
+  }
+  Shape whole_shape(const std::string& name, const Shape& local) const override {
+    const int table = table_of(name);
+    if (table < 0) return local;
+    const TableShard& shard = shards_[static_cast<std::size_t>(table)];
+    return {shard.rows, shard.dim};
+  }
+
+  std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
+                      const WaitContext& wait) override {
+    agree_on_checkpoint(restored, wait);
+    initialize_tables(shards_, seed_, runtime_.variables());
+    if (restored) restore_tables(shards_, *restored, runtime_.variables());
+    return CollectiveStrategy::start(restored, resume, step, wait);
+  }
+
+  std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t,
+                                     const std::string&, const WaitContext& wait) override {
+    return service_->save(directory, wait);
+  }
+  bool saves_local_variable(const std::string& name) const override { return table_of(name) < 0; }
+
+  void meet_at_border(const WaitContext& wait) override {
+    if (peers_.leader())
+      service_->release(wait);
+    else
+      service_->serve(services_->peer_deadline);
+  }
+  void finish_steps(const WaitContext&) override {
+    if (!peers_.leader()) service_->serve(services_->peer_deadline);
+  }
+  void shut_down(bool terminated, const WaitContext& wait) override {
+    if (peers_.leader()) service_->release(wait);
+    CollectiveStrategy::shut_down(terminated, wait);
+  }
+
+ protected:
+  bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
+
+ private:
+  void make_plan(const Graph& graph, const std::vector<VariableGradient>& gradients) {
+    for (const VariableGradient& gradient : gradients) {
+      const VariableInfo& variable = gradient.variable;
+      PlannedTable table;
+      TableShard& shard = table.shard;
+      shard.name = variable.name;
+      shard.former_name = former_name(graph, variable);
+      shard.rows = variable.shape[0];
+      shard.dim = shard.rows == 0 ? 0 : variable.shape.elements() / shard.rows;
+      shard.rank = peers_.rank;
+      shard.world = peers_.world;
+      shard.init = variable_init_spec(graph.node(variable.handle));
+      for (const SlotSpec& slot : optimizer_slots(optimizers_.spec_of(variable.name))) {
+        shard.slots.emplace_back(slot.name);
+        shard.slot_initials.push_back(slot.initial_value);
+      }
+      table.can_be_sharded = variable.shape.rank() == 2 && variable.dtype == DType::Float32 &&
+                             is_read_by_gathers_only(graph, variable);
+      tables_.push_back(std::move(table));
+    }
+    plan_tables(strategy_, tables_);
+    for (const PlannedTable& table : tables_) shards_.push_back(table.shard);
+    for (std::size_t t = 0; t < shards_.size(); ++t) {
+      if (!shards_[t].sharded()) continue;
+      parts_[shards_[t].name] = static_cast<int>(t);
+      for (const std::string& slot : shards_[t].slots)
+        parts_[shards_[t].name + "/" + slot] = static_cast<int>(t);
+    }
+  }
+
+  /// The table of which this variable is this rank's part, or a slot of that; -1: it is none.
+  int table_of(const std::string& variable) const {
+    const auto at = parts_.find(variable);
+    return at == parts_.end() ? -1 : at->second;
+  }
+
+  /// A rank has half the squares of its parts only.
+  void clip(TrainingGraph& training, std::vector<VariableGradient>& gradients) {
+    clip_by_global_norm(training, gradients, clip_norm_, true, [&](std::vector<ValueRef>& halves) {
+      std::vector<ValueRef*> of_parts;
+      Node node;
+      node.name = training.graph.unique_name("all_reduce/norms");
+      for (std::size_t g = 0; g < gradients.size(); ++g) {
+        if (table_of(gradients[g].variable.name) < 0) continue;
+        of_parts.push_back(&halves[g]);
+        node.inputs.push_back(halves[g]);
+      }
+      if (of_parts.empty()) return;
+      const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
+      for (std::size_t i = 0; i < of_parts.size(); ++i) *of_parts[i] = {id, static_cast<int>(i)};
+    });
+  }
+
+  void agree_on_checkpoint(const CheckpointInfo* restored, const WaitContext& wait) const {
+    const std::int64_t mine = restored ? static_cast<std::int64_t>(restored->meta.step) : -1;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
+    peers_.communicator->all_gather(&mine, all.data(), 1, DType::Int64, StreamRef::host(), wait);
+    const auto text = [](std::int64_t step) {
+      return step < 0 ? std::string("no checkpoint") : "a checkpoint of step " + std::to_string(step);
+    };
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw InvalidArgument("rank " + std::to_string(rank) + " finds " + text(all[rank]) + ", rank 0 " +
+                              text(all[0]) +
+                              ": under strategy HYBRID every worker reads and writes its rows, so "
+                              "checkpoint.directory must be one that all of them see");
+  }
+
+  const proto::Strategy strategy_;
+  const std::uint64_t seed_;
+  const bool fills_;
+  const Optimizers optimizers_;
+  const float clip_norm_;
+  std::vector<PlannedTable> tables_;
+  std::vector<TableShard> shards_;         // of tables_
+  std::map<std::string, int> parts_;       // sharded tables and their slots
+  std::vector<std::string> bucket_nodes_;  // of the tables
+  std::shared_ptr<TableService> service_;
+  NodeId last_served_ = kNoNode;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers) {
+  return std::make_unique<HybridStrategy>(job, runtime, peers);
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,39 @@
+// Decides how the tables of a HYBRID job lie on the ranks, the same on all of them: a pure function of the
+// job, the model's tables and the number of ranks. Thread rule: pure functions.
+//
+// The user's word for a table decides. Of the others, small ones are replicated: their lists are short, and
+// forward needs no exchange for them; the rest are spread by rows, which balances both memory and traffic.
+// With strategy.hybrid.memory_bytes the largest of the replicated ones are spread until the plan keeps it.
+// Tables that live whole on one rank go, the largest first, to the rank that has the least.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/strategies/table_shard.h"
+
+namespace braid::proto {
+class Strategy;
+}
+
+namespace braid::worker {
+
+/// What is replicated unless the job says otherwise: bytes of a table with its slots.
+inline constexpr std::int64_t kReplicateBytes = 256 << 10;
+
+struct PlannedTable {
+  TableShard shard;            // name, rows, dim, slots, rank, world are given; plan and owner are decided
+  bool can_be_sharded = true;  // false: something beside gathers reads it
+  bool by_user = false;        // the plan is the job's word
+};
+
+/// Throws: InvalidArgument for a pattern that is none, one that no table fits, a plan that a table cannot
+/// have (with what would do), and a memory limit that no plan keeps, with the numbers.
+void plan_tables(const proto::Strategy& strategy, std::vector<PlannedTable>& tables);
+
+/// A line a table and one of sums: plan, bytes on a rank, bytes that a rank receives in a step when all of
+/// `ids` ids of a table are different. `ids`: by table; 0: not known.
+std::string plan_text(const std::vector<PlannedTable>& tables, const std::vector<std::int64_t>& ids);
+
+}  // namespace braid::worker

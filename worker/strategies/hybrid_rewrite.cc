@@ -1,0 +1,260 @@
+#include "worker/strategies/hybrid_rewrite.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
+
+namespace braid::worker {
+namespace {
+
+bool is_gather_of(const Node& node, NodeId handle) {
+  return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
+}
+
+std::vector<NodeId> gathers_of(const Graph& graph, NodeId handle) {
+  std::vector<NodeId> found;
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (is_gather_of(graph.node(id), handle)) found.push_back(id);
+  return found;
+}
+
+/// The values that `indices` is made of by joining and flattening, in their order.
+void find_parts(const Graph& graph, ValueRef indices, const std::vector<ValueRef>& known,
+                std::vector<ValueRef>& parts) {
+  const Node& node = graph.node(indices.node);
+  if (std::ranges::find(known, indices) != known.end() || node.inputs.empty()) {
+    parts.push_back(indices);
+  } else if (node.op->name == "ConcatV2") {
+    for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) find_parts(graph, node.inputs[i], known, parts);
+  } else if (node.op->name == "Reshape" || node.op->name == "Cast" || node.op->name == "Identity") {
+    find_parts(graph, node.inputs[0], known, parts);
+  } else {
+    parts.push_back(indices);
+  }
+}
+
+/// The gathers in the order in which a gradient's rows are theirs; nothing where it is not of all of them,
+/// each once.
+std::optional<std::vector<NodeId>> in_order_of(const Graph& graph, ValueRef indices,
+                                               std::vector<NodeId> gathers) {
+  std::vector<ValueRef> known, parts;
+  for (const NodeId id : gathers) known.push_back(graph.node(id).inputs[1]);
+  find_parts(graph, indices, known, parts);
+  std::vector<NodeId> ordered;
+  for (const ValueRef part : parts) {
+    const auto at =
+        std::ranges::find_if(gathers, [&](NodeId id) { return graph.node(id).inputs[1] == part; });
+    if (at == gathers.end()) return std::nullopt;
+    ordered.push_back(*at);
+    gathers.erase(at);
+  }
+  if (!gathers.empty()) return std::nullopt;
+  return ordered;
+}
+
+const char* split_of(const TableShard& table) {
+  switch (table.buckets().split) {
+    case RowSplit::Hashed:
+      return kHashed;
+    case RowSplit::Owned:
+      return kOwned;
+    case RowSplit::All:
+      break;
+  }
+  return kAll;
+}
+
+const char* blocks_of(const TableShard& table) {
+  return table.plan == TablePlan::Column ? "columns" : table.sharded() ? "own" : "copies";
+}
+
+}  // namespace
+
+bool is_read_by_gathers_only(const Graph& graph, const VariableInfo& table) {
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (node.removed) continue;
+    if (node.op->role == OpRole::Variable) {
+      if (id != table.handle && variable_of(graph, {id, 0}).name == table.name) return false;
+      continue;
+    }
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] == ValueRef{table.handle, 0} && !(i == 0 && is_gather_of(node, table.handle)))
+        return false;
+  }
+  return true;
+}
+
+NodeId HybridRewrite::add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids) {
+  const TableShard& table = *entry.table;
+  std::int64_t most = 0;
+  if (const auto rows = training_.slice_rows.find(table.name); rows != training_.slice_rows.end())
+    most = *std::ranges::max_element(rows->second.indices);
+  return add_node(graph_, "braid.BucketIds", name + table.name, std::move(ids),
+                  {{"rows", table.rows},
+                   {"ranks", static_cast<std::int64_t>(table.world)},
+                   {"split", split_of(table)},
+                   {"owner", static_cast<std::int64_t>(table.buckets().owner)},
+                   {"most", most}})
+      .node;
+}
+
+void HybridRewrite::bucket(Entry& entry) {
+  const ValueRef indices = entry.gradient.slices->indices;
+  const auto ordered = in_order_of(graph_, indices, entry.gathers);
+  if (ordered) entry.gathers = *ordered;
+  if (entry.table->sharded()) {
+    if (!ordered && !training_.slice_rows.empty())
+      throw InvalidArgument(
+          "table '" + entry.table->name +
+          "': its gradient is not of the ids that were read, so workers must have parts of one "
+          "size: input.global_batch_size must be a multiple of their number");
+    std::vector<ValueRef> ids;
+    for (const NodeId id : entry.gathers) ids.push_back(graph_.node(id).inputs[1]);
+    entry.buckets = add_buckets(entry, "bucket_ids/", std::move(ids));
+  }
+  entry.gradient_buckets =
+      ordered && entry.table->sharded() ? entry.buckets : add_buckets(entry, "bucket_gradients/", {indices});
+}
+
+void HybridRewrite::shrink_variable(const Entry& entry) {
+  Node& handle = graph_.mutable_node(entry.gradient.variable.handle);
+  handle.attrs.set("shape", entry.table->local_shape());
+  handle.outputs[0].shape = entry.table->local_shape();
+}
+
+void HybridRewrite::look_up(const std::vector<TableShard>& tables,
+                            const std::vector<VariableGradient>& gradients) {
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    entries_.push_back({&tables[t], gradients[t], gathers_of(graph_, gradients[t].variable.handle)});
+    bucket(entries_.back());
+  }
+  exchange_ids();
+  exchange_rows();
+}
+
+/// One exchange of all lists.
+void HybridRewrite::exchange_ids() {
+  Node node;
+  node.name = graph_.unique_name("all_to_all/ids");
+  std::map<NodeId, int> parts;
+  const auto add = [&](NodeId buckets) {
+    if (buckets == kNoNode || !parts.try_emplace(buckets, static_cast<int>(parts.size())).second) return;
+    node.inputs.push_back({buckets, 0});
+  };
+  for (const Entry& entry : entries_) {
+    add(entry.buckets);
+    add(entry.gradient_buckets);
+  }
+  if (parts.empty()) return;
+  node.attrs.set("parts", static_cast<std::int64_t>(parts.size()));
+  const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
+  for (Entry& entry : entries_) {
+    if (entry.buckets != kNoNode) entry.wanted = {id, parts.at(entry.buckets)};
+    entry.gradient_wanted = {id, parts.at(entry.gradient_buckets)};
+  }
+}
+
+void HybridRewrite::exchange_rows() {
+  std::vector<ValueRef> rows, sent, received;
+  std::vector<std::size_t> sharded;
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    const Entry& entry = entries_[e];
+    if (!entry.table->sharded()) continue;
+    shrink_variable(entry);
+    const NodeId handle = entry.gradient.variable.handle;
+    rows.push_back(add_node(graph_, "braid.ResourceGatherOrZero", "rows/" + entry.table->name,
+                            {{handle, 0}, entry.wanted}, {{"dtype", DType::Float32}},
+                            entry.gathers.empty() ? kNoNode : entry.gathers.front()));
+    sent.push_back(entry.wanted);
+    received.push_back({entry.buckets, 0});
+    sharded.push_back(e);
+  }
+  if (rows.empty()) return;
+  Node node;
+  node.name = graph_.unique_name("all_to_all/rows");
+  node.attrs = {{"parts", static_cast<std::int64_t>(rows.size())}, {"fill", fill_}};
+  for (const auto* list : {&rows, &sent, &received})
+    node.inputs.insert(node.inputs.end(), list->begin(), list->end());
+  const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
+  for (std::size_t s = 0; s < sharded.size(); ++s) {
+    const Entry& entry = entries_[sharded[s]];
+    for (std::size_t g = 0; g < entry.gathers.size(); ++g)
+      replace_gather(entry, g, {id, static_cast<int>(s)});
+  }
+}
+
+void HybridRewrite::replace_gather(const Entry& entry, std::size_t gather, ValueRef rows) {
+  const NodeId old = entry.gathers[gather];
+  Node node;
+  node.op = &OpRegistry::global().require("braid.Unbucket");
+  node.name = graph_.unique_name(graph_.node(old).name + "/unbucket");
+  node.attrs = {{"blocks", blocks_of(*entry.table)}};
+  node.inputs = {rows, {entry.buckets, 2 + static_cast<int>(gather)}};
+  const Node& before = graph_.node(old);
+  node.control_inputs = before.control_inputs;
+  node.stream = before.stream;
+  node.colocate_with = before.colocate_with;
+  node.include_grad = before.include_grad;
+  node.device = before.device;
+  const NodeId id = graph_.add(std::move(node));
+  graph_.replace_uses({old, 0}, {id, 0});
+  for (NodeId user = 0; user < graph_.size(); ++user) {
+    Node& its = graph_.mutable_node(user);
+    std::ranges::replace(its.control_inputs, old, id);
+    if (its.colocate_with == old) its.colocate_with = id;
+    if (its.forward_of == old) its.forward_of = id;
+  }
+  graph_.remove(old);
+}
+
+ValueRef HybridRewrite::flat(ValueRef list, std::vector<std::int64_t> shape, const std::string& name) {
+  const Shape length{std::ssize(shape)};
+  const ValueRef to =
+      add_node(graph_, "Const", name + "/shape", {},
+               {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(length, shape)}});
+  return add_node(graph_, "Reshape", name, {list, to});
+}
+
+std::vector<VariableGradient> HybridRewrite::exchange_gradients() {
+  std::vector<ValueRef> sums, sent, received;
+  for (const Entry& entry : entries_) {
+    const ValueRef values = entry.gradient.slices->values;
+    sums.push_back(add_node(graph_, "braid.SumBuckets", "sum_gradients/" + entry.table->name,
+                            {values, {entry.gradient_buckets, 1}, {entry.gradient_buckets, 0}},
+                            {{"blocks", blocks_of(*entry.table)}, {"fill", fill_}}, values.node));
+    sent.push_back({entry.gradient_buckets, 0});
+    received.push_back(entry.gradient_wanted);
+  }
+  std::vector<VariableGradient> gradients;
+  if (sums.empty()) return gradients;
+  Node node;
+  node.name = graph_.unique_name("all_to_all/gradients");
+  node.attrs = {{"parts", static_cast<std::int64_t>(sums.size())}, {"fill", fill_}};
+  for (const auto* list : {&sums, &sent, &received})
+    node.inputs.insert(node.inputs.end(), list->begin(), list->end());
+  const NodeId id = add_collective_(std::move(node), "braid.AllToAll");
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    const TableShard& table = *entries_[e].table;
+    VariableGradient gradient = entries_[e].gradient;
+    Shape& shape = gradient.variable.shape;
+    if (table.sharded()) shape = table.local_shape();
+    std::vector<std::int64_t> rows(shape.dims().begin(), shape.dims().end());
+    rows.front() = -1;
+    gradient.slices = IndexedSlices{flat(entries_[e].gradient_wanted, {-1}, "gradient_rows/" + table.name),
+                                    flat({id, static_cast<int>(e)}, rows, "gradients/" + table.name)};
+    gradients.push_back(std::move(gradient));
+  }
+  return gradients;
+}
+
+std::vector<std::string> HybridRewrite::bucket_nodes() const {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) names.push_back(graph_.node(entry.gradient_buckets).name);
+  return names;
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,65 @@
+// What the ranks of a HYBRID job do for their leader between steps, when it evaluates or saves: it asks, and
+// the others, who have come to the same border, answer until it lets them go on. Requests are broadcasts on
+// the job's communicator, so they are collectives in one order like those of steps.
+//
+//   look_up  the leader's ids go to all; each rank sends the rows that it holds
+//   save     each rank writes its rows into the checkpoint's directory, which all see
+//   release  the end
+//
+// Thread rule: one thread at a time, no step in flight; on the leader an evaluation's program may call
+// look_up. Throws: what the communicator throws.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/checkpoint.h"
+#include "base/wait_context.h"
+#include "engine/exec/runtime.h"
+#include "worker/strategies/table_shard.h"
+
+namespace braid::comm {
+class Communicator;
+}
+
+namespace braid::worker {
+
+class TableService {
+ public:
+  /// `store` has the ranks' parts under the tables' names, and outlives it.
+  TableService(std::vector<TableShard> tables, std::shared_ptr<comm::Communicator> communicator,
+               VariableStore& store)
+      : tables_(std::move(tables)), communicator_(std::move(communicator)), store_(store) {}
+
+  const std::vector<TableShard>& tables() const { return tables_; }
+
+  // On the leader.
+  /// rows[k] = row ids[k] of that table, [ids, dim]. Throws also: InvalidArgument for an id that is no row.
+  void look_up(int table, std::span<const std::int64_t> ids, float* rows, const WaitContext& wait);
+  /// The files of all ranks that hold something.
+  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait);
+  void release(const WaitContext& wait);
+
+  // On the others.
+  /// Until the leader has released them. `patience`: how long it may let them wait for its next request.
+  void serve(std::chrono::nanoseconds patience);
+
+ private:
+  struct Request;
+  void ask(Request& request, const WaitContext& wait);
+  /// This rank's rows of `ids`, one behind the other.
+  std::vector<float> own_rows(const TableShard& table, std::span<const std::int64_t> ids) const;
+  std::vector<ShardInfo> write(const std::filesystem::path& directory, const WaitContext& wait);
+  void answer_look_up(const TableShard& table, std::span<const std::int64_t> ids, const WaitContext& wait);
+
+  const std::vector<TableShard> tables_;
+  const std::shared_ptr<comm::Communicator> communicator_;
+  VariableStore& store_;
+};
+
+}  // namespace braid::worker

@@ -1,0 +1,62 @@
+#include "worker/strategies/table_shard.h"
+
+namespace braid::worker {
+
+std::string_view table_plan_name(TablePlan plan) {
+  switch (plan) {
+    case TablePlan::Auto:
+      return "AUTO";
+    case TablePlan::Replicate:
+      return "REPLICATE";
+    case TablePlan::Table:
+      return "TABLE";
+    case TablePlan::Column:
+      return "COLUMN";
+    case TablePlan::Row:
+      return "ROW";
+  }
+  return "?";
+}
+
+RowBuckets TableShard::buckets() const {
+  const RowSplit split = plan == TablePlan::Row     ? RowSplit::Hashed
+                         : plan == TablePlan::Table ? RowSplit::Owned
+                                                    : RowSplit::All;
+  return {.rows = rows, .ranks = world, .split = split, .owner = plan == TablePlan::Table ? owner : 0};
+}
+
+std::int64_t TableShard::local_rows() const {
+  if (plan == TablePlan::Table && rank != owner) return 1;
+  return buckets().held();
+}
+
+Shape TableShard::local_shape() const { return {local_rows(), local_dim()}; }
+
+int TableShard::rank_of(std::int64_t row) const {
+  if (plan == TablePlan::Table) return owner;
+  if (plan != TablePlan::Row) return rank;
+  return static_cast<int>(RowShuffle(rows).place_of(row) % world);
+}
+
+std::int64_t TableShard::local_row(std::int64_t row) const {
+  return plan == TablePlan::Row ? RowShuffle(rows).place_of(row) / world : row;
+}
+
+bool TableShard::holds(std::int64_t row) const { return rank_of(row) == rank; }
+
+void TableShard::for_each_row(const std::function<void(std::int64_t, std::int64_t)>& visit) const {
+  if (plan == TablePlan::Table && rank != owner) return;
+  if (plan != TablePlan::Row) {
+    for (std::int64_t row = 0; row < rows; ++row) visit(row, row);
+    return;
+  }
+  const RowShuffle shuffle(rows);
+  for (std::int64_t place = rank; place < rows; place += world) visit(shuffle.row_at(place), place / world);
+}
+
+std::int64_t TableShard::local_bytes() const {
+  return local_rows() * local_dim() * static_cast<std::int64_t>(sizeof(float)) *
+         static_cast<std::int64_t>(1 + slots.size());
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,52 @@
+// How one table of a HYBRID job lies on the ranks, and this rank's part of it. What the ops of a step do with
+// ids by engine/ops/common/row_buckets.h, this says row by row for what happens outside of steps: initial
+// values, checkpoints, evaluations. Thread rule: values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/init.h"
+#include "engine/ir/shape.h"
+#include "engine/ops/common/row_buckets.h"
+
+namespace braid::worker {
+
+/// In the order of proto::TableMatch::Plan.
+enum class TablePlan { Auto, Replicate, Table, Column, Row };
+std::string_view table_plan_name(TablePlan plan);
+
+struct TableShard {
+  std::string name;
+  std::string former_name;  // of older checkpoints; empty: the same
+  std::int64_t rows = 0, dim = 0;
+  TablePlan plan = TablePlan::Row;
+  int owner = 0;  // of Table
+  int rank = 0, world = 1;
+  InitSpec init;
+  std::vector<std::string> slots;    // of the optimizer: "m", "v"
+  std::vector<float> slot_initials;  // their values in fresh rows
+
+  bool sharded() const { return plan != TablePlan::Replicate; }
+  RowBuckets buckets() const;
+  /// Of the variable on this rank; 1 row where it holds none, so that every rank has the variable.
+  Shape local_shape() const;
+  std::int64_t local_rows() const;
+  std::int64_t local_dim() const { return plan == TablePlan::Column ? dim / world : dim; }
+  /// The first of the columns that this rank holds.
+  std::int64_t first_column() const { return plan == TablePlan::Column ? rank * local_dim() : 0; }
+
+  int rank_of(std::int64_t row) const;
+  /// The row of `row` in the variable of a rank that holds it.
+  std::int64_t local_row(std::int64_t row) const;
+  /// Calls visit(row, local row) for every row that this rank holds, by rising local row.
+  void for_each_row(const std::function<void(std::int64_t, std::int64_t)>& visit) const;
+  bool holds(std::int64_t row) const;
+  /// Bytes of values and slots on this rank.
+  std::int64_t local_bytes() const;
+};
+
+}  // namespace braid::worker
