@@ -1,4 +1,6 @@
 # Random numbers.
 braid_op_family(random
   KERNELS
-    random)
+    candidate_sampler
+    random
+    stateless_random)
