@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "engine/import/op_role.h"
 #include "engine/import/pending_graph.h"
+#include "engine/import/unroll_loops.h"
 
 namespace braid {
 namespace {
@@ -96,6 +97,7 @@ class Inliner {
     for (const NodeDef& node : source_.node()) expand(node);
     for (NodeDef& node : *result_.graph.mutable_node())
       for (std::string& input : *node.mutable_input()) input = resolved(input);
+    lower_tensor_lists(result_.graph);
     return std::move(result_);
   }
 
@@ -221,6 +223,7 @@ class Inliner {
     if (!call.function) {
       if (const Choice choice = choice_of(node); choice.taken.function)
         return expand_choice(node, choice.taken.function->signature().output_arg_size());
+      if (node.op() == "While" || node.op() == "StatelessWhile") return expand_loop(node);
       *result_.graph.add_node() = node;
       return;
     }
@@ -229,6 +232,40 @@ class Inliner {
       expand_call(node, call);
     } catch (const InvalidArgument& error) {
       // Nothing of it stays but the call, which is reported.
+      result_.graph.mutable_node()->DeleteSubrange(nodes_before, result_.graph.node_size() - nodes_before);
+      NodeDef* left = result_.graph.add_node();
+      *left = node;
+      left->clear_attr();
+      result_.problems.emplace(node.name(), error.message());
+    }
+  }
+
+  /// The turns of a loop, and an Identity of what they leave in its place.
+  void expand_loop(const NodeDef& node) {
+    const int nodes_before = result_.graph.node_size();
+    try {
+      LoopParts loop;
+      for (const auto& [part, name] : {std::pair{&loop.test, "cond"}, {&loop.body, "body"}}) {
+        const Call call = function_attr(node, name);
+        if (!call.function) throw InvalidArgument("the loop has no function '" + std::string(name) + "'");
+        part->set_op(call.function->signature().name());
+        *part->mutable_attr() = *call.attrs;
+        part->set_device(node.device());
+        annotate(*part, node);
+      }
+      std::vector<std::string> controls;
+      for (const std::string& input : node.input())
+        (input.starts_with('^') ? controls : loop.first).push_back(input);
+      const std::vector<std::string> results = unroll_loop(
+          loop, node.name(), result_.graph, [this](const NodeDef& turn) { expand(turn); },
+          [this](std::string input) { return resolved(std::move(input)); });
+      NodeDef whole;
+      whole.set_name(node.name());
+      whole.set_op("NoOp");  // outputs may be lists, which no Identity takes
+      for (const std::string& control : controls) whole.add_input(control);
+      results_[node.name()] = results;
+      *result_.graph.add_node() = std::move(whole);
+    } catch (const InvalidArgument& error) {
       result_.graph.mutable_node()->DeleteSubrange(nodes_before, result_.graph.node_size() - nodes_before);
       NodeDef* left = result_.graph.add_node();
       *left = node;

@@ -49,6 +49,8 @@ class Importer : public onnx::Surroundings {
     read_opsets();
     for (const auto& initializer : model_.graph().initializer()) {
       add(initializer.name(), "initializer", [&] { return builder_.constant(read_weights(initializer)); });
+      if (const Val& value = values_.at(initializer.name()); value && is_floating(value.dtype()))
+        result_.float_initializers.push_back(clean_name(initializer.name()));
     }
     for (const auto& initializer : model_.graph().sparse_initializer()) {
       const std::string& name = initializer.values().name();

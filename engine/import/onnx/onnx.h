@@ -30,8 +30,9 @@ struct OnnxValue {
 struct OnnxImport {
   GraphDef graph;  // without the nodes that have problems and what depends on them
   std::vector<OnnxValue> inputs, outputs;
-  std::vector<OnnxProblem> problems;  // in the order of the file
-  int nodes = 0;                      // in the file
+  std::vector<OnnxProblem> problems;            // in the order of the file
+  std::vector<std::string> float_initializers;  // names of their nodes
+  int nodes = 0;                                // in the file
 };
 
 /// By an input's name as the GraphDef has it: the shape that it will be fed with. What must

@@ -308,5 +308,22 @@ TEST(InlineFunctionsTest, WhatCannotBeExpandedIsNamed) {
               HasSubstr("[NoSuchOp] node 'b/f': the op is not supported"));
 }
 
+TEST(InlineFunctionsTest, KeyAndCounterOfRandomNumbersAreTwoOutputs) {
+  const std::string integers =
+      "attr { key: 'dtype' value { type: DT_INT32 } } attr { key: 'value' value { tensor { "
+      "dtype: DT_INT32 tensor_shape { dim { size: 2 } } int_val: 3 int_val: 4 } } }";
+  const std::string draw =
+      function("draw", "seed shape alg", "y=numbers:output:0",
+               inner("stream", "StatelessRandomGetKeyCounter", "seed") +
+                   inner("numbers", "StatelessRandomUniformV2", "shape stream:key:0 stream:counter:0 alg"));
+  const Graph graph = import_graph(parse_graph(library(draw) + node("pair", "Const", "", integers) +
+                                               node("alg", "StatelessRandomGetAlg", "") +
+                                               node("y", "draw", "pair pair alg")));
+  const Node& numbers = graph.node(graph.find("y/numbers"));
+  const NodeId stream = graph.find("y/stream");
+  EXPECT_EQ(numbers.inputs[1], (ValueRef{stream, 0}));
+  EXPECT_EQ(numbers.inputs[2], (ValueRef{stream, 1}));
+}
+
 }  // namespace
 }  // namespace braid
