@@ -60,6 +60,8 @@ struct Options {
   std::string device;
   std::string config;
   StepFlags step;
+  bool train = false;  // check as the model of a job
+  GraphModelFlags model;
 };
 
 int show(const Options& options) {
@@ -87,6 +89,11 @@ int check_onnx(const OnnxImport& model) {
 }
 
 int check(const Options& options) {
+  if (options.train) {
+    GraphModelFlags flags = options.model;
+    flags.file = options.file;
+    return check_graph_for_training(flags, options.batch);
+  }
   if (is_onnx(options.file))
     if (const OnnxImport model = try_import_onnx(options.file); !model.problems.empty())
       return check_onnx(model);
@@ -269,8 +276,16 @@ void add_graph(CLI::App& app, Action& action) {
         ->check(CLI::ExistingPath);
   };
   add_file(add("show", "List the nodes: name, op, inputs, device, stream", show))->required();
-  add_file(add("check", "List all problems that prevent loading; exit code 2 if there are any", check))
-      ->required();
+  CLI::App* check_command =
+      add("check", "List all problems that prevent loading; exit code 2 if there are any", check);
+  add_file(check_command)->required();
+  check_command->add_flag(
+      "--train", options->train,
+      "Also what a job would train, feed and run, or all that prevents training");
+  check_command->add_option("--batch", options->batch, "With --train: rows of a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add_graph_model_flags(*check_command, options->model);
   auto markdown = std::make_shared<bool>(false);
   CLI::App* list = graph->add_subcommand("passes", "List the compiler's passes in their order");
   list->add_flag("--markdown", *markdown, "Print Markdown, as in docs/design/passes.md");

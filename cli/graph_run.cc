@@ -36,6 +36,7 @@
 #include "proto/job.pb.h"
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
+#include "worker/model/initial_values.h"
 #include "worker/npy_tensor.h"
 #include "worker/stored_variables.h"
 #include "worker/unset_variables.h"
@@ -74,6 +75,7 @@ std::pair<std::string, std::string> split_feed(const std::string& text) {
 struct Session {
   Runtime runtime;
   std::optional<worker::StoredVariables> stored;
+  std::map<std::string, Tensor> saved;  // the values that a SavedModel brings
   std::set<std::string> initialized;
   std::set<std::string> assigned;  // that a run has set
 };
@@ -87,6 +89,8 @@ void initialize(const Program& program, std::uint64_t seed, Session& session) {
     if (!session.initialized.insert(info.name).second) continue;
     if (session.stored)
       session.runtime.variables().write(info.name, session.stored->value(program.graph, info));
+    else if (const auto own = session.saved.find(info.name); own != session.saved.end())
+      session.runtime.variables().write(info.name, own->second);
     else
       initialize_variable(node, seed, *session.runtime.variables().find(info.name));
   }
@@ -213,8 +217,13 @@ int run(const Options& options) {
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   RuntimeOptions runtime_options;
   runtime_options.intra_op_threads = std::max(threads, 1);
-  Session session{Runtime(runtime_options), {}, {}, {}};
-  if (!options.checkpoint.empty()) session.stored.emplace(checkpoint_at(options.checkpoint));
+  Session session{Runtime(runtime_options), {}, {}, {}, {}};
+  if (!options.checkpoint.empty()) {
+    session.stored.emplace(checkpoint_at(options.checkpoint));
+  } else if (!options.untrained && options.inits.empty()) {
+    session.saved = worker::saved_variables(options.file);
+    for (const auto& [name, value] : session.saved) session.assigned.insert(name);
+  }
   const LoadedGraph loaded = load(options, feeds, session);
   const Graph& graph = loaded.graph;
   for (auto& [name, tensor] : feeds) {

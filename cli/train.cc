@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/graph_job.h"
 #include "cli/step_flags.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct Options {
   std::string job;
+  GraphJobFlags graph;
   std::vector<std::string> set;
   std::string data_dir;
   std::string device;
@@ -26,13 +28,24 @@ struct Options {
   launch::LaunchFlags cluster;
 };
 
+proto::Job load(const Options& options, const std::vector<std::string>& overrides,
+                const std::vector<std::string>& settings) {
+  const bool is_graph = !options.graph.graph.file.empty();
+  if (is_graph != options.job.empty()) throw InvalidArgument("braid train needs one of --job and --graph");
+  if (!is_graph) return worker::load_job(options.job, overrides, settings);
+  if (options.graph.data.empty())
+    throw InvalidArgument("--graph needs --data FILE, or a job with model.graph");
+  return worker::load_job_text(graph_job_text(options.graph), "--graph " + options.graph.graph.file,
+                               overrides, settings);
+}
+
 int run(const Options& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& field : options.step.overrides()) overrides.push_back(std::move(field));
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
-  const proto::Job job =
-      worker::load_job(options.job, overrides,
-                       job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
+  const std::vector<std::string> settings =
+      job_settings(read_process_settings(options.config, worker::SettingsFor::Training));
+  const proto::Job job = load(options, overrides, settings);
   if (options.print_job) {
     fmt::print("{}", job.DebugString());
     return kExitSuccess;
@@ -61,7 +74,19 @@ void add_train(CLI::App& app, Action& action) {
                          "--cluster and --task, TF_CONFIG, or the\n"
                          "launcher's variables (mpirun, srun, torchrun); without any of these it trains "
                          "alone. The last line is 'result: {JSON}'.");
-  train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)")->required();
+  train->add_option("--job", options->job, "Job file, text protobuf (proto/job.proto)");
+  train
+      ->add_option(
+          "--graph", options->graph.graph.file,
+          "Instead of --job: a graph of TensorFlow, Keras or ONNX, with --loss and --data; --print-job "
+          "prints the\njob that comes of it")
+      ->check(CLI::ExistingPath);
+  train->add_option("--data", options->graph.data, "With --graph: a CSV, TSV or TFRecord file");
+  train->add_option("--test-data", options->graph.test, "With --graph: such a file to evaluate on");
+  train->add_option("--label", options->graph.label, "With --graph: the column of the file with the truth");
+  train->add_option("--batch", options->graph.batch, "With --graph: rows of a step")
+      ->check(CLI::PositiveNumber);
+  add_graph_model_flags(*train, options->graph.graph);
   train->add_option("--set", options->set, "Override a field of the job: a.b=value; may be repeated")
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/optim.h"
 #include "engine/ir/shape.h"
+#include "engine/ir/tensor.h"
 
 namespace braid {
 
@@ -63,6 +65,14 @@ struct ModelOutput {
   std::string task;  // empty: of the model
 };
 
+/// A gradient that the graph of a model computes itself, and how it is applied.
+struct GivenGradient {
+  std::string variable;
+  std::string values;   // the gradient; with indices: rows of it
+  std::string indices;  // empty: dense
+  OptimizerSpec optimizer;
+};
+
 struct ModelGraph {
   std::unique_ptr<GraphDef> graph;
   /// How the model predicts where that differs from training (stored in place of batch statistics, no
@@ -78,6 +88,10 @@ struct ModelGraph {
   Prediction predicts = Prediction::Value;
   std::vector<ModelTask> tasks;      // of a model of several; prediction and label above are the first one's
   std::vector<ModelOutput> outputs;  // task by task, the most asked for first
+  /// In place of those that the worker would make; empty: it makes them.
+  std::vector<GivenGradient> gradients;
+  /// What variables begin with where no rule (InitSpec) says it.
+  std::map<std::string, Tensor> initial;
 
   ModelGraph();
   ModelGraph(ModelGraph&&) noexcept;

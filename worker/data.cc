@@ -15,6 +15,8 @@
 #include "engine/input/generator.h"
 #include "engine/input/readers.h"
 #include "proto/job.pb.h"
+#include "worker/job/job.h"
+#include "worker/model/graph_model.h"
 
 namespace braid::worker {
 namespace {
@@ -337,7 +339,8 @@ namespace {
 /// A column that is read from the data and then by nobody is a mistake in the schema.
 void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const Table& table) {
   const auto is_read = [&](const std::string& output) {
-    return std::find(model.columns.begin(), model.columns.end(), output) != model.columns.end();
+    return output == model.label ||
+           std::find(model.columns.begin(), model.columns.end(), output) != model.columns.end();
   };
   std::string unread, reads;
   for (const TableColumn& column : table.columns)
@@ -347,14 +350,21 @@ void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const
   if (unread.empty()) return;
   for (const std::string& column : model.columns) reads += (reads.empty() ? "'" : ", '") + column + "'";
   throw InvalidArgument("job '" + job.name() + "': input.columns: nothing reads " + unread + ": model '" +
-                        job.model().name() + "' reads " + reads +
+                        model_text(job.model()) + "' reads " + reads +
                         "; give a column one of these as its output, or kind SKIP");
 }
 
 }  // namespace
 
 ModelGraph job_model(const proto::Job& job, const Table& table) {
-  ModelGraph model = build_model(job.model().name(), model_config(job, table));
+  ModelGraph model;
+  if (job.model().has_graph()) {
+    GraphModelReport report;
+    model = build_graph_model(job, columns_of_table(table), &report);
+    log_info("model.graph: {}", report.summary());
+  } else {
+    model = build_model(job.model().name(), model_config(job, table));
+  }
   if (job.input().format() != proto::Input::CRITEO) refuse_unread_columns(job, model, table);
   return model;
 }

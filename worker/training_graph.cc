@@ -7,7 +7,9 @@
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
+#include "models/model.h"
 #include "proto/graph.pb.h"
+#include "worker/job/optimizers.h"
 #include "worker/micro_batches.h"
 
 namespace braid::worker {
@@ -33,6 +35,35 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
     training.weighted_loss = multiplied(training.graph, training.loss, weight, "loss_of_share");
   training.gradients = add_gradients(training.graph, training.weighted_loss);
   return training;
+}
+
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,
+                                  const std::vector<GivenGradient>& given) {
+  TrainingGraph training;
+  Graph& graph = training.graph;
+  graph = import_graph(forward, "model");
+  training.loss = training.weighted_loss = graph.parse_value(loss);
+  if (weight != 1.0F) training.weighted_loss = multiplied(graph, training.loss, weight, "loss_of_share");
+  std::map<std::string, VariableInfo> variables;
+  for (VariableInfo& variable : list_variables(graph)) variables.emplace(variable.name, std::move(variable));
+  for (const GivenGradient& one : given) {
+    VariableGradient gradient{variables.at(one.variable), {}, {}};
+    ValueRef values = graph.parse_value(one.values);
+    if (weight != 1.0F) values = multiplied(graph, values, weight, one.variable + "/gradient_of_share");
+    if (one.indices.empty())
+      gradient.dense = values;
+    else
+      gradient.slices = IndexedSlices{graph.parse_value(one.indices), values};
+    training.own_optimizers.emplace(one.variable, one.optimizer);
+    training.gradients.push_back(std::move(gradient));
+  }
+  return training;
+}
+
+const OptimizerSpec& optimizer_of(const TrainingGraph& training, const Optimizers& optimizers,
+                                  const std::string& variable) {
+  const auto own = training.own_optimizers.find(variable);
+  return own == training.own_optimizers.end() ? optimizers.spec_of(variable) : own->second;
 }
 
 std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,

@@ -15,9 +15,12 @@
 
 namespace braid {
 class GraphDef;
-}
+struct GivenGradient;
+}  // namespace braid
 
 namespace braid::worker {
+
+class Optimizers;
 
 /// How many rows the slices of a gradient have on each rank: the first dimensions of their two values.
 struct SliceRows {
@@ -29,6 +32,8 @@ struct TrainingGraph {
   ValueRef loss;           // scalar; a strategy may replace it by one over all workers
   ValueRef weighted_loss;  // the loss of this worker's rows by its weight; the loss itself where that is 1
   std::vector<VariableGradient> gradients;
+  std::map<std::string, OptimizerSpec>
+      own_optimizers;                           // of variables whose graph has one, in place of the job's
   std::map<std::string, SliceRows> slice_rows;  // by variable; empty where all ranks have as many
   std::vector<std::string> targets;             // nodes that run for their effect in each step
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
@@ -40,6 +45,14 @@ struct TrainingGraph {
 /// (worker/micro_batches.h). Throws: InvalidArgument (see import_graph, add_gradients).
 TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight = 1.0F,
                                   bool parted = false);
+
+/// The same for a graph that has its gradients.
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,
+                                  const std::vector<GivenGradient>& given);
+
+/// What the graph says, else the job.
+const OptimizerSpec& optimizer_of(const TrainingGraph& training, const Optimizers& optimizers,
+                                  const std::string& variable);
 
 /// Of all gradients that are slices, for the batches of all ranks. Throws: InvalidArgument where the number
 /// does not follow from the batch.

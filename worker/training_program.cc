@@ -103,7 +103,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                                       const ChooseStreams& choose_streams) {
   TrainingProgram made;
   const std::int64_t parts = job.optimizer().accumulate_steps();
-  made.training = make_training_graph(*model.graph, model.loss, share.weight(), parts > 1);
+  made.training = model.gradients.empty()
+                      ? make_training_graph(*model.graph, model.loss, share.weight(), parts > 1)
+                      : make_training_graph(*model.graph, model.loss, share.weight(), model.gradients);
   TrainingGraph& training = made.training;
   cast_stored_columns(training.graph, model.columns, batcher);
   const bool agrees = strategy.needs_one_plan();

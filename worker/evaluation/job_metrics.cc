@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {
@@ -92,7 +93,7 @@ class Reader {
           known += (known.empty() ? "" : ", ") + Evaluation::Metric_Name(name);
       refuse(fmt::format(
           "evaluation.{} {} does not measure what model '{}' predicts, which is {}; these do: {}", field,
-          Evaluation::Metric_Name(asked), job_.model().name(), text_of(model_.predicts), known));
+          Evaluation::Metric_Name(asked), model_text(job_.model()), text_of(model_.predicts), known));
     }
     if (needs_groups(kind) && job_.evaluation().group_column().empty())
       refuse(fmt::format("evaluation.{} {} needs evaluation.group_column", field,

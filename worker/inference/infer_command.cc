@@ -23,6 +23,7 @@
 #include "worker/inference/request_load.h"
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
+#include "worker/model/initial_values.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
@@ -85,6 +86,14 @@ InferenceOptions options_of(const InferCommand& command, const GroupSettings& se
                               const Graph& graph, const VariableInfo& variable) {
       return stored->value(graph, variable);
     };
+  if (!command.checkpoint && !command.untrained)
+    if (auto saved = saved_variables(command.graph); !saved.empty())
+      options.first_value = [saved = std::move(saved)](const Graph&, const VariableInfo& variable) {
+        const auto at = saved.find(variable.name);
+        if (at == saved.end())
+          throw InvalidArgument("the SavedModel has no value of variable '" + variable.name + "'");
+        return at->second;
+      };
   return options;
 }
 

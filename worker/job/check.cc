@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "proto/job.pb.h"
@@ -156,6 +157,37 @@ void check_weights(const proto::Model& model, const Checker& check) {
       "model.class_weights are all 0");
 }
 
+/// Of a graph as the model: what can be said before its file is read.
+void check_model(const proto::Job& job, const Checker& check) {
+  const proto::Model& model = job.model();
+  check.require(!model.name().empty() || model.has_graph(), "model.name is missing, and so is model.graph");
+  if (!model.has_graph()) return;
+  const proto::TrainedGraph& graph = model.graph();
+  check.require(model.name().empty(), "model.name and model.graph are both set: a job has one model");
+  check.require(!graph.file().empty(), "model.graph.file is missing");
+  check.require(graph.loss().empty() == graph.has_attach(),
+                graph.has_attach() ? "model.graph.loss and model.graph.attach are both set"
+                                   : "model.graph.loss is missing: a value of the graph, or attach { kind: "
+                                     "SIGMOID prediction: \"...\" label: \"...\" }");
+  check.require(!graph.has_attach() || !graph.attach().prediction().empty() || !graph.prediction().empty(),
+                "model.graph.attach.prediction is missing");
+  const bool keeps = graph.gradients() == proto::TrainedGraph::KEEP;
+  check.require(!keeps || !graph.train_op().empty(), "model.graph.gradients KEEP needs model.graph.train_op");
+  check.require(!keeps || job.optimizer().accumulate_steps() <= 1,
+                "optimizer.accumulate_steps needs gradients that Braid makes: model.graph.gradients REDO");
+  check.require(graph.initial() != proto::TrainedGraph::FILE || !graph.initial_file().empty() ||
+                    std::filesystem::is_directory(graph.file()),
+                "model.graph.initial FILE needs model.graph.initial_file");
+  for (int f = 0; f < graph.feeds_size(); ++f) {
+    const proto::GraphFeed& feed = graph.feeds(f);
+    const std::string place = fmt::format("model.graph.feeds[{}]", f);
+    check.require(!feed.value().empty(), place + ".value is missing");
+    check.require(feed.column().empty() != feed.constant().empty(),
+                  place + " ('" + feed.value() + "') needs one of column and constant");
+    check.require(feed.eval().empty() || feed.column().empty(), place + ".eval is for constants");
+  }
+}
+
 void check_groups(const proto::Job& job, const Checker& check) {
   for (int g = 0; g < job.optimizer().group_size(); ++g) {
     const std::string place = fmt::format("optimizer.group[{}]", g);
@@ -185,6 +217,7 @@ void check_job(const proto::Job& job) {
   check_execution(job);
   check_strategy(job.strategy(), check);
   check_evaluation(job, check);
+  check_model(job, check);
   check_weights(job.model(), check);
   check_groups(job, check);
   check.require(

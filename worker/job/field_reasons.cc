@@ -28,6 +28,7 @@ template <class Has>
 Reason model_without(const char* what, Has has) {
   return [what, has](const FieldScope& at) {
     const std::string& name = at.job.model().name();
+    if (at.job.model().has_graph()) return fmt::format("model.graph says what {} there are", what);
     return name.empty() || has(name) ? std::string() : fmt::format("model '{}' has no {}", name, what);
   };
 }
@@ -76,6 +77,30 @@ Reason no_labels() {
 }
 Reason no_experts() {
   return model_without("experts and tasks", [](std::string_view m) { return m == "mmoe"; });
+}
+
+Reason no_tables_or_columns() {
+  return [reason = no_embeddings()](const FieldScope& at) {
+    return at.job.model().has_graph() ? std::string() : reason(at);
+  };
+}
+Reason model_is_graph() {
+  return when([](const FieldScope& at) { return at.job.model().has_graph(); }, "the model is model.graph");
+}
+Reason gradients_are_redone() {
+  return when(
+      [](const FieldScope& at) { return at.job.model().graph().gradients() == proto::TrainedGraph::REDO; },
+      "model.graph.gradients is REDO");
+}
+Reason initial_is_graph() {
+  return when(
+      [](const FieldScope& at) { return at.job.model().graph().initial() == proto::TrainedGraph::GRAPH; },
+      "model.graph.initial is GRAPH");
+}
+Reason graph_has_optimizers() {
+  return when(
+      [](const FieldScope& at) { return at.job.model().graph().gradients() == proto::TrainedGraph::KEEP; },
+      "model.graph.gradients is KEEP, and the graph has optimizers of its own");
 }
 
 // Of the input.

@@ -26,6 +26,11 @@ Reason no_embeddings();
 Reason no_classes();
 Reason no_labels();
 Reason no_experts();
+Reason no_tables_or_columns();  // neither tables of its own nor, as a graph, columns whose ids are hashed
+Reason model_is_graph();
+Reason gradients_are_redone();
+Reason initial_is_graph();
+Reason graph_has_optimizers();
 
 // Of the input.
 Reason format_is_not(proto::Input::Format format);

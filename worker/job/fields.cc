@@ -9,6 +9,7 @@
 #include "base/thread_limit.h"
 #include "proto/job.pb.h"
 #include "worker/job/field_reasons.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {
@@ -30,10 +31,13 @@ void add(std::vector<JobField>& table, More&&... more) {
 
 void add_model(std::vector<JobField>& table) {
   add(table,  //
-      field("model.name").needed(),
+      field("model.name"),
       field("model.hidden").in(positive()).default_elsewhere("the model's own").idle(no_hidden_layers()),
       field("model.embedding_dim").in(not_negative()).idle(no_embeddings()),
-      field("model.hash_buckets").in(not_negative()).idle(no_embeddings()).idle(columns_have_buckets()),
+      field("model.hash_buckets")
+          .in(not_negative())
+          .idle(no_tables_or_columns())
+          .idle(columns_have_buckets()),
       field("model.classes").in(not_negative()).idle(no_classes()),
       field("model.sparse_tables").idle(no_embeddings()),
       field("model.embedding_init")
@@ -43,7 +47,25 @@ void add_model(std::vector<JobField>& table) {
       field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
       field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
       field("model.class_weights").in(not_negative()).default_elsewhere("all 1").idle(no_labels()),
-      field("model.dropout").in(share()));
+      field("model.dropout").in(share()).idle(model_is_graph()));
+}
+
+void add_model_graph(std::vector<JobField>& table) {
+  add(table,  //
+      field("model.graph.file"),
+      field("model.graph.inference_file").default_elsewhere("`file` with the eval values of feeds"),
+      field("model.graph.loss"), field("model.graph.attach.kind"),
+      field("model.graph.attach.prediction").default_elsewhere("model.graph.prediction"),
+      field("model.graph.attach.label").default_elsewhere("\"label\""), field("model.graph.prediction"),
+      field("model.graph.feeds"), field("model.graph.feeds.value"), field("model.graph.feeds.column"),
+      field("model.graph.feeds.constant"), field("model.graph.feeds.eval").default_elsewhere("`constant`"),
+      field("model.graph.label").default_elsewhere("\"label\", or that of attach"),
+      field("model.graph.trainable").default_elsewhere("what the file says"), field("model.graph.frozen"),
+      field("model.graph.promote").default_elsewhere("of ONNX: all initializers"),
+      field("model.graph.updates").default_elsewhere("UPDATE_OPS, or what assigns"),
+      field("model.graph.gradients"), field("model.graph.train_op").idle(gradients_are_redone()),
+      field("model.graph.initial"), field("model.graph.initial_file").idle(initial_is_graph()),
+      field("model.graph.sparse").default_elsewhere("all that only gathers read"));
 }
 
 void add_input(std::vector<JobField>& table) {
@@ -193,7 +215,15 @@ void add_updates(std::vector<JobField>& table) {
   const Reason no_decay = schedule_is_none_of({Schedule::LINEAR_DECAY, Schedule::COSINE_DECAY});
   const Reason no_step_decay = schedule_is_none_of({Schedule::STEP_DECAY});
   add(table,  //
-      field("optimizer.kind"), field("optimizer.learning_rate").needed().in(positive()),
+      field("optimizer.kind").idle(graph_has_optimizers()),
+      field("optimizer.learning_rate")
+          .by_default("1 where model.graph.gradients is KEEP",
+                      [](proto::Job& job) {
+                        if (!graph_has_optimizers()({job}).empty())
+                          job.mutable_optimizer()->set_learning_rate(1);
+                      })
+          .needed()
+          .in(positive()),
       field("optimizer.momentum")
           .by_default("0.9, of RMSPROP 0",
                       [](proto::Job& job) {
@@ -304,9 +334,10 @@ void add_runtime(std::vector<JobField>& table) {
 std::vector<JobField> make_table() {
   std::vector<JobField> table;
   add(table,  //
-      field("name").by_default("the model's", [](proto::Job& job) { job.set_name(job.model().name()); }),
+      field("name").by_default("the model's", [](proto::Job& job) { job.set_name(model_text(job.model())); }),
       field("seed"), field("steps"), field("epochs").in(not_negative()));
   add_model(table);
+  add_model_graph(table);
   add_input(table);
   add_columns(table);
   add_staging(table);

@@ -111,14 +111,20 @@ proto::Job load_job(const std::filesystem::path& file, const std::vector<std::st
     throw InvalidArgument("job file '" + file.string() + "' is a directory");
   std::stringstream text;
   text << in.rdbuf();
-  const proto::Job said = parse_job(text.str(), file.string());
+  return load_job_text(text.str(), file.string(), overrides, settings);
+}
+
+proto::Job load_job_text(const std::string& text, const std::string& source,
+                         const std::vector<std::string>& overrides,
+                         const std::vector<std::string>& settings) {
+  const proto::Job said = parse_job(text, source);
   proto::Job job;
   for (const auto& assignment : settings) set_job_field(job, assignment);
   if (said.staging().session_stage_subgraph_thread_pool_size() > 0)
     job.mutable_staging()->clear_session_stage_subgraph_thread_pool();
   // The text again, not the message: a field that the file sets to its default is set.
-  merge_text(text.str(), file.string(), job);
-  take_new_names(job, file.string());  // of which parse_job() has told
+  merge_text(text, source, job);
+  take_new_names(job, source);  // of which parse_job() has told
   for (const auto& assignment : overrides) set_job_field(job, assignment);
   const std::vector<std::string> unused = unused_fields(job);
   fill_job_defaults(job);
@@ -135,6 +141,12 @@ comm::TlsOptions tls_options(const proto::Job& job) {
 bool has_communicator(const proto::Job& job) {
   return job.strategy().kind() == proto::Strategy::ALLREDUCE ||
          job.strategy().kind() == proto::Strategy::HYBRID;
+}
+
+std::string model_text(const proto::Model& model) {
+  if (!model.has_graph()) return model.name();
+  const std::filesystem::path file = model.graph().file();
+  return (file.has_stem() ? file : file.parent_path()).stem().string();
 }
 
 StreamOptions stream_options(const proto::Job& job) {

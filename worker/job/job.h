@@ -13,7 +13,8 @@
 
 namespace braid::proto {
 class Job;
-}
+class Model;
+}  // namespace braid::proto
 
 namespace braid::worker {
 
@@ -22,6 +23,11 @@ namespace braid::worker {
 /// theirs.
 proto::Job load_job(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                     const std::vector<std::string>& settings = {});
+
+/// The same of a text; `source` stands in front of errors.
+proto::Job load_job_text(const std::string& text, const std::string& source,
+                         const std::vector<std::string>& overrides,
+                         const std::vector<std::string>& settings = {});
 
 /// Parses text only. `source` stands in front of errors.
 proto::Job parse_job(std::string_view text, std::string_view source);
@@ -36,6 +42,9 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 
 /// Whether its workers meet in collectives: ALLREDUCE and HYBRID.
 bool has_communicator(const proto::Job& job);
+
+/// What texts call the model: its name, or that of the graph's file.
+std::string model_text(const proto::Model& model);
 
 /// AUTO on one stream is NONE: streams that the model's scopes name mean nothing then.
 StreamOptions stream_options(const proto::Job& job);

@@ -1,5 +1,6 @@
 #include "worker/run/built_step.h"
 
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -39,11 +40,13 @@ std::vector<std::string> names_of(const Feeds& feeds) {
   return names;
 }
 
-void initialize_variables(const Graph& graph, std::uint64_t seed, VariableStore& store) {
+void initialize_variables(const Graph& graph, const std::map<std::string, Tensor>& initial,
+                          std::uint64_t seed, VariableStore& store) {
   for (const VariableInfo& variable : list_variables(graph))
     if (auto value = store.read(variable.name)) {
-      initialize_variable(graph.node(variable.handle), seed, *value);
-      store.write(variable.name, *value);
+      const auto given = initial.find(variable.name);
+      if (given == initial.end()) initialize_variable(graph.node(variable.handle), seed, *value);
+      store.write(variable.name, given == initial.end() ? *value : given->second);
     }
 }
 
@@ -75,7 +78,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   steps_in_flight = made.program->steps_in_flight;
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
-  initialize_variables(training.graph, job.seed(), runtime.variables());
+  initialize_variables(training.graph, from.model.initial, job.seed(), runtime.variables());
 }
 
 }  // namespace braid::worker

@@ -34,7 +34,7 @@ class AllReduceStrategy : public CollectiveStrategy {
     }
     clip_by_global_norm(training, reduced, clip_norm_, true);
     for (const auto& gradient : reduced)
-      add_update(training, gradient, optimizers_.spec_of(gradient.variable.name));
+      add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
   }
 
  private:

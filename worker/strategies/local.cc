@@ -14,7 +14,7 @@ class LocalStrategy : public Strategy {
   void rewrite_training(TrainingGraph& training) override {
     clip_by_global_norm(training, training.gradients, clip_norm_, true);
     for (const auto& gradient : training.gradients)
-      add_update(training, gradient, optimizers_.spec_of(gradient.variable.name));
+      add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
   }
   std::uint64_t start(const CheckpointInfo*, bool, std::uint64_t step, const WaitContext&) override {
     return step;

@@ -2,6 +2,7 @@
 // step and pushes gradients as backward makes them. Dense variables keep a local copy that a pull overwrites;
 // embedding tables (VariableInfo::sparse) exist on the servers only, and a gather from one becomes a pull of
 // its rows. Gradients are pushed in buckets; what one bucket pushes, one pull fetches in the next step.
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -36,7 +37,8 @@ class PsStrategy : public Strategy {
         examples_(batch_share(job, peers.rank, peers.world).rows()),
         bsp_(job.strategy().consistency() == proto::Strategy::BSP),
         optimizers_(job),
-        clip_norm_(job.optimizer().clip_norm()) {
+        clip_norm_(job.optimizer().clip_norm()),
+        rows_may_be_dense_(job.model().has_graph()) {
     runtime.services().provide<ps::PsClient>(peers.servers);
     tables_.optimizer = optimizers_.spec(0);
     for (int g = 1; g <= optimizers_.groups(); ++g) tables_.groups.push_back(optimizers_.spec(g));
@@ -128,11 +130,44 @@ class PsStrategy : public Strategy {
     bool votes = false;
   };
 
-  void declare_tables(const TrainingGraph& training) {
-    for (const auto& gradient : training.gradients) {
+  /// The tables' groups are the job's, and behind them the optimizers of the graph.
+  int group_of(const TrainingGraph& training, const std::string& variable) {
+    const auto own = training.own_optimizers.find(variable);
+    if (own == training.own_optimizers.end()) return optimizers_.group_of(variable);
+    const auto first = tables_.groups.begin() + optimizers_.groups();
+    const auto at = std::find(first, tables_.groups.end(), own->second);
+    const auto group = static_cast<int>(at - tables_.groups.begin()) + 1;
+    if (at == tables_.groups.end()) tables_.groups.push_back(own->second);
+    return group;
+  }
+
+  /// Rows of a variable that is whole on the servers, since no rule makes its first values. Right only where
+  /// an update without a gradient changes nothing.
+  void make_dense(TrainingGraph& training, VariableGradient& gradient) {
+    const std::string& name = gradient.variable.name;
+    const OptimizerSpec& spec = optimizer_of(training, optimizers_, name);
+    const bool stays = (spec.kind == OptimizerKind::Sgd || spec.kind == OptimizerKind::Adagrad) &&
+                       spec.weight_decay == 0 && spec.l1 == 0 && spec.l2 == 0;
+    if (!stays)
+      throw InvalidArgument(
+          "variable '" + name + "' is updated by rows and begins with values of a file, which " +
+          "servers hold as a whole: " + std::string(optimizer_name(spec.kind)) +
+          ", or decay, would move rows that no batch names; SGD and ADAGRAD do not, " +
+          "model.graph.initial GRAPH makes it a sparse table where its initializer is a rule");
+    Graph& graph = training.graph;
+    const ValueRef like{gradient.variable.handle, 0};  // its shape alone
+    gradient.dense =
+        add_node(graph, "braid.SlicesToDense", name + "/dense_gradient",
+                 {gradient.slices->indices, gradient.slices->values, like}, {}, gradient.slices->values.node);
+    gradient.slices.reset();
+  }
+
+  void declare_tables(TrainingGraph& training) {
+    for (auto& gradient : training.gradients) {
+      if (gradient.slices && !gradient.variable.sparse && rows_may_be_dense_) make_dense(training, gradient);
       const VariableInfo& variable = gradient.variable;
       const Node& handle = training.graph.node(variable.handle);
-      const int group = optimizers_.group_of(variable.name);
+      const int group = group_of(training, variable.name);
       if (variable.sparse && gradient.slices) {
         sparse_[variable.name] = static_cast<int>(tables_.sparse.size());
         tables_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
@@ -237,6 +272,7 @@ class PsStrategy : public Strategy {
   bool bsp_;
   const Optimizers optimizers_;
   const float clip_norm_;
+  const bool rows_may_be_dense_;  // models of the zoo say which tables are sparse
   ps::TableSet tables_;
   std::map<std::string, int> dense_, sparse_;  // table numbers by variable
 };

@@ -1,0 +1,370 @@
+#include "worker/model/graph_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/autodiff/gradients.h"
+#include "engine/import/import.h"
+#include "engine/import/write_graph.h"
+#include "engine/ir/op.h"
+#include "proto/job.pb.h"
+#include "worker/model/decide_variables.h"
+#include "worker/model/def_graph.h"
+#include "worker/model/graph_outputs.h"
+#include "worker/model/initial_values.h"
+#include "worker/model/kept_gradients.h"
+#include "worker/model/patterns.h"
+#include "worker/model/promote.h"
+#include "worker/model/tables.h"
+#include "worker/model/trainable.h"
+#include "worker/model/updates.h"
+
+namespace braid::worker {
+namespace {
+
+/// What to write in the job where an op keeps the graph from loading.
+std::string hint_for(const std::string& op) {
+  if (op.starts_with("Iterator") || op.ends_with("Dataset") || op.starts_with("Queue"))
+    return ": feed what it gives: feeds { value: \"" + op + ":0\" column: \"...\" }";
+  if (op.starts_with("ParseExample") || op.starts_with("ParseSingleExample") || op.starts_with("DecodeCSV"))
+    return ": feed what it parses: feeds { value: \"...\" column: \"...\" }";
+  if (op.starts_with("While") || op.starts_with("StatelessWhile") || op.starts_with("TensorList"))
+    return ": export the graph with its loops unrolled (Keras: unroll=True)";
+  if (op == "PyFunc" || op == "EagerPyFunc")
+    return ": code of the program that wrote the graph: feed its result";
+  return {};
+}
+
+struct Half {
+  ModelFile file;
+  Graph graph;
+  std::vector<std::string> roots;  // values, under their names in the graph
+};
+
+class GraphModelBuilder {
+ public:
+  GraphModelBuilder(const proto::Job& job, const std::vector<InputColumn>& columns)
+      : job_(job),
+        asked_(job.model().graph()),
+        columns_(columns),
+        problems_("model.graph '" + asked_.file() + "'"),
+        promote_("promote", asked_.promote()) {}
+
+  ModelGraph build() {
+    original_ = read_model_file(asked_.file());
+    initial_.emplace(asked_, original_, job_.seed());
+    may_train_.emplace(asked_, original_.facts);
+    train_.file = original_;
+    read_inference();
+    feed();
+    choose_roots();
+    import(train_);
+    if (predict_) import(*predict_);
+    problems_.refuse();
+    shape_graph(train_);
+    if (predict_) shape_graph(*predict_);
+    add_loss();
+    DecidedVariables decided = decide_variables(job_, train_.graph, predict_ ? &predict_->graph : nullptr,
+                                                *initial_, *may_train_, promoted_, problems_);
+    initial_tensors_ = std::move(decided.initial);
+    report_.variables = std::move(decided.found);
+    add_outputs();
+    try_gradients();
+    problems_.refuse();
+    return finish();
+  }
+
+  GraphModelReport take_report() { return std::move(report_); }
+
+ private:
+  bool keeps() const { return asked_.gradients() == proto::TrainedGraph::KEEP; }
+  std::string prediction_name() const {
+    return asked_.prediction().empty() ? asked_.attach().prediction() : asked_.prediction();
+  }
+  std::string attached_to() const {
+    return asked_.attach().prediction().empty() ? asked_.prediction() : asked_.attach().prediction();
+  }
+  Half& predicting() { return predict_ ? *predict_ : train_; }
+
+  // ---- names
+
+  void read_inference() {
+    const bool differs =
+        std::any_of(asked_.feeds().begin(), asked_.feeds().end(),
+                    [](const proto::GraphFeed& f) { return !f.eval().empty() && f.eval() != f.constant(); });
+    if (!asked_.inference_file().empty())
+      predict_.emplace(Half{read_model_file(asked_.inference_file()), {}, {}});
+    else if (differs && !prediction_name().empty())
+      predict_.emplace(Half{original_, {}, {}});
+  }
+
+  /// The value of that name, or a problem. What runs behind a call for its effect is not part of its value.
+  std::string value(const ModelFile& file, const char* field, const std::string& name) {
+    const auto found = file.value_of(name);
+    if (!found) {
+      problems_.add(
+          fmt::format("model.graph.{}: '{}' has no value '{}'{}", field, file.source, name, file.hint(name)));
+      return {};
+    }
+    const NodeIndex index(file.graph);
+    ValueName value = parse_value_name(*found);
+    for (;;) {
+      const NodeDef& node = *index.find(value.node);
+      const bool waits = node.input_size() > 0 && node.input(node.input_size() - 1).starts_with('^');
+      const bool passes = node.op() == "Identity" || node.op() == "IdentityN";
+      if (!waits || !passes || value.output >= node.input_size()) return value.text();
+      value = parse_value_name(node.input(value.output));
+    }
+  }
+
+  std::string label_column() const {
+    if (!asked_.label().empty()) return asked_.label();
+    return asked_.attach().label().empty() ? "label" : asked_.attach().label();
+  }
+  const InputColumn* find_column(const std::string& name) const {
+    const auto at =
+        std::find_if(columns_.begin(), columns_.end(), [&](const InputColumn& c) { return c.name == name; });
+    return at == columns_.end() ? nullptr : &*at;
+  }
+
+  /// Before anything is renamed: what must be computed, by the names of the job.
+  void feed() {
+    std::vector<std::string> wanted, wanted_to_predict;
+    const auto want = [&](const ModelFile& file, const std::string& name, std::vector<std::string>& to) {
+      if (const auto found = name.empty() ? std::nullopt : file.value_of(name)) to.push_back(*found);
+    };
+    want(train_.file, asked_.loss(), wanted);
+    if (asked_.has_attach()) want(train_.file, attached_to(), wanted);
+    if (keeps()) want(train_.file, asked_.train_op(), wanted);
+    want(predicting().file, prediction_name(), predict_ ? wanted_to_predict : wanted);
+    feeds_ = choose_feeds(asked_, columns_, train_.file, wanted, predict_ ? &predict_->file : nullptr,
+                          wanted_to_predict, problems_);
+    if (asked_.has_attach()) {
+      const std::string label = label_column();
+      if (find_column(label))
+        feeds_.further.insert(label);
+      else
+        problems_.add("model.graph.attach.label: the data has no column '" + label + "'");
+    }
+    for (Half* half : {&train_, predict_ ? &*predict_ : nullptr}) {
+      if (!half) continue;
+      reserve_names(half->file, output_names());
+      put_feeds(half->file, feeds_, columns_, half != &train_, predict_.has_value(), problems_);
+    }
+    for (const auto& [of, column] : feeds_.columns)
+      report_.feeds.push_back("'" + of + "' <- column '" + column + "'");
+    for (const auto& [of, constant] : feeds_.constants)
+      report_.feeds.push_back(
+          "'" + of + "' <- " + constant.training +
+          (constant.evaluation == constant.training ? "" : ", in evaluations " + constant.evaluation));
+  }
+
+  void choose_roots() {
+    if (asked_.has_attach())
+      loss_ = value(train_.file, "attach.prediction", attached_to());
+    else
+      loss_ = value(train_.file, "loss", asked_.loss());
+    train_.roots.push_back(loss_);
+    if (!prediction_name().empty()) {
+      prediction_ = value(predicting().file, "prediction", prediction_name());
+      predicting().roots.push_back(prediction_);
+    }
+    std::set<std::string> reached;  // by the loss
+    const NodeIndex index(train_.file.graph);
+    for (const NodeDef* node : index.above({loss_}))
+      if (is_variable(*node)) reached.insert(variable_name(*node));
+    const auto trained = [&](const std::string& name) {
+      return reached.contains(name) && may_train(name) && is_float_variable(index, name);
+    };
+    if (keeps()) keep_gradients(trained);
+    updates_ = choose_updates(asked_, train_.file, train_.roots, trained, problems_);
+    train_.roots.insert(train_.roots.end(), updates_.begin(), updates_.end());
+    const std::vector<std::string> columns = feeds_.used_columns();
+    check_all_fed(train_.file, train_.roots, columns, problems_);
+    if (predict_) check_all_fed(predict_->file, predict_->roots, columns, problems_);
+  }
+
+  void keep_gradients(const std::function<bool(const std::string&)>& trained) {
+    const auto op = train_.file.value_of(asked_.train_op());
+    if (!op) {
+      value(train_.file, "train_op", asked_.train_op());  // which says so
+      return;
+    }
+    kept_ = find_kept_gradients(train_.file, parse_value_name(*op).node, *initial_,
+                                job_.optimizer().learning_rate(), trained, problems_);
+    for (const GivenGradient& given : kept_) {
+      train_.roots.push_back(given.values);
+      if (!given.indices.empty()) train_.roots.push_back(given.indices);
+    }
+  }
+
+  bool may_train(const std::string& name) const { return may_train_->allows(name); }
+
+  // ---- the graphs
+
+  void import(Half& half) {
+    std::erase(half.roots, std::string());  // told already
+    if (half.roots.empty()) return;
+    ImportOptions options{.roots = half.roots};
+    for (const std::string& column : feeds_.used_columns()) options.roots.push_back(column);
+    ImportResult result = try_import_graph(half.file.graph, options);
+    for (const ImportProblem& problem : result.problems) {
+      const auto call = half.file.call_problems.find(problem.node);
+      problems_.add(fmt::format("[{}] node '{}': {}{}", problem.op, problem.node,
+                                call == half.file.call_problems.end() ? problem.reason : call->second,
+                                hint_for(problem.op)));
+    }
+    half.graph = std::move(result.graph);
+  }
+
+  void shape_graph(Half& half) {
+    promote(half);
+    gather_from_variables(half.graph);
+    std::set<std::string> roots;
+    for (const std::string& root : half.roots) roots.insert(parse_value_name(root).node);
+    for (const std::string& column : feeds_.used_columns()) roots.insert(column);
+    remove_unused(half.graph, roots);
+  }
+
+  /// Constants that are to be trained become variables of their names.
+  void promote(Half& half) {
+    const auto chosen = [&](const std::string& name) {
+      if (promote_.is_set()) return promote_.matches(name);
+      return half.file.initializers && half.file.initializers->contains(name);
+    };
+    promoted_.merge(promote_constants(half.graph, chosen));
+    if (&half == &train_ && promote_.is_set() && promoted_.empty())
+      problems_.add("model.graph.promote '" + asked_.promote() + "' matches no constant that the loss needs");
+  }
+
+  // ---- the loss
+
+  void add_loss() {
+    Graph& graph = train_.graph;
+    ValueRef loss = graph.parse_value(loss_);
+    if (asked_.has_attach()) {
+      loss = attach_loss(graph, asked_.attach().kind(), loss, graph.parse_value(label_column()));
+    }
+    loss_ = graph.value_name(scalar_loss(graph, loss));
+  }
+
+  // ---- the results
+
+  void add_outputs() {
+    if (prediction_.empty()) return;
+    Graph& graph = predicting().graph;
+    const InputColumn* label = find_column(label_column());
+    const PredictedValue predicted = predicted_value(graph, graph.parse_value(prediction_),
+                                                     asked_.has_attach() ? &asked_.attach() : nullptr, label);
+    outputs_ = add_output_nodes(graph, predicted);
+    if (!label) return;
+    const bool classes = predicted.kind == Prediction::Classes;
+    if (classes != (label->dtype == DType::Int64))
+      problems_.add(fmt::format(
+          "column '{}' has {}, and '{}' predicts {}: the label must be a column of kind {}", label->name,
+          dtype_name(label->dtype), prediction_name(), classes ? "classes" : "a probability or a value",
+          classes ? "CLASS" : "LABEL or NUMERIC"));
+  }
+
+  /// What differentiating says is told with the rest.
+  void try_gradients() {
+    std::set<std::string> reached, by_rows;
+    if (keeps()) {
+      for (const GivenGradient& given : kept_) {
+        reached.insert(given.variable);
+        if (!given.indices.empty()) by_rows.insert(given.variable);
+      }
+    } else {
+      try {
+        Graph graph = train_.graph;
+        for (const VariableGradient& gradient : add_gradients(graph, graph.parse_value(loss_))) {
+          reached.insert(gradient.variable.name);
+          if (gradient.slices) by_rows.insert(gradient.variable.name);
+        }
+        if (reached.empty() && problems_.none())
+          problems_.add("the loss depends on no variable that is trained");
+      } catch (const InvalidArgument& error) {
+        problems_.add(error.message() +
+                      "\n  gradients: KEEP with train_op trains with the gradients of the program "
+                      "that wrote the graph, where the file has them");
+        return;
+      }
+    }
+    for (GraphModelReport::Variable& variable : report_.variables) {
+      if (variable.role != "trained") continue;
+      if (by_rows.contains(variable.name)) variable.role = "trained by rows";
+      if (!reached.contains(variable.name)) variable.role = "does not reach the loss: it stays as it is";
+    }
+  }
+
+  /// What has been replaced goes.
+  void clean_up(Half& half, bool predicts, bool trains) {
+    std::set<std::string> roots(updates_.begin(), updates_.end());
+    if (trains) roots.insert(parse_value_name(loss_).node);
+    for (const GivenGradient& given : kept_)
+      for (const std::string* value : {&given.values, &given.indices})
+        roots.insert(parse_value_name(*value).node);
+    if (predicts)
+      for (const ModelOutput& output : outputs_.outputs) roots.insert(output.name);
+    for (const std::string& column : feeds_.used_columns()) roots.insert(column);
+    remove_unused(half.graph, roots);
+  }
+
+  ModelGraph finish() {
+    clean_up(train_, !predict_, true);
+    if (predict_) clean_up(*predict_, true, false);
+    ModelGraph model;
+    model.graph = std::make_unique<GraphDef>(to_graph_def(train_.graph));
+    if (predict_) model.inference = std::make_unique<GraphDef>(to_graph_def(predict_->graph));
+    model.updates = updates_;
+    model.loss = loss_;
+    model.columns = feeds_.used_columns();
+    model.gradients = std::move(kept_);
+    model.initial = std::move(initial_tensors_);
+    model.prediction = outputs_.prediction;
+    model.predicts = outputs_.kind;
+    model.outputs = outputs_.outputs;
+    if (find_column(label_column())) model.label = label_column();
+    report_.nodes_in_file = original_.graph.node_size();
+    report_.nodes = model.graph->node_size();
+    report_.updates = updates_;
+    return model;
+  }
+
+  const proto::Job& job_;
+  const proto::TrainedGraph& asked_;
+  const std::vector<InputColumn>& columns_;
+  Problems problems_;
+  const NamePattern promote_;
+  ModelFile original_;
+  std::optional<InitialValues> initial_;
+  std::optional<TrainableVariables> may_train_;
+  Half train_;
+  std::optional<Half> predict_;  // where the model predicts otherwise than it trains
+  GraphFeeds feeds_;
+  std::string loss_, prediction_;
+  std::vector<GivenGradient> kept_;
+  std::vector<std::string> updates_;
+  std::map<std::string, Tensor> promoted_, initial_tensors_;
+  GraphOutputs outputs_;
+  GraphModelReport report_;
+};
+
+}  // namespace
+
+ModelGraph build_graph_model(const proto::Job& job, const std::vector<InputColumn>& columns,
+                             GraphModelReport* report) {
+  GraphModelBuilder builder(job, columns);
+  ModelGraph model = builder.build();
+  if (report) *report = builder.take_report();
+  return model;
+}
+
+}  // namespace braid::worker

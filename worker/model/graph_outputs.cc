@@ -1,0 +1,174 @@
+#include "worker/model/graph_outputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/ir/op.h"
+#include "proto/job.pb.h"
+#include "worker/training_graph.h"
+
+namespace braid::worker {
+namespace {
+
+ValueRef constant(Graph& graph, const std::string& name, const Tensor& value) {
+  return add_node(graph, "Const", name, {}, {{"dtype", value.dtype()}, {"value", value}});
+}
+
+Tensor integers(std::vector<std::int64_t> values) {
+  return Tensor::from<std::int64_t>(Shape{static_cast<std::int64_t>(values.size())}, values);
+}
+
+ValueRef cast_to(Graph& graph, ValueRef value, DType dtype, const std::string& name) {
+  const DType from = graph.info(value).dtype;
+  return from == dtype ? value : add_node(graph, "Cast", name, {value}, {{"SrcT", from}, {"DstT", dtype}});
+}
+
+ValueRef flat(Graph& graph, ValueRef value, const std::string& name) {
+  const Shape& shape = graph.info(value).shape;
+  if (shape.has_rank() && shape.rank() == 1) return value;
+  return add_node(graph, "Reshape", name, {value, constant(graph, name + "/shape", integers({-1}))},
+                  {{"T", graph.info(value).dtype}, {"Tshape", DType::Int64}});
+}
+
+ValueRef mean_of(Graph& graph, ValueRef rows, const std::string& name) {
+  return add_node(graph, "Mean", name, {rows, constant(graph, name + "/axes", integers({0}))},
+                  {{"T", graph.info(rows).dtype}, {"Tidx", DType::Int64}, {"keep_dims", false}});
+}
+
+/// What is behind nodes that give the same elements in another shape.
+ValueRef behind_shapes(const Graph& graph, ValueRef value) {
+  for (;;) {
+    const Node& node = graph.node(value.node);
+    const std::string& op = node.op->name;
+    if (op != "Identity" && op != "Reshape" && op != "Squeeze" && op != "ExpandDims") return value;
+    value = node.inputs[0];
+  }
+}
+
+}  // namespace
+
+ValueRef attach_loss(Graph& graph, int kind, ValueRef prediction, ValueRef label) {
+  prediction = cast_to(graph, prediction, DType::Float32, "loss/logits");
+  if (kind == proto::AttachedLoss::SOFTMAX) {
+    const ValueRef classes = flat(graph, cast_to(graph, label, DType::Int64, "loss/classes"), "loss/labels");
+    const ValueRef rows = add_node(graph, "SparseSoftmaxCrossEntropyWithLogits", "loss/rows",
+                                   {prediction, classes}, {{"T", DType::Float32}, {"Tlabels", DType::Int64}});
+    return mean_of(graph, rows, "loss/mean");
+  }
+  const ValueRef values = flat(graph, prediction, "loss/predicted");
+  const ValueRef truths = flat(graph, cast_to(graph, label, DType::Float32, "loss/truth"), "loss/labels");
+  const bool sigmoid = kind == proto::AttachedLoss::SIGMOID;
+  const ValueRef rows = add_node(graph, sigmoid ? "braid.SigmoidCrossEntropy" : "SquaredDifference",
+                                 "loss/rows", {values, truths}, {{"T", DType::Float32}});
+  return mean_of(graph, rows, "loss/mean");
+}
+
+ValueRef scalar_loss(Graph& graph, ValueRef loss) {
+  loss = cast_to(graph, loss, DType::Float32, "loss/float32");
+  const Shape& shape = graph.info(loss).shape;
+  if (shape.has_rank() && shape.rank() == 0) return loss;
+  return mean_of(graph, flat(graph, loss, "loss/flat"), "loss/mean");
+}
+
+std::vector<std::string> output_names() {
+  return {"probability", "logit", "class", "probabilities", "logits", "value"};
+}
+
+PredictedValue predicted_value(const Graph& graph, ValueRef prediction, const proto::AttachedLoss* attached,
+                               const InputColumn* label) {
+  PredictedValue predicted{prediction, Prediction::Value};
+  const ValueRef made = behind_shapes(graph, prediction);
+  const Node& node = graph.node(made.node);
+  if (attached) {
+    predicted.kind = attached->kind() == proto::AttachedLoss::SIGMOID   ? Prediction::Probability
+                     : attached->kind() == proto::AttachedLoss::SOFTMAX ? Prediction::Classes
+                                                                        : Prediction::Value;
+  } else if (node.op->name == "Sigmoid") {
+    predicted = {node.inputs[0], Prediction::Probability};
+  } else if (node.op->name == "Softmax") {
+    predicted = {node.inputs[0], Prediction::Classes};
+  } else if (label) {
+    const bool one_number = label->row.rank() == 0 && label->dtype == DType::Float32;
+    predicted.kind = label->dtype == DType::Int64 ? Prediction::Classes
+                     : one_number                 ? Prediction::Probability
+                                                  : Prediction::Value;
+  }
+  return predicted;
+}
+
+GraphOutputs add_output_nodes(Graph& graph, const PredictedValue& predicted) {
+  GraphOutputs made;
+  made.kind = predicted.kind;
+  const ValueRef value = cast_to(graph, predicted.value, DType::Float32, "prediction/float32");
+  const AttrMap of_float{{"T", DType::Float32}};
+  const auto add = [&](const char* op, const char* name, std::vector<ValueRef> inputs, AttrMap attrs) {
+    made.outputs.push_back(
+        {graph.value_name(add_node(graph, op, name, std::move(inputs), std::move(attrs))), ""});
+  };
+  switch (predicted.kind) {
+    case Prediction::Probability: {
+      const ValueRef logit = flat(graph, value, "prediction/flat");
+      add("Sigmoid", "probability", {logit}, of_float);
+      add("Identity", "logit", {logit}, of_float);
+      break;
+    }
+    case Prediction::Classes:
+      add("ArgMax", "class", {value, constant(graph, "prediction/axis", Tensor::scalar<std::int32_t>(1))},
+          {{"T", DType::Float32}, {"Tidx", DType::Int32}, {"output_type", DType::Int64}});
+      add("Softmax", "probabilities", {value}, of_float);
+      add("Identity", "logits", {value}, of_float);
+      break;
+    case Prediction::Value:
+      add("Identity", "value", {value}, of_float);
+      break;
+  }
+  made.prediction = made.outputs.back().name;
+  return made;
+}
+
+void read_constant(Graph& graph, const std::string& variable, const Tensor& value) {
+  const ValueRef source = constant(graph, variable + "/value", value);
+  const int nodes = graph.size();
+  for (NodeId id = 0; id < nodes; ++id) {
+    const Node& node = graph.node(id);
+    const bool reads = node.op->name == "ReadVariableOp" || node.op->name == "ResourceGather";
+    if (node.removed || !reads || variable_of(graph, node.inputs[0]).name != variable) continue;
+    ValueRef replacement = source;
+    if (node.op->name == "ResourceGather") {
+      const ValueRef axis = constant(graph, node.name + "/axis", Tensor::scalar<std::int32_t>(0));
+      const std::vector<ValueRef> inputs{source, graph.node(id).inputs[1], axis};
+      replacement =
+          add_node(graph, "GatherV2", graph.node(id).name + "/rows", inputs,
+                   {{"Tparams", value.dtype()}, {"Tindices", DType::Int64}, {"Taxis", DType::Int32}});
+    }
+    graph.replace_uses({id, 0}, replacement);
+  }
+}
+
+void fill_by_rule(const InitSpec& spec, RngKey key, Tensor& value) {
+  if (value.dtype() == DType::Float32) return fill_initial(spec, key, 0, value.data<float>());
+  const double number = spec.kind == InitKind::Constant ? double{spec.a} : 0.0;
+  if (value.dtype() == DType::Float64) std::ranges::fill(value.data<double>(), number);
+  if (value.dtype() == DType::Int32)
+    std::ranges::fill(value.data<std::int32_t>(), static_cast<std::int32_t>(number));
+  if (value.dtype() == DType::Int64)
+    std::ranges::fill(value.data<std::int64_t>(), static_cast<std::int64_t>(number));
+}
+
+std::string init_text(const InitSpec& spec) {
+  switch (spec.kind) {
+    case InitKind::Constant:
+      return fmt::format("{}", spec.a);
+    case InitKind::Uniform:
+      return fmt::format("uniform numbers in [{}, {})", spec.a, spec.b);
+    case InitKind::Normal:
+      return fmt::format("normal numbers around {}, deviation {}", spec.a, spec.b);
+    case InitKind::TruncatedNormal:
+      return fmt::format("truncated normal numbers around {}, deviation {}", spec.a, spec.b);
+    default:
+      return "zeros";
+  }
+}
+
+}  // namespace braid::worker
