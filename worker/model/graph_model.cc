@@ -273,6 +273,18 @@ class GraphModelBuilder {
           classes ? "CLASS" : "LABEL or NUMERIC"));
   }
 
+  std::set<std::string> updated_variables() const {
+    std::set<std::string> names;
+    const Graph& graph = train_.graph;
+    for (const std::string& update : updates_) {
+      const NodeId id = graph.find(update);
+      if (id == kNoNode || graph.node(id).inputs.empty()) continue;
+      const ValueRef target = graph.node(id).inputs[0];
+      if (graph.info(target).dtype == DType::Resource) names.insert(variable_of(graph, target).name);
+    }
+    return names;
+  }
+
   /// What differentiating says is told with the rest.
   void try_gradients() {
     std::set<std::string> reached, by_rows;
@@ -297,7 +309,9 @@ class GraphModelBuilder {
         return;
       }
     }
+    const std::set<std::string> updated = updated_variables();
     for (GraphModelReport::Variable& variable : report_.variables) {
+      if (updated.contains(variable.name)) variable.role = "updated in each step";
       if (variable.role != "trained") continue;
       if (by_rows.contains(variable.name)) variable.role = "trained by rows";
       if (!reached.contains(variable.name)) variable.role = "does not reach the loss: it stays as it is";

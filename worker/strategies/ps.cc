@@ -149,11 +149,12 @@ class PsStrategy : public Strategy {
     const bool stays = (spec.kind == OptimizerKind::Sgd || spec.kind == OptimizerKind::Adagrad) &&
                        spec.weight_decay == 0 && spec.l1 == 0 && spec.l2 == 0;
     if (!stays)
-      throw InvalidArgument(
-          "variable '" + name + "' is updated by rows and begins with values of a file, which " +
-          "servers hold as a whole: " + std::string(optimizer_name(spec.kind)) +
-          ", or decay, would move rows that no batch names; SGD and ADAGRAD do not, " +
-          "model.graph.initial GRAPH makes it a sparse table where its initializer is a rule");
+      throw InvalidArgument("variable '" + name +
+                            "' is updated by rows and is no sparse table (one is a matrix " +
+                            "whose first values follow from a rule, which model.graph.initial GRAPH may "
+                            "give), so that servers " +
+                            "hold it as a whole: " + std::string(optimizer_name(spec.kind)) +
+                            ", or decay, would move rows that no batch names; SGD and ADAGRAD do not");
     Graph& graph = training.graph;
     const ValueRef like{gradient.variable.handle, 0};  // its shape alone
     gradient.dense =

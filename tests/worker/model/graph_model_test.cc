@@ -159,7 +159,9 @@ TEST_F(LinearGraph, StatisticsOfTheBatchAreUpdatedAndCountersAndSlotsAreNot) {
   b.op("AssignAddVariableOp", {steps, b.constant(Tensor::scalar(1.0F))}, of_float, "count");
   b.op("AssignAddVariableOp", {slot, b.op("Identity", {b.reduce_mean(x)}, {}, "gradients/x")}, of_float,
        "move_slot");
-  EXPECT_THAT(build(loss_field()).updates, ElementsAre("move_mean"));
+  worker::GraphModelReport report;
+  EXPECT_THAT(build(loss_field(), &report).updates, ElementsAre("move_mean"));
+  EXPECT_THAT(report.text(), HasSubstr("'mean' float32[]: updated in each step"));
   EXPECT_THAT(build(loss_field() + "updates: 'NONE'").updates, IsEmpty());
   EXPECT_THAT(build(loss_field() + "updates: 'move_mean'").updates, ElementsAre("move_mean"));
   const Graph graph = graph_of(build(loss_field()));
