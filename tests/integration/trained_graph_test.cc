@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <span>
 
+#include "base/formats/npy.h"
+#include "base/formats/zip.h"
 #include "proto/onnx.pb.h"
 #include "tests/integration/checkpoints.h"
 
@@ -102,8 +105,32 @@ TEST_F(TrainedGraphTest, EvaluationsMeasureWhatTheZoosWouldMeasure) {
   EXPECT_EQ(measured[0], measured[1]);
 }
 
-// ------------------------------------------------------------------------------------- as TensorFlow 1
-// writes it
+TEST_F(TrainedGraphTest, TablesThatBeginWithAFilesValuesAreWholeOnServers) {
+  const Job graph = as_graph("wide_deep", zoo("wide_deep_generated.pbtxt", {"model.hidden=8,4"}));
+  std::vector<float> values(24 * 8);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) / 100;
+  {
+    ZipWriter zip(path("first.npz"));
+    const std::vector<std::int64_t> shape{24, 8};
+    const std::string array = format_npy(DType::Float32, shape, std::as_bytes(std::span(values)));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(array));
+    zip.add("deep/hour/table.npy", std::span(&bytes, 1));
+    zip.finish();
+  }
+  const Job begun = graph.with({"model.graph.initial_file=" + path("first.npz")});
+  const auto expected = losses("local", begun, {});
+  EXPECT_NE(expected, losses("without", graph, {}));
+  const auto shared = losses("servers", begun.with({"strategy.kind=PS"}), {2, 1});
+  ASSERT_EQ(shared.size(), expected.size());
+  for (std::size_t i = 0; i < shared.size(); ++i)
+    EXPECT_NEAR(shared[i], expected[i], 1e-5 * expected[i]) << i;
+  Cluster moving(directory() / "moving", begun.with({"strategy.kind=PS", "optimizer.kind=MOMENTUM"}), {1, 1});
+  EXPECT_EQ(moving.worker(0).exit_code(), 2);
+  EXPECT_THAT(moving.worker(0).err(),
+              HasSubstr("'deep/hour/table' is updated by rows and is no sparse table"));
+}
+
+// As TensorFlow 1 writes it.
 
 std::string node(const std::string& name, const std::string& op, const std::vector<std::string>& inputs,
                  const std::string& attrs = "") {

@@ -63,7 +63,7 @@ class Decider {
   InitialValue first_value(const VariableInfo& variable) {
     const AttrMap& attrs = train_.node(variable.handle).attrs;
     if (const auto at = promoted_.find(variable.name); at != promoted_.end()) return of_tensor(at->second);
-    if (attrs.has("_init_kind") && asked_.initial_file().empty())  // of a graph that Braid has written
+    if (attrs.has("_init_kind") && !initial_.has(variable.name))  // of a graph that Braid has written
       return InitSpec{static_cast<InitKind>(attrs.get<std::int64_t>("_init_kind", 0)),
                       static_cast<float>(attrs.get("_init_a", 0.0)),
                       static_cast<float>(attrs.get("_init_b", 0.0))};

@@ -40,6 +40,10 @@ class InitialValues {
   /// initializers that are computed. Throws: InvalidArgument, DataLoss (the checkpoint).
   InitialValues(const proto::TrainedGraph& asked, const ModelFile& file, std::uint64_t seed);
 
+  /// Whether a file or the graph has a value for the variable.
+  bool has(const std::string& variable) const {
+    return stored_.contains(variable) || initializers_.contains(variable);
+  }
   /// Nothing where neither a file nor the graph has one, with a problem that says why.
   std::optional<InitialValue> value_of(const VariableInfo& variable, Problems& problems) const;
   /// The number that all of a variable begins with, by the graph; nothing for others.
