@@ -12,11 +12,11 @@
 #include <barrier>
 #include <thread>
 
-#include "bench/gpu/branch_step.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/rendezvous/in_process.h"
 #include "engine/compile/compile.h"
 #include "proto/job.pb.h"
+#include "tests/gpu/branch_step.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid {

@@ -13,9 +13,9 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "bench/gpu/branch_step.h"
 #include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
+#include "tests/gpu/branch_step.h"
 
 namespace braid {
 namespace {

@@ -13,10 +13,10 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "bench/gpu/branch_step.h"
 #include "engine/compile/compile.h"
 #include "engine/exec/tune.h"
 #include "engine/program/program.h"
+#include "tests/gpu/branch_step.h"
 
 namespace braid {
 namespace {

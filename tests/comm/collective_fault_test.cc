@@ -7,7 +7,7 @@
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/comm/child.h"
-#include "tests/comm/transport_fixture.h"
+#include "tests/comm/transport/transport_fixture.h"
 
 namespace braid::comm {
 namespace {

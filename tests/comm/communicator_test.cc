@@ -11,7 +11,7 @@
 #include "comm/rendezvous/in_process.h"
 #include "comm/ring/ring_communicator.h"
 #include "tests/comm/communicator_conformance.h"
-#include "tests/comm/tls_files.h"
+#include "tests/comm/transport/tls_files.h"
 
 namespace braid::comm {
 namespace {

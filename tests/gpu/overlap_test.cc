@@ -2,10 +2,10 @@
 // the step crosses the bus but its inputs and results.
 #include <gtest/gtest.h>
 
-#include "bench/gpu/branch_step.h"
 #include "engine/compile/compile.h"
 #include "engine/program/program.h"
 #include "tests/base/in_some_attempt.h"
+#include "tests/gpu/branch_step.h"
 
 namespace braid {
 namespace {

@@ -8,11 +8,11 @@
 #include <map>
 
 #include "base/cuda/check.h"
-#include "bench/gpu/branch_step.h"
 #include "engine/compile/compile.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/ir/op.h"
 #include "engine/schedule/segments.h"
+#include "tests/gpu/branch_step.h"
 #include "tests/gpu/test_kernels.h"
 
 namespace braid {

@@ -13,8 +13,8 @@
 
 #include "engine/compile/compile.h"
 #include "tests/base/message_of.h"
-#include "tests/engine/exec/random_graph.h"
-#include "tests/engine/exec/stream_properties.h"
+#include "tests/engine/testing/random_graph.h"
+#include "tests/engine/testing/stream_properties.h"
 #include "tests/gpu/test_kernels.h"
 
 #include "engine/compile/compile.h"

@@ -3,8 +3,8 @@
 #include "base/cuda/check.h"
 #include "base/error.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "tests/engine/exec/test_formulas.h"
-#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/test_formulas.h"
+#include "tests/engine/testing/test_ops.h"
 
 namespace braid::testing {
 namespace {

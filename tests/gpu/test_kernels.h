@@ -1,7 +1,7 @@
-// Kernels for CUDA of the test ops (tests/engine/exec/test_ops.h): Mix, Change, Update and Gather, with the
-// bits that the host's have. They spoil their outputs, and wait for a time that is drawn in each run, also in
-// those of one captured graph, before they read their inputs. Fail stops the device for the
-// whole process. Other test ops stay on the host.
+// Kernels for CUDA of the test ops (tests/engine/testing/test_ops.h): Mix, Change, Update and Gather, with
+// the bits that the host's have. They spoil their outputs, and wait for a time that is drawn in each run,
+// also in those of one captured graph, before they read their inputs. Fail stops the device for the whole
+// process. Other test ops stay on the host.
 #pragma once
 
 #include "engine/ir/op.h"

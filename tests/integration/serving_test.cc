@@ -6,8 +6,8 @@
 
 #include "base/files.h"
 #include "base/formats/npy.h"
+#include "tests/cli/tool_test.h"
 #include "tests/integration/checkpoints.h"
-#include "tests/integration/tool_test.h"
 
 namespace braid::integration {
 namespace {

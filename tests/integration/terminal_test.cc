@@ -10,8 +10,8 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/cli/tool_test.h"
 #include "tests/integration/run.h"
-#include "tests/integration/tool_test.h"
 #include "tests/worker/terminal.h"
 
 namespace braid::integration {

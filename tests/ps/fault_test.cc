@@ -11,7 +11,7 @@
 #include "ps/wire.h"
 #include "tests/base/eventually.h"
 #include "tests/base/in_some_attempt.h"
-#include "tests/comm/tls_files.h"
+#include "tests/comm/transport/tls_files.h"
 #include "tests/ps/cluster.h"
 
 namespace braid::ps {

@@ -8,7 +8,7 @@
 #include "ps/wire.h"
 #include "tests/base/eventually.h"
 #include "tests/base/message_of.h"
-#include "tests/comm/raw_socket.h"
+#include "tests/comm/transport/raw_socket.h"
 #include "tests/ps/cluster.h"
 
 namespace braid::ps {

@@ -13,7 +13,7 @@
 #include "base/cuda/event_pool.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "tests/base/eventually.h"
-#include "tests/engine/exec/stream_conformance.h"
+#include "tests/engine/device/stream_conformance.h"
 
 namespace braid::testing {
 namespace {

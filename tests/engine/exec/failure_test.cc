@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "tests/base/in_some_attempt.h"
-#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/test_ops.h"
 
 namespace braid::testing {
 namespace {

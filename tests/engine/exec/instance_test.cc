@@ -13,8 +13,8 @@
 #include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
 #include "tests/engine/exec/allocations.h"
-#include "tests/engine/exec/test_ops.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/engine/testing/test_ops.h"
 
 namespace braid::testing {
 namespace {

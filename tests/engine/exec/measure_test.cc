@@ -9,7 +9,7 @@
 #include "engine/device/stream_meter.h"
 #include "engine/exec/trace.h"
 #include "tests/base/in_some_attempt.h"
-#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/test_ops.h"
 
 namespace braid::testing {
 namespace {

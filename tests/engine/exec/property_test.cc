@@ -3,8 +3,8 @@
 // slow. On a device: tests/gpu/stream_property_test.cc.
 #include <gtest/gtest.h>
 
-#include "tests/engine/exec/random_graph.h"
-#include "tests/engine/exec/stream_properties.h"
+#include "tests/engine/testing/random_graph.h"
+#include "tests/engine/testing/stream_properties.h"
 
 namespace braid::testing {
 namespace {

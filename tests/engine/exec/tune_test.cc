@@ -11,7 +11,7 @@
 #include "engine/exec/trace.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/base/message_of.h"
-#include "tests/engine/exec/test_ops.h"
+#include "tests/engine/testing/test_ops.h"
 
 namespace braid::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/engine/ir/graph_text.h"
+#include "tests/engine/testing/graph_text.h"
 
 namespace braid {
 namespace {

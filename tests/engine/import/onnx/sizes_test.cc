@@ -1,0 +1,136 @@
+// Models whose inputs leave sizes open: what is translated without knowing them, what stays known, and sizes
+// that are given when a model is imported.
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "tests/engine/import/onnx/onnx_model.h"
+
+namespace braid::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::string kImage = onnx_input("x", kOnnxFloat, {-1, 1, -1, -1});
+
+std::string constant(const std::string& name, const std::string& dims, const std::string& values) {
+  return "initializer { name: \"" + name + "\" data_type: 7 dims: [" + dims + "] int64_data: [" + values +
+         "] } ";
+}
+std::string node(const std::string& op, const std::string& inputs, const std::string& output,
+                 const std::string& attributes = "") {
+  std::string text = "node { op_type: \"" + op + "\" ";
+  for (std::size_t at = 0; at < inputs.size();) {
+    const std::size_t end = std::min(inputs.find(' ', at), inputs.size());
+    text += "input: \"" + inputs.substr(at, end - at) + "\" ";
+    at = end + 1;
+  }
+  return text + "output: \"" + output + "\" " + attributes + "} ";
+}
+
+/// 0, 1, 2, ...
+Tensor counting(Shape shape) {
+  std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+  std::iota(values.begin(), values.end(), 0.0F);
+  return floats(std::move(shape), values);
+}
+
+TEST(OnnxSizesTest, PoolingThatRoundsUpTakesImagesOfAnySize) {
+  const std::string window = ints("kernel_shape", "2, 2") + ints("strides", "2, 2") + number("ceil_mode", 1);
+  const std::string max = onnx_model(13, node("MaxPool", "x", "y", window) + kImage + kY);
+  EXPECT_THAT(float_values(run_onnx(max, {{"x", counting({1, 1, 3, 3})}})), ElementsAre(4, 5, 7, 8));
+  EXPECT_THAT(float_values(run_onnx(max, {{"x", counting({1, 1, 2, 4})}})), ElementsAre(5, 7));
+  const std::string mean = onnx_model(13, node("AveragePool", "x", "y", window) + kImage + kY);
+  EXPECT_THAT(float_values(run_onnx(mean, {{"x", counting({1, 1, 3, 3})}})), ElementsAre(2, 3.5, 6.5, 8));
+}
+
+TEST(OnnxSizesTest, SamePadsOfImagesOfAnySize) {
+  const std::string window =
+      ints("kernel_shape", "2, 2") + ints("strides", "2, 2") + text("auto_pad", "SAME_UPPER");
+  const std::string max = onnx_model(13, node("MaxPool", "x", "y", window) + kImage + kY);
+  EXPECT_THAT(float_values(run_onnx(max, {{"x", counting({1, 1, 3, 3})}})), ElementsAre(4, 5, 7, 8));
+  const std::string filter =
+      "initializer { name: \"w\" data_type: 1 dims: [1, 1, 2, 2] float_data: [1, 1, 1, 1] } ";
+  const std::string conv = onnx_model(13, node("Conv", "x w", "y", window) + filter + kImage + kY);
+  EXPECT_THAT(float_values(run_onnx(conv, {{"x", counting({1, 1, 3, 3})}})), ElementsAre(8, 7, 13, 8));
+}
+
+TEST(OnnxSizesTest, TransposedConvolutionsTakeImagesOfAnySize) {
+  const std::string filter =
+      "initializer { name: \"w\" data_type: 1 dims: [1, 1, 2, 2] float_data: [1, 2, 3, 4] } ";
+  const std::string conv =
+      onnx_model(13, node("ConvTranspose", "x w", "y", ints("strides", "2, 2")) + filter + kImage + kY);
+  const Tensor y = run_onnx(conv, {{"x", floats({1, 1, 1, 2}, {1, 10})}});
+  EXPECT_EQ(y.shape(), Shape({1, 1, 2, 4}));
+  EXPECT_THAT(float_values(y), ElementsAre(1, 2, 10, 20, 3, 4, 30, 40));
+}
+
+Shape shape_of_y(const std::string& model) {
+  const TempDir dir;
+  return import_onnx(write_onnx(dir, model)).outputs.at(0).shape;
+}
+
+TEST(OnnxSizesTest, WhatAReshapeCopiesOrComputesStaysKnown) {
+  const std::string x = onnx_input("x", kOnnxFloat, {6, -1, 2, 5});
+  EXPECT_EQ(shape_of_y(onnx_model(14, node("Reshape", "x s", "y") + constant("s", "3", "0, 0, -1") + x + kY)),
+            Shape({6, Shape::kUnknown, 10}));
+  // [6] ++ Shape(x)[1:2] ++ [10], as exporters write it.
+  const std::string parts = node("Shape", "x", "sizes") + node("Slice", "sizes one two", "batch") +
+                            node("Concat", "six batch ten", "s", number("axis", 0)) +
+                            constant("one", "1", "1") + constant("two", "1", "2") +
+                            constant("six", "1", "6") + constant("ten", "1", "10");
+  EXPECT_EQ(shape_of_y(onnx_model(14, parts + node("Reshape", "x s", "y") + x + kY)),
+            Shape({6, Shape::kUnknown, 10}));
+  const std::string small = onnx_input("x", kOnnxFloat, {6, -1, 1});
+  EXPECT_EQ(shape_of_y(onnx_model(14, parts + node("Expand", "x s", "y") + small + kY)),
+            Shape({6, Shape::kUnknown, 10}));
+}
+
+const std::string kRecurrent = node("RNN", "x w r", "y", number("hidden_size", 1)) +
+                               onnx_input("x", kOnnxFloat, {-1, 1, 1}) +
+                               "initializer { name: \"w\" data_type: 1 dims: [1, 1, 1] float_data: 1 } "
+                               "initializer { name: \"r\" data_type: 1 dims: [1, 1, 1] float_data: 0 } " +
+                               kY;
+
+TEST(OnnxSizesTest, AShapeThatIsGivenTellsHowLongASequenceIs) {
+  const TempDir dir;
+  const std::string file = write_onnx(dir, onnx_model(14, kRecurrent));
+  const OnnxImport open = try_import_onnx(file);
+  ASSERT_EQ(open.problems.size(), 1U);
+  EXPECT_THAT(open.problems[0].reason, HasSubstr("size of axis 0 of an input is not known (--shape"));
+  const OnnxImport given = try_import_onnx(file, {{"x", Shape({3, 1, 1})}});
+  EXPECT_THAT(given.problems, IsEmpty());
+  EXPECT_EQ(given.outputs.at(0).shape, Shape({3, 1, 1, 1}));
+}
+
+TEST(OnnxSizesTest, AShapeThatContradictsTheModelIsRefused) {
+  const TempDir dir;
+  const OnnxImport model =
+      try_import_onnx(write_onnx(dir, onnx_model(14, kRecurrent)), {{"x", Shape({3, 2, 1})}});
+  ASSERT_FALSE(model.problems.empty());
+  EXPECT_EQ(model.problems[0].reason, "it is to have shape [3, 2, 1], the model says [?, 1, 1]");
+}
+
+TEST(OnnxSizesTest, ALoopWhoseConditionIsKnownGathersASequence) {
+  // do { parts += x } while (++i < 2)
+  const std::string body =
+      "attribute { name: \"body\" type: GRAPH g { input { name: \"round\" } input { name: \"going\" } "
+      "input { name: \"i\" } input { name: \"parts\" } " +
+      node("Add", "i one", "next") + node("Less", "next two", "more") +
+      node("SequenceInsert", "parts x", "longer") +
+      "output { name: \"more\" } output { name: \"next\" } output { name: \"longer\" } } } ";
+  const std::string model = onnx_model(
+      16, node("SequenceEmpty", "", "none") +
+              "node { op_type: \"Loop\" input: \"\" input: \"go\" input: \"zero\" input: \"none\" "
+              "output: \"last\" output: \"all\" " +
+              body + "} " + node("ConcatFromSequence", "all", "y", number("axis", 0)) +
+              "initializer { name: \"go\" data_type: 9 int32_data: 1 } " + constant("zero", "", "0") +
+              constant("one", "", "1") + constant("two", "", "2") + onnx_input("x", kOnnxFloat, {2}) + kY);
+  EXPECT_THAT(float_values(run_onnx(model, {{"x", floats({2}, {3, 4})}})), ElementsAre(3, 4, 3, 4));
+}
+
+}  // namespace
+}  // namespace braid::testing
