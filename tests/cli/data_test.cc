@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "tests/cli/tool_test.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/support/outside_data.h"
 
 namespace braid::integration {
 namespace {
@@ -45,8 +46,8 @@ void expect_same(const Json& got, const Json& expected, const std::string& where
 }
 
 TEST_F(DataToolsTest, RealTfRecordsHaveTheirPublishedSummaries) {
-  const Path root = Path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord";
-  if (!std::filesystem::exists(root)) GTEST_SKIP() << "there is no " << root;
+  const Path root = outside_data("tfrecord");
+  SKIP_WITHOUT_OUTSIDE_DATA(root);
   int files = 0;
   for (const auto& folder : std::filesystem::directory_iterator(root)) {
     if (!folder.is_directory()) continue;
@@ -114,7 +115,6 @@ TEST_F(DataToolsTest, TrainingFromTfRecordsHasTheBitsOfTrainingFromText) {
 }
 
 TEST_F(DataToolsTest, TheSameSchemaReadsTextAndRecordsToTheSameBits) {
-  if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
   const Job text = wide_deep().with({"steps=20"});
   expect_good({"data", "convert", (text.data / "adult.data").string(), "--out", path("adult.tfrecord.gz"),
                "--names",

@@ -1,6 +1,5 @@
-// ONNX's own cases (../shared/data/onnx_cases: a folder a case, model.onnx and test_data_set_0 with
-// input_N.pb and output_N.pb) through `braid graph import` and `braid graph run`, against their stored
-// outputs.
+// ONNX's own cases (an outside oracle: a folder a case, model.onnx and test_data_set_0 with input_N.pb and
+// output_N.pb) through `braid graph import` and `braid graph run`, against their stored outputs.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "base/formats/npy.h"
 #include "proto/onnx.pb.h"
 #include "tests/integration/run.h"
+#include "tests/support/outside_data.h"
 
 namespace braid::integration {
 namespace {
@@ -20,12 +20,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const Path kCases = BRAID_SOURCE_DIR "/../shared/data/onnx_cases";
+const Path kCases = outside_data("onnx_cases");
 constexpr double kRelative = 1e-4, kAbsolute = 1e-5;  // of float32; float16 rounds to 2^-11
 
 std::vector<Path> cases() {
   std::vector<Path> found;
-  if (!std::filesystem::exists(kCases)) return found;
   for (const auto& entry : std::filesystem::directory_iterator(kCases))
     if (std::filesystem::exists(entry.path() / "model.onnx")) found.push_back(entry.path());
   std::sort(found.begin(), found.end());
@@ -127,8 +126,9 @@ class OnnxTest : public IntegrationTest {
 };
 
 TEST_F(OnnxTest, AllStoredCasesGiveTheirOutputs) {
+  SKIP_WITHOUT_OUTSIDE_DATA(kCases);
   const std::vector<Path> all = cases();
-  if (all.empty()) GTEST_SKIP() << kCases << " has no cases: nothing was compared";
+  ASSERT_FALSE(all.empty()) << kCases << " has no cases";
   for (const Path& folder : all) run_case(folder);
 }
 

@@ -30,7 +30,6 @@ TEST_F(DeviceJobTest, LinearRegressionLosesLikeOnTheCpu) {
 
 TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
   const Job job = mlp().with({"steps=100"});
-  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   const auto cpu = train("cpu", job), graphs = train("graphs", on_gpu(job));
   EXPECT_LT(largest_relative_difference(cpu, graphs), kRelative);
   EXPECT_EQ(train("launched", on_gpu(job).with({"runtime.graphs=false"})), graphs);
@@ -42,7 +41,6 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
 TEST_F(DeviceJobTest, ABatchThatConvolutionsTakeInPartsLosesLikeOnTheCpuAndAlwaysTheSame) {
   Job job = mlp();
   job.file = "fashion_mnist_resnet18.pbtxt";
-  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   job.set = {"input.global_batch_size=4096", "model.hidden=64,8,8,8", "steps=3", "runtime.device=CPU",
              "evaluation.enabled=false"};
   const auto gpu = train("gpu", on_gpu(job));
@@ -54,7 +52,6 @@ TEST_F(DeviceJobTest, ABatchThatConvolutionsTakeInPartsLosesLikeOnTheCpuAndAlway
 
 TEST_F(DeviceJobTest, TheTraceHasTheDevicesStreamsWithNodesOfTheGraph) {
   const Job job = mlp().with({"steps=40000"});
-  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   // Windows are sampled by the clock, and may miss the steps.
   in_some_attempt([&] {
     const Path trace = directory() / "trace.json";
@@ -99,7 +96,6 @@ double share_beside(const nlohmann::json& trace, const std::string& of, const st
 TEST_F(DeviceJobTest, T9_AStagedBatchIsOneCopyBesideTheStepBefore) {
   const Job job = mlp().with({"steps=3000", "model.hidden=4096,4096", "input.global_batch_size=512",
                               "streams.count=1", "metrics.sample_every_seconds=0.5"});
-  if (const std::string why = data_missing(job); !why.empty()) GTEST_SKIP() << why;
   // A host that is busy elsewhere copies late, and the device has nothing to compute then.
   in_some_attempt([&] {
     const Path file = directory() / "trace.json";

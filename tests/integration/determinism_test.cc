@@ -9,10 +9,6 @@ namespace {
 
 class DeterminismTest : public IntegrationTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-    if (const std::string why = data_missing(mlp()); !why.empty()) GTEST_SKIP() << why;
-  }
   /// Trains `job` as it is, then with each of `variants`, and expects the same bits.
   void expect_same_bits(const Job& job, const std::vector<std::vector<std::string>>& variants) {
     const std::vector<float> base = train("base", job);

@@ -20,9 +20,6 @@ constexpr const char* kEvaluator =
 
 class EvaluatorTest : public IntegrationTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-  }
   Path checkpoints() const { return directory() / "checkpoints"; }
   Job job(std::vector<std::string> more = {}) const {
     return wide_deep().with({"steps=60"}).with(checkpoints_in(checkpoints(), 20)).with(std::move(more));

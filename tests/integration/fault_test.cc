@@ -24,9 +24,6 @@ constexpr int kPeerLost = 138;
 
 class FaultTest : public IntegrationTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-  }
   /// A job that would take much longer than the test.
   static Job long_job(const std::string& strategy, const std::string& more = "strategy.consistency=BSP") {
     return wide_deep().with({"steps=1000000", "input.global_batch_size=96", "strategy.kind=" + strategy, more,
@@ -34,20 +31,7 @@ class FaultTest : public IntegrationTest {
                              "metrics.progress_seconds=0.05"});
   }
   /// Waits until worker 0 has made a few steps, which needs all others: its first one may not.
-  static bool makes_steps(Cluster& cluster) {
-    Process& leader = cluster.worker(0);
-    for (const auto end = Clock::now() + kLongRun; last_step(leader.err()) < 4;
-         std::this_thread::sleep_for(5ms))
-      if (Clock::now() >= end || leader.wait(0ms)) return false;
-    std::this_thread::sleep_for(300ms);
-    return true;
-  }
-  /// Of the progress lines "step N/1000000"; 0: there is none.
-  static long last_step(const std::string& text) {
-    const std::size_t end = text.rfind("/1000000");
-    const std::size_t at = end == std::string::npos ? end : text.rfind("step ", end);
-    return at == std::string::npos ? 0 : std::atol(text.c_str() + at + 5);
-  }
+  static bool makes_steps(Cluster& cluster) { return reaches_step(cluster.worker(0), 4); }
   /// Expects that `process` ends in time, as one that lost a peer, and names it.
   template <class Matcher>
   static void expect_names(Process& process, Clock::time_point since, Matcher who,

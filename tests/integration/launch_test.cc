@@ -15,9 +15,6 @@ using ::testing::Not;
 
 class LaunchTest : public IntegrationTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-  }
   std::unique_ptr<Process> launch(int workers, int servers, const Job& job) const {
     std::vector<std::string> arguments{
         "launch", "--workers", std::to_string(workers), "--ps", std::to_string(servers), "--grace",

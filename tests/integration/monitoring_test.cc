@@ -21,13 +21,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 
-class MonitoringTest : public IntegrationTest {
- protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-    if (const std::string why = data_missing(mlp()); !why.empty()) GTEST_SKIP() << why;
-  }
-};
+class MonitoringTest : public IntegrationTest {};
 
 std::string get(const std::string& address, const std::string& path) {
   const auto reply = http_get(address, path);

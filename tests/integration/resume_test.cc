@@ -32,9 +32,6 @@ std::vector<float> from(const std::vector<float>& losses, std::uint64_t step) {
 
 class ResumeTest : public IntegrationTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing(wide_deep()); !why.empty()) GTEST_SKIP() << why;
-  }
   /// The policy is given: the plan that AUTO measures may be another in another run, and its hash is in the
   /// manifest.
   static Job job(const std::string& strategy = "LOCAL") {

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/base/eventually.h"
+#include "tests/support/made_data.h"
+
 namespace braid::integration {
 namespace {
 
 using nlohmann::json;
-
-const Path kFashionMnist = "/usr/share/datasets/fashion-mnist";
-const Path kAdult = Path(BRAID_SOURCE_DIR) / "../shared/data/uci_adult";
 
 Job small(const std::string& file, Path data, std::vector<std::string> set) {
   // On the CPU also where there are GPUs: tests/gpu has the jobs for those.
@@ -48,14 +48,14 @@ std::vector<std::string> Job::arguments() const {
 
 Job linear_regression() { return small("linear_regression.pbtxt", "", {}); }
 Job mlp() {
-  return small("fashion_mnist_mlp.pbtxt", kFashionMnist,
+  return small("fashion_mnist_mlp.pbtxt", image_folder(),
                {"input.global_batch_size=64", "model.hidden=64,32"});
 }
 Job cnn() {
-  return small("fashion_mnist_cnn.pbtxt", kFashionMnist,
+  return small("fashion_mnist_cnn.pbtxt", image_folder(),
                {"input.global_batch_size=16", "model.hidden=4,8,16"});
 }
-Job wide_deep() { return small("wide_deep_adult.pbtxt", kAdult, {"input.global_batch_size=64"}); }
+Job wide_deep() { return small("wide_deep_adult.pbtxt", census_folder(), {"input.global_batch_size=64"}); }
 Job dlrm(const Path& data) {
   return small("dlrm_criteo.pbtxt", data, {"input.global_batch_size=64", "model.hash_buckets=1000"});
 }
@@ -63,13 +63,6 @@ Job mmoe() {
   return small(
       "mmoe_generated.pbtxt", "",
       {"input.global_batch_size=8", "model.hidden=8,4", "model.experts=8", "input.generator.rows=2000"});
-}
-
-std::string data_missing(const Job& job) {
-  const char* file = job.data == kFashionMnist ? "train-images-idx3-ubyte.gz"
-                     : job.data == kAdult      ? "adult.data"
-                                               : "";
-  return std::filesystem::exists(job.data / file) ? "" : "there is no " + (job.data / file).string();
 }
 
 std::vector<std::string> braid(std::vector<std::string> arguments) {
@@ -104,6 +97,22 @@ Result result_of(const Process& process) {
   for (const char* name : {"accuracy_of_tasks", "auc_of_tasks"})
     if (line.contains(name)) result.tasks = line[name].get<std::map<std::string, double>>();
   return result;
+}
+
+bool reaches_step(Process& process, std::uint64_t least) {
+  const auto reached = [&] {
+    const std::string text = process.err();
+    for (std::size_t at = text.rfind("step "); at != std::string::npos;
+         at = at == 0 ? std::string::npos : text.rfind("step ", at - 1)) {
+      unsigned long long step = 0, of = 0;
+      if (std::sscanf(text.c_str() + at, "step %llu/%llu", &step, &of) == 2) return step >= least;
+    }
+    return false;
+  };
+  bool ended = false;
+  eventually([&] { return reached() || (ended = process.wait(std::chrono::milliseconds(0)).has_value()); },
+             kLongRun);
+  return !ended && reached();
 }
 
 std::vector<LoggedStep> read_steps(const Path& file) {

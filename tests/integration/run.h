@@ -31,16 +31,14 @@ struct Job {
   std::vector<std::string> arguments() const;
 };
 
-/// Small variants of the shipped jobs, without evaluation, one intra-op thread.
+/// Small variants of the shipped jobs, without evaluation, one intra-op thread. Their data are made when they
+/// are first asked for (tests/support/made_data.h).
 Job linear_regression();
-Job mlp();                   // Fashion-MNIST, global batch 64
-Job cnn();                   // Fashion-MNIST, global batch 16
-Job wide_deep();             // Adult, global batch 64
+Job mlp();                   // images, global batch 64
+Job cnn();                   // images, global batch 16
+Job wide_deep();             // rows in the layout of Adult, global batch 64
 Job dlrm(const Path& data);  // global batch 64
 Job mmoe();                  // made rows, global batch 8, eight small experts
-
-/// Why the job's data cannot be read; empty when it can. For GTEST_SKIP.
-std::string data_missing(const Job& job);
 
 /// {braid, arguments...}
 std::vector<std::string> braid(std::vector<std::string> arguments);
@@ -58,6 +56,10 @@ struct Result {
 };
 /// Of the last such line of a process's output. Fails the test when there is none.
 Result result_of(const Process& process);
+
+/// Waits until a progress line of `process` ("step N/M ...") says step `least` or a later one. False when it
+/// ends before that, or does not come so far within kLongRun.
+bool reaches_step(Process& process, std::uint64_t least);
 
 struct LoggedStep {
   std::uint64_t step = 0;

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "tests/integration/checkpoints.h"
+#include "tests/support/made_data.h"
+#include "tests/support/outside_data.h"
 
 namespace braid::integration {
 namespace {
@@ -12,15 +14,13 @@ namespace {
 struct ZooModel {
   const char* name;
   const char* file;
-  const char* data;  // "criteo": rows are generated; "fashion"; "": the job makes its own
+  const char* data;  // "criteo", "images": these are made; "": the job makes its own
   std::vector<std::string> set;
   int steps;
   double falls_to;  // the last steps' loss, as a share of the first ones'
 };
 
 void PrintTo(const ZooModel& model, std::ostream* out) { *out << model.name; }
-
-const Path kFashionMnist = "/usr/share/datasets/fashion-mnist";
 
 double mean(const std::vector<double>& losses, std::size_t begin, std::size_t count) {
   const auto first = losses.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -33,7 +33,7 @@ class ZooTest : public IntegrationTest {
   Job job_of(const char* file, const std::string& data, std::vector<std::string> set) {
     set.insert(set.end(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.enabled=false",
                            "streams.policy=NONE", "streams.count=1"});
-    if (data == "fashion") return {file, kFashionMnist, std::move(set)};
+    if (data == "images") return {file, image_folder(), std::move(set)};
     if (data.empty()) return {file, "", std::move(set)};
     const Path rows = directory() / "criteo";
     const auto made =
@@ -51,11 +51,6 @@ class ZooTest : public IntegrationTest {
 
 class ZooModelTest : public ZooTest, public ::testing::WithParamInterface<ZooModel> {
  protected:
-  void SetUp() override {
-    if (std::string(GetParam().data) != "fashion") return;
-    if (const std::string why = data_missing({GetParam().file, kFashionMnist, {}}); !why.empty())
-      GTEST_SKIP() << why;
-  }
   Job job() {
     std::vector<std::string> set = GetParam().set;
     set.push_back("steps=" + std::to_string(GetParam().steps));
@@ -108,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         ZooModel{"transformer", "transformer_generated.pbtxt", "", {"input.global_batch_size=32"}, 80, 0.95},
         ZooModel{"resnet18",
                  "fashion_mnist_resnet18.pbtxt",
-                 "fashion",
+                 "images",
                  {"input.global_batch_size=16", "model.hidden=4,8,8,16", "schedule.warmup_steps=5"},
                  40,
                  0.9}),
@@ -134,8 +129,8 @@ TEST_F(ZooTest, TransformerTellsFourClassesApart) {
 }
 
 TEST_F(ZooTest, RealRowsInTheCriteoLayoutTrain) {
-  const Path data = Path(BRAID_SOURCE_DIR) / "../shared/data/criteo";
-  if (!std::filesystem::exists(data)) GTEST_SKIP() << "there is no " << data;
+  const Path data = outside_data("criteo");
+  SKIP_WITHOUT_OUTSIDE_DATA(data);
   const std::vector<std::string> common{"steps=30", "input.global_batch_size=50", "evaluation.enabled=false",
                                         "runtime.device=CPU", "streams.policy=NONE"};
   for (const char* file :
@@ -169,11 +164,8 @@ TEST_F(ZooTest, AModelThatDoesNotFitItsJobIsRefused) {
 /// A small ResNet on few images, whose evaluation uses the statistics that its steps have stored.
 class ResNetTest : public ZooTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = data_missing({"", kFashionMnist, {}}); !why.empty()) GTEST_SKIP() << why;
-  }
   Job job(int steps) {
-    return job_of("fashion_mnist_resnet18.pbtxt", "fashion",
+    return job_of("fashion_mnist_resnet18.pbtxt", "images",
                   {"input.global_batch_size=32", "model.hidden=4,8,8,16", "schedule.warmup_steps=5",
                    "schedule.kind=CONSTANT", "steps=" + std::to_string(steps)});
   }
