@@ -75,27 +75,5 @@ TEST(Crc32cTest, MaskIsUndoneByUnmask) {
     EXPECT_EQ(crc32c_unmask(crc32c_mask(crc)), crc);
 }
 
-// A TFRecord is: length u64, masked CRC of the length, data, masked CRC of the data; little endian.
-TEST(Crc32cTest, AgreesWithTfRecordFilesOfAnotherWriter) {
-  const auto file =
-      std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord/ecosystem_hadoop/part-m-00000";
-  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is missing";
-  const std::string content = read_file(file);
-  const auto load = [&](std::size_t at, std::size_t bytes) {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i)
-      value |= std::uint64_t{static_cast<unsigned char>(content.at(at + i))} << (8 * i);
-    return value;
-  };
-  int records = 0;
-  for (std::size_t at = 0; at < content.size(); ++records) {
-    const std::uint64_t length = load(at, 8);
-    EXPECT_EQ(crc32c_mask(crc32c(bytes_of(content).subspan(at, 8))), load(at + 8, 4));
-    EXPECT_EQ(crc32c_mask(crc32c(bytes_of(content).subspan(at + 12, length))), load(at + 12 + length, 4));
-    at += 16 + length;
-  }
-  EXPECT_EQ(records, 5);
-}
-
 }  // namespace
 }  // namespace braid

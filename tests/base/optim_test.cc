@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/init.h"
 
 namespace braid {
@@ -288,67 +290,53 @@ TEST(OptimTest, RefusesRunsThatDoNotFit) {
   EXPECT_THROW(optimizer_slots({.kind = static_cast<OptimizerKind>(9)}), InvalidArgument);
 }
 
-/// raw_data (field 9) of an ONNX TensorProto, or its float_data (field 4); both are length-delimited.
-std::vector<float> read_onnx_floats(const std::filesystem::path& file) {
-  const std::string bytes = read_file(file);
-  for (std::size_t at = 0; at + 1 < bytes.size();) {
-    const int field = bytes[at] >> 3, wire = bytes[at] & 7;
-    const auto value = static_cast<unsigned char>(bytes[at + 1]);
-    at += 2;
-    if (wire != 2) continue;
-    if (field == 9 || field == 4) {
-      std::vector<float> out(value / sizeof(float));
-      std::memcpy(out.data(), bytes.data() + at, value);
-      return out;
+OptimizerSpec spec_of(const std::string& kind, const nlohmann::json& fields) {
+  OptimizerSpec spec;
+  using enum OptimizerKind;
+  for (const OptimizerKind k : {Sgd, Momentum, Adagrad, Adam, Ftrl, RmsProp})
+    if (optimizer_name(k) == kind) spec.kind = k;
+  spec.momentum = fields.value("momentum", spec.momentum);
+  spec.nesterov = fields.value("nesterov", spec.nesterov);
+  spec.beta1 = fields.value("beta1", spec.beta1);
+  spec.beta2 = fields.value("beta2", spec.beta2);
+  spec.epsilon = fields.value("epsilon", spec.epsilon);
+  spec.initial_accumulator = fields.value("initial_accumulator", spec.initial_accumulator);
+  spec.rho = fields.value("rho", spec.rho);
+  spec.centered = fields.value("centered", spec.centered);
+  spec.learning_rate_power = fields.value("learning_rate_power", spec.learning_rate_power);
+  spec.l2_shrinkage = fields.value("l2_shrinkage", spec.l2_shrinkage);
+  spec.l1 = fields.value("l1", spec.l1);
+  spec.l2 = fields.value("l2", spec.l2);
+  return spec;
+}
+
+/// What TensorFlow's update ops made of the same weights and gradients (golden/make_optimizers.py).
+TEST(OptimTest, AgreesWithTensorFlow) {
+  std::ifstream file(std::filesystem::path(BRAID_SOURCE_DIR) / "tests/base/golden/optimizers.json");
+  const auto recorded = nlohmann::json::parse(file);
+  std::set<std::string> kinds;
+  for (const auto& entry : recorded["cases"]) {
+    SCOPED_TRACE(entry["kind"].get<std::string>() + " " + entry["spec"].dump());
+    const OptimizerSpec spec = spec_of(entry["kind"], entry["spec"]);
+    kinds.emplace(optimizer_name(spec.kind));
+    Variable run(spec, entry["weights"].get<std::vector<float>>());
+    std::uint64_t number = 0;
+    for (const auto& step : entry["steps"]) {
+      const auto gradient = step["gradient"].get<std::vector<float>>();
+      run.update(spec, {.learning_rate = recorded["learning_rate"], .step = number++}, gradient, 0,
+                 gradient.size());
+      std::vector<std::vector<float>> got{run.weights};
+      got.insert(got.end(), run.slots.begin(), run.slots.end());
+      const auto expected = step["values"].get<std::vector<std::vector<float>>>();
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t v = 0; v < got.size(); ++v)
+        for (std::size_t i = 0; i < expected[v].size(); ++i)
+          EXPECT_NEAR(got[v].at(i), expected[v][i], 2e-6 * (1 + std::abs(expected[v][i])))
+              << "step " << number << ", value " << v;
     }
-    at += value;
+    EXPECT_EQ(number, 3U);
   }
-  ADD_FAILURE() << "no floats in " << file;
-  return {};
-}
-
-/// One variable of an ONNX training case: file numbers of X, G and the slots, in and out. ONNX adds norm * X
-/// to the gradient.
-void check_onnx_case(const std::string& name, OptimizerSpec spec, UpdateParams params, float norm,
-                     std::vector<int> inputs, std::vector<int> outputs) {
-  const auto folder =
-      std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/onnx_cases" / name / "test_data_set_0";
-  auto load = [&](const char* kind, int number) {
-    return read_onnx_floats(folder / (std::string(kind) + "_" + std::to_string(number) + ".pb"));
-  };
-  Variable run(spec, load("input", inputs[0]));
-  auto gradient = load("input", inputs[1]);
-  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += norm * run.weights[i];
-  for (std::size_t k = 0; k < run.slots.size(); ++k) run.slots[k] = load("input", inputs[2 + k]);
-  run.update(spec, params, gradient, 0, gradient.size());
-  std::vector<std::vector<float>> got{run.weights};
-  got.insert(got.end(), run.slots.begin(), run.slots.end());
-  for (std::size_t k = 0; k < got.size(); ++k) {
-    const auto expected = load("output", outputs[k]);
-    ASSERT_EQ(got[k].size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_NEAR(got[k][i], expected[i], 1e-5 * (1 + std::abs(expected[i])));
-  }
-}
-
-bool have_onnx_cases() {
-  return std::filesystem::exists(BRAID_SOURCE_DIR "/../shared/data/onnx_cases/manifest.json");
-}
-
-// ONNX's Adam does not correct the bias at T = 0, so the plain rate is chosen to give lr_t = R. The expected
-// values were computed with epsilon 0.01 (the model file leaves the attribute out).
-TEST(OptimTest, AgreesWithOnnxAdam) {
-  if (!have_onnx_cases()) GTEST_SKIP() << "../shared/data/onnx_cases is missing";
-  const OptimizerSpec spec{.kind = OptimizerKind::Adam, .beta1 = 0.95F, .beta2 = 0.85F, .epsilon = 0.01F};
-  const float rate = 0.1F * (1 - 0.95F) / std::sqrt(1 - 0.85F);
-  check_onnx_case("test_adam_multiple", spec, {.learning_rate = rate}, 0.001F, {2, 4, 6, 8}, {0, 2, 4});
-  check_onnx_case("test_adam_multiple", spec, {.learning_rate = rate}, 0.001F, {3, 5, 7, 9}, {1, 3, 5});
-}
-
-TEST(OptimTest, AgreesWithOnnxNesterovMomentum) {
-  if (!have_onnx_cases()) GTEST_SKIP() << "../shared/data/onnx_cases is missing";
-  const OptimizerSpec spec{.kind = OptimizerKind::Momentum, .momentum = 0.95F, .nesterov = true};
-  check_onnx_case("test_nesterov_momentum", spec, {.learning_rate = 0.1F}, 0.01F, {2, 3, 4}, {0, 1});
+  EXPECT_EQ(kinds.size(), 6U) << "every kind";
 }
 
 }  // namespace

@@ -15,20 +15,18 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ToolsTest : public ToolTest {
- protected:
-};
+class ToolsTest : public ToolTest {};
 
-TEST_F(ToolsTest, RealGraphsAreCheckedShownAndPlanned) {
-  const Path cases = Path(BRAID_SOURCE_DIR) / "../shared/data/tf_graphs/cases";
-  if (!std::filesystem::exists(cases)) GTEST_SKIP() << "there is no " << cases;
-  for (const char* name : {"mlp_00", "mnist_00", "ae_00"}) {
-    const std::string binary = (cases / name / "frozen_model.pb").string();
-    EXPECT_THAT(expect_good({"graph", "check", binary}), HasSubstr("all of them can be loaded"));
-    EXPECT_THAT(expect_good({"graph", "show", binary}), HasSubstr("MatMul"));
+/// Graphs that TensorFlow has written, and the folder of their scripts.
+const Path kGolden = Path(BRAID_SOURCE_DIR) / "tests/engine";
+
+TEST_F(ToolsTest, GraphsOfTensorFlowAreCheckedShownAndPlanned) {
+  for (const char* name : {"mlp.pbtxt", "lstm.pbtxt"}) {
+    const std::string graph = (kGolden / "import/golden/graphs" / name).string();
+    EXPECT_THAT(expect_good({"graph", "check", graph}), HasSubstr("all of them can be loaded"));
+    EXPECT_THAT(expect_good({"graph", "show", graph}), HasSubstr("MatMul"));
     for (const char* policy : {"NONE", "USER", "COST", "FULL", "EMBEDDING"})
-      EXPECT_THAT(expect_good({"graph", "plan", "--streams", "2", "--policy", policy,
-                               (cases / name / "frozen_graph.pbtxt").string()}),
+      EXPECT_THAT(expect_good({"graph", "plan", "--streams", "2", "--policy", policy, graph}),
                   AllOf(HasSubstr(std::string("policy ") + policy), HasSubstr("compute1"),
                         HasSubstr("memory: arena")));
   }
@@ -127,11 +125,8 @@ TEST_F(ToolsTest, GraphCheckNamesEveryOpThatIsNotSupported) {
 }
 
 TEST_F(ToolsTest, AWholeTrainingGraphWithItsSaversCanBeLoaded) {
-  const Path file =
-      Path(BRAID_SOURCE_DIR) / "../shared/data/tf_training_graphs/dl4j_train_iris/train_iris.pbtxt";
-  if (!std::filesystem::exists(file)) GTEST_SKIP() << "there is no " << file;
-  EXPECT_THAT(expect_good({"graph", "check", file.string()}),
-              HasSubstr("480 nodes, all of them can be loaded"));
+  EXPECT_THAT(expect_good({"graph", "check", (kGolden / "autodiff/golden/graph.pbtxt").string()}),
+              HasSubstr("190 nodes, all of them can be loaded"));
 }
 
 TEST_F(ToolsTest, CheckpointsAreListedAndShown) {

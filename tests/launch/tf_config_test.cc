@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/expect_refused.h"
+#include "tests/support/outside_data.h"
 
 namespace braid::launch {
 namespace {
@@ -24,9 +25,8 @@ std::string refusal(const std::string& tf_config) {
 }
 
 TEST(TfConfigTest, OperatorCasesResolveToTheirTask) {
-  const std::filesystem::path file =
-      BRAID_SOURCE_DIR "/../shared/data/tf_config/kubeflow_tf_operator_cases.json";
-  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const auto file = outside_data("tf_config/kubeflow_tf_operator_cases.json");
+  SKIP_WITHOUT_OUTSIDE_DATA(file);
   std::ifstream stream(file);
   int read = 0;
   int refused = 0;

@@ -1,6 +1,6 @@
-// A whole TensorFlow 1.x training graph (shared/data/tf_training_graphs: reference variables, gradient nodes,
-// ApplyGradientDescent, Save and Restore) against its 100-step reference: once with the gradient nodes that
-// TensorFlow made, once with ours.
+// A whole TensorFlow 1.x training graph (golden/make_training_graph.py: reference variables, gradient nodes,
+// ApplyGradientDescent, Save and Restore) against what TensorFlow computed in 100 steps: once with the
+// gradient nodes that it made, once with ours.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Interpreter;
 
-const fs::path kFolder = fs::path(BRAID_SOURCE_DIR) / "../shared/data/tf_training_graphs/dl4j_train_iris";
+const fs::path kFolder = fs::path(BRAID_SOURCE_DIR) / "tests/engine/autodiff/golden";
+constexpr std::int64_t kRows = 60;
 const std::string kLoss = "softmax_cross_entropy_loss/value";
 
 Tensor tensor_of(const nlohmann::json& entry) {
@@ -40,15 +41,14 @@ void expect_near(const Tensor& actual, const Tensor& expected, float tolerance, 
 class TrainingGraphTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!fs::exists(kFolder)) GTEST_SKIP() << "no data in " << kFolder;
-    std::ifstream(kFolder / "derived_reference.json") >> reference_;
-    read_iris();
+    std::ifstream(kFolder / "reference.json") >> reference_;
+    read_rows();
   }
 
-  void read_iris() {
+  void read_rows() {
     std::vector<float> features;
     std::vector<float> labels;
-    std::ifstream file(kFolder / "iris.txt");
+    std::ifstream file(kFolder / "rows.txt");
     for (std::string line; std::getline(file, line);) {
       std::istringstream stream(line);
       std::vector<float> fields;
@@ -57,13 +57,12 @@ class TrainingGraphTest : public ::testing::Test {
       for (int label = 0; label < 3; ++label)
         labels.push_back(static_cast<int>(fields.at(4)) == label ? 1.0F : 0.0F);
     }
-    feeds_["Placeholder"] = Tensor::from<float>({150, 4}, features);
-    feeds_["Placeholder_1"] = Tensor::from<float>({150, 3}, labels);
+    feeds_["Placeholder"] = Tensor::from<float>({kRows, 4}, features);
+    feeds_["Placeholder_1"] = Tensor::from<float>({kRows, 3}, labels);
   }
 
   Graph load(std::vector<std::string> roots) {
-    return import_graph(read_graph_file(kFolder / "train_iris.pbtxt"), "train_iris",
-                        {.roots = std::move(roots)});
+    return import_graph(read_graph_file(kFolder / "graph.pbtxt"), "train", {.roots = std::move(roots)});
   }
 
   void set_initial(Interpreter& interpreter) {
@@ -88,12 +87,12 @@ TEST_F(TrainingGraphTest, TrainsWithItsOwnGradientNodes) {
   const Graph graph = load(roots);
   Interpreter interpreter(graph);
   set_initial(interpreter);
-  const auto losses = reference_["loss_by_step_float64"].get<std::vector<double>>();
+  const auto losses = reference_["losses"].get<std::vector<double>>();
   for (std::size_t step = 0; step < 100; ++step) {
     const Tensor loss = interpreter.run(feeds_, {kLoss}, targets)[0];
     ASSERT_NEAR(loss.data<float>()[0], losses[step], 2e-6) << "step " << step;
   }
-  expect_variables(interpreter, "after_step100_float64", 2e-6F);
+  expect_variables(interpreter, "after_step100", 2e-6F);
 }
 
 TEST_F(TrainingGraphTest, OurGradientsAreTensorFlows) {
@@ -105,7 +104,7 @@ TEST_F(TrainingGraphTest, OurGradientsAreTensorFlows) {
   Interpreter interpreter(graph);
   set_initial(interpreter);
   const auto learning_rate = reference_["learning_rate"].get<float>();
-  const auto losses = reference_["loss_by_step_float64"].get<std::vector<double>>();
+  const auto losses = reference_["losses"].get<std::vector<double>>();
   for (std::size_t step = 0; step < 100; ++step) {
     const std::vector<Tensor> values = interpreter.run(feeds_, fetches);
     ASSERT_NEAR(values[0].data<float>()[0], losses[step], 2e-6) << "step " << step;
@@ -117,11 +116,11 @@ TEST_F(TrainingGraphTest, OurGradientsAreTensorFlows) {
         weights[k] -= learning_rate * values[i + 1].data<float>()[k];
     }
   }
-  expect_variables(interpreter, "after_step100_float64", 2e-6F);
+  expect_variables(interpreter, "after_step100", 2e-6F);
 }
 
 TEST_F(TrainingGraphTest, TheWholeFileIsRefusedOnlyForSaveAndRestore) {
-  const ImportResult result = try_import_graph(read_graph_file(kFolder / "train_iris.pbtxt"));
+  const ImportResult result = try_import_graph(read_graph_file(kFolder / "graph.pbtxt"));
   std::set<std::string> ops;
   for (const ImportProblem& problem : result.problems) ops.insert(problem.op);
   EXPECT_THAT(ops, ::testing::IsSubsetOf({"SaveV2", "RestoreV2", "RandomUniform"}));

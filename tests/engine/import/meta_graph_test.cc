@@ -7,7 +7,7 @@
 #include "base/formats/proto_wire.h"
 #include "proto/graph.pb.h"
 #include "tests/base/temp_dir.h"
-#include "tests/engine/ir/graph_text.h"
+#include "tests/engine/testing/graph_text.h"
 
 namespace braid {
 namespace {

@@ -1,19 +1,21 @@
-// Real TensorFlow graphs with the values that TensorFlow computed for their nodes (shared/data/tf_graphs, see
-// SOURCE.txt there): every case whose ops the engine has must load and give those values. The number of cases
-// that run is recorded below and may only grow.
+// Real TensorFlow graphs with the values that TensorFlow computed for them: those that golden/make_graphs.py
+// has recorded, and others that are an outside oracle. Every case whose ops the engine has must load and give
+// those values. The number of outside cases that run is recorded below and may only grow.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "engine/graph/specialize.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/support/outside_data.h"
 
 namespace braid {
 namespace {
@@ -21,10 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Interpreter;
 
-constexpr int kCasesThatRun = 51;
+constexpr int kRecordedCases = 11, kCasesThatRun = 51;
 constexpr double kTolerance = 2e-6;  // most values have 8 decimals
 
-const fs::path kCases = fs::path(BRAID_SOURCE_DIR) / "../shared/data/tf_graphs/cases";
+const fs::path kCases = outside_data("tf_graphs/cases");
 
 struct StoredValue {
   std::string kind;  // feed, node, output
@@ -149,46 +151,56 @@ void expect_values(const std::string& name, const Graph& graph, const std::vecto
       expected.push_back(&value);
     }
   }
-  const std::vector<Tensor> actual = Interpreter(graph).run(feeds, fetches);
+  const std::vector<Tensor> actual = Interpreter(specialize(graph, feeds, fetches, {})).run(feeds, fetches);
   for (std::size_t i = 0; i < actual.size(); ++i) {
     EXPECT_EQ(difference(actual[i], expected[i]->tensor), "") << name << ": " << fetches[i];
   }
 }
 
-TEST(TensorFlowGraphsTest, GiveTensorFlowsValues) {
-  if (!fs::exists(kCases)) GTEST_SKIP() << "no data in " << kCases;
-  int cases = 0;
-  int ran = 0;
-  std::map<std::string, std::set<std::string>> missing;  // op -> cases
-  std::set<fs::path> folders;
-  for (const auto& entry : fs::recursive_directory_iterator(kCases)) {
-    if (entry.path().filename() == "frozen_model.pb") folders.insert(entry.path().parent_path());
+/// The ops that the graph has and the engine has not; none when its values were compared.
+std::set<std::string> run_case(const std::string& name, const fs::path& graph, const fs::path& values) {
+  const ImportResult result = try_import_graph(read_graph_file(graph));
+  std::set<std::string> missing;
+  for (const ImportProblem& problem : result.problems) {
+    missing.insert(problem.op);
+    if (problem.reason.find("not supported") == std::string::npos)
+      ADD_FAILURE() << name << ": [" << problem.op << "] " << problem.node << ": " << problem.reason;
   }
-  for (const fs::path& folder : folders) {
+  if (!missing.empty()) return missing;
+  try {
+    expect_values(name, result.graph, read_values(values));
+  } catch (const Error& error) {
+    ADD_FAILURE() << name << ": " << error.message();
+  }
+  return {};
+}
+
+TEST(TensorFlowGraphsTest, RecordedOnesGiveTensorFlowsValues) {
+  int cases = 0;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(BRAID_SOURCE_DIR) / "tests/engine/import/golden/graphs")) {
+    if (entry.path().extension() != ".pbtxt") continue;
     ++cases;
+    fs::path values = entry.path();
+    EXPECT_THAT(run_case(entry.path().stem(), entry.path(), values.replace_extension(".tsv")),
+                ::testing::IsEmpty());
+  }
+  EXPECT_EQ(cases, kRecordedCases);
+}
+
+TEST(TensorFlowGraphsTest, OthersGiveTensorFlowsValues) {
+  SKIP_WITHOUT_OUTSIDE_DATA(kCases);
+  int cases = 0, ran = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kCases)) {
+    if (entry.path().filename() != "frozen_model.pb") continue;
+    const fs::path folder = entry.path().parent_path();
     const std::string name = fs::relative(folder, kCases).string();
-    const ImportResult result = try_import_graph(read_graph_file(folder / "frozen_model.pb"));
-    bool supported = true;
-    for (const ImportProblem& problem : result.problems) {
-      const bool unknown_op = problem.reason.find("not supported") != std::string::npos;
-      if (unknown_op) missing[problem.op].insert(name);
-      if (!unknown_op)
-        ADD_FAILURE() << name << ": [" << problem.op << "] " << problem.node << ": " << problem.reason;
-      supported = false;
-    }
-    if (!supported) continue;
-    try {
-      expect_values(name, result.graph, read_values(folder / "values.tsv"));
-      ++ran;
-    } catch (const Error& error) {
-      ADD_FAILURE() << name << ": " << error.message();
-    }
+    ++cases;
+    const std::set<std::string> missing = run_case(name, entry.path(), folder / "values.tsv");
+    ran += missing.empty() ? 1 : 0;
+    for (const std::string& op : missing) std::printf("  missing %-24s of %s\n", op.c_str(), name.c_str());
   }
   std::printf("%d of %d TensorFlow graphs ran\n", ran, cases);
-  for (const auto& [op, names] : missing) {
-    std::printf("  missing %-24s in %zu: %s%s\n", op.c_str(), names.size(), names.begin()->c_str(),
-                names.size() > 1 ? ", ..." : "");
-  }
   EXPECT_GE(ran, kCasesThatRun);
 }
 

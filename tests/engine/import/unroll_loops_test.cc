@@ -6,7 +6,7 @@
 #include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
 #include "tests/base/message_of.h"
-#include "tests/engine/ir/graph_text.h"
+#include "tests/engine/testing/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
 
 namespace braid {

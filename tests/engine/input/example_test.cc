@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/error.h"
@@ -13,6 +15,7 @@
 #include "engine/input/tfrecord.h"
 #include "proto/example.pb.h"
 #include "tests/base/expect_error.h"
+#include "tests/base/temp_dir.h"
 
 namespace braid {
 namespace {
@@ -209,20 +212,36 @@ TEST(ExampleTest, DamageIsRefusedWithItsByteAndNoiseNeverCrashes) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(ExampleTest, RealRecordsHaveTheirPublishedValues) {
-  const auto file =
-      std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord/ecosystem_hadoop/part-m-00000.gz";
-  if (!std::filesystem::exists(file)) GTEST_SKIP() << "no " << file;
-  TfRecordReader records(file);
-  ExampleReader reader;
-  std::vector<std::int64_t> values;
-  while (const auto record = records.next()) {
-    reader.parse(*record);
-    const auto ints = reader.ints(*reader.find("data"));
-    values.insert(values.end(), ints.begin(), ints.end());
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+/// Written by golden/make_records.py.
+TEST(ExampleTest, RecordsThatTensorFlowWroteHaveTheirValues) {
+  std::ifstream golden(std::filesystem::path(BRAID_SOURCE_DIR) / "tests/engine/input/golden/examples.json");
+  const auto recorded = nlohmann::json::parse(golden);
+  const TempDir dir;
+  for (const char* packing : {"plain", "gzip"}) {
+    std::ofstream(dir.path() / packing, std::ios::binary) << from_hex(recorded[packing]);
+    TfRecordReader records(dir.path() / packing);
+    ExampleReader reader;
+    for (const auto& expected : recorded["records"]) {
+      const auto record = records.next();
+      ASSERT_TRUE(record.has_value()) << packing;
+      reader.parse(*record);
+      std::vector<std::int64_t> ids;
+      for (const std::string id : expected["id"]) ids.push_back(std::stoll(id));
+      EXPECT_THAT(reader.ints(*reader.find("id")), testing::ElementsAreArray(ids)) << packing;
+      EXPECT_THAT(reader.floats(*reader.find("score")),
+                  testing::ElementsAreArray(expected["score"].get<std::vector<float>>()));
+      EXPECT_THAT(reader.bytes(*reader.find("word")),
+                  testing::ElementsAreArray(expected["word"].get<std::vector<std::string>>()));
+    }
+    EXPECT_FALSE(records.next().has_value()) << packing;
   }
-  EXPECT_THAT(values, ElementsAre(0, -6519408338692630574, 1, -897291810407650440, 2, -2627029093267243214, 3,
-                                  8452912497529882771, 4, 6197228047171027195));
 }
 
 }  // namespace

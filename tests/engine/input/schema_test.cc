@@ -16,6 +16,7 @@
 #include "engine/input/tfrecord.h"
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
+#include "tests/support/outside_data.h"
 
 namespace braid {
 namespace {
@@ -229,8 +230,8 @@ TEST_F(SchemaTest, ShardsOfRowsAreDisjointAndWhole) {
 }
 
 TEST_F(SchemaTest, RealPenguinsHaveTheSumsOfTheirCsv) {
-  const auto root = std::filesystem::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord/tfx_penguin";
-  if (!std::filesystem::exists(root)) GTEST_SKIP() << "no " << root;
+  const auto root = outside_data("tfrecord/tfx_penguin");
+  SKIP_WITHOUT_OUTSIDE_DATA(root);
   TfRecordOptions records;
   for (const char* name : {"culmen_length_mm", "culmen_depth_mm", "flipper_length_mm", "body_mass_g"})
     records.columns.push_back({.name = name, .kind = ColumnKind::Numeric});

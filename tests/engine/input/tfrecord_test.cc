@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
+#include "tests/support/outside_data.h"
 
 namespace braid {
 namespace {
@@ -66,8 +67,8 @@ TEST_F(TfRecordTest, TheFirstRecordOfAKnownFileHasTheBytesOfTheFormat) {
 }
 
 TEST_F(TfRecordTest, RealFilesOfOtherWritersAreRead) {
-  const fs::path root = fs::path(BRAID_SOURCE_DIR) / "../shared/data/tfrecord";
-  if (!fs::exists(root)) GTEST_SKIP() << "no " << root;
+  const fs::path root = outside_data("tfrecord");
+  SKIP_WITHOUT_OUTSIDE_DATA(root);
   EXPECT_EQ(records_of(root / "deepctr_criteo/criteo_sample.tr.tfrecords").size(), 160U);
   EXPECT_EQ(records_of(root / "ecosystem_hadoop/part-m-00000").size(), 5U);
   EXPECT_EQ(records_of(root / "ecosystem_hadoop/part-m-00000.gz"),
