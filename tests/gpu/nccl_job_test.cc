@@ -2,8 +2,6 @@
 // missed.
 #include <signal.h>
 
-#include <thread>
-
 #include "tests/gpu/gpu_job.h"
 
 namespace braid::integration {
@@ -69,8 +67,7 @@ TEST_P(NcclFaultJobTest, ARankThatIsLostIsNamedByTheOther) {
                       .with({"steps=100000000", "input.global_batch_size=16", "strategy.deadline_seconds=5",
                              "metrics.progress_seconds=0.05"});
   Cluster cluster(directory() / "job", job, {2, 0});
-  ASSERT_TRUE(cluster.worker(0).says("step 1/")) << cluster.worker(0).err();
-  std::this_thread::sleep_for(500ms);
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 4)) << cluster.worker(0).err();
   cluster.worker(1).signal(GetParam());
   EXPECT_EQ(cluster.worker(0).exit_code(30s), 138);
   EXPECT_THAT(cluster.worker(0).err(), HasSubstr("rank 1 ("));

@@ -140,7 +140,8 @@ TEST_F(PredictTest, RowsOfCsvTsvAndTfRecordHaveThePredictionsOfNumpy) {
   EXPECT_EQ(values, values_of(read_file(path("tsv.tsv"))));
   EXPECT_EQ(values, values_of(read_file(path("tfrecord.csv"))));
   EXPECT_EQ(lines_of(read_file(path("csv.csv")))[0], "row,probability");
-  if (python().empty()) GTEST_SKIP() << "there is no Python with NumPy (BRAID_PYTHON)";
+  if (python().empty())
+    GTEST_SKIP() << "there is no Python with NumPy: pip install numpy, or name one in BRAID_PYTHON";
   expect_as_numpy("csv", path("rows.csv"), path("csv.csv"));
   expect_as_numpy("tfrecord", path("rows.tfrecord"), path("tfrecord.csv"));
   // Python's reader of the predictions takes commas.
@@ -167,7 +168,8 @@ TEST_F(PredictTest, CriteoRowsHaveThePredictionsOfNumpy) {
   EXPECT_EQ(read_file(path("p.csv")), read_file(path("u.csv")));
   EXPECT_EQ(predict(path("unlabelled.tsv"), path("k.csv"), {"--key", "C3"})["rows"], 131);
   EXPECT_THAT(read_file(path("k.csv")), ::testing::StartsWith("C3,probability\n"));
-  if (python().empty()) GTEST_SKIP() << "there is no Python with NumPy (BRAID_PYTHON)";
+  if (python().empty())
+    GTEST_SKIP() << "there is no Python with NumPy: pip install numpy, or name one in BRAID_PYTHON";
   expect_as_numpy("criteo", path("test.tsv"), path("p.csv"));
   expect_as_numpy("criteo_tfrecord", path("test.tfrecord"), path("t.csv"));
 }
