@@ -1,6 +1,6 @@
 // A compiled program: which node runs on which stream, after which events, in which memory. A plain record
 // that the passes fill and that is only handed out as const; everything that executes, reports on or checks a
-// program reads it from here. docs/streams.md describes the life of one.
+// program reads it from here. docs/design/compiler.md describes the life of one.
 //
 // Order. A stream's instructions are executed in order. Run starts an op when the instructions before it are
 // done; an asynchronous op is only *issued* by it, and known to be complete through its event alone. Wait

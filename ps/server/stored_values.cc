@@ -96,7 +96,7 @@ class StoredValues {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hash = key_hash(rows.keys[i]);
       if (server_of_hash(hash, tables_.plan().servers()) == tables_.server())
-        tables_.sparse(table, engine_of_hash(hash, tables_.threads())).restore_row(rows, i);
+        tables_.sparse(table, thread_of_hash(hash, tables_.threads())).restore_row(rows, i);
     }
   }
 
