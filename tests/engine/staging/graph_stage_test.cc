@@ -360,7 +360,8 @@ TEST(GraphStageTest, T9_BatchesOfAStageArePackedIntoOneBlock) {
   ASSERT_EQ(batch.tensors.size(), 3U);
   EXPECT_EQ(batch.block_bytes, 3 * BlockPool::kAlignment);
   for (std::size_t i = 0; i < 3; ++i)
-    EXPECT_EQ(batch.tensors[i].raw(), static_cast<const std::byte*>(batch.block.get()) + BlockPool::kAlignment * i);
+    EXPECT_EQ(batch.tensors[i].raw(),
+              static_cast<const std::byte*>(batch.block.get()) + BlockPool::kAlignment * i);
 }
 
 TEST(GraphStageTest, T9_TheTraceShowsTheStageAtWorkBesideTheStep) {
