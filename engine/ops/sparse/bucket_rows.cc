@@ -79,6 +79,7 @@ void infer_sum(InferContext& c) {
   std::int64_t width = 1;
   for (int axis = 1; axis < values.rank(); ++axis)
     width = width < 0 || values[axis] < 0 ? Shape::kUnknown : width * values[axis];
+  if (blocks_of(c.node()) == Blocks::Columns && buckets[0] < 0) width = Shape::kUnknown;
   if (blocks_of(c.node()) == Blocks::Columns && width >= 0 && buckets[0] > 0) {
     if (width % buckets[0] != 0) c.fail(fmt::format("{} columns on {} ranks", width, buckets[0]));
     width /= buckets[0];

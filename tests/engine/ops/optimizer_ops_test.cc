@@ -165,6 +165,7 @@ TEST(GroupedUpdateTest, GivesTheBitsOfTheUpdateByIndices) {
   for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
     for (const OpCase& c : all_op_cases().of(op)) {
       SCOPED_TRACE(c.label);
+      if (c.attrs.get("skip_negative", false)) continue;  // such updates are not taken apart
       const auto expected = update(op, c.inputs, c.variables, c.attrs, kAnyStep, 2);
       const auto actual = grouped_update(c, 3);
       ASSERT_EQ(actual.size(), expected.size());
@@ -172,6 +173,24 @@ TEST(GroupedUpdateTest, GivesTheBitsOfTheUpdateByIndices) {
       ++compared;
     }
   EXPECT_GT(compared, 15);
+}
+
+TEST(SparseUpdateTest, NegativeIndicesNameNoRowWhereTheyAreToBeSkipped) {
+  const Tensor weights = f32({3, 1}, {1, 2, 3}), indices = i64({4}, {-1, 2, -1, 2});
+  const Tensor gradients = f32({4, 1}, {100, 1, 100, 2});
+  AttrMap attrs = optimizer_attrs({.kind = OptimizerKind::Sgd});
+  EXPECT_NE(message_of([&] {
+              update("braid.SparseApplyOptimizer", {weights, indices, gradients}, 1, attrs, kAnyStep, 1);
+            }).find("indices[0] = -1 is not in [0, 3)"),
+            std::string::npos);
+  attrs.set("skip_negative", true);
+  const auto padded =
+      update("braid.SparseApplyOptimizer", {weights, indices, gradients}, 1, attrs, kAnyStep, 1);
+  const auto plain = update("braid.SparseApplyOptimizer", {weights, i64({2}, {2, 2}), f32({2, 1}, {1, 2})},
+                            {0}, optimizer_attrs({.kind = OptimizerKind::Sgd}), kAnyStep, 1);
+  ASSERT_EQ(padded.size(), plain.size());
+  for (std::size_t v = 0; v < padded.size(); ++v) expect_same(padded[v], plain[v]);
+  EXPECT_NE(to_doubles(padded[0])[2], 3);
 }
 
 TEST(GroupRowsTest, EntriesAreInTheOrderOfTablesRowsAndPositions) {
