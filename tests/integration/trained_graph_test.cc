@@ -58,8 +58,8 @@ class TrainedGraphTest : public IntegrationTest {
 TEST_F(TrainedGraphTest, AModelOfTheZooTrainsFromItsFileAsItDoesItself) {
   const Job job = zoo("wide_deep_generated.pbtxt", {"model.hidden=8,4", "model.dropout=0.2"});
   const Job graph = as_graph("wide_deep", job);
-  for (const auto& [strategy, shape] :
-       std::map<std::string, Cluster::Shape>{{"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"PS", {2, 1}}}) {
+  for (const auto& [strategy, shape] : std::map<std::string, Cluster::Shape>{
+           {"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"HYBRID", {2, 0}}, {"PS", {2, 1}}}) {
     const std::string kind = "strategy.kind=" + strategy;
     const auto expected = losses(strategy + "_zoo", job.with({kind}), shape);
     ASSERT_EQ(expected.size(), 12U);
@@ -124,6 +124,11 @@ TEST_F(TrainedGraphTest, TablesThatBeginWithAFilesValuesAreWholeOnServers) {
   ASSERT_EQ(shared.size(), expected.size());
   for (std::size_t i = 0; i < shared.size(); ++i)
     EXPECT_NEAR(shared[i], expected[i], 1e-5 * expected[i]) << i;
+  const auto spread = losses(
+      "workers",
+      begun.with({"strategy.kind=HYBRID", "strategy.hybrid=table { match: '.*/table' plan: ROW }"}), {2, 0});
+  ASSERT_EQ(spread.size(), expected.size());
+  for (std::size_t i = 0; i < spread.size(); ++i) EXPECT_NEAR(spread[i], expected[i], 1e-6) << i;
   Cluster moving(directory() / "moving", begun.with({"strategy.kind=PS", "optimizer.kind=MOMENTUM"}), {1, 1});
   EXPECT_EQ(moving.worker(0).exit_code(), 2);
   EXPECT_THAT(moving.worker(0).err(),

@@ -41,10 +41,11 @@ std::vector<std::string> names_of(const Feeds& feeds) {
 }
 
 void initialize_variables(const Graph& graph, const std::map<std::string, Tensor>& initial,
-                          std::uint64_t seed, VariableStore& store) {
+                          std::uint64_t seed, Strategy& strategy, VariableStore& store) {
   for (const VariableInfo& variable : list_variables(graph))
     if (auto value = store.read(variable.name)) {
       const auto given = initial.find(variable.name);
+      if (given != initial.end() && strategy.takes_initial_value(variable.name, given->second)) continue;
       if (given == initial.end()) initialize_variable(graph.node(variable.handle), seed, *value);
       store.write(variable.name, given == initial.end() ? *value : given->second);
     }
@@ -78,7 +79,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   steps_in_flight = made.program->steps_in_flight;
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
-  initialize_variables(training.graph, from.model.initial, job.seed(), runtime.variables());
+  initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
 }
 
 }  // namespace braid::worker

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
@@ -105,6 +106,11 @@ class HybridStrategy : public CollectiveStrategy {
     }
     return plan_text(tables_, ids);
   }
+  bool takes_initial_value(const std::string& variable, const Tensor& whole) override {
+    if (table_of(variable) < 0) return false;
+    given_.emplace(variable, whole);
+    return true;
+  }
   Shape whole_shape(const std::string& name, const Shape& local) const override {
     const int table = table_of(name);
     if (table < 0) return local;
@@ -115,7 +121,8 @@ class HybridStrategy : public CollectiveStrategy {
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override {
     agree_on_checkpoint(restored, wait);
-    initialize_tables(shards_, seed_, runtime_.variables());
+    initialize_tables(shards_, given_, seed_, runtime_.variables());
+    given_.clear();
     if (restored) restore_tables(shards_, *restored, runtime_.variables());
     return CollectiveStrategy::start(restored, resume, step, wait);
   }
@@ -136,7 +143,12 @@ class HybridStrategy : public CollectiveStrategy {
     if (!peers_.leader()) service_->serve(services_->peer_deadline);
   }
   void shut_down(bool terminated, const WaitContext& wait) override {
-    if (peers_.leader()) service_->release(wait);
+    // All is done and saved: a worker that is gone by now is no reason to fail.
+    try {
+      if (peers_.leader()) service_->release(wait);
+    } catch (const Error& error) {
+      log_warning("the workers do not end together: {}", error.message());
+    }
     CollectiveStrategy::shut_down(terminated, wait);
   }
 
@@ -221,6 +233,7 @@ class HybridStrategy : public CollectiveStrategy {
   std::vector<TableShard> shards_;         // of tables_
   std::map<std::string, int> parts_;       // sharded tables and their slots
   std::vector<std::string> bucket_nodes_;  // of the tables
+  std::map<std::string, Tensor> given_;    // first values of tables that do not have their initialiser's
   std::shared_ptr<TableService> service_;
   NodeId last_served_ = kNoNode;
 };

@@ -53,6 +53,9 @@ class Strategy {
   /// What was decided about variables, for people, in lines; empty: nothing. `step`: the program of the graph
   /// that rewrite_training() has made, which knows sizes.
   virtual std::string describe(const Program& /*step*/) const { return {}; }
+  /// The variable begins with this value, not with what its node says. True: this process holds a part of it,
+  /// which start() fills; the local variable is left alone. REQUIRES: rewrite_training().
+  virtual bool takes_initial_value(const std::string& /*variable*/, const Tensor& /*whole*/) { return false; }
   /// The shape that a variable, or a slot of one, has in the model: that of the local one, unless this
   /// process holds a part of it.
   virtual Shape whole_shape(const std::string& /*name*/, const Shape& local) const { return local; }

@@ -96,7 +96,8 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
   return out.finish();
 }
 
-void initialize_tables(const std::vector<TableShard>& tables, std::uint64_t seed, VariableStore& store) {
+void initialize_tables(const std::vector<TableShard>& tables, const std::map<std::string, Tensor>& given,
+                       std::uint64_t seed, VariableStore& store) {
   for (const TableShard& table : tables) {
     if (!table.sharded()) continue;
     Tensor values = *store.read(table.name);
@@ -104,7 +105,13 @@ void initialize_tables(const std::vector<TableShard>& tables, std::uint64_t seed
     std::ranges::fill(own, 0.0F);
     const RngKey key = make_rng_key(seed, table.name);
     const std::int64_t dim = table.local_dim();
+    const auto whole = given.find(table.name);
     table.for_each_row([&](std::int64_t row, std::int64_t local) {
+      if (whole != given.end()) {
+        std::copy_n(whole->second.data<float>().data() + row * table.dim + table.first_column(), dim,
+                    own.data() + local * dim);
+        return;
+      }
       fill_initial(table.init, key, static_cast<std::uint64_t>(row * table.dim + table.first_column()),
                    own.subspan(static_cast<std::size_t>(local * dim), static_cast<std::size_t>(dim)));
     });

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
                        comm::Communicator& communicator, const std::filesystem::path& directory,
                        const WaitContext& wait);
 
-/// Gives the rows of this rank their first values, as they are in a table that one process holds.
-void initialize_tables(const std::vector<TableShard>& tables, std::uint64_t seed, VariableStore& store);
+/// Gives the rows of this rank their first values, as they are in a table that one process holds. `given`:
+/// whole tables, by name, that begin with other values than those of their initialiser.
+void initialize_tables(const std::vector<TableShard>& tables, const std::map<std::string, Tensor>& given,
+                       std::uint64_t seed, VariableStore& store);
 
 /// The rows of this rank that the checkpoint has; the others keep what they hold, and slots that it lacks
 /// too. Throws: InvalidArgument with the step and the table: not there, or of another shape; DataLoss.
