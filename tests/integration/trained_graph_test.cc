@@ -258,8 +258,8 @@ TEST_F(RegressionTest, LearnsWithTheJobsGradientsAndPredicts) {
 
 TEST_F(RegressionTest, GradientsThatAreKeptGiveTheSameLosses) {
   const auto redone = losses("redo", job({}), {});
-  for (const auto& [strategy, workers] :
-       std::map<std::string, Cluster::Shape>{{"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"PS", {2, 1}}}) {
+  for (const auto& [strategy, workers] : std::map<std::string, Cluster::Shape>{
+           {"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"HYBRID", {2, 0}}, {"PS", {2, 1}}}) {
     const auto kept = losses("keep_" + strategy, job(keeping()).with({"strategy.kind=" + strategy}), workers);
     ASSERT_EQ(kept.size(), redone.size());
     for (std::size_t i = 0; i < kept.size(); ++i)

@@ -51,7 +51,7 @@ class HybridStrategy : public CollectiveStrategy {
     std::vector<VariableGradient> rows, dense;
     for (const VariableGradient& gradient : training.gradients)
       (gradient.slices ? rows : dense).push_back(gradient);
-    make_plan(training.graph, rows);
+    make_plan(training, rows);
     HybridRewrite rewrite(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
@@ -67,7 +67,7 @@ class HybridStrategy : public CollectiveStrategy {
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     clip(training, reduced);
     for (const VariableGradient& gradient : reduced) {
-      add_update(training, gradient, optimizers_.spec_of(gradient.variable.name));
+      add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
       if (gradient.slices)
         training.graph.mutable_node(training.graph.size() - 1).attrs.set(kSkipNegative, true);
     }
@@ -156,7 +156,8 @@ class HybridStrategy : public CollectiveStrategy {
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:
-  void make_plan(const Graph& graph, const std::vector<VariableGradient>& gradients) {
+  void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
+    const Graph& graph = training.graph;
     for (const VariableGradient& gradient : gradients) {
       const VariableInfo& variable = gradient.variable;
       PlannedTable table;
@@ -168,7 +169,7 @@ class HybridStrategy : public CollectiveStrategy {
       shard.rank = peers_.rank;
       shard.world = peers_.world;
       shard.init = variable_init_spec(graph.node(variable.handle));
-      for (const SlotSpec& slot : optimizer_slots(optimizers_.spec_of(variable.name))) {
+      for (const SlotSpec& slot : optimizer_slots(optimizer_of(training, optimizers_, variable.name))) {
         shard.slots.emplace_back(slot.name);
         shard.slot_initials.push_back(slot.initial_value);
       }
