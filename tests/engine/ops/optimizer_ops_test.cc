@@ -186,8 +186,8 @@ TEST(SparseUpdateTest, NegativeIndicesNameNoRowWhereTheyAreToBeSkipped) {
   attrs.set("skip_negative", true);
   const auto padded =
       update("braid.SparseApplyOptimizer", {weights, indices, gradients}, 1, attrs, kAnyStep, 1);
-  const auto plain = update("braid.SparseApplyOptimizer", {weights, i64({2}, {2, 2}), f32({2, 1}, {1, 2})},
-                            {0}, optimizer_attrs({.kind = OptimizerKind::Sgd}), kAnyStep, 1);
+  const auto plain = update("braid.SparseApplyOptimizer", {weights, i64({2}, {2, 2}), f32({2, 1}, {1, 2})}, 1,
+                            optimizer_attrs({.kind = OptimizerKind::Sgd}), kAnyStep, 1);
   ASSERT_EQ(padded.size(), plain.size());
   for (std::size_t v = 0; v < padded.size(); ++v) expect_same(padded[v], plain[v]);
   EXPECT_NE(to_doubles(padded[0])[2], 3);
