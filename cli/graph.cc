@@ -279,9 +279,8 @@ void add_graph(CLI::App& app, Action& action) {
   CLI::App* check_command =
       add("check", "List all problems that prevent loading; exit code 2 if there are any", check);
   add_file(check_command)->required();
-  check_command->add_flag(
-      "--train", options->train,
-      "Also what a job would train, feed and run, or all that prevents training");
+  check_command->add_flag("--train", options->train,
+                          "Also what a job would train, feed and run, or all that prevents training");
   check_command->add_option("--batch", options->batch, "With --train: rows of a step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -31,7 +31,8 @@ struct Options {
 proto::Job load(const Options& options, const std::vector<std::string>& overrides,
                 const std::vector<std::string>& settings) {
   const bool is_graph = !options.graph.graph.file.empty();
-  if (is_graph != options.job.empty()) throw InvalidArgument("braid train needs one of --job and --graph");
+  if (is_graph != options.job.empty())
+    throw InvalidArgument("braid train needs --job FILE, or --graph FILE with --loss and --data");
   if (!is_graph) return worker::load_job(options.job, overrides, settings);
   if (options.graph.data.empty())
     throw InvalidArgument("--graph needs --data FILE, or a job with model.graph");

@@ -77,12 +77,20 @@ int report(const Result& result) {
   return result.exit;
 }
 
+/// How long a server of a job that cannot begin waits for workers that have not come yet.
+constexpr std::chrono::seconds kRefusedComers{30};
+
 /// The leader cannot begin: the server ends as the workers do, as soon as all of them have heard why.
 int refused(ps::PsServer& server, const proto::Strategy& job, const StopFlag& stop, const ErrorRecord& why) {
   log_error("{}", why.message);
-  const auto patience = std::chrono::steady_clock::now() + to_ms(job.start_deadline_seconds());
-  while (!server.core().all_heard_refusal() && !stop.requested() &&
-         std::chrono::steady_clock::now() < patience)
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now(), deadline = begin + to_ms(job.start_deadline_seconds());
+  // A worker that another server has told may never come here.
+  const auto is_over = [&] {
+    const auto now = Clock::now();
+    return now >= deadline || (now >= begin + kRefusedComers && server.core().nobody_here());
+  };
+  while (!server.core().all_heard_refusal() && !stop.requested() && !is_over())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the last answer is on its way
   return exit_code_for(why.code);

@@ -103,7 +103,9 @@ void PsClient::Impl::register_with_all(const WaitContext& wait) {
   for (const std::string& address : options.servers)
     probes.push_back(std::make_unique<comm::PeerProbe>(address, options.security));
   std::size_t left = fleet.links.size();
+  ErrorPtr refusal;  // by one of them; the others are to know that this worker has heard it
   while (left != 0) {
+    if (refusal) throw_error(*refusal);
     for (std::size_t s = 0; s < fleet.links.size(); ++s) {
       if (registered[s]) continue;
       if (probes[s] && !probes[s]->accepts(wait.at_most(kRegisterTurn))) {
@@ -129,6 +131,9 @@ void PsClient::Impl::register_with_all(const WaitContext& wait) {
         std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(wait.remaining(), kRegisterTurn / 10));
         if (!wait.expired()) continue;
         throw;
+      } catch (const InvalidArgument&) {
+        if (!refusal) refusal = capture_current_exception();
+        continue;
       }
       open(s, reply);
       registered[s] = true;

@@ -106,7 +106,7 @@ class ServerCore {
   bool leader_left() const;
   /// Why the job cannot begin, as the chief said; else null.
   ErrorPtr refusal() const;
-  /// Every worker has heard of the refusal.
+  /// Every worker has heard of the refusal, or is gone: told by another server it may never have come back.
   bool all_heard_refusal() const;
   /// Every worker that came has left or is lost.
   bool nobody_here() const;

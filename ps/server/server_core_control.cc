@@ -227,8 +227,10 @@ void ServerCore::answered(const Sender& sender, const ErrorPtr& error) {
 
 bool ServerCore::all_heard_refusal() const {
   std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
   for (int worker = 0; worker < members_.workers(); ++worker)
-    if (!refused_.contains(worker)) return false;
+    if (!refused_.contains(worker) && !members_.left(worker) && !members_.lost_since(worker, now))
+      return false;
   return refusal_ != nullptr;
 }
 

@@ -147,7 +147,7 @@ TEST_F(RefusalTest, CommandLines) {
   expect_refused({"train", "--job", "x", "--device", "gpu"}, HasSubstr("gpu not in {CUDA,CPU,AUTO}"));
   expect_refused({"launch", "--workers", "2", "train", "--job", "x"}, HasSubstr("after --: braid launch"));
   expect_refused({"graph"}, AllOf(HasSubstr("a subcommand is required"), HasSubstr("plan")));
-  expect_refused({"train"}, HasSubstr("--job is required"));
+  expect_refused({"train"}, HasSubstr("braid train needs --job FILE, or --graph FILE"));
   expect_refused({"train", "--job", "x", "--bogus"}, HasSubstr("--bogus"));
 }
 
