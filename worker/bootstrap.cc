@@ -51,8 +51,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   auto refuse = [&](const std::string& why) {
     throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
   };
-  if (!cluster.evaluator.empty() && has_communicator(job) &&
-      job.strategy().backend() == proto::Strategy::MPI)
+  if (!cluster.evaluator.empty() && has_communicator(job) && job.strategy().backend() == proto::Strategy::MPI)
     refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
   check_files(job.metrics(), cluster);
@@ -72,8 +71,9 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse(fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS",
                        cluster.ps.size()));
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
-    refuse(fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
-                       cluster.world));
+    refuse(
+        fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
+                    cluster.world));
 }
 
 std::string listen_address(const ClusterSpec& cluster) {

@@ -169,7 +169,8 @@ class LocalRestore {
       if (stored.empty() || !(fill(stored, stored == former, value) || fill_rows(stored, value))) continue;
       return store_.write(name, value);
     }
-    log_warning("the checkpoint of step {} has no '{}', which keeps its initial value", values_.meta().step, name);
+    log_warning("the checkpoint of step {} has no '{}', which keeps its initial value", values_.meta().step,
+                name);
   }
 
  private:

@@ -1,7 +1,7 @@
 // What an op is: its signature, its rules (shape, gradient, cost) and its kernels. One op (or one family that
 // shares a formula), one stem: engine/ops/nn/softmax.cc holds all of it and ends in `void
-// register_softmax(OpRegistry&)`, whose stem the family's list names (family.cmake). docs/design/adding_an_op.md
-// walks through an example.
+// register_softmax(OpRegistry&)`, whose stem the family's list names (family.cmake).
+// docs/design/adding_an_op.md walks through an example.
 //
 // Kernels have two phases. `prepare` runs once, when a program is bound: shapes are static there, so it
 // chooses algorithms, makes library primitives and says how much scratch it needs. The prepared `run` only
