@@ -19,7 +19,7 @@ namespace braid::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kConnectRetry{50};
-constexpr std::chrono::seconds kAnswerTime{5};  // for our hello to a rank whose own was right
+constexpr std::chrono::seconds kHelloAnswerTime{5};  // for our hello to a rank whose own was right
 
 std::string advertised(const RingOptions& options, int port) {
   auto host = options.advertise_host;
@@ -157,7 +157,8 @@ class MeshBuilder {
     try {
       if (!wrong.empty()) throw InvalidArgument(wrong);
       auto mine = hello(theirs.channel);
-      write_exactly(newcomer->socket, mine.bytes(), wait_.at_most(kAnswerTime), "no answer could be sent");
+      write_exactly(newcomer->socket, mine.bytes(), wait_.at_most(kHelloAnswerTime),
+                    "no answer could be sent");
     } catch (const Cancelled&) {
       throw;
     } catch (const Error& error) {

@@ -6,13 +6,10 @@
 #include "base/error.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
+#include "worker/strategies/table_gathers.h"
 
 namespace braid::worker {
 namespace {
-
-bool is_gather_of(const Node& node, NodeId handle) {
-  return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
-}
 
 std::vector<NodeId> gathers_of(const Graph& graph, NodeId handle) {
   std::vector<NodeId> found;

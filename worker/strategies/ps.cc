@@ -17,15 +17,12 @@
 #include "worker/job/optimizers.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
+#include "worker/strategies/table_gathers.h"
 
 namespace braid::worker {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
-
-bool is_gather_of(const Node& node, NodeId handle) {
-  return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
-}
 
 class PsStrategy : public Strategy {
  public:
