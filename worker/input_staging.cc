@@ -12,7 +12,11 @@
 namespace braid::worker {
 namespace {
 
-int count_or_auto(proto::Staging::Count count) {
+/// A step on a device leaves the cores to the stage; beside one on the host a second thread would take its
+/// time from it.
+int count_or_auto(proto::Staging::Count count, const proto::Job& job) {
+  if (count == proto::Staging::DEFAULT)
+    return job.runtime().device() == proto::Runtime::CUDA ? StageOptions::kAuto : 1;
   return count == proto::Staging::AUTO ? StageOptions::kAuto : static_cast<int>(count);
 }
 
@@ -32,8 +36,8 @@ StageOptions stage_options(const proto::Job& job) {
   const proto::Staging& from = job.staging();
   StageOptions options;
   options.name = "input";
-  options.capacity = count_or_auto(from.capacity());
-  options.num_threads = count_or_auto(from.num_threads());
+  options.capacity = count_or_auto(from.capacity(), job);
+  options.num_threads = count_or_auto(from.num_threads(), job);
   options.timeout_millis = std::chrono::milliseconds(from.timeout_millis());
   options.on_timeout = timeout_policy(from.on_timeout());
   options.use_stage_subgraph_thread_pool = from.use_stage_subgraph_thread_pool();

@@ -19,6 +19,7 @@ class Job;
 
 namespace braid::worker {
 
+/// REQUIRES: resolve_device() was called (worker/device.h).
 StageOptions stage_options(const proto::Job& job);
 /// The pools that the job declares, and its streams.
 StageSession stage_session(const proto::Job& job);

@@ -54,7 +54,13 @@ TEST(InputStagingTest, SizesAreNumbersOrAuto) {
   set_job_field(job, "staging.num_threads=2");
   EXPECT_EQ(stage_options(job).capacity, StageOptions::kAuto);
   EXPECT_EQ(stage_options(job).num_threads, 2);
-  EXPECT_EQ(stage_options(job_with("")).capacity, 1);
+  job = job_with("");
+  job.mutable_runtime()->set_device(proto::Runtime::CPU);
+  EXPECT_EQ(stage_options(job).capacity, 1);
+  EXPECT_EQ(stage_options(job).num_threads, 1);
+  job.mutable_runtime()->set_device(proto::Runtime::CUDA);
+  EXPECT_EQ(stage_options(job).capacity, StageOptions::kAuto) << "a step on a device leaves the cores to it";
+  EXPECT_EQ(stage_options(job).num_threads, StageOptions::kAuto);
 }
 
 TEST(InputStagingTest, WhatCannotBeIsRefusedByItsField) {

@@ -92,10 +92,10 @@ void check_input(const proto::Job& job, const Checker& check) {
 /// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.
 void check_staging(const proto::Job& job, const Checker& check) {
   const proto::Staging& staging = job.staging();
-  check.require(staging.capacity() == proto::Staging::AUTO || staging.capacity() >= 1,
+  check.require(staging.capacity() >= proto::Staging::AUTO,
                 fmt::format("staging.capacity must be at least 1 or AUTO, got {}",
                             static_cast<int>(staging.capacity())));
-  check.require(staging.num_threads() == proto::Staging::AUTO || staging.num_threads() >= 1,
+  check.require(staging.num_threads() >= proto::Staging::AUTO,
                 fmt::format("staging.num_threads must be at least 1 or AUTO, got {}",
                             static_cast<int>(staging.num_threads())));
   const int pools = staging.session_stage_subgraph_thread_pool_size();

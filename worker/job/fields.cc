@@ -117,8 +117,8 @@ void add_columns(std::vector<JobField>& table) {
 void add_staging(std::vector<JobField>& table) {
   constexpr const char* kPool = "staging.session_stage_subgraph_thread_pool";
   add(table,  //
-      field("staging.capacity").by_default(1).idle(not_staged()),
-      field("staging.num_threads").by_default(1).idle(not_staged()),
+      field("staging.capacity").default_elsewhere("AUTO on a GPU, else 1").idle(not_staged()),
+      field("staging.num_threads").default_elsewhere("AUTO on a GPU, else 1").idle(not_staged()),
       field("staging.enabled").by_default(true).was_not("disabled"),
       field("staging.timeout_millis").by_default(300000).idle(nothing_is_staged()),
       field("staging.on_timeout").idle(not_staged()),

@@ -151,8 +151,8 @@ TEST(JobTest, DefaultsAreFilledAndKept) {
   job.mutable_optimizer()->set_beta1(0.5F);
   fill_job_defaults(job);
   check_job(job);
-  EXPECT_EQ(static_cast<int>(job.staging().capacity()), 1);
-  EXPECT_EQ(static_cast<int>(job.staging().num_threads()), 1);
+  EXPECT_EQ(job.staging().capacity(), proto::Staging::DEFAULT) << "it follows from the device";
+  EXPECT_EQ(job.staging().num_threads(), proto::Staging::DEFAULT);
   EXPECT_EQ(job.strategy().bucket_bytes(), 1 << 20);
   EXPECT_FLOAT_EQ(job.optimizer().beta1(), 0.5F);
   EXPECT_FLOAT_EQ(job.optimizer().beta2(), 0.999F);
