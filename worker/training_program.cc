@@ -32,9 +32,11 @@ std::uint64_t collectives_hash(const Program& program, const Strategy& strategy)
       if (instruction.kind != Instruction::Kind::Run) continue;
       const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
       text += op.op + " " + op.name;
-      for (const Operand& operand : op.inputs)
-        if (operand.buffer >= 0 && op.op != "braid.AllGatherRows")
-          text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
+      // Of rows that come from their owners only what arrives is alike.
+      if (op.op != "braid.AllGatherRows")
+        for (const Operand& operand : op.op == "braid.FromOwners" ? op.outputs : op.inputs)
+          if (operand.buffer >= 0)
+            text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
       text += "\n";
     }
   }

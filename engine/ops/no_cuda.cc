@@ -1,9 +1,12 @@
 // Stands in for the CUDA kernels where the CUDA Toolkit was not found: no op gets one.
 #include "engine/ir/op.h"
+#include "engine/ops/common/device_boxes.h"
 
 namespace braid {
 
 void register_cuda_kernels(OpRegistry&);
 void register_cuda_kernels(OpRegistry&) {}
+
+PreparedKernel device_box_kernel(const PrepareContext& c, BoxPlan) { c.fail("this build has no CUDA"); }
 
 }  // namespace braid

@@ -209,6 +209,19 @@ class HybridRandomTest : public ::testing::TestWithParam<int> {
   static void SetUpTestSuite() { register_strategy_ops(); }
 };
 
+/// Equal where nothing is rounded in another order.
+void expect_near(const Outcome& its, const Outcome& local, int world, const std::string& optimizer) {
+  if (world == 1) {
+    ASSERT_EQ(its.losses, local.losses);
+    ASSERT_EQ(its.tables, local.tables);
+  }
+  for (std::size_t s = 0; s < kSteps; ++s)
+    ASSERT_NEAR(its.losses[s], local.losses[s], 1e-5 * (1 + local.losses[s])) << "step " << s;
+  for (std::size_t t = 0; t < local.tables.size(); ++t)
+    for (std::size_t i = 0; i < local.tables[t].size(); ++i)
+      ASSERT_NEAR(its.tables[t][i], local.tables[t][i], optimizer == "SGD" ? 1e-5 : 2e-3);
+}
+
 TEST_P(HybridRandomTest, PlansHaveTheSameBitsAndOneProcessTheSameNumbers) {
   const int world = GetParam();
   Random random(static_cast<unsigned>(world));
@@ -230,15 +243,31 @@ TEST_P(HybridRandomTest, PlansHaveTheSameBitsAndOneProcessTheSameNumbers) {
       ASSERT_EQ(its.losses, first->losses) << plan;
       ASSERT_EQ(its.tables, first->tables) << plan;
     }
-    if (world == 1) {
-      ASSERT_EQ(first->losses, local.losses);
-      ASSERT_EQ(first->tables, local.tables);
+    ASSERT_NO_FATAL_FAILURE(expect_near(*first, local, world, optimizer));
+  }
+}
+
+TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(100 + world));
+  for (int trial = 0; trial < 25; ++trial) {
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const std::string optimizer =
+        std::vector<std::string>{"SGD", "ADAGRAD", "ADAM"}[static_cast<std::size_t>(draw(random, 0, 2))];
+    SCOPED_TRACE("trial " + std::to_string(trial) + " " + optimizer);
+    const Outcome local =
+        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    for (const std::string& plan :
+         {all_tables("TABLE"),
+          "table { match: 't1' plan: ROW } table { match: '.*' plan: TABLE }" + std::string()}) {
+      const proto::Job job = job_of(optimizer, "HYBRID", "ids: ALL " + plan);
+      const Outcome its = run_group(model, job, world, batches, random);
+      ASSERT_NO_FATAL_FAILURE(expect_near(its, local, world, optimizer)) << plan;
+      const Outcome again = run_group(model, job, world, batches, random);
+      ASSERT_EQ(its.losses, again.losses);
+      ASSERT_EQ(its.tables, again.tables);
     }
-    for (std::size_t s = 0; s < kSteps; ++s)
-      ASSERT_NEAR(first->losses[s], local.losses[s], 1e-5 * (1 + local.losses[s])) << "step " << s;
-    for (std::size_t t = 0; t < local.tables.size(); ++t)
-      for (std::size_t i = 0; i < local.tables[t].size(); ++i)
-        ASSERT_NEAR(first->tables[t][i], local.tables[t][i], optimizer == "SGD" ? 1e-5 : 2e-3);
   }
 }
 
@@ -258,8 +287,9 @@ std::vector<PlannedTable> tables_of(int world, std::vector<std::pair<std::int64_
   return tables;
 }
 
-std::vector<TablePlan> planned(std::vector<PlannedTable>& tables, const std::string& hybrid) {
-  plan_tables(job_of("ADAGRAD", "HYBRID", hybrid).strategy(), tables);
+std::vector<TablePlan> planned(std::vector<PlannedTable>& tables, const std::string& hybrid,
+                               bool on_device = false) {
+  plan_tables(job_of("ADAGRAD", "HYBRID", hybrid).strategy(), on_device, tables);
   std::vector<TablePlan> plans;
   for (const PlannedTable& table : tables) plans.push_back(table.shard.plan);
   return plans;
@@ -282,6 +312,38 @@ TEST(HybridPlanTest, WholeTablesGoWhereTheLeastIs) {
   std::vector<int> owners;
   for (const PlannedTable& table : tables) owners.push_back(table.shard.owner);
   EXPECT_EQ(owners, (std::vector{0, 0, 1, 1}));
+}
+
+TEST(HybridPlanTest, BetweenGpusTablesAreWholeAndTrafficIsEven) {
+  using enum TablePlan;
+  auto tables = tables_of(2, {{100, 8}, {1000000, 8}, {10, 8}, {50, 24}});
+  tables[2].ids_per_example = 2;
+  EXPECT_EQ(planned(tables, "", true), (std::vector{Table, Table, Table, Table}));
+  std::vector<int> owners;
+  for (const PlannedTable& table : tables) {
+    EXPECT_TRUE(table.shard.all_ids);
+    owners.push_back(table.shard.owner);
+  }
+  EXPECT_EQ(owners, (std::vector{1, 0, 1, 0}));  // traffic 12, 12, 24, 28
+}
+
+TEST(HybridPlanTest, BetweenGpusTheLargestTablesAreSpreadByRowsWhereMemoryForbidsMore) {
+  using enum TablePlan;
+  auto tables = tables_of(2, {{100, 8}, {1000000, 8}});
+  EXPECT_EQ(planned(tables, "memory_bytes: 40000000", true), (std::vector{Table, Row}));
+  EXPECT_FALSE(tables[1].shard.all_ids);
+}
+
+TEST(HybridPlanTest, TablesWhoseIdsCannotAllBeSentUseLists) {
+  using enum TablePlan;
+  auto tables = tables_of(2, {{100, 8}, {100000, 8}});
+  for (PlannedTable& table : tables) table.can_send_all = false;
+  EXPECT_EQ(planned(tables, "", true), (std::vector{Replicate, Row}));
+  planned(tables, all_tables("TABLE"), true);
+  EXPECT_FALSE(tables[0].shard.all_ids);
+  const std::string message = message_of([&] { planned(tables, "ids: ALL " + all_tables("TABLE")); });
+  EXPECT_NE(message.find("table 't0': strategy.hybrid.ids ALL needs parts of one size"), std::string::npos)
+      << message;
 }
 
 TEST(HybridPlanTest, OneWorkerHasNothingToSpread) {

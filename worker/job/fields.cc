@@ -200,8 +200,9 @@ void add_strategy(std::vector<JobField>& table) {
           .in(seconds(0.01))
           .idle(strategy_is_not(Strategy::PS)),
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
-      field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.table"),
-      field("strategy.hybrid.table.match"), field("strategy.hybrid.table.plan"),
+      field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
+      field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
+      field("strategy.hybrid.table.plan"),
       field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),

@@ -19,8 +19,10 @@
 #include "worker/strategies/collective.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/owner_rewrite.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_files.h"
+#include "worker/strategies/table_gathers.h"
 #include "worker/strategies/table_service.h"
 
 namespace braid::worker {
@@ -56,8 +58,18 @@ class HybridStrategy : public CollectiveStrategy {
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
         fills_);
-    rewrite.look_up(shards_, rows);
-    bucket_nodes_ = rewrite.bucket_nodes();
+    OwnerRewrite owners(training, [&](Node node, const char* op) {
+      return add_collective(training.graph, std::move(node), op);
+    });
+    std::vector<const TableShard*> in_lists, whole;
+    std::vector<VariableGradient> rows_in_lists, rows_of_whole;
+    for (std::size_t t = 0; t < shards_.size(); ++t) {
+      (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
+      (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
+    }
+    owners.look_up(whole, rows_of_whole);
+    rewrite.look_up(in_lists, rows_in_lists);
+    note_where_ids_are_counted(rewrite.bucket_nodes(), owners.rows());
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
     if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
@@ -65,10 +77,13 @@ class HybridStrategy : public CollectiveStrategy {
       for (VariableGradient& gradient : reduce_bucket(training, buckets[b], b))
         reduced.push_back(std::move(gradient));
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
+    const auto first_whole = reduced.size();
+    for (VariableGradient& gradient : owners.exchange_gradients()) reduced.push_back(std::move(gradient));
     clip(training, reduced);
-    for (const VariableGradient& gradient : reduced) {
+    for (std::size_t g = 0; g < reduced.size(); ++g) {
+      const VariableGradient& gradient = reduced[g];
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
-      if (gradient.slices)
+      if (gradient.slices && g < first_whole)
         training.graph.mutable_node(training.graph.size() - 1).attrs.set(kSkipNegative, true);
     }
     service_ = std::make_shared<TableService>(shards_, peers_.communicator, runtime_.variables());
@@ -99,10 +114,17 @@ class HybridStrategy : public CollectiveStrategy {
 
   std::string describe(const Program& step) const override {
     std::vector<std::int64_t> ids;
-    for (const std::string& name : bucket_nodes_) {
-      const NodeId node = step.graph.find(name);
-      const bool is_known = node != kNoNode && step.graph.node(node).outputs[1].shape.is_static();
-      ids.push_back(is_known ? step.graph.node(node).outputs[1].shape[0] : 0);
+    for (std::size_t t = 0; t < tables_.size(); ++t) {
+      std::int64_t count = 0;
+      const NodeId node = step.graph.find(counted_[t].node);
+      for (const int output : counted_[t].outputs) {
+        const bool is_known =
+            node != kNoNode &&
+            step.graph.node(node).outputs[static_cast<std::size_t>(output)].shape.is_static();
+        if (is_known)
+          count += step.graph.node(node).outputs[static_cast<std::size_t>(output)].shape.elements();
+      }
+      ids.push_back(shards_[t].all_ids ? count / std::max<std::int64_t>(shards_[t].dim, 1) : count);
     }
     return plan_text(tables_, ids);
   }
@@ -156,6 +178,19 @@ class HybridStrategy : public CollectiveStrategy {
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:
+  /// By table: outputs that have an element an id, or of whole tables a row an id.
+  void note_where_ids_are_counted(const std::vector<std::string>& buckets,
+                                  const std::vector<OwnerRewrite::Rows>& rows) {
+    auto bucket = buckets.begin();
+    auto row = rows.begin();
+    for (const TableShard& shard : shards_) {
+      if (shard.all_ids)
+        counted_.push_back(*row++);
+      else
+        counted_.push_back({*bucket++, {1}});
+    }
+  }
+
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
     const Graph& graph = training.graph;
     for (const VariableGradient& gradient : gradients) {
@@ -175,9 +210,19 @@ class HybridStrategy : public CollectiveStrategy {
       }
       table.can_be_sharded = variable.shape.rank() == 2 && variable.dtype == DType::Float32 &&
                              is_read_by_gathers_only(graph, variable);
+      table.can_send_all = training.slice_rows.empty();
+      table.ids_per_example = 0;
+      for (const NodeId gather : gathers_of(graph, variable.handle)) {
+        const Shape& ids = graph.info(graph.node(gather).inputs[1]).shape;
+        table.can_send_all = table.can_send_all && ids.has_rank() && ids.rank() > 0;
+        std::int64_t of_example = 1;
+        for (int axis = 1; table.can_send_all && axis < ids.rank(); ++axis)
+          of_example *= std::max<std::int64_t>(ids[axis], 1);
+        table.ids_per_example += of_example;
+      }
       tables_.push_back(std::move(table));
     }
-    plan_tables(strategy_, tables_);
+    plan_tables(strategy_, on_device_, tables_);
     for (const PlannedTable& table : tables_) shards_.push_back(table.shard);
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (!shards_[t].sharded()) continue;
@@ -231,10 +276,10 @@ class HybridStrategy : public CollectiveStrategy {
   const Optimizers optimizers_;
   const float clip_norm_;
   std::vector<PlannedTable> tables_;
-  std::vector<TableShard> shards_;         // of tables_
-  std::map<std::string, int> parts_;       // sharded tables and their slots
-  std::vector<std::string> bucket_nodes_;  // of the tables
-  std::map<std::string, Tensor> given_;    // first values of tables that do not have their initialiser's
+  std::vector<TableShard> shards_;           // of tables_
+  std::map<std::string, int> parts_;         // sharded tables and their slots
+  std::vector<OwnerRewrite::Rows> counted_;  // by table: where its ids of a step are counted
+  std::map<std::string, Tensor> given_;      // first values of tables that do not have their initialiser's
   std::shared_ptr<TableService> service_;
   NodeId last_served_ = kNoNode;
 };

@@ -64,13 +64,53 @@ std::int64_t bytes_of_all(const std::vector<PlannedTable>& tables) {
   return most;
 }
 
-/// Of tables that the job leaves open.
-void decide(PlannedTable& table) {
+/// Of tables that the job leaves open. `sends_all`: what plan TABLE would do.
+void decide(PlannedTable& table, bool sends_all) {
   TableShard& shard = table.shard;
   if (shard.plan != TablePlan::Auto) return;
   shard.plan = TablePlan::Replicate;
-  if (table.can_be_sharded && shard.world > 1 && shard.local_bytes() > kReplicateBytes)
+  if (!table.can_be_sharded || shard.world == 1) return;
+  if (sends_all && table.can_send_all)
+    shard.plan = TablePlan::Table;
+  else if (shard.local_bytes() > kReplicateBytes)
     shard.plan = TablePlan::Row;
+}
+
+void decide_ids(PlannedTable& table, proto::Hybrid::Ids asked, bool sends_all) {
+  TableShard& shard = table.shard;
+  if (shard.plan != TablePlan::Table) return;
+  if (asked == proto::Hybrid::ALL && !table.can_send_all)
+    throw InvalidArgument(
+        fmt::format("table '{}': strategy.hybrid.ids ALL needs parts of one size and ids of known rank: make "
+                    "input.global_batch_size a multiple of the workers, or take DISTINCT",
+                    shard.name));
+  shard.all_ids = sends_all && table.can_send_all;
+}
+
+/// On its owner: what travels of the table in a step where ids are sent as they are, else its elements.
+std::int64_t load_of(const PlannedTable& table) {
+  constexpr std::int64_t kOfAnId = 4;  // the id itself, and finding its row, in numbers of a row
+  const TableShard& shard = table.shard;
+  return shard.all_ids ? table.ids_per_example * (shard.dim + kOfAnId) : shard.rows * shard.dim;
+}
+
+void deal_whole_tables(std::vector<PlannedTable>& tables) {
+  std::vector<PlannedTable*> whole;
+  for (PlannedTable& table : tables)
+    if (table.shard.plan == TablePlan::Table) whole.push_back(&table);
+  std::ranges::stable_sort(whole, std::ranges::greater{}, [](const PlannedTable* t) { return load_of(*t); });
+  if (whole.empty()) return;
+  std::vector<std::int64_t> load(static_cast<std::size_t>(whole.front()->shard.world));
+  for (PlannedTable* table : whole) {
+    const auto least = std::ranges::min_element(load);
+    table->shard.owner = static_cast<int>(least - load.begin());
+    *least += load_of(*table);
+  }
+}
+
+/// Of the whole table with its slots: the same on all ranks.
+std::int64_t elements(const PlannedTable& table) {
+  return table.shard.rows * table.shard.dim * (1 + std::ssize(table.shard.slots));
 }
 
 void keep_memory_limit(std::int64_t limit, std::vector<PlannedTable>& tables) {
@@ -78,36 +118,23 @@ void keep_memory_limit(std::int64_t limit, std::vector<PlannedTable>& tables) {
   while (bytes_of_all(tables) > limit) {
     PlannedTable* largest = nullptr;
     for (PlannedTable& table : tables)
-      if (!table.by_user && table.can_be_sharded && !table.shard.sharded() && table.shard.world > 1 &&
-          (!largest || table.shard.local_bytes() > largest->shard.local_bytes()))
+      if (!table.by_user && table.can_be_sharded && table.shard.world > 1 &&
+          (!table.shard.sharded() || table.shard.plan == TablePlan::Table) &&
+          (!largest || elements(table) > elements(*largest)))
         largest = &table;
     if (!largest)
       throw InvalidArgument(
           fmt::format("strategy.hybrid.memory_bytes {}: tables and slots take {} bytes on a worker at least",
                       limit, bytes_of_all(tables)));
     largest->shard.plan = TablePlan::Row;
-  }
-}
-
-void deal_whole_tables(std::vector<PlannedTable>& tables) {
-  std::vector<PlannedTable*> whole;
-  for (PlannedTable& table : tables)
-    if (table.shard.plan == TablePlan::Table) whole.push_back(&table);
-  std::ranges::stable_sort(whole, [](const PlannedTable* a, const PlannedTable* b) {
-    return a->shard.rows * a->shard.dim > b->shard.rows * b->shard.dim;
-  });
-  if (whole.empty()) return;
-  std::vector<std::int64_t> load(static_cast<std::size_t>(whole.front()->shard.world));
-  for (PlannedTable* table : whole) {
-    const auto least = std::ranges::min_element(load);
-    table->shard.owner = static_cast<int>(least - load.begin());
-    *least += table->shard.rows * table->shard.dim;
+    largest->shard.all_ids = false;
+    deal_whole_tables(tables);
   }
 }
 
 /// That a rank receives in a step: lists of ids, rows and gradients.
 std::int64_t exchanged(const TableShard& shard, std::int64_t ids) {
-  const std::int64_t others = shard.world - 1, n = std::min(ids, shard.rows);
+  const std::int64_t others = shard.world - 1, n = shard.all_ids ? ids : std::min(ids, shard.rows);
   const std::int64_t row = shard.dim * static_cast<std::int64_t>(sizeof(float)), id = sizeof(std::int64_t);
   switch (shard.plan) {
     case TablePlan::Replicate:
@@ -128,12 +155,15 @@ std::string bytes_text(std::int64_t bytes) {
 
 }  // namespace
 
-void plan_tables(const proto::Strategy& strategy, std::vector<PlannedTable>& tables) {
+void plan_tables(const proto::Strategy& strategy, bool on_device, std::vector<PlannedTable>& tables) {
+  const proto::Hybrid::Ids asked = strategy.hybrid().ids();
+  const bool sends_all = asked == proto::Hybrid::ALL || (asked == proto::Hybrid::AUTO && on_device);
   for (PlannedTable& table : tables) table.shard.plan = TablePlan::Auto;
   take_users_word(strategy, tables);
   for (PlannedTable& table : tables) {
-    decide(table);
+    decide(table, sends_all);
     check_users_word(table);
+    decide_ids(table, asked, sends_all);
   }
   deal_whole_tables(tables);
   keep_memory_limit(strategy.hybrid().memory_bytes(), tables);

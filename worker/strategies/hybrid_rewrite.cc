@@ -11,47 +11,6 @@
 namespace braid::worker {
 namespace {
 
-std::vector<NodeId> gathers_of(const Graph& graph, NodeId handle) {
-  std::vector<NodeId> found;
-  for (NodeId id = 0; id < graph.size(); ++id)
-    if (is_gather_of(graph.node(id), handle)) found.push_back(id);
-  return found;
-}
-
-/// The values that `indices` is made of by joining and flattening, in their order.
-void find_parts(const Graph& graph, ValueRef indices, const std::vector<ValueRef>& known,
-                std::vector<ValueRef>& parts) {
-  const Node& node = graph.node(indices.node);
-  if (std::ranges::find(known, indices) != known.end() || node.inputs.empty()) {
-    parts.push_back(indices);
-  } else if (node.op->name == "ConcatV2") {
-    for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) find_parts(graph, node.inputs[i], known, parts);
-  } else if (node.op->name == "Reshape" || node.op->name == "Cast" || node.op->name == "Identity") {
-    find_parts(graph, node.inputs[0], known, parts);
-  } else {
-    parts.push_back(indices);
-  }
-}
-
-/// The gathers in the order in which a gradient's rows are theirs; nothing where it is not of all of them,
-/// each once.
-std::optional<std::vector<NodeId>> in_order_of(const Graph& graph, ValueRef indices,
-                                               std::vector<NodeId> gathers) {
-  std::vector<ValueRef> known, parts;
-  for (const NodeId id : gathers) known.push_back(graph.node(id).inputs[1]);
-  find_parts(graph, indices, known, parts);
-  std::vector<NodeId> ordered;
-  for (const ValueRef part : parts) {
-    const auto at =
-        std::ranges::find_if(gathers, [&](NodeId id) { return graph.node(id).inputs[1] == part; });
-    if (at == gathers.end()) return std::nullopt;
-    ordered.push_back(*at);
-    gathers.erase(at);
-  }
-  if (!gathers.empty()) return std::nullopt;
-  return ordered;
-}
-
 const char* split_of(const TableShard& table) {
   switch (table.buckets().split) {
     case RowSplit::Hashed:
@@ -117,16 +76,10 @@ void HybridRewrite::bucket(Entry& entry) {
       ordered && entry.table->sharded() ? entry.buckets : add_buckets(entry, "bucket_gradients/", {indices});
 }
 
-void HybridRewrite::shrink_variable(const Entry& entry) {
-  Node& handle = graph_.mutable_node(entry.gradient.variable.handle);
-  handle.attrs.set("shape", entry.table->local_shape());
-  handle.outputs[0].shape = entry.table->local_shape();
-}
-
-void HybridRewrite::look_up(const std::vector<TableShard>& tables,
+void HybridRewrite::look_up(const std::vector<const TableShard*>& tables,
                             const std::vector<VariableGradient>& gradients) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    entries_.push_back({&tables[t], gradients[t], gathers_of(graph_, gradients[t].variable.handle)});
+    entries_.push_back({tables[t], gradients[t], gathers_of(graph_, gradients[t].variable.handle)});
     bucket(entries_.back());
   }
   exchange_ids();
@@ -161,8 +114,8 @@ void HybridRewrite::exchange_rows() {
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     const Entry& entry = entries_[e];
     if (!entry.table->sharded()) continue;
-    shrink_variable(entry);
     const NodeId handle = entry.gradient.variable.handle;
+    set_variable_shape(graph_, handle, entry.table->local_shape());
     rows.push_back(add_node(graph_, "braid.ResourceGatherOrZero", "rows/" + entry.table->name,
                             {{handle, 0}, entry.wanted}, {{"dtype", DType::Float32}},
                             entry.gathers.empty() ? kNoNode : entry.gathers.front()));
@@ -197,23 +150,7 @@ void HybridRewrite::replace_gather(const Entry& entry, std::size_t gather, Value
   node.colocate_with = before.colocate_with;
   node.include_grad = before.include_grad;
   node.device = before.device;
-  const NodeId id = graph_.add(std::move(node));
-  graph_.replace_uses({old, 0}, {id, 0});
-  for (NodeId user = 0; user < graph_.size(); ++user) {
-    Node& its = graph_.mutable_node(user);
-    std::ranges::replace(its.control_inputs, old, id);
-    if (its.colocate_with == old) its.colocate_with = id;
-    if (its.forward_of == old) its.forward_of = id;
-  }
-  graph_.remove(old);
-}
-
-ValueRef HybridRewrite::flat(ValueRef list, std::vector<std::int64_t> shape, const std::string& name) {
-  const Shape length{std::ssize(shape)};
-  const ValueRef to =
-      add_node(graph_, "Const", name + "/shape", {},
-               {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(length, shape)}});
-  return add_node(graph_, "Reshape", name, {list, to});
+  put_in_place_of(graph_, old, {graph_.add(std::move(node)), 0});
 }
 
 std::vector<VariableGradient> HybridRewrite::exchange_gradients() {
@@ -241,8 +178,9 @@ std::vector<VariableGradient> HybridRewrite::exchange_gradients() {
     if (table.sharded()) shape = table.local_shape();
     std::vector<std::int64_t> rows(shape.dims().begin(), shape.dims().end());
     rows.front() = -1;
-    gradient.slices = IndexedSlices{flat(entries_[e].gradient_wanted, {-1}, "gradient_rows/" + table.name),
-                                    flat({id, static_cast<int>(e)}, rows, "gradients/" + table.name)};
+    gradient.slices =
+        IndexedSlices{reshaped(graph_, entries_[e].gradient_wanted, {-1}, "gradient_rows/" + table.name),
+                      reshaped(graph_, {id, static_cast<int>(e)}, rows, "gradients/" + table.name)};
     gradients.push_back(std::move(gradient));
   }
   return gradients;

@@ -37,7 +37,7 @@ class HybridRewrite {
   /// Puts the exchange of rows before the model's first layers. `gradients` of these tables are rows.
   /// Throws: InvalidArgument where workers have parts of different sizes and a table's ids are not those of
   /// its gradient.
-  void look_up(const std::vector<TableShard>& tables, const std::vector<VariableGradient>& gradients);
+  void look_up(const std::vector<const TableShard*>& tables, const std::vector<VariableGradient>& gradients);
   /// The gradients of what this rank holds, in the order of look_up(): rows of parts of tables, -1 where
   /// there is none.
   std::vector<VariableGradient> exchange_gradients();
@@ -56,11 +56,9 @@ class HybridRewrite {
 
   void bucket(Entry& entry);
   NodeId add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids);
-  void shrink_variable(const Entry& entry);
   void exchange_ids();
   void exchange_rows();
   void replace_gather(const Entry& entry, std::size_t gather, ValueRef rows);
-  ValueRef flat(ValueRef list, std::vector<std::int64_t> shape, const std::string& name);
 
   TrainingGraph& training_;
   Graph& graph_;

@@ -5,6 +5,7 @@
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/hybrid_ops.h"
+#include "worker/strategies/owner_ops.h"
 #include "worker/strategies/ps_ops.h"
 
 namespace braid::worker {
@@ -27,6 +28,7 @@ void register_strategy_ops() {
   std::call_once(once, [] {
     register_allreduce_ops(OpRegistry::global());
     register_hybrid_ops(OpRegistry::global());
+    register_owner_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
   });
 }

@@ -24,7 +24,8 @@ struct TableShard {
   std::string former_name;  // of older checkpoints; empty: the same
   std::int64_t rows = 0, dim = 0;
   TablePlan plan = TablePlan::Row;
-  int owner = 0;  // of Table
+  int owner = 0;         // of Table
+  bool all_ids = false;  // of Table: ids, rows and gradients travel as the batch has them (owner_ops.h)
   int rank = 0, world = 1;
   InitSpec init;
   std::vector<std::string> slots;    // of the optimizer: "m", "v"

@@ -1,10 +1,12 @@
-// Bus bandwidth of all-reduce over NCCL by size: through our communicator, launched and as a captured graph,
-// with a thread and a GPU a rank. The peer is torch.distributed on the same GPUs, run beside it.
+// Bus bandwidth of all-reduce and all-to-all over NCCL by size: through our communicator, launched and as a
+// captured graph, with a thread and a GPU a rank. The peers are torch.distributed on the same GPUs, run
+// beside it (all-to-all: bench/peers/torch_all_to_all.py).
 //
 // Median of 5 rounds of 20 operations between two events, after 5 to warm up. busbw = bytes / time * 2 (n-1)
-// / n, as nccl-tests counts it. Every size is checked: the sum of the ranks' numbers.
+// / n of an all-reduce and half of it of an all-to-all, as nccl-tests counts them. Every size is checked: the
+// sum of the ranks' numbers, and each rank's blocks.
 //
-// usage: all_reduce [GPUS]
+// usage: collectives [GPUS]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -40,24 +42,57 @@ class Rank {
   void run() {
     for (const int power : kPowers) {
       const std::size_t bytes = std::size_t{1} << power;
-      void* data = nullptr;
+      void *data = nullptr, *other = nullptr;
       BRAID_CUDA_CHECK(cudaMalloc(&data, bytes));
-      check(data, bytes);
-      report(bytes, "launched", measure([&] { reduce(data, bytes); }));
-      const cuda::GraphExec graph = captured(data, bytes);
-      report(bytes, "graph", measure([&] { BRAID_CUDA_CHECK(cudaGraphLaunch(graph.get(), stream_.get())); }));
+      BRAID_CUDA_CHECK(cudaMalloc(&other, bytes));
+      check_sum(data, bytes);
+      both_ways("allreduce", bytes, 2, [&] { reduce(data, bytes); });
+      check_blocks(data, other, bytes);
+      both_ways("alltoall", bytes, 1, [&] { exchange(data, other, bytes); });
       BRAID_CUDA_CHECK(cudaFree(data));
+      BRAID_CUDA_CHECK(cudaFree(other));
     }
     comm_->barrier(soon());
   }
 
  private:
+  template <class Operation>
+  void both_ways(const char* name, std::size_t bytes, int passes, Operation operation) {
+    report(name, bytes, passes, "launched", measure(operation));
+    const cuda::GraphExec graph = captured(operation);
+    report(name, bytes, passes, "graph",
+           measure([&] { BRAID_CUDA_CHECK(cudaGraphLaunch(graph.get(), stream_.get())); }));
+  }
+
+  void exchange(const void* from, void* to, std::size_t bytes) {
+    comm_->all_to_all(from, to, static_cast<std::int64_t>(bytes / sizeof(float)) / size_, DType::Float32,
+                      {StreamKind::Cuda, stream_.get()}, soon());
+  }
+
   void reduce(void* data, std::size_t bytes) {
     comm_->all_reduce(data, data, static_cast<std::int64_t>(bytes / sizeof(float)), DType::Float32,
                       comm::ReduceOp::Sum, {StreamKind::Cuda, stream_.get()}, soon());
   }
 
-  void check(void* data, std::size_t bytes) {
+  /// Block r is for rank r and says who sent it.
+  void check_blocks(void* from, void* to, std::size_t bytes) {
+    std::vector<float> values(bytes / sizeof(float));
+    const std::size_t block = values.size() / static_cast<std::size_t>(size_);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / block + 100U * rank());
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(from, values.data(), bytes, cudaMemcpyDefault, stream_.get()));
+    exchange(from, to, bytes);
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(values.data(), to, bytes, cudaMemcpyDefault, stream_.get()));
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+    for (std::size_t i = 0; i < block * static_cast<std::size_t>(size_); ++i)
+      if (values[i] != static_cast<float>(rank() + 100U * (i / block))) {
+        fmt::print("rank {}: wrong block {} of {} bytes\n", rank_, i / block, bytes);
+        std::exit(1);
+      }
+  }
+
+  std::size_t rank() const { return static_cast<std::size_t>(rank_); }
+
+  void check_sum(void* data, std::size_t bytes) {
     std::vector<float> values(bytes / sizeof(float), static_cast<float>(rank_ + 1));
     BRAID_CUDA_CHECK(cudaMemcpyAsync(data, values.data(), bytes, cudaMemcpyDefault, stream_.get()));
     reduce(data, bytes);
@@ -72,9 +107,10 @@ class Rank {
     BRAID_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream_.get()));
   }
 
-  cuda::GraphExec captured(void* data, std::size_t bytes) {
+  template <class Operation>
+  cuda::GraphExec captured(Operation operation) {
     BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal));
-    reduce(data, bytes);
+    operation();
     cudaGraph_t graph = nullptr;
     BRAID_CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &graph));
     const cuda::Graph owned(graph);
@@ -102,10 +138,10 @@ class Rank {
     return rounds[kRounds / 2];
   }
 
-  void report(std::size_t bytes, const char* way, double us) const {
+  void report(const char* name, std::size_t bytes, int passes, const char* way, double us) const {
     if (rank_ != 0) return;
-    const double bandwidth = static_cast<double>(bytes) / us / 1e3 * 2 * (size_ - 1) / size_;
-    fmt::print("allreduce n={} bytes={} {:<8} us={:.1f} busbw={:.1f} GB/s\n", size_, bytes, way, us,
+    const double bandwidth = static_cast<double>(bytes) / us / 1e3 * passes * (size_ - 1) / size_;
+    fmt::print("{} n={} bytes={} {:<8} us={:.1f} busbw={:.1f} GB/s\n", name, size_, bytes, way, us,
                bandwidth);
     std::fflush(stdout);
   }

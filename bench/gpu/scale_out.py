@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What more GPUs of one host gain for models with tables, by strategy.
+
+usage: scale_out.py [--braid BINARY] [--workers N] [--rows 4096,16384] [--models NAME,...] [--ways WAY,...] [--repeat N]
+                    [--steps N] [--trace DIR]
+
+Trains each model (dlrm, dlrm_large with 1,000,000 rows of 32 numbers a table, deepfm, wide_deep, mmoe) as a user would,
+from rows in memory through the stage: on one GPU, and on N of them under HYBRID and ALLREDUCE over NCCL, with as many
+rows a worker. The ways take turns, and the median of the turns counts. Prints a JSON line a model and size: us a step,
+examples/s over all workers, the gain over one GPU, and the share of the time that the leader waited for input.
+--trace also writes each way's Perfetto trace there.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import models  # noqa: E402
+
+# name: (job, overrides)
+MODELS = {
+    "dlrm": ("dlrm", []),
+    "dlrm_large": ("dlrm", ["model.hash_buckets=1000000", "model.embedding_dim=32"]),
+    "deepfm": ("deepfm", []),
+    "wide_deep": ("wide_deep", []),
+    "mmoe": ("mmoe", []),
+}
+JOB_FILES = {"wide_deep": "wide_deep_generated.pbtxt"}
+WAYS = ("LOCAL", "HYBRID", "ALLREDUCE")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--braid", default=os.path.join(models.ROOT, "build/release/cli/braid"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rows", default="4096,16384", help="of a worker in a step")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--criteo-rows", type=int, default=400000)
+    parser.add_argument("--set", action="append", default=[], help="further settings of every job")
+    parser.add_argument("--trace", default="")
+    return parser.parse_args()
+
+
+def run(args, name, way, rows, data):
+    """The result line of the slowest worker."""
+    model, overrides = MODELS[name]
+    workers = 1 if way == "LOCAL" else args.workers
+    job = os.path.join(models.ROOT, "examples/jobs", JOB_FILES.get(model, models.JOBS[model][0]))
+    settings = [f"input.global_batch_size={rows * workers}", f"steps={args.steps}", "epochs=0", "streams.count=8",
+                "staging.capacity=8", "staging.num_threads=8", "evaluation.enabled=false", "runtime.device=CUDA", *overrides, *args.set]
+    if way != "LOCAL":
+        settings += [f"strategy.kind={way}", "strategy.backend=NCCL"]
+    if args.trace:
+        settings += [f"metrics.trace_file={args.trace}/{name}-{rows}-{way}-%r.json", "metrics.sample_every_seconds=0.1"]
+    command = [args.braid, *([] if workers == 1 else ["launch", "--workers", str(workers), "--"]), "train", "--job", job,
+               "--data-dir", data]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "BRAID_PROGRESS": "off"})
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", done.stdout)]
+    return max(results, key=lambda result: result["seconds"])
+
+
+def measure(args, name, rows, data):
+    ways = [way for way in WAYS if way in args.ways.split(",")]
+    steps, waits = {way: [] for way in ways}, {way: [] for way in ways}
+    for _ in range(args.repeat):
+        for way in ways:
+            try:
+                result = run(args, name, way, rows, data)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"{name} {rows} {way}: {error}", file=sys.stderr, flush=True)
+                continue
+            steps[way].append(1e6 * result["seconds"] / result["steps"])
+            waits[way].append(result["input_wait_seconds"] / result["seconds"])
+    line = {"model": name, "rows": rows, "workers": args.workers}
+    one = statistics.median(steps["LOCAL"]) if steps.get("LOCAL") else None
+    for way in ways:
+        if not steps[way]:
+            line[way] = "failed"
+            continue
+        took = statistics.median(steps[way])
+        workers = 1 if way == "LOCAL" else args.workers
+        line[way] = {"step_us": round(took, 1), "examples_per_second": round(rows * workers / took * 1e6),
+                     "input_wait": round(statistics.median(waits[way]), 3)}
+        if one and way != "LOCAL":
+            line[way]["gain"] = round(workers * one / took, 3)
+    print(json.dumps(line), flush=True)
+
+
+def main():
+    args = arguments()
+    names = args.models.split(",")
+    if unknown := [name for name in names if name not in MODELS]:
+        sys.exit(f"--models: unknown: {', '.join(unknown)}")
+    with tempfile.TemporaryDirectory() as folder:
+        if any(MODELS[name][0] in ("dlrm", "deepfm") for name in names):
+            models.make_criteo(args, folder)
+        for name in names:
+            for rows in args.rows.split(","):
+                measure(args, name, int(rows), folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+// The exchange of whole tables' ids, rows and gradients in the order of the batch: each of several tensors
+// has an owner among the ranks, and what all ranks have of it travels there, or comes from there, in one
+// message for each pair of ranks. Sizes follow from shapes alone, so a captured graph can hold it. What is of
+// the owner itself is copied from tensor to tensor; the rest goes through packed messages. Thread rule: const
+// after construction.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/ir/op.h"
+#include "engine/ops/common/box_plan.h"
+
+namespace braid::worker {
+
+class OwnerExchange {
+ public:
+  enum class Direction { ToOwners, FromOwners };
+
+  /// Of a node braid.ToOwners or braid.FromOwners whose shapes are known. Fails where an owner is no rank.
+  OwnerExchange(const PrepareContext& context, Direction direction);
+
+  /// Of the two messages; 64-byte aligned parts. The outgoing one lies first.
+  std::size_t scratch_bytes() const { return outgoing_bytes_ + incoming_bytes_; }
+  std::size_t outgoing_bytes() const { return outgoing_bytes_; }
+  /// Bytes for and from each rank, in the order of ranks; 0 for this one.
+  std::span<const std::int64_t> sent() const { return sent_; }
+  std::span<const std::int64_t> received() const { return received_; }
+
+  /// Copies before the messages leave, and after they came. Inputs and outputs are those of the node; one
+  /// more of each is the scratch.
+  const BoxPlan& before() const { return before_; }
+  const BoxPlan& after() const { return after_; }
+
+ private:
+  std::size_t outgoing_bytes_ = 0, incoming_bytes_ = 0;
+  std::vector<std::int64_t> sent_, received_;
+  BoxPlan before_, after_;
+};
+
+/// The arguments of a box plan's kernel: those of the node, and the scratch behind the inputs and the
+/// outputs.
+class WithScratch {
+ public:
+  WithScratch(const KernelArgs& args, std::size_t inputs, std::size_t outputs)
+      : inputs_(args.inputs, args.inputs + inputs),
+        outputs_(args.outputs, args.outputs + outputs),
+        args_(args) {
+    inputs_.push_back(args.scratch);
+    outputs_.push_back(args.scratch);
+    args_.inputs = inputs_.data();
+    args_.outputs = outputs_.data();
+  }
+  const KernelArgs& args() const { return args_; }
+
+ private:
+  std::vector<void*> inputs_, outputs_;
+  KernelArgs args_;
+};
+
+}  // namespace braid::worker

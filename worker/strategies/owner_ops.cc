@@ -1,0 +1,126 @@
+#include "worker/strategies/owner_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "engine/ir/op.h"
+#include "engine/ops/common/device_boxes.h"
+#include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/owner_exchange.h"
+#include "worker/strategies/step_services.h"
+
+namespace braid::worker {
+namespace {
+
+using Direction = OwnerExchange::Direction;
+
+std::vector<std::int64_t> owners_of(const InferContext& c, int tensors) {
+  auto owners = c.attr(kOwners, std::vector<std::int64_t>{});
+  if (owners.empty() || static_cast<int>(owners.size()) != tensors)
+    c.fail(fmt::format("{} owners for {} tensors", owners.size(), tensors));
+  return owners;
+}
+
+void infer_to_owners(InferContext& c) {
+  const std::vector<std::int64_t> owners = owners_of(c, c.inputs());
+  const auto world = c.attr("world", std::int64_t{1}), rank = c.attr("rank", std::int64_t{0});
+  for (int i = 0; i < c.inputs(); ++i) {
+    Shape shape = c.shape(i);
+    if (shape.has_rank() && shape.rank() < 1) c.fail("a scalar has no rows");
+    if (shape.has_rank()) {
+      const std::int64_t rows = shape[0];
+      const bool here = owners[static_cast<std::size_t>(i)] == rank;
+      shape.set_dim(0, !here ? 0 : rows == Shape::kUnknown ? rows : rows * world);
+    }
+    c.output(c.dtype(i), shape);
+  }
+}
+
+void infer_from_owners(InferContext& c) {
+  const int tensors = c.inputs() / 2;
+  if (c.inputs() != 2 * tensors) c.fail("as many tensors as shapes are needed");
+  owners_of(c, tensors);
+  for (int i = 0; i < tensors; ++i) {
+    const Shape &rows = c.shape(i), &like = c.shape(tensors + i);
+    if (!rows.has_rank() || !like.has_rank()) {
+      c.output(c.dtype(i), Shape::unknown_rank());
+      continue;
+    }
+    if (rows.rank() < like.rank())
+      c.fail(fmt::format("rows {} are not of ids {}", rows.to_string(), like.to_string()));
+    std::vector<std::int64_t> dims(like.dims().begin(), like.dims().end());
+    for (int axis = like.rank(); axis < rows.rank(); ++axis) dims.push_back(rows[axis]);
+    c.output(c.dtype(i), Shape(std::move(dims)));
+  }
+}
+
+/// Copies, one exchange, copies: `boxes` makes the kernels that copy.
+template <class Boxes>
+PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_device, const Boxes& boxes) {
+  auto* const communicator = c.services.find<comm::Communicator>();
+  auto* const services = c.services.find<StepServices>();
+  if (!communicator || !services) c.fail("this process has no communicator");
+  const auto exchange = std::make_shared<OwnerExchange>(c, direction);
+  if (std::ssize(exchange->sent()) != communicator->size())
+    c.fail(fmt::format("for {} ranks, but there are {}", exchange->sent().size(), communicator->size()));
+  PreparedKernel kernel;
+  kernel.scratch_bytes = exchange->scratch_bytes();
+  kernel.run = [=, deadline = services->peer_deadline, inputs = c.inputs.size(), outputs = c.outputs.size(),
+                before = boxes(c, exchange->before()),
+                after = boxes(c, exchange->after())](const KernelArgs& a) {
+    const WithScratch with_scratch(a, inputs, outputs);
+    before.run(with_scratch.args());
+    if (communicator->size() == 1) return;
+    auto* const out = static_cast<std::byte*>(a.scratch);
+    communicator->all_to_all(out, exchange->sent(), out + exchange->outgoing_bytes(), exchange->received(),
+                             DType::UInt8, a.stream,
+                             on_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline));
+    after.run(with_scratch.args());
+  };
+  return kernel;
+}
+
+template <Direction kDirection>
+PreparedKernel prepare_on_host(const PrepareContext& c) {
+  return prepare(c, kDirection, false, host_box_kernel);
+}
+
+template <Direction kDirection>
+PreparedKernel prepare_on_device(const PrepareContext& c) {
+  return prepare(c, kDirection, true, device_box_kernel);
+}
+
+bool on_device(const Node& node, std::span<const OutputInfo> inputs) {
+  return node.attrs.get<bool>(kOnDevice, false) &&
+         std::ranges::all_of(inputs, [](const OutputInfo& input) { return dtype_size(input.dtype) != 0; });
+}
+
+OpDef exchange_op(std::string name, void (*infer)(InferContext&), PrepareFn cpu) {
+  OpDef def;
+  def.name = std::move(name);
+  def.traits = moves().output_list();
+  def.min_inputs = 1;
+  def.max_inputs = -1;
+  def.infer = infer;
+  def.no_gradient_reason = "works on ids, rows and gradients, after differentiation";
+  def.cpu = std::move(cpu);
+  def.side_effect = true;
+  def.stateful = true;
+  def.lane = Lane::Comm;
+  return def;
+}
+
+}  // namespace
+
+void register_owner_ops(OpRegistry& registry) {
+  registry.add(exchange_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
+  registry.add(exchange_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
+  registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, on_device);
+  registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, on_device);
+}
+
+}  // namespace braid::worker
