@@ -19,11 +19,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/dtype.h"
 #include "base/stream_ref.h"
 #include "base/wait_context.h"
+#include "comm/piece_exchange.h"
 
 namespace braid::comm {
 
@@ -89,6 +91,14 @@ class Communicator {
                     const WaitContext& wait) = 0;
   /// Returns when all ranks have called it.
   virtual void barrier(const WaitContext& wait) = 0;
+
+  /// An exchange between the memories of GPUs that needs no messages, or null, on all ranks, where all_to_all
+  /// is the way. Collective: all ranks open the same exchanges in the same order, with layouts that fit. It
+  /// may be run until the communicator ends.
+  virtual std::shared_ptr<PieceExchange> open_exchange(const std::string& /*name*/, const PieceLayout&,
+                                                       const WaitContext&) {
+    return nullptr;
+  }
 
   /// Around what runs operations without calling them: a step whose captured graph contains them. A step
   /// that does not end before its deadline breaks the communicator, and its operations end. Steps end in the

@@ -42,19 +42,19 @@ def arguments():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--criteo-rows", type=int, default=400000)
     parser.add_argument("--set", action="append", default=[], help="further settings of every job")
     parser.add_argument("--trace", default="")
     return parser.parse_args()
 
 
-def run(args, name, way, rows, data):
+def run(args, name, way, rows, data, steps):
     """The result line of the slowest worker."""
     model, overrides = MODELS[name]
     workers = 1 if way == "LOCAL" else args.workers
     job = os.path.join(models.ROOT, "examples/jobs", JOB_FILES.get(model, models.JOBS[model][0]))
-    settings = [f"input.global_batch_size={rows * workers}", f"steps={args.steps}", "epochs=0", "streams.count=8",
+    settings = [f"input.global_batch_size={rows * workers}", f"steps={steps}", "epochs=0", "streams.count=8",
                 "staging.capacity=8", "staging.num_threads=8", "evaluation.enabled=false", "runtime.device=CUDA", *overrides, *args.set]
     if way != "LOCAL":
         settings += [f"strategy.kind={way}", "strategy.backend=NCCL"]
@@ -72,18 +72,29 @@ def run(args, name, way, rows, data):
     return max(results, key=lambda result: result["seconds"])
 
 
+def step(args, name, way, rows, data):
+    """us of a step, and the share of it that waits for input: what a longer run takes beyond a shorter one.
+
+    The first steps open connections, capture graphs and find out how many threads the input needs.
+    """
+    short, whole = (run(args, name, way, rows, data, steps) for steps in (args.steps // 4, args.steps))
+    seconds = whole["seconds"] - short["seconds"]
+    return (1e6 * seconds / (whole["steps"] - short["steps"]),
+            max(0.0, whole["input_wait_seconds"] - short["input_wait_seconds"]) / seconds)
+
+
 def measure(args, name, rows, data):
     ways = [way for way in WAYS if way in args.ways.split(",")]
     steps, waits = {way: [] for way in ways}, {way: [] for way in ways}
     for _ in range(args.repeat):
         for way in ways:
             try:
-                result = run(args, name, way, rows, data)
+                took, waited = step(args, name, way, rows, data)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"{name} {rows} {way}: {error}", file=sys.stderr, flush=True)
                 continue
-            steps[way].append(1e6 * result["seconds"] / result["steps"])
-            waits[way].append(result["input_wait_seconds"] / result["seconds"])
+            steps[way].append(took)
+            waits[way].append(waited)
     line = {"model": name, "rows": rows, "workers": args.workers}
     one = statistics.median(steps["LOCAL"]) if steps.get("LOCAL") else None
     for way in ways:

@@ -18,7 +18,9 @@
 #include "comm/nccl/device_staging.h"
 #include "comm/nccl/nccl_handle.h"
 #include "comm/nccl/nccl_watch.h"
+#include "comm/nccl/peer_exchange.h"
 #include "comm/nccl/peer_progress.h"
+#include "comm/nccl/peer_window.h"
 #include "comm/reduce.h"
 
 namespace braid::comm {
@@ -114,6 +116,8 @@ class NcclCommunicator final : public Communicator {
       : rank_(options.rank),
         size_(options.size),
         device_(options.device),
+        name_(options.name),
+        rendezvous_(rendezvous),
         peers_(rendezvous, options.name, options.rank, meet(options, rendezvous, wait)),
         staging_(options.device),
         handle_(options.rank, options.size, options.device, share_id(options, rendezvous, wait)),
@@ -328,6 +332,26 @@ class NcclCommunicator final : public Communicator {
         });
   }
 
+  std::shared_ptr<PieceExchange> open_exchange(const std::string& name, const PieceLayout& layout,
+                                               const WaitContext& wait) override {
+    check("open_exchange", [] {});
+    try {
+      const cuda::DeviceGuard guard(device_);
+      const NcclWatch::Waiting waiting(watch_, wait);
+      std::string why;
+      auto window = PeerWindow::open(rendezvous_, fmt::format("{}/exchange{}", name_, exchanges_++), rank_,
+                                     layout.window_bytes, wait, why);
+      if (!window) {
+        log_info("[nccl] {} travels in messages: {}", name, why);
+        return nullptr;
+      }
+      return make_peer_exchange(std::move(window), layout, handle_.aborted());
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+  }
+
   void begin_step(std::uint64_t step, const WaitContext& wait) override {
     throw_if_broken();
     peers_.begin_step(step);
@@ -476,6 +500,9 @@ class NcclCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   const int device_;
+  const std::string name_;
+  Rendezvous& rendezvous_;
+  int exchanges_ = 0;  // that were asked for
   PeerProgress peers_;
   DeviceStaging staging_;
   NcclHandle handle_;

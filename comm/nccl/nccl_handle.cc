@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -50,7 +51,9 @@ void check_nccl(ncclResult_t result, const char* call, int rank) {
                                                  ncclGetErrorString(result), ncclGetLastError(nullptr)));
 }
 
-NcclHandle::NcclHandle(int rank, int size, int device, const ncclUniqueId& id) : device_(device) {
+NcclHandle::NcclHandle(int rank, int size, int device, const ncclUniqueId& id)
+    : device_(device), flag_(sizeof(int)) {
+  *reinterpret_cast<int*>(flag_.get()) = 0;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const ncclResult_t begun = ncclCommInitRankConfig(&comm_, size, id, rank, &config);
@@ -96,6 +99,7 @@ void NcclHandle::abort() noexcept {
   std::lock_guard lock(mu_);
   if (aborted_ || !comm_) return;
   aborted_ = true;
+  std::atomic_ref(*reinterpret_cast<int*>(flag_.get())).store(1);
   try {
     end_on_thread(&abort_now);
   } catch (const std::exception& error) {

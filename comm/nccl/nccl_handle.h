@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "base/cuda/handles.h"
 #include "base/error.h"
 
 namespace braid::comm {
@@ -41,12 +42,15 @@ class NcclHandle {
   std::string last_error();
 
   void abort() noexcept;
+  /// Page-locked: not 0 from abort() on, for kernels of our own that wait for other ranks.
+  const int* aborted() const { return reinterpret_cast<const int*>(flag_.get()); }
 
  private:
   /// Runs `end` on a thread of its own.
   void end_on_thread(void (*end)(ncclComm_t comm));
 
   const int device_;
+  const cuda::PinnedMemory flag_;
   std::mutex mu_;
   ncclComm_t comm_ = nullptr;  // guarded by mu_, as what follows
   bool aborted_ = false;

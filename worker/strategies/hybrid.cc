@@ -47,8 +47,9 @@ class HybridStrategy : public CollectiveStrategy {
   std::string_view name() const override { return "HYBRID"; }
   bool ranks_differ() const override { return true; }
 
-  /// In the order of collectives: ids, rows, buckets of dense gradients as backward makes them, gradients of
-  /// rows, which backward makes last.
+  /// In the order of collectives: ids, rows, buckets of dense gradients as backward makes them. Gradients of
+  /// rows come before the last bucket: that has the first layers' weights, whose gradients are made beside
+  /// theirs, and what follows of rows, their updates, takes longer.
   void rewrite_training(TrainingGraph& training) override {
     std::vector<VariableGradient> rows, dense;
     for (const VariableGradient& gradient : training.gradients)
@@ -73,12 +74,16 @@ class HybridStrategy : public CollectiveStrategy {
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
     if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
-    for (std::size_t b = 0; b < buckets.size(); ++b)
-      for (VariableGradient& gradient : reduce_bucket(training, buckets[b], b))
+    const auto reduce = [&](std::size_t bucket) {
+      for (VariableGradient& gradient : reduce_bucket(training, buckets[bucket], bucket))
         reduced.push_back(std::move(gradient));
+    };
+    for (std::size_t b = 0; b + 1 < buckets.size(); ++b) reduce(b);
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
+    std::vector<VariableGradient> at_owners = owners.exchange_gradients();
+    reduce(buckets.size() - 1);
     const auto first_whole = reduced.size();
-    for (VariableGradient& gradient : owners.exchange_gradients()) reduced.push_back(std::move(gradient));
+    std::ranges::move(at_owners, std::back_inserter(reduced));
     clip(training, reduced);
     for (std::size_t g = 0; g < reduced.size(); ++g) {
       const VariableGradient& gradient = reduced[g];

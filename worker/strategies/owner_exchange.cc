@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "worker/strategies/owner_ops.h"
 
 namespace braid::worker {
 namespace {
 
+using comm::PieceMove;
+
 /// Places in a message: multiples of the largest unit that kernels copy.
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
+std::size_t aligned_message(std::int64_t bytes) { return static_cast<std::size_t>((bytes + 63) / 64 * 64); }
 
 BoxPlan::Part bytes_copy(int input, std::int64_t from, int output, std::int64_t to, std::int64_t bytes) {
   return {BoxCopy({{bytes, 1, 1}}, from, to, 1), input, output};
@@ -18,58 +23,94 @@ std::int64_t bytes_of(const OutputInfo& info) {
   return info.shape.elements() * static_cast<std::int64_t>(dtype_size(info.dtype));
 }
 
+/// What travels: a block is one rank's part of a tensor. A rank has one of each; of its own tensors all
+/// ranks'.
+struct Blocks {
+  std::vector<std::int64_t> owners, bytes;
+  std::int64_t world, rank;
+  bool to_owners;
+
+  bool travels(std::size_t t, std::int64_t from, std::int64_t to) const {
+    return from != to && bytes[t] > 0 && owners[t] == (to_owners ? to : from);
+  }
+  /// Of a message with all blocks that go from one rank to another.
+  std::int64_t message(std::int64_t from, std::int64_t to) const {
+    std::int64_t sum = 0;
+    for (std::size_t t = 0; t < owners.size(); ++t)
+      if (travels(t, from, to)) sum += aligned(bytes[t]);
+    return sum;
+  }
+  /// Where a rank has the messages for it: one behind the other, in the order of those who send them.
+  std::int64_t place(std::int64_t from, std::int64_t to) const {
+    std::int64_t at = 0;
+    for (std::int64_t r = 0; r < from; ++r) at += message(r, to);
+    return at;
+  }
+  /// Calls visit(tensor, place) for the blocks from one rank to another; places count from `at`.
+  template <class Visit>
+  void for_each(std::int64_t from, std::int64_t to, std::int64_t at, const Visit& visit) const {
+    for (std::size_t t = 0; t < owners.size(); ++t) {
+      if (!travels(t, from, to)) continue;
+      visit(static_cast<int>(t), at, bytes[t]);
+      at += aligned(bytes[t]);
+    }
+  }
+};
+
+comm::PieceLayout layout_of(const Blocks& b) {
+  comm::PieceLayout layout;
+  for (std::int64_t r = 0; r < b.world; ++r) layout.window_bytes.push_back(b.place(b.world, r));
+  for (std::size_t t = 0; t < b.owners.size(); ++t) {
+    if (b.owners[t] != b.rank || b.bytes[t] == 0) continue;
+    const std::int64_t of_all = b.rank * b.bytes[t];
+    layout.own.push_back({.tensor = static_cast<int>(t),
+                          .from = b.to_owners ? 0 : of_all,
+                          .to = b.to_owners ? of_all : 0,
+                          .bytes = b.bytes[t]});
+  }
+  for (std::int64_t peer = 0; peer < b.world; ++peer) {
+    b.for_each(b.rank, peer, b.place(b.rank, peer), [&](int tensor, std::int64_t at, std::int64_t bytes) {
+      layout.sent.push_back({tensor, static_cast<int>(peer), b.to_owners ? 0 : peer * bytes, at, bytes});
+    });
+    b.for_each(peer, b.rank, b.place(peer, b.rank), [&](int tensor, std::int64_t at, std::int64_t bytes) {
+      layout.received.push_back({tensor, static_cast<int>(peer), at, b.to_owners ? peer * bytes : 0, bytes});
+    });
+  }
+  return layout;
+}
+
 }  // namespace
 
 OwnerExchange::OwnerExchange(const PrepareContext& c, Direction direction) {
-  const auto owners = c.attr<std::vector<std::int64_t>>(kOwners, {});
-  const auto world = c.attr("world", std::int64_t{1}), rank = c.attr("rank", std::int64_t{0});
-  const bool leaves = direction == Direction::ToOwners;
-  for (const std::int64_t owner : owners)
-    if (owner < 0 || owner >= world) c.fail(fmt::format("owner {} of {} ranks", owner, world));
+  Blocks b{.owners = c.attr<std::vector<std::int64_t>>(kOwners, {}),
+           .bytes = {},
+           .world = c.attr("world", std::int64_t{1}),
+           .rank = c.attr("rank", std::int64_t{0}),
+           .to_owners = direction == Direction::ToOwners};
+  for (const std::int64_t owner : b.owners)
+    if (owner < 0 || owner >= b.world) c.fail(fmt::format("owner {} of {} ranks", owner, b.world));
+  for (std::size_t t = 0; t < b.owners.size(); ++t)
+    b.bytes.push_back(bytes_of(b.to_owners ? c.inputs[t] : c.outputs[t]));
+  layout_ = layout_of(b);
 
-  const auto scratch_in = static_cast<int>(c.inputs.size()), scratch_out = static_cast<int>(c.outputs.size());
-  sent_.assign(static_cast<std::size_t>(world), 0);
-  received_ = sent_;
-  // A block is one rank's part of a tensor. The rank itself has one of each; of its own tensors it has all
-  // ranks'.
-  const auto block_bytes = [&](std::size_t t) { return bytes_of(leaves ? c.inputs[t] : c.outputs[t]); };
-  const auto message = [&](std::vector<std::int64_t>& sizes, std::size_t& all, auto&& for_each) {
-    std::int64_t at = static_cast<std::int64_t>(all);
-    for (std::int64_t peer = 0; peer < world; ++peer) {
-      if (peer == rank) continue;
-      const std::int64_t first = at;
-      for (std::size_t t = 0; t < owners.size(); ++t)
-        if (for_each(t, peer, at)) at += aligned(block_bytes(t));
-      sizes[static_cast<std::size_t>(peer)] = at - first;
-    }
-    all = static_cast<std::size_t>((at + 63) / 64 * 64);
-  };
-
-  for (std::size_t t = 0; t < owners.size(); ++t) {
-    const std::int64_t bytes = block_bytes(t);
-    const int tensor = static_cast<int>(t);
-    if (owners[t] != rank || bytes == 0) continue;
-    before_.parts.push_back(leaves ? bytes_copy(tensor, 0, tensor, rank * bytes, bytes)
-                                   : bytes_copy(tensor, rank * bytes, tensor, 0, bytes));
+  for (std::int64_t peer = 0; peer < b.world; ++peer) {
+    sent_.push_back(b.message(b.rank, peer));
+    received_.push_back(b.message(peer, b.rank));
   }
-  message(sent_, outgoing_bytes_, [&](std::size_t t, std::int64_t peer, std::int64_t at) {
-    if (owners[t] != (leaves ? peer : rank)) return false;
-    const std::int64_t bytes = block_bytes(t);
-    if (bytes > 0)
-      before_.parts.push_back(
-          bytes_copy(static_cast<int>(t), leaves ? 0 : peer * bytes, scratch_out, at, bytes));
-    return true;
-  });
-  incoming_bytes_ = outgoing_bytes_;
-  message(received_, incoming_bytes_, [&](std::size_t t, std::int64_t peer, std::int64_t at) {
-    if (owners[t] != (leaves ? rank : peer)) return false;
-    const std::int64_t bytes = block_bytes(t);
-    if (bytes > 0)
-      after_.parts.push_back(
-          bytes_copy(scratch_in, at, static_cast<int>(t), leaves ? peer * bytes : 0, bytes));
-    return true;
-  });
-  incoming_bytes_ -= outgoing_bytes_;
+  const std::int64_t incoming = b.place(b.world, b.rank);
+  std::int64_t outgoing = 0;
+  const auto scratch_in = static_cast<int>(c.inputs.size()), scratch_out = static_cast<int>(c.outputs.size());
+  for (const PieceMove& move : layout_.own)
+    before_.parts.push_back(bytes_copy(move.tensor, move.from, move.tensor, move.to, move.bytes));
+  for (std::int64_t peer = 0; peer < b.world; outgoing += b.message(b.rank, peer++))
+    b.for_each(b.rank, peer, outgoing, [&](int tensor, std::int64_t at, std::int64_t bytes) {
+      before_.parts.push_back(bytes_copy(tensor, b.to_owners ? 0 : peer * bytes, scratch_out, at, bytes));
+    });
+  outgoing_bytes_ = aligned_message(outgoing);
+  incoming_bytes_ = aligned_message(incoming);
+  for (const PieceMove& move : layout_.received)
+    after_.parts.push_back(bytes_copy(scratch_in, static_cast<std::int64_t>(outgoing_bytes_) + move.from,
+                                      move.tensor, move.to, move.bytes));
 }
 
 }  // namespace braid::worker

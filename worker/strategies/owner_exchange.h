@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/piece_exchange.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/box_plan.h"
 
@@ -20,6 +21,11 @@ class OwnerExchange {
 
   /// Of a node braid.ToOwners or braid.FromOwners whose shapes are known. Fails where an owner is no rank.
   OwnerExchange(const PrepareContext& context, Direction direction);
+
+  /// Who writes what where, for a communicator whose ranks write each other's memory.
+  const comm::PieceLayout& layout() const { return layout_; }
+
+  // Where they do not: messages, for and from each rank, packed in scratch memory.
 
   /// Of the two messages; 64-byte aligned parts. The outgoing one lies first.
   std::size_t scratch_bytes() const { return outgoing_bytes_ + incoming_bytes_; }
@@ -35,6 +41,7 @@ class OwnerExchange {
 
  private:
   std::size_t outgoing_bytes_ = 0, incoming_bytes_ = 0;
+  comm::PieceLayout layout_;
   std::vector<std::int64_t> sent_, received_;
   BoxPlan before_, after_;
 };

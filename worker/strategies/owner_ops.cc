@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -58,7 +59,14 @@ void infer_from_owners(InferContext& c) {
   }
 }
 
-/// Copies, one exchange, copies: `boxes` makes the kernels that copy.
+/// One node's exchange on a device: opened by the first run, which all ranks make in the same order.
+struct Opened {
+  bool asked = false;
+  std::shared_ptr<comm::PieceExchange> exchange;
+};
+
+/// Copies, one exchange, copies: `boxes` makes the kernels that copy. On a device whose peers it can write,
+/// the device does it all by itself.
 template <class Boxes>
 PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_device, const Boxes& boxes) {
   auto* const communicator = c.services.find<comm::Communicator>();
@@ -70,15 +78,19 @@ PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_dev
   PreparedKernel kernel;
   kernel.scratch_bytes = exchange->scratch_bytes();
   kernel.run = [=, deadline = services->peer_deadline, inputs = c.inputs.size(), outputs = c.outputs.size(),
+                name = c.node.name, opened = std::make_shared<Opened>(),
                 before = boxes(c, exchange->before()),
                 after = boxes(c, exchange->after())](const KernelArgs& a) {
+    const WaitContext wait = on_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
+    if (on_device && !std::exchange(opened->asked, true))
+      opened->exchange = communicator->open_exchange(name, exchange->layout(), wait);
+    if (opened->exchange) return opened->exchange->run(a.inputs, a.outputs, a.stream);
     const WithScratch with_scratch(a, inputs, outputs);
     before.run(with_scratch.args());
     if (communicator->size() == 1) return;
     auto* const out = static_cast<std::byte*>(a.scratch);
     communicator->all_to_all(out, exchange->sent(), out + exchange->outgoing_bytes(), exchange->received(),
-                             DType::UInt8, a.stream,
-                             on_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline));
+                             DType::UInt8, a.stream, wait);
     after.run(with_scratch.args());
   };
   return kernel;
