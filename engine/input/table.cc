@@ -72,6 +72,23 @@ void draw_from_buffer(std::vector<std::int64_t>& order, std::size_t capacity, Rn
   }
 }
 
+/// Orders of epochs that are kept: of the epoch before, while threads still make its last batches, of this
+/// one and of the next.
+constexpr std::size_t kOrders = 3;
+
+/// Rows that lie anywhere: each is a cache miss or several, which are begun some rows ahead.
+void copy_rows(const std::byte* from, std::size_t row_bytes, const std::vector<std::int64_t>& rows,
+               std::byte* to) {
+  constexpr std::size_t kLine = 64, kAhead = 12, kMostLines = 8;
+  const std::size_t lines = std::min(row_bytes / kLine + 1, kMostLines);
+  const auto at = [&](std::size_t r) { return from + static_cast<std::size_t>(rows[r]) * row_bytes; };
+  for (std::size_t r = 0; r < rows.size(); ++r, to += row_bytes) {
+    if (r + kAhead < rows.size())
+      for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(at(r + kAhead) + line * kLine);
+    std::memcpy(to, at(r), row_bytes);
+  }
+}
+
 }  // namespace
 
 const TableColumn* Table::find(const std::string& name) const {
@@ -136,22 +153,50 @@ std::int64_t Batcher::global_rows_of(std::uint64_t ticket) const {
 
 std::int64_t Batcher::rows_of(std::uint64_t ticket) const { return part_of(global_rows_of(ticket)).rows; }
 
-std::shared_ptr<const std::vector<std::int64_t>> Batcher::permutation(std::uint64_t epoch) {
-  std::lock_guard lock(mu_);
-  for (const auto& [e, order] : permutations_)
-    if (e == epoch) return order;
+Batcher::Order Batcher::order_of(std::uint64_t epoch) const {
   auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(table_->rows));
   std::iota(order->begin(), order->end(), 0);
-  if (options_.shuffle) {
-    const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
-    if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < table_->rows)
-      draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
-    else
-      permute(*order, key);
-  }
-  if (permutations_.size() >= 2) permutations_.erase(permutations_.begin());
-  permutations_.emplace_back(epoch, order);
+  if (!options_.shuffle) return order;
+  const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
+  if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < table_->rows)
+    draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
+  else
+    permute(*order, key);
   return order;
+}
+
+/// Made by the first thread that asks; the others wait for it without the lock.
+Batcher::Order Batcher::permutation(std::uint64_t epoch) {
+  std::promise<Order> mine;
+  {
+    std::unique_lock lock(mu_);
+    for (const auto& [known, order] : permutations_)
+      if (known == epoch) {
+        const std::shared_future<Order> found = order;
+        lock.unlock();
+        return found.get();
+      }
+    if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
+    permutations_.emplace_back(epoch, mine.get_future().share());
+  }
+  try {
+    Order order = order_of(epoch);
+    mine.set_value(order);
+    return order;
+  } catch (...) {
+    mine.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+/// On a thread of its own, so that no batch waits for it: an order takes as long as some hundred batches.
+void Batcher::prepare_permutation(std::uint64_t epoch) {
+  std::lock_guard lock(mu_);
+  for (const auto& [known, order] : permutations_)
+    if (known == epoch) return;
+  if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
+  permutations_.emplace_back(
+      epoch, std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share());
 }
 
 /// The table's rows that make up this worker's part of batch `ticket`.
@@ -164,6 +209,7 @@ void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
     const auto of_epoch = static_cast<std::uint64_t>(table_->rows);
     for (std::uint64_t at = ticket * batch + part; rows.size() < count;) {
       const auto order = permutation(at / of_epoch);
+      if (options_.shuffle && at % of_epoch >= of_epoch / 2) prepare_permutation(at / of_epoch + 1);
       for (; rows.size() < count; ++at) {
         rows.push_back((*order)[at % of_epoch]);
         if ((at + 1) % of_epoch == 0) {
@@ -176,6 +222,8 @@ void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
   }
   const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch_);
   const auto order = permutation(ticket / per_epoch);
+  if (options_.shuffle && !options_.keep_remainder && ticket % per_epoch >= per_epoch / 2)
+    prepare_permutation(ticket / per_epoch + 1);
   const auto first = order->begin() + static_cast<std::ptrdiff_t>(ticket % per_epoch * batch + part);
   rows.assign(first, first + static_cast<std::ptrdiff_t>(count));
 }
@@ -220,12 +268,8 @@ Batch Batcher::make(std::uint64_t ticket) {
         for (std::int64_t i = 0; i < n; ++i) to[r * n + i] = static_cast<float>(row[i]) * column.scale;
       }
     } else {
-      const std::size_t row_bytes = static_cast<std::size_t>(n) * dtype_size(column.data.dtype());
-      for (std::int64_t r = 0; r < batch.rows; ++r)
-        std::memcpy(
-            out + static_cast<std::size_t>(r) * row_bytes,
-            column.data.raw() + static_cast<std::size_t>(picked[static_cast<std::size_t>(r)]) * row_bytes,
-            row_bytes);
+      copy_rows(column.data.raw(), static_cast<std::size_t>(n) * dtype_size(column.data.dtype()), picked,
+                out);
     }
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
     offset += BlockPool::aligned(batch.tensors.back().bytes());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -100,7 +101,10 @@ class Batcher {
   static std::uint64_t ticket_of(const std::string& cursor);
 
  private:
-  std::shared_ptr<const std::vector<std::int64_t>> permutation(std::uint64_t epoch);
+  using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+  Order order_of(std::uint64_t epoch) const;
+  Order permutation(std::uint64_t epoch);
+  void prepare_permutation(std::uint64_t epoch);
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
   void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
@@ -114,8 +118,8 @@ class Batcher {
   std::shared_ptr<BlockPool> pool_;
 
   std::mutex mu_;
-  // Guarded by mu_: the row orders of the epochs in use (the current one and, near a border, the next).
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<const std::vector<std::int64_t>>>> permutations_;
+  // Guarded by mu_: the row orders of the epochs in use, the latest of which threads may still be making.
+  std::vector<std::pair<std::uint64_t, std::shared_future<Order>>> permutations_;
 };
 
 }  // namespace braid

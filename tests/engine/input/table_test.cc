@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -39,6 +40,23 @@ TEST(BatcherTest, AnEpochIsAPermutationAndEpochsDiffer) {
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 100U);
   EXPECT_EQ(std::set(second.begin(), second.end()).size(), 100U);
   EXPECT_NE(first, second);
+}
+
+TEST(BatcherTest, ThreadsThatPassTheEndsOfEpochsTogetherMakeTheSameBatches) {
+  for (const bool carries : {false, true}) {
+    const BatchOptions options{.global_batch = 7, .seed = 9, .carry_remainder = carries};
+    Batcher one(counting_table(40), {"id"}, options), together(counting_table(40), {"id"}, options);
+    constexpr std::uint64_t kTickets = 400;  // 66 epochs or more
+    std::vector<std::vector<std::int64_t>> made(kTickets);
+    std::atomic<std::uint64_t> next{0};
+    std::vector<std::jthread> threads;
+    for (int k = 0; k < 6; ++k)
+      threads.emplace_back([&] {
+        for (std::uint64_t t = next++; t < kTickets; t = next++) made[t] = ids_of(together.make(t));
+      });
+    threads.clear();
+    for (std::uint64_t t = 0; t < kTickets; ++t) ASSERT_EQ(made[t], ids_of(one.make(t))) << "ticket " << t;
+  }
 }
 
 TEST(BatcherTest, AnyTicketCanBeMadeAtAnyTime) {
