@@ -17,10 +17,12 @@
 #include "base/log.h"
 #include "comm/nccl/device_staging.h"
 #include "comm/nccl/nccl_handle.h"
+#include "comm/nccl/nccl_meeting.h"
 #include "comm/nccl/nccl_watch.h"
 #include "comm/nccl/peer_exchange.h"
 #include "comm/nccl/peer_progress.h"
 #include "comm/nccl/peer_window.h"
+#include "comm/nccl/small_all_reduce.h"
 #include "comm/reduce.h"
 
 namespace braid::comm {
@@ -67,49 +69,6 @@ ncclRedOp_t reduction(ReduceOp op) {
   return ncclSum;
 }
 
-std::string own_name(const NcclOptions& options) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return fmt::format("rank {} ({}, cuda:{})", options.rank, host.data(), options.device);
-}
-
-/// Tells the others who this is, and waits until all have. Throws: DeadlineExceeded naming who did not come.
-std::vector<std::string> meet(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait) {
-  const auto key = [&](int rank) { return fmt::format("{}/{}/name", options.name, rank); };
-  rendezvous.set_text(key(options.rank), own_name(options), wait);
-  std::vector<std::string> names(static_cast<std::size_t>(options.size));
-  std::vector<int> missing;
-  for (int rank = 0; rank < options.size; ++rank) {
-    try {
-      // After the deadline those who did come are still told from those who did not.
-      const WaitContext look =
-          missing.empty() ? wait : WaitContext::with_timeout(std::chrono::milliseconds(100), wait.stop);
-      names[static_cast<std::size_t>(rank)] = rendezvous.get_text(key(rank), look);
-    } catch (const DeadlineExceeded&) {
-      missing.push_back(rank);
-    }
-  }
-  if (!missing.empty())
-    throw DeadlineExceeded(fmt::format("[nccl] rank {}: timed out waiting for {} at the rendezvous ({})",
-                                       options.rank, rank_list(missing), rendezvous.address()));
-  return names;
-}
-
-/// Rank 0 draws the number by which NCCL's own bootstrap finds the ranks.
-ncclUniqueId share_id(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait) {
-  const std::string key = options.name + "/id";
-  ncclUniqueId id{};
-  if (options.rank == 0) {
-    check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", options.rank);
-    rendezvous.set(key, std::as_bytes(std::span(&id, 1)), wait);
-    return id;
-  }
-  const std::vector<std::byte> bytes = rendezvous.get(key, wait);
-  if (bytes.size() != sizeof(id)) throw DataLoss("[nccl] rank 0 has another version of NCCL");
-  std::memcpy(&id, bytes.data(), sizeof(id));
-  return id;
-}
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const NcclOptions& options, Rendezvous& rendezvous, const WaitContext& wait)
@@ -150,6 +109,8 @@ class NcclCommunicator final : public Communicator {
       check_buffers("all_reduce", input, output, count, dtype, stream);
       check_reduction(backend(), "all_reduce", dtype);
     });
+    const ReducePiece piece{input, output, count};
+    if (reduce_small({&piece, 1}, dtype, op, stream, wait)) return;
     run("all_reduce", {input, count}, {output, count}, dtype, stream, wait,
         [=, this](const void* from, void* to, cudaStream_t on) {
           return handle_.call([&](ncclComm_t comm) {
@@ -167,6 +128,7 @@ class NcclCommunicator final : public Communicator {
         check_buffers("all_reduce", piece.input, piece.output, piece.count, dtype, stream);
       check_reduction(backend(), "all_reduce", dtype);
     });
+    if (reduce_small(pieces, dtype, op, stream, wait)) return;
     const auto on = static_cast<cudaStream_t>(stream.native);
     enqueue("all_reduce", stream, wait, [&] {
       return handle_.call([&](ncclComm_t comm) {
@@ -335,21 +297,8 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<PieceExchange> open_exchange(const std::string& name, const PieceLayout& layout,
                                                const WaitContext& wait) override {
     check("open_exchange", [] {});
-    try {
-      const cuda::DeviceGuard guard(device_);
-      const NcclWatch::Waiting waiting(watch_, wait);
-      std::string why;
-      auto window = PeerWindow::open(rendezvous_, fmt::format("{}/exchange{}", name_, exchanges_++), rank_,
-                                     layout.window_bytes, wait, why);
-      if (!window) {
-        log_info("[nccl] {} travels in messages: {}", name, why);
-        return nullptr;
-      }
-      return make_peer_exchange(std::move(window), layout, handle_.aborted());
-    } catch (...) {
-      watch_.break_off(capture_current_exception());
-      throw;
-    }
+    std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, wait);
+    return window ? make_peer_exchange(std::move(window), layout, handle_.aborted()) : nullptr;
   }
 
   void begin_step(std::uint64_t step, const WaitContext& wait) override {
@@ -368,6 +317,49 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  /// Collective; null on all ranks where messages have to do.
+  std::unique_ptr<PeerWindow> open_window(const std::string& name, std::span<const std::int64_t> bytes,
+                                          const WaitContext& wait) {
+    try {
+      const cuda::DeviceGuard guard(device_);
+      const NcclWatch::Waiting waiting(watch_, wait);
+      std::string why;
+      auto window = PeerWindow::open(rendezvous_, fmt::format("{}/window{}", name_, windows_++), rank_, bytes,
+                                     wait, why);
+      if (!window) log_info("[nccl] {} travels in messages: {}", name, why);
+      return window;
+    } catch (...) {
+      watch_.break_off(capture_current_exception());
+      throw;
+    }
+  }
+
+  /// Whether GPUs that write each other's memory did it. The first sum that is small enough asks whether they
+  /// can, unless it is captured, which allows no allocation.
+  bool reduce_small(std::span<const ReducePiece> pieces, DType dtype, ReduceOp op, StreamRef stream,
+                    const WaitContext& wait) {
+    if (stream.kind != StreamKind::Cuda || dtype != DType::Float32 || op != ReduceOp::Sum || size_ == 1 ||
+        !SmallAllReduce::fits(pieces))
+      return false;
+    const auto on = static_cast<cudaStream_t>(stream.native);
+    if (!asked_small_) {
+      cudaStreamCaptureStatus capturing{};
+      BRAID_CUDA_CHECK(cudaStreamIsCapturing(on, &capturing));
+      if (capturing != cudaStreamCaptureStatusNone) return false;
+      asked_small_ = true;
+      const std::vector<std::int64_t> bytes(static_cast<std::size_t>(size_),
+                                            SmallAllReduce::window_bytes(size_));
+      if (auto window = open_window("small all_reduce", bytes, wait))
+        small_ = std::make_unique<SmallAllReduce>(std::move(window), handle_.aborted());
+    }
+    if (!small_) return false;
+    enqueue("all_reduce", stream, wait, [&] {
+      small_->run(pieces, stream);
+      return Enqueue(ncclSuccess);
+    });
+    return true;
+  }
+
   struct Input {
     const void* data;
     std::int64_t count;
@@ -502,7 +494,9 @@ class NcclCommunicator final : public Communicator {
   const int device_;
   const std::string name_;
   Rendezvous& rendezvous_;
-  int exchanges_ = 0;  // that were asked for
+  int windows_ = 0;  // that were asked for
+  bool asked_small_ = false;
+  std::unique_ptr<SmallAllReduce> small_;  // null: through NCCL
   PeerProgress peers_;
   DeviceStaging staging_;
   NcclHandle handle_;

@@ -6,6 +6,7 @@
 
 #include "base/cuda/check.h"
 #include "comm/nccl/peer_exchange.h"
+#include "comm/nccl/peer_signals.cuh"
 
 namespace braid::comm {
 namespace {
@@ -27,26 +28,7 @@ struct Copies {
   int count;
 };
 
-/// How the kernels of all ranks find each other.
-struct Signals {
-  std::uint64_t* finished;                           // exchanges of this rank
-  unsigned* blocks;                                  // of this kernel, that are done
-  const int* abort;                                  // not 0: nobody comes any more
-  const std::uint64_t* own[PeerWindow::kMostRanks];  // what peers say here
-  std::uint64_t* theirs[PeerWindow::kMostRanks];     // what this rank says there
-  int peers;
-};
 static_assert(sizeof(Copies) + sizeof(Signals) <= 4096);
-
-__device__ std::uint64_t load_acquire(const std::uint64_t* flag) {
-  std::uint64_t value;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-__device__ void store_release(std::uint64_t* flag, std::uint64_t value) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
-}
 
 /// Each copy has a range of blocks to itself. `to_window`: which side of it has halves, unless Copy::half is
 /// 0.
@@ -74,17 +56,6 @@ __device__ void copy(const Copies& copies, bool odd, bool to_window) {
   }
 }
 
-/// Whether this is the kernel's last block, whose thread 0 may now speak for all of them.
-__device__ bool is_last_block(unsigned* blocks) {
-  __syncthreads();
-  if (threadIdx.x != 0) return false;
-  __threadfence_system();
-  if (atomicAdd(blocks, 1U) != gridDim.x - 1) return false;
-  *blocks = 0;
-  __threadfence_system();
-  return true;
-}
-
 /// Writes pieces into this rank's outputs and the peers' windows.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
@@ -92,8 +63,7 @@ __global__ void __launch_bounds__(kThreads)
                bool announces) {
   const std::uint64_t number = *signals.finished + 1;
   if (copies.count > 0) copy<Unit>(copies, (number & 1) != 0, true);
-  if (!announces || !is_last_block(signals.blocks)) return;
-  for (int p = 0; p < signals.peers; ++p) store_release(signals.theirs[p], number);
+  if (announces && is_last_block(signals.blocks)) announce(signals, number);
 }
 
 /// Takes what the peers wrote, once they have said so.
@@ -102,12 +72,7 @@ __global__ void __launch_bounds__(kThreads)
     take_kernel(const __grid_constant__ Copies copies, const __grid_constant__ Signals signals,
                 bool finishes) {
   const std::uint64_t number = *signals.finished + 1;
-  if (threadIdx.x < signals.peers) {
-    constexpr unsigned kLooks = 1024;  // before the host is asked, across the bus
-    for (unsigned look = 1; load_acquire(signals.own[threadIdx.x]) < number; ++look)
-      if (look % kLooks == 0 && *static_cast<const volatile int*>(signals.abort) != 0) break;
-  }
-  __syncthreads();
+  wait_for_peers(signals, number);
   if (copies.count > 0) copy<Unit>(copies, (number & 1) != 0, false);
   if (finishes && is_last_block(signals.blocks)) *signals.finished = number;
 }
@@ -157,15 +122,7 @@ void with_unit(std::uint64_t alignment, F f) {
 class StoreExchange final : public PieceExchange {
  public:
   StoreExchange(std::unique_ptr<PeerWindow> window, PieceLayout layout, const int* abort)
-      : window_(std::move(window)), layout_(std::move(layout)) {
-    signals_.finished = window_->finished();
-    signals_.abort = abort;
-    for (int r = 0; r < window_->ranks(); ++r) {
-      if (r == window_->rank()) continue;
-      signals_.own[signals_.peers] = window_->flag(window_->rank(), r);
-      signals_.theirs[signals_.peers++] = window_->flag(r, window_->rank());
-    }
-  }
+      : window_(std::move(window)), layout_(std::move(layout)), abort_(abort) {}
 
   void run(void* const* inputs, void* const* outputs, StreamRef stream) override {
     const auto on = static_cast<cudaStream_t>(stream.native);
@@ -184,29 +141,22 @@ class StoreExchange final : public PieceExchange {
                             window_->half_bytes(window_->rank()), move.bytes});
     with_unit(put.alignment(), [&]<class Unit>() {
       in_launches(put, sizeof(Unit), [&](const Copies& copies, unsigned blocks, bool last) {
-        put_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, signals_of(0), last);
+        put_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 0, abort_), last);
         BRAID_CUDA_CHECK(cudaGetLastError());
       });
     });
     with_unit(take.alignment(), [&]<class Unit>() {
       in_launches(take, sizeof(Unit), [&](const Copies& copies, unsigned blocks, bool last) {
-        take_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, signals_of(1), last);
+        take_kernel<Unit><<<blocks, kThreads, 0, on>>>(copies, make_signals(*window_, 1, abort_), last);
         BRAID_CUDA_CHECK(cudaGetLastError());
       });
     });
   }
 
  private:
-  /// For one of the two kernels.
-  Signals signals_of(int kernel) const {
-    Signals signals = signals_;
-    signals.blocks = window_->blocks(kernel);
-    return signals;
-  }
-
   std::unique_ptr<PeerWindow> window_;
   PieceLayout layout_;
-  Signals signals_{};
+  const int* const abort_;
 };
 
 }  // namespace

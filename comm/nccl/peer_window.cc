@@ -27,10 +27,20 @@ struct Offer {
   std::array<char, 64> host{};
   cudaIpcMemHandle_t handle{};
   int given = 0;  // 0: this rank has nothing to map
+  pid_t process = 0;
+  int device = 0;
+  std::byte* memory = nullptr;  // for ranks of the same process
 };
 
 std::string rank_key(const std::string& key, const char* what, int rank) {
   return fmt::format("{}/{}/{}", key, what, rank);
+}
+
+/// Memory of another device, of this process.
+std::byte* reach(int device, std::byte* memory) {
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(device, 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError();
+  return enabled == cudaSuccess || enabled == cudaErrorPeerAccessAlreadyEnabled ? memory : nullptr;
 }
 
 /// What the last CUDA call said, which is no error of this process then.
@@ -38,7 +48,8 @@ std::string last_error() { return cudaGetErrorString(cudaGetLastError()); }
 
 }  // namespace
 
-PeerWindow::PeerWindow(int rank, std::span<const std::int64_t> bytes) : rank_(rank), bases_(bytes.size()) {
+PeerWindow::PeerWindow(int rank, std::span<const std::int64_t> bytes)
+    : rank_(rank), bases_(bytes.size()), mapped_(bytes.size()) {
   for (const std::int64_t size : bytes) halves_.push_back((size + 255) / 256 * 256);
   const std::size_t all =
       kHeaderBytes + 2 * static_cast<std::size_t>(halves_[static_cast<std::size_t>(rank)]);
@@ -52,9 +63,17 @@ PeerWindow::PeerWindow(int rank, std::span<const std::int64_t> bytes) : rank_(ra
 
 PeerWindow::~PeerWindow() {
   for (int r = 0; r < ranks(); ++r) {
-    if (!at(r)) continue;
-    cuda::log_failure(r == rank_ ? cudaFree(at(r)) : cudaIpcCloseMemHandle(at(r)), "a window of memory");
+    if (r == rank_) cuda::log_failure(cudaFree(at(r)), "cudaFree");
+    if (mapped_[static_cast<std::size_t>(r)])
+      cuda::log_failure(cudaIpcCloseMemHandle(at(r)), "cudaIpcCloseMemHandle");
   }
+}
+
+std::byte* PeerWindow::map(const cudaIpcMemHandle_t& handle, std::size_t rank) {
+  void* memory = nullptr;
+  if (cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) return nullptr;
+  mapped_[rank] = true;
+  return static_cast<std::byte*>(memory);
 }
 
 void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const WaitContext& wait,
@@ -62,6 +81,9 @@ void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const
   Offer mine;
   const std::string host = host_id();
   std::memcpy(mine.host.data(), host.data(), std::min(host.size(), mine.host.size() - 1));
+  mine.process = getpid();
+  mine.memory = at(rank_);
+  BRAID_CUDA_CHECK(cudaGetDevice(&mine.device));
   mine.given = cudaIpcGetMemHandle(&mine.handle, at(rank_)) == cudaSuccess ? 1 : 0;
   if (mine.given == 0) why = "its memory cannot be shared: " + last_error();
   rendezvous.set(rank_key(key, "window", rank_), std::as_bytes(std::span(&mine, 1)), wait);
@@ -76,11 +98,10 @@ void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const
       why = fmt::format("rank {} is on another host, or its memory cannot be shared", r);
       continue;
     }
-    void* mapped = nullptr;
-    if (cudaIpcOpenMemHandle(&mapped, theirs.handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess)
-      bases_[static_cast<std::size_t>(r)] = static_cast<std::byte*>(mapped);
-    else
-      why = fmt::format("the memory of rank {} cannot be mapped: {}", r, last_error());
+    bases_[static_cast<std::size_t>(r)] = theirs.process == mine.process
+                                              ? reach(theirs.device, theirs.memory)
+                                              : map(theirs.handle, static_cast<std::size_t>(r));
+    if (!at(r)) why = fmt::format("the memory of rank {} cannot be mapped: {}", r, last_error());
   }
 }
 

@@ -4,6 +4,8 @@
 // Thread rule: const after construction.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -53,11 +55,13 @@ class PeerWindow {
 
   PeerWindow(int rank, std::span<const std::int64_t> bytes);
   std::byte* at(int rank) const { return bases_[static_cast<std::size_t>(rank)]; }
+  std::byte* map(const cudaIpcMemHandle_t& handle, std::size_t rank);
   void map_peers(Rendezvous& rendezvous, const std::string& key, const WaitContext& wait, std::string& why);
 
   const int rank_;
   std::vector<std::int64_t> halves_;
   std::vector<std::byte*> bases_;  // by rank; null: not mapped
+  std::vector<bool> mapped_;       // from another process
 };
 
 }  // namespace braid::comm
