@@ -3,11 +3,12 @@
     python3 -m venv V && V/bin/pip install tensorflow-cpu
     V/bin/python tests/integration/train_any_graph/oracle.py --braid build/release/cli/braid
 
-Each program (programs.py) is exported with its first values and 20 batches, trained by TensorFlow on one thread, and by
-`braid train` from the exported file: alone with gradients that Braid makes (REDO), alone with those of the graph (KEEP, where
-the program has a train_op), and by two workers (ALLREDUCE; PS with one server, BSP). Losses of all steps must agree within
-1e-5 relative, final variables within 1e-4 of each variable's largest value. Programs that cannot be trained must be refused
-in words. Prints tables in Markdown; exit 1 when a program is beyond that. --only NAME,NAME, --keep DIR.
+Each program (tf1_programs.py, keras_programs.py) is exported with its first values and 20 batches, trained by TensorFlow
+on one thread, and by `braid train` from the exported file: alone with gradients that Braid makes (REDO), alone with those of
+the graph (KEEP, where the program has a train_op), and by two workers (ALLREDUCE; PS with one server, BSP). Losses of all
+steps must agree within 1e-5 relative, final variables within 1e-4 of each variable's largest value. Programs that cannot be
+trained (refused_programs.py) must be refused in words. Prints tables in Markdown; exit 1 when a program is beyond that.
+--only NAME,NAME, --keep DIR.
 """
 
 import argparse
@@ -25,7 +26,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 try:
     import numpy as np
-    import tensorflow  # noqa: F401
+    import tensorflow
 except ImportError:
     print(f"TensorFlow is not installed: python3 -m venv V && V/bin/pip install tensorflow-cpu, then V/bin/python {sys.argv[0]}")
     sys.exit(77)
@@ -137,15 +138,19 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--keep", default="", help="a folder where the exported files stay")
     options = parser.parse_args()
+    tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+    tensorflow.config.threading.set_inter_op_parallelism_threads(1)
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
-    import programs
+    import keras_programs
+    import refused_programs
+    import tf1_programs
 
     wanted = set(filter(None, options.only.split(",")))
     root = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="train_any_graph_"))
     bad = 0
     print("| program | file | optimizer | gradients | strategy | losses | variables |")
     print("|---|---|---|---|---|---|---|")
-    for program in programs.ALL:
+    for program in [*tf1_programs.PROGRAMS, *keras_programs.PROGRAMS]:
         if wanted and program.name not in wanted:
             continue
         for row in compare(options.braid, program, root / program.name):
@@ -154,7 +159,7 @@ def main():
             if not row["good"]:
                 print(row.get("error") or f"beyond the limits: {row['where']}", file=sys.stderr, flush=True)
     print("\n| program | is refused with |\n|---|---|")
-    for program in programs.REFUSED:
+    for program in refused_programs.PROGRAMS:
         if wanted and program.name not in wanted:
             continue
         file = program.export(root / program.name)

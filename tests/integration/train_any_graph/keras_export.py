@@ -1,0 +1,148 @@
+"""How a Keras model is exported and trained by TensorFlow's own ops, beside which oracle.py trains it."""
+
+import dataclasses
+from typing import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+from jobs import Exported, batches, random_data, write_csv, write_job
+
+
+def handle_graph(function, names):
+    """The GraphDef of a traced function: captured variables become VarHandleOps, captured tensors constants."""
+    graph = function.graph
+    graph_def = graph.as_graph_def()
+    nodes = {node.name: node for node in graph_def.node}
+    for captured, placeholder in graph.captures:
+        node = nodes[placeholder.op.name]
+        node.ClearField("attr")
+        if captured.dtype == tf.resource:
+            v = names[id(captured)]
+            node.op = "VarHandleOp"
+            node.attr["dtype"].type = v[1].dtype.as_datatype_enum
+            node.attr["shape"].shape.CopyFrom(v[1].shape.as_proto())
+            node.attr["shared_name"].s = v[0].encode()
+        else:
+            node.op = "Const"
+            node.attr["dtype"].type = captured.dtype.as_datatype_enum
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(captured.numpy()))
+    return graph_def
+
+
+class RawOptimizer:
+    """The formulas of TensorFlow's own ops; rows that a batch does not name are left alone."""
+
+    def __init__(self, kind):
+        self.kind, self.slots, self.step = kind, {}, 0
+
+    def slot(self, v, name, value):
+        return self.slots.setdefault((id(v), name), tf.Variable(tf.fill(v.shape, value)))
+
+    def apply(self, pairs):
+        self.step += 1
+        for gradient, v in pairs:
+            if isinstance(gradient, tf.IndexedSlices):
+                self.apply_rows(v, gradient)
+            else:
+                self.apply_dense(v, gradient)
+
+    def apply_dense(self, v, g):
+        raw, h = tf.raw_ops, v.handle
+        if self.kind == "SGD":
+            raw.ResourceApplyGradientDescent(var=h, alpha=0.05, delta=g)
+        elif self.kind == "MOMENTUM":
+            raw.ResourceApplyMomentum(var=h, accum=self.slot(v, "m", 0.0).handle, lr=0.02, grad=g, momentum=0.9)
+        elif self.kind == "ADAGRAD":
+            raw.ResourceApplyAdagrad(var=h, accum=self.slot(v, "a", 0.1).handle, lr=0.05, grad=g)
+        elif self.kind == "FTRL":
+            raw.ResourceApplyFtrl(var=h, accum=self.slot(v, "a", 0.1).handle, linear=self.slot(v, "l", 0.0).handle, grad=g,
+                                  lr=0.05, l1=0.0, l2=0.0, lr_power=-0.5)
+        else:
+            raw.ResourceApplyAdam(var=h, m=self.slot(v, "m", 0.0).handle, v=self.slot(v, "v", 0.0).handle,
+                                  beta1_power=0.9**self.step, beta2_power=0.999**self.step, lr=0.002, beta1=0.9, beta2=0.999,
+                                  epsilon=1e-7, grad=g)
+
+    def apply_rows(self, v, g):
+        indices, places = tf.unique(tf.reshape(g.indices, [-1]))
+        width = int(np.prod(v.shape[1:]))
+        values = tf.math.unsorted_segment_sum(tf.reshape(g.values, [-1, width]), places, tf.shape(indices)[0])
+        raw, h = tf.raw_ops, v.handle
+        if self.kind == "SGD":
+            raw.ResourceScatterSub(resource=h, indices=indices, updates=0.05 * values)
+        elif self.kind == "MOMENTUM":
+            raw.ResourceSparseApplyMomentum(var=h, accum=self.slot(v, "m", 0.0).handle, lr=0.02, grad=values, indices=indices, momentum=0.9)
+        elif self.kind == "ADAGRAD":
+            raw.ResourceSparseApplyAdagrad(var=h, accum=self.slot(v, "a", 0.1).handle, lr=0.05, grad=values, indices=indices)
+        elif self.kind == "FTRL":
+            raw.ResourceSparseApplyFtrl(var=h, accum=self.slot(v, "a", 0.1).handle, linear=self.slot(v, "l", 0.0).handle, grad=values,
+                                        indices=indices, lr=0.05, l1=0.0, l2=0.0, lr_power=-0.5)
+        else:
+            raise ValueError("Adam of rows differs: TensorFlow decays the moments of all")
+
+
+@dataclasses.dataclass
+class KerasProgram:
+    """model() gives a model of the columns but the label; loss(label, output) a scalar."""
+
+    name: str
+    optimizer: str
+    columns: dict
+    model: Callable
+    loss: Callable
+    parallel: bool = True
+    saved_model: bool = False
+
+    def export(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        keras.utils.set_random_seed(11)
+        data = random_data(self.columns, np.random.default_rng(len(self.name)))
+        model = self.model()
+        inputs = [name for name in self.columns if name != "label"]
+        specs = [
+            tf.TensorSpec([None, *shape], tf.float32 if kind in ("float", "label") else tf.int64, name=name)
+            for name, (shape, kind) in self.columns.items()
+        ]
+
+        def loss_of(*values):
+            fed = dict(zip(self.columns, values))
+            output = model([fed[name] for name in inputs] if len(inputs) > 1 else fed[inputs[0]], training=True)
+            return tf.identity(self.loss(fed["label"], output), name="loss")
+
+        def prediction_of(*values):
+            fed = dict(zip(self.columns, values))
+            output = model([fed[name] for name in inputs] if len(inputs) > 1 else fed[inputs[0]], training=False)
+            return tf.identity(output, name="prediction")
+
+        traced = tf.function(loss_of).get_concrete_function(*specs)
+        predicts = tf.function(prediction_of).get_concrete_function(*specs)
+        seeds = [v for layer in model._flatten_layers() for v in getattr(layer, "seed_generator", None) and [layer.seed_generator.state] or []]
+        variables = {}
+        for v in [*model.variables, *seeds]:
+            variables.setdefault(v.path, v.value)
+        ids = {id(v.handle): (path, v) for path, v in variables.items()}
+        (folder / "graph.pb").write_bytes(handle_graph(traced, ids).SerializeToString())
+        (folder / "predict.pb").write_bytes(handle_graph(predicts, ids).SerializeToString())
+        np.savez(folder / "first.npz", **{path: v.numpy() for path, v in variables.items()})
+        graph_fields = f'  file: "{folder}/graph.pb" inference_file: "{folder}/predict.pb" loss: "loss" prediction: "prediction" initial_file: "{folder}/first.npz"'
+        form = "GraphDef of Keras"
+        trained = [v.value for v in model.trainable_variables]
+        names = "|".join(v.path for v in model.trainable_variables)
+        if self.saved_model:
+            module = tf.Module()
+            module.kept = [v.value for v in model.variables]
+            train = tf.function(lambda *values: {"loss": loss_of(*values), "prediction": prediction_of(*values)}, input_signature=specs)
+            tf.saved_model.save(module, str(folder / "saved"), signatures={"train": train})
+            graph_fields = f'  file: "{folder}/saved" loss: "loss" prediction: "prediction"'
+            form, names = "SavedModel", ""
+        if names:
+            graph_fields += f' trainable: "{names}"'
+        optimizer, losses = RawOptimizer(self.optimizer), []
+        for batch in batches(data):
+            with tf.GradientTape() as tape:
+                loss = traced(*[tf.constant(batch[name]) for name in self.columns])
+            optimizer.apply(zip(tape.gradient(loss, trained), trained))
+            losses.append(float(loss))
+        kept = {v.path: v.numpy() for v in model.variables if "seed" not in v.path}
+        job = write_job(folder, write_csv(folder, data, self.columns), self.optimizer, graph_fields)
+        return Exported(job, form, "", np.array(losses), kept)
