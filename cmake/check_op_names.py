@@ -5,12 +5,14 @@ What is known of an op, the op says (engine/ir/op_traits.h, OpDef): a pass that 
 yet. Patterns of rewrite rules (engine/rewrite/rule.h) name ops, as that is what they are for; they are lists, not
 comparisons. ALLOWED has what else remains, with the reason; a file may have fewer, not more.
 
-Usage: check_op_names.py [ROOT]. Prints each comparison that is not allowed as file:line and exits 1 when there are any.
+Usage: check_op_names.py [ROOT]. Prints each comparison that is not allowed as file:line and exits 1 when there are any;
+exits 2 where ROOT is not the project's folder, in which nothing would be compared.
 """
 
 import pathlib
 import re
 import sys
+import tempfile
 
 # File or folder -> (comparisons, why).
 ALLOWED = {
@@ -41,6 +43,21 @@ def comparisons(text: str):
         yield text.count("\n", 0, match.start()) + 1, " ".join(match.group().split())
 
 
+def sources(root: pathlib.Path):
+    """The engine's files outside of the ops. Raises ValueError where there are none, or an ALLOWED one is not there."""
+    files = [
+        path
+        for path in sorted((root / "engine").rglob("*"))
+        if path.suffix in {".h", ".cc"} and not path.relative_to(root).as_posix().startswith("engine/ops/")
+    ]
+    if not files:
+        raise ValueError(f"{root} has no engine/ with sources: ROOT is the project's folder")
+    gone = [name for name in ALLOWED if not (root / name).exists()]
+    if gone:
+        raise ValueError(f"ALLOWED names what {root} does not have: {', '.join(gone)}")
+    return files
+
+
 def self_test():
     for line in [
         'if (node.op->name == "MatMul") fuse(id);',
@@ -53,16 +70,28 @@ def self_test():
         assert list(comparisons(line)), line
     for line in ['// op == "MatMul"', 'OpRegistry::global().require("MatMul")', 'add(group, "Unpack", name)']:
         assert not list(comparisons(line)), line
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for make in [lambda: None, lambda: (root / "engine").mkdir(), lambda: (root / "engine/a.cc").touch()]:
+            make()
+            try:
+                sources(root)
+            except ValueError:
+                continue
+            raise AssertionError("a folder that is not the project passes")
 
 
 def main():
     self_test()
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     found, total = {}, 0
-    for path in sorted((root / "engine").rglob("*")):
+    try:
+        files = sources(root)
+    except ValueError as error:
+        print(f"check_op_names.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    for path in files:
         name = path.relative_to(root).as_posix()
-        if path.suffix not in {".h", ".cc"} or name.startswith("engine/ops/"):
-            continue
         for line, text in comparisons(path.read_text(encoding="utf-8")):
             rule = next((rule for rule in ALLOWED if name.startswith(rule)), name)
             found.setdefault(rule, []).append(f"{name}:{line}: {text}")
