@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <ranges>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/import/import.h"
@@ -12,78 +15,34 @@
 namespace braid::worker {
 namespace {
 
-/// Where an op has what, among its inputs; -1: not at all.
+/// An optimizer's op. `inputs` are TensorFlow's names for them, but that `accumulator` is the slot whose
+/// first value the optimizer has as a setting. In the form for rows the indices follow `grad`.
 struct ApplyForm {
   std::string_view op;  // without "Resource" and "Sparse"
   OptimizerKind kind;
-  int rate, gradient, sparse_gradient;
-  int momentum = -1, beta1 = -1, beta2 = -1, epsilon = -1, rho = -1;
-  int l1 = -1, l2 = -1, l2_shrinkage = -1, power = -1;
-  int accumulator = -1;  // the slot whose first value the optimizer has as a setting
+  std::string_view inputs;
+  bool for_rows = true;
+
+  /// The place of an input; -1: there is none of that name.
+  int place(std::string_view name) const {
+    int at = 0;
+    for (const auto word : std::views::split(inputs, ' ')) {
+      if (std::string_view(word.begin(), word.end()) == name) return at;
+      ++at;
+    }
+    return -1;
+  }
 };
 
-/// Of the sparse forms the indices follow the gradient, so that what comes behind them is one further on.
 constexpr ApplyForm kForms[] = {
-    {.op = "ApplyGradientDescent",
-     .kind = OptimizerKind::Sgd,
-     .rate = 1,
-     .gradient = 2,
-     .sparse_gradient = -1},
-    {.op = "ApplyMomentum",
-     .kind = OptimizerKind::Momentum,
-     .rate = 2,
-     .gradient = 3,
-     .sparse_gradient = 3,
-     .momentum = 4},
-    {.op = "ApplyAdagrad",
-     .kind = OptimizerKind::Adagrad,
-     .rate = 2,
-     .gradient = 3,
-     .sparse_gradient = 3,
-     .accumulator = 1},
-    {.op = "ApplyAdagradV2",
-     .kind = OptimizerKind::Adagrad,
-     .rate = 2,
-     .gradient = 4,
-     .sparse_gradient = 4,
-     .epsilon = 3,
-     .accumulator = 1},
-    {.op = "ApplyAdam",
-     .kind = OptimizerKind::Adam,
-     .rate = 5,
-     .gradient = 9,
-     .sparse_gradient = -1,
-     .beta1 = 6,
-     .beta2 = 7,
-     .epsilon = 8},
-    {.op = "ApplyFtrl",
-     .kind = OptimizerKind::Ftrl,
-     .rate = 4,
-     .gradient = 3,
-     .sparse_gradient = 3,
-     .l1 = 5,
-     .l2 = 6,
-     .power = 7,
-     .accumulator = 1},
-    {.op = "ApplyFtrlV2",
-     .kind = OptimizerKind::Ftrl,
-     .rate = 4,
-     .gradient = 3,
-     .sparse_gradient = 3,
-     .l1 = 5,
-     .l2 = 6,
-     .l2_shrinkage = 7,
-     .power = 8,
-     .accumulator = 1},
-    {.op = "ApplyRMSProp",
-     .kind = OptimizerKind::RmsProp,
-     .rate = 3,
-     .gradient = 7,
-     .sparse_gradient = 7,
-     .momentum = 5,
-     .epsilon = 6,
-     .rho = 4,
-     .accumulator = 1},
+    {"ApplyGradientDescent", OptimizerKind::Sgd, "var lr grad", false},
+    {"ApplyMomentum", OptimizerKind::Momentum, "var accum lr grad momentum"},
+    {"ApplyAdagrad", OptimizerKind::Adagrad, "var accumulator lr grad"},
+    {"ApplyAdagradV2", OptimizerKind::Adagrad, "var accumulator lr epsilon grad"},
+    {"ApplyAdam", OptimizerKind::Adam, "var m v beta1_power beta2_power lr beta1 beta2 epsilon grad", false},
+    {"ApplyFtrl", OptimizerKind::Ftrl, "var accumulator linear grad lr l1 l2 lr_power"},
+    {"ApplyFtrlV2", OptimizerKind::Ftrl, "var accumulator linear grad lr l1 l2 l2_shrinkage lr_power"},
+    {"ApplyRMSProp", OptimizerKind::RmsProp, "var accumulator mom lr rho momentum epsilon grad"},
 };
 
 struct ApplyOp {
@@ -96,7 +55,7 @@ ApplyOp apply_op(std::string_view op) {
   const bool sparse = op.starts_with("Sparse");
   if (sparse) op.remove_prefix(std::string_view("Sparse").size());
   for (const ApplyForm& form : kForms)
-    if (form.op == op && (!sparse || form.sparse_gradient >= 0)) return {&form, sparse};
+    if (form.op == op && (!sparse || form.for_rows)) return {&form, sparse};
   return {};
 }
 
@@ -178,18 +137,24 @@ class Finder {
     given.variable = variable_name(*variable_of(index_, node));
     OptimizerSpec& spec = given.optimizer;
     spec = {.kind = form.kind};
-    const int gradient = apply.sparse ? form.sparse_gradient : form.gradient;
-    const auto at = [&](int input) { return apply.sparse && input > gradient ? input + 1 : input; };
+    const int gradient = form.place("grad");
+    const auto at = [&](std::string_view name) {
+      const int input = form.place(name);
+      return apply.sparse && input > gradient ? input + 1 : input;
+    };
     float rate = 0;
     spec.momentum = form.kind == OptimizerKind::RmsProp ? 0.0F : spec.momentum;
-    bool good =
-        set(node, at(form.rate), "learning rate", rate) &&
-        set(node, at(form.momentum), "momentum", spec.momentum) &&
-        set(node, at(form.beta1), "beta1", spec.beta1) && set(node, at(form.beta2), "beta2", spec.beta2) &&
-        set(node, at(form.epsilon), "epsilon", spec.epsilon) && set(node, at(form.rho), "rho", spec.rho) &&
-        set(node, at(form.l1), "l1", spec.l1) && set(node, at(form.l2), "l2", spec.l2) &&
-        set(node, at(form.l2_shrinkage), "l2_shrinkage", spec.l2_shrinkage) &&
-        set(node, at(form.power), "lr_power", spec.learning_rate_power);
+    bool good = set(node, at("lr"), "learning rate", rate);
+    for (const auto& [name, field] : {std::pair{"momentum", &spec.momentum},
+                                      {"beta1", &spec.beta1},
+                                      {"beta2", &spec.beta2},
+                                      {"epsilon", &spec.epsilon},
+                                      {"rho", &spec.rho},
+                                      {"l1", &spec.l1},
+                                      {"l2", &spec.l2},
+                                      {"l2_shrinkage", &spec.l2_shrinkage},
+                                      {"lr_power", &spec.learning_rate_power}})
+      good = good && set(node, at(name), name, *field);
     if (!good) return;
     spec.learning_rate_factor = rate / rate_;
     if (form.op == "ApplyAdagradV2" && spec.epsilon != 0)
@@ -198,7 +163,8 @@ class Finder {
     spec.nesterov = nesterov != node.attr().end() && nesterov->second.b();
     if (spec.nesterov && form.kind == OptimizerKind::Adam)
       return refuse(node, "use_nesterov of Adam is not there");
-    if (form.accumulator >= 0 && !take_accumulator(node, form.accumulator, spec)) return;
+    const int accumulator = form.place("accumulator");
+    if (accumulator >= 0 && !take_accumulator(node, accumulator, spec)) return;
     given.values = parse_value_name(node.input(gradient)).text();
     if (apply.sparse) {
       given.indices = parse_value_name(node.input(gradient + 1)).text();
