@@ -4,22 +4,16 @@
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/gathered_rows.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
 namespace {
 
-template <class Service>
-Service& service(const PrepareContext& context, const char* what) {
-  auto* found = context.services.find<Service>();
-  if (!found) context.fail(std::string("this process has no ") + what);
-  return *found;
-}
-
 PreparedKernel prepare_all_reduce(const PrepareContext& context) {
-  auto& communicator = service<comm::Communicator>(context, "communicator");
-  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   std::vector<comm::ReducePiece> shapes;
   for (const OutputInfo& input : context.inputs) {
     if (input.dtype != DType::Float32) context.fail("gradients must be float32");
@@ -38,8 +32,8 @@ PreparedKernel prepare_all_reduce(const PrepareContext& context) {
 }
 
 PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
-  auto& communicator = service<comm::Communicator>(context, "communicator");
-  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   const GatheredRows indices(context, 0), values(context, 1);
   PreparedKernel kernel;
   kernel.scratch_bytes = indices.scratch_bytes() + values.scratch_bytes();
@@ -56,7 +50,7 @@ PreparedKernel prepare_all_gather_rows(const PrepareContext& context) {
 }
 
 PreparedKernel prepare_stop_vote(const PrepareContext& context) {
-  const std::shared_ptr<std::byte[]> vote = service<StepServices>(context, "worker").vote;
+  const std::shared_ptr<std::byte[]> vote = require_service<StepServices>(context, "worker").vote;
   if (!vote) context.fail("this process has no stop vote for the device");
   PreparedKernel kernel;
   kernel.run = [vote, device = context.accelerator](const KernelArgs& args) {

@@ -5,27 +5,16 @@
 
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/gathered_rows.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
 namespace {
 
-comm::Communicator& communicator_of(const PrepareContext& context) {
-  auto* communicator = context.services.find<comm::Communicator>();
-  if (!communicator) context.fail("this process has no communicator");
-  return *communicator;
-}
-
-StepServices& step_services(const PrepareContext& context) {
-  auto* services = context.services.find<StepServices>();
-  if (!services) context.fail("this process is not a worker");
-  return *services;
-}
-
 PreparedKernel prepare_host_all_reduce(const PrepareContext& context) {
-  comm::Communicator& communicator = communicator_of(context);
-  const auto deadline = step_services(context).peer_deadline;
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   std::vector<std::int64_t> counts;
   std::int64_t total = 0;
   for (const OutputInfo& input : context.inputs) {
@@ -62,8 +51,8 @@ Shape gathered(Shape shape, std::int64_t world, const std::vector<std::int64_t>&
 }
 
 PreparedKernel prepare_host_all_gather_rows(const PrepareContext& context) {
-  comm::Communicator& communicator = communicator_of(context);
-  const auto deadline = step_services(context).peer_deadline;
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   const GatheredRows indices(context, 0), values(context, 1);
   PreparedKernel kernel;
   kernel.scratch_bytes = indices.scratch_bytes() + values.scratch_bytes();
@@ -78,7 +67,7 @@ PreparedKernel prepare_host_all_gather_rows(const PrepareContext& context) {
 
 PreparedKernel prepare_host_stop_vote(const PrepareContext& context) {
   PreparedKernel kernel;
-  kernel.run = [&services = step_services(context)](const KernelArgs& args) {
+  kernel.run = [&services = require_service<StepServices>(context, "worker")](const KernelArgs& args) {
     *args.out<float>(0) = services.stop_vote();
   };
   return kernel;
@@ -87,24 +76,16 @@ PreparedKernel prepare_host_stop_vote(const PrepareContext& context) {
 }  // namespace
 
 void register_allreduce_ops(OpRegistry& registry) {
-  const char* reason = "works on gradients, after differentiation";
-  OpDef reduce;
-  reduce.name = "braid.AllReduce";
+  OpDef reduce = exchange_op("braid.AllReduce", Lane::Comm);
   reduce.traits = computes().output_list();
   reduce.min_inputs = 1;
-  reduce.max_inputs = -1;
   reduce.infer = [](InferContext& context) {
     for (int i = 0; i < context.inputs(); ++i) context.output(context.dtype(i), context.shape(i));
   };
-  reduce.no_gradient_reason = reason;
   reduce.cpu = prepare_host_all_reduce;
-  reduce.side_effect = true;
-  reduce.stateful = true;
-  reduce.lane = Lane::Comm;
   registry.add(std::move(reduce));
 
-  OpDef gather;
-  gather.name = "braid.AllGatherRows";
+  OpDef gather = exchange_op("braid.AllGatherRows", Lane::Comm);
   gather.traits = moves().names({"indices", "values"});
   gather.min_inputs = gather.max_inputs = 2;
   gather.infer = [](InferContext& context) {
@@ -113,18 +94,14 @@ void register_allreduce_ops(OpRegistry& registry) {
     context.output(context.dtype(0), gathered(context.shape(0), world, context.attr<Ints>(kIndexRows, {})));
     context.output(context.dtype(1), gathered(context.shape(1), world, context.attr<Ints>(kValueRows, {})));
   };
-  gather.no_gradient_reason = reason;
   gather.cpu = prepare_host_all_gather_rows;
-  gather.side_effect = true;
-  gather.stateful = true;
-  gather.lane = Lane::Comm;
   registry.add(std::move(gather));
 
   OpDef vote;
   vote.name = "braid.StopVote";
   vote.traits = computes();
   vote.infer = [](InferContext& context) { context.output(DType::Float32, Shape{}); };
-  vote.no_gradient_reason = reason;
+  vote.no_gradient_reason = "says what this process was asked to do";
   vote.cpu = prepare_host_stop_vote;
   vote.stateful = true;
   registry.add(std::move(vote));

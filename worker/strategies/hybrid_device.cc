@@ -3,6 +3,7 @@
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/step_services.h"
 
@@ -10,22 +11,20 @@ namespace braid::worker {
 namespace {
 
 PreparedKernel prepare_exchange(const PrepareContext& context) {
-  auto* const communicator = context.services.find<comm::Communicator>();
-  auto* const services = context.services.find<StepServices>();
-  if (!communicator || !services) context.fail("this process has no communicator");
+  auto& communicator = require_service<comm::Communicator>(context, "communicator");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   std::vector<comm::ReducePiece> shapes;
   for (const OutputInfo& output : context.outputs) {
     const auto bytes = static_cast<std::int64_t>(dtype_size(output.dtype));
     shapes.push_back({nullptr, nullptr, output.shape.elements() * bytes / output.shape[0]});
   }
   PreparedKernel kernel;
-  kernel.run = [communicator, deadline = services->peer_deadline,
-                pieces = std::move(shapes)](const KernelArgs& args) mutable {
+  kernel.run = [&communicator, deadline, pieces = std::move(shapes)](const KernelArgs& args) mutable {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       pieces[i].input = args.inputs[i];
       pieces[i].output = args.outputs[i];
     }
-    communicator->all_to_all(pieces, DType::UInt8, args.stream, WaitContext::with_timeout(deadline));
+    communicator.all_to_all(pieces, DType::UInt8, args.stream, WaitContext::with_timeout(deadline));
   };
   return kernel;
 }

@@ -8,6 +8,7 @@
 #include "comm/communicator.h"
 #include "engine/ir/op.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_service.h"
 
@@ -15,13 +16,6 @@ namespace braid::worker {
 namespace {
 
 using Counts = std::vector<std::int64_t>;
-
-template <class Service>
-Service& service(const PrepareContext& context, const char* what) {
-  auto* found = context.services.find<Service>();
-  if (!found) context.fail(std::string("this process has no ") + what);
-  return *found;
-}
 
 /// One x of an exchange.
 struct Part {
@@ -154,8 +148,8 @@ class HostExchange {
 
 PreparedKernel prepare_host_exchange(const PrepareContext& context) {
   const auto exchange =
-      std::make_shared<HostExchange>(context, service<comm::Communicator>(context, "communicator"),
-                                     service<StepServices>(context, "worker").peer_deadline);
+      std::make_shared<HostExchange>(context, require_service<comm::Communicator>(context, "communicator"),
+                                     require_service<StepServices>(context, "worker").peer_deadline);
   PreparedKernel kernel;
   kernel.scratch_bytes = exchange->scratch_bytes();
   kernel.run = [exchange](const KernelArgs& args) { exchange->run(args); };
@@ -171,8 +165,8 @@ void infer_exchange(InferContext& c) {
 }
 
 PreparedKernel prepare_served_rows(const PrepareContext& context) {
-  auto& tables = service<TableService>(context, "sharded tables");
-  const auto deadline = service<StepServices>(context, "worker").peer_deadline;
+  auto& tables = require_service<TableService>(context, "sharded tables");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   const auto table = static_cast<int>(context.attr("table", std::int64_t{0}));
   const std::int64_t n = context.inputs[0].shape.elements();
   const bool is_wide = context.inputs[0].dtype == DType::Int64;
@@ -193,17 +187,10 @@ PreparedKernel prepare_served_rows(const PrepareContext& context) {
 }  // namespace
 
 void register_hybrid_ops(OpRegistry& registry) {
-  OpDef exchange;
-  exchange.name = "braid.AllToAll";
-  exchange.traits = moves().output_list();
+  OpDef exchange = exchange_op("braid.AllToAll", Lane::Comm);
   exchange.min_inputs = 1;
-  exchange.max_inputs = -1;
   exchange.infer = infer_exchange;
-  exchange.no_gradient_reason = "works on ids, rows and gradients, after differentiation";
   exchange.cpu = prepare_host_exchange;
-  exchange.side_effect = true;
-  exchange.stateful = true;
-  exchange.lane = Lane::Comm;
   registry.add(std::move(exchange));
 
   OpDef served;

@@ -2,6 +2,7 @@
 
 #include "engine/ir/op.h"
 #include "ps/client/ps_client.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -11,16 +12,9 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-template <class T>
-T& service_of(const PrepareContext& context, const char* what) {
-  T* found = context.services.find<T>();
-  if (!found) context.fail(std::string("this process has no ") + what);
-  return *found;
-}
-
 PreparedKernel prepare_pull(const PrepareContext& context) {
-  ps::PsClient& client = service_of<ps::PsClient>(context, "parameter-server client");
-  const auto deadline = service_of<StepServices>(context, "worker").peer_deadline;
+  ps::PsClient& client = require_service<ps::PsClient>(context, "parameter-server client");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   const Ints tables = context.attr<Ints>("tables", {});
   const bool versioned = context.attr<bool>("versioned", false), insert = context.attr<bool>("insert", true),
              votes = context.attr<bool>("votes", false);
@@ -57,8 +51,8 @@ PreparedKernel prepare_pull(const PrepareContext& context) {
 }
 
 PreparedKernel prepare_push(const PrepareContext& context) {
-  ps::PsClient& client = service_of<ps::PsClient>(context, "parameter-server client");
-  const auto deadline = service_of<StepServices>(context, "worker").peer_deadline;
+  ps::PsClient& client = require_service<ps::PsClient>(context, "parameter-server client");
+  const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   const Ints dense = context.attr<Ints>("dense_tables", {}), sparse = context.attr<Ints>("sparse_tables", {});
   const auto sequence = static_cast<std::uint32_t>(context.attr<std::int64_t>("sequence", 0));
   const auto examples = static_cast<std::uint32_t>(context.attr<std::int64_t>("examples", 0));
@@ -111,27 +105,15 @@ void infer_pull(InferContext& context) {
   if (context.attr<bool>("votes", false)) context.output(DType::Float32, Shape{});
 }
 
-OpDef lane_op(const char* name, Lane lane) {
-  OpDef op;
-  op.name = name;
-  op.traits = moves().output_list();
-  op.max_inputs = -1;
-  op.no_gradient_reason = "moves values between processes, after differentiation";
-  op.side_effect = true;
-  op.stateful = true;
-  op.lane = lane;
-  return op;
-}
-
 }  // namespace
 
 void register_ps_ops(OpRegistry& registry) {
-  OpDef pull = lane_op("braid.PsPull", Lane::Pull);
+  OpDef pull = exchange_op("braid.PsPull", Lane::Pull);
   pull.infer = infer_pull;
   pull.cpu = prepare_pull;
   pull.further_handles = Access::Write;
   registry.add(std::move(pull));
-  OpDef push = lane_op("braid.PsPush", Lane::Push);
+  OpDef push = exchange_op("braid.PsPush", Lane::Push);
   push.infer = [](InferContext&) {};
   push.cpu = prepare_push;
   registry.add(std::move(push));
