@@ -93,6 +93,13 @@ void check_rank(std::string_view backend, std::string_view operation, std::strin
         fmt::format("[{}] {}: {} {} is not a rank of a group of {}", backend, operation, role, rank, size));
 }
 
+void check_peer(std::string_view backend, std::string_view operation, std::string_view role, int peer,
+                int rank, int size) {
+  check_rank(backend, operation, role, peer, size);
+  if (peer == rank)
+    throw InvalidArgument(fmt::format("[{}] {}: {} is this rank itself", backend, operation, role));
+}
+
 std::int64_t check_counts(std::string_view backend, std::string_view operation, std::string_view role,
                           std::span<const std::int64_t> counts, int size) {
   if (std::ssize(counts) != size)
@@ -110,6 +117,26 @@ std::int64_t check_counts(std::string_view backend, std::string_view operation, 
 void check_host_stream(std::string_view backend, std::string_view operation, StreamRef stream) {
   if (stream.kind != StreamKind::Host)
     throw InvalidArgument(fmt::format("[{}] {}: works on host streams only", backend, operation));
+}
+
+void check_host_arrays(std::string_view backend, std::string_view operation, const void* input,
+                       const void* output, std::int64_t count, DType dtype, StreamRef stream) {
+  check_host_stream(backend, operation, stream);
+  check_buffer(backend, operation, input, count, dtype);
+  check_buffer(backend, operation, output, count, dtype);
+}
+
+ExchangeCounts check_host_exchange(std::string_view backend, const void* input,
+                                   std::span<const std::int64_t> send_counts, const void* output,
+                                   std::span<const std::int64_t> recv_counts, DType dtype, int size,
+                                   StreamRef stream) {
+  const char* operation = "all_to_all";
+  check_host_stream(backend, operation, stream);
+  const std::int64_t sent = check_counts(backend, operation, "send", send_counts, size);
+  check_buffer(backend, operation, input, sent, dtype);
+  const std::int64_t received = check_counts(backend, operation, "receive", recv_counts, size);
+  check_buffer(backend, operation, output, received, dtype);
+  return {sent, received};
 }
 
 }  // namespace braid::comm

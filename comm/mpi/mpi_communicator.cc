@@ -158,11 +158,9 @@ class MpiCommunicator final : public Communicator {
                   std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
                   const WaitContext& wait) override {
     begin([&] {
-      const auto sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
-      check("all_to_all", input, input, sent, dtype, stream);
-      const auto received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
-      check("all_to_all", output, output, received, dtype, stream);
-      check_count("all_to_all", std::max(sent, received));
+      const ExchangeCounts all =
+          check_host_exchange(backend(), input, send_counts, output, recv_counts, dtype, size_, stream);
+      check_count("all_to_all", std::max(all.sent, all.received));
     });
     std::vector<std::int64_t> announced(static_cast<std::size_t>(size_));
     start("all_to_all", wait, [&](MPI_Request* request) {
@@ -187,7 +185,7 @@ class MpiCommunicator final : public Communicator {
             const WaitContext& wait) override {
     begin([&] {
       check("send", data, data, count, dtype, stream);
-      check_peer("send", "destination", destination);
+      check_peer(backend(), "send", "destination", destination, rank_, size_);
     });
     in_pieces(count, dtype, [&](std::int64_t offset, int piece) {
       start("send", wait, [&](MPI_Request* request) {
@@ -200,7 +198,7 @@ class MpiCommunicator final : public Communicator {
             const WaitContext& wait) override {
     begin([&] {
       check("recv", data, data, count, dtype, stream);
-      check_peer("recv", "source", source);
+      check_peer(backend(), "recv", "source", source, rank_, size_);
     });
     in_pieces(count, dtype, [&](std::int64_t offset, int piece) {
       start("recv", wait, [&](MPI_Request* request) {
@@ -236,14 +234,7 @@ class MpiCommunicator final : public Communicator {
 
   void check(std::string_view operation, const void* input, const void* output, std::int64_t count,
              DType dtype, StreamRef stream) const {
-    check_host_stream(backend(), operation, stream);
-    check_buffer(backend(), operation, input, count, dtype);
-    check_buffer(backend(), operation, output, count, dtype);
-  }
-  void check_peer(std::string_view operation, std::string_view role, int peer) const {
-    check_rank(backend(), operation, role, peer, size_);
-    if (peer == rank_)
-      throw InvalidArgument(fmt::format("[mpi] {}: {} is this rank itself", operation, role));
+    check_host_arrays(backend(), operation, input, output, count, dtype, stream);
   }
   void check_count(std::string_view operation, std::int64_t count) const {
     if (count > std::numeric_limits<int>::max())

@@ -131,10 +131,7 @@ class RingCommunicator final : public Communicator {
                   std::span<const std::int64_t> recv_counts, DType dtype, StreamRef stream,
                   const WaitContext& wait) override {
     check_first([&] {
-      const auto sent = check_counts(backend(), "all_to_all", "send", send_counts, size_);
-      check("all_to_all", input, input, sent, dtype, stream);
-      const auto received = check_counts(backend(), "all_to_all", "receive", recv_counts, size_);
-      check("all_to_all", output, output, received, dtype, stream);
+      check_host_exchange(backend(), input, send_counts, output, recv_counts, dtype, size_, stream);
       const auto own = static_cast<std::size_t>(rank_);
       if (send_counts[own] != recv_counts[own])
         throw InvalidArgument(
@@ -167,7 +164,7 @@ class RingCommunicator final : public Communicator {
             const WaitContext& wait) override {
     check_first([&] {
       check("send", data, data, count, dtype, stream);
-      check_peer("send", "destination", destination);
+      check_peer(backend(), "send", "destination", destination, rank_, size_);
     });
     auto flow = ArrayFlow::send(destination, data, bytes_of(count, dtype));
     run(make_header(Operation::SendRecv, count, dtype, 0), {&flow}, wait);
@@ -177,7 +174,7 @@ class RingCommunicator final : public Communicator {
             const WaitContext& wait) override {
     check_first([&] {
       check("recv", data, data, count, dtype, stream);
-      check_peer("recv", "source", source);
+      check_peer(backend(), "recv", "source", source, rank_, size_);
     });
     auto flow = ArrayFlow::receive(source, data, bytes_of(count, dtype));
     run(make_header(Operation::SendRecv, count, dtype, 0), {&flow}, wait);
@@ -222,15 +219,7 @@ class RingCommunicator final : public Communicator {
 
   void check(std::string_view operation, const void* input, const void* output, std::int64_t count,
              DType dtype, StreamRef stream) const {
-    check_host_stream(backend(), operation, stream);
-    check_buffer(backend(), operation, input, count, dtype);
-    check_buffer(backend(), operation, output, count, dtype);
-  }
-
-  void check_peer(std::string_view operation, std::string_view role, int peer) const {
-    check_rank(backend(), operation, role, peer, size_);
-    if (peer == rank_)
-      throw InvalidArgument(fmt::format("[ring] {}: {} is this rank itself", operation, role));
+    check_host_arrays(backend(), operation, input, output, count, dtype, stream);
   }
 
   static OperationHeader make_header(Operation operation, std::int64_t count, DType dtype, int argument) {
