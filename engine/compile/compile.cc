@@ -19,8 +19,11 @@ std::shared_ptr<const Program> compile(const Graph& graph, const CompileRequest&
   plan.program.deterministic = options.deterministic;
   plan.program.domain = options.domain;
 
-  for (const Pass& pass : passes())
-    if (pass.domain == PassDomain::All || options.domain == Domain::Device) pass.run(plan);
+  for (const Pass& pass : passes()) {
+    if (pass.domain == PassDomain::Device && options.domain != Domain::Device) continue;
+    plan.pass = pass.name;
+    pass.run(plan);
+  }
   for (const Note& note : plan.program.notes) log_debug("{}", to_string(note));
   return std::make_shared<const Program>(std::move(plan.program));
 }

@@ -16,7 +16,7 @@ enum class PassDomain {
 };
 
 struct Pass {
-  std::string_view name;
+  std::string_view name;    // its notes have the same
   std::string_view folder;  // of engine/
   PassDomain domain;
   void (*run)(Plan& plan);

@@ -125,7 +125,7 @@ void eliminate_common_subexpressions(Plan& plan) {
     if (!graph.node(id).removed) redirect(graph.mutable_node(id).colocate_with);
   for (ValueRef& fetch : plan.fetches) redirect(fetch.node);
   for (NodeId& target : plan.targets) redirect(target);
-  if (merged > 0) plan.note("cse", std::to_string(merged) + " nodes repeat others");
+  if (merged > 0) plan.note(std::to_string(merged) + " nodes repeat others");
 }
 
 }  // namespace braid

@@ -49,7 +49,7 @@ void fold_constants(Plan& plan) {
     graph.mutable_node(id).known_values = std::move(outputs);
     ++folded;
   }
-  if (folded > 0) plan.note("fold", std::to_string(folded) + " large nodes are constants");
+  if (folded > 0) plan.note(std::to_string(folded) + " large nodes are constants");
 }
 
 }  // namespace braid

@@ -15,9 +15,8 @@ void ignore_scopes(Plan& plan) {
     ids += stream != kNoStream && !graph.node(id).removed;
     stream = kNoStream;
   }
-  plan.note(Severity::Info, "streams",
-            ids > 0 ? "the ids of " + std::to_string(ids) + " nodes are ignored"
-                    : std::string("no node has an id that could be ignored"));
+  plan.note(Severity::Info, ids > 0 ? "the ids of " + std::to_string(ids) + " nodes are ignored"
+                                    : std::string("no node has an id that could be ignored"));
 }
 
 }  // namespace braid

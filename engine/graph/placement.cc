@@ -33,8 +33,8 @@ class Notes {
   }
   void write(Plan& plan) const {
     for (const auto& [reason, entry] : entries_)
-      plan.note("placement", std::to_string(entry.nodes) + " node" + (entry.nodes == 1 ? "" : "s") +
-                                 " on the CPU: " + reason + " (first: '" + entry.first + "')");
+      plan.note(std::to_string(entry.nodes) + " node" + (entry.nodes == 1 ? "" : "s") +
+                " on the CPU: " + reason + " (first: '" + entry.first + "')");
   }
 
  private:
@@ -120,7 +120,7 @@ class Placement {
     Elsewhere elsewhere;
     for (const NodeId id : order_) elsewhere.add(graph_.node(id));
     for (const std::string& line : elsewhere.lines()) {
-      plan_.note(Severity::Warning, "placement", line + ": they run here");
+      plan_.note(Severity::Warning, line + ": they run here");
       misplaced_ += "\n  " + line;
     }
     if (plan_.options.soft_placement) misplaced_.clear();
@@ -253,8 +253,7 @@ class Placement {
       }
     }
     if (!copies.empty())
-      plan_.note("placement",
-                 std::to_string(copies.size()) + " values are copied between host and device in each step");
+      plan_.note(std::to_string(copies.size()) + " values are copied between host and device in each step");
   }
 
   ValueRef add_copy(ValueRef value, Domain to) {

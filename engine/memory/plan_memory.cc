@@ -126,8 +126,8 @@ class MemoryPlan {
       if (i >= shared) end += align_up(plan_.buffer(items[i]).bytes);
     }
     if (items.size() > shared)
-      plan_.note("memory", "the smallest " + std::to_string(items.size() - shared) +
-                               " buffers share no bytes; only " + std::to_string(shared) + " are compared");
+      plan_.note("the smallest " + std::to_string(items.size() - shared) + " buffers share no bytes; only " +
+                 std::to_string(shared) + " are compared");
     return align_up(end);
   }
 

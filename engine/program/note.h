@@ -14,7 +14,7 @@ enum class Severity {
 
 struct Note {
   Severity severity = Severity::Detail;
-  std::string pass;  // "streams", "placement", "fusion"
+  std::string pass;  // as `braid graph passes` names it
   std::string text;  // one line
 };
 

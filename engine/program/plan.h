@@ -2,6 +2,8 @@
 // pass is one function; engine/compile/passes.cc has the order. Thread rule: one thread.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/ir/infer.h"
@@ -26,6 +28,7 @@ struct Plan {
   const CompileRequest& request;
   const CompileOptions& options;
   Program program;
+  std::string_view pass;  // that runs now; its name in engine/compile/passes.cc
 
   // Made by resolve_request, from names.
   std::vector<FeedInfo> feeds;
@@ -50,11 +53,11 @@ struct Plan {
   const ProgramOp& op(int index) const { return program.ops[static_cast<std::size_t>(index)]; }
   ProgramBuffer& buffer(int index) { return program.buffers[static_cast<std::size_t>(index)]; }
   const ProgramBuffer& buffer(int index) const { return program.buffers[static_cast<std::size_t>(index)]; }
-  /// What `pass` has to say about the program.
-  void note(Severity severity, std::string pass, std::string text) {
-    program.notes.push_back({severity, std::move(pass), std::move(text)});
+  /// What the pass that runs has to say about the program. compile() names it, as the table of passes does.
+  void note(Severity severity, std::string text) {
+    program.notes.push_back({severity, std::string(pass), std::move(text)});
   }
-  void note(std::string pass, std::string text) { note(Severity::Detail, std::move(pass), std::move(text)); }
+  void note(std::string text) { note(Severity::Detail, std::move(text)); }
   int ops() const { return static_cast<int>(program.ops.size()); }
   /// The node that the op stands for, or null.
   const Node* node_of(int index) const {

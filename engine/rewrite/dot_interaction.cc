@@ -322,7 +322,7 @@ void fuse_dot_interaction(Plan& plan) {
   run_stage(
       plan, interactions, "columns of a vector", products,
       [](const Rewrite& r, const Match&, const Made& made) { return find_columns(r, made); }, add_columns);
-  plan.note("fusion", "products of pairs of vectors, " + std::to_string(interactions.size()));
+  plan.note("products of pairs of vectors, " + std::to_string(interactions.size()));
 }
 
 }  // namespace braid

@@ -174,7 +174,6 @@ void fuse(Plan& plan) {
                  {"layer of lanes", Pattern{"AddV2"}.reading(0, {"BatchMatMulV2"}), find_lanes, build_layer},
                  {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_gradient,
                   build_gradient}},
-       .note = "fusion",
        .text =
            [](const std::vector<int>& applied) {
              return std::to_string(applied[0] + applied[1]) + " layers, " + std::to_string(applied[2]) +

@@ -132,7 +132,6 @@ void build_head(Rewrite& r, const Match& match, const Head& head) {
 void fuse_heads(Plan& plan) {
   run_rules(plan,
             {.rules = {{"head", {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad"}, find_head, build_head}},
-             .note = "fusion",
              .text = [](const std::vector<int>& applied) {
                return "gradients of " + std::to_string(applied[0]) + " heads";
              }});

@@ -46,7 +46,6 @@ void fuse_input_gradients(Plan& plan) {
   run_rules(plan,
             {.rules = {{"gradient of a layer of inputs", Pattern{"MatMul"}.reading(1, {"braid.ReluBiasGrad"}),
                         find_layer_of_inputs, build_layer_of_inputs}},
-             .note = "fusion",
              .text = [](const std::vector<int>& applied) {
                return "gradients of " + std::to_string(applied[0]) + " layers of inputs";
              }});

@@ -98,7 +98,6 @@ void fuse_outer_products(Plan& plan) {
                               [](Rewrite& r, const Match& match, const Node& fused) {
                                 replace(r.plan, match[0], fused, "/fused");
                               }}},
-                   .note = "fusion",
                    .text = [](const std::vector<int>& applied) {
                      return "sums of outer products, " + std::to_string(applied[0]);
                    }});

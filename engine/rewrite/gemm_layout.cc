@@ -74,7 +74,6 @@ void assign_gemm_layout(Plan& plan) {
                                 turn_columns(r, match, readers);
                                 products += readers.products.size();
                               }}},
-                   .note = "gradients",
                    .text =
                        [&products](const std::vector<int>&) {
                          return std::to_string(products) + " products read columns of what they sum over";

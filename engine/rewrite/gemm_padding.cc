@@ -151,7 +151,6 @@ void build_padded(Rewrite& r, const Match& match, const Products& products) {
 void pad_gemms(Plan& plan) {
   run_rules(plan,
             {.rules = {{"zeros beside columns", {"ConcatV2", "braid.PairDots"}, find_padded, build_padded}},
-             .note = "alignment",
              .text = [](const std::vector<int>& applied) {
                return "zeros beside " + std::to_string(applied[0]) + " factors of products";
              }});

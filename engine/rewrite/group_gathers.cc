@@ -43,7 +43,7 @@ class GatherGroups {
     for (ValueRef& fetch : plan_.fetches)
       if (const auto found = replaced.find(fetch); found != replaced.end()) fetch = found->second;
     for (const NodeId member : members) graph_.remove(member);
-    plan_.note("gathers", std::to_string(members.size()) + " became " + std::to_string(made));
+    plan_.note(std::to_string(members.size()) + " became " + std::to_string(made));
   }
 
  private:

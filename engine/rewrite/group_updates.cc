@@ -54,7 +54,7 @@ class UpdateGroups {
     if (groups == 0) return;
     redirect_targets(replaced);
     for (const auto& [member, many] : replaced) graph_.remove(member);
-    plan_.note("updates", std::to_string(nodes) + " became " + std::to_string(groups));
+    plan_.note(std::to_string(nodes) + " became " + std::to_string(groups));
   }
 
  private:

@@ -340,7 +340,7 @@ void fuse_horizontally(Plan& plan) {
     ++groups;
   }
   if (groups == 0) {
-    plan.note("batching", "no siblings that gain by it");
+    plan.note("no siblings that gain by it");
     return;
   }
   Rewriter rewriter(plan, found);
@@ -349,7 +349,7 @@ void fuse_horizontally(Plan& plan) {
   if (plan.options.domain == Domain::Device) join_outer_products(plan);
   prune(plan, true);
   plan.note(
-      Severity::Info, "batching",
+      Severity::Info,
       fmt::format("{} nodes became {}, with {} packs and unpacks and {} slabs of variables; modelled "
                   "{:.1f} us instead of {:.1f} us",
                   nodes, groups, rewriter.packs(), rewriter.slabs(), found.batched_us, found.separate_us));

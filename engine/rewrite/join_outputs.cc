@@ -61,7 +61,6 @@ void join_outputs(Plan& plan) {
   run_rules(plan,
             {.rules = {{"joined lanes of a layer", Pattern{"Transpose"}.reading(0, {"braid.FusedMatMul"}),
                         find_moved_layer, build_joined}},
-             .note = "fusion",
              .text = [](const std::vector<int>& applied) {
                return "lanes of " + std::to_string(applied[0]) + " layers are written side by side";
              }});

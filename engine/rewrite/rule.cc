@@ -43,7 +43,7 @@ void run_rules(Plan& plan, const RulePass& pass) {
   const std::vector<int> applied = apply_rules(rewrite, pass.rules, plan.program.graph.topological_order());
   if (std::accumulate(applied.begin(), applied.end(), 0) == 0) return;
   if (pass.prunes) prune(plan, true);
-  if (pass.text) plan.note(std::string(pass.note), pass.text(applied));
+  if (pass.text) plan.note(pass.text(applied));
 }
 
 }  // namespace braid

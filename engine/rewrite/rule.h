@@ -87,9 +87,7 @@ std::vector<int> apply_rules(Rewrite& rewrite, const std::vector<Rule>& rules,
 
 struct RulePass {
   std::vector<Rule> rules = {};
-  /// What the pass says when it did something, from how often each rule was applied: of which pass, and the
-  /// text.
-  std::string_view note = {};
+  /// What the pass says when it did something, from how often each rule was applied.
   std::function<std::string(const std::vector<int>& applied)> text = {};
   /// Whether nodes that nobody needs any more are removed (else builds remove what they replace).
   bool prunes = true;

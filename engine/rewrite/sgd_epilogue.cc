@@ -77,7 +77,6 @@ void fuse_sgd_epilogue(Plan& plan) {
                         [&scale](Rewrite& r, const Match& match, const Node& update) {
                           build_update(r, match, update, scale);
                         }}},
-             .note = "fusion",
              .text = [](const std::vector<int>& applied) {
                return std::to_string(applied[0]) + " updates by products";
              }});

@@ -71,8 +71,8 @@ void split_updates(Plan& plan) {
   std::iota(nodes.begin(), nodes.end(), 0);  // a grouping has the name of the first update that was written
   const int split = apply_rules(rewrite, {rule}, nodes)[0];
   if (split == 0) return;
-  plan.note("updates", "rows of " + std::to_string(split) + " are grouped ahead, by " +
-                           std::to_string(groupings.size()));
+  plan.note("rows of " + std::to_string(split) + " are grouped ahead, by " +
+            std::to_string(groupings.size()));
 }
 
 }  // namespace braid

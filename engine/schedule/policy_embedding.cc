@@ -130,9 +130,8 @@ std::vector<int> spread_embeddings(Plan& plan, const StreamProblem& problem) {
       streams[op] = branches[op] == kNoBranch || others == 0 ? 0 : 1 + branches[op] % others;
   for (std::size_t op = 0; op < streams.size(); ++op)
     if (problem.fixed[op] == kNoStream) streams[op] = streams[static_cast<std::size_t>(problem.leader[op])];
-  plan.note(Severity::Info, "streams",
-            "EMBEDDING " + (found == 0 ? "moved nothing: " + finder.why_none()
-                                       : what_moved(problem, branches, streams, found)));
+  plan.note(Severity::Info, "EMBEDDING " + (found == 0 ? "moved nothing: " + finder.why_none()
+                                                       : what_moved(problem, branches, streams, found)));
   return streams;
 }
 

@@ -59,10 +59,10 @@ class PinFinder {
   OwnId& own(NodeId id) { return own_[static_cast<std::size_t>(id)]; }
   int& pin(NodeId id) { return by_node_[static_cast<std::size_t>(id)]; }
   void note(std::string text) {
-    if (!quiet_) plan_.note(Severity::Info, "streams", std::move(text));
+    if (!quiet_) plan_.note(Severity::Info, std::move(text));
   }
   void warn(std::string text) {
-    if (!quiet_) plan_.note(Severity::Warning, "streams", std::move(text));
+    if (!quiet_) plan_.note(Severity::Warning, std::move(text));
   }
 
   std::string streams_there_are() const {

@@ -36,7 +36,7 @@ std::vector<int> with_lanes(const std::vector<int>& pins, std::vector<int> lanes
   return lanes;
 }
 
-void note(Plan& plan, std::string text) { plan.note(Severity::Info, "streams", std::move(text)); }
+void note(Plan& plan, std::string text) { plan.note(Severity::Info, std::move(text)); }
 
 std::string unused_ids(const StreamPins& pins, int streams) {
   return fmt::format("stream ids on {} node{} ignored: {}", pins.hand_set, pins.hand_set == 1 ? "" : "s",
@@ -88,8 +88,7 @@ std::vector<int> apply_policy(Plan& plan, const StreamPins& pins, const std::vec
                               static_cast<int>(plan.program.streams.size())};
   StreamPolicy policy = plan.options.streams.policy;
   if (!plan.options.streams.why.empty()) note(plan, plan.options.streams.why);
-  for (const std::string& warning : plan.options.streams.warnings)
-    plan.note(Severity::Warning, "streams", warning);
+  for (const std::string& warning : plan.options.streams.warnings) plan.note(Severity::Warning, warning);
   if (policy == StreamPolicy::None && pins.hand_set > 0)
     note(plan, unused_ids(pins, problem.compute_streams));
   if (policy == StreamPolicy::User && pins.hand_set == 0)

@@ -87,9 +87,10 @@ TEST_F(RuleTest, BuildsGetWhatGuardsHaveFound) {
 
 TEST_F(RuleTest, APassPrunesAndSaysWhatItDid) {
   const auto text = [](const std::vector<int>& applied) { return std::to_string(applied[0]) + " times"; };
-  run_rules(plan_, {.rules = {{"none", {"Log"}, always, again}}, .note = "test", .text = text});
+  plan_.pass = "test";
+  run_rules(plan_, {.rules = {{"none", {"Log"}, always, again}}, .text = text});
   EXPECT_TRUE(plan_.program.notes.empty());
-  run_rules(plan_, {.rules = {{"again", {"Exp"}, always, again}}, .note = "test", .text = text});
+  run_rules(plan_, {.rules = {{"again", {"Exp"}, always, again}}, .text = text});
   ASSERT_EQ(plan_.program.notes.size(), 1U);
   EXPECT_EQ(to_string(plan_.program.notes[0]), "test: 1 times");
   EXPECT_TRUE(graph().node(e_).removed);

@@ -37,7 +37,7 @@ TEST(SlabTest, TowersBecomeOneAndTheirVariablesLieInSlabs) {
     }
   }
   EXPECT_EQ(slabs, 6 * 3) << "values and both of Adam's slots";
-  EXPECT_NE(plan_report(*batched).find("batching: "), std::string::npos);
+  EXPECT_NE(plan_report(*batched).find("horizontal_fusion: "), std::string::npos);
 
   Runtime first({}), second({});
   expect_close(losses(towers, batched, second), losses(towers, apart, first));

@@ -134,7 +134,7 @@ TEST(InferenceSessionTest, SiblingsAreBatchedForEverySizeOfRequestOverOneCopyOfT
   for (const auto& feed : batches({4, 2048, 1, 512, 4})) {
     const Tensor answer = session.run({feed}, soon())[0];
     expect_near(answer, expected.run({feed}, soon())[0]);
-    const char* decision = feed[0].shape()[0] == 2048 ? "batching: no siblings" : "nodes became";
+    const char* decision = feed[0].shape()[0] == 2048 ? "horizontal_fusion: no siblings" : "nodes became";
     if (feed[0].shape()[0] != 512) {
       EXPECT_THAT(session.program()->notes,
                   testing::Contains(testing::ResultOf([](const Note& note) { return to_string(note); },
