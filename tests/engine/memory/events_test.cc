@@ -6,6 +6,15 @@
 namespace braid::testing {
 namespace {
 
+/// a (0) -> b (1), and c (2) of both: it need not wait for a, since b has.
+struct OverAThirdStream : TestGraph {
+  OverAThirdStream() {
+    const ValueRef a = on(*this, 0, {feed("x", 4)}, "a");
+    const ValueRef b = on(*this, 1, {a}, "b");
+    on(*this, 2, {a, b}, "c");
+  }
+};
+
 TEST(EventsTest, S6_AWaitThatOthersImplyIsNotIssued) {
   // a (0) -> b (1) -> c (0), and a -> c2 (1) after b: only a -> b and b -> c need events.
   TestGraph g;
@@ -21,20 +30,14 @@ TEST(EventsTest, S6_AWaitThatOthersImplyIsNotIssued) {
 }
 
 TEST(EventsTest, S6_OrderThroughAThirdStreamCounts) {
-  TestGraph g;
-  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
-  const ValueRef b = on(g, 1, {a}, "b");
-  on(g, 2, {a, b}, "c");
+  const OverAThirdStream g;
   const auto p = compile_test(g, {"c"}, {}, 3, StreamPolicy::User, 1, kX);
   EXPECT_EQ(p->stats.waits_issued, 2);
   EXPECT_EQ(p->stats.waits_removed, 1);
 }
 
 TEST(EventsTest, S6_AnEdgeBetweenStreamsCopiesNothing) {
-  TestGraph g;
-  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
-  const ValueRef b = on(g, 1, {a}, "b");
-  on(g, 2, {b, a}, "c");
+  const OverAThirdStream g;
   const auto p = compile_test(g, {"c"}, {}, 3, StreamPolicy::User, 2, kX);
   ASSERT_EQ(p->ops.size(), 3U) << "no node for the edge";
   for (const ProgramOp& op : p->ops) {
@@ -48,10 +51,7 @@ TEST(EventsTest, S6_AnEdgeBetweenStreamsCopiesNothing) {
 }
 
 TEST(EventsTest, S6_AllWaitsStayWhenAskedFor) {
-  TestGraph g;
-  const ValueRef a = on(g, 0, {g.feed("x", 4)}, "a");
-  const ValueRef b = on(g, 1, {a}, "b");
-  on(g, 2, {a, b}, "c");
+  const OverAThirdStream g;
   CompileOptions options;
   options.streams = {3, StreamPolicy::User, true};
   const auto p = compile(g.graph, {kX, {"c"}, {}}, options);
