@@ -240,7 +240,8 @@ TEST(DiskTest, AWriteThatStopsInTheMiddleNamesEntryFileAndByte) {
 TEST(DiskTest, AFullDiskIsUnavailableAndTheOlderCheckpointStays) {
   TempDir dir;
   if (::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=2m") != 0)
-    GTEST_SKIP() << "cannot mount a small tmpfs: " << std::generic_category().message(errno);
+    GTEST_SKIP() << "cannot mount a small tmpfs (" << std::generic_category().message(errno)
+                 << "): run it as root, in a container with --cap-add SYS_ADMIN";
   {
     CheckpointStore store(dir.path());
     const auto first = store.begin(1);
@@ -264,7 +265,7 @@ TEST(DiskTest, AForbiddenDirectoryIsUnavailableAndNamed) {
   fs::permissions(dir.path() / "closed", fs::perms(0555));
   const uid_t user = ::geteuid();
   if (user == 0 && ::seteuid(65534) != 0)
-    GTEST_SKIP() << "root writes everywhere, and the user cannot be changed";
+    GTEST_SKIP() << "root writes everywhere, and the user cannot be changed: run it as another user";
   CheckpointStore store(dir.path() / "closed");
   EXPECT_ERROR(store.begin(1), Unavailable,
                AllOf(HasSubstr("closed/.tmp-step-000000000001-"), HasSubstr("Permission denied")));

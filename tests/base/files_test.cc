@@ -7,6 +7,7 @@
 
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
+#include "tests/support/missing.h"
 
 namespace braid {
 namespace {
@@ -60,7 +61,7 @@ TEST(FilesTest, AFileThatEndsTooSoonIsDataLoss) {
 }
 
 TEST(FilesTest, AFullDiskIsUnavailableAndNamesTheByte) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << missing::kDevFull;
   File full = File::create("/dev/full");
   EXPECT_ERROR(full.write(bytes_of("x")), Unavailable,
                AllOf(HasSubstr("'/dev/full' at byte 0"), HasSubstr("No space left on device")));

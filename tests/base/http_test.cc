@@ -90,7 +90,7 @@ TEST(HttpTest, AllInterfacesAreThoseOfBothFamilies) {
   to.sin6_addr = in6addr_loopback;
   const bool has_ipv6 = probe >= 0 && ::bind(probe, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
   ::close(probe);
-  if (!has_ipv6) GTEST_SKIP() << "this machine has no IPv6";
+  if (!has_ipv6) GTEST_SKIP() << "the loopback device has no IPv6: sysctl net.ipv6.conf.lo.disable_ipv6=0";
   const std::string address = server.address();
   to.sin6_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   const int client = ::socket(AF_INET6, SOCK_STREAM, 0);

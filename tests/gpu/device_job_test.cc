@@ -150,7 +150,7 @@ class MpsDaemon {
 
 TEST_F(DeviceJobTest, S10_AClientOfMpsLosesAsAProcessWithoutItAndSaysWhichItIs) {
   if (std::system("command -v nvidia-cuda-mps-control > /dev/null") != 0)
-    GTEST_SKIP() << "SKIPPED: needs nvidia-cuda-mps-control";
+    GTEST_SKIP() << "there is no nvidia-cuda-mps-control: it comes with the NVIDIA driver (nvidia-utils)";
   const Job job = on_gpu(mmoe().with({"steps=200", "streams.count=4", "streams.policy=FULL"}));
   const auto losses = [&](const std::string& name, const Variables& variables, const std::string& said) {
     const Path steps = directory() / (name + ".steps");

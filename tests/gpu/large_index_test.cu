@@ -7,6 +7,7 @@
 #include "engine/device/accelerator.h"
 #include "engine/ops/common/cuda/axes.cuh"
 #include "engine/ops/common/cuda/elementwise.cuh"
+#include "tests/support/missing.h"
 
 namespace braid {
 namespace {
@@ -28,7 +29,7 @@ __global__ void offset(cuda::DeviceAxes axes, const std::int64_t* indices, std::
 class LargeIndexTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     device_ = open_cuda({});
   }
 

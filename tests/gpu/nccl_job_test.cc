@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/missing.h"
 
 namespace braid::integration {
 namespace {
@@ -39,7 +40,7 @@ TEST_F(NcclJobTest, S9_TwoGpusLoseAsMuchAsOneAtEveryStep) {
 
 TEST_F(NcclJobTest, RanksOfMpirunFindEachOther) {
   REQUIRE_GPUS(2);
-  if (mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  if (mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
   const Job job = linear_regression().with({"steps=50", "input.global_batch_size=16"});
   const auto one = train("one", on_gpu(job));
   const Job logged = over_nccl(job).with({"metrics.steps_file=" + (directory() / "%r.steps").string()});

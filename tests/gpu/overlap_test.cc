@@ -6,6 +6,7 @@
 #include "engine/program/program.h"
 #include "tests/base/in_some_attempt.h"
 #include "tests/gpu/branch_step.h"
+#include "tests/support/missing.h"
 
 namespace braid {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 class OverlapTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     device_ = open_cuda({});
     training_ = make_branch_training({"towers8", 256}, 0);
   }

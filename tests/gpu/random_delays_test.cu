@@ -14,6 +14,7 @@
 #include "engine/schedule/segments.h"
 #include "tests/gpu/branch_step.h"
 #include "tests/gpu/test_kernels.h"
+#include "tests/support/missing.h"
 
 namespace braid {
 namespace {
@@ -89,7 +90,7 @@ struct Trained {
 class RandomDelaysTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     device_ = open_cuda({});
     disturb_every_op();
   }

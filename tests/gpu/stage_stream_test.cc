@@ -19,6 +19,7 @@
 #include "proto/graph.pb.h"
 #include "tests/engine/staging/delayed_op.h"
 #include "tests/engine/staging/stage_test_util.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -83,7 +84,7 @@ class StageStreamTest : public ::testing::Test {
   static constexpr std::uint64_t kSteps = 30;
 
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     device_ = open_cuda({.tf32 = false});
   }
 

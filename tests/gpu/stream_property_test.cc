@@ -12,6 +12,7 @@
 #include "tests/engine/testing/random_graph.h"
 #include "tests/engine/testing/stream_properties.h"
 #include "tests/gpu/test_kernels.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 class StreamPropertyTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     register_test_kernels();
     device_ = open_cuda({});
   }

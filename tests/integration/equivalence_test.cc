@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/integration/checkpoints.h"
+#include "tests/support/missing.h"
 
 namespace braid::integration {
 namespace {
@@ -30,7 +31,7 @@ struct What {
 class EquivalenceTest : public IntegrationTest, public ::testing::WithParamInterface<std::tuple<What, How>> {
  protected:
   void SetUp() override {
-    if (std::get<How>(GetParam()).under_mpi && mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+    if (std::get<How>(GetParam()).under_mpi && mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
   }
   Job job() const {
     const What& what = std::get<What>(GetParam());

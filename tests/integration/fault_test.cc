@@ -8,6 +8,7 @@
 
 #include "tests/base/in_some_attempt.h"
 #include "tests/integration/run.h"
+#include "tests/support/missing.h"
 
 namespace braid::integration {
 namespace {
@@ -102,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, LostTaskFaultTest, ::testing::Values(SIGKILL, SIGS
                          [](const auto& info) { return info.param == SIGKILL ? "Killed" : "Stopped"; });
 
 TEST_F(FaultTest, AStoppedRankIsMissedUnderMpi) {
-  if (mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  if (mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
   const Job job = long_job("ALLREDUCE", "strategy.backend=MPI");
   in_some_attempt([&] {
     Process mpirun(under_mpirun(2, job.arguments()), {}, directory() / "mpirun");

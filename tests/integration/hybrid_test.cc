@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/integration/checkpoints.h"
+#include "tests/support/missing.h"
 
 namespace braid::integration {
 namespace {
@@ -130,7 +131,7 @@ TEST_F(HybridTest, StreamsAndStagesKeepItsBits) {
 }
 
 TEST_F(HybridTest, UnderMpirunItHasTheBitsOfTheRing) {
-  if (mpirun_is_missing()) GTEST_SKIP() << "there is no mpirun";
+  if (mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
   const std::vector<float> ring = losses("ring", hybrid(job(), "ROW"), 2);
   const Job logged = hybrid(job({"strategy.backend=MPI"}), "ROW")
                          .with({"metrics.steps_file=" + (directory() / "%r.steps").string()});

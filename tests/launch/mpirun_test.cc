@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/missing.h"
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +33,7 @@ std::vector<std::string> lines_under_mpirun(int processes, const std::string& ar
 class MpirunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+    if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << missing::kMpirun;
   }
 };
 

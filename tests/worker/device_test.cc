@@ -1,5 +1,6 @@
 // Which device a job gets, as far as a machine without GPUs can show it; tests/gpu runs jobs on real ones.
 #include "worker/device.h"
+#include "tests/support/missing.h"
 
 #include <gmock/gmock.h>
 
@@ -12,7 +13,9 @@ namespace {
 using testing::HasSubstr;
 
 TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
-  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  if (cuda_device_count() > 0)
+    GTEST_SKIP() << "this machine has a CUDA device, and the case is of one without: "
+                    "CUDA_VISIBLE_DEVICES=\"\" hides it";
   proto::Job job;
   resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CPU);
@@ -20,7 +23,7 @@ TEST(DeviceTest, AutoIsTheCpuWhereThereIsNoDevice) {
 }
 
 TEST(DeviceTest, AutoIsTheDeviceThatIsThere) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "this machine has no CUDA device";
+  if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
   proto::Job job;
   resolve_device(job, {});
   EXPECT_EQ(job.runtime().device(), proto::Runtime::CUDA);
@@ -36,7 +39,9 @@ TEST(DeviceTest, AutoIsTheCpuForMoreWorkersOfAHostThanDevices) {
 }
 
 TEST(DeviceTest, CudaWithoutADeviceIsRefused) {
-  if (cuda_device_count() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  if (cuda_device_count() > 0)
+    GTEST_SKIP() << "this machine has a CUDA device, and the case is of one without: "
+                    "CUDA_VISIBLE_DEVICES=\"\" hides it";
   proto::Job job;
   job.mutable_runtime()->set_device(proto::Runtime::CUDA);
   resolve_device(job, {});
@@ -45,7 +50,7 @@ TEST(DeviceTest, CudaWithoutADeviceIsRefused) {
 
 TEST(DeviceTest, AProcessForWhichNoDeviceIsLeftIsRefused) {
   const int count = cuda_device_count();
-  if (count == 0) GTEST_SKIP() << "this machine has no CUDA device";
+  if (count == 0) GTEST_SKIP() << missing::kCudaDevice;
   proto::Job job;
   job.mutable_runtime()->set_device(proto::Runtime::CUDA);
   launch::ClusterSpec cluster;

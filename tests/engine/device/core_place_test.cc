@@ -16,7 +16,8 @@ class CorePlaceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(sched_getaffinity(0, sizeof(allowed_), &allowed_), 0);
-    if (CPU_COUNT(&allowed_) < 2) GTEST_SKIP() << "SKIPPED: there is one core";
+    if (CPU_COUNT(&allowed_) < 2)
+      GTEST_SKIP() << "this process may use one core only: give it two (taskset, docker --cpuset-cpus)";
   }
   void TearDown() override { sched_setaffinity(0, sizeof(allowed_), &allowed_); }
 

@@ -13,6 +13,7 @@
 #include "engine/device/activity.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "tests/base/in_some_attempt.h"
+#include "tests/support/missing.h"
 
 namespace braid {
 namespace {
@@ -53,7 +54,7 @@ struct Measured {
 class CudaActivityTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
     device_ = open_cuda({});
     try {
       sampler_ = make_activity_sampler(*device_);

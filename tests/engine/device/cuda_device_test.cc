@@ -14,6 +14,7 @@
 #include "engine/device/cuda/cuda_device.h"
 #include "tests/base/eventually.h"
 #include "tests/engine/device/stream_conformance.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -61,7 +62,7 @@ struct CudaHarness {
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
   }
   static void synchronize() { device().synchronize(WaitContext::with_timeout(std::chrono::seconds(60))); }
   static std::uint64_t free_bytes() {
@@ -86,7 +87,7 @@ template <>
 class StreamOrder<CudaHarness> : public StreamTests<CudaHarness> {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "SKIPPED: there is no CUDA device";
+    if (cuda_device_count() == 0) GTEST_SKIP() << missing::kCudaDevice;
   }
 };
 

@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "tests/base/expect_error.h"
 #include "tests/base/temp_dir.h"
+#include "tests/support/missing.h"
 #include "tests/support/outside_data.h"
 
 namespace braid {
@@ -153,7 +154,7 @@ TEST_F(TfRecordTest, AnUnfinishedFileLeavesNothing) {
 }
 
 TEST_F(TfRecordTest, AFullDiskIsSaidWithThePath) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << missing::kDevFull;
   // The temporary name is a link to /dev/full, so that every write fails as on a full disk.
   fs::create_symlink("/dev/full", dir_.path() / (".tmp-full-" + std::to_string(::getpid())));
   TfRecordWriter writer(dir_.path() / "full");

@@ -17,6 +17,7 @@
 #include "engine/exec/instance.h"
 #include "engine/program/program.h"
 #include "tests/engine/ops/op_runner.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -142,7 +143,7 @@ std::vector<std::string> ops_with_cuda() {
 class CudaParity : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CudaParity, AgreesWithTheCpu) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpDef& def = OpRegistry::global().require(GetParam());
   int compared = 0, folded = 0;
   std::vector<std::string> on_cpu;
@@ -184,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaParity, ::testing::ValuesIn(ops_with_cuda()), 
 });
 
 TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   constexpr double kTolerance = 1e-2;  // sums of hundreds of products, each within 2^-10
   for (const char* op :
        {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.PairDots", "braid.PairDotsGrad"}) {
@@ -201,7 +202,7 @@ TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
 }
 
 TEST(CudaMeasuredProducts, AgreeWithTheCpuAndStayTheSameInAProcess) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const char* op : {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.ProductUpdate"}) {
     const OpDef& def = OpRegistry::global().require(op);
     for (const OpCase& c : all_op_cases().of(op)) {
@@ -231,7 +232,7 @@ std::string device_error(const char* op, const OpCase& op_case) {
 }
 
 TEST(CudaErrors, CheckNumericsNamesTheElement) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   OpCase bad{.label = "infinite", .inputs = {random_f64({70}, 1)}, .attrs = {{"message", "loss"}}};
   bad.inputs[0].data<double>()[37] = std::numeric_limits<double>::infinity();
   const std::string error = device_error("CheckNumerics", bad);
@@ -239,7 +240,7 @@ TEST(CudaErrors, CheckNumericsNamesTheElement) {
 }
 
 TEST(CudaErrors, IntegersAreNotDividedByZero) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase bad{.label = "zero", .inputs = {i64({2, 2}, {1, 2, 3, 4}), i64({2}, {1, 0})}};
   for (const char* op : {"Div", "FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"}) {
     const std::string error = device_error(op, bad);  // elements 1 and 3
@@ -248,7 +249,7 @@ TEST(CudaErrors, IntegersAreNotDividedByZero) {
 }
 
 TEST(CudaErrors, IndicesOutOfRangeAreReported) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase gather{.label = "gather",
                       .inputs = {random_f64({2, 3}, 1), axes({2, 3}), i32({}, {1})},
                       .attrs = {{"batch_dims", 1}}};
@@ -261,7 +262,7 @@ TEST(CudaErrors, IndicesOutOfRangeAreReported) {
 }
 
 TEST(CudaErrors, IndicesOfNoRowAreReportedHoweverTheyAreSorted) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const std::int64_t n : {3, 2048, 8193, 16'384, 16'385})
     for (const std::int64_t rows : {40LL, 1LL << 30})  // keys of either size
       for (const std::int64_t bad : std::vector<std::int64_t>{-1, rows, -(1LL << 40)}) {
@@ -284,7 +285,7 @@ TEST(CudaErrors, IndicesOfNoRowAreReportedHoweverTheyAreSorted) {
 }
 
 TEST(CudaUpdates, GroupingRowsAheadChangesNoBit) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
     for (const OpCase& c : all_op_cases().of(op)) {
       SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
@@ -302,7 +303,7 @@ TEST(CudaUpdates, GroupingRowsAheadChangesNoBit) {
 }
 
 TEST(CudaErrors, SegmentsThatFallAreReported) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   const Tensor rows = random_f64({4, 3}, 1), indices = axes({3, 0, 1}), ids = axes({1, 2, 0});
   for (const std::string op : {"SparseSegmentSum", "SparseSegmentMean"}) {
     const OpCase forward{.label = "forward", .inputs = {rows, indices, ids, i32({}, {3})}};
@@ -314,7 +315,7 @@ TEST(CudaErrors, SegmentsThatFallAreReported) {
 }
 
 TEST(CudaErrors, AnIndexIntoNothingIsReported) {
-  if (!device()) GTEST_SKIP() << "no CUDA device, or a build without CUDA";
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase dense{.label = "dense", .inputs = {i32({1}, {0}), i32({1}, {0}), f64({}, {1}), f64({}, {2})}};
   EXPECT_NE(device_error("SparseToDense", dense).find("index 0 is not in [0, 0)"), std::string::npos);
 }

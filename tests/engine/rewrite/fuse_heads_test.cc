@@ -9,6 +9,7 @@
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/differentiated.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -167,8 +168,7 @@ TEST(FuseHeadsTest, KernelsTakeLanesOfAnyNumberOfRows) {
     const std::vector<OutputInfo> inputs(node.op->min_inputs, {DType::Float32, y});
     return node.op->cuda_supports(node, inputs);
   };
-  if (!OpRegistry::global().require("braid.ReluBiasGrad").cuda)
-    GTEST_SKIP() << "this build has no CUDA kernels";
+  if (!OpRegistry::global().require("braid.ReluBiasGrad").cuda) GTEST_SKIP() << missing::kCudaKernels;
   EXPECT_TRUE(supports("braid.ReluBiasGrad", false, {kLanes, kMany, 4}));
   EXPECT_TRUE(supports("braid.JoinedReluBiasGrad", false, {kMany, kLanes, 4}));
   EXPECT_TRUE(supports("braid.ReluHeadGrad", false, {kLanes, kMany, 4}));

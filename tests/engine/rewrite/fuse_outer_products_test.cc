@@ -8,6 +8,7 @@
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/differentiated.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -57,8 +58,7 @@ Differentiated sum_of_two(std::int64_t columns) {
 
 TEST(FuseOuterProductsTest, WhatTheKernelDoesNotTakeStaysOnTheDevice) {
   EXPECT_EQ(count_ops(*sum_of_two(8).compiled(), "braid.SumOfOuterProducts"), 1);
-  if (!OpRegistry::global().require("braid.SumOfOuterProducts").cuda)
-    GTEST_SKIP() << "this build has no CUDA kernels";
+  if (!OpRegistry::global().require("braid.SumOfOuterProducts").cuda) GTEST_SKIP() << missing::kCudaKernels;
   const auto program = sum_of_two(6).compiled();
   EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 2);
   EXPECT_EQ(count_ops(*program, "braid.DeviceToHost"), 0);

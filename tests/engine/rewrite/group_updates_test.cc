@@ -8,6 +8,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/program/program.h"
+#include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
@@ -17,8 +18,7 @@ class GroupUpdatesTest : public ::testing::Test {
   using Ops = std::vector<std::string>;
 
   void SetUp() override {
-    if (!OpRegistry::global().require("braid.ApplyOptimizerMany").cuda)
-      GTEST_SKIP() << "this build has no CUDA kernels";
+    if (!OpRegistry::global().require("braid.ApplyOptimizerMany").cuda) GTEST_SKIP() << missing::kCudaKernels;
   }
 
   ValueRef add(const std::string& name, const std::string& op, std::vector<ValueRef> inputs, AttrMap attrs) {
