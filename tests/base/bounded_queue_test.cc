@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/files.h"
 #include "base/init.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "base/cpu.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

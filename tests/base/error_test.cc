@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/wait_context.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <thread>
 
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/missing.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

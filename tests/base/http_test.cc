@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/base/eventually.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/eventually.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

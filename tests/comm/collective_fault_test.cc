@@ -5,9 +5,9 @@
 #include <sstream>
 
 #include "comm/rendezvous/grpc_rendezvous.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/comm/child.h"
 #include "tests/comm/transport/transport_fixture.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::comm {
 namespace {

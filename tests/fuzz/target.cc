@@ -7,7 +7,7 @@
 #include <typeinfo>
 
 #include "base/error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::fuzz {
 namespace {

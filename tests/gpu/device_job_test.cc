@@ -7,8 +7,8 @@
 #include <optional>
 #include <sstream>
 
-#include "tests/base/in_some_attempt.h"
 #include "tests/gpu/gpu_job.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::integration {
 namespace {

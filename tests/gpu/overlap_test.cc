@@ -4,8 +4,8 @@
 
 #include "engine/compile/compile.h"
 #include "engine/program/program.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/gpu/branch_step.h"
+#include "tests/support/in_some_attempt.h"
 #include "tests/support/missing.h"
 
 namespace braid {

@@ -8,10 +8,10 @@
 #include <iostream>
 
 #include "engine/compile/compile.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/random_graph.h"
 #include "tests/engine/testing/stream_properties.h"
 #include "tests/gpu/test_kernels.h"
+#include "tests/support/message_of.h"
 #include "tests/support/missing.h"
 
 namespace braid::testing {

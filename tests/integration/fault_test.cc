@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tests/base/in_some_attempt.h"
 #include "tests/integration/run.h"
+#include "tests/support/in_some_attempt.h"
 #include "tests/support/missing.h"
 
 namespace braid::integration {

@@ -7,8 +7,8 @@
 
 #include "base/files.h"
 #include "base/formats/npy.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/integration/run.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::integration {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "tests/base/in_some_attempt.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::integration {
 namespace {

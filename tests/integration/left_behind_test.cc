@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "tests/base/in_some_attempt.h"
 #include "tests/integration/run.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::integration {
 namespace {

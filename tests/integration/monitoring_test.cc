@@ -7,9 +7,9 @@
 #include <set>
 #include <thread>
 
-#include "tests/base/in_some_attempt.h"
 #include "tests/integration/http_client.h"
 #include "tests/integration/run.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::integration {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/base/eventually.h"
+#include "tests/support/eventually.h"
 #include "tests/support/made_data.h"
 
 namespace braid::integration {

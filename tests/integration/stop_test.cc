@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "launch/signal_pipe.h"
-#include "tests/base/eventually.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/support/eventually.h"
 
 namespace braid::integration {
 namespace {

@@ -20,8 +20,8 @@
 #include "launch/cluster_spec.h"
 #include "launch/file_descriptor.h"
 #include "launch/signal_pipe.h"
-#include "tests/base/eventually.h"
 #include "tests/launch/expect_refused.h"
+#include "tests/support/eventually.h"
 
 namespace braid::launch {
 namespace {

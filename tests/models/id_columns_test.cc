@@ -7,8 +7,8 @@
 #include "engine/import/import.h"
 #include "models/common.h"
 #include "proto/graph.pb.h"
-#include "tests/base/expect_error.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

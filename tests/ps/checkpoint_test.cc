@@ -3,8 +3,8 @@
 #include <set>
 
 #include "ps/server/server_core.h"
-#include "tests/base/message_of.h"
 #include "tests/ps/cluster.h"
+#include "tests/support/message_of.h"
 
 namespace braid::ps {
 namespace {

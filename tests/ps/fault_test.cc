@@ -9,10 +9,10 @@
 #include "ps/client/server_link.h"
 #include "ps/server/server_core.h"
 #include "ps/wire.h"
-#include "tests/base/eventually.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/comm/transport/tls_files.h"
 #include "tests/ps/cluster.h"
+#include "tests/support/eventually.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::ps {
 namespace {

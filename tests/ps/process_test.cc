@@ -10,7 +10,7 @@
 
 #include "launch/port_reservation.h"
 #include "ps/client/ps_client.h"
-#include "tests/base/in_some_attempt.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::ps {
 namespace {

@@ -6,10 +6,10 @@
 #include "ps/server/control_service.h"
 #include "ps/server/server_core.h"
 #include "ps/wire.h"
-#include "tests/base/eventually.h"
-#include "tests/base/message_of.h"
 #include "tests/comm/transport/raw_socket.h"
 #include "tests/ps/cluster.h"
+#include "tests/support/eventually.h"
+#include "tests/support/message_of.h"
 
 namespace braid::ps {
 namespace {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

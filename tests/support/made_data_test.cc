@@ -9,7 +9,7 @@
 
 #include "base/files.h"
 #include "engine/input/readers.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/job.pb.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid::worker {
 namespace {

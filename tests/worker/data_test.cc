@@ -9,9 +9,9 @@
 #include "engine/input/example.h"
 #include "engine/input/tfrecord.h"
 #include "proto/job.pb.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/message_of.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_dir.h"
 #include "worker/job/job.h"
 #include "worker/training_program.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::worker {
 namespace {

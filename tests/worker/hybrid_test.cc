@@ -16,7 +16,7 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/job/job.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/step_services.h"

@@ -15,7 +15,7 @@
 #include "engine/staging/stage_pools.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/job/job.h"
 #include "worker/stage_metrics.h"
 

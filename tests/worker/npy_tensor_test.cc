@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::worker {
 namespace {

@@ -12,7 +12,7 @@
 #include <regex>
 
 #include "base/log.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "tests/worker/terminal.h"
 
 namespace braid::worker {

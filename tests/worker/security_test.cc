@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::worker {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "launch/local_launcher.h"
-#include "tests/base/eventually.h"
-#include "tests/base/in_some_attempt.h"
+#include "tests/support/eventually.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::worker {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::worker {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "base/formats/zip.h"
-#include "tests/base/expect_error.h"
 #include "tests/base/formats/golden.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

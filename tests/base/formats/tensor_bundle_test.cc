@@ -10,9 +10,9 @@
 #include "base/files.h"
 #include "base/formats/snappy.h"
 #include "base/formats/sorted_table.h"
-#include "tests/base/expect_error.h"
 #include "tests/base/formats/golden.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -7,9 +7,9 @@
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/rendezvous/in_process.h"
 #include "launch/port_reservation.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/comm/transport/tls_files.h"
 #include "tests/comm/transport/transport_fixture.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::comm {
 namespace {

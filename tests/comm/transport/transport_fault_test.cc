@@ -8,8 +8,8 @@
 #include <future>
 
 #include "comm/transport/frame.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/comm/transport/transport_fixture.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::comm {
 namespace {

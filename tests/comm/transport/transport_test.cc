@@ -4,8 +4,8 @@
 #include <random>
 
 #include "launch/port_reservation.h"
-#include "tests/base/temp_dir.h"
 #include "tests/comm/transport/transport_fixture.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::comm {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/base/in_some_attempt.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid {
 namespace {

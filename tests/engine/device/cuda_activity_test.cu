@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "engine/device/activity.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "tests/base/in_some_attempt.h"
+#include "tests/support/in_some_attempt.h"
 #include "tests/support/missing.h"
 
 namespace braid {

@@ -12,8 +12,8 @@
 #include "base/cuda/check.h"
 #include "base/cuda/event_pool.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "tests/base/eventually.h"
 #include "tests/engine/device/stream_conformance.h"
+#include "tests/support/eventually.h"
 #include "tests/support/missing.h"
 
 namespace braid::testing {

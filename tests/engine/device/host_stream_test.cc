@@ -2,9 +2,9 @@
 #include "engine/device/host_stream.h"
 
 #include "engine/device/stream_meter.h"
-#include "tests/base/in_some_attempt.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/device/stream_conformance.h"
+#include "tests/support/in_some_attempt.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::testing {
 namespace {

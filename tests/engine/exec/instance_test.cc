@@ -10,11 +10,11 @@
 #include "base/error.h"
 #include "engine/exec/trace.h"
 #include "engine/ir/op.h"
-#include "tests/base/in_some_attempt.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/exec/allocations.h"
 #include "tests/engine/testing/interpreter.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/in_some_attempt.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "engine/device/stream_meter.h"
 #include "engine/exec/trace.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::testing {
 namespace {

@@ -9,9 +9,9 @@
 #include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/trace.h"
-#include "tests/base/in_some_attempt.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/in_some_attempt.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

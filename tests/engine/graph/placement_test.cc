@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "engine/compile/compile.h"
 #include "engine/exec/placement_log.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "tests/support/outside_data.h"
 
 namespace braid {

@@ -8,9 +8,9 @@
 #include "engine/import/nearest_name.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

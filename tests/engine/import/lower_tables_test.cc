@@ -3,8 +3,8 @@
 
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/graph_text.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/files.h"
 #include "base/formats/proto_wire.h"
 #include "proto/graph.pb.h"
-#include "tests/base/temp_dir.h"
 #include "tests/engine/testing/graph_text.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/graph_text.h"
 #include "tests/engine/testing/interpreter.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

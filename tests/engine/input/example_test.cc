@@ -14,8 +14,8 @@
 #include "base/formats/proto_wire.h"
 #include "engine/input/tfrecord.h"
 #include "proto/example.pb.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

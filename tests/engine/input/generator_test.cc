@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/files.h"
 #include "base/init.h"
 #include "engine/input/criteo_generator.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

@@ -13,8 +13,8 @@
 #include "engine/input/record_summary.h"
 #include "engine/input/sniff.h"
 #include "engine/input/tfrecord.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

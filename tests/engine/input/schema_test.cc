@@ -14,9 +14,9 @@
 #include "engine/input/example.h"
 #include "engine/input/readers.h"
 #include "engine/input/tfrecord.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/outside_data.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/missing.h"
 #include "tests/support/outside_data.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

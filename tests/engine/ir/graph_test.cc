@@ -5,8 +5,8 @@
 
 #include <ctime>
 
-#include "tests/base/message_of.h"
 #include "tests/engine/ir/test_ops.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "engine/ir/op.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/ir/op.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/base/message_of.h"
 #include "tests/engine/ops/op_runner.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

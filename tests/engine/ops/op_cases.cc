@@ -1,13 +1,28 @@
 #include "tests/engine/ops/op_cases.h"
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "base/init.h"
 #include "engine/ops/common/dispatch.h"
 
 namespace braid::testing {
 
-#define BRAID_OP_CASES(stem) void cases_##stem(OpCaseTable& table);
-#include "tests/engine/ops/op_cases.def"
-#undef BRAID_OP_CASES
+namespace {
+
+/// By stem.
+std::map<std::string, AddOpCases>& listed() {
+  static std::map<std::string, AddOpCases> all;
+  return all;
+}
+
+}  // namespace
+
+bool list_op_cases(const char* stem, AddOpCases add) {
+  if (listed().emplace(stem, add).second) return true;
+  std::fprintf(stderr, "BRAID_OP_CASES(%s) stands twice\n", stem);
+  std::abort();
+}
 
 const std::vector<OpCase>& OpCaseTable::of(const std::string& op) const {
   static const std::vector<OpCase> none;
@@ -18,9 +33,7 @@ const std::vector<OpCase>& OpCaseTable::of(const std::string& op) const {
 const OpCaseTable& all_op_cases() {
   static const OpCaseTable table = [] {
     OpCaseTable t;
-#define BRAID_OP_CASES(stem) cases_##stem(t);
-#include "tests/engine/ops/op_cases.def"
-#undef BRAID_OP_CASES
+    for (const auto& [stem, add] : listed()) add(t);
     return t;
   }();
   return table;

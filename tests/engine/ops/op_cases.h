@@ -1,7 +1,7 @@
 // The cases of every op, which the registry walk (registry_walk_test.cc) runs through all of its checks:
 // numeric gradient, shape rule against real output, same bits for any pool width, float32 against float64,
 // declared in-place pairs. An op of the registry without a case fails the suite. Cases of stem x are in
-// x_cases.cc as `void cases_x(OpCaseTable&)`, which op_cases.def lists.
+// <family>/x_cases.cc as `BRAID_OP_CASES(x) { table.add(...); }`; no list names them.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,18 @@ class OpCaseTable {
   std::map<std::string, std::vector<OpCase>> cases_;
 };
 
+/// Of all stems, in their alphabetical order.
 const OpCaseTable& all_op_cases();
+
+using AddOpCases = void (*)(OpCaseTable& table);
+/// What BRAID_OP_CASES calls before main(). Aborts for a stem that is there already.
+bool list_op_cases(const char* stem, AddOpCases add);
+
+/// Begins the function that adds a stem's cases to `table`.
+#define BRAID_OP_CASES(stem)                                                                               \
+  static void cases_##stem(::braid::testing::OpCaseTable& table);                                          \
+  [[maybe_unused]] static const bool listed_##stem = ::braid::testing::list_op_cases(#stem, cases_##stem); \
+  static void cases_##stem([[maybe_unused]] ::braid::testing::OpCaseTable& table)
 
 // Short forms for tensors.
 Tensor f64(Shape shape, std::initializer_list<double> values);

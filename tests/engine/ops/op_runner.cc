@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/thread_pool.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

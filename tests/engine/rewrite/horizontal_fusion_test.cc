@@ -23,9 +23,9 @@
 #include "engine/program/stream_rules.h"
 #include "models/multi_branch.h"
 #include "proto/graph.pb.h"
-#include "tests/base/in_some_attempt.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/towers.h"
+#include "tests/support/in_some_attempt.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

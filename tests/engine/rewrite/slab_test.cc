@@ -11,8 +11,8 @@
 #include "engine/ops/state/variable_init.h"
 #include "engine/rewrite/horizontal_fusion.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/towers.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

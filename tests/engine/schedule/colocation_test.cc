@@ -9,9 +9,9 @@
 #include "engine/import/import.h"
 #include "engine/program/stream_rules.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/test_ops.h"
 #include "tests/engine/testing/towers.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -10,9 +10,9 @@
 #include "engine/exec/trace.h"
 #include "engine/program/plan.h"
 #include "engine/schedule/stream_policy.h"
-#include "tests/base/in_some_attempt.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/in_some_attempt.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

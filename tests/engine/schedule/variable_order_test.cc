@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/interpreter.h"
 #include "tests/engine/testing/test_ops.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "engine/staging/stage.h"
 #include "engine/staging/stage_pools.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/engine/staging/stage_test_util.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::testing {
 namespace {

@@ -18,9 +18,9 @@
 #include "engine/staging/stage_pools.h"
 #include "engine/staging/staged_session.h"
 #include "proto/graph.pb.h"
-#include "tests/base/in_some_attempt.h"
 #include "tests/engine/staging/delayed_op.h"
 #include "tests/engine/staging/stage_test_util.h"
+#include "tests/support/in_some_attempt.h"
 
 namespace braid::testing {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/wait_context.h"
 #include "engine/staging/stage.h"
-#include "tests/base/eventually.h"
-#include "tests/base/message_of.h"
+#include "tests/support/eventually.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 

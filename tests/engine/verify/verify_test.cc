@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "engine/compile/compile.h"
 #include "engine/schedule/segments.h"
-#include "tests/base/message_of.h"
 #include "tests/engine/testing/random_graph.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 
 #include "base/metrics.h"
-#include "tests/base/message_of.h"
 #include "tests/ps/server/core_fixture.h"
+#include "tests/support/message_of.h"
 
 namespace braid::ps {
 namespace {

@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "launch/file_descriptor.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::ps {
 namespace {

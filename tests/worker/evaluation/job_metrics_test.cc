@@ -6,7 +6,7 @@
 
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {

@@ -8,8 +8,8 @@
 
 #include "base/files.h"
 #include "base/formats/npy.h"
-#include "tests/base/expect_error.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::worker {
 namespace {

@@ -13,8 +13,8 @@
 #include "engine/import/import.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_dir.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/request_load.h"
 

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "tests/base/eventually.h"
-#include "tests/base/message_of.h"
+#include "tests/support/eventually.h"
+#include "tests/support/message_of.h"
 #include "worker/inference/launch_pool.h"
 
 namespace braid::worker {

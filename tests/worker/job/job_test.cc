@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/job/text_proto.h"
 
 namespace braid::worker {

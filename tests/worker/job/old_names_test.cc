@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_dir.h"
 #include "worker/job/field_path.h"
 #include "worker/job/job.h"
 #include "worker/job/text_proto.h"

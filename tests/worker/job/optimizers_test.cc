@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {

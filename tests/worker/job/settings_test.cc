@@ -11,8 +11,8 @@
 #include "base/files.h"
 #include "proto/config.pb.h"
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/message_of.h"
+#include "tests/support/temp_dir.h"
 #include "worker/job/job.h"
 
 namespace braid::worker {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "tests/base/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace braid::worker {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/job/job.h"
 
 namespace braid::testing {

@@ -11,7 +11,7 @@
 #include "engine/builder/graph_builder.h"
 #include "engine/ir/graph.h"
 #include "proto/job.pb.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 #include "worker/model/graph_model.h"
 
 namespace braid::testing {

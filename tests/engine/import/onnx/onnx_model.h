@@ -7,7 +7,7 @@
 
 #include "engine/import/onnx/onnx.h"
 #include "engine/ir/tensor.h"
-#include "tests/base/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace braid::testing {
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <set>
 
-#include "tests/base/message_of.h"
 #include "tests/engine/import/onnx/onnx_model.h"
+#include "tests/support/message_of.h"
 
 namespace braid::testing {
 namespace {

@@ -1,0 +1,39 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+BRAID_OP_CASES(batch_gather) {
+  const auto add = [&](const char* label, Shape params, Tensor indices, std::int32_t axis,
+                       std::int64_t batch_dims) {
+    table.add("braid.BatchGather",
+              {.label = label,
+               .inputs = {random_f64(std::move(params), 1), std::move(indices), i32({}, {axis})},
+               .attrs = {{"batch_dims", batch_dims}}});
+  };
+  add("one index a row", {2, 4}, axes({3, 0}), 1, 1);
+  add("rows, repeated", {2, 3, 2}, i32({2, 4}, {0, 2, 2, 1, 1, 1, 0, 2}), 1, 1);
+  add("axes between", {2, 3, 4, 2}, i64({2, 2}, {3, 0, 1, 1}), -2, 1);
+  add("two batch axes", {2, 2, 3}, i32({2, 2, 1}, {0, 1, 2, 0}), 2, 2);
+  add("counted from the end", {2, 3}, i32({2, 2}, {0, 1, 2, 2}), 1, -1);
+  add("no indices", {2, 3}, i32({2, 0}, {}), 1, 1);
+  const Tensor many = converted(random_i64({7, 300}, 3, 0, 50), DType::Int32);
+  table.add("braid.BatchGather", {.label = "many rows",
+                                  .inputs = {random_f64({7, 2, 50, 8}, 1), many, i32({}, {2})},
+                                  .attrs = {{"batch_dims", 1}},
+                                  .numeric_gradient = false});
+  table.add("braid.BatchGather",
+            {.label = "bytes",
+             .inputs = {bools({2, 3}, {true, false, true, false, true, true}), axes({2, 1}), i32({}, {1})},
+             .attrs = {{"batch_dims", 1}},
+             .numeric_gradient = false});
+  table.add("braid.BatchGatherGrad",
+            {.label = "many rows",
+             .inputs = {random_f64({7, 2, 300, 8}, 1), many, i32({}, {2}), random_f64({7, 2, 50, 8}, 2)},
+             .attrs = {{"batch_dims", 1}}});
+  table.add("braid.BatchGatherGrad", {.label = "rows, repeated",
+                                      .inputs = {random_f64({2, 2, 3}, 1), i32({2, 2}, {1, 1, 0, 3}),
+                                                 i32({}, {1}), random_f64({2, 4, 3}, 2)},
+                                      .attrs = {{"batch_dims", 1}}});
+}
+
+}  // namespace braid::testing

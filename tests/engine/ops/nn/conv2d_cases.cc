@@ -1,0 +1,97 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+Tensor f32_of(Shape shape, std::uint64_t seed) {
+  return converted(random_f64(std::move(shape), seed), DType::Float32);
+}
+
+/// The three ops of a family on one geometry; oneDNN knows float32 only.
+void add_family(OpCaseTable& table, const std::string& forward, const std::string& label, const Shape& in,
+                const Shape& filter, const Shape& out, const AttrMap& attrs) {
+  const auto sizes = [](const Shape& shape) {
+    Tensor t(DType::Int32, Shape{4});
+    for (int i = 0; i < 4; ++i)
+      t.data<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<int>(shape[i]);
+    return t;
+  };
+  const std::string prefix = forward == "Conv2D" ? forward : "DepthwiseConv2dNative";
+  table.add(forward, {.label = label, .inputs = {f32_of(in, 1), f32_of(filter, 2)}, .attrs = attrs});
+  table.add(prefix + "BackpropInput",
+            {.label = label, .inputs = {sizes(in), f32_of(filter, 2), f32_of(out, 3)}, .attrs = attrs});
+  table.add(prefix + "BackpropFilter",
+            {.label = label, .inputs = {f32_of(in, 1), sizes(filter), f32_of(out, 3)}, .attrs = attrs});
+}
+
+}  // namespace
+
+BRAID_OP_CASES(conv2d) {
+  const AttrMap same{{"padding", "SAME"}, {"strides", Ints{1, 1, 1, 1}}};
+  add_family(table, "Conv2D", "same", {2, 4, 4, 2}, {3, 3, 2, 3}, {2, 4, 4, 3}, same);
+  add_family(table, "Conv2D", "valid, strides", {1, 5, 6, 1}, {2, 3, 1, 2}, {1, 2, 2, 2},
+             {{"padding", "VALID"}, {"strides", Ints{1, 2, 3, 1}}});
+  add_family(table, "Conv2D", "explicit, dilated", {1, 4, 5, 2}, {2, 2, 2, 1}, {1, 5, 4, 1},
+             {{"padding", "EXPLICIT"},
+              {"explicit_paddings", Ints{0, 0, 2, 1, 0, 1, 0, 0}},
+              {"dilations", Ints{1, 2, 2, 1}}});
+  add_family(table, "Conv2D", "NCHW", {2, 2, 4, 3}, {3, 3, 2, 3}, {2, 3, 4, 3},
+             {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  add_family(table, "Conv2D", "three groups", {2, 4, 4, 6}, {3, 3, 2, 9}, {2, 4, 4, 9}, same);
+  add_family(table, "Conv2D", "two groups, NCHW", {2, 4, 4, 3}, {3, 2, 2, 2}, {2, 2, 2, 2},
+             {{"padding", "VALID"}, {"data_format", "NCHW"}});
+  add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
+  add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
+  add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},
+             {2, 3, 2, 8}, {{"padding", "SAME"}, {"strides", Ints{1, 2, 2, 1}}});
+  add_family(table, "DepthwiseConv2dNative", "explicit, dilated", {1, 4, 5, 3}, {2, 2, 3, 1}, {1, 5, 4, 3},
+             {{"padding", "EXPLICIT"},
+              {"explicit_paddings", Ints{0, 0, 2, 1, 0, 1, 0, 0}},
+              {"dilations", Ints{1, 2, 2, 1}}});
+  add_family(table, "DepthwiseConv2dNative", "NCHW", {2, 3, 4, 3}, {3, 3, 3, 2}, {2, 6, 4, 3},
+             {{"padding", "SAME"}, {"data_format", "NCHW"}});
+  add_family(table, "DepthwiseConv2dNative", "no images", {0, 4, 4, 2}, {3, 3, 2, 1}, {0, 4, 4, 2}, same);
+  // Sums over many pixels, of positive numbers, so that they agree to rounding; too many elements for
+  // differences.
+  for (const bool nchw : {false, true}) {
+    const Shape shape = nchw ? Shape{9, 12, 25, 21} : Shape{9, 25, 21, 12};
+    const Tensor images = converted(random_f64(shape, 1, 0, 1), DType::Float32);
+    const Tensor gradients = converted(random_f64(shape, 3, 0, 1), DType::Float32);
+    const AttrMap attrs{{"padding", "SAME"}, {"data_format", nchw ? "NCHW" : "NHWC"}};
+    const std::string label = nchw ? "many pixels, NCHW" : "many pixels";
+    table.add("DepthwiseConv2dNative", {.label = label,
+                                        .inputs = {images, f32_of({3, 3, 12, 1}, 2)},
+                                        .attrs = attrs,
+                                        .numeric_gradient = false});
+    table.add("DepthwiseConv2dNativeBackpropInput",
+              {.label = label,
+               .inputs = {nchw ? axes({9, 12, 25, 21}) : axes({9, 25, 21, 12}), f32_of({3, 3, 12, 1}, 2),
+                          gradients},
+               .attrs = attrs,
+               .numeric_gradient = false});
+    table.add("DepthwiseConv2dNativeBackpropFilter", {.label = label,
+                                                      .inputs = {images, axes({3, 3, 12, 1}), gradients},
+                                                      .attrs = attrs,
+                                                      .numeric_gradient = false,
+                                                      .float32_tolerance = 1e-4});
+  }
+  // Several blocks of images with a smaller last one; too many elements for differences.
+  table.add("Conv2D", {.label = "many blocks",
+                       .inputs = {f32_of({37, 14, 14, 16}, 4), f32_of({3, 3, 16, 20}, 5)},
+                       .attrs = same,
+                       .numeric_gradient = false});
+  table.add("Conv2DBackpropInput",
+            {.label = "many blocks",
+             .inputs = {axes({37, 14, 14, 16}), f32_of({3, 3, 16, 20}, 5), f32_of({37, 14, 14, 20}, 6)},
+             .attrs = same,
+             .numeric_gradient = false});
+  table.add("Conv2DBackpropFilter",
+            {.label = "many blocks",
+             .inputs = {f32_of({37, 14, 14, 16}, 4), axes({3, 3, 16, 20}), f32_of({37, 14, 14, 20}, 6)},
+             .attrs = same,
+             .numeric_gradient = false});
+}
+
+}  // namespace braid::testing

@@ -1,0 +1,141 @@
+#include <algorithm>
+
+#include "base/optim.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+namespace {
+
+Tensor f32_of(Shape shape, std::uint64_t seed) {
+  return converted(random_f64(std::move(shape), seed, 0.5, 1.5), DType::Float32);
+}
+
+/// The update of one variable of that shape.
+OpCase of(const OptimizerSpec& spec, const Shape& shape, std::vector<Tensor> gradient) {
+  OpCase made{.label = std::string(optimizer_name(spec.kind)), .attrs = optimizer_attrs(spec)};
+  for (std::size_t i = 0; i <= optimizer_slots(spec).size(); ++i) {
+    made.inputs.push_back(f32_of(shape, i));
+    made.variables.push_back(static_cast<int>(i));
+  }
+  made.inputs.insert(made.inputs.end(), gradient.begin(), gradient.end());
+  return made;
+}
+OpCase of(OptimizerKind kind, const Shape& shape, std::vector<Tensor> gradient) {
+  return of(OptimizerSpec{.kind = kind}, shape, std::move(gradient));
+}
+
+/// Every formula, and what may surround one.
+std::vector<OptimizerSpec> all_specs() {
+  std::vector<OptimizerSpec> specs;
+  for (const OptimizerKind kind : kOptimizerKinds) specs.push_back({.kind = kind});
+  using enum OptimizerKind;
+  specs.push_back({.kind = Ftrl, .learning_rate_power = -0.7F, .l2_shrinkage = 0.1F, .l1 = 0.1F});
+  specs.push_back({.kind = RmsProp, .momentum = 0});
+  // The slots of the cases are random, so the square of the mean must stay below the mean of the squares.
+  specs.push_back({.kind = RmsProp, .momentum = 0, .epsilon = 4, .centered = true});
+  specs.push_back({.kind = RmsProp, .epsilon = 4, .centered = true});
+  specs.push_back({.kind = Adam,
+                   .weight_decay = 0.1F,
+                   .l1 = 0.2F,
+                   .l2 = 0.3F,
+                   .clip_value = 0.9F,
+                   .learning_rate_factor = 0.5F});
+  return specs;
+}
+
+/// The update of the variables of two cases.
+OpCase both(OpCase first, const OpCase& second) {
+  const int offset = static_cast<int>(first.inputs.size());
+  first.inputs.insert(first.inputs.end(), second.inputs.begin(), second.inputs.end());
+  for (const int variable : second.variables) first.variables.push_back(offset + variable);
+  return first;
+}
+
+/// An update by grouped entries, from one by indices.
+OpCase grouped(const OpCase& sparse) {
+  OpCase made{.label = sparse.label, .attrs = sparse.attrs};
+  const std::size_t stride = optimizer_slots(optimizer_spec(sparse.attrs)).size() + 3;
+  std::vector<std::int64_t> entries;
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < sparse.inputs.size(); ++i) {
+    const Tensor& input = sparse.inputs[i];
+    if (i % stride != stride - 2) {
+      if (i % stride < stride - 2) made.variables.push_back(static_cast<int>(made.inputs.size()));
+      made.inputs.push_back(input);
+      continue;
+    }
+    const std::vector<std::int64_t> indices = tensor_to_int64s(input);
+    const auto first = static_cast<std::int64_t>(entries.size());
+    for (std::int64_t k = 0; k < std::ssize(indices); ++k)
+      entries.push_back((row + indices[static_cast<std::size_t>(k)]) << 32 | (first + k));
+    std::sort(entries.begin() + first, entries.end());
+    row += sparse.inputs[i + 2 - stride].shape()[0] + 1;
+  }
+  Tensor joined(DType::Int64, Shape{std::ssize(entries)});
+  std::ranges::copy(entries, joined.data<std::int64_t>().begin());
+  made.inputs.push_back(joined);
+  return made;
+}
+
+/// What is cut into several blocks or has rows of several packs, many duplicates, or nothing at all.
+void add_large(OpCaseTable& table) {
+  using enum OptimizerKind;
+  const auto add = [&](const char* label, const std::string& op, OpCase made) {
+    made.label = label;
+    if (op.find("Sparse") != std::string::npos) table.add("braid.SparseApplyGrouped", grouped(made));
+    table.add(op, std::move(made));
+  };
+  const OpCase odd = of(Adam, {83, 101}, {f32_of({83, 101}, 3)});
+  add("odd", "braid.ApplyOptimizer", odd);
+  add("nothing", "braid.ApplyOptimizer", of(Momentum, {0, 4}, {f32_of({0, 4}, 3)}));
+  OpCase many = odd;
+  for (int i = 1; i < 90; ++i) many = both(many, of(Adam, {i}, {f32_of({i}, 5)}));
+  add("many", "braid.ApplyOptimizerMany", many);
+
+  const OpCase hot = of(Adagrad, {5, 16}, {random_i64({1500}, 4, 0, 5), f32_of({1500, 16}, 6)});
+  const OpCase cold = of(Adagrad, {900, 16}, {random_i64({333}, 5, 0, 900), f32_of({333, 16}, 7)});
+  add("hot rows", "braid.SparseApplyOptimizer", hot);
+  add("odd rows", "braid.SparseApplyOptimizer",
+      of(Adam, {40, 37}, {random_i64({300}, 4, 0, 40), f32_of({300, 37}, 6)}));
+  add("long rows", "braid.SparseApplyOptimizer",
+      of(Sgd, {9, 1028}, {random_i64({170}, 4, 0, 2), f32_of({170, 1028}, 6)}));
+  add("int32 indices", "braid.SparseApplyOptimizer",
+      of(Momentum, {4, 2}, {axes({3, 3, 0}), f32_of({3, 2}, 6)}));
+  add("one column", "braid.SparseApplyOptimizer",
+      of(Adagrad, {6}, {random_i64({200}, 4, 0, 6), f32_of({200}, 6)}));
+  add("no indices", "braid.SparseApplyOptimizer", of(Adagrad, {6, 2}, {i64({0}, {}), f32_of({0, 2}, 6)}));
+  OpCase padded = of(Adam, {9, 4}, {i64({6}, {7, -1, 2, 7, -1, -1}), f32_of({6, 4}, 6)});
+  padded.attrs.set("skip_negative", true);
+  padded.label = "padded";
+  table.add("braid.SparseApplyOptimizer", padded);
+  table.add("braid.SparseApplyOptimizerMany", both(padded, padded));
+  add("tables", "braid.SparseApplyOptimizerMany", both(both(hot, cold), hot));
+  OpCase tables = of(Sgd, {30, 2}, {random_i64({40}, 4, 0, 30), f32_of({40, 2}, 6)});
+  for (int i = 1; i < 70; ++i)
+    tables = both(tables, of(Sgd, {30 + i, 2}, {random_i64({40}, 5, 0, 30), f32_of({40, 2}, 7)}));
+  add("many tables", "braid.SparseApplyOptimizerMany", tables);
+  add("widths and nothing", "braid.SparseApplyOptimizerMany",
+      both(both(of(Sgd, {30, 2}, {random_i64({40}, 4, 0, 30), f32_of({40, 2}, 6)}),
+                of(Sgd, {0, 2}, {i64({0}, {}), f32_of({0, 2}, 6)})),
+           of(Sgd, {3}, {axes({2, 2}), f32_of({2}, 6)})));
+}
+
+}  // namespace
+
+BRAID_OP_CASES(apply_optimizer) {
+  for (const OptimizerSpec& kind : all_specs()) {
+    const OpCase dense = of(kind, {4, 3}, {f32_of({4, 3}, 7)});
+    const OpCase sparse = of(kind, {4, 3}, {i64({3}, {2, 0, 2}), f32_of({3, 3}, 8)});
+    table.add("braid.ApplyOptimizer", dense);
+    table.add("braid.SparseApplyOptimizer", sparse);
+    table.add("braid.ApplyOptimizerMany", both(dense, of(kind, {5}, {f32_of({5}, 9)})));
+    const OpCase two = both(sparse, of(kind, {7, 3}, {i64({5}, {6, 6, 0, 6, 3}), f32_of({5, 3}, 9)}));
+    table.add("braid.SparseApplyOptimizerMany", two);
+    table.add("braid.SparseApplyGrouped", grouped(sparse));
+    table.add("braid.SparseApplyGrouped", grouped(two));
+  }
+  add_large(table);
+}
+
+}  // namespace braid::testing
