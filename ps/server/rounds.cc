@@ -37,8 +37,8 @@ bool RoundLedger::settled(std::uint64_t step) const {
   });
 }
 
-std::string RoundLedger::refusal(std::uint32_t table, std::uint64_t round, const PushJob& push) const {
-  const Table& t = tables_[table];
+std::string RoundLedger::refusal(TableId table, std::uint64_t round, const PushJob& push) const {
+  const Table& t = tables_[index_of(table)];
   if (round >= t.applied + kAhead)
     return fmt::format("round {} is too far ahead: {} rounds are applied", round, t.applied);
   const auto open = t.open.find(round);
@@ -52,22 +52,21 @@ std::string RoundLedger::refusal(std::uint32_t table, std::uint64_t round, const
   return {};
 }
 
-void RoundLedger::contribute(std::uint32_t table, std::uint64_t round, Contribution contribution) {
+void RoundLedger::contribute(TableId table, std::uint64_t round, Contribution contribution) {
   const std::int32_t worker = contribution.worker;
-  tables_[table].open[round][worker] = std::move(contribution);
+  tables_[index_of(table)].open[round][worker] = std::move(contribution);
 }
 
-const Contribution* RoundLedger::contribution(std::uint32_t table, std::uint64_t round,
-                                              std::int32_t worker) const {
-  const auto open = tables_[table].open.find(round);
-  if (open == tables_[table].open.end()) return nullptr;
+const Contribution* RoundLedger::contribution(TableId table, std::uint64_t round, std::int32_t worker) const {
+  const auto open = tables_[index_of(table)].open.find(round);
+  if (open == tables_[index_of(table)].open.end()) return nullptr;
   const auto at = open->second.find(worker);
   return at == open->second.end() ? nullptr : &at->second;
 }
 
-std::vector<ReadyRound> RoundLedger::take_ready(std::uint32_t table, int workers,
+std::vector<ReadyRound> RoundLedger::take_ready(TableId table, int workers,
                                                 const std::function<bool(int)>& waited_for) {
-  Table& t = tables_[table];
+  Table& t = tables_[index_of(table)];
   std::vector<ReadyRound> ready;
   for (auto open = t.open.find(t.handed_out); open != t.open.end(); open = t.open.find(t.handed_out)) {
     for (int worker = 0; worker < workers; ++worker)
@@ -80,13 +79,13 @@ std::vector<ReadyRound> RoundLedger::take_ready(std::uint32_t table, int workers
   return ready;
 }
 
-void RoundLedger::applied(std::uint32_t table, std::uint64_t round) {
-  tables_[table].applied = std::max(tables_[table].applied, round + 1);
+void RoundLedger::applied(TableId table, std::uint64_t round) {
+  tables_[index_of(table)].applied = std::max(tables_[index_of(table)].applied, round + 1);
 }
 
-std::vector<int> RoundLedger::missing(std::uint32_t table, int workers,
+std::vector<int> RoundLedger::missing(TableId table, int workers,
                                       const std::function<bool(int)>& waited_for) const {
-  const Table& t = tables_[table];
+  const Table& t = tables_[index_of(table)];
   std::vector<int> out;
   if (t.handed_out > t.applied) return out;
   const auto open = t.open.find(t.handed_out);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ps/server/requests.h"
+#include "ps/server/table_id.h"
 
 namespace braid::ps {
 
@@ -23,7 +24,7 @@ struct Contribution {
 
 /// A round to apply; contributions by rising worker.
 struct ReadyRound {
-  std::uint32_t table = 0;
+  TableId table = {};
   std::uint64_t round = 0;
   std::vector<Contribution> contributions;
 };
@@ -37,30 +38,28 @@ class RoundLedger {
   RoundLedger(std::size_t tables, std::uint64_t version);
 
   /// Rounds of the table that are applied.
-  std::uint64_t version(std::uint32_t table) const { return tables_[table].applied; }
+  std::uint64_t version(TableId table) const { return tables_[index_of(table)].applied; }
   /// The largest number of rounds applied to a table; `version` of the constructor without tables.
   std::uint64_t newest() const;
   /// Every push of a step below `step` that was taken is applied.
   bool settled(std::uint64_t step) const;
 
   /// The round was handed out or is applied: nothing more goes into it.
-  bool over(std::uint32_t table, std::uint64_t round) const { return round < tables_[table].handed_out; }
+  bool over(TableId table, std::uint64_t round) const { return round < tables_[index_of(table)].handed_out; }
   /// Why a contribution to a round that is not over cannot be taken; empty when it can.
-  std::string refusal(std::uint32_t table, std::uint64_t round, const PushJob& push) const;
-  void contribute(std::uint32_t table, std::uint64_t round, Contribution contribution);
+  std::string refusal(TableId table, std::uint64_t round, const PushJob& push) const;
+  void contribute(TableId table, std::uint64_t round, Contribution contribution);
   /// A worker's contribution to a round that is not handed out; null when there is none.
-  const Contribution* contribution(std::uint32_t table, std::uint64_t round, std::int32_t worker) const;
+  const Contribution* contribution(TableId table, std::uint64_t round, std::int32_t worker) const;
 
   /// Takes out the next rounds of a table for which every worker that `waited_for` has contributed, and
   /// somebody has.
-  std::vector<ReadyRound> take_ready(std::uint32_t table, int workers,
-                                     const std::function<bool(int)>& waited_for);
+  std::vector<ReadyRound> take_ready(TableId table, int workers, const std::function<bool(int)>& waited_for);
   /// The round is applied.
-  void applied(std::uint32_t table, std::uint64_t round);
+  void applied(TableId table, std::uint64_t round);
 
   /// The workers whose contribution to the first unapplied round of the table is not here.
-  std::vector<int> missing(std::uint32_t table, int workers,
-                           const std::function<bool(int)>& waited_for) const;
+  std::vector<int> missing(TableId table, int workers, const std::function<bool(int)>& waited_for) const;
 
  private:
   struct Table {

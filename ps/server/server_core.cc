@@ -22,14 +22,6 @@ std::uint64_t bytes_of(const std::vector<DensePart>& parts) {
   return bytes;
 }
 
-std::vector<std::uint32_t> tables_of(const PushJob& job, std::size_t dense_tables) {
-  std::vector<std::uint32_t> tables;
-  for (const DensePart& part : job.dense) tables.push_back(part.table);
-  for (const SparsePart& part : job.sparse)
-    tables.push_back(part.table + static_cast<std::uint32_t>(dense_tables));
-  return tables;
-}
-
 }  // namespace
 
 ServerCore::ServerCore(Options options)
@@ -113,7 +105,7 @@ void ServerCore::push(PushJob job_in) {
 
 std::string ServerCore::dropped_because(const PushJob& job) const {
   if (!bsp()) return {};
-  for (std::uint32_t table : tables_of(job, tables_->dense_tables()))
+  for (TableId table : tables_->ids_of(job))
     if (rounds_->over(table, job.step))
       return fmt::format("round {} of table '{}' is over", job.step, tables_->name(table));
   return {};
@@ -121,15 +113,15 @@ std::string ServerCore::dropped_because(const PushJob& job) const {
 
 /// A worker process that takes the place of a lost one makes the step again that the other was in.
 bool ServerCore::pushed_by_former_process(const PushJob& job) const {
-  const auto tables = tables_of(job, tables_->dense_tables());
-  return !tables.empty() && std::all_of(tables.begin(), tables.end(), [&](std::uint32_t table) {
+  const auto tables = tables_->ids_of(job);
+  return !tables.empty() && std::all_of(tables.begin(), tables.end(), [&](TableId table) {
     const Contribution* there = rounds_->contribution(table, job.step, job.sender.worker);
     return there != nullptr && there->push->sender.session != job.sender.session;
   });
 }
 
 void ServerCore::check_contribution(const PushJob& job) const {
-  for (std::uint32_t table : tables_of(job, tables_->dense_tables()))
+  for (TableId table : tables_->ids_of(job))
     if (auto why = rounds_->refusal(table, job.step, job); !why.empty())
       throw InvalidArgument(
           fmt::format("[ps] server {}: table '{}': {}", options_.index, tables_->name(table), why));
@@ -177,7 +169,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   counters_->add(Count::BytesReceived, bytes);
   if (bsp()) {
     contribute(job);
-    post_ready_rounds(tables_of(*job, tables_->dense_tables()));
+    post_ready_rounds(tables_->ids_of(*job));
   } else {
     post_push(job);
     *answered_later = true;
@@ -186,16 +178,15 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
 }
 
 void ServerCore::contribute(const std::shared_ptr<PushJob>& job) {
-  const auto dense = static_cast<std::uint32_t>(tables_->dense_tables());
   for (std::size_t i = 0; i < job->dense.size(); ++i)
-    rounds_->contribute(job->dense[i].table, job->step, {job->sender.worker, job, i});
+    rounds_->contribute(tables_->dense_id(job->dense[i].table), job->step, {job->sender.worker, job, i});
   for (std::size_t i = 0; i < job->sparse.size(); ++i)
-    rounds_->contribute(dense + job->sparse[i].table, job->step, {job->sender.worker, job, i});
+    rounds_->contribute(tables_->sparse_id(job->sparse[i].table), job->step, {job->sender.worker, job, i});
 }
 
-void ServerCore::post_ready_rounds(const std::vector<std::uint32_t>& tables) {
+void ServerCore::post_ready_rounds(const std::vector<TableId>& tables) {
   auto ready = std::make_shared<std::vector<ReadyRound>>();
-  for (std::uint32_t table : tables)
+  for (TableId table : tables)
     for (ReadyRound& round :
          rounds_->take_ready(table, members_.workers(), [&](int w) { return waited_for(w); }))
       ready->push_back(std::move(round));
@@ -260,11 +251,8 @@ void ServerCore::pull(PullJob job_in) {
 bool ServerCore::satisfied(const PullJob& job) const {
   if (!started_) return false;
   if (!bsp()) return true;
-  const auto first_sparse = static_cast<std::uint32_t>(tables_->dense_tables());
-  for (std::uint32_t table : job.dense)
+  for (TableId table : tables_->ids_of(job))
     if (rounds_->version(table) < job.min_version) return false;
-  for (const SparsePart& part : job.sparse)
-    if (rounds_->version(first_sparse + part.table) < job.min_version) return false;
   return true;
 }
 
@@ -303,7 +291,7 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
 /// Rounds applied to each table of this server; the largest number when it holds none.
 std::uint64_t ServerCore::applied_everywhere() const {
   std::uint64_t oldest = ~std::uint64_t{0};
-  for (std::uint32_t table = 0; table < tables_->tables(); ++table)
+  for (TableId table : tables_->ids())
     if (tables_->present(table)) oldest = std::min(oldest, rounds_->version(table));
   return oldest;
 }
@@ -327,7 +315,7 @@ void ServerCore::release_parked() {
   counters_->set_parked_now(parked_.size());
 }
 
-std::string ServerCore::who_is_missing(std::uint32_t table, Clock::time_point now) const {
+std::string ServerCore::who_is_missing(TableId table, Clock::time_point now) const {
   std::vector<std::string> who;
   for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); }))
     who.push_back(members_.describe(worker, now));
@@ -347,10 +335,7 @@ std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::ti
                        prefix + "initial values are neither set nor restored; it is for worker 0 to do: " +
                            members_.describe(0, now)};
   }
-  std::vector<std::uint32_t> tables = job.dense;
-  for (const SparsePart& part : job.sparse)
-    tables.push_back(part.table + static_cast<std::uint32_t>(tables_->dense_tables()));
-  for (std::uint32_t table : tables) {
+  for (TableId table : tables_->ids_of(job)) {
     if (rounds_->version(table) >= job.min_version) continue;
     bool anybody_lost = false;
     bool give_up = late;

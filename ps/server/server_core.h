@@ -141,12 +141,12 @@ class ServerCore {
   bool pushed_by_former_process(const PushJob& job) const;
   void check_contribution(const PushJob& job) const;
   void contribute(const std::shared_ptr<PushJob>& job);
-  void post_ready_rounds(const std::vector<std::uint32_t>& tables);
+  void post_ready_rounds(const std::vector<TableId>& tables);
   void post_push(const std::shared_ptr<PushJob>& job);
   void post_pull(const std::shared_ptr<PullJob>& job);
   void release_parked();
   std::uint64_t applied_everywhere() const;
-  std::string who_is_missing(std::uint32_t table, Clock::time_point now) const;
+  std::string who_is_missing(TableId table, Clock::time_point now) const;
   std::optional<ErrorRecord> why_give_up(const PullJob& job, Clock::time_point now) const;
 
   const Options options_;

@@ -189,8 +189,9 @@ void ServerCore::start(const Sender& sender, std::uint64_t step) {
     throw InvalidArgument(fmt::format("[ps] server {}: job '{}' has started already", options_.index, job_));
   }
   std::vector<std::string> missing;
-  for (std::uint32_t table = 0; table < assigned_.size(); ++table)
-    if (!assigned_[table] && tables_->present(table)) missing.push_back(tables_->name(table));
+  for (std::uint32_t dense = 0; dense < assigned_.size(); ++dense)
+    if (const TableId table = tables_->dense_id(dense); !assigned_[dense] && tables_->present(table))
+      missing.push_back(tables_->name(table));
   if (!missing.empty())
     throw InvalidArgument(
         fmt::format("[ps] server {}: no initial values for {}", options_.index, fmt::join(missing, ", ")));
@@ -240,9 +241,7 @@ void ServerCore::leave(const Sender& sender) {
   if (sender.worker == kObserver) return;
   members_.leave(sender.worker);
   if (rounds_ && bsp()) {
-    std::vector<std::uint32_t> tables(tables_->tables());
-    for (std::uint32_t table = 0; table < tables.size(); ++table) tables[table] = table;
-    post_ready_rounds(tables);
+    post_ready_rounds(tables_->ids());
   }
   changed_.notify_all();
 }
@@ -269,7 +268,7 @@ std::shared_ptr<const Snapshot> ServerCore::snapshot(const Sender& sender, std::
     try {
       wait_on(changed_, lock, wait, what, [&] { return broken_ || rounds_->settled(step); });
     } catch (const DeadlineExceeded& e) {
-      for (std::uint32_t table = 0; table < tables_->tables(); ++table)
+      for (TableId table : tables_->ids())
         if (rounds_->version(table) < step && tables_->present(table))
           throw DeadlineExceeded(e.message() + ": " + who_is_missing(table, Clock::now()));
       throw;

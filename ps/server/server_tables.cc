@@ -10,8 +10,8 @@ ServerTables::ServerTables(const TableSet& set, int server, int servers, int thr
     : set_(set), plan_(set, servers), server_(server), threads_(threads) {
   for (std::uint32_t table = 0; table < set.dense.size(); ++table) {
     const DenseRange part = range(table);
-    dense_.push_back(part.count == 0 ? nullptr
-                                     : std::make_unique<DenseTable>(part.count, optimizer_of(table)));
+    dense_.push_back(
+        part.count == 0 ? nullptr : std::make_unique<DenseTable>(part.count, optimizer_of(dense_id(table))));
   }
   for (const SparseTableSpec& spec : set.sparse) {
     auto& parts = sparse_.emplace_back();
@@ -19,26 +19,47 @@ ServerTables::ServerTables(const TableSet& set, int server, int servers, int thr
   }
 }
 
-const OptimizerSpec& ServerTables::optimizer_of(std::uint32_t table) const {
-  return set_.optimizer_of(table < set_.dense.size() ? set_.dense[table].group
-                                                     : set_.sparse[table - set_.dense.size()].group);
+std::vector<TableId> ServerTables::ids() const {
+  std::vector<TableId> all;
+  for (std::size_t table = 0; table < tables(); ++table) all.push_back(static_cast<TableId>(table));
+  return all;
 }
 
-const std::string& ServerTables::name(std::uint32_t table) const {
-  return table < dense_.size() ? set_.dense[table].name : set_.sparse[table - dense_.size()].name;
+std::vector<TableId> ServerTables::ids_of(const PushJob& job) const {
+  std::vector<TableId> named;
+  for (const DensePart& part : job.dense) named.push_back(dense_id(part.table));
+  for (const SparsePart& part : job.sparse) named.push_back(sparse_id(part.table));
+  return named;
 }
 
-bool ServerTables::present(std::uint32_t table) const {
-  return table >= dense_.size() || dense_[table] != nullptr;
+std::vector<TableId> ServerTables::ids_of(const PullJob& job) const {
+  std::vector<TableId> named;
+  for (std::uint32_t dense : job.dense) named.push_back(dense_id(dense));
+  for (const SparsePart& part : job.sparse) named.push_back(sparse_id(part.table));
+  return named;
+}
+
+const OptimizerSpec& ServerTables::optimizer_of(TableId table) const {
+  const std::size_t at = index_of(table), dense = set_.dense.size();
+  return set_.optimizer_of(at < dense ? set_.dense[at].group : set_.sparse[at - dense].group);
+}
+
+const std::string& ServerTables::name(TableId table) const {
+  const std::size_t at = index_of(table), dense = set_.dense.size();
+  return at < dense ? set_.dense[at].name : set_.sparse[at - dense].name;
+}
+
+bool ServerTables::present(TableId table) const {
+  const std::size_t at = index_of(table);
+  return at >= dense_.size() || dense_[at] != nullptr;
 }
 
 void ServerTables::check(const std::vector<DensePart>& dense, const std::vector<SparsePart>& sparse) const {
   std::vector<bool> seen(tables());
-  auto check_once = [&](std::size_t table) {
-    if (seen[table])
-      throw InvalidArgument(
-          fmt::format("[ps] table '{}' occurs twice in a push", name(static_cast<std::uint32_t>(table))));
-    seen[table] = true;
+  auto check_once = [&](TableId table) {
+    if (seen[index_of(table)])
+      throw InvalidArgument(fmt::format("[ps] table '{}' occurs twice in a push", name(table)));
+    seen[index_of(table)] = true;
   };
   for (const DensePart& part : dense) {
     const std::int64_t expected = part.table < dense_.size() ? range(part.table).count : 0;
@@ -46,12 +67,12 @@ void ServerTables::check(const std::vector<DensePart>& dense, const std::vector<
       throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, part.table));
     if (static_cast<std::int64_t>(part.values.size()) != expected)
       throw InvalidArgument(fmt::format("[ps] table '{}': server {} holds {} elements, got {}",
-                                        name(part.table), server_, expected, part.values.size()));
-    check_once(part.table);
+                                        name(dense_id(part.table)), server_, expected, part.values.size()));
+    check_once(dense_id(part.table));
   }
   for (const SparsePart& part : sparse) {
     check_part(part);
-    check_once(dense_.size() + part.table);
+    check_once(sparse_id(part.table));
   }
 }
 
@@ -119,13 +140,14 @@ std::int64_t ServerTables::pull(int thread, const PullJob& job, PullWork& work) 
 std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
   const PreparedUpdate update =
       prepare_update(optimizer_of(round.table), round.contributions[0].push->params);
-  if (round.table < dense_.size()) {
+  const auto number = static_cast<std::uint32_t>(round.table);
+  if (number < dense_.size()) {
     std::vector<const float*> gradients;
     for (const Contribution& c : round.contributions)
       gradients.push_back(c.push->dense[c.part].values.data());
-    DenseTable& table = *dense_[round.table];
+    DenseTable& table = *dense_[number];
     for (std::int64_t block = 0; block < table.blocks(); ++block)
-      if (owns_block(thread, round.table, block)) table.apply(block, update, gradients);
+      if (owns_block(thread, number, block)) table.apply(block, update, gradients);
     return 0;
   }
   std::vector<std::vector<std::uint32_t>> positions(round.contributions.size());
@@ -135,13 +157,13 @@ std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
     positions_of(thread, part.keys, positions[i]);
     gradients.push_back({part.keys, positions[i], part.rows});
   }
-  return sparse(round.table - static_cast<std::uint32_t>(dense_.size()), thread)
+  return sparse(number - static_cast<std::uint32_t>(dense_.size()), thread)
       .apply(update, round.round, gradients);
 }
 
 std::int64_t ServerTables::apply(int thread, const PushJob& push) {
   for (const DensePart& part : push.dense) {
-    const PreparedUpdate update = prepare_update(optimizer_of(part.table), push.params);
+    const PreparedUpdate update = prepare_update(optimizer_of(dense_id(part.table)), push.params);
     const float* gradient = part.values.data();
     DenseTable& table = *dense_[part.table];
     for (std::int64_t block = 0; block < table.blocks(); ++block)

@@ -1,6 +1,6 @@
 // The tables of one server: its ranges of the dense tables and its keys of the sparse ones, and what an
-// table thread does with its own part of them. Tables have one number space here: the dense ones by their
-// place in the set, then the sparse ones.
+// table thread does with its own part of them. A std::uint32_t is a table's place among the dense or the
+// sparse ones of the set, as in requests; TableId is its place among all.
 //
 // Thread rule: calls with `thread` are made by that table thread (or by the one thread that builds the
 // object before anybody else has it); the rest reads what is fixed.
@@ -36,12 +36,23 @@ class ServerTables {
   int server() const { return server_; }
   std::size_t dense_tables() const { return dense_.size(); }
   std::size_t tables() const { return dense_.size() + sparse_.size(); }
-  const std::string& name(std::uint32_t table) const;
-  const OptimizerSpec& optimizer_of(std::uint32_t table) const;
-  /// This server's range of a dense table; count 0 when it holds none.
-  DenseRange range(std::uint32_t table) const { return plan_.range(static_cast<int>(table), server_); }
+
+  TableId dense_id(std::uint32_t dense) const { return static_cast<TableId>(dense); }
+  TableId sparse_id(std::uint32_t sparse) const {
+    return static_cast<TableId>(set_.dense.size() + std::size_t{sparse});
+  }
+  /// All tables, in the order of their ids.
+  std::vector<TableId> ids() const;
+  /// Those that a request names: its dense ones, then its sparse ones.
+  std::vector<TableId> ids_of(const PushJob& job) const;
+  std::vector<TableId> ids_of(const PullJob& job) const;
+
+  const std::string& name(TableId table) const;
+  const OptimizerSpec& optimizer_of(TableId table) const;
   /// False for a dense table without elements here: no push of it comes.
-  bool present(std::uint32_t table) const;
+  bool present(TableId table) const;
+  /// This server's range of a dense table; count 0 when it holds none.
+  DenseRange range(std::uint32_t dense) const { return plan_.range(static_cast<int>(dense), server_); }
   std::int64_t dim(std::uint32_t sparse) const { return set_.sparse[sparse].dim; }
 
   /// Throws: InvalidArgument when a part names no table of this server or has the wrong size.
@@ -58,12 +69,12 @@ class ServerTables {
   void assign(int thread, const DensePart& part);
 
   /// Null when this server holds nothing of it.
-  DenseTable* dense(std::uint32_t table) const { return dense_[table].get(); }
+  DenseTable* dense(std::uint32_t dense) const { return dense_[dense].get(); }
   SparseTable& sparse(std::uint32_t sparse, int thread) {
     return sparse_[sparse][static_cast<std::size_t>(thread)];
   }
-  bool owns_block(int thread, std::uint32_t table, std::int64_t block) const {
-    return (table + static_cast<std::uint64_t>(block)) % static_cast<std::uint64_t>(threads_) ==
+  bool owns_block(int thread, std::uint32_t dense, std::int64_t block) const {
+    return (dense + static_cast<std::uint64_t>(block)) % static_cast<std::uint64_t>(threads_) ==
            static_cast<std::uint64_t>(thread);
   }
   int threads() const { return threads_; }

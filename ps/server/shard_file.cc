@@ -227,8 +227,8 @@ ShardInfo write_shard(const Snapshot& snapshot, int servers, const std::filesyst
   for (std::uint32_t table = 0; table < tables.dense_tables(); ++table) {
     const DenseRange range = tables.range(table);
     if (range.count == 0) continue;
-    const std::string& name = tables.name(table);
-    const auto slots = optimizer_slots(tables.optimizer_of(table));
+    const std::string& name = tables.name(tables.dense_id(table));
+    const auto slots = optimizer_slots(tables.optimizer_of(tables.dense_id(table)));
     add_floats(out, fmt::format("{}@{}", name, range.begin), {range.count}, snapshot.dense(table, 0));
     for (std::size_t k = 0; k < slots.size(); ++k)
       add_floats(out, fmt::format("{}/{}@{}", name, slots[k].name, range.begin), {range.count},
