@@ -131,7 +131,7 @@ class Maker {
         StreamPolicy::None, StreamPolicy::User, StreamPolicy::User, StreamPolicy::User,
         StreamPolicy::Cost, StreamPolicy::Full, StreamPolicy::Auto, StreamPolicy::Embedding};
     streams.count = 1 + below(8);
-    streams.policy = kPolicies[below(8)];
+    streams.policy = kPolicies[below(static_cast<int>(std::size(kPolicies)))];
     streams.keep_all_events = below(10) == 0;
     result_.options.steps_in_flight = 1 + below(8) / 2;
     if (seed_ % 2) streams.memory_waits_from = 0;
