@@ -11,6 +11,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/common/device_boxes.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/exchange_op.h"
 #include "worker/strategies/owner_exchange.h"
 #include "worker/strategies/step_services.h"
 
@@ -69,17 +70,15 @@ struct Opened {
 /// the device does it all by itself.
 template <class Boxes>
 PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_device, const Boxes& boxes) {
-  auto* const communicator = c.services.find<comm::Communicator>();
-  auto* const services = c.services.find<StepServices>();
-  if (!communicator || !services) c.fail("this process has no communicator");
+  auto* const communicator = &require_service<comm::Communicator>(c, "communicator");
+  const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
   const auto exchange = std::make_shared<OwnerExchange>(c, direction);
   if (std::ssize(exchange->sent()) != communicator->size())
     c.fail(fmt::format("for {} ranks, but there are {}", exchange->sent().size(), communicator->size()));
   PreparedKernel kernel;
   kernel.scratch_bytes = exchange->scratch_bytes();
-  kernel.run = [=, deadline = services->peer_deadline, inputs = c.inputs.size(), outputs = c.outputs.size(),
-                name = c.node.name, opened = std::make_shared<Opened>(),
-                before = boxes(c, exchange->before()),
+  kernel.run = [=, inputs = c.inputs.size(), outputs = c.outputs.size(), name = c.node.name,
+                opened = std::make_shared<Opened>(), before = boxes(c, exchange->before()),
                 after = boxes(c, exchange->after())](const KernelArgs& a) {
     const WaitContext wait = on_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
     if (on_device && !std::exchange(opened->asked, true))
@@ -111,26 +110,19 @@ bool on_device(const Node& node, std::span<const OutputInfo> inputs) {
          std::ranges::all_of(inputs, [](const OutputInfo& input) { return dtype_size(input.dtype) != 0; });
 }
 
-OpDef exchange_op(std::string name, void (*infer)(InferContext&), PrepareFn cpu) {
-  OpDef def;
-  def.name = std::move(name);
-  def.traits = moves().output_list();
+OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
+  OpDef def = exchange_op(name, Lane::Comm);
   def.min_inputs = 1;
-  def.max_inputs = -1;
   def.infer = infer;
-  def.no_gradient_reason = "works on ids, rows and gradients, after differentiation";
   def.cpu = std::move(cpu);
-  def.side_effect = true;
-  def.stateful = true;
-  def.lane = Lane::Comm;
   return def;
 }
 
 }  // namespace
 
 void register_owner_ops(OpRegistry& registry) {
-  registry.add(exchange_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
-  registry.add(exchange_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
+  registry.add(owner_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
+  registry.add(owner_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
   registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, on_device);
   registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, on_device);
 }
