@@ -9,6 +9,10 @@
 // asks the rendezvous who is behind or silent, names the rank, and aborts, which ends the kernels; what they
 // left in memory is undefined. A rank that gives up says so to the others through the rendezvous.
 //
+// Between GPUs of one host that can write each other's memory (peer_window.h), sums of a megabyte and less
+// and the exchanges of open_exchange() are kernels of ours; NCCL_P2P_DISABLE=1 on any rank leaves all to
+// NCCL.
+//
 // Arguments that differ between ranks are not detected. Sums are NCCL's: the same bits for the same size and
 // settings. NCCL_* variables have their usual meaning (NCCL_NVLS_ENABLE=0, NCCL_ALGO=Ring). Without NCCL at
 // configure time (no_nccl.cc) the factory throws InvalidArgument that says so.

@@ -38,6 +38,21 @@ TEST_F(NcclJobTest, S9_TwoGpusLoseAsMuchAsOneAtEveryStep) {
   }
 }
 
+TEST_F(NcclJobTest, TablesSpreadOverTwoGpusLoseAsMuchAsOne) {
+  REQUIRE_GPUS(2);
+  const Job job = wide_deep().with({"steps=100", "model.sparse_tables=true"});
+  const auto one = train("one", on_gpu(job));
+  for (const std::string ids : {"ALL", "DISTINCT"}) {
+    SCOPED_TRACE(ids);
+    Cluster cluster(
+        directory() / ids,
+        on_gpu(job).with({"strategy.kind=HYBRID", "strategy.backend=NCCL", "strategy.hybrid.ids=" + ids}),
+        {2, 0});
+    cluster.expect_success();
+    EXPECT_LT(largest_relative_difference(one, cluster.mean_losses()), kRelative);
+  }
+}
+
 TEST_F(NcclJobTest, RanksOfMpirunFindEachOther) {
   REQUIRE_GPUS(2);
   if (mpirun_is_missing()) GTEST_SKIP() << missing::kMpirun;
