@@ -94,8 +94,8 @@ TEST(AlignProductsTest, TheInteractionOfDlrmIsWrittenInPlace) {
   constexpr std::int64_t kRows = 5400;
   GraphBuilder b;
   std::vector<Output> ids;
-  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, 12}, 1)},
-                                                    {"y", random_floats({kRows}, 2)}};
+  std::vector<std::pair<std::string, Tensor>> feeds{{"x", random_floats({kRows, 12}, 21)},
+                                                    {"y", random_floats({kRows}, 22)}};
   std::mt19937 random(3);
   for (int t = 0; t < 6; ++t) {
     feeds.emplace_back("ids" + std::to_string(t), Tensor::zeros(DType::Int64, {kRows}));
