@@ -1,10 +1,14 @@
 // `braid launch`: a whole cluster on this host.
 #include <fmt/core.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <sstream>
 
+#include "base/env.h"
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "launch/local_launcher.h"
 
@@ -20,14 +24,25 @@ struct LaunchCommandOptions {
   std::vector<std::string> command;
 };
 
-int run_launch(LaunchCommandOptions& options) {
+/// A file that can be executed, found as a shell finds it.
+bool is_program(const std::string& word) {
+  if (word.find('/') != std::string::npos) return ::access(word.c_str(), X_OK) == 0;
+  std::istringstream path(env_string("PATH").value_or(""));
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (::access((std::filesystem::path(folder) / word).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
   if (!(options.grace_seconds >= 0 && options.grace_seconds <= kMostGraceSeconds))
     throw InvalidArgument(fmt::format("--grace must be from 0 to {:g} seconds, got {:g}", kMostGraceSeconds,
                                       options.grace_seconds));
   options.launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(options.grace_seconds * 1000));
   options.launch.environment["BRAID_LOG_ROLE"] = "off";  // the launcher says whose line it is
-  options.launch.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  options.launch.command = is_subcommand ? own_command() : std::vector<std::string>{};
+  if (!is_subcommand && !is_program(options.command.front()))
+    throw InvalidArgument("'" + options.command.front() + "' is neither a subcommand of braid nor a program");
   options.launch.command.insert(options.launch.command.end(), options.command.begin(), options.command.end());
   return launch::launch_local(options.launch);
 }
@@ -38,7 +53,7 @@ void add_launch(CLI::App& app, Action& action) {
   auto options = std::make_shared<LaunchCommandOptions>();
   CLI::App* launch = app.add_subcommand("launch",
                                         "Start a cluster of processes on this host, each running the same "
-                                        "braid command line with its own TF_CONFIG.\n"
+                                        "braid command line, or the same\nprogram, with its own TF_CONFIG.\n"
                                         "Example: braid launch --workers 2 --ps 1 -- train --job "
                                         "examples/jobs/fashion_mnist_cnn.pbtxt --set strategy.kind=PS");
   launch->add_option("--workers", options->launch.workers, "Workers; worker 0 leads unless there is a chief")
@@ -57,8 +72,17 @@ void add_launch(CLI::App& app, Action& action) {
       ->capture_default_str();
   launch->add_flag("--keep-going", options->launch.keep_going,
                    "Let the other tasks continue after one failed");
-  launch->add_option("COMMAND", options->command, "After --: the subcommand and its arguments")->required();
-  launch->callback([options, &action] { action = [options] { return run_launch(*options); }; });
+  launch
+      ->add_option(
+          "COMMAND", options->command,
+          "After --: the subcommand and its arguments, or a program and its arguments: -- python train.py")
+      ->required();
+  launch->callback([options, &app, &action] {
+    bool is_subcommand = false;
+    for (const CLI::App* each : app.get_subcommands({}))
+      is_subcommand = is_subcommand || each->get_name() == options->command.front();
+    action = [options, is_subcommand] { return run_launch(*options, is_subcommand); };
+  });
 }
 
 }  // namespace braid::cli

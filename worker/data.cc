@@ -255,6 +255,8 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
       return stream_csv(files, csv_options(job, data_dir, read));
     case proto::Input::TFRECORD:
       return stream_tfrecord(files, {.columns = schema(job, data_dir), .read = read});
+    case proto::Input::NPY:
+      return stream_npy(files, read);
     case proto::Input::TEXT:
       return stream_text_lines(files, {.columns = schema(job, data_dir), .read = read});
     default: {
@@ -270,9 +272,10 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
 std::shared_ptr<const Table> empty_rows(const proto::Job& job, const Path& data_dir,
                                         const std::vector<Path>& files) {
   const bool images = job.input().format() == proto::Input::IDX;
+  const bool arrays = job.input().format() == proto::Input::NPY;
   ReadOptions read;
   if (images) read.ignored = {"label"};
-  return open_rows(job, data_dir, "--in", images ? files : std::vector<Path>{}, read)->next(0);
+  return open_rows(job, data_dir, "--in", images || arrays ? files : std::vector<Path>{}, read)->next(0);
 }
 
 std::int64_t rows_at_once(std::int64_t batch_rows) {

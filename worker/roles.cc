@@ -71,7 +71,8 @@ WaitContext start_wait(const proto::Job& job, const StopFlag& stop) {
 
 /// The last line of a run. Result: its exit code.
 template <class Result>
-int report(const Result& result) {
+int report(const Result& result, const RoleOptions& options) {
+  if (options.hooks) return result.exit;
   fmt::print("result: {}\n", result.to_json());
   if (std::fflush(stdout) != 0) log_error("the result cannot be written: {}", std::strerror(errno));
   return result.exit;
@@ -211,7 +212,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
     bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
   } catch (const Error& error) {
     if (!was_asked_to_stop(*stop, error)) throw;
-    return report(stopped_before_steps(job, error));
+    return report(stopped_before_steps(job, error), options);
   }
   Runtime runtime(its);
   std::optional<DeviceWatch> device_watch;
@@ -223,6 +224,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   TrainOptions train_options;
   train_options.data_dir = options.data_dir;
   train_options.start = options.start;
+  train_options.hooks = options.hooks;
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
   const Peers& peers = bootstrap->peers();
   const TrainResult result = [&] {
@@ -236,7 +238,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
   monitor.set_ready(false);
   if (device_watch) fmt::print("{}", device_watch->table());
-  return report(result);
+  return report(result, options);
 }
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
@@ -254,13 +256,17 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   const EvaluationResult result =
       evaluate_checkpoints(job, options.data_dir, options.start, runtime, monitor, *stop);
   monitor.set_ready(false);
-  return report(result);
+  return report(result, options);
 }
 
 }  // namespace
 
 int run_role(const proto::Job& job, const RoleOptions& options) {
   const StopSignal stop;  // before other threads
+  return run_role(job, options, stop.flag());
+}
+
+int run_role(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
   const launch::ClusterSpec& cluster = options.cluster;
   if (!cluster.single_machine()) {
     if (env_bool("BRAID_LOG_ROLE").value_or(true)) set_log_role(task_name(cluster.task));
@@ -273,24 +279,24 @@ int run_role(const proto::Job& job, const RoleOptions& options) {
     try {
       return run();
     } catch (const Cancelled& error) {
-      if (!stop.flag()->requested()) throw;
+      if (!stop->requested()) throw;
       log_info("asked to stop: {}", error.message());
       return kExitTerminated;
     }
   };
   if (cluster.task.type == launch::TaskType::Ps)
-    return until_stopped([&] { return run_server(job, cluster, stop.flag()); });
+    return until_stopped([&] { return run_server(job, cluster, stop); });
   proto::Job mine = job;
   if (cluster.task.type == launch::TaskType::Evaluator) {
     // The host's devices are the workers', unless it is told to take one.
     if (mine.runtime().device() == proto::Runtime::AUTO)
       mine.mutable_runtime()->set_device(proto::Runtime::CPU);
-    return until_stopped([&] { return run_evaluator(mine, options, stop.flag()); });
+    return until_stopped([&] { return run_evaluator(mine, options, stop); });
   }
   resolve_device(mine, cluster);
   if (has_communicator(mine) && mine.strategy().backend() == proto::Strategy::NCCL)
     comm::log_nccl_algorithms();
-  return run_worker(mine, options, stop.flag());
+  return run_worker(mine, options, stop);
 }
 
 }  // namespace braid::worker

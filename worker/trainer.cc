@@ -10,10 +10,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
 #include "worker/run/built_step.h"
 #include "worker/run/checkpoints.h"
 #include "worker/run/evaluation.h"
+#include "worker/run/hooks.h"
 #include "worker/run/input.h"
 #include "worker/run/report.h"
 #include "worker/run/start.h"
@@ -27,10 +29,17 @@ namespace {
 /// The attribute of a checkpoint that says how evaluations went before it.
 constexpr const char* kEvaluations = "evaluations";
 
+const RunHooks kNoHooks;
+
 /// Everything of one run, in the order in which it is made, but for the report; destroyed in reverse.
 class Run {
  public:
-  explicit Run(const RunContext& run) : run_(run), grace_(run.stop), waits_(run, grace_), report_(run) {}
+  explicit Run(const RunContext& run)
+      : run_(run),
+        hooks_(run.options.hooks ? *run.options.hooks : kNoHooks),
+        grace_(run.stop),
+        waits_(run, grace_),
+        report_(run) {}
 
   TrainResult train() {
     try {
@@ -68,7 +77,7 @@ class Run {
     if (restored && restored->meta.attributes.contains(kEvaluations))
       evaluation_->restore(restored->meta.attributes.at(kEvaluations));
     first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
-                                     restored ? restored->meta.step : 0, wait);
+                                     restored ? restored->meta.step : hooks_.first_step, wait);
     checkpoints_->begin(first_, restored.has_value());
     steps_->begin(first_, input_.total_steps);
     report_.watch(*steps_);
@@ -83,7 +92,10 @@ class Run {
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
-      if (const auto outcome = steps_->advance(border)) report_.record(*outcome);
+      if (const auto outcome = steps_->advance(border)) {
+        report_.record(*outcome);
+        if (hooks_.step) hooks_.step(*outcome);
+      }
       if (steps_->done() == border && steps_->idle() && !is_complete()) at_border();
     }
     grace_.pause();
@@ -106,14 +118,21 @@ class Run {
       evaluation_->measure(steps_->done());
       if (const auto& measured = evaluation_->last())
         report_.evaluated(evaluation_->metric().name(), measured->value(evaluation_->metric().name()));
+      tell_evaluation();
       stop_early_or_go_on();
     }
     const bool is_best =
         evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
     if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
+    if (hooks_.border) hooks_.border(steps_->done());
     built_->strategy->meet_at_border(waits_.peers());
     report_.resume();
     grace_.resume();
+  }
+
+  void tell_evaluation() const {
+    if (hooks_.evaluated && evaluation_->has_measured(steps_->done()) && evaluation_->last())
+      hooks_.evaluated(steps_->done(), *evaluation_->last());
   }
 
   void stop_early_or_go_on() {
@@ -150,7 +169,12 @@ class Run {
       terminated = evaluation_->measures() && !evaluation_->has_measured(done);
     }
     report_.write_trace();
-    if (run_.peers.leader() || run_.peers.world > 1) report_.print_streams();
+    if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_.print_streams();
+    if (hooks_.ended) {
+      if (!terminated) tell_evaluation();
+      if (run_.peers.leader()) built_->strategy->refresh_variables(waits_.start());
+      hooks_.ended(result(terminated), run_.runtime.variables());
+    }
     built_->strategy->shut_down(terminated, waits_.start());
     return result(terminated);
   }
@@ -183,6 +207,7 @@ class Run {
   }
 
   const RunContext run_;
+  const RunHooks& hooks_;
   StopGrace grace_;
   const RunWaits waits_;
   RunInput input_;

@@ -14,6 +14,9 @@
 //             [rows, 26], "label" float [rows]; tab separated without a header, comma separated with one, or
 //             TFRecord
 //
+//   NPY       arrays, a file a column, named like the file; the first dimension are the rows. Floats become
+//             float32, integers and bool int64
+//
 // Throws: InvalidArgument (a missing file), DataLoss (a bad record beyond `max_bad_records`: file, line,
 // column, what was expected).
 #pragma once
@@ -24,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/input/schema.h"
@@ -100,6 +104,12 @@ struct TfRecordOptions {
 std::shared_ptr<const Table> read_tfrecord(const std::vector<std::filesystem::path>& files,
                                            const TfRecordOptions& options);
 std::unique_ptr<RowStream> stream_tfrecord(std::vector<std::filesystem::path> files, TfRecordOptions options);
+
+/// Arrays as columns. Throws also: InvalidArgument (no rows, other numbers of rows, strings, two of one
+/// name).
+std::shared_ptr<Table> table_of_arrays(std::vector<std::pair<std::string, Tensor>> arrays);
+std::unique_ptr<RowStream> stream_npy(const std::vector<std::filesystem::path>& files,
+                                      const ReadOptions& read);
 
 /// What becomes of the 13 numbers x of a row. SquaredLog is floor(log(x)^2) where x > 2, as the winners of
 /// the contest had it.

@@ -86,7 +86,7 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.shard() == proto::Input::ALL ||
                     (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
                      input.format() != proto::Input::GENERATOR),
-                "input.shard is for CSV, CRITEO, TFRECORD and TEXT");
+                "input.shard is for CSV, CRITEO, NPY, TFRECORD and TEXT");
 }
 
 /// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.

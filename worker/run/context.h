@@ -20,10 +20,13 @@ class Monitor;
 class StopFlag;
 struct Peers;
 
+struct RunHooks;
+
 struct TrainOptions {
   std::filesystem::path data_dir;
   RunStart start = RunStart::New;  // of its run, where there are checkpoints
   std::string role = "worker-0";   // in file names: "%r" of trace_file and steps_file
+  const RunHooks* hooks = nullptr;  // outlives the run; null: none
 };
 
 struct RunContext {

@@ -2,6 +2,7 @@
 
 #include "proto/job.pb.h"
 #include "worker/input_staging.h"
+#include "worker/run/hooks.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
 
@@ -11,9 +12,15 @@ RunInput load_input(const RunContext& run) {
   const Peers& peers = run.peers;
   const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
-  input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
-                         peers.leader() ? progress_mode() : ProgressMode::Off);
+  const RunHooks* const hooks = run.options.hooks;
+  if (hooks && hooks->train)
+    input.data = {hooks->train, evaluates ? hooks->test : nullptr};
+  else
+    input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
+                           peers.leader() ? progress_mode() : ProgressMode::Off);
   input.model = job_model(run.job, *input.data.train);
+  if (hooks)
+    for (const auto& [name, value] : hooks->initial) input.model.initial.insert_or_assign(name, value);
   input.total_steps = total_steps(run.job, *input.data.train);
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);

@@ -1,0 +1,118 @@
+#include "cli/command_line.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "worker/job/settings.h"
+
+namespace braid::cli {
+namespace {
+
+/// One line where Kubernetes looks for the reason of a container's end; nothing where there is no such file.
+void write_termination_message(const std::string& message) {
+  std::fstream out("/dev/termination-log", std::ios::in | std::ios::out | std::ios::ate);  // never made here
+  if (out) out << message << "\n";
+}
+
+/// What a command line that cannot be read gets to hear: the fault, and where to look next.
+std::string usage_error(const CLI::App* app, const CLI::Error& fault) {
+  std::string command = app->get_name();
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    command += " " + app->get_name();
+  }
+  std::string text = fault.what();
+  if (fault.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    std::string subcommands;
+    for (const CLI::App* each :
+         app->get_subcommands([](const CLI::App* any) { return !any->get_group().empty(); }))
+      subcommands += (subcommands.empty() ? "" : ", ") + each->get_name();
+    if (!subcommands.empty()) text += "\nThe subcommands of `" + command + "` are " + subcommands + ".";
+    if (command == "braid train") text += "\nFields of the job are set by --set, e.g. --set steps=100.";
+    if (command == "braid launch")
+      text += "\nPut the command of each process after --: braid launch --workers 2 -- train --job FILE.";
+  }
+  return text + "\n`" + command + " --help` lists the options.\n";
+}
+
+/// A standard descriptor that is closed would be the next file's or socket's, and output would go into that.
+void open_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != descriptor)
+      std::exit(braid::kExitFailed);  // the lowest that is free is this one
+}
+
+std::vector<std::string> own_command_of_process;
+
+}  // namespace
+
+const std::vector<std::string>& own_command() { return own_command_of_process; }
+
+int run_command_line(int argc, const char* const* argv, std::vector<std::string> own) {
+  own_command_of_process = std::move(own);
+  open_standard_descriptors();
+  CLI::App app(
+      "Braid trains ranking and recommendation models over many streams, with parameter servers or "
+      "all-reduce.");
+  app.name("braid");
+  app.set_version_flag("--version", "braid " BRAID_VERSION);
+  app.failure_message(usage_error);
+  app.footer(
+      "`braid <subcommand> --help` describes each. Exit codes: 0 done, 1 failed; do not retry, 2 wrong "
+      "configuration or input,\n"
+      "138 a peer, server or device was lost; start again with --resume, 143 stopped by SIGTERM after a "
+      "checkpoint.");
+  braid::cli::Action action;
+  braid::cli::add_train(app, action);
+  braid::cli::add_launch(app, action);
+  braid::cli::add_predict(app, action);
+  braid::cli::add_evaluate(app, action);
+  braid::cli::add_infer(app, action);
+  braid::cli::add_graph(app, action);
+  braid::cli::add_data(app, action);
+  braid::cli::add_ckpt(app, action);
+  braid::cli::add_init(app, action);
+  braid::cli::add_doctor(app, action);
+  braid::cli::add_completion(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : braid::kExitBadInput;
+  }
+  if (!action) {
+    const CLI::App* asked = &app;
+    while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().front();
+    std::fprintf(stderr, "a subcommand is required\n%s", asked->help().c_str());
+    return braid::kExitBadInput;
+  }
+  try {
+    if (const auto level = braid::worker::log_level_setting(braid::launch::process_environment()))
+      braid::set_log_level(*level);
+    return action();
+  } catch (const braid::Error& e) {
+    braid::log_error("{}: {}", braid::error_code_name(e.code()), e.message());
+    write_termination_message(e.message());
+    return braid::exit_code_for(e.code());
+  } catch (const std::bad_alloc&) {
+    constexpr const char* kText = "out of memory: the machine cannot give a block of the size that is needed";
+    braid::log_error("OutOfMemory: {}", kText);
+    write_termination_message(kText);
+    return braid::kExitFailed;
+  } catch (const std::exception& e) {
+    braid::log_error("Internal: {}", e.what());
+    write_termination_message(e.what());
+    return braid::kExitFailed;
+  }
+}
+
+}  // namespace braid::cli

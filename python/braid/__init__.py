@@ -1,0 +1,19 @@
+"""Braid: trains ranking and recommendation models over many streams, with parameter servers or all-reduce.
+
+    import braid as bd
+
+docs/user/python.md has programs; help(bd.Trainer), help(bd.Session) and help(bd.ops) the rest.
+"""
+
+from braid._load import _braid
+from braid._braid import (Cancelled, DataLoss, DeadlineExceeded, DeviceError, Error, Internal, InvalidArgument,
+                          OutOfMemory, OutOfRange, Unavailable)
+from braid.dtypes import (DType, bool_, float16, float32, float64, int8, int16, int32, int64, resource, string, uint8,
+                          uint16, uint32, uint64)
+from braid.graph import (Graph, Shape, Tensor, Variable, colocate, constant, control, default_graph, device, gradients,
+                         name_scope, placeholder, staged, stream, variable)
+from braid.session import Session
+from braid import callbacks, data, io, losses, nn, ops, optim
+from braid.train import AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, StepResult, Trainer
+
+__version__ = _braid.version

@@ -1,0 +1,13 @@
+"""`python -m braid`: the command line of Braid, in the module itself."""
+
+import sys
+
+
+def main():
+    from braid._load import _braid
+    sys.stdout.flush()
+    sys.exit(_braid.command_line(sys.argv[1:], [sys.executable, "-m", "braid"]))
+
+
+if __name__ == "__main__":
+    main()

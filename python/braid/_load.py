@@ -1,0 +1,26 @@
+"""Loads the extension module beside frameworks that bring other copies of the libraries it links.
+
+A build of this tree links the system's protobuf and gRPC. TensorFlow puts symbols of its own protobuf into the
+global scope, where they would take the place of ours: DEEPBIND lets the module's own libraries win. Under a preloaded
+malloc that leads to two allocators, so there it is refused.
+"""
+
+import os
+import sys
+
+
+def _load():
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    if any(word in preloaded for word in ("jemalloc", "tcmalloc", "mimalloc")):
+        raise ImportError(f"braid cannot be imported under LD_PRELOAD={preloaded}: this build looks its own libraries' "
+                          "symbols up first (RTLD_DEEPBIND), and would then have two allocators; start without it")
+    flags = sys.getdlopenflags()
+    sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | getattr(os, "RTLD_DEEPBIND", 0))
+    try:
+        from braid import _braid
+    finally:
+        sys.setdlopenflags(flags)
+    return _braid
+
+
+_braid = _load()

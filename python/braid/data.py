@@ -1,0 +1,170 @@
+"""Data of a Trainer: arrays in memory, or files that the job's own readers read.
+
+    bd.data.arrays(dense=X, ids=I, label=y).batch(256)
+    bd.data.csv("part-*.csv", [col.numeric("age"), col.categorical("city", buckets=100), col.label("clicked")])
+"""
+
+import os
+
+import numpy as np
+
+from braid import _braid
+from braid.dtypes import to_native
+
+
+def _quoted(text):
+    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def fields(values, indent="  "):
+    """Fields of a text protobuf from a dict: numbers, booleans, upper-case words (enums), {"text": ...} as text, dicts as
+    messages, lists repeated."""
+    lines = []
+    for key, value in values.items():
+        for each in value if isinstance(value, list) else [value]:
+            if each is None:
+                continue
+            if isinstance(each, dict):
+                lines.append(f"{indent}{key} {{\n{fields(each, indent + '  ')}{indent}}}\n")
+            elif isinstance(each, bool):
+                lines.append(f"{indent}{key}: {str(each).lower()}\n")
+            elif isinstance(each, (int, float, np.integer, np.floating)):
+                lines.append(f"{indent}{key}: {each!r}\n" if not isinstance(each, np.generic) else
+                             f"{indent}{key}: {each.item()!r}\n")
+            elif isinstance(each, Word):
+                lines.append(f"{indent}{key}: {each}\n")
+            else:
+                lines.append(f"{indent}{key}: {_quoted(each)}\n")
+    return "".join(lines)
+
+
+class Word(str):
+    """The name of an enum's value."""
+
+
+class col:
+    """Columns of a schema, as `columns` of a job: further settings are its fields (length, scale, output, ...)."""
+
+    @staticmethod
+    def numeric(name, **settings):
+        return {"name": name, "kind": Word("NUMERIC"), **settings}
+
+    @staticmethod
+    def categorical(name, buckets=None, **settings):
+        return {"name": name, "kind": Word("CATEGORICAL"), "buckets": buckets, **settings}
+
+    @staticmethod
+    def label(name, **settings):
+        return {"name": name, "kind": Word("LABEL"), **settings}
+
+    @staticmethod
+    def classes(name, **settings):
+        return {"name": name, "kind": Word("CLASS"), **settings}
+
+    @staticmethod
+    def weight(name, **settings):
+        return {"name": name, "kind": Word("WEIGHT"), **settings}
+
+    @staticmethod
+    def skip(name):
+        return {"name": name, "kind": Word("SKIP")}
+
+
+class Data:
+    """Rows of columns and how batches are cut from them."""
+
+    def __init__(self, input_fields):
+        self.input_fields = input_fields
+        self.settings = {}
+
+    def batch(self, rows, shuffle=True, shard="ALL", carry_remainder=False, shuffle_buffer=0):
+        """Batches of `rows` rows of all workers together. shard: ALL, FILES or ROWS (input.shard)."""
+        made = self._copy()
+        made.settings = {"global_batch_size": int(rows), "shuffle": bool(shuffle), "shard": Word(shard),
+                         "carry_remainder": carry_remainder or None, "shuffle_buffer": shuffle_buffer or None}
+        return made
+
+    def _copy(self):
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    @property
+    def rows_per_batch(self):
+        return self.settings.get("global_batch_size")
+
+
+class Arrays(Data):
+    """Columns from arrays; the first dimension are the rows. Floats become float32, integers int64; memory that has
+    these types is read in place and must not change while a Trainer uses it."""
+
+    def __init__(self, arrays):
+        super().__init__({"format": Word("NPY")})
+        self.arrays = {name: np.asarray(value) for name, value in arrays.items()}
+        self._rows = None
+
+    def rows(self):
+        if self._rows is None:
+            self._rows = _braid.Rows.of_arrays({name: to_native(value) for name, value in self.arrays.items()})
+        return self._rows
+
+    def files(self, directory):
+        """Writes the arrays as <directory>/<column>.npy, for `braid train`."""
+        os.makedirs(directory, exist_ok=True)
+        names = []
+        for name, value in self.arrays.items():
+            names.append(f"{name}.npy")
+            np.save(os.path.join(directory, names[-1]), np.ascontiguousarray(value))
+        return names
+
+
+class Files(Data):
+    """Columns that the job's reader makes of files."""
+
+    def __init__(self, paths, input_fields):
+        super().__init__(input_fields)
+        self.paths = [os.path.abspath(each) for each in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+
+
+def arrays(**columns):
+    """Columns by name, each an array of as many rows."""
+    return Arrays(columns)
+
+
+def csv(paths, columns, header=True, separator=",", **settings):
+    """CSV files (paths or patterns, gzip too) by a schema of bd.data.col."""
+    return Files(paths, {"format": Word("CSV"), "csv": {"header": header, "separator": separator}, "columns": columns,
+                         **settings})
+
+
+def tfrecord(paths, columns, **settings):
+    """TFRecord files of tf.train.Example; columns are named after features."""
+    return Files(paths, {"format": Word("TFRECORD"), "columns": columns, **settings})
+
+
+def text(paths, columns, **settings):
+    """Lines, each a record of the one field "line"."""
+    return Files(paths, {"format": Word("TEXT"), "columns": columns, **settings})
+
+
+def criteo(paths, dense="LOG1P", **settings):
+    """Criteo's files: "dense" [13], "sparse" [26], "label"."""
+    return Files(paths, {"format": Word("CRITEO"), "criteo": {"dense": Word(dense)}, **settings})
+
+
+def generator(make, rows=None):
+    """Columns from a Python generator of dicts (a row each) or of arrays of rows: read to its end, or to `rows`."""
+    parts, count = {}, 0
+    for record in make() if callable(make) else make:
+        for name, value in record.items():
+            parts.setdefault(name, []).append(np.asarray(value))
+        count += 1
+        if rows is not None and count >= rows:
+            break
+    return Arrays({name: np.stack(each) for name, each in parts.items()})
+
+
+def arrow(table):
+    """Columns from a pyarrow Table or a polars DataFrame of numbers."""
+    names = table.column_names if hasattr(table, "column_names") else table.columns
+    return Arrays({name: np.asarray(table[name].to_numpy()) for name in names})

@@ -1,0 +1,551 @@
+"""Graphs: nodes, whose types and shapes are known as soon as they are made, and the scopes that annotate them.
+
+A program has a default graph; `with bd.Graph() as g:` makes another one the default. Thread rule: a graph is built by
+one thread; each thread has its own default.
+"""
+
+import contextlib
+import threading
+
+import numpy as np
+
+from braid import dtypes
+from braid._braid import Graph as _Native
+from braid.dtypes import DType, as_dtype, from_native, to_native
+
+
+class Shape(tuple):
+    """Dimensions, of which unknown ones are None. A shape of unknown rank is None itself."""
+
+    def as_list(self):
+        return list(self)
+
+    @property
+    def ndims(self):
+        return len(self)
+
+    rank = ndims
+
+    def __getitem__(self, item):
+        found = super().__getitem__(item)
+        return Shape(found) if isinstance(item, slice) else found
+
+    def is_fully_defined(self):
+        return all(each is not None for each in self)
+
+    def num_elements(self):
+        return int(np.prod(self)) if self.is_fully_defined() else None
+
+    @property
+    def dims(self):
+        return list(self)
+
+
+def _native_shape(shape):
+    if shape is None:
+        return None
+    if isinstance(shape, int):
+        shape = (shape,)
+    return tuple(-1 if each is None else int(each) for each in shape)
+
+
+def encode_attr(name, value):
+    """An attribute as the module takes it: (kind, value)."""
+    if isinstance(value, tuple) and len(value) == 2 and value[0] in ("shape", "tensor", "type", "li", "lf", "ls"):
+        return value
+    if isinstance(value, DType):
+        return "type", value.number
+    if isinstance(value, Shape):
+        return "shape", _native_shape(value)
+    if isinstance(value, (bool, np.bool_)):
+        return "b", bool(value)
+    if isinstance(value, (int, np.integer)):
+        return "i", int(value)
+    if isinstance(value, (float, np.floating)):
+        return "f", float(value)
+    if isinstance(value, (str, bytes)):
+        return "s", value
+    if isinstance(value, np.ndarray):
+        return "tensor", to_native(value)
+    if isinstance(value, (list, tuple)):
+        if not value or all(isinstance(each, (int, np.integer)) for each in value):
+            return "li", [int(each) for each in value]
+        if all(isinstance(each, (int, float)) for each in value):
+            return "lf", [float(each) for each in value]
+        if all(isinstance(each, str) for each in value):
+            return "ls", list(value)
+        if all(isinstance(each, DType) for each in value):
+            return "ltype", [each.number for each in value]
+    raise TypeError(f"attribute {name!r}: {value!r} is nothing that an attribute can be")
+
+
+class Operation:
+    """A node: its name, op, outputs and attributes."""
+
+    def __init__(self, graph, node):
+        self.graph, self.node = graph, node
+        self.outputs = [Tensor(graph, node, i, self) for i in range(graph.native.outputs(node))]
+
+    @property
+    def name(self):
+        return self.graph.native.name(self.node)
+
+    @property
+    def type(self):
+        return self.graph.native.node(self.node)[1]
+
+    @property
+    def inputs(self):
+        return [self.graph.tensor(*each) for each in self.graph.native.node(self.node)[2]]
+
+    def get_attr(self, name):
+        return self.graph.native.node(self.node)[4][name]
+
+    def node_attrs(self):
+        return self.graph.native.node(self.node)[4]
+
+    @property
+    def device(self):
+        return self.graph.native.node(self.node)[6]
+
+    def run(self, feed_dict=None, session=None):
+        from braid.session import default_session
+        (session or default_session()).run(self, feed_dict)
+
+    def __repr__(self):
+        return f"<braid.Operation '{self.name}' type={self.type}>"
+
+
+class Tensor:
+    """A value of a graph: output `index` of a node. Operators make nodes."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, graph, node, index, op=None):
+        self.graph, self.node, self.index = graph, node, index
+        self._op = op
+        number, shape = graph.native.info(node, index)
+        self.dtype = dtypes.of_number(number)
+        self._shape = None if shape is None else Shape(None if d < 0 else d for d in shape)
+
+    @property
+    def shape(self):
+        return self._shape
+
+    def get_shape(self):
+        return self._shape
+
+    def set_shape(self, shape):
+        self._shape = None if shape is None else Shape(shape)
+
+    @property
+    def op(self):
+        if self._op is None:
+            self._op = Operation(self.graph, self.node)
+        return self._op
+
+    @property
+    def value_name(self):
+        name = self.graph.native.name(self.node)
+        return name if self.index == 0 else f"{name}:{self.index}"
+
+    @property
+    def name(self):
+        return f"{self.graph.native.name(self.node)}:{self.index}"
+
+    @property
+    def device(self):
+        return self.op.device
+
+    def eval(self, feed_dict=None, session=None):
+        from braid.session import default_session
+        return (session or default_session()).run(self, feed_dict)
+
+    def __repr__(self):
+        shape = "<unknown>" if self._shape is None else list(self._shape)
+        return f"<braid.Tensor '{self.name}' shape={shape} dtype={self.dtype.name}>"
+
+    def __hash__(self):
+        return hash((id(self.graph), self.node, self.index))
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, Tensor) and self.graph is other.graph and
+                                 (self.node, self.index) == (other.node, other.index))
+
+    def __bool__(self):
+        raise TypeError(f"{self.name} has no value while the graph is built: compare with bd.ops.where, or run it")
+
+    def __iter__(self):
+        if self._shape is None or not self._shape or self._shape[0] is None:
+            raise TypeError(f"{self.name} cannot be taken apart: its first dimension is not known")
+        return iter([self[i] for i in range(self._shape[0])])
+
+    def __getitem__(self, item):
+        from braid import ops
+        return ops.getitem(self, item)
+
+
+def _operator(op, swapped=False):
+    def apply(self, other):
+        from braid import ops
+        other = self.graph.convert(other, self.dtype)
+        a, b = (other, self) if swapped else (self, other)
+        return ops.call(op, [a, b])
+
+    return apply
+
+
+for _name, _op in {"add": "AddV2", "sub": "Sub", "mul": "Mul", "truediv": "RealDiv", "floordiv": "FloorDiv",
+                   "mod": "FloorMod", "pow": "Pow"}.items():
+    setattr(Tensor, f"__{_name}__", _operator(_op))
+    setattr(Tensor, f"__r{_name}__", _operator(_op, swapped=True))
+for _name, _op in {"lt": "Less", "le": "LessEqual", "gt": "Greater", "ge": "GreaterEqual"}.items():
+    setattr(Tensor, f"__{_name}__", _operator(_op))
+for _name, _op in {"and": "LogicalAnd", "or": "LogicalOr"}.items():
+    setattr(Tensor, f"__{_name}__", _operator(_op))
+
+
+def _matmul(self, other):
+    from braid import ops
+    return ops.matmul(self, other)
+
+
+def _unary(op):
+    def apply(self):
+        from braid import ops
+        return ops.call(op, [self])
+
+    return apply
+
+
+Tensor.__matmul__ = _matmul
+Tensor.__neg__ = _unary("Neg")
+Tensor.__abs__ = _unary("Abs")
+Tensor.__invert__ = _unary("LogicalNot")
+
+
+class Variable(Tensor):
+    """A value that steps change: a Tensor that is the variable's reading. `initializer` is an Operation, or None where
+    a rule says how it begins."""
+
+    def __init__(self, graph, handle, read, name, trainable):
+        super().__init__(graph, read.node, read.index)
+        self.handle, self.variable_name, self.trainable = handle, name, trainable
+        self.initializer = None
+        self.initial_value = None
+
+    @property
+    def name(self):
+        return f"{self.variable_name}:0"
+
+    @property
+    def value_name(self):
+        return self.graph.native.name(self.node)
+
+    @property
+    def op(self):
+        return self.handle.op
+
+    def value(self):
+        return self
+
+    def read_value(self):
+        return self
+
+    def assign(self, value, name=None, use_locking=None, read_value=True):
+        return self._write("AssignVariableOp", value, name or "Assign")
+
+    def assign_add(self, value, name=None, use_locking=None, read_value=True):
+        return self._write("AssignAddVariableOp", value, name or "AssignAdd")
+
+    def assign_sub(self, value, name=None, use_locking=None, read_value=True):
+        return self._write("AssignSubVariableOp", value, name or "AssignSub")
+
+    def _write(self, op, value, name):
+        value = self.graph.convert(value, self.dtype)
+        return self.graph.add(op, [self.handle, value], {"dtype": self.dtype}, name=f"{self.variable_name}/{name}")
+
+    def load(self, value, session=None):
+        from braid.session import default_session
+        (session or default_session()).assign(self, value)
+
+    def __repr__(self):
+        return f"<braid.Variable '{self.name}' shape={list(self._shape)} dtype={self.dtype.name}>"
+
+
+class Graph:
+    """Nodes and the scopes that new ones are made in. `with graph:` makes it the default."""
+
+    def __init__(self, native=None):
+        self.native = native or _Native()
+        self.collections = {}
+        self.variables = []
+        self.sources = []  # (placeholders, function) of records
+        self.seed = None
+        self._names, self._streams, self._colocations, self._devices, self._controls = [], [], [], [], []
+
+    # ------------------------------------------------------------------------------------------------ default graph
+    def __enter__(self):
+        _defaults().append(self)
+        return self
+
+    def __exit__(self, *_):
+        _defaults().remove(self)
+
+    def as_default(self):
+        return self
+
+    def finalize(self):
+        pass
+
+    # ---------------------------------------------------------------------------------------------------- new nodes
+    def scoped(self, name):
+        return "".join(self._names) + name
+
+    def add(self, op, inputs=(), attrs=None, name=None, control=()):
+        """Adds a node of any registered op by its name, and gives its Operation."""
+        stream, include_grad = self._streams[-1] if self._streams else (-1, True)
+        encoded = {key: encode_attr(key, value) for key, value in (attrs or {}).items() if value is not None}
+        before = [each.node for scope in self._controls for each in scope] + [each.node for each in control]
+        node = self.native.add(op, self.scoped(name or op), [(each.node, each.index) for each in inputs], encoded,
+                               before, stream, self._colocations[-1].node if self._colocations else -1,
+                               self._devices[-1] if self._devices else "", include_grad)
+        return Operation(self, node)
+
+    def tensor(self, node, index=0):
+        return Tensor(self, node, index)
+
+    def find(self, name):
+        """The Tensor "node:1", or the Operation "node". Throws: KeyError."""
+        node, _, output = name.partition(":")
+        found = self.native.find(node)
+        if found < 0:
+            raise KeyError(f"the graph has no node '{node}'")
+        return Operation(self, found) if not output else Tensor(self, found, int(output))
+
+    get_tensor_by_name = get_operation_by_name = as_graph_element = find
+
+    def get_operations(self):
+        return [Operation(self, i) for i in range(self.native.size())]
+
+    def convert(self, value, dtype=None, name=None):
+        """`value` as a Tensor: one already, or a constant of an array, number or text."""
+        dtype = as_dtype(dtype)
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and any(isinstance(each, Tensor) for each in _leaves(value)):
+            from braid import ops
+            parts = [self.convert(each, dtype) for each in value]
+            return ops.call("Pack", parts, {"axis": 0, "N": len(parts)}, name=name)
+        return self.constant(value, dtype, name=name)
+
+    def constant(self, value, dtype=None, shape=None, name=None):
+        dtype = as_dtype(dtype)
+        array = np.asarray(value)
+        if dtype is None and array.dtype == np.float64 and not isinstance(value, (np.ndarray, np.generic)):
+            array = array.astype(np.float32)
+        if dtype is None and array.dtype == np.int64 and not isinstance(value, (np.ndarray, np.generic)):
+            array = array.astype(np.int32)
+        if dtype is not None and dtype != dtypes.string:
+            array = array.astype(dtype.numpy)
+        if shape is not None:
+            shape = tuple(shape)
+            array = np.full(shape, array.item()) if array.size == 1 else array.reshape(shape)
+            array = array if dtype is None or dtype == dtypes.string else array.astype(dtype.numpy)
+        kind = dtype or as_dtype(array.dtype)
+        attrs = {"dtype": kind, "value": ("tensor", to_native(array))}
+        return self.add("Const", [], attrs, name or "Const").outputs[0]
+
+    def control(self, before, node):
+        self.native.control(before.node, node.node)
+
+    # ------------------------------------------------------------------------------------------------------- scopes
+    @contextlib.contextmanager
+    def _pushed(self, stack, item):
+        stack.append(item)
+        try:
+            yield item
+        finally:
+            stack.pop()
+
+    def name_scope(self, name):
+        # As in TensorFlow, a scope that is opened again gets a name of its own.
+        return self._pushed(self._names, self._free_scope(name) + "/")
+
+    def _free_scope(self, name):
+        used = self.collections.setdefault("__scopes", {})
+        full = self.scoped(name)
+        number = used.get(full, 0)
+        used[full] = number + 1
+        return name if number == 0 else f"{name}_{number}"
+
+    def stream(self, stream, include_grad=True):
+        return self._pushed(self._streams, (int(stream), include_grad))
+
+    def colocate(self, target):
+        return self._pushed(self._colocations, target)
+
+    def device(self, device):
+        return self._pushed(self._devices, device or "")
+
+    def control_dependencies(self, nodes):
+        return self._pushed(self._controls, list(nodes or []))
+
+    # ---------------------------------------------------------------------------------------------------- variables
+    def add_variable(self, name, shape, dtype=None, init=None, trainable=True, sparse=False):
+        """A variable that begins as `init` says: ("zeros",), ("constant", x), ("uniform", low, high),
+        ("normal", mean, deviation) or ("truncated_normal", mean, deviation); None: unset."""
+        dtype = as_dtype(dtype) or dtypes.float32
+        full = self.native.unique_name(self.scoped(name))
+        attrs = {"dtype": dtype, "shape": Shape(shape), "_trainable": trainable, "_sparse": sparse, "shared_name": full}
+        if init is not None:
+            kinds = {"zeros": 0, "constant": 1, "uniform": 2, "normal": 3, "truncated_normal": 4}
+            numbers = [float(each) for each in init[1:]] + [0.0, 0.0]
+            attrs.update(_init_kind=kinds[init[0]], _init_a=numbers[0], _init_b=numbers[1])
+        controls, self._controls = self._controls, []
+        try:
+            handle = self.add("VarHandleOp", [], attrs, name).outputs[0]
+            read = self.add("ReadVariableOp", [handle], {"dtype": dtype}, f"{name}/Read").outputs[0]
+        finally:
+            self._controls = controls
+        made = Variable(self, handle, read, full, trainable)
+        self.variables.append(made)
+        return made
+
+    def add_gradients(self, loss):
+        """[(variable, dense Tensor or None, (indices, values) or None)] of a scalar loss by its trained variables."""
+        by_name = {each.variable_name: each for each in self.variables}
+        found = []
+        for name, handle, dense, rows in self.native.gradients((loss.node, loss.index)):
+            found.append((by_name.get(name), dense and self.tensor(*dense), rows and tuple(self.tensor(*r) for r in rows)))
+        return found
+
+    def write(self, file):
+        """Writes the GraphDef, as text where the name ends in .pbtxt."""
+        self.native.write(str(file))
+
+    @staticmethod
+    def load(file, roots=()):
+        """A graph from a GraphDef, MetaGraphDef, SavedModel or ONNX file; of it what `roots` need, or all."""
+        graph = Graph(_Native.load(str(file), list(roots)))
+        for name, handle, _, _, trainable in graph.native.variables():
+            read = graph.add("ReadVariableOp", [graph.tensor(handle)], None, f"{name}/Read").outputs[0]
+            graph.variables.append(Variable(graph, graph.tensor(handle), read, name, trainable))
+        return graph
+
+
+def _leaves(value):
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+_threads = threading.local()
+
+
+def _defaults():
+    if not hasattr(_threads, "stack"):
+        _threads.stack = [Graph()]
+    return _threads.stack
+
+
+def default_graph():
+    """The graph that new nodes of this thread go to."""
+    return _defaults()[-1]
+
+
+def reset_default_graph():
+    _defaults()[:] = [Graph()]
+
+
+# ------------------------------------------------------------------------------------------------ of the default graph
+def placeholder(name, shape, dtype=dtypes.float32):
+    """A value that each run is fed with; unknown dimensions are None."""
+    graph = default_graph()
+    attrs = {"dtype": as_dtype(dtype), "shape": ("shape", _native_shape(shape))}
+    return graph.add("Placeholder", [], attrs, name).outputs[0]
+
+
+def constant(value, dtype=None, shape=None, name=None):
+    """A constant of a number, text or array."""
+    return default_graph().constant(value, dtype, shape, name)
+
+
+def variable(name, shape, init=("zeros",), dtype=dtypes.float32, trainable=True, sparse=False):
+    """A variable; see Graph.add_variable for `init`. `sparse`: a table that gathers read, trained by rows."""
+    return default_graph().add_variable(name, shape, dtype, init, trainable, sparse)
+
+
+def name_scope(name):
+    """Nodes and variables inside are called "name/..."."""
+    return default_graph().name_scope(name)
+
+
+def stream(id=None, include_grad=True):
+    """Nodes inside run on compute stream `id` (None: the next that no scope has); their gradients too, unless
+    include_grad is False."""
+    graph = default_graph()
+    used = graph.collections.setdefault("__streams", set())
+    if id is None:
+        id = next(i for i in range(1, 65536) if i not in used)
+    used.add(id)
+    return graph.stream(id, include_grad)
+
+
+def colocate(target):
+    """Nodes inside are on the stream of `target`'s node."""
+    return default_graph().colocate(target)
+
+
+def device(name):
+    """Nodes inside ask for this device: "/gpu:0", "/cpu:0"."""
+    return default_graph().device(name)
+
+
+def control(*nodes):
+    """Nodes inside run after these."""
+    return default_graph().control_dependencies(nodes)
+
+
+def gradients(loss, variables=None):
+    """Gradients of a scalar loss: a dict from variable to a Tensor, or to (indices, values) of rows."""
+    found = {each: dense if dense is not None else rows for each, dense, rows in default_graph().add_gradients(loss)}
+    return found if variables is None else {each: found.get(each) for each in variables}
+
+
+_STAGE = {"capacity", "num_threads", "num_clients", "timeout_millis", "use_stage_subgraph_thread_pool",
+          "stage_subgraph_thread_pool_id", "stage_subgraph_stream_id", "on_timeout", "ordered",
+          "closed_exception_types", "ignored_exception_types"}
+
+
+def staged(features, feed_dict=None, name=None, **options):
+    """Evaluates `features` (a Tensor, or lists and dicts of them) ahead of the step, on threads of their own, and gives
+    the same structure of the values that come out. Options are those of docs/user/staging.md; `feed_dict` maps
+    placeholders above the stage to Tensors that are evaluated for each record."""
+    unknown = set(options) - _STAGE
+    if unknown:
+        raise TypeError(f"staged() has no parameter {sorted(unknown)[0]!r}")
+    graph = default_graph()
+    count = graph.collections.setdefault("__stages", [])
+    stage = name or ("stage" if not count else f"stage_{len(count)}")
+    count.append(stage)
+    attrs = {"_stage": stage}
+    for key, value in options.items():
+        attrs[f"_stage_{key}"] = ("ls", [_error_name(e) for e in value]) if key.endswith("_types") else value
+    if feed_dict:
+        attrs["_stage_feeds"] = ("ls", [f"{k.value_name}={v.value_name}" for k, v in feed_dict.items()])
+    return _map(features, lambda value: graph.add("Identity", [value], attrs, stage).outputs[0])
+
+
+def _error_name(error):
+    return error if isinstance(error, str) else error.__name__
+
+
+def _map(features, visit):
+    if isinstance(features, dict):
+        return {key: _map(features[key], visit) for key in sorted(features)}
+    if isinstance(features, (list, tuple)):
+        return [_map(each, visit) for each in features]
+    return features if features is None else visit(features)

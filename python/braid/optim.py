@@ -1,0 +1,218 @@
+"""Optimizers. In a Trainer they are the job's (the same update formulas on workers and servers); `minimize` adds the
+same updates to a graph that a Session runs."""
+
+import numpy as np
+
+from braid import dtypes, ops
+from braid.graph import Tensor
+
+
+class Optimizer:
+    """A kind of job.proto's Optimizer with its settings, and how it updates a variable of a session's graph."""
+
+    kind = ""
+    slots = ()  # (name, first value)
+
+    def __init__(self, learning_rate, **settings):
+        self.learning_rate, self.settings = learning_rate, {k: v for k, v in settings.items() if v is not None}
+
+    def job_fields(self):
+        """Fields of `optimizer` in a job."""
+        if isinstance(self.learning_rate, Tensor):
+            raise TypeError("a Trainer's learning rate is a number: schedules are Trainer(schedule=...)")
+        return {"kind": self.kind, "learning_rate": float(self.learning_rate), **self.settings}
+
+    def compute_gradients(self, loss, var_list=None):
+        """[(gradient, variable)]: a Tensor, (indices, values) of rows, or None where the loss does not depend on it."""
+        graph = loss.graph
+        found = {each: (dense if dense is not None else rows) for each, dense, rows in graph.add_gradients(loss)}
+        wanted = [each for each in graph.variables if each.trainable] if var_list is None else list(var_list)
+        return [(found.get(each), each) for each in wanted]
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """An Operation that updates the variables, and adds 1 to `global_step`."""
+        pairs = [(gradient, each) for gradient, each in grads_and_vars if gradient is not None]
+        if not pairs:
+            raise ValueError("no gradient to apply: the loss depends on none of the variables")
+        graph = pairs[0][1].graph
+        with graph.control_dependencies([]):
+            updates = [self._update(graph, each, gradient) for gradient, each in pairs]
+            extra = self._finish(graph, updates)
+        done = updates + extra
+        if global_step is not None:
+            with graph.control_dependencies(updates):
+                done.append(global_step.assign_add(np.asarray(1, global_step.dtype.numpy)))
+        return ops.group(*done, name=name or self.kind.lower())
+
+    def minimize(self, loss, global_step=None, var_list=None, name=None, **_):
+        """An Operation that runs one step."""
+        return self.apply_gradients(self.compute_gradients(loss, var_list), global_step, name)
+
+    # --------------------------------------------------------------------------------------------------------------
+    def _slot(self, graph, variable, name, first):
+        key = (variable.variable_name, name)
+        made = graph.collections.setdefault("__slots", {})
+        if key not in made:
+            names, graph._names = graph._names, []
+            try:
+                made[key] = graph.add_variable(f"{variable.variable_name}/{name}", variable.shape, variable.dtype,
+                                               ("constant", first), trainable=False)
+            finally:
+                graph._names = names
+        return made[key].handle
+
+    def _number(self, graph, value, dtype=dtypes.float32):
+        return value if isinstance(value, Tensor) else graph.constant(np.asarray(value, dtype.numpy))
+
+    def _update(self, graph, variable, gradient):
+        handles = [self._slot(graph, variable, name, first) for name, first in self._slot_values()]
+        rate = self._number(graph, self.learning_rate)
+        beside = gradient[1] if isinstance(gradient, tuple) else gradient
+        with graph.colocate(beside):
+            if isinstance(gradient, tuple):
+                return self._sparse(graph, variable, handles, rate, *gradient)
+            return self._dense(graph, variable, handles, rate, gradient)
+
+    def _slot_values(self):
+        return self.slots
+
+    def _summed(self, graph, variable, indices, values):
+        """Rows as a dense gradient."""
+        return ops.call("UnsortedSegmentSum", [values, indices, np.int32(variable.shape[0])])
+
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return self._dense(graph, variable, handles, rate, self._summed(graph, variable, indices, values))
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        raise NotImplementedError
+
+    def _finish(self, graph, updates):
+        return []
+
+
+class SGD(Optimizer):
+    """w -= lr * g."""
+
+    kind = "SGD"
+
+    def __init__(self, learning_rate=0.01, **settings):
+        super().__init__(learning_rate, **settings)
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        return graph.add("ResourceApplyGradientDescent", [variable.handle, rate, gradient])
+
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return graph.add("ResourceScatterSub", [variable.handle, indices, values * rate])
+
+
+class Momentum(Optimizer):
+    """m = momentum * m + g; w -= lr * m, or lr * (g + momentum * m) with nesterov."""
+
+    kind = "MOMENTUM"
+    slots = (("momentum", 0.0),)
+
+    def __init__(self, learning_rate=0.01, momentum=0.9, nesterov=False, **settings):
+        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **settings)
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        return graph.add("ResourceApplyMomentum",
+                         [variable.handle, *handles, rate, gradient, self._number(graph, self.settings["momentum"])],
+                         {"use_nesterov": self.settings["nesterov"]})
+
+
+class Adagrad(Optimizer):
+    """a += g^2; w -= lr * g / sqrt(a)."""
+
+    kind = "ADAGRAD"
+
+    def __init__(self, learning_rate=0.01, initial_accumulator=0.1, **settings):
+        super().__init__(learning_rate, initial_accumulator=initial_accumulator, **settings)
+
+    def _slot_values(self):
+        return (("accumulator", self.settings["initial_accumulator"]),)
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        return graph.add("ResourceApplyAdagrad", [variable.handle, *handles, rate, gradient])
+
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return graph.add("ResourceSparseApplyAdagrad", [variable.handle, *handles, rate, values, indices])
+
+
+class Adam(Optimizer):
+    """Kingma & Ba's, with TensorFlow's epsilon."""
+
+    kind = "ADAM"
+    slots = (("m", 0.0), ("v", 0.0))
+
+    def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-7, **settings):
+        super().__init__(learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon, **settings)
+
+    def _powers(self, graph):
+        made = graph.collections.setdefault("__adam", {})
+        if id(self) not in made:
+            made[id(self)] = (self, [graph.add_variable(f"adam/{name}", [], init=("constant", self.settings[name]),
+                                                        trainable=False) for name in ("beta1", "beta2")])
+        return made[id(self)][1]
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        numbers = [self._number(graph, self.settings[name]) for name in ("beta1", "beta2", "epsilon")]
+        return graph.add("ResourceApplyAdam",
+                         [variable.handle, *handles, *self._powers(graph), rate, *numbers, gradient])
+
+    def _finish(self, graph, updates):
+        with graph.control_dependencies(updates):
+            return [power.assign(power * self.settings[name])
+                    for power, name in zip(self._powers(graph), ("beta1", "beta2"))]
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay; of Trainers."""
+
+    kind = "ADAMW"
+
+    def __init__(self, learning_rate=0.001, weight_decay=0.01, **settings):
+        super().__init__(learning_rate, weight_decay=weight_decay, **settings)
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        factor = 1.0 - self._number(graph, self.learning_rate) * self.settings["weight_decay"]
+        decayed = variable.assign(variable * factor)
+        with graph.control_dependencies([decayed]):
+            return super()._dense(graph, variable, handles, rate, gradient)
+
+
+class Ftrl(Optimizer):
+    """McMahan's FTRL-proximal."""
+
+    kind = "FTRL"
+
+    def __init__(self, learning_rate=0.1, initial_accumulator=0.1, learning_rate_power=-0.5, l1=0.0, l2=0.0, **settings):
+        super().__init__(learning_rate, initial_accumulator=initial_accumulator,
+                         learning_rate_power=learning_rate_power, l1=l1, l2=l2, **settings)
+
+    def _slot_values(self):
+        return (("accumulator", self.settings["initial_accumulator"]), ("linear", 0.0))
+
+    def _numbers(self, graph, rate):
+        return [rate] + [self._number(graph, self.settings[name]) for name in ("l1", "l2", "learning_rate_power")]
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        return graph.add("ResourceApplyFtrl", [variable.handle, *handles, gradient, *self._numbers(graph, rate)])
+
+    def _sparse(self, graph, variable, handles, rate, indices, values):
+        return graph.add("ResourceSparseApplyFtrl",
+                         [variable.handle, *handles, values, indices, *self._numbers(graph, rate)])
+
+
+class RMSProp(Optimizer):
+    """s += (1 - rho)(g^2 - s); w -= lr * g / sqrt(s + eps), with momentum."""
+
+    kind = "RMSPROP"
+
+    def __init__(self, learning_rate=0.001, rho=0.9, momentum=0.0, epsilon=1e-7, **settings):
+        super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon, **settings)
+
+    slots = (("rms", 0.0), ("momentum", 0.0))
+
+    def _dense(self, graph, variable, handles, rate, gradient):
+        numbers = [self._number(graph, self.settings[name]) for name in ("rho", "momentum", "epsilon")]
+        return graph.add("ResourceApplyRMSProp", [variable.handle, *handles, rate, *numbers, gradient])

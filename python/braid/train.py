@@ -1,0 +1,477 @@
+"""Trainer: a model, data and an optimizer as one job, run by the same C++ loop as `braid train`."""
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from braid import _braid, data as _data, dtypes
+from braid.data import Word, fields
+from braid.dtypes import from_native, to_native
+from braid.graph import Graph, placeholder
+
+
+@dataclass
+class Outputs:
+    """What a model function returns. loss: a scalar, the batch's mean. prediction: logits or values. updates: nodes that
+    run in each training step (bd.nn.batch_norm)."""
+
+    loss: object
+    prediction: object = None
+    updates: list = field(default_factory=list)
+
+
+@dataclass
+class StepResult:
+    loss: float
+    step: int
+    seconds: float
+
+
+@dataclass
+class Checkpoint:
+    """checkpoint of a job: where, and how often."""
+
+    directory: str
+    every_steps: int = 0
+    keep: int = 3
+    every_seconds: float = 0
+    keep_best: int = 0
+
+    def job_fields(self):
+        return {"directory": os.path.abspath(self.directory), "every_steps": self.every_steps, "keep": self.keep,
+                "every_seconds": self.every_seconds or None, "keep_best": self.keep_best or None}
+
+
+class _Strategy:
+    kind = "LOCAL"
+
+    def __init__(self, **settings):
+        self.settings = settings
+
+    def job_fields(self):
+        return {"kind": Word(self.kind), **{k: Word(v) if isinstance(v, str) and v.isupper() else v
+                                            for k, v in self.settings.items()}}
+
+
+class Local(_Strategy):
+    """This process alone."""
+
+
+class PS(_Strategy):
+    """Parameter servers; settings are fields of strategy (consistency="ASP", ...)."""
+
+    kind = "PS"
+
+
+class AllReduce(_Strategy):
+    """Workers that add their gradients."""
+
+    kind = "ALLREDUCE"
+
+
+class Hybrid(_Strategy):
+    """Tables spread over the workers, the rest as AllReduce."""
+
+    kind = "HYBRID"
+
+
+class History(dict):
+    """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
+    result line as a dict."""
+
+    result = None
+    exit = 0
+
+
+class _Variables(Mapping):
+    def __init__(self, trainer):
+        self._trainer = trainer
+
+    def _values(self):
+        return self._trainer._current_values()
+
+    def __getitem__(self, name):
+        return self._values()[name]
+
+    def __iter__(self):
+        return iter(self._values())
+
+    def __len__(self):
+        return len(self._values())
+
+
+class Inputs(Mapping):
+    """Columns of a batch by name, as placeholders that are made when they are asked for."""
+
+    def __init__(self, rows):
+        self._columns = rows
+        self.made = {}
+
+    def __getitem__(self, name):
+        if name not in self.made:
+            if name not in self._columns:
+                raise _braid.InvalidArgument(f"the data has no column '{name}': it has {sorted(self._columns)}")
+            column = self._columns[name]
+            self.made[name] = placeholder(name, [None, *column.shape[1:]], column.dtype)
+        return self.made[name]
+
+    def __iter__(self):
+        return iter(self._columns)
+
+    def __len__(self):
+        return len(self._columns)
+
+
+class Trainer:
+    """Trains a model.
+
+    model: a function (inputs, training) -> Outputs, or a source of bd.io. data, eval_data: of bd.data, with .batch().
+    optimizer: of bd.optim. strategy: bd.PS() and others; "auto" is AllReduce where a launcher has started several
+    processes, PS where there are servers, else Local. streams: compute streams. staging, schedule: dicts of the job's
+    fields. clip_norm: of all gradients together. checkpoint: bd.Checkpoint or a directory. metric: "AUC", "ACCURACY",
+    "RMSE", ... label: the column of the truth. evaluate_every: steps. set: job fields as "a.b=value". name: of the job.
+
+    The job is in `.job`; save_job() writes it with all that it reads, so that `braid train` repeats the run: the same
+    bits. Thread rule: one call at a time.
+    """
+
+    def __init__(self, model, data, optimizer, *, strategy="auto", streams=1, staging=None, schedule=None, clip_norm=0,
+                 checkpoint=None, metric=None, label="label", eval_data=None, evaluate_every=0, seed=1, device="auto",
+                 name="job", set=(), data_dir="."):
+        if data.rows_per_batch is None:
+            raise _braid.InvalidArgument("the data has no batches: data.batch(rows)")
+        self.data, self.eval_data, self.optimizer = data, eval_data, optimizer
+        self.name, self.label, self.seed = name, label, seed
+        self._options = dict(streams=streams, staging=staging or {}, schedule=schedule, clip_norm=clip_norm,
+                             metric=metric, evaluate_every=evaluate_every, device=device)
+        self._set, self._data_dir = list(set), os.path.abspath(data_dir)
+        self.strategy = _strategy(strategy)
+        self.checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+        self._folder = tempfile.mkdtemp(prefix="braid-")
+        atexit.register(shutil.rmtree, self._folder, True)
+        self._values, self._step = {}, 0  # with slots; steps that are in them
+        self._steps = self._runner = None
+        self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
+        self.source = None if callable(model) else model
+        self.variables = _Variables(self)
+
+    # ------------------------------------------------------------------------------------------------------- the model
+    def _columns(self):
+        rows = self._rows(self.data)
+        return {name: np.asarray(value) for name, value in rows.arrays().items()}
+
+    def _rows(self, data):
+        if isinstance(data, _data.Arrays):
+            return data.rows()
+        if not hasattr(data, "_read"):
+            text = self._job(data=data, model={"name": "mlp"}, steps=1)
+            data._read = _braid.Rows.of_files(text, self._data_dir, False)
+        return data._read
+
+    def _trace(self, model):
+        columns = self._columns()
+        made = {}
+        for training, file in ((True, "model.pb"), (False, "inference.pb")):
+            with Graph() as graph:
+                inputs = Inputs(columns)
+                outputs = model(inputs, training)
+                if outputs.loss is None:
+                    raise _braid.InvalidArgument("the model's loss is None")
+                updates = [each.name if not hasattr(each, "op") else each.op.name for each in outputs.updates]
+                prediction = outputs.prediction
+                graph.write(os.path.join(self._folder, file))
+                made[training] = (outputs.loss.value_name, prediction and prediction.value_name, updates, inputs.made)
+        loss, prediction, updates, fed = made[True]
+        if made[False][1] != prediction:
+            raise _braid.InvalidArgument(f"the prediction is '{prediction}' in training and '{made[False][1]}' without: "
+                                         "give its node one name, with name=")
+        return {"graph": {"file": os.path.join(self._folder, "model.pb"),
+                          "inference_file": os.path.join(self._folder, "inference.pb"), "loss": loss,
+                          "prediction": prediction, "label": self.label, "updates": updates or ["NONE"],
+                          "initial": Word("GRAPH"),
+                          "feeds": [{"value": each.value_name, "column": name} for name, each in fed.items()]}}
+
+    # --------------------------------------------------------------------------------------------------------- the job
+    def _job(self, steps=None, epochs=None, data=None, model=None, folder=None):
+        options, data = self._options, data or self.data
+        inputs = {**data.input_fields, **data.settings}
+        train = data.files_in_job if hasattr(data, "files_in_job") else getattr(data, "paths", None)
+        inputs["train_files"] = list(train or [f"{name}.npy" for name in data.arrays])
+        test = self.eval_data
+        if test is not None:
+            inputs["test_files"] = list(getattr(test, "paths", None) or [f"test/{name}.npy" for name in test.arrays])
+        optimizer = self.optimizer.job_fields()
+        optimizer["kind"] = Word(optimizer["kind"])
+        if options["clip_norm"]:
+            optimizer["clip_norm"] = float(options["clip_norm"])
+        job = {"name": self.name, "seed": self.seed, "steps": steps, "epochs": epochs, "model": model or self._model,
+               "input": inputs, "optimizer": optimizer, "strategy": self.strategy.job_fields(),
+               "streams": {"count": options["streams"]}, "staging": _words(options["staging"]) or None,
+               "schedule": _words(options["schedule"]) if options["schedule"] else None,
+               "evaluation": {"metric": Word(options["metric"].upper()) if options["metric"] else None,
+                              "every_steps": options["evaluate_every"] or None,
+                              "enabled": test is not None},
+               "checkpoint": self.checkpoint.job_fields() if self.checkpoint else None,
+               "runtime": {"device": Word(options["device"].upper())}}
+        if options["streams"] == 1:
+            del job["streams"]
+        return fields(job, "") + "".join(_set_text(each) for each in self._set)
+
+    def _steps_of(self, steps, epochs):
+        if steps is None and epochs is None:
+            raise _braid.InvalidArgument("fit needs steps or epochs")
+        return steps, (None if steps is not None else float(epochs))
+
+    @property
+    def job(self):
+        """The job as text, with its defaults, for one epoch."""
+        return _braid.job_text(self._job(epochs=1.0))
+
+    def save_job(self, directory, steps=None, epochs=None):
+        """Writes job.pbtxt, the model's graphs and arrays into `directory`; `braid train --job <directory>/job.pbtxt
+        --data-dir <directory>` is fit(steps, epochs) of a new Trainer. Returns the job's path."""
+        os.makedirs(directory, exist_ok=True)
+        steps, epochs = self._steps_of(steps, epochs)
+        directory = os.path.abspath(directory)
+        for file in os.listdir(self._folder):
+            shutil.copy(os.path.join(self._folder, file), directory)
+        if isinstance(self.data, _data.Arrays):
+            self.data.files(directory)
+        if isinstance(self.eval_data, _data.Arrays):
+            self.eval_data.files(os.path.join(directory, "test"))
+        text = self._job(steps, epochs).replace(self._folder, directory)
+        path = os.path.join(directory, "job.pbtxt")
+        with open(path, "w") as out:
+            out.write(text)
+        return path
+
+    # -------------------------------------------------------------------------------------------------------- training
+    def fit(self, steps=None, epochs=None, callbacks=(), resume=False, overwrite=False):
+        """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
+        torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
+        newest checkpoint. Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
+        SystemExit(143). Throws: InvalidArgument and what a step throws."""
+        steps, epochs = self._steps_of(steps, epochs)
+        self._take_steps()
+        if self._step:
+            steps = self._total(steps, epochs) + self._step
+            epochs = None
+        text = self._job(steps, epochs)
+        history = History(loss=[], evaluations=[])
+        calls = _Calls(self, list(callbacks), history)
+        is_arrays = isinstance(self.data, _data.Arrays)
+        with _sigterm_raises():
+            calls.begin()
+            code, result, values, losses = _braid.train(
+                text, self._data_dir, "resume" if resume else "overwrite" if overwrite else "new",
+                self._rows(self.data) if is_arrays else None, self._test_rows() if is_arrays else None,
+                {name: to_native(value) for name, value in self._values.items()}, self._step, calls.every,
+                calls.on_step if calls.steps else None, calls.on_border if calls.borders else None, calls.on_evaluate)
+        if result:
+            history.result = json.loads(result)
+            self._step = history.result["last_step"]
+            self._set_values({name: from_native(value) for name, value in values.items()})
+        history["loss"] = [loss for _, loss in losses]
+        history.exit = code
+        if code == 143 and not calls.asked_to_stop:
+            raise SystemExit(143)
+        calls.end()
+        return history
+
+    def _total(self, steps, epochs):
+        if steps is not None:
+            return steps
+        per_epoch = len(self._rows(self.data)) // self.data.rows_per_batch
+        return max(1, round(epochs * per_epoch))
+
+    def _test_rows(self):
+        return None if self.eval_data is None else self._rows(self.eval_data)
+
+    def step(self, batch):
+        """One training step on a batch: a dict of arrays by column, of the data's batch size; alone in this process.
+        Returns a StepResult. Arrays of the columns' types are read in place."""
+        if self._steps is None:
+            self._steps = _braid.Steps(self._job(steps=1_000_000_000), self._rows(self.data),
+                                       {k: to_native(v) for k, v in self._values.items()}, self._step)
+            self._feeds = [(name, dtypes.of_number(number).numpy, tuple(shape))
+                           for name, number, shape in self._steps.feeds()]
+        arrays = []
+        for name, kind, shape in self._feeds:
+            value = batch[name]
+            if type(value) is not np.ndarray or value.dtype != kind or not value.flags.c_contiguous:
+                value = np.ascontiguousarray(value, dtype=kind)
+            if value.shape != shape:
+                raise _braid.InvalidArgument(f"column '{name}' must be {shape}, got {value.shape}")
+            arrays.append(value)
+        return StepResult(*self._steps.step(arrays))
+
+    def _take_steps(self):
+        """What single steps have made of the variables."""
+        if self._steps is None:
+            return
+        self._step = self._steps.done()
+        values = {name: from_native(value) for name, value in self._steps.values().items()}
+        self._steps = None
+        self._set_values(values)
+
+    # ------------------------------------------------------------------------------------------------- forward passes
+    def _set_values(self, values):
+        self._values = values
+        if self._runner is not None:
+            self._runner.set_values({name: to_native(value) for name, value in values.items()})
+
+    def _forward(self):
+        self._take_steps()
+        if self._runner is None:
+            self._runner = _braid.Runner(self._job(steps=1), self._rows(self.data))
+            self._runner.set_values({name: to_native(value) for name, value in self._values.items()})
+        return self._runner
+
+    def evaluate(self, data=None):
+        """Metrics by name, of `data` or the eval_data."""
+        data = data or self.eval_data
+        if data is None:
+            raise _braid.InvalidArgument("there is nothing to evaluate on: evaluate(data), or Trainer(eval_data=...)")
+        return json.loads(self._forward().evaluate(self._rows(data)))
+
+    def predict(self, data, output=None):
+        """What the model predicts of each row: probabilities, values, or of classes their probabilities. `data`: of
+        bd.data, or a dict of arrays; columns of labels may be left out. `output`: "logit", "class", ..."""
+        if isinstance(data, Mapping):
+            data = _data.arrays(**data)
+        runner = self._forward()
+        offered = runner.outputs()
+        if not offered:
+            raise _braid.InvalidArgument("the model predicts nothing: Outputs(prediction=...)")
+        wanted = output or next((each for each in ("probability", "probabilities", "value") if each in offered),
+                                offered[0])
+        if wanted not in offered:
+            raise _braid.InvalidArgument(f"the model has no output '{wanted}': it has {offered}")
+        return from_native(runner.predict(self._rows(data), [wanted])[0])
+
+    def _current_values(self):
+        self._take_steps()
+        if not self._values:
+            return {name: from_native(value) for name, value in self._forward().values().items()}
+        return self._values
+
+    # ------------------------------------------------------------------------------------------------------ save, load
+    def save(self, file):
+        """Writes all variables and slots, and the number of steps, as .npz."""
+        values = dict(self._current_values())
+        np.savez(file, **{"__step__": np.int64(self._step)}, **values)
+
+    def load(self, file):
+        """Takes variables from a file of save(), or from another .npz with a value for each variable."""
+        path = file if str(file).endswith(".npz") else f"{file}.npz"
+        with np.load(path) as stored:
+            values = {name: stored[name] for name in stored.files}
+        known = self._forward().values()
+        missing = [name for name in known if name not in values]
+        if missing:
+            raise _braid.InvalidArgument(f"'{path}' has no value for variable '{missing[0]}'")
+        self._step = int(values.pop("__step__", 0))
+        self._set_values(values)
+
+    def export(self, file, inference=True):
+        """Writes the model's graph as a GraphDef."""
+        source = self._model["graph"]["inference_file" if inference and "inference_file" in self._model["graph"]
+                                      else "file"]
+        Graph.load(source).write(file)
+
+
+class _Calls:
+    """The callbacks of a run, as the module calls them."""
+
+    def __init__(self, trainer, callbacks, history):
+        from braid.callbacks import Callback, Stop
+        self._stop = Stop
+        self.callbacks, self.history, self.asked_to_stop = callbacks, history, False
+        for each in callbacks:
+            each.trainer = trainer
+        own = lambda name: [c for c in callbacks if getattr(type(c), name) is not getattr(Callback, name)]
+        self.steps, self.borders = own("on_step"), own("on_border")
+        self.every = np.gcd.reduce([max(1, int(each.every)) for each in self.steps]).item() if self.steps else 0
+
+    def begin(self):
+        for each in self.callbacks:
+            each.on_begin()
+
+    def _call(self, callbacks, name, *arguments):
+        """True asks the run to end in order."""
+        for each in callbacks:
+            try:
+                getattr(each, name)(*arguments)
+            except self._stop:
+                self.asked_to_stop = True
+        return self.asked_to_stop
+
+    def on_step(self, step, loss, seconds):
+        due = [each for each in self.steps if (step + 1) % each.every == 0]
+        return self._call(due, "on_step", step, loss, seconds)
+
+    def on_border(self, done):
+        return self._call(self.borders, "on_border", done)
+
+    def on_evaluate(self, done, metrics):
+        metrics = json.loads(metrics)
+        self.history["evaluations"].append((done, metrics))
+        return self._call(self.callbacks, "on_evaluate", done, metrics)
+
+    def end(self):
+        for each in self.callbacks:
+            each.on_end(self.history)
+
+
+class _sigterm_raises:
+    """SIGTERM is SystemExit(143) in the main thread, unless the program has its own way with it."""
+
+    def __enter__(self):
+        self._old = None
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._old = signal.signal(signal.SIGTERM, self._raise)
+
+    def _raise(self, *_):
+        raise SystemExit(143)
+
+    def __exit__(self, *_):
+        if self._old is not None:
+            signal.signal(signal.SIGTERM, self._old)
+
+
+def _strategy(strategy):
+    if not isinstance(strategy, str):
+        return strategy
+    if strategy != "auto":
+        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid}[strategy.lower()]()
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if cluster.get("ps"):
+        return PS()
+    several = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1
+    ranks = max(int(os.environ.get(each) or 1) for each in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE",
+                                                            "SLURM_NTASKS"))
+    return AllReduce() if several or ranks > 1 else Local()
+
+
+def _words(settings):
+    return {key: Word(value) if isinstance(value, str) and value.isupper() else value
+            for key, value in (settings or {}).items()}
+
+
+def _set_text(setting):
+    path, _, value = setting.partition("=")
+    *outer, last = path.split(".")
+    try:
+        float(value)
+        text = value
+    except ValueError:
+        text = value if value in ("true", "false") or value.isupper() else json.dumps(value)
+    return "".join(f"{each} {{ " for each in outer) + f"{last}: {text}" + " }" * len(outer) + "\n"

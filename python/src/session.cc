@@ -1,0 +1,145 @@
+// braid._braid.Session: worker/session/graph_session.h for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "engine/staging/stage_pools.h"
+#include "python/src/arrays.h"
+#include "python/src/bind.h"
+#include "worker/session/graph_session.h"
+
+namespace nb = nanobind;
+
+namespace braid::python {
+namespace {
+
+using worker::GraphRun;
+using worker::GraphSession;
+using worker::GraphSessionOptions;
+
+/// Ends without the lock: threads of stages may want it for a source.
+class Session {
+ public:
+  explicit Session(GraphSessionOptions options)
+      : session_(std::make_unique<GraphSession>(std::move(options))) {}
+  ~Session() {
+    const nb::gil_scoped_release released;
+    session_.reset();
+  }
+  GraphSession* operator->() { return session_.get(); }
+
+ private:
+  std::unique_ptr<GraphSession> session_;
+};
+
+/// (inter-op threads, intra-op threads, name) of each pool of stages.
+using Pools = std::vector<nb::tuple>;
+
+void make_session(Session* place, int streams, const std::string& policy, std::uint64_t seed, int threads,
+                  double timeout, bool stage_multi_stream, const Pools& pools) {
+  refuse_forked_child();
+  GraphSessionOptions options;
+  options.seed = seed;
+  options.intra_op_threads = threads;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  options.compile.streams.count = streams;
+  const auto known = stream_policy_from_name(policy);
+  if (!known) throw InvalidArgument("there is no stream policy '" + policy + "'");
+  options.compile.streams.policy = *known;
+  options.stages.streams = streams;
+  options.stages.stage_multi_stream = stage_multi_stream;
+  if (!pools.empty()) {
+    std::vector<StagePoolOptions> declared;
+    for (const nb::tuple& pool : pools)
+      declared.push_back({.inter_op_threads_num = nb::cast<int>(pool[0]),
+                          .intra_op_threads_num = nb::cast<int>(pool[1]),
+                          .global_name = nb::cast<std::string>(pool[2])});
+    options.stages.pools = std::make_shared<StagePools>(declared);
+  }
+  new (place) Session(std::move(options));
+}
+
+/// What the interpreter has to say (Ctrl-C) while a call waits.
+void poll_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetches,
+             std::vector<std::string> targets, const std::vector<std::pair<std::string, nb::object>>& feeds) {
+  refuse_forked_child();
+  release_dropped();
+  GraphRun asked{std::move(fetches), std::move(targets), {}, poll_signals};
+  for (const auto& [name, value] : feeds)
+    asked.feeds.emplace_back(name, to_tensor(value, "feed '" + name + "'"));
+  std::vector<Tensor> values;
+  {
+    const nb::gil_scoped_release released;
+    values = session->run(graph, asked);
+    asked.feeds.clear();
+  }
+  nb::list result;
+  for (const Tensor& value : values) result.append(to_array(value));
+  release_dropped();
+  return result;
+}
+
+Batch read_record(const nb::object& read, std::uint64_t ticket) {
+  const nb::gil_scoped_acquire held;
+  try {
+    Batch batch;
+    for (nb::handle each : read(ticket)) batch.tensors.push_back(to_tensor(each, "a record"));
+    batch.ticket = ticket;
+    return batch;
+  } catch (nb::python_error& error) {
+    if (error.matches(PyExc_StopIteration) || error.matches(PyExc_EOFError))
+      throw OutOfRange("the input has no more records");
+    const std::string text = error.what();
+    throw InvalidArgument("a source of records failed: " + text);
+  }
+}
+
+/// A source is called by threads of stages; it is released with the lock held.
+void add_source(Session& session, std::vector<std::string> placeholders, nb::object read) {
+  auto* const function = new nb::object(std::move(read));
+  const std::shared_ptr<nb::object> kept(function, [](nb::object* object) {
+    const nb::gil_scoped_acquire held;
+    delete object;
+  });
+  session->add_source(
+      {std::move(placeholders), [kept](std::uint64_t ticket) { return read_record(*kept, ticket); }});
+}
+
+}  // namespace
+
+void bind_session(nb::module_& module) {
+  nb::class_<Session>(module, "Session")
+      .def("__init__", make_session, nb::arg("streams"), nb::arg("policy"), nb::arg("seed"),
+           nb::arg("threads"), nb::arg("timeout"), nb::arg("stage_multi_stream"), nb::arg("pools"))
+      .def("run", run, nb::arg("graph"), nb::arg("fetches"), nb::arg("targets"), nb::arg("feeds"))
+      .def("add_source", add_source, nb::arg("placeholders"), nb::arg("read"))
+      .def("start_stages",
+           [](Session& session, const Graph& graph) {
+             const nb::gil_scoped_release released;
+             session->start_stages(graph);
+           })
+      .def("close",
+           [](Session& session) {
+             const nb::gil_scoped_release released;
+             session->close();
+           })
+      .def("variables", [](Session& session) { return session->variables(); })
+      .def("value",
+           [](Session& session, const std::string& name) -> nb::object {
+             const auto value = session->value(name);
+             return value ? to_array(*value) : nb::none();
+           })
+      .def("assign", [](Session& session, const Graph& graph, const std::string& name, nb::object value) {
+        session->assign(graph, name, to_tensor(value, "variable '" + name + "'"));
+      });
+}
+
+}  // namespace braid::python
