@@ -53,6 +53,7 @@ MAY_INCLUDE = {
     "worker": ["worker", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
     "worker/roles.": ["worker", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
     "cli": ["cli", "worker", "models", "launch", "ps", "engine", "comm", "proto", "base"],
+    "python": ["python", "cli", "worker", "launch", "engine", "proto", "base"],
     "bench": [""],
     "tests": [""],
 }

@@ -380,6 +380,7 @@ class Graph:
         return name if number == 0 else f"{name}_{number}"
 
     def stream(self, stream, include_grad=True):
+        self.collections.setdefault("__streams", set()).add(int(stream))
         return self._pushed(self._streams, (int(stream), include_grad))
 
     def colocate(self, target):
@@ -490,7 +491,6 @@ def stream(id=None, include_grad=True):
     used = graph.collections.setdefault("__streams", set())
     if id is None:
         id = next(i for i in range(1, 65536) if i not in used)
-    used.add(id)
     return graph.stream(id, include_grad)
 
 

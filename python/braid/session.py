@@ -30,7 +30,8 @@ def as_feed(tensor, value):
 class Session:
     """Runs a graph. Variables live as long as the session.
 
-    graph: the default one where it is None. streams: compute streams; policy: as streams.policy of a job ("AUTO",
+    graph: the default one where it is None. streams: compute streams, as many as bd.stream has named where it is None;
+    policy: as streams.policy of a job ("AUTO",
     "NONE", "USER", "FULL", "COST", "EMBEDDING"). seed: of random numbers and of first values that a rule makes.
     threads: inside ops, 0 one for each core. timeout: seconds that a run may take. pools: (inter-op threads, intra-op
     threads, name) of each thread pool of stages.
@@ -38,9 +39,11 @@ class Session:
     Thread rule: one run at a time. Ctrl-C ends a wait for a stage within a tenth of a second, and nothing is lost.
     """
 
-    def __init__(self, graph=None, streams=1, policy="AUTO", seed=1, threads=0, timeout=3600.0,
+    def __init__(self, graph=None, streams=None, policy="AUTO", seed=1, threads=0, timeout=3600.0,
                  stage_multi_stream=False, pools=()):
         self.graph = graph or _graph.default_graph()
+        if streams is None:
+            streams = 1 + max(self.graph.collections.get("__streams", ()), default=0)
         self._native = _braid.Session(streams, policy, seed, threads, timeout, stage_multi_stream, list(pools))
         self._plans = {}
         self._sources = 0

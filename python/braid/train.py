@@ -161,6 +161,8 @@ class Trainer:
         self._steps = self._runner = None
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         self.source = None if callable(model) else model
+        if self.source is not None:
+            self.source.trainer = self
         self.variables = _Variables(self)
 
     # ------------------------------------------------------------------------------------------------------- the model
@@ -223,7 +225,8 @@ class Trainer:
                "runtime": {"device": Word(options["device"].upper())}}
         if options["streams"] == 1:
             del job["streams"]
-        return fields(job, "") + "".join(_set_text(each) for each in self._set)
+        text = fields(job, "")
+        return _braid.job_text(text, self._set) if self._set else text
 
     def _steps_of(self, steps, epochs):
         if steps is None and epochs is None:
@@ -233,7 +236,7 @@ class Trainer:
     @property
     def job(self):
         """The job as text, with its defaults, for one epoch."""
-        return _braid.job_text(self._job(epochs=1.0))
+        return _braid.job_text(self._job(epochs=1.0), [])
 
     def save_job(self, directory, steps=None, epochs=None):
         """Writes job.pbtxt, the model's graphs and arrays into `directory`; `braid train --job <directory>/job.pbtxt
@@ -370,10 +373,15 @@ class Trainer:
         np.savez(file, **{"__step__": np.int64(self._step)}, **values)
 
     def load(self, file):
-        """Takes variables from a file of save(), or from another .npz with a value for each variable."""
-        path = file if str(file).endswith(".npz") else f"{file}.npz"
-        with np.load(path) as stored:
-            values = {name: stored[name] for name in stored.files}
+        """Takes variables from a file of save(), from another .npz, or from a TensorFlow checkpoint (its prefix), with a
+        value for each variable."""
+        path = str(file)
+        if os.path.exists(path + ".index"):
+            values = _braid.read_bundle(path)
+        else:
+            path = path if path.endswith(".npz") else path + ".npz"
+            with np.load(path) as stored:
+                values = {name: stored[name] for name in stored.files}
         known = self._forward().values()
         missing = [name for name in known if name not in values]
         if missing:
@@ -465,13 +473,3 @@ def _words(settings):
     return {key: Word(value) if isinstance(value, str) and value.isupper() else value
             for key, value in (settings or {}).items()}
 
-
-def _set_text(setting):
-    path, _, value = setting.partition("=")
-    *outer, last = path.split(".")
-    try:
-        float(value)
-        text = value
-    except ValueError:
-        text = value if value in ("true", "false") or value.isupper() else json.dumps(value)
-    return "".join(f"{each} {{ " for each in outer) + f"{last}: {text}" + " }" * len(outer) + "\n"

@@ -44,6 +44,7 @@ NB_MODULE(_braid, module) {
   braid::worker::register_strategy_ops();
   module.attr("version") = BRAID_VERSION;
   bind_errors(module);
+  bind_bundles(module);
   bind_graph(module);
   bind_session(module);
   bind_training(module);

@@ -314,8 +314,12 @@ void bind_training(nb::module_& module) {
              nb::arg("test").none(), nb::arg("initial"), nb::arg("first_step"), nb::arg("every"),
              nb::arg("on_step").none(), nb::arg("on_border").none(), nb::arg("on_evaluate").none());
   module.def(
-      "job_text", [](const std::string& text) { return job_of(text).DebugString(); }, nb::arg("text"),
-      "The job with its defaults, as `braid train --print-job` prints it.");
+      "job_text",
+      [](const std::string& text, const std::vector<std::string>& overrides) {
+        return worker::load_job_text(text, "job", overrides, {}).DebugString();
+      },
+      nb::arg("text"), nb::arg("overrides"),
+      "The job with its defaults and overrides (a.b=value), as `braid train --print-job` prints it.");
   nb::class_<Steps>(module, "Steps")
       .def(nb::init<const std::string&, const Rows&, const nb::dict&, std::uint64_t>(), nb::arg("job"),
            nb::arg("shapes"), nb::arg("initial"), nb::arg("first_step"))

@@ -1,0 +1,84 @@
+"""Models of other programs as the model of a Trainer, and weights back into them.
+
+    src = bd.io.keras(model, loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    src = bd.io.graph("model.meta", loss="loss:0", prediction="logits", feeds={"label": "IteratorGetNext:1"})
+    src = bd.io.onnx("model.onnx", attach="sigmoid", prediction="logits")
+    bd.Trainer(src, data.batch(512), bd.optim.Adam(1e-3)).fit(epochs=1)
+    src.write_back()
+"""
+
+import os
+
+import numpy as np
+
+from braid import _braid
+from braid.data import Word
+
+
+class Source:
+    """A model that a file has. Fields are those of model.graph in a job."""
+
+    def __init__(self, fields):
+        self._fields = fields
+        self.trainer = None
+
+    def job_fields(self, folder, label):
+        """`model` of a job; files that are made go into `folder`."""
+        return {"graph": {"label": label, **self._fields}}
+
+    def write_back(self, file):
+        """Writes the trained variables as a TensorFlow checkpoint with that prefix, or as .npz."""
+        values = dict(self._trained())
+        if str(file).endswith(".npz"):
+            np.savez(file, **values)
+        else:
+            _braid.write_bundle(str(file), {name: np.ascontiguousarray(value) for name, value in values.items()})
+
+    def _trained(self):
+        if self.trainer is None:
+            raise _braid.InvalidArgument("no Trainer has this model: there is nothing to write back")
+        return self.trainer.variables
+
+
+def _feeds(feeds):
+    """{column or value: value, or a constant} as the job's feeds."""
+    made = []
+    for name, value in (feeds or {}).items():
+        if isinstance(value, str):
+            made.append({"value": value, "column": name})
+        elif isinstance(value, tuple):
+            made.append({"value": name, "constant": _text(value[0]), "eval": _text(value[1])})
+        else:
+            made.append({"value": name, "constant": _text(value)})
+    return made
+
+
+def _text(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def graph(path, loss=None, *, prediction=None, feeds=None, attach=None, trainable=None, frozen=None, promote=None,
+          updates=None, inference_file=None, keep_gradients=None, initial_file=None):
+    """A GraphDef, MetaGraphDef, SavedModel folder or ONNX file. loss, or attach: "sigmoid", "softmax" or "squared" on
+    `prediction` and the label. feeds: {column: "value"}, {"value": constant}, {"value": (constant, in evaluations)}.
+    keep_gradients: the train_op whose gradients are kept. docs/user/train_any_graph.md says what each does."""
+    fields = {"file": os.path.abspath(path), "loss": loss, "prediction": prediction, "feeds": _feeds(feeds),
+              "attach": {"kind": Word(attach.upper())} if attach else None, "trainable": trainable, "frozen": frozen,
+              "promote": promote, "updates": list(updates) if updates else None,
+              "inference_file": inference_file and os.path.abspath(inference_file),
+              "initial_file": initial_file and os.path.abspath(initial_file)}
+    if keep_gradients:
+        fields.update(gradients=Word("KEEP"), train_op=keep_gradients)
+    return Source({key: value for key, value in fields.items() if value})
+
+
+def onnx(path, loss=None, **settings):
+    """An ONNX model, whose float initializers are trained; settings as for graph()."""
+    return graph(path, loss, **settings)
+
+
+def keras(model, loss=None, label=None, inputs=None):
+    """A Keras model (TensorFlow backend): traced with training=True and False. loss: a function (label, output), or a
+    Keras loss. inputs: columns by the order of the model's inputs; default their names."""
+    from braid.io._keras import KerasSource
+    return KerasSource(model, loss, label, inputs)

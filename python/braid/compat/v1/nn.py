@@ -1,0 +1,88 @@
+"""tf.nn."""
+
+from braid import ops as _ops
+from braid.dtypes import float32, int64
+from braid.graph import Variable as _Variable
+
+
+def _simple(op):
+    return lambda features, name=None: _ops.call(op, [features], name=name)
+
+
+relu, relu6, elu, selu, softplus, softsign, sigmoid, tanh, softmax, log_softmax = (_simple(each) for each in (
+    "Relu", "Relu6", "Elu", "Selu", "Softplus", "Softsign", "Sigmoid", "Tanh", "Softmax", "LogSoftmax"))
+
+
+def embedding_lookup(params, ids, partition_strategy="mod", name=None, **_):
+    """Rows of a variable, which are then trained by rows, or of any value."""
+    if isinstance(params, (list, tuple)):
+        if len(params) != 1:
+            from braid.compat.v1.errors import UnimplementedError
+            raise UnimplementedError(None, None, "embedding_lookup over several partitions")
+        params = params[0]
+    if isinstance(params, _Variable):
+        return _ops.call("ResourceGather", [params.handle, ids], {"dtype": params.dtype}, name or "embedding_lookup")
+    return _ops.gather(params, ids, 0, name)
+
+
+def bias_add(value, bias, data_format="NHWC", name=None):
+    return _ops.call("BiasAdd", [value, bias], {"data_format": data_format or "NHWC"}, name)
+
+
+def conv2d(input, filter=None, strides=None, padding="SAME", use_cudnn_on_gpu=True, data_format="NHWC",
+           dilations=(1, 1, 1, 1), name=None, filters=None):
+    weights = filters if filter is None else filter
+    return _ops.call("Conv2D", [input, weights], {"strides": list(strides), "padding": padding,
+                                                  "data_format": data_format, "dilations": list(dilations)}, name)
+
+
+def _pool(op):
+    def pool(value, ksize, strides, padding, data_format="NHWC", name=None):
+        return _ops.call(op, [value], {"ksize": list(ksize), "strides": list(strides), "padding": padding,
+                                       "data_format": data_format}, name)
+
+    return pool
+
+
+max_pool, avg_pool = _pool("MaxPool"), _pool("AvgPool")
+
+
+def sigmoid_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+    """Of each element: max(z, 0) - z y + log(1 + exp(-|z|))."""
+    return relu(logits) - logits * labels + _ops.log1p(_ops.exp(-abs(logits)))
+
+
+def softmax_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+    return _ops.call("SoftmaxCrossEntropyWithLogits", [logits, labels], name=name)[0]
+
+
+softmax_cross_entropy_with_logits_v2 = softmax_cross_entropy_with_logits
+
+
+def sparse_softmax_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
+    return _ops.call("SparseSoftmaxCrossEntropyWithLogits", [logits, labels], name=name)[0]
+
+
+def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
+    return _ops.dropout(x, rate if keep_prob is None else 1 - keep_prob, name)
+
+
+def l2_loss(t, name=None):
+    return _ops.call("L2Loss", [t], name=name)
+
+
+def l2_normalize(x, axis=None, epsilon=1e-12, name=None, dim=None):
+    square = _ops.reduce_sum(x * x, dim if axis is None else axis, keepdims=True)
+    return x * _ops.rsqrt(_ops.maximum(square, epsilon))
+
+
+def xw_plus_b(x, weights, biases, name=None):
+    return bias_add(_ops.matmul(x, weights), biases)
+
+
+def in_top_k(predictions, targets, k, name=None):
+    return _ops.call("InTopKV2", [predictions, _ops.cast(targets, int64), k])
+
+
+def zero_fraction(value, name=None):
+    return _ops.reduce_mean(_ops.cast(_ops.equal(value, 0), float32))

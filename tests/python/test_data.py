@@ -1,0 +1,42 @@
+"""Data: arrays as columns, and what is refused of them."""
+
+import numpy as np
+import pytest
+
+import braid as bd
+from braid import _braid
+
+
+def test_columns_of_arrays_keep_their_memory():
+    value = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    before = _braid.bytes_in()
+    rows = bd.data.arrays(x=value).rows()
+    assert _braid.bytes_in()[0] - before[0] == value.nbytes and len(rows) == 1000
+    assert rows.arrays()["x"].ctypes.data == value.ctypes.data
+
+
+def test_other_types_become_the_engines():
+    rows = bd.data.arrays(a=np.ones(3), b=np.arange(3, dtype=np.int32), c=np.array([True, False, True])).rows()
+    kinds = {name: value.dtype for name, value in rows.arrays().items()}
+    assert kinds == {"a": np.float32, "b": np.int64, "c": np.int64}
+
+
+def test_arrays_must_have_as_many_rows():
+    with pytest.raises(bd.InvalidArgument, match="'b' has 2 rows, 'a' 3"):
+        bd.data.arrays(a=np.ones(3), b=np.ones(2)).rows()
+
+
+def test_views_and_other_orders_are_taken():
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    rows = bd.data.arrays(x=value.T, y=value.T[:, ::2]).rows()
+    np.testing.assert_array_equal(rows.arrays()["x"], value.T)
+
+
+def test_a_trainer_needs_batches():
+    with pytest.raises(bd.InvalidArgument, match="batch"):
+        bd.Trainer(lambda x, t: None, bd.data.arrays(x=np.ones(3)), bd.optim.SGD())
+
+
+def test_generator_of_rows():
+    data = bd.data.generator(({"x": np.float32(i), "y": np.ones(2, np.float32)} for i in range(5)))
+    assert len(data.rows()) == 5 and data.rows().arrays()["y"].shape == (5, 2)

@@ -1,0 +1,53 @@
+"""Python programs as the tasks of a job."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+BRAID = os.environ.get("BRAID_BINARY", "braid")
+PROGRAM = """
+import json, os, sys
+sys.path.insert(0, {folder!r})
+import braid as bd, programs
+t = programs.trainer(programs.plain_net, optimizer=bd.optim.SGD(0.1), strategy={strategy})
+history = t.fit(steps=20)
+if history.result: print("losses:", json.dumps(history["loss"]), flush=True)
+"""
+
+
+def losses(text):
+    return json.loads(next(line for line in text.splitlines() if line.startswith("losses: "))[8:])
+
+
+def run(tmp_path, strategy, *launch):
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM.format(folder=os.path.dirname(__file__), strategy=strategy))
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
+    done = subprocess.run([*launch, sys.executable, str(program)], capture_output=True, text=True, timeout=200,
+                          env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return losses(done.stdout)
+
+
+@pytest.mark.parametrize("strategy, tasks", [("bd.PS()", ["--workers", "2", "--ps", "1"]),
+                                             ("'auto'", ["--workers", "2"])])
+def test_two_workers_train_as_one(tmp_path, strategy, tasks):
+    alone = run(tmp_path, "bd.Local()")
+    together = run(tmp_path, strategy, BRAID, "launch", *tasks)
+    assert len(together) == 20
+    np.testing.assert_allclose(together, alone, rtol=1e-4)
+
+
+def test_a_word_that_is_nothing_is_refused():
+    done = subprocess.run([BRAID, "launch", "--workers", "1", "trian"], capture_output=True, text=True)
+    assert done.returncode == 2 and "neither a subcommand" in done.stderr
+
+
+def test_the_module_launches_its_own_command_line():
+    done = subprocess.run([sys.executable, "-m", "braid", "launch", "--workers", "1", "--", "doctor", "--help"],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]

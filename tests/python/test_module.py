@@ -1,0 +1,68 @@
+"""The extension module: what it exports, how it loads, beside whom it lives."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import braid as bd
+from braid import _braid
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240,
+                          env={**os.environ, **environment})
+
+
+def test_exports_one_symbol():
+    names = subprocess.run(["nm", "-D", "--defined-only", _braid.__file__], capture_output=True, text=True).stdout
+    assert [line.split()[-1] for line in names.splitlines()] == ["PyInit__braid"]
+
+
+def test_command_line_is_in_the_module():
+    done = subprocess.run([sys.executable, "-m", "braid", "--version"], capture_output=True, text=True)
+    assert done.stdout.strip() == f"braid {bd.__version__}" and done.returncode == 0
+    wrong = subprocess.run([sys.executable, "-m", "braid", "train"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "--job" in wrong.stderr
+
+
+STEPS = """
+import numpy as np, sys
+sys.path.insert(0, {folder!r})
+import programs
+history = programs.trainer().fit(steps=20)
+assert len(history["loss"]) == 20 and np.isfinite(history["loss"]).all()
+"""
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "torch", "onnxruntime", "grpc"])
+@pytest.mark.parametrize("first", ["braid", "framework"])
+def test_lives_beside_other_frameworks(framework, first):
+    pytest.importorskip(framework, exc_type=ImportError) if framework != "tensorflow" else _needs_tensorflow()
+    order = ["import braid", f"import {framework}"]
+    code = "\n".join(order if first == "braid" else order[::-1]) + STEPS.format(folder=os.path.dirname(__file__))
+    done = run(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _needs_tensorflow():
+    # Not imported here: what is loaded first is what the test is about.
+    import importlib.util
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("tensorflow is not installed")
+
+
+def test_refuses_a_preloaded_malloc_in_words():
+    done = run("import braid", LD_PRELOAD="/usr/lib/libjemalloc-is-not-here.so")
+    assert done.returncode != 0 and "LD_PRELOAD" in done.stderr
+
+
+def test_forked_child_gets_an_error():
+    done = run("import os, braid as bd\n"
+               "pid = os.fork()\n"
+               "if pid == 0:\n"
+               "    try:\n        bd.Session()\n    except bd.Internal as error:\n        os._exit(7 if 'forked' in str(error) else 1)\n"
+               "    os._exit(2)\n"
+               "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7")
+    assert done.returncode == 0, done.stderr

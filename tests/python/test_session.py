@@ -1,0 +1,127 @@
+"""Sessions: state, feeds without copies, sources, stages, memory."""
+
+import gc
+import os
+
+import numpy as np
+import pytest
+
+import braid as bd
+from braid import _braid
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with bd.Graph() as made:
+        yield made
+
+
+def test_variables_live_with_the_session():
+    count = bd.variable("count", [])
+    add = count.assign_add(np.float32(1))
+    with bd.Session() as one, bd.Session() as other:
+        for _ in range(3):
+            one.run(add)
+        other.run(add)
+        assert float(one.run(count)) == 3 and float(other.run(count)) == 1
+
+
+def test_a_variable_without_a_value_is_refused(graph):
+    unset = graph.add_variable("unset", [2])
+    with bd.Session() as session:
+        with pytest.raises(bd.InvalidArgument, match="unset"):
+            session.run(unset)
+        session.assign(unset, [1, 2])
+        assert session.run(unset).tolist() == [1, 2]
+
+
+def test_a_placeholder_that_is_not_fed_is_named():
+    x = bd.placeholder("features", [None, 3])
+    with bd.Session() as session, pytest.raises(bd.InvalidArgument, match="'features'.*not fed"):
+        session.run(x + 1.0)
+
+
+def test_aligned_feeds_are_not_copied_and_are_released():
+    x = bd.placeholder("x", [None])
+    y = bd.ops.reduce_sum(x)
+    value = np.ones(1 << 20, np.float32)
+    with bd.Session() as session:
+        before = _braid.bytes_in()
+        for _ in range(3):
+            assert float(session.run(y, {x: value})) == 1 << 20
+        after = _braid.bytes_in()
+        assert after[0] - before[0] == 3 * value.nbytes and after[1] == before[1]
+        import sys
+        gc.collect()
+        assert sys.getrefcount(value) == 2
+
+
+def test_results_outlive_the_session():
+    with bd.Session() as session:
+        value = session.run(bd.constant(np.arange(1000, dtype=np.float32)) * 2.0)
+    del session
+    gc.collect()
+    np.testing.assert_array_equal(value, np.arange(1000) * 2)
+
+
+def test_structures_of_fetches():
+    x = bd.constant([1.0, 2.0])
+    with bd.Session() as session:
+        found = session.run({"a": x, "b": [x * 2.0, (x + 1.0).op]})
+        assert found["a"].tolist() == [1, 2] and found["b"][0].tolist() == [2, 4] and found["b"][1] is None
+        assert f"{session.run(bd.ops.reduce_sum(x)):.1f}" == "3.0"
+
+
+def test_text_goes_in_and_out():
+    x = bd.placeholder("x", [None], bd.string)
+    with bd.Session() as session:
+        ids = session.run(bd.ops.string_to_hash_bucket_fast(x, 10), {x: ["a", "b", "a"]})
+        assert ids[0] == ids[2]
+        assert session.run(bd.ops.as_string(bd.constant([1, 2]))).tolist() == [b"1", b"2"]
+
+
+def test_stage_over_a_source(graph):
+    x = bd.placeholder("x", [2])
+    seen = []
+
+    def make():
+        numbers = iter(range(5))
+
+        def read(ticket):
+            i = next(numbers)
+            seen.append(i)
+            return [np.full(2, i, np.float32)]
+
+        return read
+
+    graph.sources.append(([x], make))
+    (staged,) = bd.staged([x * 10.0], capacity=2)
+    total = bd.ops.reduce_sum(staged)
+    with bd.Session() as session:
+        assert [float(session.run(total)) for _ in range(5)] == [0, 20, 40, 60, 80]
+        with pytest.raises(bd.OutOfRange):
+            session.run(total)
+        with pytest.raises(EOFError):
+            session.run(total)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_ten_thousand_runs_do_not_grow():
+    x, w = bd.placeholder("x", [8, 4]), bd.variable("w", [4, 2], ("normal", 0, 1))
+    loss = bd.ops.reduce_mean((x @ w) ** 2)
+    step = bd.optim.SGD(0.001).minimize(loss)
+    value = np.ones((8, 4), np.float32)
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    with bd.Session(threads=1) as session:
+        for _ in range(1000):
+            session.run([step, loss], {x: value})
+        gc.collect()
+        before = resident()
+        for _ in range(10000):
+            session.run([step, loss], {x: value})
+        gc.collect()
+        assert resident() - before < 1 << 20

@@ -1,0 +1,169 @@
+"""Trainer: fit beside `braid train`, resumed runs, single steps, forward passes."""
+
+import filecmp
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import braid as bd
+import programs
+
+BRAID = os.environ.get("BRAID_BINARY", "braid")
+
+
+def braid_train(job, *more):
+    folder = os.path.dirname(job)
+    done = subprocess.run([BRAID, "train", "--job", job, "--data-dir", folder, *more], capture_output=True, text=True,
+                          timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1].removeprefix("result: "))
+
+
+def exported(checkpoint, out):
+    subprocess.run([BRAID, "ckpt", "export", str(checkpoint), "--out", str(out)], check=True, capture_output=True)
+    with np.load(out) as values:
+        return {name: values[name] for name in values.files}
+
+
+def test_fit_learns_and_predicts():
+    t = programs.trainer(streams=2, metric="AUC")
+    history = t.fit(epochs=20)
+    assert len(history["loss"]) == 160 and np.mean(history["loss"][-8:]) < 0.7 * np.mean(history["loss"][:8])
+    test = bd.data.arrays(**programs.click_arrays(256, seed=1))
+    assert t.evaluate(test)["auc"] > 0.75
+    predicted = t.predict(test)
+    assert predicted.shape == (256,) and ((predicted > 0) & (predicted < 1)).all()
+    features = {name: value for name, value in programs.click_arrays(8).items() if name != "label"}
+    assert t.predict(features).shape == (8,)
+    assert t.variables["wide/kernel"].shape == (4, 1)
+
+
+def test_fit_and_the_job_give_equal_bits(tmp_path):
+    t = programs.trainer(streams=2, checkpoint=str(tmp_path / "python"))
+    job = t.save_job(tmp_path / "job", steps=40)
+    history = t.fit(steps=40)
+    result = braid_train(job, "--set", f"checkpoint.directory={tmp_path / 'binary'}")
+    assert result["loss"] == history.result["loss"] and result["last_step"] == 40
+    mine, theirs = (exported(tmp_path / each, tmp_path / f"{each}.npz") for each in ("python", "binary"))
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+    for name, value in t.variables.items():
+        if name in theirs:
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def test_a_stopped_run_resumes_with_equal_bits(tmp_path):
+    whole = programs.trainer().fit(steps=40)
+
+    class StopAt(bd.callbacks.Callback):
+        def on_step(self, step, loss, seconds):
+            if step == 14:
+                raise bd.callbacks.Stop
+
+    first = programs.trainer(checkpoint=str(tmp_path)).fit(steps=40, callbacks=[StopAt()])
+    assert 15 <= len(first["loss"]) < 40
+    second = programs.trainer(checkpoint=str(tmp_path)).fit(steps=40, resume=True)
+    assert first["loss"] + second["loss"] == whole["loss"]
+
+
+def test_two_fits_are_one():
+    whole = programs.trainer().fit(steps=30)
+    t = programs.trainer()
+    assert t.fit(steps=12)["loss"] + t.fit(steps=18)["loss"] == whole["loss"]
+
+
+def test_single_steps_have_the_bits_of_fit():
+    arrays = programs.click_arrays(64)
+    data = bd.data.arrays(**arrays).batch(64, shuffle=False)
+    expected = bd.Trainer(programs.net, data, bd.optim.Adam(0.01)).fit(steps=10)["loss"]
+    t = bd.Trainer(programs.net, data, bd.optim.Adam(0.01))
+    assert [t.step(arrays).loss for _ in range(10)] == expected
+    with pytest.raises(bd.InvalidArgument, match="'dense' must be"):
+        t.step({**arrays, "dense": arrays["dense"][:3]})
+    assert t.fit(steps=1)["loss"] and t.step(arrays).step == 11
+
+
+def test_evaluations_and_callbacks(tmp_path):
+    arrays = programs.click_arrays()
+    data = bd.data.arrays(**arrays).batch(64)
+    t = bd.Trainer(programs.net, data, bd.optim.Adam(0.01), eval_data=bd.data.arrays(**programs.click_arrays(128, 1)),
+                   evaluate_every=10, metric="AUC")
+    history = t.fit(steps=40, callbacks=[bd.callbacks.CSVLog(tmp_path / "log.csv", every=5),
+                                         bd.callbacks.TensorBoard(tmp_path / "board", every=5)])
+    assert [done for done, _ in history["evaluations"]] == [10, 20, 30, 40]
+    assert history.result["auc"] == history["evaluations"][-1][1]["auc"]
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 9
+    assert any((tmp_path / "board").iterdir())
+
+
+def test_save_and_load(tmp_path):
+    t = programs.trainer()
+    t.fit(steps=10)
+    t.save(tmp_path / "model")
+    other = programs.trainer()
+    other.load(tmp_path / "model")
+    rows = bd.data.arrays(**programs.click_arrays(32, 3))
+    np.testing.assert_array_equal(t.predict(rows), other.predict(rows))
+    assert t.fit(steps=5)["loss"] == other.fit(steps=5)["loss"]
+
+
+def test_csv_files(tmp_path):
+    arrays = programs.click_arrays(200)
+    with open(tmp_path / "rows.csv", "w") as out:
+        out.write("age,city,clicked\n")
+        for i in range(200):
+            out.write(f"{arrays['dense'][i, 0]:.4f},c{arrays['ids'][i, 0]},{int(arrays['label'][i])}\n")
+    c = bd.data.col
+    data = bd.data.csv(tmp_path / "rows.csv", [c.numeric("age"), c.categorical("city", buckets=20),
+                                               c.label("clicked", positive="1")]).batch(50)
+
+    def model(x, training):
+        logit = bd.nn.dense(x["dense"], 1) + bd.nn.embed(x["sparse"], 20, 1)
+        logit = bd.ops.squeeze(logit, [-1], name="logit")
+        return bd.Outputs(bd.losses.sigmoid(logit, x["label"]), logit)
+
+    t = bd.Trainer(model, data, bd.optim.Adagrad(0.1))
+    history = t.fit(epochs=5)
+    assert len(history["loss"]) == 20
+    job = t.save_job(tmp_path / "job", epochs=5)
+    assert braid_train(job)["loss"] == history.result["loss"]
+
+
+def test_batch_norm_updates(tmp_path):
+    def model(x, training):
+        h, updates = bd.nn.batch_norm(bd.nn.dense(x["dense"], 8), training)
+        logit = bd.ops.squeeze(bd.nn.dense(bd.ops.relu(h), 1, name="head"), [-1], name="logit")
+        return bd.Outputs(bd.losses.sigmoid(logit, x["label"]), logit, updates)
+
+    data = bd.data.arrays(**{k: v for k, v in programs.click_arrays().items() if k != "ids"}).batch(64)
+    t = bd.Trainer(model, data, bd.optim.Adam(0.01))
+    t.fit(steps=20)
+    assert np.abs(t.variables["batch_norm/moving_mean"]).max() > 0
+    assert t.predict(data).shape == (512,)
+
+
+def test_a_graph_of_another_program(tmp_path):
+    with bd.Graph() as graph:
+        x, y = bd.placeholder("dense", [None, 4]), bd.placeholder("truth", [None])
+        logit = bd.ops.squeeze(bd.nn.dense(x, 1), [-1], name="logit")
+        loss = bd.ops.identity(bd.losses.sigmoid(logit, y), name="loss")
+        graph.write(tmp_path / "model.pb")
+    source = bd.io.graph(tmp_path / "model.pb", loss="loss", prediction="logit", feeds={"label": "truth"})
+    arrays = programs.click_arrays()
+    del arrays["ids"]
+    t = bd.Trainer(source, bd.data.arrays(**arrays).batch(64), bd.optim.Adam(0.05))
+    history = t.fit(steps=40)
+    assert history["loss"][-1] < history["loss"][0]
+    source.write_back(tmp_path / "out.npz")
+    assert set(np.load(tmp_path / "out.npz").files) >= {"dense/kernel", "dense/bias"}
+
+
+def test_a_model_that_asks_for_a_missing_column():
+    with pytest.raises(bd.InvalidArgument, match="no column 'agee'"):
+        programs.trainer(lambda x, training: bd.Outputs(bd.ops.reduce_mean(x["agee"])))
