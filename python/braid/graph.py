@@ -51,7 +51,8 @@ def _native_shape(shape):
 
 def encode_attr(name, value):
     """An attribute as the module takes it: (kind, value)."""
-    if isinstance(value, tuple) and len(value) == 2 and value[0] in ("shape", "tensor", "type", "li", "lf", "ls"):
+    if isinstance(value, tuple) and len(value) == 2 and value[0] in ("shape", "tensor", "type", "li", "lf", "ls",
+                                                                        "ltype"):
         return value
     if isinstance(value, DType):
         return "type", value.number
@@ -429,8 +430,9 @@ class Graph:
     def load(file, roots=()):
         """A graph from a GraphDef, MetaGraphDef, SavedModel or ONNX file; of it what `roots` need, or all."""
         graph = Graph(_Native.load(str(file), list(roots)))
-        for name, handle, _, _, trainable in graph.native.variables():
-            read = graph.add("ReadVariableOp", [graph.tensor(handle)], None, f"{name}/Read").outputs[0]
+        for name, handle, number, _, trainable in graph.native.variables():
+            attrs = {"dtype": dtypes.of_number(number)}
+            read = graph.add("ReadVariableOp", [graph.tensor(handle)], attrs, f"{name}/Read").outputs[0]
             graph.variables.append(Variable(graph, graph.tensor(handle), read, name, trainable))
         return graph
 

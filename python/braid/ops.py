@@ -76,7 +76,7 @@ def reshape(tensor, shape, name=None):
 
 def _shape_value(shape):
     shape = [shape] if isinstance(shape, int) else list(shape)
-    if any(isinstance(each, Tensor) for each in shape):
+    if builtins.any(isinstance(each, Tensor) for each in shape):
         return call("Pack", [each if isinstance(each, Tensor) else np.int32(each) for each in shape],
                     {"axis": 0, "N": len(shape)})
     return np.asarray([-1 if each is None else each for each in shape], dtype=np.int32)
@@ -128,7 +128,7 @@ def expand_dims(input, axis, name=None):
 
 def transpose(a, perm=None, name=None):
     """Dimensions in another order; reversed where `perm` is None."""
-    perm = list(range(len(a.shape)))[::-1] if perm is None else perm
+    perm = list(builtins.range(len(a.shape)))[::-1] if perm is None else perm
     return call("Transpose", [a, _ints(perm)], name=name)
 
 
@@ -148,19 +148,23 @@ def fill(dims, value, name=None):
 
 
 def zeros(shape, dtype=dtypes.float32, name=None):
+    """Zeros."""
     return default_graph().constant(np.zeros(tuple(shape), as_dtype(dtype).numpy), name=name or "zeros")
 
 
 def ones(shape, dtype=dtypes.float32, name=None):
+    """Ones."""
     return default_graph().constant(np.ones(tuple(shape), as_dtype(dtype).numpy), name=name or "ones")
 
 
 def zeros_like(tensor, dtype=None, name=None):
+    """Zeros of another tensor's shape and type."""
     made = call("ZerosLike", [tensor], name=name)
     return cast(made, dtype) if dtype else made
 
 
 def ones_like(tensor, dtype=None, name=None):
+    """Ones of another tensor's shape and type."""
     made = call("OnesLike", [tensor], name=name)
     return cast(made, dtype) if dtype else made
 
@@ -180,6 +184,7 @@ def range(start, limit=None, delta=1, name=None):
 
 
 def one_hot(indices, depth, on_value=1.0, off_value=0.0, axis=-1, name=None):
+    """on_value at each index along a new axis of `depth`, off_value elsewhere."""
     return call("OneHot", [indices, np.int32(depth), np.float32(on_value), np.float32(off_value)], {"axis": axis}, name)
 
 
@@ -216,10 +221,12 @@ reduce_all = _reduction("All", "Whether all elements are true")
 
 
 def argmax(input, axis=0, output_type=dtypes.int64, name=None):
+    """The place of the largest element along an axis."""
     return call("ArgMax", [input, np.int32(axis)], {"output_type": as_dtype(output_type)}, name)
 
 
 def argmin(input, axis=0, output_type=dtypes.int64, name=None):
+    """The place of the least element along an axis."""
     return call("ArgMin", [input, np.int32(axis)], {"output_type": as_dtype(output_type)}, name)
 
 
@@ -229,11 +236,13 @@ def add_n(inputs, name=None):
 
 
 def pad(tensor, paddings, constant_value=0, name=None):
+    """With `paddings` [[before, after], ...] of a constant around it."""
     graph = _graph_of([tensor])
     return call("PadV2", [tensor, _ints(paddings), graph.convert(constant_value, tensor.dtype)], name=name)
 
 
 def slice(input, begin, size, name=None):
+    """The box of `size` from `begin`."""
     return call("Slice", [input, _ints(begin), _ints(size)], name=name)
 
 
@@ -251,6 +260,7 @@ def string_to_hash_bucket(input, num_buckets, name=None):
 
 
 def string_to_hash_bucket_fast(input, num_buckets, name=None):
+    """Words to numbers below `num_buckets`, by TensorFlow's farmhash."""
     return call("StringToHashBucketFast", [input], {"num_buckets": num_buckets}, name)
 
 
@@ -275,6 +285,7 @@ def decode_csv(records, record_defaults, field_delim=",", use_quote_delim=True, 
 
 
 def string_to_number(input, out_type=dtypes.float32, name=None):
+    """Words as numbers."""
     return call("StringToNumber", [input], {"out_type": as_dtype(out_type)}, name)
 
 
@@ -284,10 +295,12 @@ def random_normal(shape, mean=0.0, stddev=1.0, dtype=dtypes.float32, name=None):
 
 
 def truncated_normal(shape, mean=0.0, stddev=1.0, dtype=dtypes.float32, name=None):
+    """Normal numbers within two deviations, drawn anew in each run."""
     return _scaled(_random("TruncatedNormal", shape, name or "truncated_normal"), stddev, mean)
 
 
 def random_uniform(shape, minval=0.0, maxval=1.0, dtype=dtypes.float32, name=None):
+    """Numbers in [minval, maxval), drawn anew in each run."""
     return _scaled(_random("RandomUniform", shape, name or "random_uniform"), maxval - minval, minval)
 
 

@@ -190,7 +190,7 @@ class Trainer:
                 updates = [each.name if not hasattr(each, "op") else each.op.name for each in outputs.updates]
                 prediction = outputs.prediction
                 graph.write(os.path.join(self._folder, file))
-                made[training] = (outputs.loss.value_name, prediction and prediction.value_name, updates, inputs.made)
+                made[training] = (outputs.loss.value_name, None if prediction is None else prediction.value_name, updates, inputs.made)
         loss, prediction, updates, fed = made[True]
         if made[False][1] != prediction:
             raise _braid.InvalidArgument(f"the prediction is '{prediction}' in training and '{made[False][1]}' without: "

@@ -38,6 +38,19 @@ struct Column {
 
 }  // namespace
 
+/// `rows` with zeros in place of columns that predictions do not depend on, such as labels, and that it
+/// lacks.
+std::shared_ptr<const Table> completed(const std::shared_ptr<const Table>& rows, const Table& shapes) {
+  auto whole = std::make_shared<Table>(*rows);
+  for (const TableColumn& column : shapes.columns) {
+    if (rows->find(column.name)) continue;
+    Shape shape = column.data.shape();
+    shape.set_dim(0, rows->rows);
+    whole->columns.push_back({column.name, Tensor::zeros(column.data.dtype(), shape)});
+  }
+  return whole;
+}
+
 struct ModelRunner::Impl {
   Impl(const proto::Job& asked, std::shared_ptr<const Table> s)
       : forward(asked), shapes(std::move(s)), model(job_model(*forward.job, *shapes)) {}
@@ -122,11 +135,15 @@ MetricValues ModelRunner::evaluate(const std::shared_ptr<const Table>& rows, con
 std::vector<Tensor> ModelRunner::predict(const std::shared_ptr<const Table>& rows,
                                          const std::vector<std::string>& outputs,
                                          const std::stop_token& stop) {
+  for (const std::string& column : impl_->model.columns)
+    if (!rows->find(column) && column != impl_->model.label && column != "weight")
+      throw InvalidArgument("the model reads '" + column + "', which the rows do not have");
   std::vector<Column> columns(outputs.size());
-  const bool whole =
-      impl_->forwards(outputs).run(rows, {}, kForwardTime, stop, [&](const Forward::Rows& batch) {
-        for (std::size_t i = 0; i < columns.size(); ++i) columns[i].add(batch.fetched[i], rows->rows);
-      });
+  const bool whole = impl_->forwards(outputs).run(completed(rows, *impl_->shapes), {}, kForwardTime, stop,
+                                                  [&](const Forward::Rows& batch) {
+                                                    for (std::size_t i = 0; i < columns.size(); ++i)
+                                                      columns[i].add(batch.fetched[i], rows->rows);
+                                                  });
   if (!whole) throw Cancelled("the prediction was asked to stop");
   std::vector<Tensor> result;
   for (Column& column : columns) result.push_back(std::move(column.all));

@@ -183,7 +183,7 @@ def get_variable(name, shape=None, dtype=float32, initializer=None, regularizer=
         return known[full]
     if scope.reuse is True:
         raise ValueError(f"variable '{full}' does not exist, and its scope says reuse")
-    initializer = initializer or scope.initializer
+    initializer = scope.initializer if initializer is None else initializer
     if initializer is None:
         initializer = glorot_uniform_initializer() if as_dtype(dtype).is_floating else zeros_initializer()
     if isinstance(initializer, type):
