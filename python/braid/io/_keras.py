@@ -62,13 +62,16 @@ class KerasSource(Source):
         specs = [tf.TensorSpec([None, *each.shape[1:]], each.dtype, name=f"in_{name}")
                  for name, each in zip(self._columns, self.model.inputs)]
         out = self.model.outputs[0]
-        truth = tf.TensorSpec([None, *out.shape[1:]] if self._loss_takes_shape_of_output() else [None],
-                              tf.float32 if self._loss_takes_shape_of_output() else tf.int64, name="in_label")
+        single = len(out.shape) == 2 and out.shape[1] == 1
+        like_output = self._loss_takes_shape_of_output()
+        truth = tf.TensorSpec([None, *out.shape[1:]] if like_output and not single else [None],
+                              tf.float32 if like_output else tf.int64, name="in_label")
         loss = self._loss or self.model.loss
 
         def run(training):
             def call(*values):
                 *inputs, y = values
+                y = tf.reshape(y, [-1, 1]) if single else y
                 with tf.name_scope(""):
                     predicted = tf.identity(self.model(inputs if len(inputs) > 1 else inputs[0], training=training),
                                             name="prediction")
