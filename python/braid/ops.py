@@ -361,6 +361,7 @@ def _make(op, least, most, differentiable, reason, cpu, cuda, stateful, folds):
 
     where_it_runs = ", ".join(word for word, has in (("CPU", cpu), ("CUDA", cuda)) if has) or (
         "on the host, between programs" if folds else "as a view, nowhere")
+    function.__module__ = __name__
     function.__name__ = function.__qualname__ = _snake(op)
     function.__doc__ = (f"{op}: {count} input{'s' * (count != '1')}. Gradient: "
                         f"{'yes' if differentiable else 'none: ' + reason}. Runs: {where_it_runs}."

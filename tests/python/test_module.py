@@ -66,3 +66,19 @@ def test_forked_child_gets_an_error():
                "    os._exit(2)\n"
                "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7")
     assert done.returncode == 0, done.stderr
+
+
+PROGRAM = """
+import braid as bd
+x: bd.Tensor = bd.placeholder("x", [None, 3])
+y: bd.Tensor = bd.ops.matmul(x, x, transpose_b=True)
+wrong: int = bd.ops.reduce_sum(y)
+"""
+
+
+def test_type_checkers_see_the_ops(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "program.py"], cwd=tmp_path,
+                          capture_output=True, text=True, env={**os.environ, "MYPYPATH": ""}, timeout=240)
+    assert done.returncode == 1 and "program.py:5" in done.stdout and done.stdout.count("error:") == 1, done.stdout

@@ -167,3 +167,26 @@ def test_a_graph_of_another_program(tmp_path):
 def test_a_model_that_asks_for_a_missing_column():
     with pytest.raises(bd.InvalidArgument, match="no column 'agee'"):
         programs.trainer(lambda x, training: bd.Outputs(bd.ops.reduce_mean(x["agee"])))
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+import braid as bd, programs
+class Kill(bd.callbacks.Callback):
+    def on_step(self, step, loss, seconds):
+        if step == 26: os.kill(os.getpid(), signal.SIGKILL)
+programs.trainer(checkpoint=bd.Checkpoint({checkpoint!r}, every_steps=10)).fit(steps=40, callbacks=[Kill()])
+"""
+
+
+def test_a_killed_run_resumes_with_equal_bits(tmp_path):
+    text = KILLED.format(folder=os.path.dirname(__file__), checkpoint=str(tmp_path))
+    killed = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=120)
+    assert killed.returncode == -9, killed.stderr
+    whole = programs.trainer()
+    expected = whole.fit(steps=40)["loss"]
+    t = programs.trainer(checkpoint=bd.Checkpoint(str(tmp_path), every_steps=10))
+    assert t.fit(steps=40, resume=True)["loss"] == expected[20:]
+    for name, value in whole.variables.items():
+        np.testing.assert_array_equal(t.variables[name], value, err_msg=name)
