@@ -6,6 +6,7 @@ and shapes are checked as the node is made. Throws: InvalidArgument naming the n
 """
 
 import builtins
+import keyword
 import re
 import sys
 
@@ -350,7 +351,8 @@ def getitem(value, item):
 # ------------------------------------------------------------------------------------------------- from the registry
 def _snake(op):
     op = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", op.replace("braid.", "braid_"))
-    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", op).lower()
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", op).lower()
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _make(op, least, most, differentiable, reason, cpu, cuda, stateful, folds):

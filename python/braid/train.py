@@ -167,8 +167,14 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------------- the model
     def _columns(self):
-        rows = self._rows(self.data)
+        rows = self._shapes()
         return {name: np.asarray(value) for name, value in rows.arrays().items()}
+
+    def _shapes(self):
+        """The data's columns; of files without their rows."""
+        if isinstance(self.data, _data.Arrays):
+            return self.data.rows()
+        return _braid.Rows.columns_of_files(self._job(model={"name": "mlp"}, steps=1), self._data_dir)
 
     def _rows(self, data):
         if isinstance(data, _data.Arrays):
@@ -334,7 +340,7 @@ class Trainer:
     def _forward(self):
         self._take_steps()
         if self._runner is None:
-            self._runner = _braid.Runner(self._job(steps=1), self._rows(self.data))
+            self._runner = _braid.Runner(self._job(steps=1), self._shapes())
             self._runner.set_values({name: to_native(value) for name, value in self._values.items()})
         return self._runner
 

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -263,6 +264,16 @@ Rows rows_of_files(const std::string& job_text, const std::string& data_dir, boo
   return {test ? data.test : data.train};
 }
 
+/// The columns that the job's files have, of which no row is read where a schema says them.
+Rows columns_of_files(const std::string& job_text, const std::string& data_dir) {
+  const nb::gil_scoped_release released;
+  const proto::Job job = job_of(job_text);
+  std::vector<std::filesystem::path> files;
+  for (const std::string& file : job.input().train_files())
+    files.push_back(std::filesystem::path(data_dir) / file);
+  return {worker::empty_rows(job, data_dir, files)};
+}
+
 nb::dict arrays_of_rows(const Rows& rows) {
   nb::dict result;
   for (const TableColumn& column : rows.table->columns) result[column.name.c_str()] = to_array(column.data);
@@ -308,6 +319,7 @@ void bind_training(nb::module_& module) {
   nb::class_<Rows>(module, "Rows", "Rows of columns, in memory.")
       .def_static("of_arrays", rows_of_arrays, nb::arg("arrays"))
       .def_static("of_files", rows_of_files, nb::arg("job"), nb::arg("data_dir"), nb::arg("test"))
+      .def_static("columns_of_files", columns_of_files, nb::arg("job"), nb::arg("data_dir"))
       .def("arrays", arrays_of_rows)
       .def("__len__", [](const Rows& rows) { return rows.table->rows; });
   module.def("train", train, nb::arg("job"), nb::arg("data_dir"), nb::arg("start"), nb::arg("rows").none(),
