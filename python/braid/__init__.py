@@ -15,5 +15,7 @@ from braid.graph import (Graph, Shape, Tensor, Variable, colocate, constant, con
 from braid.session import Session
 from braid import callbacks, data, io, losses, nn, ops, optim
 from braid.train import AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, StepResult, Trainer
+from braid import _exit
 
+_exit.install()
 __version__ = _braid.version

@@ -266,7 +266,7 @@ class Trainer:
     def fit(self, steps=None, epochs=None, callbacks=(), resume=False, overwrite=False):
         """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
-        newest checkpoint. Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
+        newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do. Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
         SystemExit(143). Throws: InvalidArgument and what a step throws."""
         steps, epochs = self._steps_of(steps, epochs)
         self._take_steps()
@@ -280,7 +280,8 @@ class Trainer:
         with _sigterm_raises():
             calls.begin()
             code, result, values, losses = _braid.train(
-                text, self._data_dir, "resume" if resume else "overwrite" if overwrite else "new",
+                text, self._data_dir, "resume" if resume else "overwrite" if overwrite or (self.checkpoint and self._step)
+                else "new",
                 self._rows(self.data) if is_arrays else None, self._test_rows() if is_arrays else None,
                 {name: to_native(value) for name, value in self._values.items()}, self._step, calls.every,
                 calls.on_step if calls.steps else None, calls.on_border if calls.borders else None, calls.on_evaluate)

@@ -109,6 +109,7 @@ void add_source(Session& session, std::vector<std::string> placeholders, nb::obj
     const nb::gil_scoped_acquire held;
     delete object;
   });
+  const nb::gil_scoped_release released;  // a run that holds the session may be in another source
   session->add_source(
       {std::move(placeholders), [kept](std::uint64_t ticket) { return read_record(*kept, ticket); }});
 }
@@ -131,14 +132,23 @@ void bind_session(nb::module_& module) {
              const nb::gil_scoped_release released;
              session->close();
            })
-      .def("variables", [](Session& session) { return session->variables(); })
+      .def("variables",
+           [](Session& session) {
+             const nb::gil_scoped_release released;
+             return session->variables();
+           })
       .def("value",
            [](Session& session, const std::string& name) -> nb::object {
-             const auto value = session->value(name);
+             const auto value = [&] {
+               const nb::gil_scoped_release released;
+               return session->value(name);
+             }();
              return value ? to_array(*value) : nb::none();
            })
       .def("assign", [](Session& session, const Graph& graph, const std::string& name, nb::object value) {
-        session->assign(graph, name, to_tensor(value, "variable '" + name + "'"));
+        const Tensor tensor = to_tensor(value, "variable '" + name + "'");
+        const nb::gil_scoped_release released;
+        session->assign(graph, name, tensor);
       });
 }
 

@@ -68,3 +68,10 @@ def test_a_failing_callback_ends_the_run_and_is_raised():
 
     with pytest.raises(KeyError, match="mine"):
         programs.trainer().fit(steps=50, callbacks=[Fails()])
+
+
+@pytest.mark.parametrize("name, code", [("InvalidArgument", 2), ("Unavailable", 138), ("Internal", 1)])
+def test_exit_codes_are_those_of_the_binary(name, code):
+    done = subprocess.run([sys.executable, "-c", f"import braid as bd\nraise bd.{name}('why')"], capture_output=True,
+                          text=True)
+    assert done.returncode == code and "why" in done.stderr

@@ -78,6 +78,14 @@ def test_two_fits_are_one():
     assert t.fit(steps=12)["loss"] + t.fit(steps=18)["loss"] == whole["loss"]
 
 
+def test_two_fits_with_checkpoints_are_one(tmp_path):
+    whole = programs.trainer().fit(steps=20)
+    t = programs.trainer(checkpoint=str(tmp_path))
+    assert t.fit(steps=8)["loss"] + t.fit(steps=12)["loss"] == whole["loss"]
+    with pytest.raises(bd.InvalidArgument):
+        programs.trainer(checkpoint=str(tmp_path)).fit(steps=1)  # another run's checkpoints
+
+
 def test_single_steps_have_the_bits_of_fit():
     arrays = programs.click_arrays(64)
     data = bd.data.arrays(**arrays).batch(64, shuffle=False)

@@ -239,7 +239,10 @@ void GraphSession::close() {
   impl_->started = false;
 }
 
-std::vector<std::string> GraphSession::variables() const { return {impl_->set.begin(), impl_->set.end()}; }
+std::vector<std::string> GraphSession::variables() const {
+  std::lock_guard lock(impl_->mu);
+  return {impl_->set.begin(), impl_->set.end()};
+}
 
 std::optional<Tensor> GraphSession::value(const std::string& variable) const {
   std::lock_guard lock(impl_->mu);

@@ -1,0 +1,21 @@
+"""Exit codes of a program that ends with an error of Braid: those of the `braid` binary, by which launchers and Kubernetes
+decide whether to start it again."""
+
+import sys
+
+from braid import _braid
+
+_CODES = {_braid.InvalidArgument: 2, _braid.DataLoss: 2, _braid.Unavailable: 138, _braid.DeadlineExceeded: 138,
+          _braid.DeviceError: 138}
+
+
+def install():
+    """Behind the hook that is there, which prints the error."""
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        before(kind, error, trace)
+        if kind in _CODES:
+            raise SystemExit(_CODES[kind])
+
+    sys.excepthook = hook
