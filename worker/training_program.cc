@@ -67,6 +67,7 @@ CompileOptions training_compile_options(const proto::Job& job) {
   CompileOptions options;
   options.streams = stream_options(job);
   options.batch_siblings = batch_siblings_of(job);
+  options.fusion = job.runtime().fusion();
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
   options.soft_placement = job.runtime().soft_placement();
   options.check_numerics = job.runtime().check_numerics();

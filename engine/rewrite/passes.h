@@ -33,6 +33,9 @@ void fuse_sgd_epilogue(Plan& plan);
 /// On a device: gradients of layers lie as the products that sum over their rows like it.
 void assign_gemm_layout(Plan& plan);
 
+/// Where asked for: regions of elementwise nodes and reductions of rows become one node (fuse_regions.cc).
+void fuse_regions(Plan& plan);
+
 /// One node for many gathers, and one for many small updates, of a device's program.
 void group_gathers(Plan& plan);
 void group_updates(Plan& plan);

@@ -7,9 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/ir/colocation.h"
 #include "engine/ir/op.h"
-#include "engine/program/stream_rules.h"
+#include "engine/rewrite/written_streams.h"
 
 namespace braid {
 namespace {
@@ -97,39 +96,10 @@ class Finder {
     return !bias || node.attrs.get<std::string>("data_format", "NHWC") == "NHWC";
   }
 
-  /// The streams that the user has given nodes, by colocation, scope, rule or their forward nodes
-  /// (stream_pins.cc).
   std::vector<int> find_streams() const {
-    std::vector<int> streams(index(graph_.size()), kNoStream);
-    if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes) return streams;
-    const ColocationGroups groups(graph_);
-    for (NodeId id = 0; id < graph_.size(); ++id) streams[index(id)] = written_stream(graph_.node(id));
-    const std::vector<int> written = streams;
-    for (const NodeId leader : groups.leaders()) {
-      const NodeId from = groups.decide(leader, [&](NodeId id) { return written[index(id)]; }).from;
-      for (const NodeId id : groups.members(leader))
-        streams[index(id)] = from == kNoNode ? kNoStream : written[index(from)];
-    }
-    if (!plan_.options.streams.grad_follows_forward) return streams;
-    for (NodeId id = 0; id < graph_.size(); ++id) {
-      const NodeId forward = graph_.node(id).forward_of;
-      if (graph_.node(id).removed || streams[index(id)] != kNoStream || forward == kNoNode ||
-          streams[index(forward)] == kNoStream || !graph_.node(forward).include_grad)
-        continue;
-      for (const NodeId with : groups.members(groups.leader(id)))
-        streams[index(with)] = streams[index(forward)];
-    }
-    return streams;
-  }
-
-  /// By a scope or a rule. What autodiff wrote on a backward node is its forward node's.
-  int written_stream(const Node& node) const {
-    const bool inherited = node.forward_of != kNoNode && graph_.node(node.forward_of).stream == node.stream;
-    const int scope = node.removed || !inherited ? node.stream : kNoStream;
-    const auto& rules = plan_.options.streams.rules;
-    if (node.removed || !rules || (scope != kNoStream && plan_.options.streams.scopes_win)) return scope;
-    const auto rule = rules->find(node.name);
-    return rule ? rules->rule(*rule).stream : scope;
+    if (plan_.options.batch_siblings == BatchSiblings::AcrossScopes)
+      return std::vector<int>(index(graph_.size()), kNoStream);
+    return written_streams(plan_);
   }
 
   // ------------------------------------------------------------------------------------------------ groups

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/by_dtype.h"
 #include "engine/ops/common/dispatch.h"
@@ -78,6 +79,16 @@ PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops,
                               const Shape& b);
 inline PreparedKernel prepare_binary(const PrepareContext& c, const BinaryLoops& loops) {
   return prepare_binary(c, loops, c.inputs[0].shape, c.inputs[1].shape);
+}
+
+/// A loop over operands one after the other.
+inline fusion::ElementLoop fused_binary_loop(const BinaryLoops& loops, std::span<const DType> operands) {
+  const BinaryLoop loop =
+      operands.size() == 2 && operands[0] == operands[1] ? loops.of(operands[0]) : nullptr;
+  if (!loop) return {};
+  return [loop](const void* const* in, void* y, std::int64_t n) {
+    loop({in[0], in[1], y, 1, n, n, 1, n, 1});
+  };
 }
 
 }  // namespace braid

@@ -8,4 +8,8 @@ braid_op_family(fused
     pair_dots
     product_update
     relu_bias_grad
-    relu_input_grad)
+    relu_input_grad
+  OPS
+    fused_region
+  SOURCES
+    region_tiles.cc)

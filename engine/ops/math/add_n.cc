@@ -1,4 +1,5 @@
 // AddN: the sum of n >= 1 tensors of one shape, added from first to last. Gradient: each input gets dy.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -50,6 +51,18 @@ void infer(InferContext& c) {
   infer_same_shapes(c);
 }
 
+bool fused_steps(fusion::StepWriter& w) {
+  const int inputs = static_cast<int>(w.node().inputs.size());
+  if (inputs < 2) return false;
+  int sum = w.input(0);
+  for (int i = 1; i < inputs; ++i) {
+    const int next = w.input(i);
+    sum = w.apply_full("AddV2", {sum, next}, w.output_info().dtype);
+  }
+  w.output(0, sum);
+  return true;
+}
+
 }  // namespace
 
 void register_add_n(OpRegistry& registry) {
@@ -67,6 +80,7 @@ void register_add_n(OpRegistry& registry) {
   };
   def.cpu = prepare;
   registry.add(std::move(def));
+  fusion::rules().add("AddN", {.steps = fused_steps});
 }
 
 }  // namespace braid

@@ -175,6 +175,12 @@ void infer(InferContext& c, const Row& row) {
   infer_broadcast(c);
 }
 
+fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType,
+                               const fusion::Parameters&) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
+  return row == std::end(kRows) ? fusion::ElementLoop{} : fused_binary_loop(row->loops, operands);
+}
+
 }  // namespace
 
 void register_binary(OpRegistry& registry) {
@@ -190,6 +196,7 @@ void register_binary(OpRegistry& registry) {
     def.cpu = [&row](const PrepareContext& c) { return prepare_binary(c, row.loops); };
     def.in_place = {{0, 0}, {0, 1}};
     registry.add(std::move(def));
+    if (*row.value != 0) fusion::rules().add(row.name, {.loop = fused_loop});
   }
 }
 

@@ -2,6 +2,7 @@
 // range, or NaN, becomes the nearest value of the range, or 0, so that the result does not depend on the
 // processor. To bool: not equal to zero. float16 and bfloat16 go through float32. Gradient: dy cast back,
 // between floats only.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/half.h"
 #include "engine/ops/common/kernel_util.h"
@@ -70,6 +71,20 @@ void gradient(GradContext& c) {
   c.set_grad(0, c.op("Cast", {c.grad()}, {{"DstT", from}, {"SrcT", c.output_info().dtype}}));
 }
 
+fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
+                               const fusion::Parameters&) {
+  if (operands.size() != 1) return {};
+  return [loop = loop_of(operands[0], dtype)](const void* const* in, void* y, std::int64_t n) { loop(in[0], y, n); };
+}
+
+bool fused_steps(fusion::StepWriter& w) {
+  const DType from = w.input_info(0).dtype, to = w.output_info().dtype;
+  if (is_half(from) || is_half(to)) return false;
+  const int x = w.input(0);
+  w.output(0, w.cast(x, to));
+  return x < 0;  // a constant is folded elsewhere
+}
+
 }  // namespace
 
 void register_cast(OpRegistry& registry) {
@@ -82,6 +97,7 @@ void register_cast(OpRegistry& registry) {
   def.cost = cost_per_output(1);
   def.cpu = prepare;
   registry.add(std::move(def));
+  fusion::rules().add("Cast", {.loop = fused_loop, .steps = fused_steps});
 }
 
 }  // namespace braid

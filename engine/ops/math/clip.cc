@@ -1,5 +1,6 @@
 // ClipByValue: y = max(min(x, high), low); low and high are scalars or have x's shape. Gradient
 // (TensorFlow's): dy where low <= x <= high, 0 elsewhere; a bound gets dy where x lies beyond it.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
@@ -52,6 +53,18 @@ void gradient(GradContext& c) {
   grad::set_broadcast_grad(c, 2, c.op("SelectV2", {above, c.grad(), zero}));
 }
 
+fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
+                               const fusion::Parameters&) {
+  const bool alike = operands.size() == 3 && operands[0] == dtype && operands[1] == dtype && operands[2] == dtype;
+  if (!alike || !(is_floating(dtype) || dtype == DType::Int32 || dtype == DType::Int64)) return {};
+  return with_number("ClipByValue", dtype, []<class T>() -> fusion::ElementLoop {
+    return [](const void* const* in, void* y, std::int64_t n) {
+      clip_run(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), 1, static_cast<const T*>(in[2]), 1,
+               static_cast<T*>(y), n);
+    };
+  });
+}
+
 }  // namespace
 
 void register_clip(OpRegistry& registry) {
@@ -65,6 +78,7 @@ void register_clip(OpRegistry& registry) {
   def.cpu = prepare;
   def.in_place = {{0, 0}};
   registry.add(std::move(def));
+  fusion::rules().add("ClipByValue", {.loop = fused_loop});
 }
 
 }  // namespace braid

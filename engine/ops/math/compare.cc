@@ -35,6 +35,12 @@ void infer(InferContext& c, const Row& row) {
   infer_broadcast_bool(c);
 }
 
+fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType,
+                               const fusion::Parameters&) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
+  return row == std::end(kRows) ? fusion::ElementLoop{} : fused_binary_loop(row->loops, operands);
+}
+
 }  // namespace
 
 void register_compare(OpRegistry& registry) {
@@ -50,6 +56,7 @@ void register_compare(OpRegistry& registry) {
     def.cost = cost_per_output(1);
     def.cpu = [&row](const PrepareContext& c) { return prepare_binary(c, row.loops); };
     registry.add(std::move(def));
+    fusion::rules().add(row.name, {.loop = fused_loop});
   }
 }
 

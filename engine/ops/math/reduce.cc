@@ -2,6 +2,7 @@
 // keep_dims leaves axes of size 1). Nothing to reduce gives the operation's neutral element, Mean NaN.
 // Gradients: Sum and Mean spread dy; Max and Min give it to the elements that equal the result, in equal
 // shares (TensorFlow's rule); Prod gives dy times the product of the others.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/joined_axes.h"
@@ -102,6 +103,38 @@ OpTraits traits_of(const Row& row) {
   return row.keeps_range ? typed.keeps_range() : typed;
 }
 
+/// Over the last axes only, in rows that a single pass of the kernel of their own takes.
+bool over_last_axes(fusion::StepWriter& w) {
+  const Shape& shape = w.input_info(0).shape;
+  if (!w.known(1)) return false;
+  std::vector<bool> reduced(static_cast<std::size_t>(shape.rank()), false);
+  for (const std::int64_t axis : tensor_to_int64s(*w.known(1)))
+    reduced[static_cast<std::size_t>(axis < 0 ? axis + shape.rank() : axis)] = true;
+  std::int64_t columns = 1;
+  int axis = shape.rank();
+  while (axis > 0 && reduced[static_cast<std::size_t>(axis - 1)]) columns *= shape[--axis];
+  if (std::find(reduced.begin(), reduced.begin() + axis, true) != reduced.begin() + axis) return false;
+  w.over(shape, columns);
+  return columns > 1 && columns <= kReduceChunk;
+}
+
+template <fusion::RowReduction kReduction>
+bool fused_steps(fusion::StepWriter& w) {
+  if (!over_last_axes(w) || w.input_info(0).dtype == DType::Bool) return false;
+  const int x = w.input(0);
+  w.output(0, w.reduce(kReduction, x));
+  return true;
+}
+
+bool fused_mean(fusion::StepWriter& w) {
+  const DType dtype = w.input_info(0).dtype;
+  if (!is_floating(dtype) || !over_last_axes(w)) return false;
+  const std::int64_t count = w.input_info(0).shape.elements() / w.output_info().shape.elements();
+  const int sum = w.reduce(fusion::RowReduction::Sum, w.input(0));
+  w.output(0, w.apply("RealDiv", {sum, w.constant(static_cast<double>(count), dtype)}));
+  return true;
+}
+
 }  // namespace
 
 void register_reduce(OpRegistry& registry) {
@@ -120,6 +153,11 @@ void register_reduce(OpRegistry& registry) {
     def.shape_values = {1};
     registry.add(std::move(def));
   }
+  fusion::rules().add("Sum", {.steps = fused_steps<fusion::RowReduction::Sum>});
+  fusion::rules().add("Prod", {.steps = fused_steps<fusion::RowReduction::Prod>});
+  fusion::rules().add("Max", {.steps = fused_steps<fusion::RowReduction::Max>});
+  fusion::rules().add("Min", {.steps = fused_steps<fusion::RowReduction::Min>});
+  fusion::rules().add("Mean", {.steps = fused_mean});
 }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 // without its axes of size 1, put back to like's shape. With attribute `divide`, divided by the number of
 // elements that each result was made of. braid.ProdGrad(x, dy, axes): dx = dy times the product of the other
 // elements of the group; exact with any number of zeros.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/joined_axes.h"
@@ -84,6 +85,26 @@ PreparedKernel prepare_prod(const PrepareContext& c) {
   });
 }
 
+bool fused_broadcast(fusion::StepWriter& w) {
+  const Shape& like = w.output_info().shape;
+  if (!w.known(2)) return false;
+  Shape kept = like;
+  std::int64_t count = 1;
+  for (const std::int64_t axis : tensor_to_int64s(*w.known(2))) {
+    const int a = static_cast<int>(axis < 0 ? axis + like.rank() : axis);
+    count *= kept[a];
+    kept.set_dim(a, 1);
+  }
+  const DType dtype = w.output_info().dtype;
+  const bool divide = w.node().attrs.get<bool>("divide", false);
+  const double factor = !divide                  ? 1
+                        : dtype == DType::Float32 ? double{1.0F / static_cast<float>(count)}
+                                                  : 1 / static_cast<double>(count);
+  const int x = w.input_as(0, kept);
+  w.output(0, w.apply_full("Mul", {x, w.constant(factor, dtype)}, dtype));
+  return true;
+}
+
 constexpr const char* kReason = "it is part of a gradient; second derivatives are not made";
 
 }  // namespace
@@ -103,6 +124,7 @@ void register_reduce_grad(OpRegistry& registry) {
   broadcast.shape_values = {2};
   broadcast.shape_only = {1};
   registry.add(std::move(broadcast));
+  fusion::rules().add("braid.BroadcastReduced", {.steps = fused_broadcast});
 
   OpDef prod;
   prod.name = "braid.ProdGrad";

@@ -3,6 +3,7 @@
 // operand was chosen, 0 elsewhere.
 #include <fmt/format.h>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
@@ -91,6 +92,26 @@ void gradient_v1(GradContext& c) {
   c.set_grad(2, c.op("Select", {c.input(0), zeros, c.grad()}));
 }
 
+fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
+                               const fusion::Parameters&) {
+  if (operands.size() != 3 || operands[0] != DType::Bool || operands[1] != dtype || operands[2] != dtype) return {};
+  return with_number_or_bool("Select", dtype, [&]<class T>() -> fusion::ElementLoop {
+    return [](const void* const* in, void* y, std::int64_t n) {
+      select_run(static_cast<const bool*>(in[0]), 1, static_cast<const T*>(in[1]), 1,
+                 static_cast<const T*>(in[2]), 1, static_cast<T*>(y), n);
+    };
+  });
+}
+
+/// Of Select: the other op, whose condition broadcasts.
+bool fused_steps(fusion::StepWriter& w) {
+  const Shape condition = row_condition(w.input_info(0).shape, w.output_info().shape);
+  const int chosen = w.input_as(0, condition);
+  const std::vector<int> operands{chosen, w.input(1), w.input(2)};
+  w.output(0, w.apply_full("SelectV2", operands, w.output_info().dtype));
+  return true;
+}
+
 }  // namespace
 
 void register_select(OpRegistry& registry) {
@@ -107,6 +128,10 @@ void register_select(OpRegistry& registry) {
     def.cost = cost_per_output(1);
     def.cpu = [v2](const PrepareContext& c) { return prepare(c, v2); };
     registry.add(std::move(def));
+    if (v2)
+      fusion::rules().add("SelectV2", {.loop = fused_loop});
+    else
+      fusion::rules().add("Select", {.steps = fused_steps});
   }
 }
 

@@ -3,6 +3,7 @@
 // stop the flow, as TensorFlow's do: they are zero almost everywhere.
 #include <array>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/by_dtype.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
@@ -214,6 +215,21 @@ OpTraits traits_of(const Row& row) {
   return is_logical ? traits.type_attrs({}) : traits;
 }
 
+const Row* row_of(std::string_view op) {
+  const auto* const at = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.name == op; });
+  return at == std::end(kRows) ? nullptr : at;
+}
+
+fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType,
+                               const fusion::Parameters& parameters) {
+  const Row* const row = row_of(op);
+  const Loop loop = row && operands.size() == 1 ? row->loops.of(operands[0]) : nullptr;
+  if (!loop) return {};
+  const auto alpha = parameters.find("alpha");
+  return [loop, alpha = alpha == parameters.end() ? kDefaultAlpha : alpha->second](
+             const void* const* in, void* y, std::int64_t n) { loop(in[0], y, n, alpha); };
+}
+
 }  // namespace
 
 void register_unary(OpRegistry& registry) {
@@ -231,6 +247,7 @@ void register_unary(OpRegistry& registry) {
     def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
     if (!row.gives_bool()) def.in_place = {{0, 0}};
     registry.add(std::move(def));
+    if (*row.value != 0) fusion::rules().add(row.name, {.loop = fused_loop});
   }
 }
 

@@ -1,5 +1,6 @@
 // The helper ops of elementwise gradients, a row an op, with TensorFlow's names, argument order and
 // semantics: some take (y, dy), some (dy, x) or (dy, y). Both inputs have the output's type and shape.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
@@ -70,6 +71,24 @@ PreparedKernel prepare(const PrepareContext& c, const Row& row) {
   });
 }
 
+template <class T>
+fusion::ElementLoop fused_loop_of(const Row& row, double alpha) {
+  return [loop = row.of<T>(), alpha](const void* const* in, void* y, std::int64_t n) {
+    loop(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<T*>(y), n, alpha);
+  };
+}
+
+fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType dtype,
+                               const fusion::Parameters& parameters) {
+  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
+  if (row == std::end(kRows) || operands.size() != 2 || operands[0] != dtype || operands[1] != dtype) return {};
+  const auto at = parameters.find("alpha");
+  const double alpha = at == parameters.end() ? kDefaultAlpha : at->second;
+  if (dtype == DType::Float32) return fused_loop_of<float>(*row, alpha);
+  if (dtype == DType::Float64) return fused_loop_of<double>(*row, alpha);
+  return {};
+}
+
 }  // namespace
 
 void register_unary_grad(OpRegistry& registry) {
@@ -87,6 +106,7 @@ void register_unary_grad(OpRegistry& registry) {
     def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
     def.in_place = {{0, 0}, {0, 1}};
     registry.add(std::move(def));
+    fusion::rules().add(row.name, {.loop = fused_loop});
   }
 }
 

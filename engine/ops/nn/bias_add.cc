@@ -2,6 +2,7 @@
 // BiasAddGrad: the sum over all other axes. Gradient: dx = dy, dbias = BiasAddGrad(dy).
 #include <fmt/format.h>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/binary_loop.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
@@ -64,6 +65,16 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
   });
 }
 
+bool fused_steps(fusion::StepWriter& w) {
+  const Shape& value = w.output_info().shape;
+  const bool last = w.node().attrs.get<std::string>("data_format", "NHWC") == "NHWC";
+  std::vector<std::int64_t> bias(static_cast<std::size_t>(last ? 1 : value.rank() - 1), 1);
+  bias[0] = value[last ? value.rank() - 1 : 1];
+  const int x = w.input(0), b = w.input_as(1, Shape(std::move(bias)));
+  w.output(0, w.apply_full("AddV2", {x, b}, w.output_info().dtype));
+  return true;
+}
+
 }  // namespace
 
 void register_bias_add(OpRegistry& registry) {
@@ -87,6 +98,7 @@ void register_bias_add(OpRegistry& registry) {
   grad.cost = cost_per_input(1);
   grad.cpu = prepare_grad;
   registry.add(std::move(grad));
+  fusion::rules().add("BiasAdd", {.steps = fused_steps});
 }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 //   -z log sigmoid(x) - (1 - z) log(1 - sigmoid(x))  =  max(x, 0) - x z + log(1 + exp(-|x|))
 // The right side never takes the logarithm of a difference. Gradient: dx = dy (sigmoid(x) - z), which is
 // braid.SigmoidCrossEntropyGrad(x, z, dy), and dz = -dy x.
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/kernel_util.h"
@@ -49,6 +50,28 @@ void infer(InferContext& c) {
   infer_same_shapes(c);
 }
 
+template <class T>
+fusion::ElementLoop fused_loop_of(std::size_t operands) {
+  if (operands == 2)
+    return [](const void* const* in, void* y, std::int64_t n) {
+      losses(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<T*>(y), n);
+    };
+  return [](const void* const* in, void* y, std::int64_t n) {
+    gradients(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]),
+              static_cast<T*>(y), n);
+  };
+}
+
+/// Of the loss with two operands, of its gradient with three.
+fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
+                               const fusion::Parameters&) {
+  for (const DType operand : operands)
+    if (operand != dtype) return {};
+  if (dtype == DType::Float32) return fused_loop_of<float>(operands.size());
+  if (dtype == DType::Float64) return fused_loop_of<double>(operands.size());
+  return {};
+}
+
 }  // namespace
 
 void register_sigmoid_cross_entropy(OpRegistry& registry) {
@@ -77,6 +100,8 @@ void register_sigmoid_cross_entropy(OpRegistry& registry) {
   grad.cpu = prepare_grad;
   grad.in_place = {{0, 0}, {0, 1}, {0, 2}};
   registry.add(std::move(grad));
+  fusion::rules().add("braid.SigmoidCrossEntropy", {.loop = fused_loop});
+  fusion::rules().add("braid.SigmoidCrossEntropyGrad", {.loop = fused_loop});
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 // Softmax and LogSoftmax along the last axis, and their gradients as one op each.
 //   softmax      y = exp(x - max) / sum exp(x - max)        dx = (dy - sum(dy y)) y
 //   log softmax  y = x - max - log sum exp(x - max)         dx = dy - exp(y) sum(dy)
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/nn/softmax_rows.h"
@@ -97,6 +98,53 @@ void infer(InferContext& c) {
   infer_same_shapes(c);
 }
 
+bool over_rows(fusion::StepWriter& w) {
+  const Shape& shape = w.output_info().shape;
+  w.over(shape, shape[shape.rank() - 1]);
+  return true;
+}
+
+/// Exponentials of x - max, and their sums, as exp_rows().
+struct ExpRows {
+  int shifted, exponentials, sums;
+  explicit ExpRows(fusion::StepWriter& w) {
+    const int x = w.input(0);
+    shifted = w.apply("Sub", {x, w.reduce(fusion::RowReduction::Max, x)});
+    exponentials = w.apply("Exp", {shifted});
+    sums = w.reduce(fusion::RowReduction::Sum, exponentials);
+  }
+};
+
+bool fused_softmax(fusion::StepWriter& w) {
+  over_rows(w);
+  const ExpRows rows(w);
+  w.output(0, w.apply("Mul", {rows.exponentials, w.apply("Reciprocal", {rows.sums})}));
+  return true;
+}
+
+bool fused_log_softmax(fusion::StepWriter& w) {
+  over_rows(w);
+  const ExpRows rows(w);
+  w.output(0, w.apply("Sub", {rows.shifted, w.apply("Log", {rows.sums})}));
+  return true;
+}
+
+bool fused_softmax_grad(fusion::StepWriter& w) {
+  over_rows(w);
+  const int y = w.input(0), dy = w.input(1);
+  const int dot = w.reduce(fusion::RowReduction::Sum, w.apply("Mul", {dy, y}));
+  w.output(0, w.apply("Mul", {w.apply("Sub", {dy, dot}), y}));
+  return true;
+}
+
+bool fused_log_softmax_grad(fusion::StepWriter& w) {
+  over_rows(w);
+  const int y = w.input(0), dy = w.input(1);
+  const int sum = w.reduce(fusion::RowReduction::Sum, dy);
+  w.output(0, w.apply("Sub", {dy, w.apply("Mul", {w.apply("Exp", {y}), sum})}));
+  return true;
+}
+
 }  // namespace
 
 void register_softmax(OpRegistry& registry) {
@@ -114,6 +162,10 @@ void register_softmax(OpRegistry& registry) {
     def.cpu = [&row](const PrepareContext& c) { return prepare(c, row); };
     registry.add(std::move(def));
   }
+  fusion::rules().add("Softmax", {.steps = fused_softmax});
+  fusion::rules().add("LogSoftmax", {.steps = fused_log_softmax});
+  fusion::rules().add("braid.SoftmaxGrad", {.steps = fused_softmax_grad});
+  fusion::rules().add("braid.LogSoftmaxGrad", {.steps = fused_log_softmax_grad});
 }
 
 }  // namespace braid

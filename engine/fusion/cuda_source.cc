@@ -1,0 +1,221 @@
+#include "engine/fusion/cuda_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "engine/fusion/cuda_formula.h"
+#include "engine/fusion/cuda_prelude.h"
+#include "engine/ir/op.h"
+
+namespace braid::fusion {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMostPlaces = 8;  // of a thread, so that a row's values stay in registers
+constexpr std::int64_t kFewBlocks = 4 * 132;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// How the region's places are spread over threads.
+struct Layout {
+  bool by_rows = false;
+  int threads = kThreads;      // of a block
+  int row_threads = 1;         // of a row, where by_rows
+  std::int64_t places = 1;     // of a thread
+  std::int64_t blocks = 1;
+
+  explicit Layout(const Region& region) : by_rows(region.reduces()) {
+    const std::int64_t n = region.rows * region.columns;
+    if (!by_rows) {
+      while (places < 4 && ceil_div(n, threads * places * 2) >= kFewBlocks) places *= 2;
+      blocks = ceil_div(n, threads * places);
+      return;
+    }
+    if (region.columns > kLongestRow)
+      throw InvalidArgument(fmt::format("a kernel reduces rows of at most {} elements, not of {}", kLongestRow,
+                                        region.columns));
+    if (region.columns <= 32 * kMostPlaces) {
+      while (row_threads < std::min<std::int64_t>(region.columns, 32)) row_threads *= 2;
+    } else {
+      row_threads = static_cast<int>(ceil_div(ceil_div(region.columns, kMostPlaces), 32) * 32);
+      threads = row_threads;
+    }
+    places = ceil_div(region.columns, row_threads);
+    blocks = ceil_div(region.rows, threads / row_threads);
+  }
+};
+
+class Writer {
+ public:
+  explicit Writer(const Region& region) : region_(region), layout_(region) {}
+
+  CudaSource write() {
+    signature();
+    places();
+    for (int v = 0; v < region_.values(); ++v) region_.is_input(v) ? load(v) : compute(v);
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
+    text_ += "}\n";
+    return {kCudaPrelude + std::move(text_), layout_.blocks, layout_.threads};
+  }
+
+ private:
+  template <class... Arguments>
+  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+    text_ += '\n';
+  }
+
+  /// A value for each place, or one for the thread. Values of a row are a place's where threads cross rows.
+  bool is_placed(Extent extent) const {
+    return extent == Extent::Full || (extent == Extent::Row && !layout_.by_rows);
+  }
+  std::string at(int value) const {
+    return fmt::format("v{}{}", value, is_placed(region_.extent_of(value)) ? "[e]" : "");
+  }
+  static std::string_view type(DType dtype) {
+    const std::string_view name = cuda_type(dtype);
+    if (name.empty()) throw InvalidArgument(fmt::format("a region has no values of {}", dtype_name(dtype)));
+    return name;
+  }
+
+  void signature() {
+    text_ = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kRegionKernel);
+    const char* comma = "";
+    for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
+      text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o, comma = ", ")
+      text_ += fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
+    text_ += ") {\n";
+  }
+
+  /// place[e]: the place among rows x columns; here[e]: whether there is one.
+  void places() {
+    const std::int64_t n = region_.rows * region_.columns;
+    const char* index = n + layout_.threads * kMostPlaces < (std::int64_t{1} << 31) ? "int" : "long long";
+    line("typedef {} I;", index);
+    line("constexpr int E = {};", layout_.places);
+    line("I place[E]; bool here[E];");
+    if (layout_.by_rows) {
+      line("const I wanted = I(blockIdx.x) * {} + threadIdx.x / {};", layout_.threads / layout_.row_threads,
+           layout_.row_threads);
+      line("const bool is_row = wanted < I({});", region_.rows);
+      line("const I row = is_row ? wanted : I(0); const int lane = threadIdx.x % {};", layout_.row_threads);
+      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ const I c = lane + e * {}; here[e] = c < I({}); "
+           "place[e] = row * I({}) + c; }}",
+           layout_.row_threads, region_.columns, region_.columns);
+    } else {
+      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ place[e] = I(blockIdx.x) * {} + e * {} + threadIdx.x; "
+           "here[e] = place[e] < I({}); }}",
+           layout_.threads * layout_.places, layout_.threads, n);
+    }
+  }
+
+  /// The offset of element `index` of the extent.
+  static std::string offset(const Axes& axes, const std::string& index) {
+    if (axes.empty()) return "0";
+    std::string sum;
+    std::int64_t inner = 1;
+    for (std::size_t a = axes.size(); a-- > 0; inner *= axes[a].size) {
+      if (axes[a].stride == 0) continue;
+      std::string position = inner == 1 ? index : fmt::format("({} / I({}))", index, inner);
+      if (a > 0) position = fmt::format("({} % I({}))", position, axes[a].size);
+      if (axes[a].stride != 1) position = fmt::format("{} * I({})", position, axes[a].stride);
+      sum += sum.empty() ? position : " + " + position;
+    }
+    return sum.empty() ? "0" : sum;
+  }
+
+  void load(int value) {
+    const Region::Input& input = region_.inputs[static_cast<std::size_t>(value)];
+    const std::string_view t = type(input.dtype);
+    if (!is_placed(input.extent)) {
+      line("const {} v{} = in{}[{}];", t, value, value, offset(input.axes, "row"));
+      return;
+    }
+    const std::string index =
+        input.extent == Extent::Full ? "place[e]" : fmt::format("(place[e] / I({}))", region_.columns);
+    line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : {}(0);", t, value,
+         value, value, offset(input.axes, index), t);
+  }
+
+  std::string expression(const Region::Step& step) const {
+    if (step.kind == Region::Kind::Constant) return cuda_constant(step.bits, step.dtype);
+    if (step.kind == Region::Kind::Cast)
+      return fmt::format("Convert<{}, {}>::of({})", type(step.dtype), type(region_.dtype_of(step.operands[0])),
+                         at(step.operands[0]));
+    const OpDef* op = OpRegistry::global().find(step.op);
+    std::vector<DType> dtypes;
+    std::vector<std::string> names;
+    for (const int operand : step.operands) {
+      dtypes.push_back(region_.dtype_of(operand));
+      names.push_back(at(operand));
+    }
+    if (!op || !is_expressible(op->traits.formula, dtypes))
+      throw InvalidArgument(fmt::format("'{}' has no formula for these types", step.op));
+    return cuda_expression(op->traits.formula, dtypes, names, step.parameters);
+  }
+
+  void compute(int value) {
+    const Region::Step& step = region_.step(value);
+    const std::string_view t = type(step.dtype);
+    if (step.kind == Region::Kind::Reduce) return reduce(value, step);
+    if (is_placed(step.extent))
+      line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = {};", t, value, value,
+           expression(step));
+    else
+      line("const {} v{} = {};", t, value, expression(step));
+  }
+
+  void reduce(int value, const Region::Step& step) {
+    const std::string_view t = type(step.dtype), name = reduction_name(step.reduction);
+    const int x = step.operands[0];
+    // Place 0 of lane 0 is always there; threads without a place give what changes nothing.
+    const std::string nothing = step.reduction == RowReduction::Sum    ? fmt::format("{}(0)", t)
+                                : step.reduction == RowReduction::Prod ? fmt::format("{}(1)", t)
+                                                                       : nothing_of(step);
+    line("{} v{} = {};", t, value, nothing);
+    line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);", value, name, t,
+         value, x);
+    line("v{} = reduce_row<rows::{}, {}>(v{});", value, name, layout_.row_threads, value);
+  }
+
+  /// The neutral element of a maximum or minimum.
+  static std::string nothing_of(const Region::Step& step) {
+    const bool is_max = step.reduction == RowReduction::Max;
+    switch (step.dtype) {
+      case DType::Float32:
+        return is_max ? "__uint_as_float(0xff800000u)" : "__uint_as_float(0x7f800000u)";
+      case DType::Float64:
+        return is_max ? "__longlong_as_double(0xfff0000000000000ll)" : "__longlong_as_double(0x7ff0000000000000ll)";
+      default:
+        return fmt::format("Range<{}>::{}", type(step.dtype), is_max ? "kLowest" : "kHighest");
+    }
+  }
+
+  void store(std::size_t output) {
+    const int value = region_.outputs[output].value;
+    if (region_.extent_of(value) == Extent::Full) {
+      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]{}) out{}[place[e]] = v{}[e];",
+           layout_.by_rows ? " && is_row" : "", output, value);
+    } else if (layout_.by_rows) {
+      line("if (is_row && lane == 0) out{}[row] = v{};", output, value);
+    } else {
+      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && place[e] % I({}) == 0) out{}[place[e] / I({})] "
+           "= {};",
+           region_.columns, output, region_.columns, at(value));
+    }
+  }
+
+  const Region& region_;
+  Layout layout_;
+  std::string text_;
+};
+
+}  // namespace
+
+CudaSource cuda_source(const Region& region) { return Writer(region).write(); }
+
+}  // namespace braid::fusion

@@ -1,0 +1,103 @@
+// The program of a fused region: what one generated kernel computes, as data. braid.Fused carries it as text in
+// its attribute `program`; the CPU runs it over blocks (engine/ops/fused/fused_region.cc), a GPU as CUDA C++ that
+// is made from it (cuda_source.h).
+//
+// A region is a grid of rows x columns elements. A value has one of three extents: Full, an element a place, in
+// the order of rows; Row, an element a row; One, a single element. Values are numbered, inputs first, then steps.
+// An operand of a smaller extent than its step's is repeated.
+//
+//   region 64 128                            rows, columns
+//   in float32 full 8192:1                   an input: type, extent, axes size:stride, outermost first
+//   in float32 full 64:0,128:1               a row of 128 that all rows share
+//   in float32 row 64:1
+//   const float32 3f800000                   extent One; the bits of the value
+//   apply float32 full Mul 0 3               an op with a formula: type, extent, name, operands
+//   apply float32 full LeakyRelu 4 alpha=3fc999999999999a    parameters are bits of float64
+//   cast float32 full 4                      as Cast does it
+//   reduce float32 sum 5                     along a row: Full to Row; sum, prod, max, min
+//   out 6 64,1                               value and shape, for each output; a scalar has the shape -
+//
+// Thread rule: values; functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "engine/ir/shape.h"
+
+namespace braid::fusion {
+
+enum class Extent { One, Row, Full };
+enum class RowReduction { Sum, Prod, Max, Min };
+std::string_view reduction_name(RowReduction reduction);  // "sum", ...
+
+struct Axis {
+  std::int64_t size = 1, stride = 0;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+/// How an input's elements meet those of its extent: the sizes' product is the extent's, outermost first.
+using Axes = std::vector<Axis>;
+
+/// Axes of size 1 go, neighbours that a single axis can stand for become one. Nothing left: one element.
+Axes joined(const Axes& axes);
+/// How a tensor of shape `from` is repeated to `to`. REQUIRES: static shapes that broadcast.
+Axes broadcast_axes(const Shape& from, const Shape& to);
+/// The axes of `count` elements one after the other.
+Axes contiguous_axes(std::int64_t count);
+
+/// Values of float attributes by name.
+using Parameters = std::map<std::string, double, std::less<>>;
+
+struct Region {
+  struct Input {
+    DType dtype = DType::Float32;
+    Extent extent = Extent::Full;
+    Axes axes;  // joined
+  };
+  enum class Kind { Constant, Apply, Cast, Reduce };
+  struct Step {
+    Kind kind = Kind::Apply;
+    DType dtype = DType::Float32;
+    Extent extent = Extent::Full;
+    std::vector<int> operands = {};
+    std::string op = {};                           // of Apply
+    Parameters parameters = {};                    // of Apply
+    RowReduction reduction = RowReduction::Sum;    // of Reduce
+    std::uint64_t bits = 0;                        // of Constant
+  };
+  struct Output {
+    int value = 0;
+    Shape shape;
+  };
+
+  std::int64_t rows = 1, columns = 1;
+  std::vector<Input> inputs;
+  std::vector<Step> steps;
+  std::vector<Output> outputs;
+
+  int values() const { return static_cast<int>(inputs.size() + steps.size()); }
+  bool is_input(int value) const { return value < static_cast<int>(inputs.size()); }
+  const Step& step(int value) const { return steps[static_cast<std::size_t>(value) - inputs.size()]; }
+  DType dtype_of(int value) const;
+  Extent extent_of(int value) const;
+  std::int64_t elements(Extent extent) const {
+    return extent == Extent::Full ? rows * columns : extent == Extent::Row ? rows : 1;
+  }
+  bool reduces() const;
+
+  std::string to_text() const;
+  /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that do
+  /// not come before, axes and shapes that do not fit the extent. Whether ops exist and take the types is for
+  /// whoever runs it.
+  static Region parse(std::string_view text);
+};
+
+/// A number as the bits of an element of the type. REQUIRES: a float, int32, int64 or bool.
+std::uint64_t bits_of(double number, DType dtype);
+std::uint64_t bits_of(const void* element, DType dtype);
+
+}  // namespace braid::fusion

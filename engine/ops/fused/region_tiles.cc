@@ -1,0 +1,333 @@
+#include "engine/ops/fused/region_tiles.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "base/error.h"
+#include "engine/ops/common/reduce_loops.h"
+
+namespace braid {
+namespace {
+
+using fusion::Extent;
+using fusion::Region;
+using Kind = Region::Kind;
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+template <class Op, class T>
+void reduce_rows(const void* x, std::int64_t rows, std::int64_t n, void* y) {
+  reduce::rows<Op, T>(static_cast<const T*>(x), n, rows, n, static_cast<T*>(y));
+}
+
+template <class T>
+auto row_loop_of(fusion::RowReduction reduction) {
+  switch (reduction) {
+    case fusion::RowReduction::Sum:
+      return reduce_rows<reduce::Sum, T>;
+    case fusion::RowReduction::Prod:
+      return reduce_rows<reduce::Prod, T>;
+    case fusion::RowReduction::Max:
+      return reduce_rows<reduce::Max, T>;
+    default:
+      return reduce_rows<reduce::Min, T>;
+  }
+}
+
+auto row_loop_of(const Region::Step& step) {
+  switch (step.dtype) {
+    case DType::Float32:
+      return row_loop_of<float>(step.reduction);
+    case DType::Float64:
+      return row_loop_of<double>(step.reduction);
+    case DType::Int32:
+      return row_loop_of<std::int32_t>(step.reduction);
+    case DType::Int64:
+      return row_loop_of<std::int64_t>(step.reduction);
+    default:
+      throw InvalidArgument("fused region: rows of " + std::string(dtype_name(step.dtype)) + " are not reduced");
+  }
+}
+
+/// f.operator()<U>() for the unsigned integer of that size.
+template <class F>
+void with_bytes(std::size_t bytes, F f) {
+  switch (bytes) {
+    case 1:
+      return f.template operator()<std::uint8_t>();
+    case 2:
+      return f.template operator()<std::uint16_t>();
+    case 4:
+      return f.template operator()<std::uint32_t>();
+    default:
+      return f.template operator()<std::uint64_t>();
+  }
+}
+
+/// Elements [begin, begin + n) of what the axes make of x.
+template <class U>
+void gather(const U* x, const fusion::Axes& axes, std::int64_t begin, std::int64_t n, U* y) {
+  const fusion::Axis inner = axes.back();
+  std::int64_t column = begin % inner.size;
+  for (std::int64_t outer = begin / inner.size; n > 0; ++outer, column = 0) {
+    std::int64_t offset = column * inner.stride;
+    for (std::size_t a = axes.size() - 1, rest = static_cast<std::size_t>(outer); a-- > 0;) {
+      const auto size = static_cast<std::size_t>(axes[a].size);
+      offset += static_cast<std::int64_t>(rest % size) * axes[a].stride;
+      rest /= size;
+    }
+    const std::int64_t count = std::min(n, inner.size - column);
+    if (inner.stride == 0)
+      std::fill(y, y + count, x[offset]);
+    else if (inner.stride == 1)
+      std::copy(x + offset, x + offset + count, y);
+    else
+      for (std::int64_t i = 0; i < count; ++i) y[i] = x[offset + i * inner.stride];
+    y += count;
+    n -= count;
+  }
+}
+
+bool lies_as_extent(const Region& region, const Region::Input& input) {
+  return input.extent == Extent::Full &&
+         input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
+}
+
+/// The thread's registers.
+std::byte* registers_of(std::size_t bytes) {
+  struct Block {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+  };
+  thread_local Block block;
+  if (block.bytes < bytes) {
+    block.memory = std::make_unique_for_overwrite<std::byte[]>(bytes + kAlignment);
+    block.bytes = bytes;
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+  return block.memory.get() + (aligned(address) - address);
+}
+
+}  // namespace
+
+RegionTiles::RegionTiles(Region region) : region_(std::move(region)) {
+  const std::int64_t columns = region_.columns;
+  const bool whole_rows = region_.reduces() || columns < kTileElements;
+  tile_columns_ = whole_rows ? columns : kTileElements;
+  tile_rows_ = whole_rows ? std::clamp<std::int64_t>(kTileElements / std::max<std::int64_t>(columns, 1), 1,
+                                                     std::max<std::int64_t>(region_.rows, 1))
+                          : 1;
+  row_tiles_ = (region_.rows + tile_rows_ - 1) / tile_rows_;
+  column_tiles_ = (columns + tile_columns_ - 1) / std::max<std::int64_t>(tile_columns_, 1);
+  for (const Region::Step& step : region_.steps) {
+    const bool is_loop = step.kind == Kind::Apply || step.kind == Kind::Cast;
+    loops_.push_back(is_loop ? fusion::loop_of(region_, step) : fusion::ElementLoop{});
+    row_loops_.push_back(step.kind == Kind::Reduce ? row_loop_of(step) : nullptr);
+  }
+  place_registers();
+}
+
+std::int64_t RegionTiles::work() const {
+  const auto steps = std::clamp<std::int64_t>(static_cast<std::int64_t>(region_.steps.size()) / 4, 1, 8);
+  return tile_rows_ * tile_columns_ * steps;
+}
+
+/// By value, the last step that uses it; values of one element are used to the end.
+std::vector<int> RegionTiles::last_uses() const {
+  std::vector<int> last(static_cast<std::size_t>(region_.values()));
+  for (int v = 0; v < region_.values(); ++v) {
+    last[static_cast<std::size_t>(v)] = region_.extent_of(v) == Extent::One ? region_.values() : v;
+    if (region_.is_input(v)) continue;
+    for (const int operand : region_.step(v).operands) {
+      int& at = last[static_cast<std::size_t>(operand)];
+      at = std::max(at, v);
+    }
+  }
+  return last;
+}
+
+std::size_t RegionTiles::take(std::vector<std::size_t>& free) {
+  if (free.empty()) {
+    bytes_ += register_bytes_;
+    return bytes_ - register_bytes_;
+  }
+  const std::size_t offset = free.back();
+  free.pop_back();
+  return offset;
+}
+
+void RegionTiles::place(int value, std::vector<std::size_t>& free) {
+  const auto v = static_cast<std::size_t>(value);
+  Place& at = places_[v];
+  at.element_bytes = dtype_size(region_.dtype_of(value));
+  const auto output = std::find_if(region_.outputs.begin(), region_.outputs.end(),
+                                   [&](const Region::Output& o) { return o.value == value; });
+  if (output != region_.outputs.end()) output_of_[v] = static_cast<int>(output - region_.outputs.begin());
+  if (region_.is_input(value) && lies_as_extent(region_, region_.inputs[v])) {
+    at.where = Where::Input;
+    at.index = v;
+  } else if (output_of_[v] >= 0 && region_.extent_of(value) == Extent::Full) {
+    at.where = Where::Output;
+    at.index = static_cast<std::size_t>(output_of_[v]);
+  } else {
+    at.index = take(free);
+  }
+  if (!is_repeated_[v]) return;
+  repeated_[v] = at;
+  repeated_[v].index = take(free);
+}
+
+void RegionTiles::place_registers() {
+  const auto values = static_cast<std::size_t>(region_.values());
+  std::size_t largest = 1;
+  for (int v = 0; v < region_.values(); ++v) largest = std::max(largest, dtype_size(region_.dtype_of(v)));
+  register_bytes_ =
+      aligned(static_cast<std::size_t>(std::max<std::int64_t>(tile_rows_ * tile_columns_, 1)) * largest);
+  places_.resize(values);
+  repeated_.resize(values);
+  output_of_.assign(values, -1);
+  is_repeated_.assign(values, 0);
+  for (const Region::Step& step : region_.steps)
+    for (const int operand : step.operands)
+      if (step.extent == Extent::Full && region_.extent_of(operand) == Extent::Row)
+        is_repeated_[static_cast<std::size_t>(operand)] = 1;
+  std::vector<std::size_t> free;
+  // First what stays from tile to tile, so that no other value comes before it in its register.
+  for (int v = 0; v < region_.values(); ++v)
+    if (region_.extent_of(v) == Extent::One) place(v, free);
+  const std::vector<int> last_use = last_uses();
+  for (int v = 0; v < region_.values(); ++v) {
+    if (region_.extent_of(v) != Extent::One) place(v, free);
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(v); ++i) {
+      if (last_use[i] != v) continue;
+      if (places_[i].where == Where::Register) free.push_back(places_[i].index);
+      if (is_repeated_[i]) free.push_back(repeated_[i].index);
+    }
+  }
+}
+
+RegionTiles::Tile RegionTiles::tile_at(std::int64_t index) const {
+  Tile tile;
+  tile.row = index / column_tiles_ * tile_rows_;
+  tile.column = index % column_tiles_ * tile_columns_;
+  tile.rows = std::min(tile_rows_, region_.rows - tile.row);
+  tile.columns = std::min(tile_columns_, region_.columns - tile.column);
+  return tile;
+}
+
+std::byte* RegionTiles::pointer(const Place& place, Extent extent, const Tile& tile, const Memory& memory) const {
+  if (place.where == Where::Register) return memory.registers + place.index;
+  const std::int64_t at = extent == Extent::Full ? tile.row * region_.columns + tile.column
+                          : extent == Extent::Row ? tile.row
+                                                  : 0;
+  void* const base = place.where == Where::Input ? memory.inputs[place.index] : memory.outputs[place.index];
+  return static_cast<std::byte*>(base) + static_cast<std::size_t>(at) * place.element_bytes;
+}
+
+const void* RegionTiles::operand(int value, Extent extent, const Tile& tile, const Memory& memory) const {
+  const Extent own = region_.extent_of(value);
+  const auto v = static_cast<std::size_t>(value);
+  // A value of one element fills its register.
+  return pointer(own == Extent::Row && extent == Extent::Full ? repeated_[v] : places_[v], own, tile, memory);
+}
+
+void RegionTiles::repeat_rows(int value, const Tile& tile, const Memory& memory) const {
+  const auto v = static_cast<std::size_t>(value);
+  if (!is_repeated_[v]) return;
+  with_bytes(places_[v].element_bytes, [&]<class U>() {
+    const auto* from = reinterpret_cast<const U*>(memory.registers + places_[v].index);
+    auto* to = reinterpret_cast<U*>(memory.registers + repeated_[v].index);
+    for (std::int64_t r = 0; r < tile.rows; ++r, to += tile.columns) std::fill(to, to + tile.columns, from[r]);
+  });
+}
+
+void RegionTiles::load(int value, const Tile& tile, const Memory& memory) const {
+  const Region::Input& input = region_.inputs[static_cast<std::size_t>(value)];
+  const Place& to = place_of(value);
+  if (to.where == Where::Input) return;
+  const bool full = input.extent == Extent::Full;
+  const std::int64_t begin = full ? tile.row * region_.columns + tile.column : tile.row;
+  const fusion::Axes axes = input.axes.empty() ? fusion::Axes{{1, 0}} : fusion::Axes{};
+  with_bytes(to.element_bytes, [&]<class U>() {
+    gather(static_cast<const U*>(memory.inputs[value]), axes.empty() ? input.axes : axes, begin,
+           full ? tile.elements() : tile.rows, reinterpret_cast<U*>(memory.registers + to.index));
+  });
+  if (!full) repeat_rows(value, tile, memory);
+}
+
+void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Tile& tile,
+                          const Memory& memory) const {
+  const Region::Step& step = region_.step(value);
+  const auto s = static_cast<std::size_t>(value) - region_.inputs.size();
+  std::byte* const to = pointer(place_of(value), extent, tile, memory);
+  if (step.kind == Kind::Reduce) {
+    row_loops_[s](operand(step.operands[0], Extent::Full, tile, memory), tile.rows, tile.columns, to);
+    return;
+  }
+  constexpr std::size_t kMostOperands = 4;
+  const void* operands[kMostOperands] = {};
+  for (std::size_t i = 0; i < step.operands.size(); ++i) operands[i] = operand(step.operands[i], extent, tile, memory);
+  loops_[s](operands, to, count);
+}
+
+/// Values of one element, repeated over a whole tile.
+void RegionTiles::prepare_ones(const Memory& memory) const {
+  const Tile tile{0, tile_rows_, 0, tile_columns_};
+  for (int v = 0; v < region_.values(); ++v) {
+    if (region_.extent_of(v) != Extent::One) continue;
+    std::byte* const to = memory.registers + place_of(v).index;
+    if (!region_.is_input(v) && region_.step(v).kind != Kind::Constant) {
+      compute(v, 1, Extent::One, tile, memory);
+    }
+    with_bytes(place_of(v).element_bytes, [&]<class U>() {
+      U one{};
+      if (region_.is_input(v))
+        one = *static_cast<const U*>(memory.inputs[v]);
+      else if (region_.step(v).kind == Kind::Constant)
+        std::memcpy(&one, &region_.step(v).bits, sizeof one);
+      else
+        std::memcpy(&one, to, sizeof one);
+      auto* const all = reinterpret_cast<U*>(to);
+      std::fill(all, all + tile.elements(), one);
+    });
+  }
+}
+
+void RegionTiles::run_tile(const Tile& tile, const Memory& memory) const {
+  for (int v = 0; v < region_.values(); ++v) {
+    const Extent extent = region_.extent_of(v);
+    if (extent == Extent::One) continue;
+    if (region_.is_input(v)) {
+      load(v, tile, memory);
+      continue;
+    }
+    compute(v, extent == Extent::Full ? tile.elements() : tile.rows, extent, tile, memory);
+    if (extent == Extent::Row) {
+      repeat_rows(v, tile, memory);
+      store_rows(v, tile, memory);
+    }
+  }
+}
+
+/// A value of rows that is an output; tiles beside each other have the same.
+void RegionTiles::store_rows(int value, const Tile& tile, const Memory& memory) const {
+  const auto v = static_cast<std::size_t>(value);
+  if (output_of_[v] < 0 || tile.column != 0) return;
+  const std::size_t bytes = places_[v].element_bytes;
+  std::memcpy(static_cast<std::byte*>(memory.outputs[output_of_[v]]) + static_cast<std::size_t>(tile.row) * bytes,
+              memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
+}
+
+void RegionTiles::run(void* const* inputs, void* const* outputs, std::int64_t begin, std::int64_t end) const {
+  const Memory memory{registers_of(bytes_), inputs, outputs};
+  prepare_ones(memory);
+  for (std::int64_t index = begin; index < end; ++index) {
+    const Tile tile = tile_at(index);
+    run_tile(tile, memory);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,79 @@
+// Puts a braid.Fused in the place of each region of elementwise nodes and reductions of rows (region_finder.h).
+#include <fmt/format.h>
+
+#include <map>
+
+#include "engine/device/generated_kernels.h"
+#include "engine/fusion/cuda_source.h"
+#include "engine/graph/passes.h"
+#include "engine/ir/op.h"
+#include "engine/rewrite/passes.h"
+#include "engine/rewrite/region_finder.h"
+#include "engine/rewrite/rewrite.h"
+
+namespace braid {
+namespace {
+
+/// What values that are gone have become, as regions name those of regions before them.
+using Renamed = std::map<ValueRef, ValueRef>;
+
+void replace_region(Plan& plan, const FusedRegion& region, Renamed& renamed) {
+  Graph& graph = plan.program.graph;
+  Node fused = graph.node(region.nodes.back());
+  fused.id = kNoNode;
+  fused.op = &OpRegistry::global().require("braid.Fused");
+  fused.name = graph.unique_name(fused.name + "/fused");
+  fused.attrs = {{"program", region.program.to_text()}};
+  fused.inputs = region.inputs;
+  for (ValueRef& input : fused.inputs)
+    if (const auto at = renamed.find(input); at != renamed.end()) input = at->second;
+  fused.outputs.clear();
+  fused.known_values.clear();
+  const NodeId made = graph.add(std::move(fused));
+  for (std::size_t o = 0; o < region.outputs.size(); ++o) {
+    const ValueRef output{made, static_cast<int>(o)};
+    replace_value(plan, region.outputs[o], output);
+    renamed[region.outputs[o]] = output;
+  }
+  for (const NodeId id : region.nodes) {
+    take_place(plan, id, made);
+    graph.remove(id);
+  }
+}
+
+/// Leaves those for which the device has a kernel; the others stay nodes with kernels of their own.
+void keep_generated(Plan& plan, std::vector<FusedRegion>& regions) {
+  std::vector<std::string> sources;
+  for (const FusedRegion& region : regions) sources.push_back(fusion::cuda_source(region.program).text);
+  std::string why;
+  const std::vector<KernelCache::Code> codes = generated_kernels(sources, fusion::kRegionOptions, why);
+  std::vector<FusedRegion> kept;
+  for (std::size_t r = 0; r < regions.size(); ++r)
+    if (codes[r]) kept.push_back(std::move(regions[r]));
+  if (kept.size() < codes.size())
+    plan.note("fusion", fmt::format("{} of {} regions stay single nodes: {}", codes.size() - kept.size(),
+                                    codes.size(), why));
+  regions = std::move(kept);
+}
+
+}  // namespace
+
+void fuse_regions(Plan& plan) {
+  if (!plan.options.fusion) return;
+  std::vector<FusedRegion> regions = find_fused_regions(plan);
+  if (plan.options.domain == Domain::Device && !regions.empty()) keep_generated(plan, regions);
+  if (regions.empty()) return;
+  Renamed renamed;
+  std::size_t nodes = 0;
+  double saved_us = 0;
+  for (const FusedRegion& region : regions) {
+    replace_region(plan, region, renamed);
+    nodes += region.nodes.size();
+    saved_us += region.saved_us;
+  }
+  prune(plan, true);
+  plan.note("fusion", fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model", nodes,
+                                  regions.size(), saved_us));
+}
+
+}  // namespace braid

@@ -1,0 +1,220 @@
+#include "engine/rewrite/region_finder.h"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_set>
+
+#include "engine/ir/device_name.h"
+#include "engine/ir/op.h"
+#include "engine/program/cost_model.h"
+#include "engine/rewrite/region_program.h"
+#include "engine/rewrite/rewrite.h"
+#include "engine/rewrite/written_streams.h"
+
+namespace braid {
+namespace {
+
+/// A device's kernel has a row to a part of a warp, or to a block: few long rows keep most of it idle.
+constexpr std::int64_t kFewRows = 32, kLongRow = 1024;
+/// Of a search for a way back into a region; what takes longer is left alone.
+constexpr int kMostSteps = 20000;
+
+bool writes_variable(const Node& node) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Access access = handle_access(*node.op, i);
+    if (access == Access::Write || access == Access::ReadWrite) return true;
+  }
+  return false;
+}
+
+class Finder {
+ public:
+  explicit Finder(const Plan& plan)
+      : plan_(plan),
+        graph_(plan.program.graph),
+        users_(graph_),
+        steps_(graph_),
+        streams_(written_streams(plan)),
+        order_(graph_.topological_order()),
+        position_(size(), 0),
+        region_of_(size(), -1) {
+    for (std::size_t at = 0; at < order_.size(); ++at) position_[index(order_[at])] = static_cast<int>(at);
+  }
+
+  std::vector<FusedRegion> find() {
+    find_after_writes();
+    for (const NodeId id : order_)
+      if (may_join(graph_.node(id))) join(id);
+    std::vector<FusedRegion> found;
+    for (const std::vector<NodeId>& nodes : regions_) {
+      if (nodes.size() < 2) continue;
+      if (auto made = make(nodes)) {
+        made->saved_us = saved_us(*made);
+        found.push_back(std::move(*made));
+      }
+    }
+    std::sort(found.begin(), found.end(), [&](const FusedRegion& a, const FusedRegion& b) {
+      return position_[index(a.nodes.back())] < position_[index(b.nodes.back())];
+    });
+    return found;
+  }
+
+ private:
+  static std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
+  std::size_t size() const { return index(graph_.size()); }
+  const std::vector<NodeId>& nodes_of(int region) const { return regions_[static_cast<std::size_t>(region)]; }
+
+  void find_after_writes() {
+    after_write_.assign(size(), 0);
+    for (const NodeId id : order_) {
+      const Node& node = graph_.node(id);
+      char& after = after_write_[index(id)];
+      const auto look = [&](NodeId before) { after |= after_write_[index(before)] || writes_[index(before)]; };
+      if (writes_.empty()) writes_.assign(size(), 0);
+      writes_[index(id)] = writes_variable(node);
+      for (const ValueRef input : node.inputs) look(input.node);
+      for (const NodeId control : node.control_inputs) look(control);
+    }
+  }
+
+  bool may_join(const Node& node) {
+    const bool is_target = std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
+    if (!is_plain(plan_, node) || is_target || users_.is_named(node.id) || after_write_[index(node.id)] ||
+        node.op->stateful || node.op->side_effect)
+      return false;
+    for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o)
+      if (graph_.known_value({node.id, o})) return false;
+    if (plan_.options.domain == Domain::Device && !runs_on_device(node)) return false;
+    const fusion::NodeSteps* steps = steps_.of(node.id);
+    if (!steps) return false;
+    return steps->columns <= kLongRow || steps->elements / steps->columns >= kFewRows;
+  }
+
+  bool runs_on_device(const Node& node) const {
+    if (!node.op->cuda || !suits_device(plan_, node)) return false;
+    return node.device.empty() || parse_device_name(node.device).kind.value_or("GPU") == "GPU";
+  }
+
+  bool is_output(ValueRef value, const std::unordered_set<NodeId>& nodes) const {
+    if (std::find(plan_.fetches.begin(), plan_.fetches.end(), value) != plan_.fetches.end()) return true;
+    for (const NodeId user : users_.of(value.node)) {
+      const Node& node = graph_.node(user);
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != value || nodes.contains(user)) continue;
+        // A view whose users all look through it needs nothing itself.
+        const ValueRef seen{user, 0};
+        const bool is_target =
+            users_.is_named(user) ||
+            std::find(plan_.targets.begin(), plan_.targets.end(), user) != plan_.targets.end();
+        const bool looked_through =
+            !is_target && node.outputs.size() == 1 && steps_.source(plan_, seen) != seen;
+        if (!looked_through || is_output(seen, nodes)) return true;
+      }
+    }
+    return false;
+  }
+
+  std::optional<FusedRegion> make(const std::vector<NodeId>& nodes) {
+    const std::unordered_set<NodeId> members(nodes.begin(), nodes.end());
+    return make_region(plan_, steps_, nodes, [&](ValueRef value) { return is_output(value, members); }, limits_);
+  }
+
+  // ------------------------------------------------------------------------------------------ growing
+
+  /// What a node that may be fused reads, behind views.
+  std::vector<NodeId> sources_of(NodeId id) {
+    std::vector<NodeId> sources;
+    for (const fusion::NodeSteps::Input& input : steps_.of(id)->inputs)
+      sources.push_back(
+          steps_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]).node);
+    return sources;
+  }
+
+  void join(NodeId id) {
+    region_of_[index(id)] = static_cast<int>(regions_.size());
+    regions_.push_back({id});
+    for (const NodeId source : sources_of(id)) {
+      const int from = region_of_[index(source)], to = region_of_[index(id)];
+      if (from >= 0 && from != to) try_merge(from, to);
+    }
+  }
+
+  void try_merge(int from, int to) {
+    const Node &a = graph_.node(nodes_of(from)[0]), &b = graph_.node(nodes_of(to)[0]);
+    if (!together(a, b) || streams_[index(a.id)] != streams_[index(b.id)] || leads_back(from, to)) return;
+    std::vector<NodeId> both = nodes_of(from);
+    both.insert(both.end(), nodes_of(to).begin(), nodes_of(to).end());
+    std::sort(both.begin(), both.end(),
+              [&](NodeId x, NodeId y) { return position_[index(x)] < position_[index(y)]; });
+    if (!make(both)) return;
+    for (const NodeId id : nodes_of(to)) region_of_[index(id)] = from;
+    regions_[static_cast<std::size_t>(from)] = std::move(both);
+    regions_[static_cast<std::size_t>(to)].clear();
+  }
+
+  /// Whether `to` depends on `from` by a way through other nodes. Regions do not depend on each other in a circle,
+  /// so there is no way from `to` to `from`.
+  bool leads_back(int from, int to) {
+    const int first = position_[index(nodes_of(from)[0])];
+    std::vector<NodeId> open;
+    std::unordered_set<NodeId> seen;
+    const auto visit = [&](NodeId id) {
+      const int region = region_of_[index(id)];
+      if (region == to) return;
+      const NodeId last = region < 0 ? id : nodes_of(region).back();
+      if (position_[index(last)] >= first && seen.insert(region < 0 ? id : nodes_of(region)[0]).second)
+        open.push_back(id);
+    };
+    for (const NodeId id : nodes_of(to))
+      for (const NodeId source : sources_of(id))
+        if (region_of_[index(source)] != from) visit(source);
+    for (int steps = 0; !open.empty(); ++steps) {
+      const NodeId id = open.back();
+      const int region = region_of_[index(id)];
+      open.pop_back();
+      if (region == from || steps > kMostSteps) return true;
+      if (region >= 0) {
+        for (const NodeId member : nodes_of(region))
+          for (const NodeId source : sources_of(member)) visit(source);
+        continue;
+      }
+      for (const ValueRef input : graph_.node(id).inputs) visit(input.node);
+      for (const NodeId control : graph_.node(id).control_inputs) visit(control);
+    }
+    return false;
+  }
+
+  /// A kernel for each node but one, and the bytes that are neither written nor read again.
+  double saved_us(const FusedRegion& region) const {
+    const CostModel& costs = cost_model(plan_.options.domain);
+    double bytes = 0;
+    for (const NodeId id : region.nodes) {
+      const Node& node = graph_.node(id);
+      for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
+        const auto& info = node.outputs[static_cast<std::size_t>(o)];
+        const bool stays =
+            std::find(region.outputs.begin(), region.outputs.end(), ValueRef{id, o}) != region.outputs.end();
+        bytes += (stays ? 1.0 : 2.0) * static_cast<double>(info.shape.elements()) *
+                 static_cast<double>(dtype_size(info.dtype));
+      }
+    }
+    return static_cast<double>(region.nodes.size() - 1) * costs.kernel_us + bytes / costs.bytes_per_us;
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  Users users_;
+  NodeStepsCache steps_;
+  std::vector<int> streams_;
+  std::vector<NodeId> order_;
+  std::vector<int> position_, region_of_;  // by node
+  std::vector<char> after_write_, writes_;
+  std::vector<std::vector<NodeId>> regions_;  // each in topological order; empty: part of another
+  RegionLimits limits_;
+};
+
+}  // namespace
+
+std::vector<FusedRegion> find_fused_regions(const Plan& plan) { return Finder(plan).find(); }
+
+}  // namespace braid

@@ -1,0 +1,219 @@
+#include "engine/rewrite/region_program.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/ir/op.h"
+#include "engine/rewrite/rewrite.h"
+
+namespace braid {
+namespace {
+
+using fusion::Axes;
+using fusion::Extent;
+using fusion::NodeSteps;
+using fusion::Region;
+
+/// The extent of a node whose places are the grid's, or its rows.
+Extent level_of(const Region& region, std::int64_t elements) {
+  return elements == region.rows * region.columns ? Extent::Full : Extent::Row;
+}
+
+/// Rows and columns that all nodes fit, or nothing.
+bool find_grid(const std::vector<const NodeSteps*>& nodes, const RegionLimits& limits, Region& region) {
+  std::int64_t most = 0, least = INT64_MAX, rows = 0;
+  for (const NodeSteps* steps : nodes) {
+    most = std::max(most, steps->elements);
+    least = std::min(least, steps->elements);
+  }
+  for (const NodeSteps* steps : nodes) {
+    if (steps->columns == 0) continue;
+    if (steps->columns > limits.longest_row || steps->elements % steps->columns != 0) return false;
+    if (rows != 0 && rows != steps->elements / steps->columns) return false;
+    rows = steps->elements / steps->columns;
+    if (steps->elements != most) return false;
+  }
+  if (rows == 0) rows = least == most ? 1 : least;
+  if (most % rows != 0) return false;
+  region.rows = rows;
+  region.columns = most / rows;
+  const bool is_flat = least == most && rows == 1;
+  for (const NodeSteps* steps : nodes)
+    if (steps->elements != most && (is_flat || steps->elements != rows || steps->columns != 0)) return false;
+  return true;
+}
+
+/// The axes without the last `columns` elements, where these are one value repeated.
+bool strip_columns(Axes axes, std::int64_t columns, Axes& rows) {
+  if (columns == 1) return false;
+  if (axes.empty() || axes.back().stride != 0 || axes.back().size % columns != 0) return false;
+  axes.back().size /= columns;
+  rows = fusion::joined(axes);
+  return true;
+}
+
+class Maker {
+ public:
+  Maker(const Plan& plan, NodeStepsCache& cache, const RegionLimits& limits)
+      : plan_(plan), graph_(plan.program.graph), cache_(cache), limits_(limits) {}
+
+  std::optional<FusedRegion> make(const std::vector<NodeId>& nodes, const std::function<bool(ValueRef)>& is_output) {
+    std::vector<const NodeSteps*> steps;
+    for (const NodeId id : nodes) steps.push_back(cache_.of(id));
+    if (!find_grid(steps, limits_, made_.program)) return std::nullopt;
+    made_.nodes = nodes;
+    // Inputs are numbered before steps: they are found first, and steps follow.
+    for (std::size_t n = 0; n < nodes.size(); ++n)
+      if (!add_inputs(nodes[n], *steps[n], nodes)) return std::nullopt;
+    for (std::size_t n = 0; n < nodes.size(); ++n) add_steps(nodes[n], *steps[n]);
+    for (const NodeId id : nodes)
+      for (int o = 0; o < static_cast<int>(graph_.node(id).outputs.size()); ++o)
+        if (is_output({id, o})) add_output({id, o});
+    if (static_cast<int>(made_.inputs.size()) > limits_.inputs ||
+        static_cast<int>(made_.outputs.size()) > limits_.outputs || made_.outputs.empty())
+      return std::nullopt;
+    return std::move(made_);
+  }
+
+ private:
+  /// How an input of a node is met: a value of another node of the region, or an input of the program.
+  struct Operand {
+    ValueRef inner;
+    int input = -1;
+  };
+
+  bool add_inputs(NodeId id, const NodeSteps& steps, const std::vector<NodeId>& nodes) {
+    const Extent level = level_of(made_.program, steps.elements);
+    for (const NodeSteps::Input& input : steps.inputs) {
+      const ValueRef source = cache_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]);
+      Operand operand;
+      if (std::find(nodes.begin(), nodes.end(), source.node) != nodes.end()) {
+        if (!passes(source, input.axes, level)) return false;
+        operand.inner = source;
+      } else {
+        operand.input = input_of(source, input, level);
+      }
+      operands_[id].push_back(operand);
+    }
+    return true;
+  }
+
+  /// Whether the value meets the places of a node of that level one by one, or row by row.
+  bool passes(ValueRef value, const Axes& axes, Extent level) const {
+    const NodeSteps& from = *cache_.of(value.node);
+    const int step = from.outputs[static_cast<std::size_t>(value.output)];
+    if (step < 0) return false;
+    const Extent made = level_of(made_.program, from.elements) == Extent::Row
+                            ? Extent::Row
+                            : from.steps[static_cast<std::size_t>(step)].extent;
+    const std::int64_t elements = made_.program.elements(made);
+    if (made == level || (made_.program.columns == 1 && made != Extent::One))
+      return axes == fusion::contiguous_axes(elements);
+    Axes rows;
+    return made == Extent::Row && level == Extent::Full && strip_columns(axes, made_.program.columns, rows) &&
+           rows == fusion::contiguous_axes(elements);
+  }
+
+  int input_of(ValueRef source, const NodeSteps::Input& input, Extent level) {
+    Region::Input made{input.dtype, level, input.axes};
+    if (Axes rows; level == Extent::Full && strip_columns(input.axes, made_.program.columns, rows))
+      made = {input.dtype, Extent::Row, rows};
+    if (std::all_of(made.axes.begin(), made.axes.end(), [](const fusion::Axis& a) { return a.stride == 0; }))
+      made = {input.dtype, Extent::One, {}};
+    auto& inputs = made_.program.inputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (made_.inputs[i] == source && inputs[i].extent == made.extent && inputs[i].axes == made.axes)
+        return static_cast<int>(i);
+    inputs.push_back(std::move(made));
+    made_.inputs.push_back(source);
+    return static_cast<int>(inputs.size()) - 1;
+  }
+
+  void add_steps(NodeId id, const NodeSteps& steps) {
+    Region& program = made_.program;
+    const Extent level = level_of(program, steps.elements);
+    std::vector<int> numbers;  // by step of the node
+    for (const Region::Step& step : steps.steps) {
+      Region::Step own = step;
+      if (own.extent == Extent::Full) own.extent = level;
+      for (int& operand : own.operands)
+        operand = operand < 0 ? number_of(operands_[id][static_cast<std::size_t>(~operand)])
+                              : numbers[static_cast<std::size_t>(operand)];
+      numbers.push_back(add(std::move(own)));
+    }
+    for (std::size_t o = 0; o < steps.outputs.size(); ++o)
+      if (steps.outputs[o] >= 0)
+        values_[{id, static_cast<int>(o)}] = numbers[static_cast<std::size_t>(steps.outputs[o])];
+  }
+
+  /// Constants that are there already are used again.
+  int add(Region::Step step) {
+    Region& program = made_.program;
+    if (step.kind == Region::Kind::Constant)
+      for (std::size_t s = 0; s < program.steps.size(); ++s)
+        if (program.steps[s].kind == step.kind && program.steps[s].dtype == step.dtype &&
+            program.steps[s].bits == step.bits)
+          return static_cast<int>(program.inputs.size() + s);
+    program.steps.push_back(std::move(step));
+    return program.values() - 1;
+  }
+
+  int number_of(const Operand& operand) const {
+    return operand.input >= 0 ? operand.input : values_.at(operand.inner);
+  }
+
+  void add_output(ValueRef value) {
+    made_.program.outputs.push_back({values_.at(value), graph_.info(value).shape});
+    made_.outputs.push_back(value);
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  NodeStepsCache& cache_;
+  const RegionLimits& limits_;
+  FusedRegion made_;
+  std::map<NodeId, std::vector<Operand>> operands_;
+  std::map<ValueRef, int> values_;
+};
+
+}  // namespace
+
+const fusion::NodeSteps* NodeStepsCache::of(NodeId id) {
+  const auto [at, is_new] = steps_.try_emplace(id);
+  if (is_new) {
+    const Node& node = graph_.node(id);
+    std::vector<OutputInfo> inputs;
+    std::vector<const Tensor*> values;
+    for (const ValueRef input : node.inputs) {
+      inputs.push_back(graph_.info(input));
+      values.push_back(graph_.known_value(input));
+    }
+    at->second = fusion::steps_of(node, inputs, values);
+  }
+  return at->second ? &*at->second : nullptr;
+}
+
+ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
+  for (;;) {
+    const Node& node = graph_.node(value.node);
+    const auto& views = node.op->views;
+    const auto view = std::find_if(views.begin(), views.end(), [&](const auto& v) { return v.first == value.output; });
+    if (view == views.end() || views.size() != node.outputs.size() || node.op->role == OpRole::Read ||
+        node.op->side_effect || !is_plain(plan, node))
+      return value;
+    const ValueRef from = node.inputs[static_cast<std::size_t>(view->second)];
+    const OutputInfo &seen = graph_.info(value), &whole = graph_.info(from);
+    if (seen.dtype != whole.dtype || !seen.shape.is_static() || !whole.shape.is_static() ||
+        seen.shape.elements() != whole.shape.elements() || plan.feed_of(value) >= 0)
+      return value;
+    value = from;
+  }
+}
+
+std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps, const std::vector<NodeId>& nodes,
+                                       const std::function<bool(ValueRef)>& is_output, const RegionLimits& limits) {
+  if (static_cast<int>(nodes.size()) > limits.nodes) return std::nullopt;
+  return Maker(plan, steps, limits).make(nodes, is_output);
+}
+
+}  // namespace braid

@@ -1,0 +1,39 @@
+// From some nodes to the one program that does what they do. Thread rule: one thread.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/fusion/rules.h"
+#include "engine/rewrite/region_finder.h"
+
+namespace braid {
+
+/// What nodes do and read, each looked at once.
+class NodeStepsCache {
+ public:
+  explicit NodeStepsCache(const Graph& graph) : graph_(graph) {}
+
+  /// Null where the node cannot be fused.
+  const fusion::NodeSteps* of(NodeId id);
+  /// The value whose elements `value` has, in the same order, behind views.
+  ValueRef source(const Plan& plan, ValueRef value) const;
+
+ private:
+  const Graph& graph_;
+  std::unordered_map<NodeId, std::optional<fusion::NodeSteps>> steps_;
+};
+
+struct RegionLimits {
+  int nodes = 48, inputs = 24, outputs = 12;
+  /// Rows that are reduced: of at most so many elements.
+  std::int64_t longest_row = 8192;
+};
+
+/// `nodes` in topological order; `is_output(value)`: whether somebody outside needs it. Nothing where the nodes do
+/// not fit one grid, a value would pass between them in another order, or there are too many of anything.
+std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps, const std::vector<NodeId>& nodes,
+                                       const std::function<bool(ValueRef)>& is_output, const RegionLimits& limits);
+
+}  // namespace braid

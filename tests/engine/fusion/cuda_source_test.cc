@@ -1,0 +1,65 @@
+// Sources that are generated for random regions: NVRTC, which needs no GPU, takes all of them. Skipped where it is
+// not there.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "engine/compile/compile.h"
+#include "engine/device/nvrtc.h"
+#include "engine/fusion/cuda_source.h"
+#include "engine/program/program.h"
+#include "tests/engine/fusion/random_regions.h"
+#include "tests/engine/testing/random_graph.h"
+
+namespace braid::testing {
+namespace {
+
+std::set<std::string> sources_of(std::uint64_t seed) {
+  const RandomRegions random = make_random_regions(seed);
+  CompileOptions options;
+  options.fusion = true;
+  std::set<std::string> sources;
+  const auto program = compile(random.graph, random.request(), options);
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "braid.Fused") continue;
+    const auto text = program->graph.node(op.node).attrs.require<std::string>("program");
+    sources.insert(fusion::cuda_source(fusion::Region::parse(text)).text);
+  }
+  return sources;
+}
+
+TEST(CudaSourceTest, CompilesForRandomRegions) {
+  if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
+  int compiled = 0;
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(tries("BRAID_RANDOM_SOURCES", 12, 4)); ++seed)
+    for (const std::string& source : sources_of(seed)) {
+      try {
+        EXPECT_FALSE(Nvrtc::get().compile(source, "sm_90", fusion::kRegionOptions).empty());
+        ++compiled;
+      } catch (const std::exception& error) {
+        FAIL() << "seed " << seed << ": " << error.what() << "\n" << source.substr(source.find("extern"));
+      }
+    }
+  EXPECT_GT(compiled, 10);
+}
+
+TEST(CudaSourceTest, IsRefusedWithTheCompilersMessage) {
+  if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
+  try {
+    Nvrtc::get().compile("__global__ void f() { nonsense; }", "sm_90", fusion::kRegionOptions);
+    FAIL() << "it compiled";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("nonsense"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CudaSourceTest, DependsOnTheRegionAlone) {
+  const fusion::Region region = fusion::Region::parse(
+      "region 10 300\nin float32 full 3000:1\nreduce float32 max 0\napply float32 full Sub 0 1\nout 2 10,300\n");
+  EXPECT_EQ(fusion::cuda_source(region).text, fusion::cuda_source(region).text);
+  EXPECT_EQ(fusion::cuda_source(region).blocks, 10) << "a block a row";
+}
+
+}  // namespace
+}  // namespace braid::testing

@@ -1,0 +1,98 @@
+// What becomes a region, and what does not.
+#include <gtest/gtest.h>
+
+#include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
+#include "engine/import/import.h"
+#include "engine/program/program.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/test_ops.h"
+
+namespace braid::testing {
+namespace {
+
+struct Model {
+  GraphBuilder b;
+  CompileRequest request;
+
+  Output feed(const std::string& name, const Shape& shape) {
+    request.feeds.push_back({name, DType::Float32, shape});
+    return b.placeholder(name, DType::Float32, shape);
+  }
+  Output sum(const Output& x, int axis) {
+    return b.op("Mean", {x, b.constant(Tensor::scalar<std::int32_t>(axis), "axis")}, {{"keep_dims", true}});
+  }
+  std::shared_ptr<const Program> compiled(std::initializer_list<Output> fetches, bool fusion = true) {
+    for (const Output& fetch : fetches) request.fetches.push_back(fetch.name());
+    CompileOptions options;
+    options.fusion = fusion;
+    return compile(import_graph(b.graph()), request, options);
+  }
+};
+
+TEST(FuseRegionsTest, LayerNormIsOneNode) {
+  Model m;
+  const Output x = m.feed("x", {6, 40});
+  const Output gain = m.feed("gain", {40}), bias = m.feed("bias", {40});
+  const Output centred = m.b.op("Sub", {x, m.sum(x, -1)});
+  const Output variance = m.sum(m.b.op("Square", {centred}), 1);
+  const Output scale = m.b.op("Rsqrt", {m.b.op("AddV2", {variance, m.b.constant(Tensor::scalar(1e-5F), "e")})});
+  const Output y = m.b.op("AddV2", {m.b.mul(m.b.mul(centred, scale), gain), bias});
+  const auto program = m.compiled({y});
+  EXPECT_EQ(program->ops.size(), 1U);
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 1);
+}
+
+TEST(FuseRegionsTest, IsOffWithoutTheOption) {
+  Model m;
+  const auto program = m.compiled({m.b.op("Tanh", {m.b.op("Exp", {m.feed("x", {8})})})}, false);
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 0);
+}
+
+TEST(FuseRegionsTest, AWayThroughAnotherNodeKeepsRegionsApart) {
+  Model m;
+  const Output y = m.b.op("Exp", {m.feed("x", {4, 5})});
+  const Output sums = m.b.op("Cumsum", {m.b.op("Neg", {y}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const Output z = m.b.op("AddV2", {m.b.op("Tanh", {y}), m.b.op("Sigmoid", {sums})});
+  const auto program = m.compiled({z});
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 2);
+  EXPECT_EQ(count_ops(*program, "Cumsum"), 1);
+}
+
+TEST(FuseRegionsTest, NodesOfTwoStreamScopesStayApart) {
+  Model m;
+  Output x = m.feed("x", {8}), y;
+  {
+    StreamScope scope(m.b, 0);
+    x = m.b.op("Tanh", {m.b.op("Exp", {x})});
+  }
+  {
+    StreamScope scope(m.b, 1);
+    y = m.b.op("Neg", {m.b.op("Sigmoid", {x})});
+  }
+  const auto program = m.compiled({y});
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 2);
+}
+
+TEST(FuseRegionsTest, WhatComesAfterAWriteIsLeftAlone) {
+  Model m;
+  const Output v = m.b.variable("v", Shape{8}, {});
+  const Output x = m.feed("x", {8});
+  const Output write = m.b.op("AssignVariableOp", {v, x});
+  const Output later = m.b.op("ReadVariableOp", {v}, {{"dtype", DType::Float32}});
+  m.b.control_dependency(write, later);
+  const Output before = m.b.op("Exp", {m.b.read(v)});
+  const auto program = m.compiled({m.b.op("AddV2", {before, m.b.op("Tanh", {later})})});
+  EXPECT_EQ(count_ops(*program, "braid.Fused"), 0);
+}
+
+TEST(FuseRegionsTest, AValueThatIsFetchedIsAnOutputToo) {
+  Model m;
+  const Output e = m.b.op("Exp", {m.feed("x", {3, 7})});
+  const auto program = m.compiled({e, m.b.op("Softmax", {e})});
+  ASSERT_EQ(program->ops.size(), 1U);
+  EXPECT_EQ(program->ops[0].outputs.size(), 2U);
+}
+
+}  // namespace
+}  // namespace braid::testing

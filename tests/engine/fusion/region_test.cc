@@ -1,0 +1,70 @@
+// The text of a region's program.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/fusion/region.h"
+
+namespace braid::fusion {
+namespace {
+
+constexpr const char* kText =
+    "region 64 128\n"
+    "in float32 full 8192:1\n"
+    "in float32 full 64:0,128:1\n"
+    "in float32 row 64:1\n"
+    "in int32 one \n"
+    "const float32 3f800000\n"
+    "apply float32 full Mul 0 1\n"
+    "apply float32 full LeakyRelu 5 alpha=3fc999999999999a\n"
+    "reduce float32 max 6\n"
+    "cast float64 row 7\n"
+    "out 6 64,128\n"
+    "out 7 64,1\n"
+    "out 8 64\n";
+
+std::string message_of(const std::string& text) {
+  try {
+    Region::parse(text);
+  } catch (const InvalidArgument& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(RegionTest, IsItsText) {
+  const Region region = Region::parse(kText);
+  EXPECT_EQ(region.to_text(), kText);
+  EXPECT_EQ(region.rows, 64);
+  EXPECT_EQ(region.steps[2].parameters.at("alpha"), 0.2);
+  EXPECT_TRUE(region.reduces());
+  EXPECT_EQ(region.extent_of(8), Extent::Row);
+}
+
+TEST(RegionTest, SaysWhichLineIsWrong) {
+  const auto wrong = [](const char* line) { return message_of(std::string("region 4 8\nin float32 full 32:1\n") + line); };
+  EXPECT_NE(message_of("").find("there is no region"), std::string::npos);
+  EXPECT_NE(message_of("in float32 full 4:1\n").find("first line"), std::string::npos);
+  EXPECT_NE(wrong("apply float32 full Mul 0 7\n").find("no value 7"), std::string::npos);
+  EXPECT_NE(wrong("apply float33 full Mul 0 0\n").find("no type"), std::string::npos);
+  EXPECT_NE(wrong("apply float32 row Neg 0\n").find("larger"), std::string::npos);
+  EXPECT_NE(wrong("in float32 row 5:1\n").find("5 elements, the extent 4"), std::string::npos);
+  EXPECT_NE(wrong("in float32 row -4:1\n").find("out of range"), std::string::npos);
+  EXPECT_NE(wrong("reduce float32 median 0\n").find("no reduction"), std::string::npos);
+  EXPECT_NE(wrong("reduce float32 sum 0\nreduce float32 sum 1\n").find("Full"), std::string::npos);
+  EXPECT_NE(wrong("out 0 32\n").find("no output"), std::string::npos);
+  EXPECT_NE(wrong("apply float32 full Neg 0\nout 1 31\n").find("number of elements"), std::string::npos);
+  EXPECT_NE(wrong("jump 0 0\n").find("unknown"), std::string::npos);
+  EXPECT_NE(wrong("const float32 xyz\n").find("no number"), std::string::npos);
+}
+
+TEST(RegionTest, AxesAreJoined) {
+  EXPECT_EQ(broadcast_axes({4, 8}, {4, 8}), contiguous_axes(32));
+  EXPECT_EQ(broadcast_axes({8}, {4, 8}), (Axes{{4, 0}, {8, 1}}));
+  EXPECT_EQ(broadcast_axes({4, 1}, {4, 8}), (Axes{{4, 1}, {8, 0}}));
+  EXPECT_EQ(broadcast_axes({}, {4, 8}), (Axes{{32, 0}}));
+  EXPECT_EQ(broadcast_axes({2, 1, 8}, {2, 3, 8}), (Axes{{2, 8}, {3, 0}, {8, 1}}));
+  EXPECT_EQ(broadcast_axes({1, 1}, {1, 1}), Axes{});
+}
+
+}  // namespace
+}  // namespace braid::fusion
