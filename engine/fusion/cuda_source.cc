@@ -137,7 +137,7 @@ class Writer {
     }
     const std::string index =
         input.extent == Extent::Full ? "place[e]" : fmt::format("(place[e] / I({}))", region_.columns);
-    line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : {}(0);", t, value,
+    line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : static_cast<{}>(0);", t, value,
          value, value, offset(input.axes, index), t);
   }
 
@@ -173,8 +173,8 @@ class Writer {
     const std::string_view t = type(step.dtype), name = reduction_name(step.reduction);
     const int x = step.operands[0];
     // Place 0 of lane 0 is always there; threads without a place give what changes nothing.
-    const std::string nothing = step.reduction == RowReduction::Sum    ? fmt::format("{}(0)", t)
-                                : step.reduction == RowReduction::Prod ? fmt::format("{}(1)", t)
+    const std::string nothing = step.reduction == RowReduction::Sum    ? fmt::format("static_cast<{}>(0)", t)
+                                : step.reduction == RowReduction::Prod ? fmt::format("static_cast<{}>(1)", t)
                                                                        : nothing_of(step);
     line("{} v{} = {};", t, value, nothing);
     line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);", value, name, t,

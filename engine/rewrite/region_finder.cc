@@ -79,7 +79,7 @@ class Finder {
 
   bool may_join(const Node& node) {
     const bool is_target = std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
-    if (!is_plain(plan_, node) || is_target || users_.is_named(node.id) || after_write_[index(node.id)] ||
+    if (!is_plain(plan_, node) || is_target || is_awaited(node.id) || after_write_[index(node.id)] ||
         node.op->stateful || node.op->side_effect)
       return false;
     for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o)
@@ -88,6 +88,15 @@ class Finder {
     const fusion::NodeSteps* steps = steps_.of(node.id);
     if (!steps) return false;
     return steps->columns <= kLongRow || steps->elements / steps->columns >= kFewRows;
+  }
+
+  /// Whether a node waits for it by a control edge.
+  bool is_awaited(NodeId id) const {
+    const std::vector<NodeId>& users = users_.of(id);
+    return std::any_of(users.begin(), users.end(), [&](NodeId user) {
+      const std::vector<NodeId>& controls = graph_.node(user).control_inputs;
+      return std::find(controls.begin(), controls.end(), id) != controls.end();
+    });
   }
 
   bool runs_on_device(const Node& node) const {
@@ -104,7 +113,7 @@ class Finder {
         // A view whose users all look through it needs nothing itself.
         const ValueRef seen{user, 0};
         const bool is_target =
-            users_.is_named(user) ||
+            is_awaited(user) ||
             std::find(plan_.targets.begin(), plan_.targets.end(), user) != plan_.targets.end();
         const bool looked_through =
             !is_target && node.outputs.size() == 1 && steps_.source(plan_, seen) != seen;

@@ -26,6 +26,7 @@ struct Model {
     for (const Output& fetch : fetches) request.fetches.push_back(fetch.name());
     CompileOptions options;
     options.fusion = fusion;
+    options.streams.count = 2;
     return compile(import_graph(b.graph()), request, options);
   }
 };

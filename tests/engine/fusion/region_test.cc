@@ -53,7 +53,7 @@ TEST(RegionTest, SaysWhichLineIsWrong) {
   EXPECT_NE(wrong("reduce float32 sum 0\nreduce float32 sum 1\n").find("Full"), std::string::npos);
   EXPECT_NE(wrong("out 0 32\n").find("no output"), std::string::npos);
   EXPECT_NE(wrong("apply float32 full Neg 0\nout 1 31\n").find("number of elements"), std::string::npos);
-  EXPECT_NE(wrong("jump 0 0\n").find("unknown"), std::string::npos);
+  EXPECT_NE(wrong("jump float32 0\n").find("unknown"), std::string::npos);
   EXPECT_NE(wrong("const float32 xyz\n").find("no number"), std::string::npos);
 }
 

@@ -1,0 +1,372 @@
+// What fused regions make of a training step: models of the zoo, and two that no pass was written for, with and
+// without `fusion`, forward, backward and update, inputs that stay where the program computes. On a GPU the whole step
+// is a captured graph; on the host it is the process's CPU time. Losses of the first steps are compared.
+//
+// "gates": four branches of GELU, Swish, Mish and tanh layers with layer norms, mixed by a softmax gate.
+// "glu": four residual blocks of layer norm and gated linear units. bench/peers/torch_fusion.py has both.
+//
+// usage: fusion_bench [--device cpu|cuda] [--models mlp,...] [--batches 0,4096] [--steps 50] [--rounds 5]
+//     (batch 0: the job's)
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "engine/autodiff/gradients.h"
+#include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/runtime.h"
+#include "engine/import/import.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "models/model.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Case {
+  std::int64_t batch = 128;  // the job's
+  ModelConfig config = {};
+  OptimizerKind optimizer = OptimizerKind::Sgd;
+};
+
+struct Options {
+  std::string device = "cpu", models = "mlp,cnn,resnet18,transformer,din,mmoe,wide_deep,dlrm,gates,glu", batches = "0";
+  int steps = 50, rounds = 5, streams = 8;
+  bool notes = false;
+};
+
+/// As examples/jobs has them; of din without its list of fields.
+Case case_of(const std::string& name) {
+  const std::map<std::string, Shape> image{{"image", Shape{28, 28, 1}}, {"label", Shape{}}};
+  const auto columns = [](std::int64_t dense, std::int64_t sparse) {
+    return std::map<std::string, Shape>{{"dense", Shape{dense}}, {"sparse", Shape{sparse}}, {"label", Shape{}}};
+  };
+  const auto of = [](std::vector<std::int64_t> hidden, std::int64_t dim, std::int64_t buckets, std::int64_t classes,
+                     std::map<std::string, Shape> shapes) {
+    ModelConfig config;
+    config.hidden = std::move(hidden);
+    config.embedding_dim = dim;
+    config.hash_buckets = buckets;
+    config.classes = classes;
+    config.sparse_tables = true;
+    config.columns = std::move(shapes);
+    return config;
+  };
+  if (name == "mlp") return {128, of({256, 128}, 0, 0, 10, image), OptimizerKind::Adam};
+  if (name == "cnn") return {128, of({16, 32, 128}, 0, 0, 10, image), OptimizerKind::Adam};
+  if (name == "resnet18") return {64, of({64, 128, 256, 512}, 0, 0, 10, image), OptimizerKind::Momentum};
+  if (name == "wide_deep") return {256, of({64, 32}, 8, 1000, 0, columns(5, 8)), OptimizerKind::Adagrad};
+  if (name == "dlrm") return {512, of({128, 64}, 16, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
+  if (name == "deepfm") return {512, of({128, 64}, 8, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
+  if (name == "dcn_v2") return {512, of({128, 64}, 8, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
+  if (name == "mmoe") {
+    auto shapes = columns(3, 3);
+    shapes["click"] = shapes["purchase"] = Shape{};
+    Case c{256, of({64, 32}, 8, 200, 0, shapes), OptimizerKind::Adagrad};
+    c.config.experts = 4;
+    c.config.tasks = {"click", "purchase"};
+    return c;
+  }
+  if (name == "din") {
+    auto shapes = columns(1, 1);
+    shapes["history"] = Shape{12};
+    shapes["item"] = Shape{1};
+    return {256, of({64, 32}, 16, 500, 0, shapes), OptimizerKind::Adagrad};
+  }
+  if (name == "transformer")
+    return {64, of({64, 64}, 32, 20, 4, {{"tokens", Shape{16}}, {"label", Shape{}}}), OptimizerKind::Adam};
+  Case own;
+  own.config.classes = 10;
+  own.batch = 256;
+  return own;
+}
+
+// ---------------------------------------------------------------------------------------- models of this file
+
+class Builder {
+ public:
+  Output scalar(float value) { return b.constant(Tensor::scalar(value)); }
+  Output dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out) {
+    return b.dense(name, x, in, out, false);
+  }
+  Output gelu(const Output& x) {
+    const Output half = b.mul(x, scalar(0.5F));
+    return b.mul(half, b.add(b.op("Erf", {b.mul(x, scalar(0.70710678F))}), scalar(1)));
+  }
+  Output swish(const Output& x) { return b.mul(x, b.op("Sigmoid", {x})); }
+  Output mish(const Output& x) { return b.mul(x, b.op("Tanh", {b.op("Softplus", {x})})); }
+  Output layer_norm(const std::string& name, const Output& x, std::int64_t width) {
+    const Output centred = b.op("Sub", {x, b.reduce_mean(x, {1}, true)});
+    const Output variance = b.reduce_mean(b.op("Square", {centred}), {1}, true);
+    const Output scaled = b.mul(centred, b.op("Rsqrt", {b.add(variance, scalar(1e-5F))}));
+    const Output gain = b.read(b.variable(name + "/gain", Shape{width}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
+    return b.add(b.mul(scaled, gain), b.read(b.variable(name + "/bias", Shape{width}, {})));
+  }
+
+  GraphBuilder b;
+};
+
+ModelGraph finish(Builder& m, const Output& loss, std::vector<std::string> columns) {
+  ModelGraph model;
+  model.graph = std::make_unique<GraphDef>(m.b.graph());
+  model.loss = loss.name();
+  model.columns = std::move(columns);
+  return model;
+}
+
+ModelGraph build_gates() {
+  Builder m;
+  const Output x = m.b.placeholder("x", DType::Float32, {-1, 256});
+  const Output y = m.b.placeholder("label", DType::Float32, {-1});
+  const Output gate = m.b.op("Softmax", {m.dense("gate", x, 256, 4)});
+  const std::int64_t widths[] = {512, 384, 320, 256};
+  Output mixed;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "branch" + std::to_string(i);
+    const auto act = [&](const Output& h) {
+      return i == 0 ? m.gelu(h) : i == 1 ? m.swish(h) : i == 2 ? m.mish(h) : m.b.op("Tanh", {h});
+    };
+    Output h = act(m.layer_norm(name + "/norm", m.dense(name + "/a", x, 256, widths[i]), widths[i]));
+    h = act(m.dense(name + "/b", h, widths[i], 128));
+    const std::vector<std::int32_t> begin{0, i}, size{-1, 1};
+    const Output share = m.b.op("Slice", {gate, m.b.constant(Tensor::from<std::int32_t>({2}, begin)),
+                                          m.b.constant(Tensor::from<std::int32_t>({2}, size))});
+    const Output part = m.b.mul(h, share);
+    mixed = i == 0 ? part : m.b.add(mixed, part);
+  }
+  const Output logits = m.b.reshape(m.dense("head", m.layer_norm("norm", mixed, 128), 128, 1), {-1});
+  return finish(m, m.b.reduce_mean(m.b.op("braid.SigmoidCrossEntropy", {logits, y})), {"x", "label"});
+}
+
+ModelGraph build_glu() {
+  Builder m;
+  Output h = m.b.placeholder("x", DType::Float32, {-1, 512});
+  const Output y = m.b.placeholder("label", DType::Int64, {-1});
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "block" + std::to_string(i);
+    const Output normed = m.layer_norm(name + "/norm", h, 512);
+    const Output gate = m.swish(m.dense(name + "/gate", normed, 512, 768));
+    const Output inner = m.b.mul(m.dense(name + "/up", normed, 512, 768), gate);
+    h = m.b.add(h, m.dense(name + "/down", inner, 768, 512));
+  }
+  const Output logits = m.dense("head", m.layer_norm("norm", h, 512), 512, 10);
+  return finish(m, m.b.reduce_mean(m.b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, y})), {"x", "label"});
+}
+
+// ------------------------------------------------------------------------------------------------- steps
+
+struct Training {
+  Graph graph;
+  CompileRequest request;
+  std::vector<Tensor> feeds;
+};
+
+void add_update(Graph& graph, const VariableGradient& gradient, const OptimizerSpec& optimizer, CompileRequest& request) {
+  const VariableInfo& variable = gradient.variable;
+  Node update;
+  update.inputs.push_back({variable.handle, 0});
+  for (const SlotSpec& slot : optimizer_slots(optimizer)) {
+    Node handle;
+    handle.name = variable.name + "/" + std::string(slot.name);
+    handle.op = &OpRegistry::global().require("VarHandleOp");
+    handle.attrs = {{"dtype", variable.dtype},
+                    {"shape", variable.shape},
+                    {"_trainable", false},
+                    {"_init_kind", static_cast<std::int64_t>(InitKind::Constant)},
+                    {"_init_a", static_cast<double>(slot.initial_value)},
+                    {"_init_b", 0.0}};
+    update.inputs.push_back({graph.add(std::move(handle)), 0});
+  }
+  if (gradient.slices) update.inputs.push_back(gradient.slices->indices);
+  update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
+  update.op = &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
+  update.attrs = optimizer_attrs(optimizer);
+  update.name = graph.unique_name("update/" + variable.name);
+  update.colocate_with = update.inputs.back().node;
+  request.targets.push_back(update.name);
+  graph.add(std::move(update));
+}
+
+Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_t seed) {
+  Tensor tensor(dtype, shape);
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+    const auto bits = static_cast<std::int64_t>(seed >> 33);
+    const auto at = static_cast<std::size_t>(i);
+    if (dtype == DType::Float32)
+      tensor.data<float>()[at] = below == 2 ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 600.0F;
+    else if (dtype == DType::Int32)
+      tensor.data<std::int32_t>()[at] = static_cast<std::int32_t>(bits % below);
+    else
+      tensor.data<std::int64_t>()[at] = bits % below;
+  }
+  return tensor;
+}
+
+Training training_of(const std::string& name, const Case& c, std::int64_t batch) {
+  const ModelGraph model = name == "gates" ? build_gates() : name == "glu" ? build_glu() : build_model(name, c.config);
+  Training made{import_graph(*model.graph), {}, {}};
+  OptimizerSpec optimizer;
+  optimizer.kind = c.optimizer;
+  const ValueRef loss = made.graph.parse_value(model.loss);
+  for (const VariableGradient& gradient : add_gradients(made.graph, loss))
+    add_update(made.graph, gradient, optimizer, made.request);
+  made.request.fetches = {model.loss};
+  for (const std::string& target : model.updates) made.request.targets.push_back(target);
+  for (const std::string& column : model.columns) {
+    const OutputInfo& info = made.graph.info(made.graph.parse_value(column));
+    Shape shape = info.shape;
+    shape.set_dim(0, batch);
+    const bool is_label = column == "label" || column == "click" || column == "purchase";
+    const std::int64_t below = is_label && info.dtype == DType::Float32 ? 2
+                               : is_label                              ? std::max<std::int64_t>(c.config.classes, 2)
+                                          : std::max<std::int64_t>(c.config.hash_buckets, 3) - 2;
+    made.request.feeds.push_back({column, info.dtype, shape});
+    made.feeds.push_back(made_up(info.dtype, shape, below, made.feeds.size() + 1));
+  }
+  return made;
+}
+
+WaitContext a_while() { return WaitContext::with_timeout(std::chrono::seconds(120)); }
+
+class Steps {
+ public:
+  Steps(const Training& training, const CompileOptions& options, const std::shared_ptr<Accelerator>& device)
+      : program_(compile(training.graph, training.request, options)), runtime_({.device = device}) {
+    instance_ = std::make_unique<Instance>(program_, runtime_);
+    for (const VariableInfo& variable : list_variables(training.graph)) {
+      auto value = runtime_.variables().read(variable.name);
+      if (!value) continue;
+      initialize_variable(training.graph.node(variable.handle), 1, *value);
+      runtime_.variables().write(variable.name, *value);
+    }
+    for (const Tensor& feed : training.feeds) {
+      feeds_.push_back(feed);
+      if (!device) continue;
+      auto memory = device->allocate(feed.bytes(), "inputs");
+      device->copy_now(memory.get(), feed.raw(), feed.bytes());
+      feeds_.back() = Tensor(feed.dtype(), feed.shape(), memory, Domain::Device);
+    }
+  }
+
+  void run(int count) {
+    for (int i = 0; i < count; ++i) {
+      if (instance_->in_flight() == program_->steps_in_flight) finish();
+      StepRequest request;
+      request.params.step = next_++;
+      request.params.learning_rate = 1e-3F;
+      request.feeds = feeds_;
+      instance_->start(std::move(request), a_while());
+    }
+    while (instance_->in_flight() > 0) finish();
+  }
+  /// Microseconds a step: elapsed on a device, of CPU time on the host.
+  double time(int count, bool cpu_time) {
+    const auto begin = Clock::now();
+    const std::clock_t cpu = std::clock();
+    run(count);
+    const double us = cpu_time ? 1e6 * static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC
+                               : std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    return us / count;
+  }
+  const Program& program() const { return *program_; }
+  const std::vector<float>& losses() const { return losses_; }
+
+ private:
+  void finish() { losses_.push_back(instance_->finish(a_while()).fetches[0].data<float>()[0]); }
+
+  std::shared_ptr<const Program> program_;
+  Runtime runtime_;
+  std::unique_ptr<Instance> instance_;
+  std::vector<Tensor> feeds_;
+  std::uint64_t next_ = 0;
+  std::vector<float> losses_;
+};
+
+double median(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+void measure(const std::string& name, std::int64_t wanted, const Options& options,
+             const std::shared_ptr<Accelerator>& device) {
+  const Case c = case_of(name);
+  const std::int64_t batch = wanted == 0 ? c.batch : wanted;
+  const Training training = training_of(name, c, batch);
+  CompileOptions compiling;
+  compiling.domain = device ? Domain::Device : Domain::Host;
+  if (device) compiling.batch_siblings = BatchSiblings::AcrossScopes;
+  std::vector<std::unique_ptr<Steps>> variants;  // on one stream and on many, each without and with fusion
+  double compile_s = 0;
+  for (const bool many : {false, true}) {
+    if (many && !device) break;
+    compiling.streams.policy = many ? StreamPolicy::Cost : StreamPolicy::None;
+    compiling.streams.count = many ? options.streams : 1;
+    for (const bool fusion : {false, true}) {
+      compiling.fusion = fusion;
+      const auto begin = Clock::now();
+      variants.push_back(std::make_unique<Steps>(training, compiling, device));
+      if (fusion && !many) compile_s = std::chrono::duration<double>(Clock::now() - begin).count();
+      variants.back()->run(10);
+    }
+  }
+  std::vector<std::vector<double>> times(variants.size());
+  for (int round = 0; round < options.rounds; ++round)
+    for (std::size_t v = 0; v < variants.size(); ++v)
+      times[v].push_back(variants[v]->time(options.steps, device == nullptr));
+  const auto best = [&](std::size_t fusion) {
+    double us = median(times[fusion]);
+    for (std::size_t v = fusion; v < variants.size(); v += 2) us = std::min(us, median(times[v]));
+    return us;
+  };
+  double apart = 0;
+  for (std::size_t i = 0; i < 10; ++i) {
+    const double a = variants[0]->losses()[i], b = variants[1]->losses()[i];
+    apart = std::max(apart, std::abs(a - b) / std::max(std::abs(a), 1e-9));
+  }
+  fmt::print("{:<12} {:>6} | without {:>9.1f} us, with {:>9.1f} us, {:.3f} x | ops {} -> {} | losses apart {:.1e} | made in "
+             "{:.2f} s\n",
+             name, batch, best(0), best(1), best(0) / best(1), variants[0]->program().ops.size(),
+             variants[1]->program().ops.size(), apart, compile_s);
+  if (options.notes)
+    for (const Note& note : variants[1]->program().notes)
+      if (note.pass == "fusion") fmt::print("    {}\n", note.text);
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Training steps with and without fused regions");
+  app.add_option("--device", options.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--models", options.models);
+  app.add_option("--batches", options.batches);
+  app.add_option("--steps", options.steps);
+  app.add_option("--rounds", options.rounds);
+  app.add_option("--streams", options.streams);
+  app.add_flag("--notes", options.notes);
+  CLI11_PARSE(app, argc, argv);
+  const std::shared_ptr<Accelerator> device = options.device == "cuda" ? open_cuda({}) : nullptr;
+  const auto split = [](const std::string& text) { return CLI::detail::split(text, ','); };
+  for (const std::string& batch : split(options.batches))
+    for (const std::string& model : split(options.models)) {
+      try {
+        measure(model, std::stoll(batch), options, device);
+      } catch (const std::exception& error) {
+        fmt::print("{:<12} {}: {}\n", model, batch, error.what());
+      }
+    }
+  return 0;
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) { return braid::run(argc, argv); }
