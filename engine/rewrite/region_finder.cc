@@ -38,7 +38,10 @@ class Finder {
         order_(graph_.topological_order()),
         position_(size(), 0),
         region_of_(size(), -1) {
-    for (std::size_t at = 0; at < order_.size(); ++at) position_[index(order_[at])] = static_cast<int>(at);
+    for (std::size_t at = 0; at < order_.size(); ++at) {
+      position_[index(order_[at])] = static_cast<int>(at);
+      horizon_.push_back(static_cast<int>(at));
+    }
   }
 
   std::vector<FusedRegion> find() {
@@ -157,8 +160,22 @@ class Finder {
               [&](NodeId x, NodeId y) { return position_[index(x)] < position_[index(y)]; });
     if (!make(both)) return;
     for (const NodeId id : nodes_of(to)) region_of_[index(id)] = from;
+    const int last = position_[index(both.back())];
+    for (auto at = static_cast<std::size_t>(position_[index(both[0])]); at < horizon_.size() && horizon_[at] < last; ++at)
+      horizon_[at] = last;
     regions_[static_cast<std::size_t>(from)] = std::move(both);
     regions_[static_cast<std::size_t>(to)].clear();
+  }
+
+  /// Whether what ends at `position` may depend, by whatever regions, on what begins at `first`: a region that has a
+  /// node before it may have others behind it.
+  bool may_depend_on(int position, int first) const {
+    while (position < first) {
+      const int horizon = horizon_[static_cast<std::size_t>(position)];
+      if (horizon == position) return false;
+      position = horizon;
+    }
+    return true;
   }
 
   /// Whether `to` depends on `from` by a way through other nodes. Regions do not depend on each other in a circle,
@@ -171,7 +188,8 @@ class Finder {
       const int region = region_of_[index(id)];
       if (region == to) return;
       const NodeId last = region < 0 ? id : nodes_of(region).back();
-      if (position_[index(last)] >= first && seen.insert(region < 0 ? id : nodes_of(region)[0]).second)
+      if (may_depend_on(position_[index(last)], first) &&
+          seen.insert(region < 0 ? id : nodes_of(region)[0]).second)
         open.push_back(id);
     };
     for (const NodeId id : nodes_of(to))
@@ -217,6 +235,7 @@ class Finder {
   std::vector<int> streams_;
   std::vector<NodeId> order_;
   std::vector<int> position_, region_of_;  // by node
+  std::vector<int> horizon_;  // by position: the last position of a region that has a node up to here
   std::vector<char> after_write_, writes_;
   std::vector<std::vector<NodeId>> regions_;  // each in topological order; empty: part of another
   RegionLimits limits_;

@@ -15,6 +15,8 @@
 namespace braid::testing {
 namespace {
 
+constexpr std::int64_t kMostElements = 100000;
+
 struct Value {
   Output output;
   DType dtype;
@@ -23,7 +25,7 @@ struct Value {
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, bool special) : random_(seed), special_(special) {}
+  Maker(std::uint64_t seed, Numbers numbers) : random_(seed), smooth_(numbers == Numbers::Smooth) {}
 
   RandomRegions make() {
     const std::int64_t dims[] = {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 100, 257, 1030};
@@ -66,7 +68,7 @@ class Maker {
   }
 
   double number() {
-    if (special_ && pick(40) == 0) {
+    if (!smooth_ && pick(40) == 0) {
       constexpr double kSpecial[] = {std::numeric_limits<double>::quiet_NaN(),
                                      std::numeric_limits<double>::infinity(),
                                      -std::numeric_limits<double>::infinity(),
@@ -151,7 +153,10 @@ class Maker {
     constexpr const char* kIntegers[] = {"Neg", "Abs", "Sign", "Square", "Relu"};
     const Value x = some();
     if (x.dtype == DType::Bool) return keep(b_.op("LogicalNot", {x.output}), x.dtype, x.shape);
-    const char* op = is_floating(x.dtype) ? kFloats[pick(std::size(kFloats))] : kIntegers[pick(std::size(kIntegers))];
+    constexpr const char* kSmooth[] = {"Neg", "Abs", "Tanh", "Sigmoid", "Softplus", "Erf", "Relu", "LeakyRelu"};
+    const char* op = !is_floating(x.dtype) ? kIntegers[pick(std::size(kIntegers))]
+                     : smooth_             ? kSmooth[pick(std::size(kSmooth))]
+                                           : kFloats[pick(std::size(kFloats))];
     AttrMap attrs;
     if (std::string_view(op) == "LeakyRelu") attrs.set("alpha", 0.3);
     keep(b_.op(op, {x.output}, attrs), x.dtype, x.shape);
@@ -161,17 +166,19 @@ class Maker {
     const Value x = some();
     const Value* other = some_of(x.dtype);
     Shape out;
-    if (!other || !broadcast_shapes(x.shape, other->shape, out)) return add_unary();
+    if (!other || !broadcast_shapes(x.shape, other->shape, out) || out.elements() > kMostElements)
+      return add_unary();
     const Value y = *other;
     if (x.dtype == DType::Bool) return keep(b_.op("LogicalAnd", {x.output, y.output}), x.dtype, out);
-    constexpr const char* kFloats[] = {"AddV2", "Sub",     "Mul",     "RealDiv", "Maximum",
-                                       "Minimum", "SquaredDifference", "DivNoNan", "Xlogy"};
+    constexpr const char* kFloats[] = {"AddV2",   "Sub",     "Mul",      "Maximum", "Minimum", "SquaredDifference",
+                                       "RealDiv", "DivNoNan", "Xlogy"};
+    constexpr int kSmoothOps = 5;
     constexpr const char* kCompare[] = {"Less", "GreaterEqual", "Equal", "NotEqual"};
-    if (pick(5) == 0)
+    if (!smooth_ && pick(5) == 0)
       return keep(b_.op(kCompare[pick(std::size(kCompare))], {x.output, y.output}), DType::Bool, out);
-    const char* op = kFloats[pick(is_floating(x.dtype) ? std::size(kFloats) : 3)];
+    const char* op = kFloats[pick(!is_floating(x.dtype) ? 3 : smooth_ ? kSmoothOps : std::size(kFloats))];
     if (x.shape == y.shape && pick(4) == 0) {
-      if (is_floating(x.dtype) && pick(2) == 0)
+      if (is_floating(x.dtype) && !smooth_ && pick(2) == 0)
         return keep(b_.op(pick(2) == 0 ? "SigmoidGrad" : "ReluGrad", {x.output, y.output}), x.dtype, x.shape);
       return keep(b_.op("AddN", {x.output, y.output, x.output}), x.dtype, x.shape);
     }
@@ -182,7 +189,7 @@ class Maker {
     const Value x = some();
     if (x.dtype == DType::Bool || x.shape.rank() == 0) return add_binary();
     constexpr const char* kOps[] = {"Sum", "Mean", "Max", "Min", "Prod"};
-    const char* op = kOps[pick(is_floating(x.dtype) ? 5 : 1)];
+    const char* op = kOps[pick(!is_floating(x.dtype) ? 1 : smooth_ ? 4 : 5)];
     const int axes = 1 + pick(static_cast<std::size_t>(std::min(2, x.shape.rank())));
     const bool keep_dims = pick(3) != 0;
     std::vector<std::int32_t> reduced;
@@ -216,14 +223,15 @@ class Maker {
     const Value* y = some_of(x.dtype);
     Shape both, out;
     if (!condition || !y || !broadcast_shapes(x.shape, y->shape, both) ||
-        !broadcast_shapes(condition->shape, both, out))
+        !broadcast_shapes(condition->shape, both, out) || out.elements() > kMostElements)
       return add_binary();
     keep(b_.op("SelectV2", {condition->output, x.output, y->output}), x.dtype, out);
   }
 
   void add_cast() {
     const Value x = some();
-    const DType to = some_type();
+    const DType to = smooth_ ? DType::Float32 : some_type();
+    if (to == x.dtype) return add_unary();
     keep(b_.op("Cast", {x.output}, {{"SrcT", x.dtype}, {"DstT", to}}), to, x.shape);
   }
 
@@ -248,7 +256,7 @@ class Maker {
   }
 
   std::mt19937_64 random_;
-  bool special_;
+  bool smooth_;
   GraphBuilder b_;
   Shape grid_;
   std::vector<Value> values_;
@@ -279,7 +287,7 @@ CompileRequest RandomRegions::request() const {
   return request;
 }
 
-RandomRegions make_random_regions(std::uint64_t seed, bool special) { return Maker(seed, special).make(); }
+RandomRegions make_random_regions(std::uint64_t seed, Numbers numbers) { return Maker(seed, numbers).make(); }
 
 std::string difference(const Tensor& expected, const Tensor& got, double tolerance) {
   if (expected.dtype() != got.dtype() || expected.shape() != got.shape()) return "another type or shape";

@@ -20,8 +20,11 @@ struct RandomRegions {
   CompileRequest request() const;
 };
 
-/// `special`: whether inputs have NaN, infinities and huge numbers.
-RandomRegions make_random_regions(std::uint64_t seed, bool special = true);
+enum class Numbers {
+  Any,     // inputs have NaN, infinities and huge numbers
+  Smooth,  // and only ops through which a rounding error stays small
+};
+RandomRegions make_random_regions(std::uint64_t seed, Numbers numbers = Numbers::Any);
 
 /// Empty where they are equal: the same bits, any NaN for any other. With `tolerance` above 0, numbers may differ by
 /// that share of the largest finite one.
