@@ -1,6 +1,7 @@
-// What fused regions make of a training step: models of the zoo, and two that no pass was written for, with and
-// without `fusion`, forward, backward and update, inputs that stay where the program computes. On a GPU the whole step
-// is a captured graph; on the host it is the process's CPU time. Losses of the first steps are compared.
+// What fused regions make of a training step: models of the zoo, and two that no pass was written for, with
+// and without `fusion`, forward, backward and update, inputs that stay where the program computes. On a GPU
+// the whole step is a captured graph; on the host it is the process's CPU time. Losses of the first steps are
+// compared.
 //
 // "gates": four branches of GELU, Swish, Mish and tanh layers with layer norms, mixed by a softmax gate.
 // "glu": four residual blocks of layer norm and gated linear units. bench/peers/torch_fusion.py has both.
@@ -38,19 +39,21 @@ struct Case {
 };
 
 struct Options {
-  std::string device = "cpu", models = "mlp,cnn,resnet18,transformer,din,mmoe,wide_deep,dlrm,gates,glu", batches = "0";
+  std::string device = "cpu", models = "mlp,cnn,resnet18,transformer,din,mmoe,wide_deep,dlrm,gates,glu",
+              batches = "0";
   int steps = 50, rounds = 5, streams = 8;
-  bool notes = false;
+  bool notes = false, programs = false;
 };
 
 /// As examples/jobs has them; of din without its list of fields.
 Case case_of(const std::string& name) {
   const std::map<std::string, Shape> image{{"image", Shape{28, 28, 1}}, {"label", Shape{}}};
   const auto columns = [](std::int64_t dense, std::int64_t sparse) {
-    return std::map<std::string, Shape>{{"dense", Shape{dense}}, {"sparse", Shape{sparse}}, {"label", Shape{}}};
+    return std::map<std::string, Shape>{
+        {"dense", Shape{dense}}, {"sparse", Shape{sparse}}, {"label", Shape{}}};
   };
-  const auto of = [](std::vector<std::int64_t> hidden, std::int64_t dim, std::int64_t buckets, std::int64_t classes,
-                     std::map<std::string, Shape> shapes) {
+  const auto of = [](std::vector<std::int64_t> hidden, std::int64_t dim, std::int64_t buckets,
+                     std::int64_t classes, std::map<std::string, Shape> shapes) {
     ModelConfig config;
     config.hidden = std::move(hidden);
     config.embedding_dim = dim;
@@ -89,7 +92,8 @@ Case case_of(const std::string& name) {
   return own;
 }
 
-// ---------------------------------------------------------------------------------------- models of this file
+// ---------------------------------------------------------------------------------------- models of this
+// file
 
 class Builder {
  public:
@@ -107,7 +111,8 @@ class Builder {
     const Output centred = b.op("Sub", {x, b.reduce_mean(x, {1}, true)});
     const Output variance = b.reduce_mean(b.op("Square", {centred}), {1}, true);
     const Output scaled = b.mul(centred, b.op("Rsqrt", {b.add(variance, scalar(1e-5F))}));
-    const Output gain = b.read(b.variable(name + "/gain", Shape{width}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
+    const Output gain =
+        b.read(b.variable(name + "/gain", Shape{width}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
     return b.add(b.mul(scaled, gain), b.read(b.variable(name + "/bias", Shape{width}, {})));
   }
 
@@ -158,7 +163,8 @@ ModelGraph build_glu() {
     h = m.b.add(h, m.dense(name + "/down", inner, 768, 512));
   }
   const Output logits = m.dense("head", m.layer_norm("norm", h, 512), 512, 10);
-  return finish(m, m.b.reduce_mean(m.b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, y})), {"x", "label"});
+  return finish(m, m.b.reduce_mean(m.b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, y})),
+                {"x", "label"});
 }
 
 // ------------------------------------------------------------------------------------------------- steps
@@ -169,7 +175,8 @@ struct Training {
   std::vector<Tensor> feeds;
 };
 
-void add_update(Graph& graph, const VariableGradient& gradient, const OptimizerSpec& optimizer, CompileRequest& request) {
+void add_update(Graph& graph, const VariableGradient& gradient, const OptimizerSpec& optimizer,
+                CompileRequest& request) {
   const VariableInfo& variable = gradient.variable;
   Node update;
   update.inputs.push_back({variable.handle, 0});
@@ -187,7 +194,8 @@ void add_update(Graph& graph, const VariableGradient& gradient, const OptimizerS
   }
   if (gradient.slices) update.inputs.push_back(gradient.slices->indices);
   update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
-  update.op = &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
+  update.op =
+      &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
   update.attrs = optimizer_attrs(optimizer);
   update.name = graph.unique_name("update/" + variable.name);
   update.colocate_with = update.inputs.back().node;
@@ -202,7 +210,8 @@ Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_
     const auto bits = static_cast<std::int64_t>(seed >> 33);
     const auto at = static_cast<std::size_t>(i);
     if (dtype == DType::Float32)
-      tensor.data<float>()[at] = below == 2 ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 600.0F;
+      tensor.data<float>()[at] =
+          below == 2 ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 600.0F;
     else if (dtype == DType::Int32)
       tensor.data<std::int32_t>()[at] = static_cast<std::int32_t>(bits % below);
     else
@@ -212,7 +221,9 @@ Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_
 }
 
 Training training_of(const std::string& name, const Case& c, std::int64_t batch) {
-  const ModelGraph model = name == "gates" ? build_gates() : name == "glu" ? build_glu() : build_model(name, c.config);
+  const ModelGraph model = name == "gates" ? build_gates()
+                           : name == "glu" ? build_glu()
+                                           : build_model(name, c.config);
   Training made{import_graph(*model.graph), {}, {}};
   OptimizerSpec optimizer;
   optimizer.kind = c.optimizer;
@@ -227,7 +238,7 @@ Training training_of(const std::string& name, const Case& c, std::int64_t batch)
     shape.set_dim(0, batch);
     const bool is_label = column == "label" || column == "click" || column == "purchase";
     const std::int64_t below = is_label && info.dtype == DType::Float32 ? 2
-                               : is_label                              ? std::max<std::int64_t>(c.config.classes, 2)
+                               : is_label ? std::max<std::int64_t>(c.config.classes, 2)
                                           : std::max<std::int64_t>(c.config.hash_buckets, 3) - 2;
     made.request.feeds.push_back({column, info.dtype, shape});
     made.feeds.push_back(made_up(info.dtype, shape, below, made.feeds.size() + 1));
@@ -291,9 +302,10 @@ class Steps {
   std::vector<float> losses_;
 };
 
-double median(std::vector<double> times) {
+/// The median; on the host, which others use too, the least.
+double typical(std::vector<double> times, bool host) {
   std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return times[host ? 0 : times.size() / 2];
 }
 
 void measure(const std::string& name, std::int64_t wanted, const Options& options,
@@ -323,8 +335,8 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
     for (std::size_t v = 0; v < variants.size(); ++v)
       times[v].push_back(variants[v]->time(options.steps, device == nullptr));
   const auto best = [&](std::size_t fusion) {
-    double us = median(times[fusion]);
-    for (std::size_t v = fusion; v < variants.size(); v += 2) us = std::min(us, median(times[v]));
+    double us = typical(times[fusion], !device);
+    for (std::size_t v = fusion; v < variants.size(); v += 2) us = std::min(us, typical(times[v], !device));
     return us;
   };
   double apart = 0;
@@ -332,13 +344,25 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
     const double a = variants[0]->losses()[i], b = variants[1]->losses()[i];
     apart = std::max(apart, std::abs(a - b) / std::max(std::abs(a), 1e-9));
   }
-  fmt::print("{:<12} {:>6} | without {:>9.1f} us, with {:>9.1f} us, {:.3f} x | ops {} -> {} | losses apart {:.1e} | made in "
-             "{:.2f} s\n",
-             name, batch, best(0), best(1), best(0) / best(1), variants[0]->program().ops.size(),
-             variants[1]->program().ops.size(), apart, compile_s);
+  fmt::print(
+      "{:<12} {:>6} | without {:>9.1f} us, with {:>9.1f} us, {:.3f} x | ops {} -> {} | losses apart {:.1e} | "
+      "made in "
+      "{:.2f} s\n",
+      name, batch, best(0), best(1), best(0) / best(1), variants[0]->program().ops.size(),
+      variants[1]->program().ops.size(), apart, compile_s);
+  if (options.notes && device)
+    fmt::print("    on 1 stream {:.1f} and {:.1f} us, on {} streams {:.1f} and {:.1f} us\n",
+               typical(times[0], false), typical(times[1], false), options.streams, typical(times[2], false),
+               typical(times[3], false));
   if (options.notes)
     for (const Note& note : variants[1]->program().notes)
       if (note.pass == "fusion") fmt::print("    {}\n", note.text);
+  if (options.programs)
+    for (const ProgramOp& op : variants[1]->program().ops)
+      if (op.op == "braid.Fused") {
+        const Node& node = variants[1]->program().graph.node(op.node);
+        fmt::print("{}\n{}", node.name, node.attrs.require<std::string>("program"));
+      }
   std::fflush(stdout);
 }
 
@@ -351,7 +375,8 @@ int run(int argc, char** argv) {
   app.add_option("--steps", options.steps);
   app.add_option("--rounds", options.rounds);
   app.add_option("--streams", options.streams);
-  app.add_flag("--notes", options.notes);
+  app.add_flag("--notes", options.notes, "What the passes say");
+  app.add_flag("--programs", options.programs, "The regions");
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Accelerator> device = options.device == "cuda" ? open_cuda({}) : nullptr;
   const auto split = [](const std::string& text) { return CLI::detail::split(text, ','); };

@@ -67,11 +67,12 @@ CompileOptions training_compile_options(const proto::Job& job) {
   CompileOptions options;
   options.streams = stream_options(job);
   options.batch_siblings = batch_siblings_of(job);
-  options.fusion = job.runtime().fusion();
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
   options.soft_placement = job.runtime().soft_placement();
   options.check_numerics = job.runtime().check_numerics();
   options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
+  // On the CPU the nodes' own kernels are as fast (docs/design/fused_regions.md).
+  options.fusion = job.runtime().has_fusion() ? job.runtime().fusion() : options.domain == Domain::Device;
   return options;
 }
 

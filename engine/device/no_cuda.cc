@@ -1,9 +1,9 @@
 // Stands in for engine/device/cuda where the CUDA Toolkit was not found.
 #include "base/error.h"
 #include "engine/device/accelerator.h"
-#include "engine/device/generated_kernels.h"
 #include "engine/device/activity.h"
 #include "engine/device/device_health.h"
+#include "engine/device/generated_kernels.h"
 
 namespace braid {
 
@@ -24,8 +24,8 @@ std::unique_ptr<ActivitySampler> make_activity_sampler(Accelerator&) {
 void begin_device_work(const char*, const char*) noexcept {}
 void end_device_work() noexcept {}
 
-std::vector<KernelCache::Code> generated_kernels(std::span<const std::string> sources, std::span<const char* const>,
-                                                 std::string& why) {
+std::vector<KernelCache::Code> generated_kernels(std::span<const std::string> sources,
+                                                 std::span<const char* const>, std::string& why) {
   why = "this build has no CUDA";
   return std::vector<KernelCache::Code>(sources.size());
 }

@@ -16,7 +16,8 @@ constexpr int kSuccess = 0;
 void* open_library() {
   std::vector<std::string> names;
   if (const auto own = env_string("BRAID_NVRTC_LIBRARY")) names.push_back(*own);
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"})
+  for (const char* name :
+       {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"})
     names.emplace_back(name);
   for (const std::string& name : names)
     if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;

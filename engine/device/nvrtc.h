@@ -1,5 +1,5 @@
-// NVIDIA's run-time compiler of CUDA C++, loaded when it is first wanted: programs run without it, and it needs no
-// GPU. Searched as BRAID_NVRTC_LIBRARY says, then where the loader looks, then in /usr/local/cuda.
+// NVIDIA's run-time compiler of CUDA C++, loaded when it is first wanted: programs run without it, and it
+// needs no GPU. Searched as BRAID_NVRTC_LIBRARY says, then where the loader looks, then in /usr/local/cuda.
 // Thread rule: any thread; compilations run side by side.
 #pragma once
 

@@ -12,8 +12,9 @@ namespace braid::fusion {
 namespace {
 
 /// What means the same for integers and bools as for floats.
-constexpr auto kOnIntegers = std::to_array<std::string_view>(
-    {"+", "-", "*", "neg", "!", "abs", "sign", "min", "max", "<", "<=", ">", ">=", "==", "!=", "&&", "||", "?:"});
+constexpr auto kOnIntegers =
+    std::to_array<std::string_view>({"+", "-", "*", "neg", "!", "abs", "sign", "min", "max", "<", "<=", ">",
+                                     ">=", "==", "!=", "&&", "||", "?:"});
 
 /// Of what the formula computes with: conditions apart, all operands have one type.
 DType number_type(const std::vector<DType>& operands) { return operands.back(); }
@@ -21,7 +22,8 @@ DType number_type(const std::vector<DType>& operands) { return operands.back(); 
 std::string call(std::string_view name, const std::vector<std::string>& arguments, std::string_view type) {
   if (name == "?:") return fmt::format("({} ? {} : {})", arguments[0], arguments[1], arguments[2]);
   if (name == "!") return fmt::format("!({})", arguments[0]);
-  if (name == "&&" || name == "||" || name == "/" || name == "==" || name == "!=" || name[0] == '<' || name[0] == '>')
+  if (name == "&&" || name == "||" || name == "/" || name == "==" || name == "!=" || name[0] == '<' ||
+      name[0] == '>')
     return fmt::format("({} {} {})", arguments[0], name, arguments[1]);
   if (name == "+") name = "add";
   if (name == "-") name = "sub";
@@ -75,8 +77,8 @@ std::string cuda_constant(std::uint64_t bits, DType dtype) {
 bool is_expressible(const Formula& formula, const std::vector<DType>& operands) {
   if (formula.value.empty() || operands.empty()) return false;
   for (const DType dtype : operands)
-    if (dtype != DType::Float32 && dtype != DType::Float64 && dtype != DType::Int32 && dtype != DType::Int64 &&
-        dtype != DType::Bool)
+    if (dtype != DType::Float32 && dtype != DType::Float64 && dtype != DType::Int32 &&
+        dtype != DType::Int64 && dtype != DType::Bool)
       return false;
   const Expression expression = Expression::parse(formula.value);
   if (expression.operands() > static_cast<int>(operands.size())) return false;
@@ -102,7 +104,8 @@ std::string cuda_expression(const Formula& formula, const std::vector<DType>& op
         break;
       case Expression::Kind::Attribute: {
         const auto at = parameters.find(term.name);
-        if (at == parameters.end()) throw Internal(fmt::format("formula '{}': no '{}'", formula.value, term.name));
+        if (at == parameters.end())
+          throw Internal(fmt::format("formula '{}': no '{}'", formula.value, term.name));
         code.push_back(cuda_constant(bits_of(at->second, dtype), dtype));
         break;
       }
@@ -110,7 +113,8 @@ std::string cuda_expression(const Formula& formula, const std::vector<DType>& op
         throw Internal(fmt::format("formula '{}': a value does not name its result", formula.value));
       case Expression::Kind::Call: {
         std::vector<std::string> arguments;
-        for (const int argument : term.arguments) arguments.push_back(code[static_cast<std::size_t>(argument)]);
+        for (const int argument : term.arguments)
+          arguments.push_back(code[static_cast<std::size_t>(argument)]);
         code.push_back(call(term.name, arguments, cuda_type(dtype)));
         break;
       }

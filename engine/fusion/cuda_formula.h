@@ -20,7 +20,8 @@ std::string_view cuda_type(DType dtype);
 std::string cuda_constant(std::uint64_t bits, DType dtype);
 
 /// Whether the formula, on operands of these types, means what the op's kernels compute. Integers are only
-/// added, subtracted, multiplied, compared and chosen: kernels refuse some divisors, which a formula does not say.
+/// added, subtracted, multiplied, compared and chosen: kernels refuse some divisors, which a formula does not
+/// say.
 bool is_expressible(const Formula& formula, const std::vector<DType>& operands);
 
 /// REQUIRES: is_expressible; `names` has the operands' names in the generated code.

@@ -22,9 +22,9 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 /// How the region's places are spread over threads.
 struct Layout {
   bool by_rows = false;
-  int threads = kThreads;      // of a block
-  int row_threads = 1;         // of a row, where by_rows
-  std::int64_t places = 1;     // of a thread
+  int threads = kThreads;   // of a block
+  int row_threads = 1;      // of a row, where by_rows
+  std::int64_t places = 1;  // of a thread
   std::int64_t blocks = 1;
 
   explicit Layout(const Region& region) : by_rows(region.reduces()) {
@@ -35,8 +35,8 @@ struct Layout {
       return;
     }
     if (region.columns > kLongestRow)
-      throw InvalidArgument(fmt::format("a kernel reduces rows of at most {} elements, not of {}", kLongestRow,
-                                        region.columns));
+      throw InvalidArgument(fmt::format("a kernel reduces rows of at most {} elements, not of {}",
+                                        kLongestRow, region.columns));
     if (region.columns <= 32 * kMostPlaces) {
       while (row_threads < std::min<std::int64_t>(region.columns, 32)) row_threads *= 2;
     } else {
@@ -82,12 +82,14 @@ class Writer {
   }
 
   void signature() {
-    text_ = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kRegionKernel);
+    text_ =
+        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kRegionKernel);
     const char* comma = "";
     for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
       text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o, comma = ", ")
-      text_ += fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
+      text_ +=
+          fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
     text_ += ") {\n";
   }
 
@@ -103,13 +105,17 @@ class Writer {
            layout_.row_threads);
       line("const bool is_row = wanted < I({});", region_.rows);
       line("const I row = is_row ? wanted : I(0); const int lane = threadIdx.x % {};", layout_.row_threads);
-      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ const I c = lane + e * {}; here[e] = c < I({}); "
-           "place[e] = row * I({}) + c; }}",
-           layout_.row_threads, region_.columns, region_.columns);
+      line(
+          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ const I c = lane + e * {}; here[e] = c < "
+          "I({}); "
+          "place[e] = row * I({}) + c; }}",
+          layout_.row_threads, region_.columns, region_.columns);
     } else {
-      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ place[e] = I(blockIdx.x) * {} + e * {} + threadIdx.x; "
-           "here[e] = place[e] < I({}); }}",
-           layout_.threads * layout_.places, layout_.threads, n);
+      line(
+          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ place[e] = I(blockIdx.x) * {} + e * {} + "
+          "threadIdx.x; "
+          "here[e] = place[e] < I({}); }}",
+          layout_.threads * layout_.places, layout_.threads, n);
     }
   }
 
@@ -137,15 +143,17 @@ class Writer {
     }
     const std::string index =
         input.extent == Extent::Full ? "place[e]" : fmt::format("(place[e] / I({}))", region_.columns);
-    line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : static_cast<{}>(0);", t, value,
-         value, value, offset(input.axes, index), t);
+    line(
+        "{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : "
+        "static_cast<{}>(0);",
+        t, value, value, value, offset(input.axes, index), t);
   }
 
   std::string expression(const Region::Step& step) const {
     if (step.kind == Region::Kind::Constant) return cuda_constant(step.bits, step.dtype);
     if (step.kind == Region::Kind::Cast)
-      return fmt::format("Convert<{}, {}>::of({})", type(step.dtype), type(region_.dtype_of(step.operands[0])),
-                         at(step.operands[0]));
+      return fmt::format("Convert<{}, {}>::of({})", type(step.dtype),
+                         type(region_.dtype_of(step.operands[0])), at(step.operands[0]));
     const OpDef* op = OpRegistry::global().find(step.op);
     std::vector<DType> dtypes;
     std::vector<std::string> names;
@@ -177,8 +185,8 @@ class Writer {
                                 : step.reduction == RowReduction::Prod ? fmt::format("static_cast<{}>(1)", t)
                                                                        : nothing_of(step);
     line("{} v{} = {};", t, value, nothing);
-    line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);", value, name, t,
-         value, x);
+    line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);",
+         value, name, t, value, x);
     line("v{} = reduce_row<rows::{}, {}>(v{});", value, name, layout_.row_threads, value);
   }
 
@@ -189,7 +197,8 @@ class Writer {
       case DType::Float32:
         return is_max ? "__uint_as_float(0xff800000u)" : "__uint_as_float(0x7f800000u)";
       case DType::Float64:
-        return is_max ? "__longlong_as_double(0xfff0000000000000ll)" : "__longlong_as_double(0x7ff0000000000000ll)";
+        return is_max ? "__longlong_as_double(0xfff0000000000000ll)"
+                      : "__longlong_as_double(0x7ff0000000000000ll)";
       default:
         return fmt::format("Range<{}>::{}", type(step.dtype), is_max ? "kLowest" : "kHighest");
     }
@@ -203,9 +212,11 @@ class Writer {
     } else if (layout_.by_rows) {
       line("if (is_row && lane == 0) out{}[row] = v{};", output, value);
     } else {
-      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && place[e] % I({}) == 0) out{}[place[e] / I({})] "
-           "= {};",
-           region_.columns, output, region_.columns, at(value));
+      line(
+          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && place[e] % I({}) == 0) "
+          "out{}[place[e] / I({})] "
+          "= {};",
+          region_.columns, output, region_.columns, at(value));
     }
   }
 

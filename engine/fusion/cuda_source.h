@@ -5,9 +5,9 @@
 // elements a thread: values of a row stay in registers from the first pass to the last, so each input is read
 // and each output written once.
 //
-// float32 elementwise steps have the bits of the CPU's kernels where these use vector_math.h, whose text the source
-// contains, and IEEE arithmetic: it is to be compiled with --fmad=false. Sums of rows have another order. The same
-// source gives the same bits in every run. Thread rule: pure functions.
+// float32 elementwise steps have the bits of the CPU's kernels where these use vector_math.h, whose text the
+// source contains, and IEEE arithmetic: it is to be compiled with --fmad=false. Sums of rows have another
+// order. The same source gives the same bits in every run. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,14 @@ struct CudaSource {
 };
 inline constexpr const char* kRegionKernel = "region";
 /// Options that the source is compiled with, besides the architecture.
-inline constexpr const char* kRegionOptions[] = {"--std=c++17", "--fmad=false", "--device-as-default-execution-space"};
+inline constexpr const char* kRegionOptions[] = {"--std=c++17", "--fmad=false",
+                                                 "--device-as-default-execution-space"};
 
 /// The longest row that a kernel reduces.
 inline constexpr std::int64_t kLongestRow = 8192;
 
-/// Throws: InvalidArgument for what a kernel cannot do: a row longer than kLongestRow, an op without a formula.
+/// Throws: InvalidArgument for what a kernel cannot do: a row longer than kLongestRow, an op without a
+/// formula.
 CudaSource cuda_source(const Region& region);
 
 }  // namespace braid::fusion

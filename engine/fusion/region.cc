@@ -110,7 +110,8 @@ class Reader {
     if (!region_.steps.empty()) fail("inputs come before steps");
     Region::Input input{dtype(words_[1]), extent(words_[2]), {}};
     std::int64_t elements = 1;
-    for (const std::string_view axis : words_.size() > 3 ? split(words_[3], ',') : std::vector<std::string_view>{}) {
+    for (const std::string_view axis :
+         words_.size() > 3 ? split(words_[3], ',') : std::vector<std::string_view>{}) {
       const auto parts = split(axis, ':');
       if (parts.size() != 2) fail("an axis is SIZE:STRIDE");
       input.axes.push_back({size(parts[0]), size(parts[1])});
@@ -241,7 +242,8 @@ std::string Region::to_text() const {
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "region {} {}\n", rows, columns);
   for (const Input& input : inputs) {
-    fmt::format_to(out, "in {} {} ", dtype_name(input.dtype), kExtents[static_cast<std::size_t>(input.extent)]);
+    fmt::format_to(out, "in {} {} ", dtype_name(input.dtype),
+                   kExtents[static_cast<std::size_t>(input.extent)]);
     for (std::size_t a = 0; a < input.axes.size(); ++a)
       fmt::format_to(out, "{}{}:{}", a ? "," : "", input.axes[a].size, input.axes[a].stride);
     text += '\n';

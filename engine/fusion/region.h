@@ -1,10 +1,10 @@
-// The program of a fused region: what one generated kernel computes, as data. braid.Fused carries it as text in
-// its attribute `program`; the CPU runs it over blocks (engine/ops/fused/fused_region.cc), a GPU as CUDA C++ that
-// is made from it (cuda_source.h).
+// The program of a fused region: what one generated kernel computes, as data. braid.Fused carries it as text
+// in its attribute `program`; the CPU runs it over blocks (engine/ops/fused/fused_region.cc), a GPU as CUDA
+// C++ that is made from it (cuda_source.h).
 //
-// A region is a grid of rows x columns elements. A value has one of three extents: Full, an element a place, in
-// the order of rows; Row, an element a row; One, a single element. Values are numbered, inputs first, then steps.
-// An operand of a smaller extent than its step's is repeated.
+// A region is a grid of rows x columns elements. A value has one of three extents: Full, an element a place,
+// in the order of rows; Row, an element a row; One, a single element. Values are numbered, inputs first, then
+// steps. An operand of a smaller extent than its step's is repeated.
 //
 //   region 64 128                            rows, columns
 //   in float32 full 8192:1                   an input: type, extent, axes size:stride, outermost first
@@ -64,10 +64,10 @@ struct Region {
     DType dtype = DType::Float32;
     Extent extent = Extent::Full;
     std::vector<int> operands = {};
-    std::string op = {};                           // of Apply
-    Parameters parameters = {};                    // of Apply
-    RowReduction reduction = RowReduction::Sum;    // of Reduce
-    std::uint64_t bits = 0;                        // of Constant
+    std::string op = {};                         // of Apply
+    Parameters parameters = {};                  // of Apply
+    RowReduction reduction = RowReduction::Sum;  // of Reduce
+    std::uint64_t bits = 0;                      // of Constant
   };
   struct Output {
     int value = 0;
@@ -90,9 +90,9 @@ struct Region {
   bool reduces() const;
 
   std::string to_text() const;
-  /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that do
-  /// not come before, axes and shapes that do not fit the extent. Whether ops exist and take the types is for
-  /// whoever runs it.
+  /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that
+  /// do not come before, axes and shapes that do not fit the extent. Whether ops exist and take the types is
+  /// for whoever runs it.
   static Region parse(std::string_view text);
 };
 

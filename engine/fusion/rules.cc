@@ -103,7 +103,8 @@ int StepWriter::apply(std::string_view op, std::vector<int> operands, Parameters
               .parameters = std::move(parameters)});
 }
 
-int StepWriter::apply_full(std::string_view op, std::vector<int> operands, DType dtype, Parameters parameters) {
+int StepWriter::apply_full(std::string_view op, std::vector<int> operands, DType dtype,
+                           Parameters parameters) {
   const int made = apply(op, std::move(operands), std::move(parameters));
   made_.steps.back().extent = Extent::Full;
   made_.steps.back().dtype = dtype;

@@ -1,10 +1,11 @@
 // How ops take part in fused regions. An op says it where it is registered:
 //
-//   rules().add("Relu", {.loop = ...})              one step: its formula (OpTraits) on a GPU, this loop on the CPU
-//   rules().add("Softmax", {.steps = write_steps})  several steps, each an op with a loop, a cast or a reduction
+//   rules().add("Relu", {.loop = ...})              one step: its formula (OpTraits) on a GPU, this loop on
+//   the CPU rules().add("Softmax", {.steps = write_steps})  several steps, each an op with a loop, a cast or
+//   a reduction
 //
-// The loops are those of the ops' own kernels, so that a region on the CPU has their bits. Thread rule: filled
-// while the ops are registered; const from then on.
+// The loops are those of the ops' own kernels, so that a region on the CPU has their bits. Thread rule:
+// filled while the ops are registered; const from then on.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,8 @@
 
 namespace braid::fusion {
 
-/// y[i] = f(in[0][i], in[1][i], ...) for n elements one after the other; y is one of the operands or overlaps none.
+/// y[i] = f(in[0][i], in[1][i], ...) for n elements one after the other; y is one of the operands or overlaps
+/// none.
 using ElementLoop = std::function<void(const void* const* in, void* y, std::int64_t n)>;
 
 /// What a node does, as steps over its domain: a grid whose last axis, where rows are reduced, is `columns`.
@@ -98,8 +100,8 @@ class FusionRules {
 /// The process's, filled with the registry of ops.
 FusionRules& rules();
 
-/// A node's steps; nothing where it cannot be fused: it has no rule, types without a loop or a formula, shapes
-/// that are not known, or no elements.
+/// A node's steps; nothing where it cannot be fused: it has no rule, types without a loop or a formula,
+/// shapes that are not known, or no elements.
 std::optional<NodeSteps> steps_of(const Node& node, std::span<const OutputInfo> inputs,
                                   std::span<const Tensor* const> values);
 

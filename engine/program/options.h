@@ -76,7 +76,8 @@ enum class BatchSiblings {
 struct CompileOptions {
   StreamOptions streams;
   BatchSiblings batch_siblings = BatchSiblings::Off;
-  /// Regions of elementwise nodes and reductions of rows become one node each (engine/rewrite/region_finder.h).
+  /// Regions of elementwise nodes and reductions of rows become one node each
+  /// (engine/rewrite/region_finder.h).
   bool fusion = false;
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;

@@ -1,4 +1,5 @@
-// Puts a braid.Fused in the place of each region of elementwise nodes and reductions of rows (region_finder.h).
+// Puts a braid.Fused in the place of each region of elementwise nodes and reductions of rows
+// (region_finder.h).
 #include <fmt/format.h>
 
 #include <map>
@@ -72,8 +73,8 @@ void fuse_regions(Plan& plan) {
     saved_us += region.saved_us;
   }
   prune(plan, true);
-  plan.note("fusion", fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model", nodes,
-                                  regions.size(), saved_us));
+  plan.note("fusion", fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model",
+                                  nodes, regions.size(), saved_us));
 }
 
 }  // namespace braid

@@ -14,8 +14,9 @@
 namespace braid {
 namespace {
 
-/// A device's kernel has a row to a part of a warp, or to a block: few long rows keep most of it idle.
-constexpr std::int64_t kFewRows = 32, kLongRow = 1024;
+/// A device's kernel has a row to a part of a warp, or to a block: few rows keep most of it idle, and a
+/// loss's mean over its batch would have what comes before it wait for one warp.
+constexpr std::int64_t kFewRows = 32;
 /// Of a search for a way back into a region; what takes longer is left alone.
 constexpr int kMostSteps = 20000;
 
@@ -72,7 +73,9 @@ class Finder {
     for (const NodeId id : order_) {
       const Node& node = graph_.node(id);
       char& after = after_write_[index(id)];
-      const auto look = [&](NodeId before) { after |= after_write_[index(before)] || writes_[index(before)]; };
+      const auto look = [&](NodeId before) {
+        after |= after_write_[index(before)] || writes_[index(before)];
+      };
       if (writes_.empty()) writes_.assign(size(), 0);
       writes_[index(id)] = writes_variable(node);
       for (const ValueRef input : node.inputs) look(input.node);
@@ -81,7 +84,8 @@ class Finder {
   }
 
   bool may_join(const Node& node) {
-    const bool is_target = std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
+    const bool is_target =
+        std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
     if (!is_plain(plan_, node) || is_target || is_awaited(node.id) || after_write_[index(node.id)] ||
         node.op->stateful || node.op->side_effect)
       return false;
@@ -90,7 +94,8 @@ class Finder {
     if (plan_.options.domain == Domain::Device && !runs_on_device(node)) return false;
     const fusion::NodeSteps* steps = steps_.of(node.id);
     if (!steps) return false;
-    return steps->columns <= kLongRow || steps->elements / steps->columns >= kFewRows;
+    return steps->columns == 0 || plan_.options.domain == Domain::Host ||
+           steps->elements / steps->columns >= kFewRows;
   }
 
   /// Whether a node waits for it by a control edge.
@@ -112,12 +117,11 @@ class Finder {
     for (const NodeId user : users_.of(value.node)) {
       const Node& node = graph_.node(user);
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] != value || nodes.contains(user)) continue;
+        if (node.inputs[i] != value || nodes.contains(user) || uses_shape_only(node, i)) continue;
         // A view whose users all look through it needs nothing itself.
         const ValueRef seen{user, 0};
-        const bool is_target =
-            is_awaited(user) ||
-            std::find(plan_.targets.begin(), plan_.targets.end(), user) != plan_.targets.end();
+        const bool is_target = is_awaited(user) || std::find(plan_.targets.begin(), plan_.targets.end(),
+                                                             user) != plan_.targets.end();
         const bool looked_through =
             !is_target && node.outputs.size() == 1 && steps_.source(plan_, seen) != seen;
         if (!looked_through || is_output(seen, nodes)) return true;
@@ -128,7 +132,8 @@ class Finder {
 
   std::optional<FusedRegion> make(const std::vector<NodeId>& nodes) {
     const std::unordered_set<NodeId> members(nodes.begin(), nodes.end());
-    return make_region(plan_, steps_, nodes, [&](ValueRef value) { return is_output(value, members); }, limits_);
+    return make_region(
+        plan_, steps_, nodes, [&](ValueRef value) { return is_output(value, members); }, limits_);
   }
 
   // ------------------------------------------------------------------------------------------ growing
@@ -161,14 +166,15 @@ class Finder {
     if (!make(both)) return;
     for (const NodeId id : nodes_of(to)) region_of_[index(id)] = from;
     const int last = position_[index(both.back())];
-    for (auto at = static_cast<std::size_t>(position_[index(both[0])]); at < horizon_.size() && horizon_[at] < last; ++at)
+    for (auto at = static_cast<std::size_t>(position_[index(both[0])]);
+         at < horizon_.size() && horizon_[at] < last; ++at)
       horizon_[at] = last;
     regions_[static_cast<std::size_t>(from)] = std::move(both);
     regions_[static_cast<std::size_t>(to)].clear();
   }
 
-  /// Whether what ends at `position` may depend, by whatever regions, on what begins at `first`: a region that has a
-  /// node before it may have others behind it.
+  /// Whether what ends at `position` may depend, by whatever regions, on what begins at `first`: a region
+  /// that has a node before it may have others behind it.
   bool may_depend_on(int position, int first) const {
     while (position < first) {
       const int horizon = horizon_[static_cast<std::size_t>(position)];
@@ -178,8 +184,8 @@ class Finder {
     return true;
   }
 
-  /// Whether `to` depends on `from` by a way through other nodes. Regions do not depend on each other in a circle,
-  /// so there is no way from `to` to `from`.
+  /// Whether `to` depends on `from` by a way through other nodes. Regions do not depend on each other in a
+  /// circle, so there is no way from `to` to `from`.
   bool leads_back(int from, int to) {
     const int first = position_[index(nodes_of(from)[0])];
     std::vector<NodeId> open;

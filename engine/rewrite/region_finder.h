@@ -1,14 +1,16 @@
 // Which nodes a fused region takes in: the decision behind fuse_regions.cc.
 //
-// Nodes are visited in topological order. Each starts as a region of its own and is put together with the regions
-// that make its inputs, where that is possible:
-//   * nodes of both have one stream (written, ruled or inherited), device and colocation, and the device's kernels;
+// Nodes are visited in topological order. Each starts as a region of its own and is put together with the
+// regions that make its inputs, where that is possible:
+//   * nodes of both have one stream (written, ruled or inherited), device and colocation, and the device's
+//   kernels;
 //   * their places fit one grid: all have the grid's elements, or an element for each of its rows;
 //   * what passes between them passes place by place, or from a row to its places;
 //   * no way leads out of the region and back into it;
 //   * nothing in it comes after a write of a variable, as its reads might then have to come before;
 //   * it stays below limits of nodes, inputs and outputs.
-// Views between two nodes are looked through: a region works on elements in their order. Thread rule: one thread.
+// Views between two nodes are looked through: a region works on elements in their order. Thread rule: one
+// thread.
 #pragma once
 
 #include <vector>
@@ -20,10 +22,10 @@ namespace braid {
 
 struct FusedRegion {
   fusion::Region program;
-  std::vector<NodeId> nodes;        // in topological order
-  std::vector<ValueRef> inputs;     // of the program, in its order
-  std::vector<ValueRef> outputs;    // what the program's outputs stand for
-  double saved_us = 0;              // by the cost model
+  std::vector<NodeId> nodes;      // in topological order
+  std::vector<ValueRef> inputs;   // of the program, in its order
+  std::vector<ValueRef> outputs;  // what the program's outputs stand for
+  double saved_us = 0;            // by the cost model
 };
 
 /// Regions of two nodes and more, in the order of their last nodes.

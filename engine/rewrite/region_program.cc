@@ -57,7 +57,8 @@ class Maker {
   Maker(const Plan& plan, NodeStepsCache& cache, const RegionLimits& limits)
       : plan_(plan), graph_(plan.program.graph), cache_(cache), limits_(limits) {}
 
-  std::optional<FusedRegion> make(const std::vector<NodeId>& nodes, const std::function<bool(ValueRef)>& is_output) {
+  std::optional<FusedRegion> make(const std::vector<NodeId>& nodes,
+                                  const std::function<bool(ValueRef)>& is_output) {
     std::vector<const NodeSteps*> steps;
     for (const NodeId id : nodes) steps.push_back(cache_.of(id));
     if (!find_grid(steps, limits_, made_.program)) return std::nullopt;
@@ -85,7 +86,8 @@ class Maker {
   bool add_inputs(NodeId id, const NodeSteps& steps, const std::vector<NodeId>& nodes) {
     const Extent level = level_of(made_.program, steps.elements);
     for (const NodeSteps::Input& input : steps.inputs) {
-      const ValueRef source = cache_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]);
+      const ValueRef source =
+          cache_.source(plan_, graph_.node(id).inputs[static_cast<std::size_t>(input.input)]);
       Operand operand;
       if (std::find(nodes.begin(), nodes.end(), source.node) != nodes.end()) {
         if (!passes(source, input.axes, level)) return false;
@@ -197,7 +199,8 @@ ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
   for (;;) {
     const Node& node = graph_.node(value.node);
     const auto& views = node.op->views;
-    const auto view = std::find_if(views.begin(), views.end(), [&](const auto& v) { return v.first == value.output; });
+    const auto view =
+        std::find_if(views.begin(), views.end(), [&](const auto& v) { return v.first == value.output; });
     if (view == views.end() || views.size() != node.outputs.size() || node.op->role == OpRole::Read ||
         node.op->side_effect || !is_plain(plan, node))
       return value;
@@ -210,8 +213,10 @@ ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
   }
 }
 
-std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps, const std::vector<NodeId>& nodes,
-                                       const std::function<bool(ValueRef)>& is_output, const RegionLimits& limits) {
+std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps,
+                                       const std::vector<NodeId>& nodes,
+                                       const std::function<bool(ValueRef)>& is_output,
+                                       const RegionLimits& limits) {
   if (static_cast<int>(nodes.size()) > limits.nodes) return std::nullopt;
   return Maker(plan, steps, limits).make(nodes, is_output);
 }

@@ -31,9 +31,12 @@ struct RegionLimits {
   std::int64_t longest_row = 8192;
 };
 
-/// `nodes` in topological order; `is_output(value)`: whether somebody outside needs it. Nothing where the nodes do
-/// not fit one grid, a value would pass between them in another order, or there are too many of anything.
-std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps, const std::vector<NodeId>& nodes,
-                                       const std::function<bool(ValueRef)>& is_output, const RegionLimits& limits);
+/// `nodes` in topological order; `is_output(value)`: whether somebody outside needs it. Nothing where the
+/// nodes do not fit one grid, a value would pass between them in another order, or there are too many of
+/// anything.
+std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps,
+                                       const std::vector<NodeId>& nodes,
+                                       const std::function<bool(ValueRef)>& is_output,
+                                       const RegionLimits& limits);
 
 }  // namespace braid

@@ -1,5 +1,6 @@
-// The streams that the user has given nodes, by colocation, scope, rule or their forward nodes, for passes that must
-// not put nodes of different streams together (schedule/stream_pins.h has the last word). Thread rule: pure function.
+// The streams that the user has given nodes, by colocation, scope, rule or their forward nodes, for passes
+// that must not put nodes of different streams together (schedule/stream_pins.h has the last word). Thread
+// rule: pure function.
 #pragma once
 
 #include <vector>

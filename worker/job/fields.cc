@@ -325,7 +325,7 @@ void add_runtime(std::vector<JobField>& table) {
           .by_default(true)
           .was_not("no_soft_placement")
           .tf("allow_soft_placement"),
-      field("runtime.fusion").by_default(true),
+      field("runtime.fusion").default_elsewhere("true on a GPU, false on the CPU"),
       field("runtime.check_numerics"), field("runtime.measure_products").idle_on_host(),
       field("runtime.device_memory_up_front")
           .idle_on_host()

@@ -27,9 +27,8 @@ KernelCache& cache_of(const std::string& architecture, std::span<const char* con
   if (!cache)
     cache = std::make_unique<KernelCache>(
         KernelCache::default_folder(), setting,
-        [architecture, own = std::vector<const char*>(options.begin(), options.end())](const std::string& source) {
-          return Nvrtc::get().compile(source, architecture, own);
-        });
+        [architecture, own = std::vector<const char*>(options.begin(), options.end())](
+            const std::string& source) { return Nvrtc::get().compile(source, architecture, own); });
   return *cache;
 }
 

@@ -1,6 +1,7 @@
-// braid.Fused(inputs...) -> outputs...: a region of elementwise nodes and reductions of rows as one node. Attribute
-// `program` says what it computes (engine/fusion/region.h). The compiler makes it (engine/rewrite/fuse_regions.cc).
-// On the CPU it has the bits of the nodes that it stands for (region_tiles.h).
+// braid.Fused(inputs...) -> outputs...: a region of elementwise nodes and reductions of rows as one node.
+// Attribute `program` says what it computes (engine/fusion/region.h). The compiler makes it
+// (engine/rewrite/fuse_regions.cc). On the CPU it has the bits of the nodes that it stands for
+// (region_tiles.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +41,8 @@ void infer(InferContext& c) {
 
 PreparedKernel prepare(const PrepareContext& c) {
   const RegionTiles tiles(region_of(c.node));
-  const std::int64_t grain = std::max<std::int64_t>(kElementGrain / std::max<std::int64_t>(tiles.work(), 1), 1);
+  const std::int64_t grain =
+      std::max<std::int64_t>(kElementGrain / std::max<std::int64_t>(tiles.work(), 1), 1);
   return parallel_kernel(c, tiles.tiles(), grain,
                          [tiles](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
                            tiles.run(args.inputs, args.outputs, begin, end);

@@ -48,7 +48,8 @@ auto row_loop_of(const Region::Step& step) {
     case DType::Int64:
       return row_loop_of<std::int64_t>(step.reduction);
     default:
-      throw InvalidArgument("fused region: rows of " + std::string(dtype_name(step.dtype)) + " are not reduced");
+      throw InvalidArgument("fused region: rows of " + std::string(dtype_name(step.dtype)) +
+                            " are not reduced");
   }
 }
 
@@ -92,8 +93,7 @@ void gather(const U* x, const fusion::Axes& axes, std::int64_t begin, std::int64
 }
 
 bool lies_as_extent(const Region& region, const Region::Input& input) {
-  return input.extent == Extent::Full &&
-         input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
+  return input.extent == Extent::Full && input.axes == fusion::contiguous_axes(region.elements(Extent::Full));
 }
 
 /// The thread's registers.
@@ -159,7 +159,21 @@ std::size_t RegionTiles::take(std::vector<std::size_t>& free) {
   return offset;
 }
 
-void RegionTiles::place(int value, std::vector<std::size_t>& free) {
+/// A register that this step reads for the last time and may write in the same place, as loops over elements
+/// do; -1: none.
+int RegionTiles::reusable_operand(int value, const std::vector<int>& last_use) const {
+  if (region_.is_input(value) || region_.step(value).kind != Kind::Apply) return -1;
+  for (const int operand : region_.step(value).operands) {
+    const auto i = static_cast<std::size_t>(operand);
+    if (last_use[i] == value && extents_[i] == Extent::Full &&
+        extents_[static_cast<std::size_t>(value)] == Extent::Full && places_[i].where == Where::Register &&
+        places_[i].element_bytes == places_[static_cast<std::size_t>(value)].element_bytes)
+      return operand;
+  }
+  return -1;
+}
+
+void RegionTiles::place(int value, const std::vector<int>& last_use, std::vector<std::size_t>& free) {
   const auto v = static_cast<std::size_t>(value);
   Place& at = places_[v];
   at.element_bytes = dtype_size(region_.dtype_of(value));
@@ -172,6 +186,8 @@ void RegionTiles::place(int value, std::vector<std::size_t>& free) {
   } else if (output_of_[v] >= 0 && region_.extent_of(value) == Extent::Full) {
     at.where = Where::Output;
     at.index = static_cast<std::size_t>(output_of_[v]);
+  } else if (const int operand = reusable_operand(value, last_use); operand >= 0) {
+    at.index = places_[static_cast<std::size_t>(operand)].index;
   } else {
     at.index = take(free);
   }
@@ -186,6 +202,7 @@ void RegionTiles::place_registers() {
   for (int v = 0; v < region_.values(); ++v) largest = std::max(largest, dtype_size(region_.dtype_of(v)));
   register_bytes_ =
       aligned(static_cast<std::size_t>(std::max<std::int64_t>(tile_rows_ * tile_columns_, 1)) * largest);
+  for (int v = 0; v < region_.values(); ++v) extents_.push_back(region_.extent_of(v));
   places_.resize(values);
   repeated_.resize(values);
   output_of_.assign(values, -1);
@@ -194,16 +211,19 @@ void RegionTiles::place_registers() {
     for (const int operand : step.operands)
       if (step.extent == Extent::Full && region_.extent_of(operand) == Extent::Row)
         is_repeated_[static_cast<std::size_t>(operand)] = 1;
+  const std::vector<int> last_use = last_uses();
   std::vector<std::size_t> free;
   // First what stays from tile to tile, so that no other value comes before it in its register.
   for (int v = 0; v < region_.values(); ++v)
-    if (region_.extent_of(v) == Extent::One) place(v, free);
-  const std::vector<int> last_use = last_uses();
+    if (region_.extent_of(v) == Extent::One) place(v, last_use, free);
   for (int v = 0; v < region_.values(); ++v) {
-    if (region_.extent_of(v) != Extent::One) place(v, free);
+    if (region_.extent_of(v) != Extent::One) place(v, last_use, free);
+    const int reused = reusable_operand(v, last_use);
     for (std::size_t i = 0; i <= static_cast<std::size_t>(v); ++i) {
       if (last_use[i] != v) continue;
-      if (places_[i].where == Where::Register) free.push_back(places_[i].index);
+      const bool goes_on =
+          static_cast<int>(i) == reused && places_[i].index == places_[static_cast<std::size_t>(v)].index;
+      if (places_[i].where == Where::Register && !goes_on) free.push_back(places_[i].index);
       if (is_repeated_[i]) free.push_back(repeated_[i].index);
     }
   }
@@ -218,9 +238,10 @@ RegionTiles::Tile RegionTiles::tile_at(std::int64_t index) const {
   return tile;
 }
 
-std::byte* RegionTiles::pointer(const Place& place, Extent extent, const Tile& tile, const Memory& memory) const {
+std::byte* RegionTiles::pointer(const Place& place, Extent extent, const Tile& tile,
+                                const Memory& memory) const {
   if (place.where == Where::Register) return memory.registers + place.index;
-  const std::int64_t at = extent == Extent::Full ? tile.row * region_.columns + tile.column
+  const std::int64_t at = extent == Extent::Full  ? tile.row * region_.columns + tile.column
                           : extent == Extent::Row ? tile.row
                                                   : 0;
   void* const base = place.where == Where::Input ? memory.inputs[place.index] : memory.outputs[place.index];
@@ -228,7 +249,7 @@ std::byte* RegionTiles::pointer(const Place& place, Extent extent, const Tile& t
 }
 
 const void* RegionTiles::operand(int value, Extent extent, const Tile& tile, const Memory& memory) const {
-  const Extent own = region_.extent_of(value);
+  const Extent own = extents_[static_cast<std::size_t>(value)];
   const auto v = static_cast<std::size_t>(value);
   // A value of one element fills its register.
   return pointer(own == Extent::Row && extent == Extent::Full ? repeated_[v] : places_[v], own, tile, memory);
@@ -240,7 +261,8 @@ void RegionTiles::repeat_rows(int value, const Tile& tile, const Memory& memory)
   with_bytes(places_[v].element_bytes, [&]<class U>() {
     const auto* from = reinterpret_cast<const U*>(memory.registers + places_[v].index);
     auto* to = reinterpret_cast<U*>(memory.registers + repeated_[v].index);
-    for (std::int64_t r = 0; r < tile.rows; ++r, to += tile.columns) std::fill(to, to + tile.columns, from[r]);
+    for (std::int64_t r = 0; r < tile.rows; ++r, to += tile.columns)
+      std::fill(to, to + tile.columns, from[r]);
   });
 }
 
@@ -269,7 +291,8 @@ void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Ti
   }
   constexpr std::size_t kMostOperands = 4;
   const void* operands[kMostOperands] = {};
-  for (std::size_t i = 0; i < step.operands.size(); ++i) operands[i] = operand(step.operands[i], extent, tile, memory);
+  for (std::size_t i = 0; i < step.operands.size(); ++i)
+    operands[i] = operand(step.operands[i], extent, tile, memory);
   loops_[s](operands, to, count);
 }
 
@@ -277,7 +300,7 @@ void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Ti
 void RegionTiles::prepare_ones(const Memory& memory) const {
   const Tile tile{0, tile_rows_, 0, tile_columns_};
   for (int v = 0; v < region_.values(); ++v) {
-    if (region_.extent_of(v) != Extent::One) continue;
+    if (extents_[static_cast<std::size_t>(v)] != Extent::One) continue;
     std::byte* const to = memory.registers + place_of(v).index;
     if (!region_.is_input(v) && region_.step(v).kind != Kind::Constant) {
       compute(v, 1, Extent::One, tile, memory);
@@ -298,7 +321,7 @@ void RegionTiles::prepare_ones(const Memory& memory) const {
 
 void RegionTiles::run_tile(const Tile& tile, const Memory& memory) const {
   for (int v = 0; v < region_.values(); ++v) {
-    const Extent extent = region_.extent_of(v);
+    const Extent extent = extents_[static_cast<std::size_t>(v)];
     if (extent == Extent::One) continue;
     if (region_.is_input(v)) {
       load(v, tile, memory);
@@ -317,8 +340,9 @@ void RegionTiles::store_rows(int value, const Tile& tile, const Memory& memory) 
   const auto v = static_cast<std::size_t>(value);
   if (output_of_[v] < 0 || tile.column != 0) return;
   const std::size_t bytes = places_[v].element_bytes;
-  std::memcpy(static_cast<std::byte*>(memory.outputs[output_of_[v]]) + static_cast<std::size_t>(tile.row) * bytes,
-              memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
+  std::memcpy(
+      static_cast<std::byte*>(memory.outputs[output_of_[v]]) + static_cast<std::size_t>(tile.row) * bytes,
+      memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
 }
 
 void RegionTiles::run(void* const* inputs, void* const* outputs, std::int64_t begin, std::int64_t end) const {

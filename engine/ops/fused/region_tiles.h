@@ -1,10 +1,11 @@
-// How the CPU runs a fused region: over tiles, parts of the grid of about kTileElements elements that stay in the
-// first-level cache, step by step. Each step is the vector loop of the op's own kernel over a tile, so a region has
-// the bits of its nodes one by one; rows are reduced by the loops of reduce_loops.h, a whole row in a tile.
+// How the CPU runs a fused region: over tiles, parts of the grid of about kTileElements elements that stay in
+// the first-level cache, step by step. Each step is the vector loop of the op's own kernel over a tile, so a
+// region has the bits of its nodes one by one; rows are reduced by the loops of reduce_loops.h, a whole row
+// in a tile.
 //
-// Values live in registers, arrays of a tile, that are used again when nobody reads a value any more; inputs that
-// lie as the grid and outputs are read and written where they are. Registers are a thread's own and stay with it:
-// the first run on a thread allocates. Thread rule: run() may be called from any thread.
+// Values live in registers, arrays of a tile, that are used again when nobody reads a value any more; inputs
+// that lie as the grid and outputs are read and written where they are. Registers are a thread's own and stay
+// with it: the first run on a thread allocates. Thread rule: run() may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace braid {
 
-inline constexpr std::int64_t kTileElements = 1024;
+inline constexpr std::int64_t kTileElements = 2048;
 
 class RegionTiles {
  public:
@@ -46,7 +47,8 @@ class RegionTiles {
   using RowLoop = void (*)(const void* x, std::int64_t rows, std::int64_t n, void* y);
 
   void place_registers();
-  void place(int value, std::vector<std::size_t>& free);
+  void place(int value, const std::vector<int>& last_use, std::vector<std::size_t>& free);
+  int reusable_operand(int value, const std::vector<int>& last_use) const;
   std::vector<int> last_uses() const;
   std::size_t take(std::vector<std::size_t>& free);
 
@@ -57,7 +59,8 @@ class RegionTiles {
   void prepare_ones(const Memory& memory) const;
   void run_tile(const Tile& tile, const Memory& memory) const;
   void load(int value, const Tile& tile, const Memory& memory) const;
-  void compute(int value, std::int64_t count, fusion::Extent extent, const Tile& tile, const Memory& memory) const;
+  void compute(int value, std::int64_t count, fusion::Extent extent, const Tile& tile,
+               const Memory& memory) const;
   void repeat_rows(int value, const Tile& tile, const Memory& memory) const;
   void store_rows(int value, const Tile& tile, const Memory& memory) const;
   const Place& place_of(int value) const { return places_[static_cast<std::size_t>(value)]; }
@@ -65,12 +68,13 @@ class RegionTiles {
   fusion::Region region_;
   std::int64_t tile_rows_ = 1, tile_columns_ = 1, row_tiles_ = 1, column_tiles_ = 1;
   std::size_t register_bytes_ = 0, bytes_ = 0;
-  std::vector<Place> places_;                // by value
-  std::vector<Place> repeated_;              // of Row values that are operands of Full steps
-  std::vector<char> is_repeated_;            // by value
-  std::vector<int> output_of_;               // by value: the output that it is, or -1
-  std::vector<fusion::ElementLoop> loops_;   // by step
-  std::vector<RowLoop> row_loops_;           // by step
+  std::vector<Place> places_;               // by value
+  std::vector<Place> repeated_;             // of Row values that are operands of Full steps
+  std::vector<char> is_repeated_;           // by value
+  std::vector<int> output_of_;              // by value: the output that it is, or -1
+  std::vector<fusion::Extent> extents_;     // by value
+  std::vector<fusion::ElementLoop> loops_;  // by step
+  std::vector<RowLoop> row_loops_;          // by step
 };
 
 }  // namespace braid

@@ -74,7 +74,9 @@ void gradient(GradContext& c) {
 fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
                                const fusion::Parameters&) {
   if (operands.size() != 1) return {};
-  return [loop = loop_of(operands[0], dtype)](const void* const* in, void* y, std::int64_t n) { loop(in[0], y, n); };
+  return [loop = loop_of(operands[0], dtype)](const void* const* in, void* y, std::int64_t n) {
+    loop(in[0], y, n);
+  };
 }
 
 bool fused_steps(fusion::StepWriter& w) {

@@ -55,7 +55,8 @@ void gradient(GradContext& c) {
 
 fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
                                const fusion::Parameters&) {
-  const bool alike = operands.size() == 3 && operands[0] == dtype && operands[1] == dtype && operands[2] == dtype;
+  const bool alike =
+      operands.size() == 3 && operands[0] == dtype && operands[1] == dtype && operands[2] == dtype;
   if (!alike || !(is_floating(dtype) || dtype == DType::Int32 || dtype == DType::Int64)) return {};
   return with_number("ClipByValue", dtype, []<class T>() -> fusion::ElementLoop {
     return [](const void* const* in, void* y, std::int64_t n) {
@@ -70,7 +71,8 @@ fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands
 void register_clip(OpRegistry& registry) {
   OpDef def;
   def.name = "ClipByValue";
-  def.traits = pointwise({"max(min(a, c), b)", {"a < b || a > c ? 0 : 1", "a < b ? 1 : 0", "a > c ? 1 : 0"}});
+  def.traits = pointwise({"(a > c ? c : a) < b ? b : a > c ? c : a",
+                          {"a < b || a > c ? 0 : 1", "a < b ? 1 : 0", "a > c ? 1 : 0"}});
   def.min_inputs = def.max_inputs = 3;
   def.infer = infer;
   def.gradient = gradient;

@@ -37,7 +37,8 @@ void infer(InferContext& c, const Row& row) {
 
 fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType,
                                const fusion::Parameters&) {
-  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
+  const auto* const row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
   return row == std::end(kRows) ? fusion::ElementLoop{} : fused_binary_loop(row->loops, operands);
 }
 

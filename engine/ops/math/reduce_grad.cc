@@ -97,7 +97,7 @@ bool fused_broadcast(fusion::StepWriter& w) {
   }
   const DType dtype = w.output_info().dtype;
   const bool divide = w.node().attrs.get<bool>("divide", false);
-  const double factor = !divide                  ? 1
+  const double factor = !divide                   ? 1
                         : dtype == DType::Float32 ? double{1.0F / static_cast<float>(count)}
                                                   : 1 / static_cast<double>(count);
   const int x = w.input_as(0, kept);

@@ -94,7 +94,8 @@ void gradient_v1(GradContext& c) {
 
 fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands, DType dtype,
                                const fusion::Parameters&) {
-  if (operands.size() != 3 || operands[0] != DType::Bool || operands[1] != dtype || operands[2] != dtype) return {};
+  if (operands.size() != 3 || operands[0] != DType::Bool || operands[1] != dtype || operands[2] != dtype)
+    return {};
   return with_number_or_bool("Select", dtype, [&]<class T>() -> fusion::ElementLoop {
     return [](const void* const* in, void* y, std::int64_t n) {
       select_run(static_cast<const bool*>(in[0]), 1, static_cast<const T*>(in[1]), 1,

@@ -216,7 +216,8 @@ OpTraits traits_of(const Row& row) {
 }
 
 const Row* row_of(std::string_view op) {
-  const auto* const at = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.name == op; });
+  const auto* const at =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) { return row.name == op; });
   return at == std::end(kRows) ? nullptr : at;
 }
 

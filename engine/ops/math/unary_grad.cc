@@ -80,8 +80,10 @@ fusion::ElementLoop fused_loop_of(const Row& row, double alpha) {
 
 fusion::ElementLoop fused_loop(std::string_view op, std::span<const DType> operands, DType dtype,
                                const fusion::Parameters& parameters) {
-  const auto* const row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
-  if (row == std::end(kRows) || operands.size() != 2 || operands[0] != dtype || operands[1] != dtype) return {};
+  const auto* const row =
+      std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == op; });
+  if (row == std::end(kRows) || operands.size() != 2 || operands[0] != dtype || operands[1] != dtype)
+    return {};
   const auto at = parameters.find("alpha");
   const double alpha = at == parameters.end() ? kDefaultAlpha : at->second;
   if (dtype == DType::Float32) return fused_loop_of<float>(*row, alpha);

@@ -1,4 +1,5 @@
-// Generated code is made once, kept in files that are whole or not used, and never waited for without a limit.
+// Generated code is made once, kept in files that are whole or not used, and never waited for without a
+// limit.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -78,7 +79,8 @@ TEST_F(KernelCacheTest, ADamagedFileIsMadeAnew) {
 
 TEST_F(KernelCacheTest, WritersAtTheSameTimeLeaveWholeFiles) {
   std::vector<std::string> sources;
-  for (int i = 0; i < 40; ++i) sources.push_back(std::string(static_cast<std::size_t>(i * 100), 'x') + std::to_string(i));
+  for (int i = 0; i < 40; ++i)
+    sources.push_back(std::string(static_cast<std::size_t>(i * 100), 'x') + std::to_string(i));
   std::vector<std::thread> writers;
   for (int w = 0; w < 6; ++w)
     writers.emplace_back([&] {

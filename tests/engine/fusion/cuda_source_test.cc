@@ -1,5 +1,5 @@
-// Sources that are generated for random regions: NVRTC, which needs no GPU, takes all of them. Skipped where it is
-// not there.
+// Sources that are generated for random regions: NVRTC, which needs no GPU, takes all of them. Skipped where
+// it is not there.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -32,7 +32,8 @@ std::set<std::string> sources_of(std::uint64_t seed) {
 TEST(CudaSourceTest, CompilesForRandomRegions) {
   if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
   int compiled = 0;
-  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(tries("BRAID_RANDOM_SOURCES", 12, 4)); ++seed)
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(tries("BRAID_RANDOM_SOURCES", 12, 4));
+       ++seed)
     for (const std::string& source : sources_of(seed)) {
       try {
         EXPECT_FALSE(Nvrtc::get().compile(source, "sm_90", fusion::kRegionOptions).empty());
@@ -56,7 +57,8 @@ TEST(CudaSourceTest, IsRefusedWithTheCompilersMessage) {
 
 TEST(CudaSourceTest, DependsOnTheRegionAlone) {
   const fusion::Region region = fusion::Region::parse(
-      "region 10 300\nin float32 full 3000:1\nreduce float32 max 0\napply float32 full Sub 0 1\nout 2 10,300\n");
+      "region 10 300\nin float32 full 3000:1\nreduce float32 max 0\napply float32 full Sub 0 1\nout 2 "
+      "10,300\n");
   EXPECT_EQ(fusion::cuda_source(region).text, fusion::cuda_source(region).text);
   EXPECT_EQ(fusion::cuda_source(region).blocks, 10) << "a block a row";
 }

@@ -37,7 +37,8 @@ TEST(FuseRegionsTest, LayerNormIsOneNode) {
   const Output gain = m.feed("gain", {40}), bias = m.feed("bias", {40});
   const Output centred = m.b.op("Sub", {x, m.sum(x, -1)});
   const Output variance = m.sum(m.b.op("Square", {centred}), 1);
-  const Output scale = m.b.op("Rsqrt", {m.b.op("AddV2", {variance, m.b.constant(Tensor::scalar(1e-5F), "e")})});
+  const Output scale =
+      m.b.op("Rsqrt", {m.b.op("AddV2", {variance, m.b.constant(Tensor::scalar(1e-5F), "e")})});
   const Output y = m.b.op("AddV2", {m.b.mul(m.b.mul(centred, scale), gain), bias});
   const auto program = m.compiled({y});
   EXPECT_EQ(program->ops.size(), 1U);
@@ -53,7 +54,8 @@ TEST(FuseRegionsTest, IsOffWithoutTheOption) {
 TEST(FuseRegionsTest, AWayThroughAnotherNodeKeepsRegionsApart) {
   Model m;
   const Output y = m.b.op("Exp", {m.feed("x", {4, 5})});
-  const Output sums = m.b.op("Cumsum", {m.b.op("Neg", {y}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const Output sums =
+      m.b.op("Cumsum", {m.b.op("Neg", {y}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
   const Output z = m.b.op("AddV2", {m.b.op("Tanh", {y}), m.b.op("Sigmoid", {sums})});
   const auto program = m.compiled({z});
   EXPECT_EQ(count_ops(*program, "braid.Fused"), 2);

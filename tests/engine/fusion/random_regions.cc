@@ -119,7 +119,9 @@ class Maker {
     return nullptr;
   }
 
-  void keep(const Output& output, DType dtype, Shape shape) { values_.push_back({output, dtype, std::move(shape)}); }
+  void keep(const Output& output, DType dtype, Shape shape) {
+    values_.push_back({output, dtype, std::move(shape)});
+  }
 
   void add() {
     switch (pick(12)) {
@@ -147,13 +149,14 @@ class Maker {
   }
 
   void add_unary() {
-    constexpr const char* kFloats[] = {"Neg",  "Abs",     "Sign",     "Exp",      "Log",     "Tanh",  "Sigmoid",
-                                       "Relu", "Softplus", "Elu",     "Erf",      "Sqrt",    "Rsqrt", "Square",
-                                       "Floor", "LeakyRelu", "Expm1", "Log1p",    "Selu",    "Round"};
+    constexpr const char* kFloats[] = {"Neg",   "Abs",       "Sign",  "Exp",   "Log",  "Tanh",  "Sigmoid",
+                                       "Relu",  "Softplus",  "Elu",   "Erf",   "Sqrt", "Rsqrt", "Square",
+                                       "Floor", "LeakyRelu", "Expm1", "Log1p", "Selu", "Round"};
     constexpr const char* kIntegers[] = {"Neg", "Abs", "Sign", "Square", "Relu"};
     const Value x = some();
     if (x.dtype == DType::Bool) return keep(b_.op("LogicalNot", {x.output}), x.dtype, x.shape);
-    constexpr const char* kSmooth[] = {"Neg", "Abs", "Tanh", "Sigmoid", "Softplus", "Erf", "Relu", "LeakyRelu"};
+    constexpr const char* kSmooth[] = {"Neg",      "Abs", "Tanh", "Sigmoid",
+                                       "Softplus", "Erf", "Relu", "LeakyRelu"};
     const char* op = !is_floating(x.dtype) ? kIntegers[pick(std::size(kIntegers))]
                      : smooth_             ? kSmooth[pick(std::size(kSmooth))]
                                            : kFloats[pick(std::size(kFloats))];
@@ -170,8 +173,8 @@ class Maker {
       return add_unary();
     const Value y = *other;
     if (x.dtype == DType::Bool) return keep(b_.op("LogicalAnd", {x.output, y.output}), x.dtype, out);
-    constexpr const char* kFloats[] = {"AddV2",   "Sub",     "Mul",      "Maximum", "Minimum", "SquaredDifference",
-                                       "RealDiv", "DivNoNan", "Xlogy"};
+    constexpr const char* kFloats[] = {
+        "AddV2", "Sub", "Mul", "Maximum", "Minimum", "SquaredDifference", "RealDiv", "DivNoNan", "Xlogy"};
     constexpr int kSmoothOps = 5;
     constexpr const char* kCompare[] = {"Less", "GreaterEqual", "Equal", "NotEqual"};
     if (!smooth_ && pick(5) == 0)
@@ -200,8 +203,8 @@ class Maker {
       dims[static_cast<std::size_t>(axis)] = keep_dims ? 1 : -1;
     }
     std::erase(dims, -1);
-    const Output which = b_.constant(
-        Tensor::from<std::int32_t>(Shape{axes}, std::span<const std::int32_t>(reduced)), "axes");
+    const Output which =
+        b_.constant(Tensor::from<std::int32_t>(Shape{axes}, std::span<const std::int32_t>(reduced)), "axes");
     const Output y = b_.op(op, {x.output, which}, {{"keep_dims", keep_dims}});
     keep(y, x.dtype, Shape(dims));
     if (is_floating(x.dtype) && keep_dims && pick(2) == 0)
@@ -242,9 +245,11 @@ class Maker {
       const std::int64_t last = x.shape[x.shape.rank() - 1];
       to = {static_cast<std::int32_t>(x.shape.elements() / last), static_cast<std::int32_t>(last)};
     }
-    const Output shape = b_.constant(
-        Tensor::from<std::int32_t>(Shape{static_cast<std::int64_t>(to.size())}, std::span<const std::int32_t>(to)), "shape");
-    keep(b_.op("Reshape", {x.output, shape}), x.dtype, Shape(std::vector<std::int64_t>(to.begin(), to.end())));
+    const Output shape = b_.constant(Tensor::from<std::int32_t>(Shape{static_cast<std::int64_t>(to.size())},
+                                                                std::span<const std::int32_t>(to)),
+                                     "shape");
+    keep(b_.op("Reshape", {x.output, shape}), x.dtype,
+         Shape(std::vector<std::int64_t>(to.begin(), to.end())));
   }
 
   /// What no region takes.
@@ -272,7 +277,8 @@ std::string float_difference(const Tensor& expected, const Tensor& got, double t
     const T e = expected.data<T>()[i], g = got.data<T>()[i];
     if (std::isnan(e) && std::isnan(g)) continue;
     if (std::memcmp(&e, &g, sizeof e) == 0) continue;
-    if (tolerance > 0 && std::abs(static_cast<double>(e) - static_cast<double>(g)) <= tolerance * largest) continue;
+    if (tolerance > 0 && std::abs(static_cast<double>(e) - static_cast<double>(g)) <= tolerance * largest)
+      continue;
     return fmt::format("element {}: expected {}, got {}", i, e, g);
   }
   return {};

@@ -1,6 +1,7 @@
-// Random graphs of ops that regions take, with what keeps them apart in between: elementwise ops of floats, integers
-// and bools, casts, broadcasts of scalars, rows and columns, reductions of rows, softmax and its gradient, views, and
-// nodes that no region takes. Inputs have NaN, infinities, zeros of both signs and numbers of all sizes.
+// Random graphs of ops that regions take, with what keeps them apart in between: elementwise ops of floats,
+// integers and bools, casts, broadcasts of scalars, rows and columns, reductions of rows, softmax and its
+// gradient, views, and nodes that no region takes. Inputs have NaN, infinities, zeros of both signs and
+// numbers of all sizes.
 #pragma once
 
 #include <string>
@@ -26,8 +27,8 @@ enum class Numbers {
 };
 RandomRegions make_random_regions(std::uint64_t seed, Numbers numbers = Numbers::Any);
 
-/// Empty where they are equal: the same bits, any NaN for any other. With `tolerance` above 0, numbers may differ by
-/// that share of the largest finite one.
+/// Empty where they are equal: the same bits, any NaN for any other. With `tolerance` above 0, numbers may
+/// differ by that share of the largest finite one.
 std::string difference(const Tensor& expected, const Tensor& got, double tolerance = 0);
 
 }  // namespace braid::testing

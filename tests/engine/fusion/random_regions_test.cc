@@ -1,5 +1,5 @@
-// Whatever becomes a region: the bits are those of the nodes one by one, in the serial interpreter. Streams and the
-// memory plan are random too. BRAID_RANDOM_REGIONS says how many graphs are tried. On a device:
+// Whatever becomes a region: the bits are those of the nodes one by one, in the serial interpreter. Streams
+// and the memory plan are random too. BRAID_RANDOM_REGIONS says how many graphs are tried. On a device:
 // regions_device_test.cc.
 #include <gtest/gtest.h>
 
@@ -43,7 +43,8 @@ TEST(RandomRegionsTest, HaveTheBitsOfTheirNodesOneByOne) {
       StepRequest request;
       request.params.step = static_cast<std::uint64_t>(step);
       request.feeds = tensors_of(random);
-      const StepResult got = instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60)));
+      const StepResult got =
+          instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60)));
       for (std::size_t f = 0; f < expected.size(); ++f)
         EXPECT_EQ(difference(expected[f], got.fetches[f]), "")
             << "seed " << seed << ", step " << step << ", fetch " << random.fetches[f];

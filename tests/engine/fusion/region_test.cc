@@ -41,7 +41,9 @@ TEST(RegionTest, IsItsText) {
 }
 
 TEST(RegionTest, SaysWhichLineIsWrong) {
-  const auto wrong = [](const char* line) { return message_of(std::string("region 4 8\nin float32 full 32:1\n") + line); };
+  const auto wrong = [](const char* line) {
+    return message_of(std::string("region 4 8\nin float32 full 32:1\n") + line);
+  };
   EXPECT_NE(message_of("").find("there is no region"), std::string::npos);
   EXPECT_NE(message_of("in float32 full 4:1\n").find("first line"), std::string::npos);
   EXPECT_NE(wrong("apply float32 full Mul 0 7\n").find("no value 7"), std::string::npos);

@@ -1,5 +1,6 @@
-// The same on a device: generated kernels beside the interpreter. Elementwise float32 has the host's bits where the
-// formula is vector_math.h's; other functions and sums of rows differ in the last bits. Two runs have the same bits.
+// The same on a device: generated kernels beside the interpreter. Elementwise float32 has the host's bits
+// where the formula is vector_math.h's; other functions and sums of rows differ in the last bits. Two runs
+// have the same bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +44,8 @@ TEST(RegionsDeviceTest, RandomRegionsMeanWhatTheInterpreterComputes) {
       StepRequest request;
       request.params.step = static_cast<std::uint64_t>(step);
       for (const auto& [name, tensor] : random.feeds) request.feeds.push_back(tensor);
-      const StepResult got = instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60)));
+      const StepResult got =
+          instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60)));
       for (std::size_t f = 0; f < expected.size(); ++f) {
         EXPECT_EQ(difference(expected[f], got.fetches[f], kTolerance), "")
             << "seed " << seed << ", step " << step << ", fetch " << random.fetches[f];
@@ -52,7 +54,8 @@ TEST(RegionsDeviceTest, RandomRegionsMeanWhatTheInterpreterComputes) {
           exact += difference(expected[f], got.fetches[f]).empty();
           first.push_back(got.fetches[f].clone());
         } else {
-          EXPECT_EQ(difference(first[f], got.fetches[f]), "") << "seed " << seed << ": another run, other bits";
+          EXPECT_EQ(difference(first[f], got.fetches[f]), "")
+              << "seed " << seed << ": another run, other bits";
         }
       }
     }
@@ -65,7 +68,8 @@ TEST(RegionsDeviceTest, RandomRegionsMeanWhatTheInterpreterComputes) {
 Graph negated(const std::string& op, int operands, DType dtype, DType result, std::int64_t n) {
   GraphBuilder b;
   std::vector<Output> inputs;
-  for (int i = 0; i < operands; ++i) inputs.push_back(b.placeholder("x" + std::to_string(i), dtype, Shape{n}));
+  for (int i = 0; i < operands; ++i)
+    inputs.push_back(b.placeholder("x" + std::to_string(i), dtype, Shape{n}));
   AttrMap attrs;
   if (op == "Cast") attrs = {{"SrcT", dtype}, {"DstT", result}};
   const Output y = b.op(op, inputs, attrs, "y");
@@ -74,7 +78,8 @@ Graph negated(const std::string& op, int operands, DType dtype, DType result, st
 }
 
 Tensor all_kinds(DType dtype, std::int64_t n, unsigned salt) {
-  const float special[] = {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 1e-42F, -1e-40F, 3e38F, -3e38F, 88.7F, -104.5F, 1, -1, 2147483648.0F};
+  const float special[] = {0.0F,  -0.0F,  INFINITY, -INFINITY, NAN, 1e-42F, -1e-40F,
+                           3e38F, -3e38F, 88.7F,    -104.5F,   1,   -1,     2147483648.0F};
   Tensor tensor(dtype, Shape{n});
   std::uint64_t state = salt;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -100,16 +105,54 @@ TEST(RegionsDeviceTest, ElementwiseStepsHaveTheHostsBits) {
     DType dtype = DType::Float32, result = DType::Float32;
   };
   constexpr DType f32 = DType::Float32, i32 = DType::Int32;
-  const Op ops[] = {{"Exp", 1}, {"Log", 1}, {"Expm1", 1}, {"Log1p", 1}, {"Tanh", 1}, {"Sigmoid", 1}, {"Erf", 1},
-                    {"Softplus", 1}, {"Elu", 1}, {"Selu", 1}, {"Relu", 1}, {"Relu6", 1}, {"LeakyRelu", 1}, {"Abs", 1},
-                    {"Sign", 1}, {"Sqrt", 1}, {"Rsqrt", 1}, {"Square", 1}, {"Reciprocal", 1}, {"Softsign", 1},
-                    {"Floor", 1}, {"Round", 1}, {"AddV2", 2}, {"Sub", 2}, {"Mul", 2}, {"RealDiv", 2}, {"Maximum", 2},
-                    {"Minimum", 2}, {"SquaredDifference", 2}, {"DivNoNan", 2}, {"Xlogy", 2}, {"SigmoidGrad", 2},
-                    {"TanhGrad", 2}, {"EluGrad", 2}, {"SoftplusGrad", 2}, {"braid.SigmoidCrossEntropy", 2},
-                    {"braid.SigmoidCrossEntropyGrad", 3}, {"ClipByValue", 3}, {"IsNan", 1, f32, DType::Bool},
-                    {"Less", 2, f32, DType::Bool}, {"NotEqual", 2, f32, DType::Bool}, {"Cast", 1, f32, i32},
-                    {"Cast", 1, i32, f32}, {"Cast", 1, f32, DType::Int64}, {"AddV2", 2, i32, i32},
-                    {"Mul", 2, i32, i32}, {"Abs", 1, i32, i32}, {"Maximum", 2, i32, i32}};
+  const Op ops[] = {{"Exp", 1},
+                    {"Log", 1},
+                    {"Expm1", 1},
+                    {"Log1p", 1},
+                    {"Tanh", 1},
+                    {"Sigmoid", 1},
+                    {"Erf", 1},
+                    {"Softplus", 1},
+                    {"Elu", 1},
+                    {"Selu", 1},
+                    {"Relu", 1},
+                    {"Relu6", 1},
+                    {"LeakyRelu", 1},
+                    {"Abs", 1},
+                    {"Sign", 1},
+                    {"Sqrt", 1},
+                    {"Rsqrt", 1},
+                    {"Square", 1},
+                    {"Reciprocal", 1},
+                    {"Softsign", 1},
+                    {"Floor", 1},
+                    {"Round", 1},
+                    {"AddV2", 2},
+                    {"Sub", 2},
+                    {"Mul", 2},
+                    {"RealDiv", 2},
+                    {"Maximum", 2},
+                    {"Minimum", 2},
+                    {"SquaredDifference", 2},
+                    {"DivNoNan", 2},
+                    {"Xlogy", 2},
+                    {"SigmoidGrad", 2},
+                    {"TanhGrad", 2},
+                    {"EluGrad", 2},
+                    {"SoftplusGrad", 2},
+                    {"braid.SigmoidCrossEntropy", 2},
+                    {"braid.SigmoidCrossEntropyGrad", 3},
+                    {"ClipByValue", 3},
+                    {"IsNan", 1, f32, DType::Bool},
+                    {"Less", 2, f32, DType::Bool},
+                    {"NotEqual", 2, f32, DType::Bool},
+                    {"Cast", 1, f32, i32},
+                    {"Cast", 1, i32, f32},
+                    {"Cast", 1, f32, DType::Int64},
+                    {"AddV2", 2, i32, i32},
+                    {"Mul", 2, i32, i32},
+                    {"Abs", 1, i32, i32},
+                    {"Maximum", 2, i32, i32}};
   constexpr std::int64_t kElements = 4099;
   for (const Op& op : ops) {
     const Graph graph = negated(op.name, op.operands, op.dtype, op.result, kElements);

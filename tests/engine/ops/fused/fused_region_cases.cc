@@ -1,0 +1,32 @@
+#include "tests/engine/ops/op_cases.h"
+
+namespace braid::testing {
+
+BRAID_OP_CASES(fused_region) {
+  const auto add = [&](const char* label, const char* program, std::vector<Tensor> inputs) {
+    // A program names its types, so there is no variant of another type; it is made after differentiation.
+    table.add("braid.Fused", {.label = label,
+                              .inputs = std::move(inputs),
+                              .attrs = {{"program", program}},
+                              .numeric_gradient = false,
+                              .float32_tolerance = 0});
+  };
+  add("elementwise, a row that all rows share",
+      "region 1 1200\nin float64 full 1200:1\nin float64 full 40:0,30:1\napply float64 full Mul 0 1\n"
+      "apply float64 full Tanh 2\nout 3 40,30\n",
+      {random_f64({40, 30}, 1), random_f64({30}, 2)});
+  add("softmax of rows, and their largest elements",
+      "region 70 33\nin float64 full 2310:1\nreduce float64 max 0\napply float64 full Sub 0 1\n"
+      "apply float64 full Exp 2\nreduce float64 sum 3\napply float64 full RealDiv 3 4\nout 1 70,1\nout 5 "
+      "70,33\n",
+      {random_f64({70, 33}, 1)});
+  add("rows longer than a tile",
+      "region 5 3000\nin float64 full 15000:1\nin float64 row 5:1\napply float64 full Add 0 1\nreduce "
+      "float64 sum 2\n"
+      "out 2 5,3000\nout 3 5\n",
+      {random_f64({5, 3000}, 1), random_f64({5, 1}, 2)});
+  add("no elements", "region 0 8\nin float64 full 0:1\napply float64 full Neg 0\nout 1 0,8\n",
+      {random_f64({0, 8}, 1)});
+}
+
+}  // namespace braid::testing
