@@ -52,8 +52,8 @@ void keep_generated(Plan& plan, std::vector<FusedRegion>& regions) {
   for (std::size_t r = 0; r < regions.size(); ++r)
     if (codes[r]) kept.push_back(std::move(regions[r]));
   if (kept.size() < codes.size())
-    plan.note("fusion", fmt::format("{} of {} regions stay single nodes: {}", codes.size() - kept.size(),
-                                    codes.size(), why));
+    plan.note(
+        fmt::format("{} of {} regions stay single nodes: {}", codes.size() - kept.size(), codes.size(), why));
   regions = std::move(kept);
 }
 
@@ -73,8 +73,8 @@ void fuse_regions(Plan& plan) {
     saved_us += region.saved_us;
   }
   prune(plan, true);
-  plan.note("fusion", fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model",
-                                  nodes, regions.size(), saved_us));
+  plan.note(fmt::format("{} nodes became {} regions, which saves {:.0f} us by the cost model", nodes,
+                        regions.size(), saved_us));
 }
 
 }  // namespace braid

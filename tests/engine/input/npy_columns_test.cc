@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/formats/npy.h"
 #include "engine/input/readers.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid {
 namespace {

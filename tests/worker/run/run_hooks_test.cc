@@ -10,7 +10,7 @@
 #include "engine/input/readers.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 #include "worker/evaluation/model_runner.h"
 #include "worker/job/job.h"
 #include "worker/roles.h"

@@ -12,7 +12,7 @@
 #include "engine/import/import.h"
 #include "engine/staging/stage_marks.h"
 #include "proto/graph.pb.h"
-#include "tests/base/message_of.h"
+#include "tests/support/message_of.h"
 
 namespace braid::worker {
 namespace {
