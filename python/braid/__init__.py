@@ -10,11 +10,14 @@ from braid._braid import (Cancelled, DataLoss, DeadlineExceeded, DeviceError, Er
                           OutOfMemory, OutOfRange, Unavailable)
 from braid.dtypes import (DType, bool_, float16, float32, float64, int8, int16, int32, int64, resource, string, uint8,
                           uint16, uint32, uint64)
-from braid.graph import (Graph, Shape, Tensor, Variable, colocate, constant, control, default_graph, device, gradients,
-                         name_scope, placeholder, staged, stream, variable)
+from braid.attrs import Shape
+from braid.graph import Graph, Tensor, Variable, default_graph
+from braid.scopes import (colocate, constant, control, device, gradients, name_scope, placeholder, staged, stream,
+                          variable)
 from braid.session import Session
 from braid import callbacks, data, io, losses, nn, ops, optim
-from braid.train import AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, StepResult, Trainer
+from braid.settings import AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, StepResult
+from braid.train import Trainer
 from braid import _exit
 
 _exit.install()

@@ -4,7 +4,7 @@ variables. Last dimensions of inputs must be known."""
 import math
 
 from braid import ops
-from braid.graph import default_graph, name_scope, variable
+from braid.scopes import name_scope, variable
 
 
 def _width(x, what):

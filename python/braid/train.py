@@ -4,91 +4,18 @@ import atexit
 import json
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from braid import _braid, data as _data, dtypes
+from braid._calls import Calls, sigterm_raises
 from braid.data import Word, fields
 from braid.dtypes import from_native, to_native
-from braid.graph import Graph, placeholder
-
-
-@dataclass
-class Outputs:
-    """What a model function returns. loss: a scalar, the batch's mean. prediction: logits or values. updates: nodes that
-    run in each training step (bd.nn.batch_norm)."""
-
-    loss: object
-    prediction: object = None
-    updates: list = field(default_factory=list)
-
-
-@dataclass
-class StepResult:
-    loss: float
-    step: int
-    seconds: float
-
-
-@dataclass
-class Checkpoint:
-    """checkpoint of a job: where, and how often."""
-
-    directory: str
-    every_steps: int = 0
-    keep: int = 3
-    every_seconds: float = 0
-    keep_best: int = 0
-
-    def job_fields(self):
-        return {"directory": os.path.abspath(self.directory), "every_steps": self.every_steps, "keep": self.keep,
-                "every_seconds": self.every_seconds or None, "keep_best": self.keep_best or None}
-
-
-class _Strategy:
-    kind = "LOCAL"
-
-    def __init__(self, **settings):
-        self.settings = settings
-
-    def job_fields(self):
-        return {"kind": Word(self.kind), **{k: Word(v) if isinstance(v, str) and v.isupper() else v
-                                            for k, v in self.settings.items()}}
-
-
-class Local(_Strategy):
-    """This process alone."""
-
-
-class PS(_Strategy):
-    """Parameter servers; settings are fields of strategy (consistency="ASP", ...)."""
-
-    kind = "PS"
-
-
-class AllReduce(_Strategy):
-    """Workers that add their gradients."""
-
-    kind = "ALLREDUCE"
-
-
-class Hybrid(_Strategy):
-    """Tables spread over the workers, the rest as AllReduce."""
-
-    kind = "HYBRID"
-
-
-class History(dict):
-    """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
-    result line as a dict."""
-
-    result = None
-    exit = 0
+from braid.graph import Graph
+from braid.scopes import placeholder
+from braid.settings import Checkpoint, History, StepResult, as_strategy, words
 
 
 class _Variables(Mapping):
@@ -153,7 +80,7 @@ class Trainer:
         self._options = dict(streams=streams, staging=staging or {}, schedule=schedule, clip_norm=clip_norm,
                              metric=metric, evaluate_every=evaluate_every, device=device)
         self._set, self._data_dir = list(set), os.path.abspath(data_dir)
-        self.strategy = _strategy(strategy)
+        self.strategy = as_strategy(strategy)
         self.checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
         self._folder = tempfile.mkdtemp(prefix="braid-")
         atexit.register(shutil.rmtree, self._folder, True)
@@ -222,8 +149,8 @@ class Trainer:
             optimizer["clip_norm"] = float(options["clip_norm"])
         job = {"name": self.name, "seed": self.seed, "steps": steps, "epochs": epochs, "model": model or self._model,
                "input": inputs, "optimizer": optimizer, "strategy": self.strategy.job_fields(),
-               "streams": {"count": options["streams"]}, "staging": _words(options["staging"]) or None,
-               "schedule": _words(options["schedule"]) if options["schedule"] else None,
+               "streams": {"count": options["streams"]}, "staging": words(options["staging"]) or None,
+               "schedule": words(options["schedule"]) if options["schedule"] else None,
                "evaluation": {"metric": Word(options["metric"].upper()) if options["metric"] else None,
                               "every_steps": options["evaluate_every"] or None,
                               "enabled": test is not None},
@@ -275,9 +202,9 @@ class Trainer:
             epochs = None
         text = self._job(steps, epochs)
         history = History(loss=[], evaluations=[])
-        calls = _Calls(self, list(callbacks), history)
+        calls = Calls(self, list(callbacks), history)
         is_arrays = isinstance(self.data, _data.Arrays)
-        with _sigterm_raises():
+        with sigterm_raises():
             calls.begin()
             code, result, values, losses = _braid.train(
                 text, self._data_dir, "resume" if resume else "overwrite" if overwrite or (self.checkpoint and self._step)
@@ -401,82 +328,3 @@ class Trainer:
         source = self._model["graph"]["inference_file" if inference and "inference_file" in self._model["graph"]
                                       else "file"]
         Graph.load(source).write(file)
-
-
-class _Calls:
-    """The callbacks of a run, as the module calls them."""
-
-    def __init__(self, trainer, callbacks, history):
-        from braid.callbacks import Callback, Stop
-        self._stop = Stop
-        self.callbacks, self.history, self.asked_to_stop = callbacks, history, False
-        for each in callbacks:
-            each.trainer = trainer
-        own = lambda name: [c for c in callbacks if getattr(type(c), name) is not getattr(Callback, name)]
-        self.steps, self.borders = own("on_step"), own("on_border")
-        self.every = np.gcd.reduce([max(1, int(each.every)) for each in self.steps]).item() if self.steps else 0
-
-    def begin(self):
-        for each in self.callbacks:
-            each.on_begin()
-
-    def _call(self, callbacks, name, *arguments):
-        """True asks the run to end in order."""
-        for each in callbacks:
-            try:
-                getattr(each, name)(*arguments)
-            except self._stop:
-                self.asked_to_stop = True
-        return self.asked_to_stop
-
-    def on_step(self, step, loss, seconds):
-        due = [each for each in self.steps if (step + 1) % each.every == 0]
-        return self._call(due, "on_step", step, loss, seconds)
-
-    def on_border(self, done):
-        return self._call(self.borders, "on_border", done)
-
-    def on_evaluate(self, done, metrics):
-        metrics = json.loads(metrics)
-        self.history["evaluations"].append((done, metrics))
-        return self._call(self.callbacks, "on_evaluate", done, metrics)
-
-    def end(self):
-        for each in self.callbacks:
-            each.on_end(self.history)
-
-
-class _sigterm_raises:
-    """SIGTERM is SystemExit(143) in the main thread, unless the program has its own way with it."""
-
-    def __enter__(self):
-        self._old = None
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._old = signal.signal(signal.SIGTERM, self._raise)
-
-    def _raise(self, *_):
-        raise SystemExit(143)
-
-    def __exit__(self, *_):
-        if self._old is not None:
-            signal.signal(signal.SIGTERM, self._old)
-
-
-def _strategy(strategy):
-    if not isinstance(strategy, str):
-        return strategy
-    if strategy != "auto":
-        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid}[strategy.lower()]()
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    if cluster.get("ps"):
-        return PS()
-    several = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1
-    ranks = max(int(os.environ.get(each) or 1) for each in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE",
-                                                            "SLURM_NTASKS"))
-    return AllReduce() if several or ranks > 1 else Local()
-
-
-def _words(settings):
-    return {key: Word(value) if isinstance(value, str) and value.isupper() else value
-            for key, value in (settings or {}).items()}
-

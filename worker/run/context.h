@@ -24,8 +24,8 @@ struct RunHooks;
 
 struct TrainOptions {
   std::filesystem::path data_dir;
-  RunStart start = RunStart::New;  // of its run, where there are checkpoints
-  std::string role = "worker-0";   // in file names: "%r" of trace_file and steps_file
+  RunStart start = RunStart::New;   // of its run, where there are checkpoints
+  std::string role = "worker-0";    // in file names: "%r" of trace_file and steps_file
   const RunHooks* hooks = nullptr;  // outlives the run; null: none
 };
 

@@ -9,10 +9,11 @@ import contextlib as _contextlib
 import numpy as _np
 
 from braid import nn as _bnn, ops as _ops
-from braid import graph as _graph
+from braid import graph as _graph, scopes as _scopes
 from braid.dtypes import (DType, as_dtype, bool_ as bool, float16, float32, float64, int8, int16, int32, int64, resource,
                           string, uint8, uint16, uint32, uint64)
-from braid.graph import Graph, Operation, Shape as TensorShape, Tensor, Variable as _Variable
+from braid.attrs import Shape as TensorShape
+from braid.graph import Graph, Operation, Tensor, Variable as _Variable
 from braid.graph import default_graph as get_default_graph, reset_default_graph as _reset
 from braid.compat.v1 import _config, _finder, cuda, errors, nn, train
 from braid.compat.v1._config import (ConfigProto, GPUOptions, GraphOptions, OptimizerOptions, RunMetadata, RunOptions,
@@ -67,7 +68,7 @@ def matmul(a, b, transpose_a=False, transpose_b=False, name=None, **_):
 
 def placeholder(dtype, shape=None, name=None):
     """tf.placeholder."""
-    return _graph.placeholder(name or "Placeholder", shape, dtype)
+    return _scopes.placeholder(name or "Placeholder", shape, dtype)
 
 
 def constant(value, dtype=None, shape=None, name="Const", verify_shape=False):
@@ -77,7 +78,7 @@ def constant(value, dtype=None, shape=None, name="Const", verify_shape=False):
         count = int(_np.prod(shape)) if len(shape) else 1
         if 1 < flat.size < count:
             value = _np.concatenate([flat, _np.repeat(flat[-1:], count - flat.size)])
-    return _graph.constant(value, dtype, shape, name)
+    return _scopes.constant(value, dtype, shape, name)
 
 
 def convert_to_tensor(value, dtype=None, name=None, **_):
@@ -229,7 +230,7 @@ def staged(features, feed_dict=None, capacity=1, num_threads=1, num_clients=1, t
     """tf.staged: evaluates `features` ahead of the step; a list comes back as a list."""
     closed, ignored = ([errors.kind_of(each) for each in kinds] for kinds in
                        (closed_exception_types, ignored_exception_types))
-    return _graph.staged(features, feed_dict, name, capacity=capacity, num_threads=num_threads, num_clients=num_clients,
+    return _scopes.staged(features, feed_dict, name, capacity=capacity, num_threads=num_threads, num_clients=num_clients,
                          timeout_millis=timeout_millis, closed_exception_types=closed, ignored_exception_types=ignored,
                          use_stage_subgraph_thread_pool=use_stage_subgraph_thread_pool,
                          stage_subgraph_thread_pool_id=stage_subgraph_thread_pool_id,

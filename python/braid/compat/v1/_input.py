@@ -8,7 +8,8 @@ import numpy as np
 
 from braid import _braid, dtypes
 from braid.dtypes import from_native, to_native
-from braid.graph import Graph, Tensor, default_graph, placeholder
+from braid.graph import Tensor, default_graph
+from braid.scopes import placeholder
 
 
 class _Names:

@@ -7,7 +7,7 @@ import numpy as np
 
 from braid import dtypes, ops
 from braid.dtypes import as_dtype, float32
-from braid.graph import Tensor, Variable as _Variable, default_graph
+from braid.graph import Variable as _Variable, default_graph
 
 
 class GraphKeys:
@@ -238,3 +238,23 @@ initialize_local_variables = local_variables_initializer
 
 def report_uninitialized_variables(*_, **__):
     return default_graph().constant(np.asarray([], dtype=object), dtypes.string)
+
+
+# -------------------------------------------------------------------------------------------------------- global step
+def create_global_step(graph=None):
+    return get_global_step() or get_or_create_global_step()
+
+
+def get_global_step(graph=None):
+    found = get_collection(GraphKeys.GLOBAL_STEP)
+    if found:
+        return found[0]
+    return next((each for each in default_graph().variables if each.variable_name == "global_step"), None)
+
+
+def get_or_create_global_step(graph=None):
+    found = get_global_step()
+    if found is None:
+        found = make_variable("global_step", np.int64(0), trainable=False, dtype=dtypes.int64)
+        add_to_collection(GraphKeys.GLOBAL_STEP, found)
+    return found

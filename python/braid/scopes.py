@@ -1,0 +1,95 @@
+"""Nodes of the default graph, and the scopes that annotate new ones."""
+
+from braid import dtypes
+from braid.attrs import native_shape
+from braid.dtypes import as_dtype
+from braid.graph import default_graph
+
+
+def placeholder(name, shape, dtype=dtypes.float32):
+    """A value that each run is fed with; unknown dimensions are None."""
+    graph = default_graph()
+    attrs = {"dtype": as_dtype(dtype), "shape": ("shape", native_shape(shape))}
+    return graph.add("Placeholder", [], attrs, name).outputs[0]
+
+
+def constant(value, dtype=None, shape=None, name=None):
+    """A constant of a number, text or array."""
+    return default_graph().constant(value, dtype, shape, name)
+
+
+def variable(name, shape, init=("zeros",), dtype=dtypes.float32, trainable=True, sparse=False):
+    """A variable; see Graph.add_variable for `init`. `sparse`: a table that gathers read, trained by rows."""
+    return default_graph().add_variable(name, shape, dtype, init, trainable, sparse)
+
+
+def name_scope(name):
+    """Nodes and variables inside are called "name/..."."""
+    return default_graph().name_scope(name)
+
+
+def stream(id=None, include_grad=True):
+    """Nodes inside run on compute stream `id` (None: the next that no scope has); their gradients too, unless
+    include_grad is False."""
+    graph = default_graph()
+    used = graph.collections.setdefault("__streams", set())
+    if id is None:
+        id = next(i for i in range(1, 65536) if i not in used)
+    return graph.stream(id, include_grad)
+
+
+def colocate(target):
+    """Nodes inside are on the stream of `target`'s node."""
+    return default_graph().colocate(target)
+
+
+def device(name):
+    """Nodes inside ask for this device: "/gpu:0", "/cpu:0"."""
+    return default_graph().device(name)
+
+
+def control(*nodes):
+    """Nodes inside run after these."""
+    return default_graph().control_dependencies(nodes)
+
+
+def gradients(loss, variables=None):
+    """Gradients of a scalar loss: a dict from variable to a Tensor, or to (indices, values) of rows."""
+    found = {each: dense if dense is not None else rows for each, dense, rows in default_graph().add_gradients(loss)}
+    return found if variables is None else {each: found.get(each) for each in variables}
+
+
+_STAGE = {"capacity", "num_threads", "num_clients", "timeout_millis", "use_stage_subgraph_thread_pool",
+          "stage_subgraph_thread_pool_id", "stage_subgraph_stream_id", "on_timeout", "ordered",
+          "closed_exception_types", "ignored_exception_types"}
+
+
+def staged(features, feed_dict=None, name=None, **options):
+    """Evaluates `features` (a Tensor, or lists and dicts of them) ahead of the step, on threads of their own, and gives
+    the same structure of the values that come out. Options are those of docs/user/staging.md; `feed_dict` maps
+    placeholders above the stage to Tensors that are evaluated for each record."""
+    unknown = set(options) - _STAGE
+    if unknown:
+        raise TypeError(f"staged() has no parameter {sorted(unknown)[0]!r}")
+    graph = default_graph()
+    count = graph.collections.setdefault("__stages", [])
+    stage = name or ("stage" if not count else f"stage_{len(count)}")
+    count.append(stage)
+    attrs = {"_stage": stage}
+    for key, value in options.items():
+        attrs[f"_stage_{key}"] = ("ls", [_error_name(e) for e in value]) if key.endswith("_types") else value
+    if feed_dict:
+        attrs["_stage_feeds"] = ("ls", [f"{k.value_name}={v.value_name}" for k, v in feed_dict.items()])
+    return _map(features, lambda value: graph.add("Identity", [value], attrs, stage).outputs[0])
+
+
+def _error_name(error):
+    return error if isinstance(error, str) else error.__name__
+
+
+def _map(features, visit):
+    if isinstance(features, dict):
+        return {key: _map(features[key], visit) for key in sorted(features)}
+    if isinstance(features, (list, tuple)):
+        return [_map(each, visit) for each in features]
+    return features if features is None else visit(features)

@@ -1,0 +1,99 @@
+"""What a Trainer is told: outputs of models, strategies, checkpoints; and what it tells."""
+
+import json
+import os
+from dataclasses import dataclass, field
+
+from braid.data import Word
+
+
+@dataclass
+class Outputs:
+    """What a model function returns. loss: a scalar, the batch's mean. prediction: logits or values. updates: nodes that
+    run in each training step (bd.nn.batch_norm)."""
+
+    loss: object
+    prediction: object = None
+    updates: list = field(default_factory=list)
+
+
+@dataclass
+class StepResult:
+    loss: float
+    step: int
+    seconds: float
+
+
+@dataclass
+class Checkpoint:
+    """checkpoint of a job: where, and how often."""
+
+    directory: str
+    every_steps: int = 0
+    keep: int = 3
+    every_seconds: float = 0
+    keep_best: int = 0
+
+    def job_fields(self):
+        return {"directory": os.path.abspath(self.directory), "every_steps": self.every_steps, "keep": self.keep,
+                "every_seconds": self.every_seconds or None, "keep_best": self.keep_best or None}
+
+
+class _Strategy:
+    kind = "LOCAL"
+
+    def __init__(self, **settings):
+        self.settings = settings
+
+    def job_fields(self):
+        return {"kind": Word(self.kind), **{k: Word(v) if isinstance(v, str) and v.isupper() else v
+                                            for k, v in self.settings.items()}}
+
+
+class Local(_Strategy):
+    """This process alone."""
+
+
+class PS(_Strategy):
+    """Parameter servers; settings are fields of strategy (consistency="ASP", ...)."""
+
+    kind = "PS"
+
+
+class AllReduce(_Strategy):
+    """Workers that add their gradients."""
+
+    kind = "ALLREDUCE"
+
+
+class Hybrid(_Strategy):
+    """Tables spread over the workers, the rest as AllReduce."""
+
+    kind = "HYBRID"
+
+
+class History(dict):
+    """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
+    result line as a dict."""
+
+    result = None
+    exit = 0
+
+
+def as_strategy(strategy):
+    if not isinstance(strategy, str):
+        return strategy
+    if strategy != "auto":
+        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid}[strategy.lower()]()
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if cluster.get("ps"):
+        return PS()
+    several = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1
+    ranks = max(int(os.environ.get(each) or 1) for each in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "WORLD_SIZE",
+                                                            "SLURM_NTASKS"))
+    return AllReduce() if several or ranks > 1 else Local()
+
+
+def words(settings):
+    return {key: Word(value) if isinstance(value, str) and value.isupper() else value
+            for key, value in (settings or {}).items()}
