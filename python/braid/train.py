@@ -123,7 +123,8 @@ class Trainer:
                 updates = [each.name if not hasattr(each, "op") else each.op.name for each in outputs.updates]
                 prediction = outputs.prediction
                 graph.write(os.path.join(self._folder, file))
-                made[training] = (outputs.loss.value_name, None if prediction is None else prediction.value_name, updates, inputs.made)
+                predicted = None if prediction is None else prediction.value_name
+                made[training] = (outputs.loss.value_name, predicted, updates, inputs.made)
         loss, prediction, updates, fed = made[True]
         if made[False][1] != prediction:
             raise _braid.InvalidArgument(f"the prediction is '{prediction}' in training and '{made[False][1]}' without: "
@@ -193,8 +194,9 @@ class Trainer:
     def fit(self, steps=None, epochs=None, callbacks=(), resume=False, overwrite=False):
         """Trains for so many steps or epochs more, and returns a History. Under a launcher (TF_CONFIG, mpirun, srun,
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
-        newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do. Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or
-        SystemExit(143). Throws: InvalidArgument and what a step throws."""
+        newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do.
+        Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or SystemExit(143).
+        Throws: InvalidArgument and what a step throws."""
         steps, epochs = self._steps_of(steps, epochs)
         self._take_steps()
         if self._step:
@@ -204,11 +206,12 @@ class Trainer:
         history = History(loss=[], evaluations=[])
         calls = Calls(self, list(callbacks), history)
         is_arrays = isinstance(self.data, _data.Arrays)
+        replaces = overwrite or (self.checkpoint and self._step)
+        start = "resume" if resume else "overwrite" if replaces else "new"
         with sigterm_raises():
             calls.begin()
             code, result, values, losses = _braid.train(
-                text, self._data_dir, "resume" if resume else "overwrite" if overwrite or (self.checkpoint and self._step)
-                else "new",
+                text, self._data_dir, start,
                 self._rows(self.data) if is_arrays else None, self._test_rows() if is_arrays else None,
                 {name: to_native(value) for name, value in self._values.items()}, self._step, calls.every,
                 calls.on_step if calls.steps else None, calls.on_border if calls.borders else None, calls.on_evaluate)
