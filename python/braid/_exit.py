@@ -1,5 +1,5 @@
-"""Exit codes of a program that ends with an error of Braid: those of the `braid` binary, by which launchers and Kubernetes
-decide whether to start it again."""
+"""Exit codes of a program that ends with an error of Braid: those of the `braid` binary, by which launchers and
+Kubernetes decide whether to start it again."""
 
 import sys
 

@@ -63,7 +63,8 @@ def test_forked_child_gets_an_error():
     done = run("import os, braid as bd\n"
                "pid = os.fork()\n"
                "if pid == 0:\n"
-               "    try:\n        bd.Session()\n    except bd.Internal as error:\n        os._exit(7 if 'forked' in str(error) else 1)\n"
+               "    try:\n        bd.Session()\n"
+               "    except bd.Internal as error:\n        os._exit(7 if 'forked' in str(error) else 1)\n"
                "    os._exit(2)\n"
                "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7")
     assert done.returncode == 0, done.stderr
