@@ -26,6 +26,7 @@ class _Variables(Mapping):
         return self._trainer._current_values()
 
     def __getitem__(self, name):
+        self._trainer._need([name])
         return self._values()[name]
 
     def __iter__(self):
@@ -85,6 +86,7 @@ class Trainer:
         self._folder = tempfile.mkdtemp(prefix="braid-")
         atexit.register(shutil.rmtree, self._folder, True)
         self._values, self._step = {}, 0  # with slots; steps that are in them
+        self._elsewhere = []  # trained variables whose values other processes have
         self._steps = self._runner = None
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         self.source = None if callable(model) else model
@@ -199,6 +201,8 @@ class Trainer:
         Throws: InvalidArgument and what a step throws."""
         steps, epochs = self._steps_of(steps, epochs)
         self._take_steps()
+        if not resume:
+            self._need()
         if self._step:
             steps = self._total(steps, epochs) + self._step
             epochs = None
@@ -219,6 +223,7 @@ class Trainer:
             history.result = json.loads(result)
             self._step = history.result["last_step"]
             self._set_values({name: from_native(value) for name, value in values.items()})
+            self._find_elsewhere()
         history["loss"] = [loss for _, loss in losses]
         history.exit = code
         if code == 143 and not calls.asked_to_stop:
@@ -238,6 +243,7 @@ class Trainer:
     def step(self, batch):
         """One training step on a batch: a dict of arrays by column, of the data's batch size; alone in this process.
         Returns a StepResult. Arrays of the columns' types are read in place."""
+        self._need()
         if self._steps is None:
             self._steps = _braid.Steps(self._job(steps=1_000_000_000), self._rows(self.data),
                                        {k: to_native(v) for k, v in self._values.items()}, self._step)
@@ -268,7 +274,29 @@ class Trainer:
         if self._runner is not None:
             self._runner.set_values({name: to_native(value) for name, value in values.items()})
 
+    def _find_elsewhere(self):
+        """Tables of parameter servers, and parts of tables that other workers have."""
+        if self.strategy.kind not in ("PS", "HYBRID"):
+            self._elsewhere = []
+            return
+        whole = _braid.Runner(self._job(steps=1), self._shapes()).values()
+        self._elsewhere = [name for name, value in whole.items() if name not in self._values or
+                           np.shape(self._values[name]) != np.shape(from_native(value))]
+
+    def _need(self, names=None):
+        """Throws: InvalidArgument where trained values are not in this process, so that none takes others for them."""
+        away = [name for name in self._elsewhere if names is None or name in names]
+        if away:
+            raise _braid.InvalidArgument(
+                f"the trained values of '{away[0]}' are not in this process: under strategy {self.strategy.kind} servers "
+                "or other workers have them. Train with checkpoint=..., and read that: `braid predict`, `braid "
+                "evaluate`, or fit(resume=True)")
+
     def _forward(self):
+        self._need()
+        return self._whole_model()
+
+    def _whole_model(self):
         self._take_steps()
         if self._runner is None:
             self._runner = _braid.Runner(self._job(steps=1), self._shapes())
@@ -300,12 +328,13 @@ class Trainer:
     def _current_values(self):
         self._take_steps()
         if not self._values:
-            return {name: from_native(value) for name, value in self._forward().values().items()}
+            return {name: from_native(value) for name, value in self._whole_model().values().items()}
         return self._values
 
     # ------------------------------------------------------------------------------------------------------ save, load
     def save(self, file):
         """Writes all variables and slots, and the number of steps, as .npz."""
+        self._need()
         values = dict(self._current_values())
         np.savez(file, **{"__step__": np.int64(self._step)}, **values)
 
@@ -319,11 +348,12 @@ class Trainer:
             path = path if path.endswith(".npz") else path + ".npz"
             with np.load(path) as stored:
                 values = {name: stored[name] for name in stored.files}
-        known = self._forward().values()
+        known = self._whole_model().values()
         missing = [name for name in known if name not in values]
         if missing:
             raise _braid.InvalidArgument(f"'{path}' has no value for variable '{missing[0]}'")
         self._step = int(values.pop("__step__", 0))
+        self._elsewhere = []
         self._set_values(values)
 
     def export(self, file, inference=True):
