@@ -28,9 +28,9 @@ bool writes_variable(const Node& node) {
   return false;
 }
 
-class Finder {
+class RegionFinder {
  public:
-  explicit Finder(const Plan& plan)
+  explicit RegionFinder(const Plan& plan)
       : plan_(plan),
         graph_(plan.program.graph),
         users_(graph_),
@@ -249,6 +249,6 @@ class Finder {
 
 }  // namespace
 
-std::vector<FusedRegion> find_fused_regions(const Plan& plan) { return Finder(plan).find(); }
+std::vector<FusedRegion> find_fused_regions(const Plan& plan) { return RegionFinder(plan).find(); }
 
 }  // namespace braid

@@ -59,10 +59,6 @@ PreparedKernel prepare_stop_vote(const PrepareContext& context) {
   return kernel;
 }
 
-bool on_device(const Node& node, std::span<const OutputInfo>) {
-  return node.attrs.get<bool>(kOnDevice, false);
-}
-
 }  // namespace
 
 void register_allreduce_device_kernels(OpRegistry& registry) {

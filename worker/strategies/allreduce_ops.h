@@ -9,12 +9,16 @@
 // control edges that the strategy adds.
 #pragma once
 
-namespace braid {
-class OpRegistry;
-}
+#include "engine/ir/op.h"
 
 namespace braid::worker {
 inline constexpr const char* kOnDevice = "on_device";
+
+/// For OpRegistry::add_cuda.
+inline bool on_device(const Node& node, std::span<const OutputInfo>) {
+  return node.attrs.get<bool>(kOnDevice, false);
+}
+
 inline constexpr const char* kIndexRows = "index_rows";
 inline constexpr const char* kValueRows = "value_rows";
 

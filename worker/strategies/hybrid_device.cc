@@ -29,10 +29,6 @@ PreparedKernel prepare_exchange(const PrepareContext& context) {
   return kernel;
 }
 
-bool on_device(const Node& node, std::span<const OutputInfo>) {
-  return node.attrs.get<bool>(kOnDevice, false);
-}
-
 }  // namespace
 
 void register_hybrid_device_kernels(OpRegistry& registry) {

@@ -69,7 +69,7 @@ struct Opened {
 /// Copies, one exchange, copies: `boxes` makes the kernels that copy. On a device whose peers it can write,
 /// the device does it all by itself.
 template <class Boxes>
-PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_device, const Boxes& boxes) {
+PreparedKernel prepare(const PrepareContext& c, Direction direction, bool is_device, const Boxes& boxes) {
   auto* const communicator = &require_service<comm::Communicator>(c, "communicator");
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
   const auto exchange = std::make_shared<OwnerExchange>(c, direction);
@@ -80,8 +80,8 @@ PreparedKernel prepare(const PrepareContext& c, Direction direction, bool on_dev
   kernel.run = [=, inputs = c.inputs.size(), outputs = c.outputs.size(), name = c.node.name,
                 opened = std::make_shared<Opened>(), before = boxes(c, exchange->before()),
                 after = boxes(c, exchange->after())](const KernelArgs& a) {
-    const WaitContext wait = on_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
-    if (on_device && !std::exchange(opened->asked, true))
+    const WaitContext wait = is_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
+    if (is_device && !std::exchange(opened->asked, true))
       opened->exchange = communicator->open_exchange(name, exchange->layout(), wait);
     if (opened->exchange) return opened->exchange->run(a.inputs, a.outputs, a.stream);
     const WithScratch with_scratch(a, inputs, outputs);
@@ -105,8 +105,8 @@ PreparedKernel prepare_on_device(const PrepareContext& c) {
   return prepare(c, kDirection, true, device_box_kernel);
 }
 
-bool on_device(const Node& node, std::span<const OutputInfo> inputs) {
-  return node.attrs.get<bool>(kOnDevice, false) &&
+bool copies_on_device(const Node& node, std::span<const OutputInfo> inputs) {
+  return on_device(node, inputs) &&
          std::ranges::all_of(inputs, [](const OutputInfo& input) { return dtype_size(input.dtype) != 0; });
 }
 
@@ -123,8 +123,8 @@ OpDef owner_op(const char* name, void (*infer)(InferContext&), PrepareFn cpu) {
 void register_owner_ops(OpRegistry& registry) {
   registry.add(owner_op("braid.ToOwners", infer_to_owners, prepare_on_host<Direction::ToOwners>));
   registry.add(owner_op("braid.FromOwners", infer_from_owners, prepare_on_host<Direction::FromOwners>));
-  registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, on_device);
-  registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, on_device);
+  registry.add_cuda("braid.ToOwners", prepare_on_device<Direction::ToOwners>, copies_on_device);
+  registry.add_cuda("braid.FromOwners", prepare_on_device<Direction::FromOwners>, copies_on_device);
 }
 
 }  // namespace braid::worker
