@@ -356,7 +356,7 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
                typical(times[3], false));
   if (options.notes)
     for (const Note& note : variants[1]->program().notes)
-      if (note.pass == "fusion") fmt::print("    {}\n", note.text);
+      if (note.pass == "regions") fmt::print("    {}\n", note.text);
   if (options.programs)
     for (const ProgramOp& op : variants[1]->program().ops)
       if (op.op == "braid.Fused") {
