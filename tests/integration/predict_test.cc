@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +46,13 @@ std::vector<std::string> values_of(const std::string& text) {
   for (const std::string& line : lines_of(text)) values.push_back(line.substr(line.find_first_of(",\t") + 1));
   values.erase(values.begin());
   return values;
+}
+
+std::vector<double> sorted_numbers(const std::string& text) {
+  std::vector<double> numbers;
+  for (const std::string& value : values_of(text)) numbers.push_back(std::stod(value));
+  std::ranges::sort(numbers);
+  return numbers;
 }
 
 class PredictTest : public ToolTest {
@@ -193,9 +201,11 @@ TEST_F(PredictTest, KeysPassThroughAndLabelsMayBeAbsent) {
   for (std::size_t i = 0; i < lines.size(); ++i) (i < 150 ? first : second) += lines[i] + "\n";
   predict(write("1.csv", first), path("both.csv"),
           {"--in", write("0.csv", second), "--set", "input.csv.header=false", "--batch", "7"});
-  const auto whole = values_of(read_file(path("p.csv"))), both = values_of(read_file(path("both.csv")));
-  ASSERT_EQ(both.size(), whole.size());
-  EXPECT_TRUE(std::is_permutation(both.begin(), both.end(), whole.begin()));
+  // A row's last bits may depend on the batch that it is in, where products of few rows have kernels of their
+  // own.
+  const auto whole = values_of(read_file(path("p.csv")));
+  EXPECT_THAT(sorted_numbers(read_file(path("both.csv"))),
+              ::testing::Pointwise(::testing::DoubleNear(1e-6), sorted_numbers(read_file(path("p.csv")))));
   predict(labelled, path("p.npy"));
   const std::string bytes = read_file(path("p.npy"));
   const NpyArray array = parse_npy(std::as_bytes(std::span(bytes)), "p.npy");

@@ -126,9 +126,9 @@ TEST_F(SettingsTest, S4_WhatBecomesOfStreamsIsInTheLogOfTrainingAndOfRequests) {
   };
   EXPECT_EQ(times(requests({}), "streams: stream ids on 1 node ignored"), 1U);
   EXPECT_EQ(times(requests({"--streams", "2"}), "info streams: AUTO took "), 1U);
-  EXPECT_EQ(
-      times(requests({"--streams", "2", "--ignore-scopes"}), "info streams: the ids of 1 nodes are ignored"),
-      1U);
+  EXPECT_EQ(times(requests({"--streams", "2", "--ignore-scopes"}),
+                  "info ignore_scopes: the ids of 1 nodes are ignored"),
+            1U);
 }
 
 TEST_F(SettingsTest, S4_RulesThatFindNothingAreWarningsAlsoWhereAutoStaysOnOneStream) {
