@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <thread>
@@ -297,7 +298,13 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<PieceExchange> open_exchange(const std::string& name, const PieceLayout& layout,
                                                const WaitContext& wait) override {
     check("open_exchange", [] {});
-    std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, wait);
+    // The kernels count a piece's elements in 32 bits.
+    constexpr std::int64_t kMostPieceBytes = std::int64_t{1} << 31;
+    std::string why;
+    for (const auto* moves : {&layout.own, &layout.sent, &layout.received})
+      for (const PieceMove& move : *moves)
+        if (move.bytes >= kMostPieceBytes) why = fmt::format("a piece has {} bytes", move.bytes);
+    std::unique_ptr<PeerWindow> window = open_window(name, layout.window_bytes, std::move(why), wait);
     return window ? make_peer_exchange(std::move(window), layout, handle_.aborted()) : nullptr;
   }
 
@@ -319,11 +326,12 @@ class NcclCommunicator final : public Communicator {
  private:
   /// Collective; null on all ranks where messages have to do.
   std::unique_ptr<PeerWindow> open_window(const std::string& name, std::span<const std::int64_t> bytes,
-                                          const WaitContext& wait) {
+                                          std::string why, const WaitContext& wait) {
+    if (const char* off = std::getenv("NCCL_P2P_DISABLE"); off && std::string_view(off) == "1")
+      why = "NCCL_P2P_DISABLE is set";
     try {
       const cuda::DeviceGuard guard(device_);
       const NcclWatch::Waiting waiting(watch_, wait);
-      std::string why;
       auto window = PeerWindow::open(rendezvous_, fmt::format("{}/window{}", name_, windows_++), rank_, bytes,
                                      wait, why);
       if (!window) log_info("[nccl] {} travels in messages: {}", name, why);
@@ -349,7 +357,7 @@ class NcclCommunicator final : public Communicator {
       asked_small_ = true;
       const std::vector<std::int64_t> bytes(static_cast<std::size_t>(size_),
                                             SmallAllReduce::window_bytes(size_));
-      if (auto window = open_window("small all_reduce", bytes, wait))
+      if (auto window = open_window("small all_reduce", bytes, {}, wait))
         small_ = std::make_unique<SmallAllReduce>(std::move(window), handle_.aborted());
     }
     if (!small_) return false;

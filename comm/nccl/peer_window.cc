@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <string_view>
 
 #include "base/cuda/check.h"
 #include "base/cuda/handles.h"
@@ -88,8 +86,6 @@ void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const
   BRAID_CUDA_CHECK(cudaGetDevice(&mine.device));
   mine.given = cudaIpcGetMemHandle(&mine.handle, at(rank_)) == cudaSuccess ? 1 : 0;
   if (mine.given == 0) why = "its memory cannot be shared: " + last_error();
-  if (const char* off = std::getenv("NCCL_P2P_DISABLE"); off && std::string_view(off) == "1")
-    why = "NCCL_P2P_DISABLE is set";
   rendezvous.set(rank_key(key, "window", rank_), std::as_bytes(std::span(&mine, 1)), wait);
   for (int r = 0; r < ranks(); ++r) {
     if (r == rank_) continue;
@@ -112,7 +108,6 @@ void PeerWindow::map_peers(Rendezvous& rendezvous, const std::string& key, const
 std::unique_ptr<PeerWindow> PeerWindow::open(Rendezvous& rendezvous, const std::string& key, int rank,
                                              std::span<const std::int64_t> bytes, const WaitContext& wait,
                                              std::string& why) {
-  why.clear();
   if (std::ssize(bytes) > kMostRanks) {
     why = fmt::format("there are more than {} ranks", kMostRanks);
     return nullptr;

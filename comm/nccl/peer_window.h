@@ -20,9 +20,9 @@ namespace braid::comm {
 
 class PeerWindow {
  public:
-  /// Collective. `bytes`: of a half, by rank. Null, on all ranks, where one of them cannot map the memory of
-  /// another: other hosts, GPUs that cannot reach each other, processes that may not share memory; `why` says
-  /// which.
+  /// Collective. `bytes`: of a half, by rank. `why` goes in with this rank's reason to do without, if it has
+  /// one. Null, on all ranks, where one of them has, or cannot map the memory of another: other hosts, GPUs
+  /// that cannot reach each other, processes that may not share memory; `why` then says which.
   static std::unique_ptr<PeerWindow> open(Rendezvous& rendezvous, const std::string& key, int rank,
                                           std::span<const std::int64_t> bytes, const WaitContext& wait,
                                           std::string& why);

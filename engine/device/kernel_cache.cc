@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/init.h"
 #include "base/log.h"
 
 namespace braid {
@@ -26,15 +27,8 @@ struct Header {
   std::uint64_t key_bytes;
 };
 
-/// FNV-1a twice over, from two offsets: names of files only, as a file holds its whole key.
-std::string file_name(const std::string& key) {
-  std::uint64_t a = 0xcbf29ce484222325ULL, b = 0x9e3779b97f4a7c15ULL;
-  for (const char c : key) {
-    a = (a ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    b = (b ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return fmt::format("{:016x}{:016x}.cubin", a, b);
-}
+/// Keys of one name replace each other's files, which hold their whole key.
+std::string file_name(const std::string& key) { return fmt::format("{:016x}.cubin", stable_hash(key)); }
 
 std::uint32_t checksum_of(std::string_view body) { return crc32c(std::as_bytes(std::span(body))); }
 

@@ -3,9 +3,8 @@
 // A file is named by a hash of what decides its content: source, options, architecture and the compiler's
 // version. It is written beside its name and renamed, so that readers and other writers see it whole or not
 // at all; it begins with a header and a checksum, and what does not fit is made anew. The folder is
-// $XDG_CACHE_HOME/braid/kernels, or
-// ~/.cache/braid/kernels; without a home, or where it cannot be written, kernels are kept in the process
-// only.
+// $XDG_CACHE_HOME/braid/kernels, or ~/.cache/braid/kernels; without a home, or where it cannot be written,
+// kernels are kept in the process only.
 //
 //   file = "BRAIDKRN" version:u32 checksum:u32 (crc32c of the rest) key-bytes:u64 key code
 //

@@ -81,7 +81,7 @@ PreparedKernel prepare(const PrepareContext& c, Direction direction, bool is_dev
                 opened = std::make_shared<Opened>(), before = boxes(c, exchange->before()),
                 after = boxes(c, exchange->after())](const KernelArgs& a) {
     const WaitContext wait = is_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
-    if (is_device && !std::exchange(opened->asked, true))
+    if (is_device && communicator->size() > 1 && !std::exchange(opened->asked, true))
       opened->exchange = communicator->open_exchange(name, exchange->layout(), wait);
     if (opened->exchange) return opened->exchange->run(a.inputs, a.outputs, a.stream);
     const WithScratch with_scratch(a, inputs, outputs);
