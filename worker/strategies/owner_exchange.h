@@ -5,6 +5,7 @@
 // after construction.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,23 +48,24 @@ class OwnerExchange {
 };
 
 /// The arguments of a box plan's kernel: those of the node, and the scratch behind the inputs and the
-/// outputs.
+/// outputs. Thread rule: one thread at a time.
 class WithScratch {
  public:
-  WithScratch(const KernelArgs& args, std::size_t inputs, std::size_t outputs)
-      : inputs_(args.inputs, args.inputs + inputs),
-        outputs_(args.outputs, args.outputs + outputs),
-        args_(args) {
-    inputs_.push_back(args.scratch);
-    outputs_.push_back(args.scratch);
-    args_.inputs = inputs_.data();
-    args_.outputs = outputs_.data();
+  WithScratch(std::size_t inputs, std::size_t outputs) : inputs_(inputs + 1), outputs_(outputs + 1) {}
+
+  /// Valid until the next call.
+  KernelArgs of(const KernelArgs& args) {
+    std::copy_n(args.inputs, inputs_.size() - 1, inputs_.begin());
+    std::copy_n(args.outputs, outputs_.size() - 1, outputs_.begin());
+    inputs_.back() = outputs_.back() = args.scratch;
+    KernelArgs all = args;
+    all.inputs = inputs_.data();
+    all.outputs = outputs_.data();
+    return all;
   }
-  const KernelArgs& args() const { return args_; }
 
  private:
   std::vector<void*> inputs_, outputs_;
-  KernelArgs args_;
 };
 
 }  // namespace braid::worker

@@ -77,20 +77,20 @@ PreparedKernel prepare(const PrepareContext& c, Direction direction, bool is_dev
     c.fail(fmt::format("for {} ranks, but there are {}", exchange->sent().size(), communicator->size()));
   PreparedKernel kernel;
   kernel.scratch_bytes = exchange->scratch_bytes();
-  kernel.run = [=, inputs = c.inputs.size(), outputs = c.outputs.size(), name = c.node.name,
+  kernel.run = [=, with_scratch = WithScratch(c.inputs.size(), c.outputs.size()), name = c.node.name,
                 opened = std::make_shared<Opened>(), before = boxes(c, exchange->before()),
-                after = boxes(c, exchange->after())](const KernelArgs& a) {
+                after = boxes(c, exchange->after())](const KernelArgs& a) mutable {
     const WaitContext wait = is_device ? WaitContext::with_timeout(deadline) : a.wait->at_most(deadline);
     if (is_device && communicator->size() > 1 && !std::exchange(opened->asked, true))
       opened->exchange = communicator->open_exchange(name, exchange->layout(), wait);
     if (opened->exchange) return opened->exchange->run(a.inputs, a.outputs, a.stream);
-    const WithScratch with_scratch(a, inputs, outputs);
-    before.run(with_scratch.args());
+    const KernelArgs all = with_scratch.of(a);
+    before.run(all);
     if (communicator->size() == 1) return;
     auto* const out = static_cast<std::byte*>(a.scratch);
     communicator->all_to_all(out, exchange->sent(), out + exchange->outgoing_bytes(), exchange->received(),
                              DType::UInt8, a.stream, wait);
-    after.run(with_scratch.args());
+    after.run(all);
   };
   return kernel;
 }
