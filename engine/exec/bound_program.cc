@@ -20,24 +20,6 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kDeviceAlignment - 1) & ~(kDeviceAlignment - 1);
 }
 
-std::uint64_t distance(const void* from, const void* to) {
-  return static_cast<std::uint64_t>(static_cast<const std::byte*>(to) - static_cast<const std::byte*>(from));
-}
-
-/// Their memory, and so what is between them, goes when both are gone.
-bool share_a_block(const Tensor& a, const Tensor& b) {
-  return a.domain() == b.domain() && !a.memory().owner_before(b.memory()) &&
-         !b.memory().owner_before(a.memory());
-}
-
-/// Both ends of `next` lie behind those of `copy` as they would be if the two were one, with no more than
-/// padding in between.
-bool continues(const BoundProgram::Copy& copy, const BoundProgram::Copy& next) {
-  const std::uint64_t gap = distance(copy.to, next.to) - copy.bytes;
-  return next.from > copy.from && distance(copy.from, next.from) == distance(copy.to, next.to) &&
-         gap < kDeviceAlignment;
-}
-
 Accelerator* device_for(const Program& program, Runtime& runtime) {
   if (program.domain == Domain::Host) return nullptr;
   if (!runtime.device()) throw InvalidArgument("the program is one of a device, and there is none");
@@ -220,7 +202,7 @@ void BoundProgram::allocate_device_slots() {
     }
     if (fetched) output_bytes_ = bytes;
   }
-  input_copies_.resize(slots_);
+  input_copies_.assign(slots_, CopyList(kDeviceAlignment));
   for (std::size_t slot = 0; slot < slots_; ++slot) {
     inputs_.push_back({allocate(Domain::Device, input_bytes_, "staged input"),
                        allocate(Domain::Host, input_bytes_, "staged input")});
@@ -253,14 +235,11 @@ void* BoundProgram::address(int slot, int buffer, Domain user) const {
   return nullptr;
 }
 
-void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
-                                  const std::vector<const WaitContext*>& waits) {
+void BoundProgram::allocate_scratch() {
   // The synchronous ops of a stream run one after the other, also over steps, and share its scratch memory.
   std::vector<std::size_t> stream_scratch(program_->streams.size(), 0);
-  std::size_t pointers = 0;
   for (std::size_t op = 0; op < program_->ops.size(); ++op) {
     const ProgramOp& p = program_->ops[op];
-    pointers += p.inputs.size() + p.outputs.size();
     auto& bytes = stream_scratch[static_cast<std::size_t>(p.stream)];
     if (!p.async) bytes = std::max(bytes, kernels_[op].scratch_bytes);
   }
@@ -272,7 +251,13 @@ void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
             ? nullptr
             : allocate(stream.domain, stream_scratch[s], "scratch memory of stream " + stream.name));
   }
+}
 
+void BoundProgram::bind_arguments(const std::vector<const StepParams*>& params,
+                                  const std::vector<const WaitContext*>& waits) {
+  allocate_scratch();
+  std::size_t pointers = 0;
+  for (const ProgramOp& op : program_->ops) pointers += op.inputs.size() + op.outputs.size();
   feed_positions_.resize(program_->feeds.size());
   pointers_.resize(slots_);
   args_.resize(slots_);
@@ -341,20 +326,19 @@ Tensor BoundProgram::fetch(int slot, int fetch, const std::vector<Tensor>& feeds
   return copy;
 }
 
-const std::vector<BoundProgram::Copy>& BoundProgram::stage_inputs(int slot, const StepParams& params,
-                                                                  std::uint64_t number,
-                                                                  const std::vector<Tensor>& feeds) {
+const std::vector<MemoryCopy>& BoundProgram::stage_inputs(int slot, const StepParams& params,
+                                                          std::uint64_t number,
+                                                          const std::vector<Tensor>& feeds) {
   const Mirrored& inputs = inputs_[static_cast<std::size_t>(slot)];
   std::byte* image = inputs.image.get();
   std::memcpy(image, &params, sizeof(params));
   std::memcpy(image + kNumberOffset, &number, sizeof(number));
-  std::vector<Copy>& copies = input_copies_[static_cast<std::size_t>(slot)];
-  copies.clear();
+  CopyList& list = input_copies_[static_cast<std::size_t>(slot)];
+  list.clear();
   std::uint64_t begin = 0;  // of the part of the image that is not among the copies yet
-  const auto copy_image = [&](std::uint64_t end) {
-    if (begin < end) copies.push_back({inputs.device.get() + begin, image + begin, end - begin});
+  const auto add_image = [&](std::uint64_t end) {
+    if (begin < end) list.add({inputs.device.get() + begin, image + begin, end - begin});
   };
-  const Tensor* last = nullptr;  // whose copy is the last one
   for (const std::size_t f : device_feeds_) {
     const Tensor& feed = feeds[f];
     if (feed.bytes() == 0) continue;
@@ -363,27 +347,22 @@ const std::vector<BoundProgram::Copy>& BoundProgram::stage_inputs(int slot, cons
       std::memcpy(image + offset, feed.raw(), feed.bytes());
       continue;
     }
-    copy_image(offset);
-    const Copy copy{inputs.device.get() + offset, feed.raw(), feed.bytes()};
-    if (begin == offset && last && share_a_block(*last, feed) && continues(copies.back(), copy))
-      copies.back().bytes = distance(copies.back().to, copy.to) + copy.bytes;
-    else
-      copies.push_back(copy);
+    add_image(offset);
+    list.add(inputs.device.get() + offset, feed);
     begin = offset + aligned(feed.bytes());
-    last = &feed;
   }
-  copy_image(input_bytes_);
-  return copies;
+  add_image(input_bytes_);
+  return list.copies();
 }
 
-std::array<BoundProgram::Copy, 2> BoundProgram::copies_of_outputs(
-    int slot, const std::shared_ptr<std::byte[]>& results) const {
+std::array<MemoryCopy, 2> BoundProgram::copies_of_outputs(int slot,
+                                                          const std::shared_ptr<std::byte[]>& results) const {
   const Mirrored& outputs = outputs_[static_cast<std::size_t>(slot)];
-  if (!results) return {Copy{outputs.image.get(), outputs.device.get(), output_bytes_}, Copy{}};
+  if (!results) return {MemoryCopy{outputs.image.get(), outputs.device.get(), output_bytes_}, MemoryCopy{}};
   // Values keep their places behind the status.
-  return {Copy{outputs.image.get(), outputs.device.get(), kDeviceAlignment},
-          Copy{results.get() + kDeviceAlignment, outputs.device.get() + kDeviceAlignment,
-               output_bytes_ - kDeviceAlignment}};
+  return {MemoryCopy{outputs.image.get(), outputs.device.get(), kDeviceAlignment},
+          MemoryCopy{results.get() + kDeviceAlignment, outputs.device.get() + kDeviceAlignment,
+                     output_bytes_ - kDeviceAlignment}};
 }
 
 const std::uint64_t* BoundProgram::number_on_device(int slot) const {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/exec/copy_list.h"
 #include "engine/exec/runtime.h"
 #include "engine/ir/op.h"
 #include "engine/program/program.h"
@@ -55,19 +56,14 @@ class BoundProgram {
 
   // Of a program of the device.
 
-  struct Copy {
-    void* to = nullptr;
-    const void* from = nullptr;
-    std::uint64_t bytes = 0;
-  };
   /// Writes the image of a slot's inputs. What comes back is to be copied before the step: valid until the
   /// slot's next call.
-  const std::vector<Copy>& stage_inputs(int slot, const StepParams& params, std::uint64_t number,
-                                        const std::vector<Tensor>& feeds);
+  const std::vector<MemoryCopy>& stage_inputs(int slot, const StepParams& params, std::uint64_t number,
+                                              const std::vector<Tensor>& feeds);
   std::uint64_t input_bytes() const { return input_bytes_; }
   /// To be copied behind the step: the status to the host, and fetched values there or to `results`. Of the
   /// copies some may be empty.
-  std::array<Copy, 2> copies_of_outputs(int slot, const std::shared_ptr<std::byte[]>& results) const;
+  std::array<MemoryCopy, 2> copies_of_outputs(int slot, const std::shared_ptr<std::byte[]>& results) const;
   std::uint64_t result_bytes() const { return output_bytes_; }
   /// Where the device finds the number that stage_inputs() was given.
   const std::uint64_t* number_on_device(int slot) const;
@@ -89,6 +85,7 @@ class BoundProgram {
   void allocate_constants(const BoundProgram* shared);
   void allocate_slots();
   void allocate_device_slots();
+  void allocate_scratch();
   void bind_arguments(const std::vector<const StepParams*>& params,
                       const std::vector<const WaitContext*>& waits);
   void* address(int slot, int buffer, Domain user) const;
@@ -106,7 +103,7 @@ class BoundProgram {
   std::vector<Mirrored> inputs_, outputs_;       // by step slot
   std::vector<std::uint64_t> feed_offsets_;      // in inputs_; kNoOffset where no device op reads it
   std::vector<std::size_t> device_feeds_;        // those that device ops read, as they lie in inputs_
-  std::vector<std::vector<Copy>> input_copies_;  // by step slot
+  std::vector<CopyList> input_copies_;           // by step slot
   std::vector<std::uint64_t> slot_offsets_;      // in outputs_, by Slot buffer
   std::uint64_t input_bytes_ = 0, output_bytes_ = 0;
   std::vector<Block> scratch_;                 // of each stream, then of each asynchronous op and slot

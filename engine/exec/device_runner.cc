@@ -220,8 +220,7 @@ void DeviceRunner::run(std::uint64_t sequence) {
   const int index = board.index(sequence);
   Slot& slot = slots_[static_cast<std::size_t>(index)];
   StepSlot& step = board.slot(sequence);
-  for (const BoundProgram::Copy& in :
-       context_.bound.stage_inputs(index, step.params, sequence + 1, step.feeds))
+  for (const MemoryCopy& in : context_.bound.stage_inputs(index, step.params, sequence + 1, step.feeds))
     device_.copy(in.to, in.from, in.bytes, h2d_);
   device_.fill_zero(context_.bound.status_on_device(index), sizeof(StepStatus), h2d_);
   if (h2d_.native != launch_.native) {
@@ -240,7 +239,7 @@ void DeviceRunner::run(std::uint64_t sequence) {
     end_->record(launch_);
     end_->wait(d2h_);
   }
-  for (const BoundProgram::Copy& out : context_.bound.copies_of_outputs(index, step.results))
+  for (const MemoryCopy& out : context_.bound.copies_of_outputs(index, step.results))
     if (out.bytes != 0) device_.copy(out.to, out.from, out.bytes, d2h_);
   slot.done->record(d2h_);
   slot.has_end = true;
