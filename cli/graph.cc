@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "cli/graph_tools.h"
 #include "cli/output_file.h"
-#include "cli/queue_runners.h"
+#include "cli/queue_nodes.h"
 #include "cli/step_flags.h"
 #include "engine/compile/compile.h"
 #include "engine/compile/passes.h"
@@ -40,7 +40,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct GraphOptions {
   std::string file;
   int streams = 1;
   std::string policy = "AUTO";
@@ -64,7 +64,7 @@ struct Options {
   GraphModelFlags model;
 };
 
-int show(const Options& options) {
+int show(const GraphOptions& options) {
   const GraphDef graph = read_any_graph(options.file);
   std::map<std::string, int> ops;
   for (const NodeDef& node : graph.node()) {
@@ -88,7 +88,7 @@ int check_onnx(const OnnxImport& model) {
   return kExitBadInput;
 }
 
-int check(const Options& options) {
+int check(const GraphOptions& options) {
   if (options.train) {
     GraphModelFlags flags = options.model;
     flags.file = options.file;
@@ -168,7 +168,8 @@ std::shared_ptr<const Program> compile_for_one_stream(const Graph& graph, const 
   return compile(graph, request, options);
 }
 
-int report(const Options& options, const proto::Job& job, const Program& program, const Program& one_stream) {
+int report(const GraphOptions& options, const proto::Job& job, const Program& program,
+           const Program& one_stream) {
   if (options.dot) write_file_atomically(*options.dot, plan_dot(program));
   if (job.runtime().log_device_placement()) log_placement(program);
   fmt::print("{}", plan_report(program, &one_stream));
@@ -176,7 +177,7 @@ int report(const Options& options, const proto::Job& job, const Program& program
 }
 
 /// What the flags say, as fields of a job.
-std::vector<std::string> stream_overrides(const Options& options) {
+std::vector<std::string> stream_overrides(const GraphOptions& options) {
   std::vector<std::string> overrides = options.step.overrides();
   if (options.streams_given) overrides.push_back("streams.count=" + std::to_string(options.streams));
   if (options.policy_given) overrides.push_back("streams.policy=" + options.policy);
@@ -192,7 +193,7 @@ std::vector<std::string> stream_overrides(const Options& options) {
 }
 
 /// The program of one training step of a job, as the first worker would run it.
-int plan_job(const Options& options) {
+int plan_job(const GraphOptions& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& assignment : stream_overrides(options)) overrides.push_back(std::move(assignment));
   proto::Job job =
@@ -222,7 +223,7 @@ int plan_job(const Options& options) {
   return report(options, job, *made.program, *one_stream);
 }
 
-int plan(const Options& options) {
+int plan(const GraphOptions& options) {
   if (options.rules && options.rules->empty()) throw InvalidArgument("--rules needs a file name");
   if (options.dot) check_output_file("--dot", *options.dot);
   if (!options.job.empty()) return plan_job(options);
@@ -256,10 +257,10 @@ int plan(const Options& options) {
 }  // namespace
 
 void add_graph(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GraphOptions>();
   CLI::App* graph =
       app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt), plan them and run them");
-  const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
+  const auto add = [&](const char* name, const char* text, int (*run)(const GraphOptions&)) {
     CLI::App* sub = graph->add_subcommand(name, text);
     sub->callback([options, run, sub, &action] {
       options->streams_given = sub->get_option_no_throw("--streams") && sub->count("--streams") > 0;

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,10 +32,5 @@ using EvaluateGraph =
 /// early: the node), and what `evaluate` throws.
 std::map<std::string, std::string> run_queues(GraphDef& graph, const std::vector<std::string>& roots,
                                               std::uint64_t seed, const EvaluateGraph& evaluate);
-
-/// The nodes that no program executes and that `braid graph run` does without: queues that something fills,
-/// what fills them, readers, counters of epochs. What they give becomes placeholders, where the graph says
-/// its types, so that what reads it can be checked.
-std::set<std::string> set_queues_aside(GraphDef& graph);
 
 }  // namespace braid::cli
