@@ -15,7 +15,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct CkptImportOptions {
   std::string source, out, name = "imported";
   std::vector<std::string> renames, only;
   std::int64_t step = -1;
@@ -64,7 +64,7 @@ std::uint64_t step_of(const ValueSource& source, const Names& names) {
   return number && *number >= 0 ? static_cast<std::uint64_t>(*number) : 0;
 }
 
-int run(const Options& options) {
+int import_checkpoint(const CkptImportOptions& options) {
   const auto source = ValueSource::open(options.source);
   Names names = renamed(source_names(*source), options.renames);
   if (!options.only.empty())
@@ -110,7 +110,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_ckpt_import(CLI::App& ckpt, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CkptImportOptions>();
   CLI::App* sub = ckpt.add_subcommand(
       "import",
       "Make a checkpoint of an .npz file or a TensorFlow V2 checkpoint, for `braid train --resume`");
@@ -128,7 +128,7 @@ void add_ckpt_import(CLI::App& ckpt, Action& action) {
   sub->add_option("--only", options->only, "Prefix of the names (after renaming) to take; may be repeated")
       ->allow_extra_args(false);
   sub->add_option("--name", options->name, "Of the job, in the manifest")->capture_default_str();
-  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+  sub->callback([options, &action] { action = [options] { return import_checkpoint(*options); }; });
 }
 
 }  // namespace braid::cli

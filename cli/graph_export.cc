@@ -19,7 +19,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string model, job, data_dir, out;
   std::vector<std::string> set;
   std::vector<std::string> columns;
@@ -76,13 +76,13 @@ GraphDef needed_by(const GraphDef& graph, const std::vector<std::string>& values
 }
 
 /// As a job has it, for the columns of its data.
-ModelGraph model_of_job(const Options& options) {
+ModelGraph model_of_job(const ExportOptions& options) {
   const proto::Job job = worker::load_job(options.job, options.set);
   const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
   return worker::job_model(job, *data.train);
 }
 
-ModelGraph model_of_flags(Options& options) {
+ModelGraph model_of_flags(ExportOptions& options) {
   options.config.columns = usual_columns();
   for (const std::string& text : options.columns) {
     auto [name, shape] = parse_column(text);
@@ -91,7 +91,7 @@ ModelGraph model_of_flags(Options& options) {
   return build_model(options.model, options.config);
 }
 
-int run(Options& options) {
+int export_graph(ExportOptions& options) {
   if (options.job.empty() == options.model.empty())
     throw InvalidArgument("braid graph export needs one of --model and --job");
   const ModelGraph model = options.job.empty() ? model_of_flags(options) : model_of_job(options);
@@ -109,7 +109,7 @@ int run(Options& options) {
 }  // namespace
 
 void add_graph_export(CLI::App& graph, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   CLI::App* sub = graph.add_subcommand("export", "Write a built-in model or a job's model as a GraphDef");
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
@@ -135,7 +135,7 @@ void add_graph_export(CLI::App& graph, Action& action) {
   sub->add_option("--dropout", options->config.dropout, "Share of hidden outputs that training drops")
       ->check(CLI::Range(0.0, 0.99))
       ->excludes(job);
-  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+  sub->callback([options, &action] { action = [options] { return export_graph(*options); }; });
 }
 
 }  // namespace braid::cli

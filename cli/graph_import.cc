@@ -13,7 +13,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct GraphImportOptions {
   std::string onnx, out;
   std::vector<std::string> shapes;
 };
@@ -39,7 +39,7 @@ std::pair<std::string, Shape> parse_shape(const std::string& text) {
   return {text.substr(0, at), Shape(std::move(dims))};
 }
 
-int run(const Options& options) {
+int import_graph(const GraphImportOptions& options) {
   OnnxInputShapes shapes;
   for (const std::string& text : options.shapes) {
     auto [name, shape] = parse_shape(text);
@@ -65,7 +65,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_graph_import(CLI::App& graph, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GraphImportOptions>();
   CLI::App* sub = graph.add_subcommand("import", "Write an ONNX inference model as a GraphDef");
   sub->add_option("--onnx", options->onnx, "The model")->check(CLI::ExistingFile)->required();
   sub->add_option("--shape", options->shapes,
@@ -75,7 +75,7 @@ void add_graph_import(CLI::App& graph, Action& action) {
       ->take_all()
       ->trigger_on_parse(false);
   sub->add_option("--out", options->out, "Text when it ends in .pbtxt, else binary")->required();
-  sub->callback([options, &action] { action = [options] { return run(*options); }; });
+  sub->callback([options, &action] { action = [options] { return import_graph(*options); }; });
 }
 
 }  // namespace braid::cli

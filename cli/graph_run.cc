@@ -44,7 +44,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct RunOptions {
   std::string file;
   std::vector<std::string> feeds;
   std::vector<std::string> fetches, outs;
@@ -96,7 +96,7 @@ void initialize(const Program& program, std::uint64_t seed, Session& session) {
   }
 }
 
-void refuse_unset(const Graph& graph, const Options& options, const Feeds& feeds,
+void refuse_unset(const Graph& graph, const RunOptions& options, const Feeds& feeds,
                   const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
                   Session& session) {
   std::vector<std::string> given;
@@ -108,7 +108,7 @@ void refuse_unset(const Graph& graph, const Options& options, const Feeds& feeds
                         "; give --checkpoint DIR or --init NODE, or --untrained for their initial values");
 }
 
-std::vector<Tensor> run_once(const Graph& graph, const Options& options, const Feeds& feeds,
+std::vector<Tensor> run_once(const Graph& graph, const RunOptions& options, const Feeds& feeds,
                              const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
                              Session& session) {
   const Graph fitted = specialize(graph, feeds, fetches, targets);
@@ -130,7 +130,7 @@ std::vector<Tensor> run_once(const Graph& graph, const Options& options, const F
 }
 
 /// What queues hold is computed by graphs of their own.
-std::vector<Tensor> evaluate(const GraphDef& def, const Options& options,
+std::vector<Tensor> evaluate(const GraphDef& def, const RunOptions& options,
                              const std::vector<std::string>& names, Session& session) {
   const Graph graph = specialize(import_graph(def, options.file, {.roots = names}), {}, names, {});
   std::vector<Tensor> values(names.size());
@@ -155,7 +155,7 @@ struct LoadedGraph {
 };
 
 /// Renames feeds too, where the graph that is run has other names for them.
-LoadedGraph load(const Options& options, Feeds& feeds, Session& session) {
+LoadedGraph load(const RunOptions& options, Feeds& feeds, Session& session) {
   LoadedGraph loaded;
   for (const auto& [fetch, out] : options.outputs) loaded.fetches.push_back(fetch);
   loaded.inits = options.inits;
@@ -192,7 +192,7 @@ void give(const std::string& name, const std::string& file, const Tensor& value)
 }
 
 /// What neither a flag nor a default has decided, from the ConfigProto and the environment.
-void apply_settings(Options& options) {
+void apply_settings(RunOptions& options) {
   proto::Job job = worker::settings_job(read_process_settings(options.config, worker::SettingsFor::Training));
   if (options.streams_given) job.mutable_streams()->set_count(static_cast<std::uint32_t>(options.streams));
   for (const std::string& field : options.flags.overrides()) worker::set_job_field(job, field);
@@ -206,7 +206,7 @@ void apply_settings(Options& options) {
   if (options.threads == 0) options.threads = static_cast<int>(job.runtime().intra_op_threads());
 }
 
-int run(const Options& options) {
+int run_graph(const RunOptions& options) {
   if (options.outputs.empty()) throw InvalidArgument("braid graph run needs --fetch NAME");
   Feeds feeds;
   for (const std::string& text : options.feeds) {
@@ -238,7 +238,7 @@ int run(const Options& options) {
 }
 
 /// Each --out belongs to the --fetch before it.
-void pair_outputs(const CLI::App& command, Options& options) {
+void pair_outputs(const CLI::App& command, RunOptions& options) {
   std::size_t fetch = 0, out = 0;
   for (const CLI::Option* option : command.parse_order()) {
     const std::string name = option->get_name();
@@ -255,7 +255,7 @@ void pair_outputs(const CLI::App& command, Options& options) {
 }  // namespace
 
 void add_graph_run(CLI::App& graph, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   CLI::App* sub = graph.add_subcommand(
       "run",
       "Run a graph once on .npy arrays, e.g. braid graph run model.pb --feed x=x.npy --fetch y --out y.npy");
@@ -292,7 +292,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
       pair_outputs(*sub, *options);
       options->streams_given = sub->count("--streams") > 0;
       apply_settings(*options);
-      return run(*options);
+      return run_graph(*options);
     };
   });
 }

@@ -20,7 +20,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct StatsOptions {
   std::string file;
   std::string out;
   std::int64_t batch = 1;
@@ -76,7 +76,7 @@ std::int64_t constant_weights(const Graph& graph) {
   return elements;
 }
 
-int stats(const Options& options) {
+int stats(const StatsOptions& options) {
   const GraphDef def = read_any_graph(options.file);
   std::string misfit;  // why the graph does not take the batch
   const Graph graph = [&] {
@@ -165,7 +165,7 @@ std::string drawing(const GraphDef& def, const Graph& graph) {
   return text;
 }
 
-int dot(const Options& options) {
+int dot(const StatsOptions& options) {
   const GraphDef def = read_any_graph(options.file);
   const std::string text = drawing(def, try_import_graph(def).graph);
   if (options.out.empty())
@@ -178,8 +178,8 @@ int dot(const Options& options) {
 }  // namespace
 
 void add_graph_stats(CLI::App& graph, Action& action) {
-  auto options = std::make_shared<Options>();
-  const auto add = [&](const char* name, const char* text, int (*run)(const Options&)) {
+  auto options = std::make_shared<StatsOptions>();
+  const auto add = [&](const char* name, const char* text, int (*run)(const StatsOptions&)) {
     CLI::App* sub = graph.add_subcommand(name, text);
     sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
         ->check(CLI::ExistingPath)

@@ -15,14 +15,14 @@ namespace {
 using worker::InferCommand;
 using worker::LaunchThreads;
 
-struct Options {
+struct InferOptions {
   InferCommand command;
   std::vector<std::string> set;
   std::string config, device, policy, batch_siblings, checkpoint;
   bool merge_streams = false, split_memory = false, ignore_scopes = false;
 };
 
-int run(Options options) {
+int run_infer(InferOptions options) {
   std::vector<std::string>& overrides = options.command.job_overrides;
   if (!options.policy.empty()) overrides.push_back("streams.policy=" + options.policy);
   if (!options.batch_siblings.empty())
@@ -66,7 +66,7 @@ void add_load(CLI::App& infer, InferCommand& command) {
   infer.add_option("--out", command.output_directory, "Directory for the answers, <output>.npy each");
 }
 
-void add_groups(CLI::App& infer, Options& options) {
+void add_groups(CLI::App& infer, InferOptions& options) {
   static const std::map<std::string, LaunchThreads> launch{{"pools", LaunchThreads::Pools},
                                                            {"private", LaunchThreads::Private},
                                                            {"shared", LaunchThreads::Shared}};
@@ -107,7 +107,7 @@ void add_groups(CLI::App& infer, Options& options) {
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<InferOptions>();
   CLI::App* infer = app.add_subcommand(
       "infer",
       "Run a graph's prediction for several clients at once, over stream groups that share its weights.\n"
@@ -137,7 +137,7 @@ void add_infer(CLI::App& app, Action& action) {
   add_config_option(*infer, options->config);
   infer->add_option("--set", options->set, "Set a field of streams or runtime as in a job: a.b=value")
       ->allow_extra_args(false);
-  infer->callback([options, &action] { action = [options] { return run(*options); }; });
+  infer->callback([options, &action] { action = [options] { return run_infer(*options); }; });
 }
 
 }  // namespace braid::cli

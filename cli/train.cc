@@ -14,7 +14,7 @@
 namespace braid::cli {
 namespace {
 
-struct Options {
+struct TrainOptions {
   std::string job;
   GraphJobFlags graph;
   std::vector<std::string> set;
@@ -28,7 +28,7 @@ struct Options {
   launch::LaunchFlags cluster;
 };
 
-proto::Job load(const Options& options, const std::vector<std::string>& overrides,
+proto::Job load(const TrainOptions& options, const std::vector<std::string>& overrides,
                 const std::vector<std::string>& settings) {
   const bool is_graph = !options.graph.graph.file.empty();
   if (is_graph != options.job.empty())
@@ -40,7 +40,7 @@ proto::Job load(const Options& options, const std::vector<std::string>& override
                                overrides, settings);
 }
 
-int run(const Options& options) {
+int run_train(const TrainOptions& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& field : options.step.overrides()) overrides.push_back(std::move(field));
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
@@ -68,7 +68,7 @@ void add_device_option(CLI::App& command, std::string& device) {
 }
 
 void add_train(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainOptions>();
   CLI::App* train =
       app.add_subcommand("train",
                          "Train a model. The role of this process (chief, worker, ps, evaluator) comes from "
@@ -118,7 +118,7 @@ void add_train(CLI::App& app, Action& action) {
       ->add_option("--port", options->cluster.port,
                    "Port of rank 0 under srun and torchrun; 0 picks a free one")
       ->check(CLI::Range(0, 65535));
-  train->callback([options, &action] { action = [options] { return run(*options); }; });
+  train->callback([options, &action] { action = [options] { return run_train(*options); }; });
 }
 
 }  // namespace braid::cli
