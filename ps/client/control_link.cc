@@ -69,13 +69,17 @@ struct ControlLink::Impl {
   std::mutex mutex;
   std::condition_variable no_probes;
   std::set<grpc::ClientContext*> probes;  // guarded by mutex
+  bool closed = false;                    // guarded by mutex: no more probes
 };
 
 ControlLink::ControlLink(int server, std::string address, const comm::Security& security)
     : impl_(std::make_unique<Impl>(server, std::move(address), security)) {}
 
-ControlLink::~ControlLink() {
+ControlLink::~ControlLink() { close_probes(); }
+
+void ControlLink::close_probes() {
   std::unique_lock lock(impl_->mutex);
+  impl_->closed = true;
   for (grpc::ClientContext* probe : impl_->probes) probe->TryCancel();
   impl_->no_probes.wait(lock, [&] { return impl_->probes.empty(); });
 }
@@ -132,14 +136,18 @@ void ControlLink::probe_async(std::chrono::milliseconds timeout,
   auto probe = std::make_shared<Probe>();
   probe->context.set_deadline(std::chrono::system_clock::now() + timeout);
   probe->context.set_wait_for_ready(true);
+  bool closed = false;
   {
     std::lock_guard lock(impl_->mutex);
-    impl_->probes.insert(&probe->context);
+    closed = impl_->closed;
+    if (!closed) impl_->probes.insert(&probe->context);
   }
+  if (closed) return answer(std::nullopt);
   impl_->stub->async()->Health(
       &probe->context, &probe->request, &probe->reply,
-      [impl = impl_.get(), probe, answer = std::move(answer)](const grpc::Status& status) {
+      [impl = impl_.get(), probe, answer = std::move(answer)](const grpc::Status& status) mutable {
         answer(status.ok() ? std::optional(probe->reply.instance()) : std::nullopt);
+        answer = nullptr;  // close_probes() waits for the end of what it holds, too
         std::lock_guard lock(impl->mutex);
         impl->probes.erase(&probe->context);
         impl->no_probes.notify_all();

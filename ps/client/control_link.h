@@ -33,7 +33,7 @@ namespace braid::ps {
 class ControlLink {
  public:
   ControlLink(int server, std::string address, const comm::Security& security);
-  ~ControlLink();  // cancels the probes and waits for them
+  ~ControlLink();  // after close_probes()
   ControlLink(const ControlLink&) = delete;
   ControlLink& operator=(const ControlLink&) = delete;
 
@@ -53,10 +53,13 @@ class ControlLink {
   void shutdown(const proto::PsShutdownRequest& request, const WaitContext& wait);
   void refuse(const proto::PsRefuseRequest& request, const WaitContext& wait);
 
-  /// Asks for the server's instance; nothing when it does not answer in time. `answer` is called once, on any
-  /// thread.
+  /// Asks for the server's instance; nothing when it does not answer in time, and after close_probes().
+  /// `answer` is called once, on any thread, and destroyed before the probe counts as ended.
   void probe_async(std::chrono::milliseconds timeout,
                    std::function<void(std::optional<std::uint64_t>)> answer);
+  /// Cancels the probes and waits until they have ended. Who holds this by what `answer` captures calls it
+  /// before it lets go: gRPC's thread, on which answers run, must not be the one that ends the channel.
+  void close_probes();
 
  private:
   struct Impl;

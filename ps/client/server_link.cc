@@ -45,6 +45,8 @@ void ServerLink::close() {
     std::lock_guard lock(mutex_);
     channel = std::move(channel_);
   }
+  channel.reset();
+  control_->close_probes();
 }
 
 std::shared_ptr<comm::Channel> ServerLink::channel() {

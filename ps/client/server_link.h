@@ -49,7 +49,8 @@ class ServerLink : public std::enable_shared_from_this<ServerLink> {
   std::string describe_silence() const;
   /// Asks the server over the control plane: no answer within a short time, or another instance, is a loss.
   bool is_lost(const WaitContext& wait);
-  /// What is under way completes with Cancelled, soon.
+  /// What is under way completes with Cancelled, soon. Waits for answers that run on gRPC's threads: none of
+  /// these may be the last to hold a link. REQUIRES: called before the last holder lets go, not by an answer.
   void close();
 
  private:

@@ -329,6 +329,39 @@ TEST(PsFaultTest, AServerThatCameBackEmptyRefusesTheOldInstance) {
   EXPECT_EQ(cluster.server(0).core().counters()->value(Count::PushesApplied), 0U);
 }
 
+// On the thread that answers, the end of the last channel of a process would have to join this very thread.
+TEST(PsFaultTest, ALinkThatIsLetGoWhileItsAnswerRunsEndsOnTheThreadThatClosesIt) {
+  auto cluster = std::make_unique<Cluster>(Cluster::Shape{1, 1});
+  RetryTimer timer;
+  auto link = std::make_shared<ServerLink>(
+      std::make_unique<ControlLink>(0, cluster->server(0).grpc_address(), comm::Security()), timer);
+  const launch::PortReservation nobody(1);
+  comm::Channel::Options channel;
+  channel.connect_timeout = milliseconds(100);
+  link->open({stable_hash("test"), 1, cluster->server(0).core().instance() + 1, 4711, 0},
+             comm::Channel::create(nobody.addresses()[0], channel));
+  std::promise<ErrorPtr> answered;
+  auto answer = answered.get_future();
+  DataCall call;
+  call.what = "push";
+  call.meta = [](milliseconds) { return Meta(); };
+  call.wait = soon();
+  call.done = [&](const ErrorPtr& error, const ReplyHead&) {
+    answered.set_value(error);
+    std::this_thread::sleep_for(milliseconds(500));
+  };
+  link->call(std::move(call));
+  const ErrorPtr error = answer.get();
+  ASSERT_TRUE(error);
+  EXPECT_THAT(error->message, HasSubstr("was started again"));
+  const std::weak_ptr<ServerLink> watched = link;
+  link->close();
+  link.reset();
+  EXPECT_TRUE(watched.expired());
+  cluster.reset();  // whose server is the other one that keeps gRPC's threads
+  EXPECT_TRUE(eventually([&] { return watched.expired(); }));
+}
+
 TEST(PsFaultTest, ConnectNamesTheServersThatAreMissing) {
   Cluster cluster({1, 1});
   PsClient::Options options;
