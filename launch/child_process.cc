@@ -137,4 +137,11 @@ std::optional<ExitStatus> ChildProcess::poll() noexcept {
   return status_;
 }
 
+bool ChildProcess::is_stopped() const noexcept {
+  if (pid_ < 0 || status_) return false;
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 }  // namespace braid::launch

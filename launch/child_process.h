@@ -47,6 +47,8 @@ class ChildProcess {
   void signal(int number) noexcept;
   /// Does not wait. The status, from when the process has ended.
   std::optional<ExitStatus> poll() noexcept;
+  /// Whether a signal (SIGSTOP, SIGTSTP) stopped it: then it does nothing, and SIGTERM does not end it.
+  bool is_stopped() const noexcept;
 
  private:
   pid_t pid_ = -1;

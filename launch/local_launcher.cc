@@ -26,6 +26,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostPending = std::size_t{1} << 20;
 constexpr std::size_t kMostPendingAtEnd = std::size_t{64} << 20;
 constexpr std::chrono::seconds kLeastDrain{1};
+// Who is stopped by a signal for so long while the others end will not end by itself.
+constexpr std::chrono::seconds kStopped{2};
+constexpr std::chrono::milliseconds kLookForStopped{250};
 constexpr int kMostTasks = 1024;  // more is a mistake on one host
 constexpr std::chrono::hours kMostGrace{24 * 365};
 
@@ -80,6 +83,7 @@ struct Running {
   std::optional<ChildProcess> process;
   std::deque<OutputForwarder> outputs;
   bool ended = false;
+  std::optional<Clock::time_point> stopped_since;  // as the launcher saw it
 
   bool is_server() const { return task.type == TaskType::Ps; }
 };
@@ -105,6 +109,8 @@ class LocalJob {
   void reap();
   void on_end(Running& child, const ExitStatus& status);
   void advance();
+  void end_stopped(Clock::time_point now);
+  bool ends_others() const { return terminate_at_ || kill_at_; }
   void signal_all(int number, bool servers_too);
   bool all_ended(bool servers_too) const;
   void say(const std::string& text) { err_.write_line("[launch] ", text); }
@@ -208,6 +214,8 @@ void LocalJob::wait_for_events() {
     const int bounded = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
     timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
   }
+  if (ends_others() && !all_ended(true))
+    timeout = std::min(timeout, static_cast<int>(kLookForStopped.count()));
   ::poll(waits.data(), waits.size(), timeout);
   out().flush();
   err_.flush();
@@ -267,6 +275,7 @@ void LocalJob::advance() {
     terminate_at_.reset();
     kill_at_ = now + options_.grace;
   }
+  end_stopped(now);
   if (terminate_at_ && now >= *terminate_at_) {
     terminate_at_.reset();
     servers_told_ = true;
@@ -279,6 +288,22 @@ void LocalJob::advance() {
     for (const Running& child : children_)
       if (!child.ended) say(fmt::format("{} did not end in time: killing it", task_name(child.task)));
     signal_all(SIGKILL, true);
+  }
+}
+
+/// Nobody need wait for who cannot end. A stop that somebody takes back in time is none.
+void LocalJob::end_stopped(Clock::time_point now) {
+  if (!ends_others()) return;
+  for (Running& child : children_) {
+    if (child.ended || !child.process->is_stopped()) {
+      child.stopped_since.reset();
+    } else if (!child.stopped_since) {
+      child.stopped_since = now;
+    } else if (now >= *child.stopped_since + kStopped) {
+      say(fmt::format("{} is stopped by a signal and cannot end: killing it", task_name(child.task)));
+      child.process->signal(SIGKILL);
+      child.stopped_since.reset();
+    }
   }
 }
 

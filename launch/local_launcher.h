@@ -13,8 +13,9 @@
 // others have `grace` to end by themselves, then get SIGTERM, and SIGKILL after `grace` again. SIGINT,
 // SIGTERM, SIGHUP and SIGPIPE (nobody is left who could read the output) are passed on, the latter two as
 // SIGTERM, to all but the servers, which stay for the checkpoint; what then runs after `grace` is killed, as
-// is everything on a second SIGINT (see kOneRequest). A server that exits with 0 or 143 is never a failure.
-// No child outlives the launcher, however it ends. Thread rule: one launch in a process at a time.
+// is everything on a second SIGINT (see kOneRequest). A task that a signal (SIGSTOP) has stopped by then, and
+// that nobody lets go on within two seconds, is killed at once. A server that exits with 0 or 143 is never a
+// failure. No child outlives the launcher, however it ends. Thread rule: one launch in a process at a time.
 #pragma once
 
 #include <chrono>

@@ -342,6 +342,28 @@ TEST_F(LocalLauncherTest, WhoIgnoresTheSignalIsKilled) {
   EXPECT_THAT(err(), HasSubstr("[launch] worker 0 did not end in time: killing it"));
 }
 
+TEST_F(LocalLauncherTest, WhoIsStoppedIsNotWaitedForWhenTheOthersEnd) {
+  options_.grace = 600s;
+  EXPECT_EQ(launch(R"(
+    case $ME in
+      worker-1) touch $DIR/there; kill -STOP $$;;
+      *) while [ ! -e $DIR/there ]; do sleep 0.01; done; sleep 0.2; exit 138;;
+    esac)"),
+            138);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker 1 is stopped by a signal and cannot end: killing it"));
+}
+
+TEST_F(LocalLauncherTest, AShortStopIsNone) {
+  options_.grace = 600s;
+  EXPECT_EQ(launch(R"(
+    case $ME in
+      worker-1) (sleep 1; kill -CONT $$) & touch $DIR/there; kill -STOP $$; echo 'went on' >&2; exit 138;;
+      *) while [ ! -e $DIR/there ]; do sleep 0.01; done; exit 138;;
+    esac)"),
+            138);
+  EXPECT_THAT(err(), AllOf(HasSubstr("[worker 1] went on"), Not(HasSubstr("cannot end"))));
+}
+
 TEST_F(LocalLauncherTest, KeepGoingLetsTheOthersFinish) {
   options_.keep_going = true;
   options_.grace = 50ms;
