@@ -91,15 +91,15 @@ void add_predict(CLI::App& app, Action& action) {
       ->required()
       ->allow_extra_args(false);
   predict
-      ->add_option(
-          "--out", options->out,
-          "Output: .csv or .tsv, with a header; .npy, float32 [rows] or [rows, columns]; - is CSV on "
-          "standard output.\nThe file appears when it is complete")
+      ->add_option("--out", options->out,
+                   "Output: .csv or .tsv, with a header; .npy, float32 [rows] or [rows, columns]; .npz, an "
+                   "array a column; - is CSV on standard output.\nThe file appears when it is complete")
       ->required();
   predict->add_option("--key", options->key, "Input column to write in place of the row's number");
   predict
-      ->add_option("--max-bad-records", options->max_bad_records,
-                   "How many unreadable records to accept; each gets a line without a prediction (.npy: NaN)")
+      ->add_option(
+          "--max-bad-records", options->max_bad_records,
+          "How many unreadable records to accept; each gets a line without a prediction (arrays: NaN)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   predict->callback([options, &action] { action = [options] { return run_predict(*options); }; });

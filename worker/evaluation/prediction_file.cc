@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/formats/npy.h"
+#include "base/formats/zip.h"
 
 namespace braid::worker {
 namespace {
@@ -174,14 +178,104 @@ class NpyPredictions : public PredictionFile {
   std::vector<float> buffer_;
 };
 
+/// Elements as braid::Tensor lays strings out.
+std::vector<std::byte> laid_out(const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> offsets{0};
+  std::string all;
+  for (const std::string& text : texts) offsets.push_back(static_cast<std::int64_t>((all += text).size()));
+  std::vector<std::byte> bytes(offsets.size() * sizeof(std::int64_t) + all.size());
+  std::memcpy(bytes.data(), offsets.data(), offsets.size() * sizeof(std::int64_t));
+  if (!all.empty()) std::memcpy(bytes.data() + offsets.size() * sizeof(std::int64_t), all.data(), all.size());
+  return bytes;
+}
+
+/// The number that the text is, written as numbers are.
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || std::to_string(number) != text) return std::nullopt;
+  return number;
+}
+
+/// An array a column, and one of the keys: integers where all of them are, else text. Kept until the end.
+class NpzPredictions : public PredictionFile {
+ public:
+  NpzPredictions(const std::filesystem::path& file, std::string key, std::vector<PredictedColumn> columns)
+      : zip_(file), key_(std::move(key)), columns_(std::move(columns)), values_(columns_.size()) {}
+
+  void add(std::string_view key, std::span<const double> values) override {
+    keys_.emplace_back(key);
+    for (std::size_t c = 0; c < columns_.size(); ++c)
+      values_[c].push_back(!values.empty()        ? values[c]
+                           : columns_[c].is_class ? -1.0
+                                                  : std::numeric_limits<double>::quiet_NaN());
+  }
+
+  void finish() override {
+    add_keys();
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const std::vector<double>& values = values_[c];
+      if (!columns_[c].is_class) {
+        add_array<float>(columns_[c].name, DType::Float32, {values.begin(), values.end()});
+      } else if (columns_[c].words.empty()) {
+        add_array<std::int64_t>(columns_[c].name, DType::Int64, {values.begin(), values.end()});
+      } else {
+        std::vector<std::string> texts;
+        for (const double value : values) texts.push_back(word(columns_[c].words, value));
+        add_texts(columns_[c].name, texts);
+      }
+    }
+    zip_.finish();
+  }
+
+ private:
+  static std::string word(const std::vector<std::string>& words, double value) {
+    if (value < 0) return {};
+    const auto number = static_cast<std::size_t>(value);
+    return number < words.size() ? words[number] : std::to_string(number);
+  }
+
+  void add_keys() {
+    std::vector<std::int64_t> numbers;
+    for (const std::string& key : keys_)
+      if (const auto number = whole_number(key)) numbers.push_back(*number);
+    if (numbers.size() == keys_.size())
+      add_array<std::int64_t>(key_, DType::Int64, numbers);
+    else
+      add_texts(key_, keys_);
+  }
+
+  template <class T>
+  void add_array(const std::string& name, DType dtype, const std::vector<T>& values) {
+    const std::int64_t rows = std::ssize(values);
+    add_entry(name, format_npy(dtype, {&rows, 1}, std::as_bytes(std::span(values))));
+  }
+  void add_texts(const std::string& name, const std::vector<std::string>& texts) {
+    const std::int64_t rows = std::ssize(texts);
+    add_entry(name, format_npy(DType::String, {&rows, 1}, laid_out(texts)));
+  }
+  void add_entry(const std::string& name, const std::string& array) {
+    const auto bytes = bytes_of(array);
+    zip_.add(name + ".npy", {&bytes, 1});
+  }
+
+  ZipWriter zip_;
+  const std::string key_;
+  const std::vector<PredictedColumn> columns_;
+  std::vector<std::string> keys_;
+  std::vector<std::vector<double>> values_;  // by column
+};
+
 }  // namespace
 
 std::unique_ptr<PredictionFile> PredictionFile::create(const std::filesystem::path& file, std::string key,
                                                        std::vector<PredictedColumn> columns) {
   const std::string ending = file.extension();
   if (ending == ".npy") return std::make_unique<NpyPredictions>(file, columns);
+  if (ending == ".npz") return std::make_unique<NpzPredictions>(file, std::move(key), std::move(columns));
   if (ending != ".csv" && ending != ".tsv" && file != "-")
-    throw InvalidArgument("--out '" + file.string() + "': its name does not say a format (.csv, .tsv, .npy)");
+    throw InvalidArgument("--out '" + file.string() +
+                          "': its name does not say a format (.csv, .tsv, .npy, .npz)");
   const char separator = ending == ".tsv" ? '\t' : ',';
   return std::make_unique<TextPredictions>(file, separator, std::move(key), std::move(columns));
 }

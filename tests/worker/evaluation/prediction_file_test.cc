@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/formats/npy.h"
+#include "base/formats/zip.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 
@@ -68,6 +69,67 @@ TEST_F(PredictionFileTest, AnArrayHasAsManyRowsAsWereAdded) {
     EXPECT_TRUE(std::isnan(values[2]) && std::isnan(values[3]));
     EXPECT_EQ(values.back(), static_cast<float>(rows - 1));
   }
+}
+
+NpyArray array_of(const ZipReader& zip, const std::string& name) {
+  for (const ZipEntry& entry : zip.entries())
+    if (entry.name == name + ".npy") return parse_npy(zip.read(entry), name);
+  throw InvalidArgument("no array '" + name + "'");
+}
+
+template <class T>
+std::vector<T> values_of(const NpyArray& array) {
+  std::vector<T> values(array.data.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), array.data.data(), array.data.size());
+  return values;
+}
+
+std::vector<std::string> texts_of(const NpyArray& array) {
+  const auto rows = static_cast<std::size_t>(array.shape.at(0));
+  std::vector<std::int64_t> offsets(rows + 1);
+  std::memcpy(offsets.data(), array.data.data(), offsets.size() * sizeof(std::int64_t));
+  const char* text = reinterpret_cast<const char*>(array.data.data() + offsets.size() * sizeof(std::int64_t));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < rows; ++r) texts.emplace_back(text + offsets[r], text + offsets[r + 1]);
+  return texts;
+}
+
+TEST_F(PredictionFileTest, AnArchiveHasAnArrayForEachColumn) {
+  const auto file = dir_.path() / "p.npz";
+  {
+    const auto out =
+        PredictionFile::create(file, "row", {{"class", true}, {"kind", true, {"no", "yes"}}, {"p"}});
+    out->add("0", std::vector<double>{3, 1, 0.5});
+    out->add("1", {});
+    out->add("2", std::vector<double>{0, 0, 0.25});
+    EXPECT_FALSE(std::filesystem::exists(file)) << "before it is whole";
+    out->finish();
+  }
+  const ZipReader zip(file);
+  EXPECT_EQ(zip.entries().size(), 4U);
+  EXPECT_THAT(values_of<std::int64_t>(array_of(zip, "row")), ElementsAre(0, 1, 2));
+  EXPECT_THAT(values_of<std::int64_t>(array_of(zip, "class")), ElementsAre(3, -1, 0));
+  EXPECT_THAT(texts_of(array_of(zip, "kind")), ElementsAre("yes", "", "no"));
+  const std::vector<float> p = values_of<float>(array_of(zip, "p"));
+  EXPECT_EQ(p[0], 0.5F);
+  EXPECT_TRUE(std::isnan(p[1]));
+  EXPECT_EQ(p[2], 0.25F);
+}
+
+TEST_F(PredictionFileTest, KeysOfAnArchiveThatAreNotAllNumbersAreText) {
+  const auto file = dir_.path() / "p.npz";
+  const auto out = PredictionFile::create(file, "user", {{"p"}});
+  for (const char* key : {"7", "007", "u8"}) out->add(key, std::vector<double>{1});
+  out->finish();
+  EXPECT_THAT(texts_of(array_of(ZipReader(file), "user")), ElementsAre("7", "007", "u8"));
+}
+
+TEST_F(PredictionFileTest, AnArchiveWithoutRowsHasEmptyArrays) {
+  const auto file = dir_.path() / "p.npz";
+  PredictionFile::create(file, "row", {{"p"}})->finish();
+  const ZipReader zip(file);
+  EXPECT_THAT(array_of(zip, "row").shape, ElementsAre(0));
+  EXPECT_THAT(array_of(zip, "p").shape, ElementsAre(0));
 }
 
 }  // namespace
