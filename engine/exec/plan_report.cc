@@ -131,11 +131,14 @@ std::vector<StreamReport> stream_report(const Program& program) {
   return all;
 }
 
-std::string plan_report(const Program& program, const Program* one_stream) {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+/// What the whole program takes, a line each.
+void put_summary(const Program& program, const Program* one_stream, Out out) {
   const ProgramStats& stats = program.stats;
   const MemoryReport memory = memory_report(program);
-  std::string text;
-  const auto out = std::back_inserter(text);
   fmt::format_to(
       out, "{} nodes on {} compute stream{} and {} lane{}, policy {}, {} step{} in flight, plan {:016x}\n",
       program.ops.size(), program.compute_streams, program.compute_streams == 1 ? "" : "s",
@@ -165,16 +168,22 @@ std::string plan_report(const Program& program, const Program* one_stream) {
   fmt::format_to(out, "segments: {}, of which {} on the device, a graph each\n", program.segments.size(),
                  captured);
   for (const Note& note : program.notes) fmt::format_to(out, "{}\n", to_string(note));
+}
 
+void put_streams(const Program& program, Out out) {
+  const ProgramStats& stats = program.stats;
   fmt::format_to(out, "\n{:<12} {:>6} {:>12} {:>7} {:>7} {:>12}\n", "stream", "nodes", "cost us", "share",
                  "waits", "on previous");
   for (const StreamReport& stream : stream_report(program))
     fmt::format_to(out, "{:<12} {:>6} {:>12.1f} {:>6.0f}% {:>7} {:>12}\n", stream.name, stream.nodes,
                    stream.cost_us, stats.step_us > 0 ? 100 * stream.cost_us / stats.step_us : 0, stream.waits,
                    stream.waits_previous);
+}
 
+/// The critical path, and what each stream does one after the other.
+void put_orders(const Program& program, Out out) {
   fmt::format_to(out, "\ncritical path\n");
-  for (const int at : stats.critical_path) {
+  for (const int at : program.stats.critical_path) {
     const ProgramOp& op = program.ops[static_cast<std::size_t>(at)];
     fmt::format_to(out, "  {:>10.1f} us  {:<10} {} '{}'\n", op.cost_us, stream_of(program, op).name, op.op,
                    op.name);
@@ -190,6 +199,16 @@ std::string plan_report(const Program& program, const Program* one_stream) {
                        instruction.kind == Instruction::Kind::WaitPrevious ? ", step before" : "");
     }
   }
+}
+
+}  // namespace
+
+std::string plan_report(const Program& program, const Program* one_stream) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  put_summary(program, one_stream, out);
+  put_streams(program, out);
+  put_orders(program, out);
   return text;
 }
 

@@ -16,6 +16,43 @@ std::int64_t range_size(std::int64_t begin, std::int64_t end, std::int64_t strid
   return interval / stride + (interval % stride != 0 ? 1 : 0);
 }
 
+struct Axis {
+  std::int64_t index;  // among those that the slice names
+  std::int64_t number, dim;
+  const Shape& input;
+};
+using Fail = std::function<void(const std::string&)>;
+
+/// An index, whose axis goes.
+AxisRange index_of(const Axis& axis, const SliceValues& values, const Fail& fail) {
+  AxisRange range{0, 1, 1};
+  if (!values.begin || axis.dim == Shape::kUnknown) return range;
+  const std::int64_t given = (*values.begin)[static_cast<std::size_t>(axis.index)];
+  range.begin = given < 0 ? given + axis.dim : given;
+  if (range.begin < 0 || range.begin >= axis.dim)
+    fail(fmt::format("index {} is out of bounds for axis {} of shape {}", given, axis.number,
+                     axis.input.to_string()));
+  return range;
+}
+
+/// From begin to end, as far as they are known and inside.
+AxisRange part_of(const Axis& axis, std::int64_t stride, const SliceValues& values, const SliceMasks& masks) {
+  AxisRange range{.stride = stride};
+  const bool all_begin = has_bit(masks.begin, axis.index), all_end = has_bit(masks.end, axis.index);
+  if (axis.dim == Shape::kUnknown || !values.strides || !(values.begin || all_begin) ||
+      !(values.end || all_end))
+    return range;
+  const std::int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? axis.dim : axis.dim - 1;
+  const auto inside = [&](const std::vector<std::int64_t>& given) {
+    const std::int64_t x = given[static_cast<std::size_t>(axis.index)];
+    return std::clamp(x < 0 ? x + axis.dim : x, low, high);
+  };
+  range.begin = all_begin ? (stride > 0 ? low : high) : inside(*values.begin);
+  const std::int64_t end = all_end ? (stride > 0 ? high : low) : inside(*values.end);
+  range.size = range_size(range.begin, end, stride);
+  return range;
+}
+
 }  // namespace
 
 SliceMasks::SliceMasks(const AttrMap& attrs)
@@ -48,7 +85,6 @@ StridedRange resolve_strided_range(const Shape& input, std::int64_t count, const
     }
   };
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
     if (has_bit(masks.ellipsis, i)) {
       take_whole_axes(input.rank() - consumed);
       continue;
@@ -57,34 +93,17 @@ StridedRange resolve_strided_range(const Shape& input, std::int64_t count, const
       dims.push_back(1);
       continue;
     }
-    const std::int64_t dim = input[static_cast<int>(range.axes.size())];
-    const std::int64_t stride = values.strides ? (*values.strides)[at] : 1;
+    const auto number = static_cast<std::int64_t>(range.axes.size());
+    const Axis axis{i, number, input[static_cast<int>(number)], input};
+    const std::int64_t stride = values.strides ? (*values.strides)[static_cast<std::size_t>(i)] : 1;
     if (stride == 0) fail(fmt::format("stride {} is 0", i));
-    const auto from_end = [dim](std::int64_t x) { return x < 0 ? x + dim : x; };
-    AxisRange axis{.stride = stride};
     if (has_bit(masks.shrink_axis, i)) {
       if (stride < 0) fail(fmt::format("index {} has a negative stride", i));
-      axis = {0, 1, 1};
-      if (values.begin && dim != Shape::kUnknown) {
-        axis.begin = from_end((*values.begin)[at]);
-        if (axis.begin < 0 || axis.begin >= dim)
-          fail(fmt::format("index {} is out of bounds for axis {} of shape {}", (*values.begin)[at],
-                           range.axes.size(), input.to_string()));
-      }
-      range.axes.push_back(axis);
+      range.axes.push_back(index_of(axis, values, fail));
       continue;
     }
-    const bool all_begin = has_bit(masks.begin, i), all_end = has_bit(masks.end, i);
-    if (dim != Shape::kUnknown && values.strides && (values.begin || all_begin) && (values.end || all_end)) {
-      const std::int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? dim : dim - 1;
-      axis.begin =
-          all_begin ? (stride > 0 ? low : high) : std::clamp(from_end((*values.begin)[at]), low, high);
-      const std::int64_t end =
-          all_end ? (stride > 0 ? high : low) : std::clamp(from_end((*values.end)[at]), low, high);
-      axis.size = range_size(axis.begin, end, stride);
-    }
-    dims.push_back(axis.size);
-    range.axes.push_back(axis);
+    range.axes.push_back(part_of(axis, stride, values, masks));
+    dims.push_back(range.axes.back().size);
   }
   if (ellipses == 0) take_whole_axes(input.rank() - consumed);
   range.output = Shape(std::move(dims));
