@@ -20,17 +20,19 @@ InvalidArgument bad_address(const std::string& text, const char* reason) {
 }  // namespace
 
 Address parse_address(const std::string& text) {
-  constexpr std::string_view kUnix = "unix:";
-  if (text.starts_with(kUnix)) {
-    Address address{true, text.substr(kUnix.size()), {}};
-    if (address.host.empty()) throw bad_address(text, "expected a path after 'unix:'");
+  constexpr std::string_view kUnix = "unix:", kShared = "shm:";
+  const bool shared = text.starts_with(kShared);
+  if (shared || text.starts_with(kUnix)) {
+    Address address{true, text.substr(shared ? kShared.size() : kUnix.size()), {}, shared};
+    if (address.host.empty())
+      throw bad_address(text, shared ? "expected a path after 'shm:'" : "expected a path after 'unix:'");
     if (address.host.size() >= sizeof(sockaddr_un::sun_path))
       throw bad_address(text, "the path is too long for a Unix socket");
     return address;
   }
   auto colon = text.rfind(':');
   if (colon == std::string::npos) throw bad_address(text, "expected host:port or unix:/path");
-  Address address{false, text.substr(0, colon), text.substr(colon + 1)};
+  Address address{false, text.substr(0, colon), text.substr(colon + 1), false};
   if (address.host.starts_with('[') && address.host.ends_with(']'))
     address.host = address.host.substr(1, address.host.size() - 2);
   unsigned port = 0;

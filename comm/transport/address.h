@@ -1,4 +1,5 @@
-// Addresses of the data plane: "host:port", "[v6]:port" or "unix:/path". Thread rule: safe from any thread.
+// Addresses of the data plane: "host:port", "[v6]:port", "unix:/path" or "shm:/path". Thread rule: safe from
+// any thread.
 #pragma once
 
 #include <string>
@@ -9,6 +10,7 @@ struct Address {
   bool is_unix = false;
   std::string host;  // or the path
   std::string port;
+  bool shared = false;  // a Unix socket over which memory is shared that carries the bytes
 };
 
 /// Throws: InvalidArgument naming the text and what is wrong with it.

@@ -18,6 +18,7 @@ class ChannelImpl final : public Channel {
                                         address_, options.connections));
     Link::Settings settings{address_, parse_address(address_), options.connect_timeout,
                             std::make_shared<const StreamFactory>(options.security, kDataPurpose)};
+    settings.streams->require_for(settings.parsed.shared);
     thread_ = std::make_unique<IoThread>("braid-channel");
     for (int i = 0; i < options.connections; ++i)
       links_.push_back(std::make_shared<Link>(thread_->context(), settings));

@@ -39,12 +39,12 @@ Connection::Connection(std::shared_ptr<boost::asio::io_context> context, Socket 
 
 Connection::~Connection() = default;
 
-void Connection::start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server) {
+void Connection::start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server, bool shared) {
   owner_ = std::move(owner);
   server_ = server;
   boost::system::error_code ignored;
   socket_.native_non_blocking(true, ignored);
-  stream_ = streams.make(socket_.native_handle(), server);
+  stream_ = streams.make(socket_.native_handle(), server, shared);
   if (server) {
     end_timer_.expires_after(kHandshakeTime);
     end_timer_.async_wait([self = shared_from_this()](auto error) {
@@ -103,8 +103,26 @@ void Connection::adopt_incoming() {
   }
 }
 
+/// A stream that rings has one kind of turn, since a bell may concern both directions, and whoever takes it
+/// must look at both.
+void Connection::rung_turn() {
+  if (!stream_ || !open_) return adopt_incoming();
+  const bool gone = stream_->take_bells();
+  read_frames();
+  write_waits_ = false;
+  if (open_ && (!gone || reading_paused_))
+    write_frames();
+  else
+    adopt_incoming();
+}
+
 void Connection::write_turn() {
   if (!stream_) return;
+  if (stream_->rings()) return rung_turn();
+  write_frames();
+}
+
+void Connection::write_frames() {
   adopt_incoming();
   if (!open_ || write_waits_) return;
   while (open_ && !queue_.empty())
@@ -183,6 +201,11 @@ bool Connection::take_back(std::uint64_t id) {
 
 void Connection::read_turn() {
   if (!open_) return;
+  if (stream_->rings()) return rung_turn();
+  read_frames();
+}
+
+void Connection::read_frames() {
   for (int turn = 0; turn < kReadsPerTurn; ++turn) {
     if (queued_bytes_ > kMaxQueuedBytes && !saying_goodbye_) {
       reading_paused_ = true;
@@ -274,6 +297,13 @@ void Connection::close(const std::string& reason) {
 
 void Connection::wait_for(Readiness readiness, void (Connection::*then)()) {
   auto kind = readiness == Readiness::Read ? Socket::wait_read : Socket::wait_write;
+  if (open_ && stream_->rings()) {
+    if (std::exchange(bell_awaited_, true)) return;
+    return socket_.async_wait(kind, [self = shared_from_this()](boost::system::error_code error) {
+      self->bell_awaited_ = false;
+      if (!error && self->owner_) self->rung_turn();
+    });
+  }
   socket_.async_wait(kind, [self = shared_from_this(), then](boost::system::error_code error) {
     if (error || !self->owner_) return;
     if (then == &Connection::write_turn) self->write_waits_ = false;

@@ -50,7 +50,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Takes over the connected socket. `owner` is held until on_closed was called.
   /// A client that has not proved itself a few seconds later is let go.
-  void start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server);
+  /// `shared`: see StreamFactory::make.
+  void start(std::shared_ptr<Owner> owner, const StreamFactory& streams, bool server, bool shared = false);
 
   /// Queues a frame. False: the connection is closed and the frame is dropped. Throws: InvalidArgument (meta
   /// too long).
@@ -77,6 +78,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void handshake();
   void read_turn();
   void write_turn();
+  void read_frames();
+  void write_frames();
+  void rung_turn();
   bool write_some();
   void retire_sent(std::size_t bytes);
   void adopt_incoming();
@@ -101,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool goodbye_sent_ = false;
   bool reading_paused_ = false;
   bool write_waits_ = false;
+  bool bell_awaited_ = false;            // of streams that ring
   boost::asio::steady_timer end_timer_;  // of the handshake, and of a goodbye
   std::deque<OutgoingFrame> queue_;
   std::size_t front_written_ = 0;  // bytes of queue_.front() that are written

@@ -60,7 +60,7 @@ void Link::connect() {
     auto connection =
         std::make_shared<Connection>(self->context_, std::move(*socket), self->settings_.address);
     self->connection_ = connection;
-    connection->start(self, *self->settings_.streams, false);
+    connection->start(self, *self->settings_.streams, false, self->settings_.parsed.shared);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "comm/transport/address.h"
 #include "comm/transport/connection.h"
 #include "comm/transport/endpoint.h"
 #include "comm/transport/io_thread.h"
@@ -78,6 +79,7 @@ struct ServerCore {
   TransportServerOptions options;
   RequestHandler handler;
   std::shared_ptr<const StreamFactory> streams;
+  bool shared = false;  // memory carries the bytes
   std::mutex mutex;
   std::map<std::uint64_t, std::shared_ptr<Connection>> connections;  // guarded by mutex
   std::uint64_t next_connection = 1;                                 // guarded by mutex
@@ -189,6 +191,8 @@ class TransportServerImpl final : public TransportServer {
     core_->handler = std::move(handler);
     core_->streams =
         std::make_shared<const StreamFactory>(options.security, kDataPurpose, what_strangers_hear());
+    core_->shared = parse_address(options.listen).shared;
+    core_->streams->require_for(core_->shared);
     core_->options = std::move(options);
     // Bound before there are threads, so that a failure has nothing to take down.
     auto context = std::make_shared<boost::asio::io_context>(1);
@@ -259,7 +263,8 @@ class TransportServerImpl final : public TransportServer {
       number = core->next_connection++;
       core->connections.emplace(number, connection);
     }
-    connection->start(std::make_shared<Session>(core, connection, number), *core->streams, true);
+    connection->start(std::make_shared<Session>(core, connection, number), *core->streams, true,
+                      core->shared);
   }
 
   void close_all() {

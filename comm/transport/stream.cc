@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/error.h"
+#include "comm/transport/shared_stream.h"
+
 namespace braid::comm {
 namespace {
 
@@ -74,11 +77,16 @@ StreamFactory::StreamFactory(const Security& security, std::string purpose, std:
       purpose_(std::move(purpose)),
       answer_(std::move(answer)) {}
 
-std::unique_ptr<Stream> StreamFactory::make(int socket, bool server) const {
+void StreamFactory::require_for(bool shared) const {
+  if (tls_ && shared)
+    throw InvalidArgument("[transport] shared memory is not encrypted: there is no TLS over 'shm:'");
+}
+
+std::unique_ptr<Stream> StreamFactory::make(int socket, bool server, bool shared) const {
   if (tls_) return tls_->make_stream(socket, server);
-  auto plain = make_plain_stream(socket);
-  if (token_.empty()) return plain;
-  return make_token_stream(std::move(plain), server, token_, purpose_, answer_);
+  auto stream = make_plain_stream(socket);
+  if (!token_.empty()) stream = make_token_stream(std::move(stream), server, token_, purpose_, answer_);
+  return shared ? make_shared_stream(std::move(stream), socket, server) : std::move(stream);
 }
 
 }  // namespace braid::comm

@@ -37,6 +37,12 @@ class Stream {
   virtual IoStatus write(std::span<const iovec> pieces) = 0;
   /// Moves on what write() took. Done when neither `wait` nor `ended` is set.
   virtual IoStatus flush() = 0;
+
+  /// True: what read() and write() wait for comes with a bell, a byte on the socket that concerns both. Who
+  /// waited takes the bells, and then reads and writes. Result of take_bells(): the peer is gone, and what it
+  /// has left is to be read.
+  virtual bool rings() const { return false; }
+  virtual bool take_bells() { return false; }
 };
 
 /// `socket` stays the caller's and outlives the stream.
@@ -75,9 +81,12 @@ class StreamFactory {
  public:
   /// `purpose` and `answer`: see TokenHandshake. Throws: InvalidArgument for TLS files that cannot be used.
   StreamFactory(const Security& security, std::string purpose, std::vector<std::byte> answer = {});
-  /// `socket` stays the caller's and outlives the stream.
-  std::unique_ptr<Stream> make(int socket, bool server) const;
+  /// `socket` stays the caller's and outlives the stream. `shared`: the bytes go through shared memory, and
+  /// it is a Unix socket (shared_stream.h). REQUIRES: require_for(shared).
+  std::unique_ptr<Stream> make(int socket, bool server, bool shared = false) const;
   bool encrypts() const { return tls_ != nullptr; }
+  /// Throws: InvalidArgument where bytes in shared memory would have to be encrypted.
+  void require_for(bool shared) const;
 
  private:
   std::shared_ptr<const TlsContext> tls_;

@@ -1,6 +1,6 @@
-// The data plane: framed binary requests and replies over TCP or Unix sockets, sent from and received into
-// the caller's memory without a copy in between. Knows nothing of tables or gradients.
-// docs/design/formats/wire.md has the grammar.
+// The data plane: framed binary requests and replies over TCP, Unix sockets or, between processes of one
+// host, shared memory, sent from and received into the caller's memory without a copy in between. Knows
+// nothing of tables or gradients. docs/design/formats/wire.md has the grammar.
 //
 // A message is {type, id, meta, payload}: `meta` is a few hundred bytes that the receiver needs in order to
 // decide where the payload shall land, the payload is any number of bytes, gathered from pieces on the
@@ -82,7 +82,7 @@ struct RequestHandler {
 };
 
 struct TransportServerOptions {
-  std::string listen = "0.0.0.0:0";  // "host:port" or "unix:/path"; port 0 picks a free one
+  std::string listen = "0.0.0.0:0";  // "host:port" (port 0 picks a free one), "unix:/path" or "shm:/path"
   int io_threads = 1;
   std::uint64_t max_payload_bytes = std::uint64_t{4} << 30;
   /// Nothing is read from a client before it has proved itself, for which it has a few seconds.
@@ -114,7 +114,7 @@ class Channel {
     std::chrono::milliseconds connect_timeout{5000};
     Security security{};
   };
-  /// Does not connect yet. `address`: "host:port" or "unix:/path".
+  /// Does not connect yet. `address`: "host:port", "unix:/path" or "shm:/path", as its server listens.
   static std::shared_ptr<Channel> create(std::string address, Options options);
   virtual ~Channel() = default;
 

@@ -12,8 +12,21 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(TransportTest, EchoesMetaAndPayload) {
-  EchoServer echo;
+/// What holds whatever carries the bytes.
+class TransportConformanceTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::string listen() const {
+    const std::string kind = GetParam();
+    return kind == "tcp" ? "127.0.0.1:0" : kind + ":" + (directory_.path() / "socket").string();
+  }
+  const TempDir directory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TransportConformanceTest, testing::Values("tcp", "unix", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(TransportConformanceTest, EchoesMetaAndPayload) {
+  EchoServer echo({.listen = listen()});
   auto channel = Channel::create(echo.server->address(), {});
   for (std::size_t bytes : {0, 1, 31, 4096, 65535, 65536, 1 << 20, (5 << 20) + 3}) {
     auto data = pattern(bytes, 7);
@@ -23,8 +36,8 @@ TEST(TransportTest, EchoesMetaAndPayload) {
   }
 }
 
-TEST(TransportTest, GathersPiecesAndScattersIntoDestinations) {
-  EchoServer echo;
+TEST_P(TransportConformanceTest, GathersPiecesAndScattersIntoDestinations) {
+  EchoServer echo({.listen = listen()});
   auto channel = Channel::create(echo.server->address(), {});
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
@@ -50,8 +63,8 @@ TEST(TransportTest, GathersPiecesAndScattersIntoDestinations) {
   }
 }
 
-TEST(TransportTest, LargeMetaArrivesWhole) {
-  EchoServer echo;
+TEST_P(TransportConformanceTest, LargeMetaArrivesWhole) {
+  EchoServer echo({.listen = listen()});
   auto channel = Channel::create(echo.server->address(), {});
   auto meta = pattern(3 << 20, 5);
   EXPECT_EQ(channel->call({kEcho, meta, {}, nullptr}, nullptr, within(60s)).meta, meta);
@@ -61,8 +74,8 @@ TEST(TransportTest, LargeMetaArrivesWhole) {
               HasSubstr("meta of 16777217 bytes is over the limit"));
 }
 
-TEST(TransportTest, ThousandsOfCallsInFlightEachGetTheirOwnReply) {
-  EchoServer echo({.listen = "127.0.0.1:0", .io_threads = 2});
+TEST_P(TransportConformanceTest, ThousandsOfCallsInFlightEachGetTheirOwnReply) {
+  EchoServer echo({.listen = listen(), .io_threads = 2});
   auto channel = Channel::create(echo.server->address(), {.connections = 3});
   constexpr int kCalls = 5000;
   std::atomic<int> right{0}, done{0};
@@ -84,8 +97,8 @@ TEST(TransportTest, ThousandsOfCallsInFlightEachGetTheirOwnReply) {
   EXPECT_EQ(right, kCalls);
 }
 
-TEST(TransportTest, ServerErrorsReachTheCallerWithTypeTextAndAddress) {
-  EchoServer echo;
+TEST_P(TransportConformanceTest, ServerErrorsReachTheCallerWithTypeTextAndAddress) {
+  EchoServer echo({.listen = listen()});
   auto channel = Channel::create(echo.server->address(), {});
   auto call = [&](std::uint16_t type, std::size_t payload) {
     auto data = pattern(payload, 0);
@@ -114,6 +127,60 @@ TEST(TransportTest, UnixSocketsCarryTheSame) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST_P(TransportConformanceTest, LargePayloadsCrossInBothDirectionsAtOnce) {
+  EchoServer echo({.listen = listen()});
+  auto channel = Channel::create(echo.server->address(), {.connections = 2});
+  constexpr int kCalls = 24;  // each larger than what a socket or a ring holds
+  std::atomic<int> right{0}, done{0};
+  for (int i = 0; i < kCalls; ++i) {
+    auto data = std::make_shared<std::vector<std::byte>>(pattern((9 << 20) + i, i));
+    channel->call_async(
+        {kEcho, {}, {*data}, data}, nullptr,
+        [&, data](CallResult result) {
+          if (!result.error && gather(result.reply.payload) == *data) ++right;
+          ++done;
+        },
+        within(60s));
+  }
+  ASSERT_TRUE(eventually([&] { return done == kCalls; }));
+  EXPECT_EQ(right, kCalls);
+}
+
+TEST_P(TransportConformanceTest, ACallPastItsDeadlineLeavesTheOthersAlone) {
+  EchoServer echo({.listen = listen()});
+  auto channel = Channel::create(echo.server->address(), {});
+  auto data = pattern(3 << 20, 1);
+  EXPECT_THAT(error_of<DeadlineExceeded>([&] {
+                channel->call({kHold, {}, {data}, nullptr}, nullptr, within(50ms));
+              }),
+              HasSubstr(echo.server->address()));
+  EXPECT_EQ(gather(channel->call({kEcho, {}, {data}, nullptr}, nullptr, within(60s)).payload), data);
+  echo.release();  // the late reply is read and thrown away
+  EXPECT_EQ(gather(channel->call({kEcho, {}, {data}, nullptr}, nullptr, within(60s)).payload), data);
+  EXPECT_EQ(echo.disconnects, 0);
+}
+
+TEST_P(TransportConformanceTest, AServerThatStopsEndsTheCallsInFlight) {
+  auto echo = std::make_unique<EchoServer>(TransportServerOptions{.listen = listen()});
+  auto channel = Channel::create(echo->server->address(), {});
+  auto data = pattern(1 << 20, 1);
+  std::atomic<bool> failed{false};
+  channel->call_async(
+      {kHold, {}, {data}, nullptr}, nullptr,
+      [&](const CallResult& result) { failed = result.error != nullptr; }, within(60s));
+  ASSERT_TRUE(eventually([&] { return echo->held() == 1; }));
+  echo->server->stop(within(10s));
+  EXPECT_TRUE(eventually([&] { return failed.load(); }));
+}
+
+TEST_P(TransportConformanceTest, AClientThatGoesIsNoticed) {
+  EchoServer echo({.listen = listen()});
+  auto channel = Channel::create(echo.server->address(), {});
+  channel->call({kEcho, {}, {}, nullptr}, nullptr, within(60s));
+  channel.reset();
+  EXPECT_TRUE(eventually([&] { return echo.disconnects == 1; }));
+}
+
 TEST(TransportTest, AServerThatIsNotThereIsNamed) {
   const launch::PortReservation port(1);
   const std::string& address = port.addresses()[0];
@@ -139,6 +206,7 @@ TEST(TransportTest, BadAddressesAreRefusedWithTheReason) {
   EXPECT_THAT(reason("localhost:70000"), HasSubstr("expected a port from 0 to 65535"));
   EXPECT_THAT(reason(":80"), HasSubstr("expected a host"));
   EXPECT_THAT(reason("unix:"), HasSubstr("expected a path"));
+  EXPECT_THAT(reason("shm:"), HasSubstr("expected a path"));
   EXPECT_THAT(reason("unix:/" + std::string(200, 'x')), HasSubstr("too long"));
 }
 
