@@ -27,8 +27,8 @@ def mpi_worker(objects):
     return mpi(objects)["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
 
 
-def pod(objects, kind):
-    return find(objects, kind)["spec"]["template"]["spec"]
+def pod(objects, kind, name=None):
+    return find(objects, kind, name)["spec"]["template"]["spec"]
 
 
 def probe(objects, name):
@@ -49,6 +49,17 @@ FOR_CRDS = [
 ]
 
 FOR_ALL = [
+    ("jobset", "a set that its servers keep", lambda o: find(o, "JobSet")["spec"].pop("successPolicy")),
+    (
+        "jobset",
+        "a worker that the set's TF_CONFIG does not know",
+        lambda o: find(o, "JobSet")["spec"]["replicatedJobs"][1]["template"]["spec"].update(completions=3),
+    ),
+    (
+        "plain-gpu",
+        "little shared memory beside a card",
+        lambda o: pod(o, "Job", "braid-worker")["volumes"][2]["emptyDir"].update(sizeLimit="64Mi"),
+    ),
     ("tfjob", "unknown replica type", lambda o: rename(tf(o)["tfReplicaSpecs"], "PS", "Server")),
     ("tfjob", "unknown restartPolicy", lambda o: servers(o).update(restartPolicy="Sometimes")),
     ("tfjob", "wrong container name", lambda o: servers(o)["template"]["spec"]["containers"][0].update(name="braid")),
@@ -62,11 +73,11 @@ FOR_ALL = [
     ("mpijob", "fewer processes than slots", lambda o: mpi(o).update(slotsPerWorker=2)),
     (
         "plain",
-        "misspelt field of a StatefulSet",
-        lambda o: rename(find(o, "StatefulSet")["spec"], "replicas", "replcas"),
+        "misspelt field of a Job",
+        lambda o: rename(find(o, "Job")["spec"], "parallelism", "paralelism"),
     ),
     ("plain", "misspelt field of a probe", lambda o: rename(probe(o, "readinessProbe"), "timeoutSeconds", "timeout")),
-    ("plain", "unknown kind", lambda o: find(o, "StatefulSet").update(kind="StatefulSat")),
+    ("plain", "unknown kind", lambda o: find(o, "Job").update(kind="Jop")),
     ("plain", "a container as root", lambda o: pod(o, "Job")["securityContext"].pop("runAsNonRoot")),
     ("plain", "readiness that waits for peers", lambda o: probe(o, "readinessProbe")["httpGet"].update(path="/joined")),
     ("plain", "a port that there is not", lambda o: probe(o, "livenessProbe")["httpGet"].update(port="web")),
@@ -81,8 +92,8 @@ FOR_ALL = [
     (
         "plain",
         "a token for all to read",
-        lambda o: pod(o, "StatefulSet")["containers"][0]["env"][-1].update(value="not a secret", valueFrom={}),
+        lambda o: pod(o, "Job")["containers"][0]["env"][-1].update(value="not a secret", valueFrom={}),
     ),
-    ("plain", "another command in one pod", lambda o: pod(o, "StatefulSet")["containers"][0].update(args=["serve"])),
+    ("plain", "another command in one pod", lambda o: pod(o, "Job")["containers"][0].update(args=["serve"])),
     ("plain", "a ConfigMap that there is not", lambda o: o.remove(find(o, "ConfigMap"))),
 ]

@@ -25,8 +25,43 @@ def pod_templates(thing):
     """(where, template) of every pod that the object makes."""
     for kind, replica in replicas_of(thing).items():
         yield f"{name_of(thing)} {kind}", replica["template"]
+    for job in thing.get("spec", {}).get("replicatedJobs", []):
+        yield f"{name_of(thing)} {job['name']}", job["template"]["spec"]["template"]
     if "template" in thing.get("spec", {}):
         yield name_of(thing), thing["spec"]["template"]
+
+
+def check_jobset(objects):
+    """A set ends its servers with its workers, and its pods' names are those that JobSet gives."""
+    for jobset in (o for o in objects if o["kind"] == "JobSet"):
+        where, spec = name_of(jobset), jobset["spec"]
+        if spec.get("successPolicy", {}).get("targetReplicatedJobs") != ["worker"]:
+            yield f"{where}: the workers decide when the set is done, or its servers keep it"
+        if not spec.get("network", {}).get("publishNotReadyAddresses"):
+            yield f"{where}: must publish pods that are not ready"
+        counts = {job["name"]: job["template"]["spec"]["completions"] for job in spec["replicatedJobs"]}
+        domain = spec.get("network", {}).get("subdomain", jobset["metadata"]["name"])
+        for place, template in pod_templates(jobset):
+            text = {e["name"]: e.get("value") for e in template["spec"]["containers"][0]["env"]}.get("TF_CONFIG")
+            config = json.loads(text)
+            for job, addresses in config["cluster"].items():
+                names = [f"{jobset['metadata']['name']}-{job}-0-{i}.{domain}:2222" for i in range(counts.get(job, 0))]
+                if addresses != names:
+                    yield f"{place}: TF_CONFIG lists {addresses} as {job}, the pods are {names}"
+
+
+def check_gpus(objects):
+    """Pods with a card have room in /dev/shm; servers have no card."""
+    for thing in objects:
+        for where, template in pod_templates(thing):
+            cards = [c["resources"].get("limits", {}).get("nvidia.com/gpu", 0) for c in template["spec"]["containers"]]
+            if not any(cards):
+                continue
+            shm = [v["emptyDir"].get("sizeLimit") for v in template["spec"].get("volumes", []) if v["name"] == "shm"]
+            if not shm or not str(shm[0]).endswith("Gi"):
+                yield f"{where}: /dev/shm is too small for NCCL"
+            if template["metadata"]["labels"].get("app.kubernetes.io/component") == "ps":
+                yield f"{where}: servers compute on the CPU"
 
 
 def check_tfjob(objects):
@@ -185,4 +220,4 @@ def check_tf_config(objects):
             yield f"{name_of(service)}: selects no pod"
 
 
-ALL = [check_tfjob, check_mpijob, check_pods, check_labels, check_tf_config]
+ALL = [check_tfjob, check_mpijob, check_jobset, check_gpus, check_pods, check_labels, check_tf_config]

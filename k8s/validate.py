@@ -27,9 +27,13 @@ SHARED = {"ConfigMap", "PersistentVolumeClaim", "PodMonitor"}
 EXPECTED_KINDS = {
     "tfjob": SHARED | {"TFJob", "PodDisruptionBudget"},
     "mpijob": SHARED | {"MPIJob"},
-    "plain": SHARED | {"StatefulSet", "Job", "Service", "PodDisruptionBudget"},
+    "plain": SHARED | {"Job", "Service", "PodDisruptionBudget"},
+    "tfjob-gpu": SHARED | {"TFJob", "PodDisruptionBudget"},
+    "mpijob-gpu": SHARED | {"MPIJob"},
+    "plain-gpu": SHARED | {"Job", "Service", "PodDisruptionBudget"},
+    "jobset": SHARED | {"JobSet"},
 }
-CUSTOM_GROUPS = {"kubeflow.org", "monitoring.coreos.com"}
+CUSTOM_GROUPS = {"kubeflow.org", "monitoring.coreos.com", "jobset.x-k8s.io"}
 KUBERNETES_VERSIONS = ["1.31", kubernetes_validate.latest_version()]
 
 
@@ -138,7 +142,7 @@ def main():
         "--crds",
         type=pathlib.Path,
         default=ROOT.parent / "shared" / "data" / "crds",
-        help="folder with the CRDs of TFJob, MPIJob and PodMonitor (default: %(default)s)",
+        help="folder with the CRDs of TFJob, MPIJob, JobSet and PodMonitor (default: %(default)s)",
     )
     crds = load_crds(parser.parse_args().crds)
     if not crds:
