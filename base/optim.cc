@@ -55,6 +55,36 @@ void dispatch(const PreparedUpdate& u, std::size_t n, float* w, const float* g, 
                               [&]<class Formula>() { run.template operator()<Formula, Before::Nothing>(); });
 }
 
+/// The gradient of element i as the formula takes it.
+template <bool kAll>
+optim::Prepared<float> of_row(const PreparedUpdate& u, float w, float g) {
+  if constexpr (kAll) return optim::surrounded(u, w, g);
+  return {u.decay != 0 ? w - u.decay * w : w, g};
+}
+
+template <bool kAll>
+void update_row(const PreparedUpdate& update, std::size_t n, float* __restrict w, const float* __restrict g,
+                float& accumulator) {
+  const PreparedUpdate u = update;
+  float squares[optim::kSquareSums] = {};
+  const std::size_t whole = n / optim::kSquareSums * optim::kSquareSums;
+  for (std::size_t i = 0; i < whole; i += optim::kSquareSums)
+    for (std::size_t k = 0; k < optim::kSquareSums; ++k) {
+      const float gradient = of_row<kAll>(u, w[i + k], g[i + k] * u.grad_scale).g;
+      squares[k] += gradient * gradient;
+    }
+  for (std::size_t i = whole; i < n; ++i) {
+    const float gradient = of_row<kAll>(u, w[i], g[i] * u.grad_scale).g;
+    squares[i - whole] += gradient * gradient;
+  }
+  accumulator += optim::mean_square(squares, static_cast<float>(n));
+  const float divisor = std::sqrt(accumulator) + u.adagrad_epsilon;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto [weight, gradient] = of_row<kAll>(u, w[i], g[i] * u.grad_scale);
+    w[i] = weight - u.learning_rate * gradient / divisor;
+  }
+}
+
 void require_known(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::Sgd:
@@ -108,6 +138,18 @@ std::vector<SlotSpec> optimizer_slots(const OptimizerSpec& spec) {
     }
   }
   throw InvalidArgument(fmt::format("[optim] no optimizer has the number {}", static_cast<int>(spec.kind)));
+}
+
+void apply_row_update(const PreparedUpdate& update, std::span<float> weights, std::span<const float> gradient,
+                      float& accumulator) {
+  if (gradient.size() != weights.size() || !update.row_wise)
+    throw InvalidArgument(fmt::format("[{}] a row of {} weights needs as many gradients, got {}",
+                                      optimizer_name(update.kind), weights.size(), gradient.size()));
+  if (weights.empty()) return;
+  if (update.basic)
+    update_row<false>(update, weights.size(), weights.data(), gradient.data(), accumulator);
+  else
+    update_row<true>(update, weights.size(), weights.data(), gradient.data(), accumulator);
 }
 
 float effective_learning_rate(const OptimizerSpec& spec, const UpdateParams& params) {

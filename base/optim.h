@@ -5,7 +5,9 @@
 //   g' = g * grad_scale                                          (1 / number of workers, or 1 / loss scale)
 //   SGD      w -= lr * g'
 //   MOMENTUM m = momentum * m + g';  w -= lr * (nesterov ? g' + momentum * m : m)        (TF ApplyMomentum)
-//   ADAGRAD  a += g'^2;  w -= lr * g' / sqrt(a)                     (Duchi et al. 2011; TF ApplyAdagrad)
+//   ADAGRAD  a += g'^2;  w -= lr * g' / (sqrt(a) + adagrad_epsilon)
+//                           (Duchi et al. 2011; TF ApplyAdagrad and, with an epsilon, ApplyAdagradV2)
+//            row-wise: one a for all elements of a row, a += the mean of their g'^2 (apply_row_update)
 //   ADAM     m += (1-b1)(g'-m);  v += (1-b2)(g'^2-v);  w -= lr_t * m / (sqrt(v) + eps)
 //            lr_t = lr * sqrt(1 - b2^t) / (1 - b1^t), t = step + 1
 //                                                   (Kingma & Ba 2015, section 2; TF ApplyAdam)
@@ -60,6 +62,8 @@ struct OptimizerSpec {
   float l2 = 0.0F;
   float clip_value = 0.0F;
   float learning_rate_factor = 1.0F;
+  float adagrad_epsilon = 0.0F;  // of Adagrad, likewise below
+  bool row_wise = false;         // of tables that are updated by rows: the slot has a number a row
 
   auto operator<=>(const OptimizerSpec&) const = default;
 };
@@ -108,6 +112,8 @@ struct PreparedUpdate {
   bool centered;
   float learning_rate_power, l2_shrinkage, l1, l2;  // of Ftrl
   float clip_value, added_l1, added_l2;             // of all kinds
+  float adagrad_epsilon;
+  bool row_wise;
 };
 PreparedUpdate prepare_update(const OptimizerSpec& spec, const UpdateParams& params);
 
@@ -118,6 +124,11 @@ void apply_update(const PreparedUpdate& update, std::span<float> weights, std::s
                   std::span<float* const> slots);
 void apply_update(const OptimizerSpec& spec, const UpdateParams& params, std::span<float> weights,
                   std::span<const float> gradient, std::span<float* const> slots);
+
+/// Row-wise Adagrad of one row, whose slot is the one number `accumulator`. Throws: InvalidArgument unless
+/// gradient.size() == weights.size() and update.row_wise.
+void apply_row_update(const PreparedUpdate& update, std::span<float> weights, std::span<const float> gradient,
+                      float& accumulator);
 
 /// Adam's lr_t for a step (see above); other kinds return the plain lr.
 float effective_learning_rate(const OptimizerSpec& spec, const UpdateParams& params);

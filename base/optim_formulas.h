@@ -20,6 +20,8 @@
 namespace braid::optim {
 
 inline constexpr int kMostSlots = 3;
+/// Squares of a row are added up in so many sums, element i in sum i mod kSquareSums.
+inline constexpr int kSquareSums = 16;
 
 struct Sgd {
   static constexpr int kSlots = 0;
@@ -52,7 +54,7 @@ struct Adagrad {
   template <class U, class T>
   BRAID_OPTIM static T apply(const U& u, T w, T g, T* a) {
     a[0] += g * g;
-    return w - u.learning_rate * g / std::sqrt(a[0]);
+    return w - u.learning_rate * g / (std::sqrt(a[0]) + u.adagrad_epsilon);
   }
 };
 
@@ -155,6 +157,13 @@ BRAID_OPTIM void with_formula(const U& u, Body&& body) {
                     : body.template operator()<RmsProp<false, false>>();
 }
 
+/// Of a row of `n` elements, whose sums become one by halves.
+BRAID_OPTIM float mean_square(float (&sums)[kSquareSums], float n) {
+  for (int half = kSquareSums / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
+  return sums[0] / n;
+}
+
 /// base^n by squaring: only multiplications, so the same on every machine (std::pow's last bit is not).
 BRAID_OPTIM double power(double base, std::uint64_t n) {
   double result = 1;
@@ -212,6 +221,8 @@ BRAID_OPTIM PreparedUpdate prepared(const OptimizerSpec& spec, const UpdateParam
   const bool adds = spec.kind != OptimizerKind::Ftrl;
   u.added_l1 = adds ? spec.l1 : 0.0F;
   u.added_l2 = adds ? spec.l2 : 0.0F;
+  u.adagrad_epsilon = spec.adagrad_epsilon;
+  u.row_wise = spec.row_wise;
   return u;
 }
 

@@ -40,7 +40,7 @@ struct Reference {
         break;
       case OptimizerKind::Adagrad:
         slot[0] += g * g;
-        w -= lr * g / std::sqrt(slot[0]);
+        w -= lr * g / (std::sqrt(slot[0]) + spec.adagrad_epsilon);
         break;
       case OptimizerKind::Adam: {
         const double b1 = spec.beta1, b2 = spec.beta2;
@@ -308,6 +308,49 @@ OptimizerSpec spec_of(const std::string& kind, const nlohmann::json& fields) {
   spec.l1 = fields.value("l1", spec.l1);
   spec.l2 = fields.value("l2", spec.l2);
   return spec;
+}
+
+TEST(OptimTest, RowWiseAdagradKeepsTheMeanOfARowsSquares) {
+  for (const std::size_t n : {1U, 5U, 16U, 37U, 128U}) {
+    const OptimizerSpec spec{.kind = OptimizerKind::Adagrad,
+                             .weight_decay = n == 5 ? 0.1F : 0.0F,
+                             .clip_value = n == 37 ? 0.4F : 0.0F,
+                             .adagrad_epsilon = 1e-8F,
+                             .row_wise = true};
+    const UpdateParams params{.learning_rate = 0.05F, .grad_scale = 0.5F};
+    std::vector<float> w(n), g(n);
+    fill_normal01(make_rng_key(1, "w"), 0, w);
+    fill_normal01(make_rng_key(2, "g"), 0, g);
+    std::vector<double> expected(w.begin(), w.end());
+    float slot = 0;
+    double accumulator = 0;
+    for (int step = 0; step < 3; ++step) {
+      double squares = 0;
+      const auto of = [&](std::size_t i) {
+        const double scaled = g[i] * 0.5;
+        return spec.clip_value > 0 ? std::clamp<double>(scaled, -spec.clip_value, spec.clip_value) : scaled;
+      };
+      for (std::size_t i = 0; i < n; ++i) squares += of(i) * of(i);
+      accumulator += squares / static_cast<double>(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        expected[i] -= 0.05 * spec.weight_decay * expected[i];
+        expected[i] -= 0.05 * of(i) / (std::sqrt(accumulator) + 1e-8);
+      }
+      apply_row_update(prepare_update(spec, params), w, g, slot);
+      EXPECT_NEAR(slot, accumulator, 1e-6 * accumulator) << n;
+      for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(w[i], expected[i], 1e-6) << n << ", element " << i;
+    }
+  }
+}
+
+TEST(OptimTest, AdagradsEpsilonKeepsAnAccumulatorOfZeroFromDividingByIt) {
+  const OptimizerSpec spec{
+      .kind = OptimizerKind::Adagrad, .initial_accumulator = 0, .adagrad_epsilon = 1e-8F};
+  std::vector<float> w{1, 2}, a{0, 0};
+  float* slots[] = {a.data()};
+  apply_update(spec, {.learning_rate = 0.004F}, w, std::vector<float>{0, 1e-3F}, slots);
+  EXPECT_EQ(w[0], 1);
+  EXPECT_NEAR(w[1], 2 - 0.004, 1e-6);
 }
 
 /// What TensorFlow's update ops made of the same weights and gradients (golden/make_optimizers.py).

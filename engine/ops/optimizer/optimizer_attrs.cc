@@ -29,7 +29,9 @@ AttrMap optimizer_attrs(const OptimizerSpec& spec) {
           {"l1", spec.l1},
           {"l2", spec.l2},
           {"clip_value", spec.clip_value},
-          {"learning_rate_factor", spec.learning_rate_factor}};
+          {"learning_rate_factor", spec.learning_rate_factor},
+          {"adagrad_epsilon", spec.adagrad_epsilon},
+          {"row_wise", spec.row_wise}};
 }
 
 OptimizerSpec optimizer_spec(const AttrMap& attrs) {
@@ -52,7 +54,9 @@ OptimizerSpec optimizer_spec(const AttrMap& attrs) {
           .l1 = number("l1", defaults.l1),
           .l2 = number("l2", defaults.l2),
           .clip_value = number("clip_value", defaults.clip_value),
-          .learning_rate_factor = number("learning_rate_factor", defaults.learning_rate_factor)};
+          .learning_rate_factor = number("learning_rate_factor", defaults.learning_rate_factor),
+          .adagrad_epsilon = number("adagrad_epsilon", defaults.adagrad_epsilon),
+          .row_wise = attrs.get("row_wise", defaults.row_wise)};
 }
 
 }  // namespace braid

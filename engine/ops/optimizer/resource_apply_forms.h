@@ -98,7 +98,7 @@ struct TypedUpdate {
   struct Rates {
     OptimizerKind kind;
     bool nesterov;
-    T learning_rate, adam_learning_rate, momentum, one_minus_beta1, one_minus_beta2, epsilon;
+    T learning_rate, adam_learning_rate, momentum, one_minus_beta1, one_minus_beta2, epsilon, adagrad_epsilon;
   };
   UpdateFormula formula;
   bool update_slots;
