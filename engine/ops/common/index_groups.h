@@ -19,6 +19,9 @@ void check_segment_ids(const std::string& place, const I* ids, std::int64_t n, s
 
 /// Attribute of ops that take indices of rows: negative ones are left out, where lists of rows are padded.
 inline constexpr const char* kSkipNegative = "skip_negative";
+/// Attribute of the node that makes such a list of a gradient's rows, or joins one to others: what updates by
+/// it needs kSkipNegative. engine/autodiff hands it on.
+inline constexpr const char* kPadsIndices = "pads_indices";
 
 class IndexGroups {
  public:

@@ -1,6 +1,7 @@
 // braid.GroupRows(indices [n] of each table...) -> entries [sum of n] int64: which positions name which row,
 // in the order of tables, rows and positions (engine/ops/common/row_entries.h). The attribute "rows" has the
-// number of each table's rows. An index out of range is InvalidArgument. The compiler takes it out of sparse
+// number of each table's rows. An index out of range is InvalidArgument; with the attribute skip_negative a
+// negative one counts as the row behind its table's. The compiler takes it out of sparse
 // updates (engine/rewrite/split_updates.cc), so that the sort need not wait for gradients.
 #include <algorithm>
 
@@ -36,10 +37,15 @@ Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 }
 
 template <class I>
-void group(const std::string& place, const I* indices, std::int64_t n, std::int64_t rows, std::uint64_t base,
-           void* scratch, std::int64_t* entries) {
-  check_indices(place, indices, n, rows);
+void group(const std::string& place, const I* indices, std::int64_t n, std::int64_t rows, bool padded,
+           std::uint64_t base, void* scratch, std::int64_t* entries) {
+  (padded ? check_segment_ids<I> : check_indices<I>)(place, indices, n, rows);
   const IndexGroups groups(indices, n, rows, scratch);
+  std::int64_t left = groups.size() == 0 ? 0 : groups.end(groups.size() - 1);
+  for (std::int64_t k = 0; k < n; ++k)
+    if (indices[k] < 0)
+      entries[left++] = static_cast<std::int64_t>(
+          base + (static_cast<std::uint64_t>(rows) << kEntryPositionBits | static_cast<std::uint64_t>(k)));
   for (std::int64_t g = 0; g < groups.size(); ++g)
     for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e)
       entries[e] = static_cast<std::int64_t>(
@@ -53,13 +59,14 @@ PreparedKernel prepare(const PrepareContext& c) {
     kernel.scratch_bytes = std::max(kernel.scratch_bytes, IndexGroups::scratch_bytes(indices.shape[0]));
   kernel.run = [rows = c.attr<Rows>("rows", {}),
                 inputs = std::vector<OutputInfo>(c.inputs.begin(), c.inputs.end()), place = place_of(c.node),
-                name = c.node.op->name](const KernelArgs& a) {
+                name = c.node.op->name, padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
     EntryBase base;
     for (std::size_t t = 0; t < inputs.size(); ++t) {
       const int input = static_cast<int>(t);
       const std::int64_t n = inputs[t].shape[0];
       with_index(name, inputs[t].dtype, [&]<class I>() {
-        group(place, a.in<I>(input), n, rows[t], base.key(), a.scratch, a.out<std::int64_t>(0) + base.entry);
+        group(place, a.in<I>(input), n, rows[t], padded, base.key(), a.scratch,
+              a.out<std::int64_t>(0) + base.entry);
       });
       base.pass(rows[t], n);
     }

@@ -1,5 +1,6 @@
 // CUDA kernel of braid.GroupRows.
 #include "engine/ops/common/cuda/row_grouping.h"
+#include "engine/ops/common/index_groups.h"
 
 namespace braid {
 namespace {
@@ -8,7 +9,8 @@ std::vector<cuda::IndexedTable> tables_of(const Node& node, std::span<const Outp
   const auto rows = node.attrs.require<std::vector<std::int64_t>>("rows");
   std::vector<cuda::IndexedTable> tables;
   for (std::size_t t = 0; t < inputs.size(); ++t)
-    tables.push_back({rows[t], inputs[t].shape[0], inputs[t].dtype == DType::Int64});
+    tables.push_back(
+        {rows[t], inputs[t].shape[0], inputs[t].dtype == DType::Int64, node.attrs.get(kSkipNegative, false)});
   return tables;
 }
 

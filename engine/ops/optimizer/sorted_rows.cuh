@@ -2,20 +2,29 @@
 // (common/row_entries.h). Kernels walk the runs of equal rows.
 #pragma once
 
+#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/row_grouping.h"
 #include "engine/ops/optimizer/update.cuh"
 
 namespace braid::cuda {
 
-inline constexpr int kMostTables = 60;  // a kernel's arguments are 4 KiB
+inline constexpr int kMostTables = 46;  // a kernel's arguments are 4 KiB
 
 struct RowTable {
-  float* weights;        // [rows, width]
-  float* slots[kSlots];  // the same
-  const float* values;   // [n, width]
-  std::int64_t rows;
-  std::int64_t first_row;
-  std::int64_t first_entry;
+  float* weights;              // [rows, width]
+  float* slots[kSlots];        // the same; of a row-wise optimizer [rows]
+  const float* values;         // [n, width], or of bags [bags, width]
+  const std::int32_t* bags;    // [n] the row of values that an index has, or null
+  const float* value_weights;  // [n] what that is multiplied by, or null
+  std::int32_t rows;
+  std::int32_t first_row;
+  std::int32_t first_entry;
+  Divider by_hot;  // where there are no bags: so many indices, one after another, have one row of values
+
+  /// The row of values of an index at this position.
+  __device__ std::int64_t value_of(std::int64_t position) const {
+    return bags ? bags[position] : by_hot.quotient(static_cast<std::uint32_t>(position));
+  }
 };
 
 struct RowTables {

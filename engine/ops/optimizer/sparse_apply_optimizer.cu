@@ -83,11 +83,18 @@ __device__ void add_run(const Walk& walk, std::int64_t row, std::int64_t begin, 
 /// The gradients' elements from `column` on.
 template <int kPack>
 struct LoadValues {
-  const float* values;  // of entry 0
+  const cuda::RowTable& table;
   std::int64_t width, column;
   __device__ cuda::Pack<float, kPack> operator()(std::uint64_t entry, std::int64_t) const {
-    return *reinterpret_cast<const cuda::Pack<float, kPack>*>(values + cuda::position_of(entry) * width +
-                                                              column);
+    const std::int64_t position = cuda::position_of(entry) - table.first_entry;
+    auto values = *reinterpret_cast<const cuda::Pack<float, kPack>*>(
+        table.values + table.value_of(position) * width + column);
+    if (table.value_weights) {
+      const float weight = table.value_weights[position];
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) values.at[i] *= weight;
+    }
+    return values;
   }
 };
 
@@ -114,14 +121,14 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
       const std::int64_t begin = w * kShort + at;
       const std::int64_t row = cuda::row_of(walk.entries[begin]);
       const cuda::RowTable& t = tables.of_row(row);
-      const float* values = t.values - t.first_entry * tables.width;
+      if (row - t.first_row >= t.rows) continue;  // no row of the table
       float* partial = walk.partial(begin, (firsts >> at & 1U) != 0, tables.width);
       for (std::int64_t piece = 0; piece < tables.width; piece += walk.lanes * kPack) {
         const std::int64_t column = piece + column_lane * kPack;
         Elements sum{};
         if (column < tables.width)
           add_run<kPack>(walk, row, begin + group, begin + walk.chunk, groups,
-                         LoadValues<kPack>{values, tables.width, column}, sum);
+                         LoadValues<kPack>{t, tables.width, column}, sum);
         for (int other = walk.lanes; other < kWarp; other *= 2) {
 #pragma unroll
           for (int i = 0; i < kPack; ++i) sum.at[i] += __shfl_xor_sync(0xffffffffU, sum.at[i], other);
@@ -130,6 +137,28 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
       }
     }
   }
+}
+
+/// The sum of the gradients of the row whose run begins with entry e.
+template <int kPack>
+__device__ cuda::Pack<float, kPack> sum_of_run(const cuda::RowTable& t, const Walk& walk, std::int64_t width,
+                                               std::int64_t e, std::uint64_t entry, std::int64_t next,
+                                               std::int64_t ahead, std::int64_t column) {
+  using Elements = cuda::Pack<float, kPack>;
+  const std::int64_t row = cuda::row_of(entry);
+  Elements sum;
+  if (ahead == row) {
+    const auto load = [&](std::uint64_t, std::int64_t begin) {
+      return *reinterpret_cast<const Elements*>(walk.partial(begin, false, width) + column);
+    };
+    sum = *reinterpret_cast<const Elements*>(walk.partial(e, true, width) + column);
+    add_run<kPack>(walk, row, e + walk.chunk, walk.n, walk.chunk, load, sum);
+  } else {
+    const LoadValues<kPack> load{t, width, column};
+    sum = load(entry, e);
+    if (next == row) add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
+  }
+  return sum;
 }
 
 /// The lanes of an entry that is the first of its row's run update the row.
@@ -154,22 +183,71 @@ __global__ void __launch_bounds__(cuda::kThreads)
     if (row - t.first_row >= t.rows) continue;  // an index out of range
     float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1], t.slots[2]};
     for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
-      Elements sum;
-      if (ahead == row) {
-        const auto load = [&](std::uint64_t, std::int64_t begin) {
-          return *reinterpret_cast<const Elements*>(walk.partial(begin, false, tables.width) + column);
-        };
-        sum = *reinterpret_cast<const Elements*>(walk.partial(e, true, tables.width) + column);
-        add_run<kPack>(walk, row, e + walk.chunk, walk.n, walk.chunk, load, sum);
-      } else {
-        const LoadValues<kPack> load{t.values - t.first_entry * tables.width, tables.width, column};
-        sum = load(entry, e);
-        if (next == row) add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
-      }
+      const Elements sum = sum_of_run<kPack>(t, walk, tables.width, e, entry, next, ahead, column);
       const std::int64_t at = (row - t.first_row) * tables.width + column;
       cuda::with_formula<kBasic>(u, [&]<class Formula>() {
         cuda::update_pack<Formula, kPack, kBasic>(u, sum, t.weights, slots, at);
       });
+    }
+  }
+}
+
+/// The same for row-wise Adagrad. Rows of more columns than the lanes take at once are summed twice.
+template <int kPack, bool kBasic>
+__global__ void __launch_bounds__(cuda::kThreads)
+    update_whole_rows_kernel(const __grid_constant__ cuda::RowTables tables,
+                             const __grid_constant__ Walk walk, const __grid_constant__ OptimizerSpec spec,
+                             const StepParams* params) {
+  using Elements = cuda::Pack<float, kPack>;
+  __shared__ PreparedUpdate shared;
+  cuda::load_update(shared, spec, params);
+  const PreparedUpdate u = shared;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column_lane = lane & (walk.lanes - 1);
+  const unsigned lanes = walk.lanes == kWarp ? 0xffffffffU : ((1U << walk.lanes) - 1) << (lane - column_lane);
+  const std::int64_t width = tables.width, at_once = walk.lanes * kPack;
+  const std::int64_t step = cuda::grid_size() / walk.lanes;
+  for (std::int64_t e = cuda::grid_index() / walk.lanes; e < walk.n; e += step) {
+    const std::uint64_t entry = walk.entries[e];
+    const std::int64_t before = walk.row(e - 1), next = walk.row(e + 1), ahead = walk.row(e + kShort);
+    const std::int64_t row = cuda::row_of(entry);
+    if (before == row) continue;
+    const cuda::RowTable& t = tables.of_row(row);
+    if (row - t.first_row >= t.rows) continue;  // an index out of range
+    float* const weights = t.weights + (row - t.first_row) * width;
+    float& slot = t.slots[0][row - t.first_row];
+    float accumulator = slot;
+    Elements sum{}, w{};
+    float squares = 0;
+    for (std::int64_t column = column_lane * kPack; column < width; column += at_once) {
+      w = *reinterpret_cast<const Elements*>(weights + column);
+      sum = sum_of_run<kPack>(t, walk, width, e, entry, next, ahead, column);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        float g = sum.at[i] * u.grad_scale;
+        if constexpr (!kBasic) g = optim::surrounded(u, w.at[i], g).g;
+        squares += g * g;
+      }
+    }
+    for (int other = 1; other < walk.lanes; other *= 2) squares += __shfl_xor_sync(lanes, squares, other);
+    accumulator += squares / static_cast<float>(width);
+    if (column_lane == 0) slot = accumulator;
+    const float divisor = std::sqrt(accumulator) + u.adagrad_epsilon;
+    for (std::int64_t column = column_lane * kPack; column < width; column += at_once) {
+      if (width > at_once) {
+        w = *reinterpret_cast<const Elements*>(weights + column);
+        sum = sum_of_run<kPack>(t, walk, width, e, entry, next, ahead, column);
+      }
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        optim::Prepared<float> now{w.at[i], sum.at[i] * u.grad_scale};
+        if constexpr (!kBasic)
+          now = optim::surrounded(u, now.w, now.g);
+        else if (u.decay != 0)
+          now.w -= u.decay * now.w;
+        w.at[i] = now.w - u.learning_rate * now.g / divisor;
+      }
+      *reinterpret_cast<Elements*>(weights + column) = w;
     }
   }
 }
@@ -183,9 +261,8 @@ std::vector<cuda::IndexedTable> indexed_tables(std::span<const OutputInfo> input
                                                bool skip_negative = false) {
   std::vector<cuda::IndexedTable> tables;
   for (int v = 0; v < in.variables; ++v) {
-    const OutputInfo& named = info(inputs, in.gradient(v));  // the indices, or as many values
-    tables.push_back(
-        {info(inputs, in.handle(v)).shape[0], named.shape[0], named.dtype == DType::Int64, skip_negative});
+    tables.push_back({info(inputs, in.handle(v)).shape[0], in.indices(inputs, v),
+                      info(inputs, in.gradient(v)).dtype == DType::Int64, skip_negative});
   }
   return tables;
 }
@@ -198,7 +275,7 @@ class Batch {
       : in_(in), first_(first), first_entry_(base.entry) {
     for (int v = first; v < first + count; ++v) {
       const Shape& shape = info(c.inputs, in.handle(v)).shape;
-      const std::int64_t indices = info(c.inputs, in.gradient(v)).shape[0];
+      const std::int64_t indices = in.indices(c.inputs, v);
       tables_.push_back({shape[0], base});
       if (shape[0] != 0) width_ = shape.elements() / shape[0];
       base.pass(shape[0], indices);
@@ -237,13 +314,17 @@ class Batch {
     cuda::RowTable& t = tables.at[tables.count++];
     t = {.weights = a.var<float>(in_.handle(v)),
          .slots = {},
-         .values = a.in<float>(in_.gradient(v) + in_.gradient_inputs - 1),
-         .rows = table.rows,
-         .first_row = table.base.row,
-         .first_entry = table.base.entry};
+         .values = a.in<float>(in_.values(v)),
+         .bags = in_.has_bags ? a.in<std::int32_t>(in_.bags(v)) : nullptr,
+         .value_weights = in_.weighted ? a.in<float>(in_.weights(v)) : nullptr,
+         .rows = static_cast<std::int32_t>(table.rows),
+         .first_row = static_cast<std::int32_t>(table.base.row),
+         .first_entry = static_cast<std::int32_t>(table.base.entry),
+         .by_hot = cuda::Divider(in_.hot(v))};
     for (int s = 0; s < in_.slots; ++s) t.slots[s] = a.var<float>(in_.slot(v, s));
-    return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) && cuda::is_aligned16(t.slots[0]) &&
-           cuda::is_aligned16(t.slots[1]) && cuda::is_aligned16(t.slots[2]);
+    return cuda::is_aligned16(t.weights) && cuda::is_aligned16(t.values) &&
+           (in_.spec.row_wise || (cuda::is_aligned16(t.slots[0]) && cuda::is_aligned16(t.slots[1]) &&
+                                  cuda::is_aligned16(t.slots[2])));
   }
 
   template <int kPack>
@@ -259,9 +340,12 @@ class Batch {
     if (walk.n > kShort)
       cuda::launch(sum_chunks_kernel<kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
                    walk);
-    cuda::launch(is_basic(in_.spec) ? update_rows_kernel<kPack, true> : update_rows_kernel<kPack, false>,
-                 cuda::blocks_for(walk.n * walk.lanes), cuda::kThreads, 0, a.stream, tables, walk, in_.spec,
-                 a.params);
+    const bool basic = is_basic(in_.spec);
+    const auto rows_kernel = basic ? update_rows_kernel<kPack, true> : update_rows_kernel<kPack, false>;
+    const auto whole_rows_kernel =
+        basic ? update_whole_rows_kernel<kPack, true> : update_whole_rows_kernel<kPack, false>;
+    cuda::launch(in_.spec.row_wise ? whole_rows_kernel : rows_kernel, cuda::blocks_for(walk.n * walk.lanes),
+                 cuda::kThreads, 0, a.stream, tables, walk, in_.spec, a.params);
   }
 
   UpdateInputs in_;

@@ -16,18 +16,31 @@ UpdateInputs layout_of(const Node& node, int inputs, int gradient_inputs) {
   UpdateInputs in;
   in.spec = optimizer_spec(node.attrs);
   in.slots = static_cast<int>(optimizer_slots(in.spec).size());
-  in.gradient_inputs = gradient_inputs;
+  in.has_indices = gradient_inputs == 2;
+  in.has_bags = node.attrs.get(kHasBags, false);
+  in.weighted = node.attrs.get(kWeighted, false);
+  in.hots = node.attrs.get<std::vector<std::int64_t>>(kHots, {});
+  in.gradient_inputs = gradient_inputs + (in.has_bags ? 1 : 0) + (in.weighted ? 1 : 0);
   in.variables = inputs / in.stride();
   return in;
 }
 
 bool takes_many(const OpDef& op) { return op.max_inputs < 0; }
 
-void check_handles(const InferContext& c, const UpdateInputs& in, int v) {
+/// Of the handles of a variable and its slots; `by_rows`: a row-wise optimizer has slots of rows.
+void check_handles(const InferContext& c, const UpdateInputs& in, int v, bool by_rows) {
   for (int i = in.handle(v); i < in.gradient(v); ++i) {
     if (c.dtype(i) != DType::Resource)
       c.fail(fmt::format("input {} must be a variable's handle, got {}", i, dtype_name(c.dtype(i))));
-    merged_shape(c, in.handle(v), i);
+    if (i == in.handle(v) || !(by_rows && in.spec.row_wise)) {
+      merged_shape(c, in.handle(v), i);
+      continue;
+    }
+    const Shape& variable = c.shape(in.handle(v));
+    Shape merged;
+    if (variable.has_rank() && variable.rank() > 0 && !merge_shapes({variable[0]}, c.shape(i), merged))
+      c.fail(fmt::format("input {} of shape {} is no slot of the rows of {}", i, c.shape(i).to_string(),
+                         variable.to_string()));
   }
 }
 
@@ -46,10 +59,43 @@ void check_values(const InferContext& c, int handle, int values, std::int64_t co
                        count < 0 ? "?" : std::to_string(count)));
 }
 
-void check_rows(const InferContext& c, int handle, int indices) {
-  c.require_rank(indices, 1);
-  require_index_dtype(c, indices);
-  check_values(c, handle, indices + 1, c.shape(indices).has_rank() ? c.shape(indices)[0] : Shape::kUnknown);
+/// The number of indices by input `i`, a vector; unknown ones as Shape::kUnknown.
+std::int64_t vector_length(const InferContext& c, int i) {
+  c.require_rank(i, 1);
+  return c.shape(i).has_rank() ? c.shape(i)[0] : Shape::kUnknown;
+}
+
+/// Checks what a variable's rows consist of. `count`: of its indices, where that is known from elsewhere.
+/// Returns that number.
+std::int64_t check_rows(const InferContext& c, const UpdateInputs& in, int v, std::int64_t count) {
+  const auto agree = [&](int input) {
+    const std::int64_t n = vector_length(c, input);
+    if (n >= 0 && count >= 0 && n != count)
+      c.fail(fmt::format("input {} has {} elements, but there are {} indices", input, n, count));
+    count = std::max(n, count);
+  };
+  if (in.has_bags) {
+    agree(in.bags(v));
+    require_dtype(c, in.bags(v), {DType::Int32});
+  }
+  if (in.weighted) {
+    agree(in.weights(v));
+    require_dtype(c, in.weights(v), {DType::Float32});
+  }
+  const std::int64_t hot = in.hot(v);
+  if (count >= 0 && count % hot != 0) c.fail(fmt::format("{} indices are no bags of {}", count, hot));
+  const bool known = count >= 0 && !in.has_bags;
+  check_values(c, in.handle(v), in.values(v), known ? count / hot : Shape::kUnknown);
+  const Shape& values = c.shape(in.values(v));
+  if (count < 0 && !in.has_bags && values.has_rank() && values[0] >= 0) count = values[0] * hot;
+  return count;
+}
+
+void check_hots(const InferContext& c, const UpdateInputs& in) {
+  if (in.hots.empty()) return;
+  if (std::ssize(in.hots) != in.variables || *std::min_element(in.hots.begin(), in.hots.end()) < 1)
+    c.fail(fmt::format("hots: expected {} positive numbers, one a variable", in.variables));
+  if (in.has_bags) c.fail("hots and has_bags exclude each other");
 }
 
 void infer_grouped(InferContext& c) {
@@ -57,12 +103,11 @@ void infer_grouped(InferContext& c) {
   if (in.variables < 1 || c.inputs() != in.stride() * in.variables + 1)
     c.fail(fmt::format("{} takes {} inputs for each variable and the entries, got {}",
                        optimizer_name(in.spec.kind), in.stride(), c.inputs()));
+  check_hots(c, in);
   std::int64_t rows = 0;
   for (int v = 0; v < in.variables; ++v) {
-    check_handles(c, in, v);
-    check_values(c, in.handle(v), in.gradient(v), Shape::kUnknown);
-    const Shape& values = c.shape(in.gradient(v));
-    const std::int64_t n = values.has_rank() ? values[0] : Shape::kUnknown;
+    check_handles(c, in, v, true);
+    const std::int64_t n = check_rows(c, in, v, Shape::kUnknown);
     rows = n < 0 || rows < 0 ? Shape::kUnknown : rows + n;
   }
   const int entries = c.inputs() - 1;
@@ -77,10 +122,14 @@ Cost cost_of(const InferContext& c, int gradient_inputs) {
   Cost cost;
   for (int v = 0; v < in.variables; ++v) {
     // Of rows, only those that are named are touched. Handles are read and written, gradients read.
-    const double elements = known_elements(c.shape(in.gradient(v) + gradient_inputs - 1));
-    cost.flops += (7 + gradient_inputs) * elements;
-    cost.bytes += 4 * elements * (2 * in.slots + 3);
-    if (gradient_inputs == 2) cost.bytes += grouping_cost(known_elements(c.shape(in.gradient(v)))).bytes;
+    const Shape& values = c.shape(in.values(v));
+    double elements = known_elements(values) * static_cast<double>(in.hot(v));
+    if (in.has_bags && values.has_rank() && values.rank() > 0 && values[0] > 0)
+      elements =
+          known_elements(values) / static_cast<double>(values[0]) * known_elements(c.shape(in.bags(v)));
+    cost.flops += (in.has_indices ? 9 : 8) * elements;
+    cost.bytes += 4 * elements * (in.spec.row_wise ? 3 : 2 * in.slots + 3);
+    if (in.has_indices) cost.bytes += grouping_cost(known_elements(c.shape(in.gradient(v)))).bytes;
   }
   return cost;
 }
@@ -102,13 +151,15 @@ UpdateInputs infer_update(const InferContext& c, int gradient_inputs) {
                        takes_many(*c.node().op) ? fmt::format("{} for each variable", in.stride())
                                                 : std::to_string(expected),
                        c.inputs()));
+  check_hots(c, in);
   for (int v = 0; v < in.variables; ++v) {
-    check_handles(c, in, v);
+    check_handles(c, in, v, gradient_inputs == 2);
     if (gradient_inputs == 1) {
       require_dtype(c, in.gradient(v), {DType::Float32});
       merged_shape(c, in.handle(v), in.gradient(v));
     } else {
-      check_rows(c, in.handle(v), in.gradient(v));
+      require_index_dtype(c, in.gradient(v));
+      check_rows(c, in, v, vector_length(c, in.gradient(v)));
     }
   }
   return in;
@@ -141,15 +192,16 @@ PreparedUpdate step_update(const OptimizerSpec& spec, const StepParams& params) 
 }
 
 OpDef update_op(std::string name, int gradient_inputs, bool many, PrepareFn cpu) {
-  OpDef def{.name = std::move(name),
-            .traits = updates(),
-            .min_inputs = 1 + gradient_inputs,
-            .max_inputs = many ? -1 : 1 + optim::kMostSlots + gradient_inputs,
-            .infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); },
-            .no_gradient_reason = "it writes a variable",
-            .cpu = std::move(cpu),
-            .further_handles = Access::ReadWrite,
-            .side_effect = true};
+  OpDef def{
+      .name = std::move(name),
+      .traits = updates(),
+      .min_inputs = 1 + gradient_inputs,
+      .max_inputs = many ? -1 : 1 + optim::kMostSlots + gradient_inputs + (gradient_inputs == 2 ? 2 : 0),
+      .infer = [gradient_inputs](InferContext& c) { infer_update(c, gradient_inputs); },
+      .no_gradient_reason = "it writes a variable",
+      .cpu = std::move(cpu),
+      .further_handles = Access::ReadWrite,
+      .side_effect = true};
   def.cost = [gradient_inputs](const InferContext& c, std::span<const OutputInfo>) {
     return cost_of(c, gradient_inputs);
   };

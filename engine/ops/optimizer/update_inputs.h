@@ -1,7 +1,13 @@
 // The inputs of ops that step an optimizer (braid.ApplyOptimizer and its kin): for each variable its handle,
 // the handles of its slots, and what its gradient consists of (dense: one tensor; sparse: indices [n] and
 // values [n, row...]). Where the rows of all variables are grouped already, each has its values only and the
-// last input is the entries (engine/ops/common/row_entries.h). Thread rule: pure functions.
+// last input is the entries (engine/ops/common/row_entries.h).
+//
+// The values of a sparse gradient may be those of bags, so that those of single indices are never there:
+//   attribute hots       of each variable how many indices, one after another, share a row of its values
+//   attribute has_bags   further inputs [n] int32 of each variable: which row of its values an index has
+//   attribute weighted   further inputs [n] float32, behind those: what that row is multiplied by
+// The slot of a row-wise optimizer (base/optim.h) is [rows]. Thread rule: pure functions.
 #pragma once
 
 #include "base/optim.h"
@@ -9,19 +15,38 @@
 
 namespace braid {
 
+inline constexpr const char* kHots = "hots";
+inline constexpr const char* kHasBags = "has_bags";
+inline constexpr const char* kWeighted = "weighted";
+
 struct UpdateInputs {
   OptimizerSpec spec;
   int slots = 0;
   int gradient_inputs = 1;
   int variables = 1;
+  bool has_indices = false, has_bags = false, weighted = false;
+  std::vector<std::int64_t> hots = {};  // by variable; empty: all 1
 
   int stride() const { return 1 + slots + gradient_inputs; }
   int handle(int variable) const { return variable * stride(); }
   int slot(int variable, int s) const { return handle(variable) + 1 + s; }
   int gradient(int variable) const { return handle(variable) + 1 + slots; }
+  int values(int variable) const { return gradient(variable) + (has_indices ? 1 : 0); }
+  int bags(int variable) const { return has_bags ? values(variable) + 1 : -1; }
+  int weights(int variable) const { return weighted ? values(variable) + (has_bags ? 2 : 1) : -1; }
+  std::int64_t hot(int variable) const { return hots.empty() ? 1 : hots[static_cast<std::size_t>(variable)]; }
+  /// How many indices a variable's rows have, from the first dimensions of its inputs.
+  std::int64_t indices(std::span<const OutputInfo> inputs, int variable) const {
+    const auto rows = [&](int input) { return inputs[static_cast<std::size_t>(input)].shape[0]; };
+    if (has_indices) return rows(gradient(variable));
+    if (has_bags) return rows(bags(variable));
+    if (weighted) return rows(weights(variable));
+    return rows(values(variable)) * hot(variable);
+  }
 };
 
-/// Checks handles and gradients of all variables; those of one op are `gradient_inputs` each.
+/// Checks handles and gradients of all variables; those of one op are `gradient_inputs` each, beside what the
+/// attributes add.
 UpdateInputs infer_update(const InferContext& c, int gradient_inputs);
 /// The same for a kernel. Fails unless all variables hold float32.
 UpdateInputs prepared_update_inputs(const PrepareContext& c, int gradient_inputs);

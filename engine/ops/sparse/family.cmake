@@ -1,6 +1,8 @@
 # Sparse and ragged tensors, segments.
 braid_op_family(sparse
   KERNELS
+    bag
+    bag_grad
     bucket_ids
     bucket_rows
     fill_empty_rows_grad

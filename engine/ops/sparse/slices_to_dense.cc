@@ -1,6 +1,6 @@
 // braid.SlicesToDense(indices [n], values [n, row...], like): the dense form of a sparse gradient, zeros in
 // the shape of `like` (of which only the shape is used) plus values[k] at row indices[k], duplicates added in
-// the order of k.
+// the order of k. With the attribute skip_negative a negative index names no row.
 #include <fmt/format.h>
 
 #include "engine/ops/common/dispatch.h"
@@ -38,8 +38,9 @@ PreparedKernel prepare(const PrepareContext& c) {
     return with_index("braid.SlicesToDense", c.inputs[0].dtype, [&]<class I>() {
       PreparedKernel kernel;
       kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
-      kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-        check_indices(place, a.in<I>(0), n, rows);
+      kernel.run = [=, pool = &c.pool, place = place_of(c.node),
+                    padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
+        (padded ? check_segment_ids<I> : check_indices<I>)(place, a.in<I>(0), n, rows);
         sum_rows(*pool, IndexGroups(a.in<I>(0), n, rows, a.scratch), a.in<T>(1), width, rows, a.out<T>(0));
       };
       return kernel;
@@ -47,7 +48,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   });
 }
 
-void gradient(GradContext& c) { c.set_grad(1, c.op("Gather", {c.grad(), c.input(0)})); }
+void gradient(GradContext& c) { c.set_grad(1, c.op("braid.GatherOrZero", {c.grad(), c.input(0)})); }
 
 }  // namespace
 

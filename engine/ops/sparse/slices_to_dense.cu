@@ -13,9 +13,10 @@ PreparedKernel prepare(const PrepareContext& c) {
       c, {.dtype = c.outputs[0].dtype, .updates = c.inputs[0].shape[0], .rows = rows, .width = width});
   PreparedKernel kernel;
   kernel.scratch_bytes = update.scratch_bytes();
-  kernel.run = [=, device = c.accelerator, index_type = c.inputs[0].dtype](const KernelArgs& a) {
+  kernel.run = [=, device = c.accelerator, index_type = c.inputs[0].dtype,
+                padded = c.attr("skip_negative", false)](const KernelArgs& a) {
     if (bytes != 0) device->fill_zero(a.outputs[0], bytes, a.stream);
-    update.index(a, a.scratch, a.inputs[0], index_type, false);
+    update.index(a, a.scratch, a.inputs[0], index_type, padded);
     update.apply(a.scratch, a.stream, {.data = a.inputs[1], .row_stride = width, .column_stride = 1},
                  a.outputs[0]);
   };

@@ -102,7 +102,8 @@ class CaseGradContext final : public GradContext {
     const auto data = to_doubles(values);
     const std::size_t width = rows.empty() ? 0 : data.size() / rows.size();
     for (std::size_t k = 0; k < data.size(); ++k)
-      dense[static_cast<std::size_t>(rows[k / width]) * width + k % width] += data[k];
+      if (rows[k / width] >= 0)  // of padded lists, others name no row
+        dense[static_cast<std::size_t>(rows[k / width]) * width + k % width] += data[k];
     return dense;
   }
 

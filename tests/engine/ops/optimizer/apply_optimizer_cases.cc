@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/optim.h"
@@ -11,11 +13,11 @@ Tensor f32_of(Shape shape, std::uint64_t seed) {
   return converted(random_f64(std::move(shape), seed, 0.5, 1.5), DType::Float32);
 }
 
-/// The update of one variable of that shape.
+/// The update of one variable of that shape; slots of a row-wise optimizer are [rows].
 OpCase of(const OptimizerSpec& spec, const Shape& shape, std::vector<Tensor> gradient) {
   OpCase made{.label = std::string(optimizer_name(spec.kind)), .attrs = optimizer_attrs(spec)};
   for (std::size_t i = 0; i <= optimizer_slots(spec).size(); ++i) {
-    made.inputs.push_back(f32_of(shape, i));
+    made.inputs.push_back(f32_of(i > 0 && spec.row_wise ? Shape{shape[0]} : shape, i));
     made.variables.push_back(static_cast<int>(i));
   }
   made.inputs.insert(made.inputs.end(), gradient.begin(), gradient.end());
@@ -78,6 +80,60 @@ OpCase grouped(const OpCase& sparse) {
   return made;
 }
 
+/// A sparse update whose values are those of bags of `hot`, from a table of that shape.
+OpCase of_bags(const OptimizerSpec& spec, const Shape& shape, std::int64_t bags, std::int64_t hot) {
+  OpCase made = of(spec, shape, {random_i64({bags * hot}, 4, 0, shape[0]), f32_of({bags, shape[1]}, 6)});
+  made.attrs.set("hots", std::vector<std::int64_t>{hot});
+  return made;
+}
+
+/// The same with a row of values said for each index, and weights.
+OpCase of_any_bags(const OptimizerSpec& spec, const Shape& shape, std::int64_t bags, std::int64_t n,
+                   bool bagged, bool weighted, bool padded = false) {
+  Tensor indices = random_i64({n}, 4, padded ? -3 : 0, shape[0]);
+  OpCase made = of(spec, shape, {indices, f32_of({bagged ? bags : n, shape[1]}, 6)});
+  if (bagged) made.inputs.push_back(converted(random_i64({n}, 8, 0, bags), DType::Int32));
+  if (weighted) made.inputs.push_back(f32_of({n}, 9));
+  if (bagged) made.attrs.set("has_bags", true);
+  if (weighted) made.attrs.set("weighted", true);
+  if (padded) made.attrs.set("skip_negative", true);
+  return made;
+}
+
+void add_bags(OpCaseTable& table) {
+  using enum OptimizerKind;
+  const OptimizerSpec rows_of_adagrad{.kind = Adagrad, .adagrad_epsilon = 1e-3F, .row_wise = true};
+  const auto add = [&](std::string label, OpCase made) {
+    made.label = std::move(label);
+    if (!made.attrs.has("skip_negative") && !made.attrs.has("has_bags") && !made.attrs.has("weighted"))
+      table.add("braid.SparseApplyGrouped", grouped(made));
+    table.add("braid.SparseApplyOptimizer", std::move(made));
+  };
+  for (const OptimizerSpec& spec : {OptimizerSpec{.kind = Sgd}, OptimizerSpec{.kind = Adam}, rows_of_adagrad,
+                                    OptimizerSpec{.kind = Adagrad, .adagrad_epsilon = 1e-3F}}) {
+    const std::string kind = std::string(optimizer_name(spec.kind)) + (spec.row_wise ? " by rows" : "");
+    for (const std::int64_t dim : {3, 16, 128, 264}) {
+      add(fmt::format("{}, bags, {}", kind, dim), of_bags(spec, {40, dim}, 37, 3));
+      add(fmt::format("{}, hot rows of bags, {}", kind, dim), of_bags(spec, {3, dim}, 100, 9));
+      add(fmt::format("{}, said bags, {}", kind, dim), of_any_bags(spec, {40, dim}, 20, 111, true, false));
+      add(fmt::format("{}, weighted bags, {}", kind, dim), of_any_bags(spec, {5, dim}, 20, 500, true, true));
+    }
+    add(kind + ", weights", of_any_bags(spec, {9, 8}, 0, 70, false, true));
+    add(kind + ", padded bags", of_any_bags(spec, {9, 8}, 7, 90, true, true, true));
+  }
+  OptimizerSpec surrounded = rows_of_adagrad;
+  surrounded.weight_decay = 0.1F;
+  surrounded.l1 = 0.2F;
+  surrounded.l2 = 0.3F;
+  surrounded.clip_value = 0.9F;
+  add("by rows, surrounded", of(surrounded, {12, 20}, {random_i64({50}, 4, 0, 12), f32_of({50, 20}, 6)}));
+  OpCase many = both(of_bags(rows_of_adagrad, {40, 16}, 37, 3), of_bags(rows_of_adagrad, {7, 16}, 90, 8));
+  many.attrs.set("hots", std::vector<std::int64_t>{3, 8});
+  many.label = "bags of two tables";
+  table.add("braid.SparseApplyOptimizerMany", many);
+  table.add("braid.SparseApplyGrouped", grouped(many));
+}
+
 /// What is cut into several blocks or has rows of several packs, many duplicates, or nothing at all.
 void add_large(OpCaseTable& table) {
   using enum OptimizerKind;
@@ -136,6 +192,7 @@ BRAID_OP_CASES(apply_optimizer) {
     table.add("braid.SparseApplyGrouped", grouped(two));
   }
   add_large(table);
+  add_bags(table);
 }
 
 }  // namespace braid::testing

@@ -128,6 +128,69 @@ TEST_P(OptimizerOps, SparseUpdatesSumDuplicatesInOrderAndTouchEachRowOnce) {
   }
 }
 
+/// An update whose values are those of bags has the bits of one by the rows of single ids.
+void expect_bags_as_rows(const OptimizerSpec& spec, bool said, bool weighted) {
+  constexpr std::int64_t kRows = 30, kWidth = 520, kBags = 40, kHot = 5, kIds = kBags * kHot;
+  std::vector<Tensor> state{f32_of({kRows, kWidth}, 1)};
+  for (const SlotSpec& slot : optimizer_slots(spec)) {
+    Tensor t(DType::Float32, spec.row_wise ? Shape{kRows} : Shape{kRows, kWidth});
+    std::ranges::fill(t.data<float>(), slot.initial_value);
+    state.push_back(t);
+  }
+  const Tensor ids = random_i64({kIds}, 3, 0, kRows), sums = f32_of({kBags, kWidth}, 4),
+               weights = f32_of({kIds}, 5);
+  Tensor bags(DType::Int32, Shape{kIds}), rows(DType::Float32, Shape{kIds, kWidth});
+  for (std::int64_t k = 0; k < kIds; ++k) {
+    bags.data<std::int32_t>()[static_cast<std::size_t>(k)] = static_cast<std::int32_t>(k / kHot);
+    for (std::int64_t i = 0; i < kWidth; ++i)
+      rows.data<float>()[static_cast<std::size_t>(k * kWidth + i)] =
+          sums.data<float>()[static_cast<std::size_t>(k / kHot * kWidth + i)] *
+          (weighted ? weights.data<float>()[static_cast<std::size_t>(k)] : 1.0F);
+  }
+  AttrMap attrs = optimizer_attrs(spec);
+  std::vector<Tensor> by_rows = state, by_bags = state;
+  by_rows.insert(by_rows.end(), {ids, rows});
+  by_bags.insert(by_bags.end(), {ids, sums});
+  if (said) by_bags.push_back(bags);
+  if (weighted) by_bags.push_back(weights);
+  const int variables = static_cast<int>(state.size());
+  const auto expected = update("braid.SparseApplyOptimizer", by_rows, variables, attrs, kAnyStep);
+  attrs.set(said ? "has_bags" : "hots", said ? Attr(true) : Attr(std::vector<std::int64_t>{kHot}));
+  attrs.set("weighted", weighted);
+  for (int width : {1, 3}) {
+    const auto actual = update("braid.SparseApplyOptimizer", by_bags, variables, attrs, kAnyStep, width);
+    for (std::size_t i = 0; i < expected.size(); ++i) expect_same(actual[i], expected[i]);
+  }
+}
+
+TEST_P(OptimizerOps, BagsHaveTheBitsOfTheirRows) {
+  for (const bool said : {false, true})
+    for (const bool weighted : {false, true}) expect_bags_as_rows(GetParam(), said, weighted);
+}
+
+TEST(OptimizerOpsTest, BagsHaveTheBitsOfTheirRowsInRowWiseAdagrad) {
+  const OptimizerSpec spec{
+      .kind = OptimizerKind::Adagrad, .initial_accumulator = 0, .adagrad_epsilon = 1e-8F, .row_wise = true};
+  for (const bool said : {false, true})
+    for (const bool weighted : {false, true}) expect_bags_as_rows(spec, said, weighted);
+}
+
+TEST(OptimizerOpsTest, BagsThatDoNotFitAreRefused) {
+  const Tensor table = f32_of({4, 2}, 1), ids = i64({4}, {0, 1, 2, 3}), sums = f32_of({3, 2}, 2);
+  AttrMap attrs = optimizer_attrs({});
+  attrs.set("hots", std::vector<std::int64_t>{2});
+  EXPECT_THAT(update_refusal("braid.SparseApplyOptimizer", {table, ids, sums}, 1, attrs),
+              ::testing::HasSubstr("values of shape [3, 2] are no rows of shape [4, 2] for 2 indices"));
+  attrs.set("hots", std::vector<std::int64_t>{3});
+  EXPECT_THAT(update_refusal("braid.SparseApplyOptimizer", {table, ids, sums}, 1, attrs),
+              ::testing::HasSubstr("4 indices are no bags of 3"));
+  attrs = optimizer_attrs({});
+  attrs.set("has_bags", true);
+  EXPECT_THAT(
+      update_refusal("braid.SparseApplyOptimizer", {table, ids, sums, i32({4}, {0, 1, 3, 2})}, 1, attrs),
+      ::testing::HasSubstr("bags[2] = 3 is not in [0, 3)"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
                          ::testing::Values(OptimizerSpec{.kind = OptimizerKind::Sgd, .weight_decay = 0.01F},
                                            OptimizerSpec{.kind = OptimizerKind::Momentum, .nesterov = true},

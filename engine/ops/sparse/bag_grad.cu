@@ -1,0 +1,116 @@
+// CUDA kernels of what the gradient of braid.Bag is made of.
+#include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/dispatch.h"
+#include "engine/ops/sparse/bag_parts.cuh"
+
+namespace braid {
+namespace {
+
+template <class T>
+__global__ void scale_kernel(cuda::DeviceBags<T> bags, const T* x, T* y, std::int64_t width,
+                             StepStatus* status, int op) {
+  for (std::int64_t i = cuda::grid_index(); i < bags.count * width; i += cuda::grid_size())
+    y[i] = x[i] * bags.scale(bags.range(i / width, status, op));
+}
+
+/// Element i of the rows of ids.
+template <class T>
+__global__ void rows_kernel(cuda::DeviceBags<T> bags, const T* x, T* y, std::int64_t width) {
+  const std::int64_t used = bags.used();
+  for (std::int64_t i = cuda::grid_index(); i < bags.n * width; i += cuda::grid_size()) {
+    const std::int64_t k = i / width;
+    T value = 0;
+    if (k < used) {
+      value = x[bags.bag_of(k) * width + (i - k * width)];
+      if (bags.weights) value *= bags.weights[k];
+    }
+    y[i] = value;
+  }
+}
+
+template <class I>
+__global__ void ids_kernel(cuda::DeviceBags<float> bags, I* y, StepStatus* status, int op) {
+  const std::int64_t used = bags.used();
+  for (std::int64_t b = cuda::grid_index(); b < bags.count; b += cuda::grid_size())
+    bags.range(b, status, op);  // for its report
+  for (std::int64_t k = cuda::grid_index(); k < bags.n; k += cuda::grid_size())
+    y[k] = k < used ? static_cast<I>(bags.id(k)) : I{-1};
+}
+
+__global__ void bag_of_kernel(cuda::DeviceBags<float> bags, std::int32_t first, std::int32_t* y) {
+  const std::int64_t used = bags.used();
+  for (std::int64_t k = cuda::grid_index(); k < bags.n; k += cuda::grid_size())
+    y[k] = first + (k < used ? static_cast<std::int32_t>(bags.bag_of(k)) : 0);
+}
+
+PreparedKernel prepare_scale(const PrepareContext& c) {
+  const BagInputs in = bag_inputs(c.node.attrs, false);
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
+    PreparedKernel kernel;
+    kernel.run = [in, shape = cuda::bag_shape(c, in, 1), width = c.outputs[0].shape[1]](const KernelArgs& a) {
+      if (shape.sizes.bags * width == 0) return;
+      cuda::launch(scale_kernel<T>, cuda::blocks_for(shape.sizes.bags * width), cuda::kThreads, 0, a.stream,
+                   cuda::device_bags<T>(shape, in, a, 1), a.in<T>(0), a.out<T>(0), width, a.status, a.op);
+    };
+    return kernel;
+  });
+}
+
+PreparedKernel prepare_rows(const PrepareContext& c) {
+  const BagInputs in = bag_inputs(c.node.attrs, false);
+  return with_float(c.node.op->name, c.inputs[0].dtype, [&]<class T>() {
+    PreparedKernel kernel;
+    kernel.run = [in, shape = cuda::bag_shape(c, in, 1), width = c.outputs[0].shape[1]](const KernelArgs& a) {
+      if (shape.sizes.ids * width == 0) return;
+      cuda::launch(rows_kernel<T>, cuda::blocks_for(shape.sizes.ids * width), cuda::kThreads, 0, a.stream,
+                   cuda::device_bags<T>(shape, in, a, 1), a.in<T>(0), a.out<T>(0), width);
+    };
+    return kernel;
+  });
+}
+
+const BagInputs& ids_and_offsets() {
+  static const BagInputs in{.ragged = true, .has_table = false};
+  return in;
+}
+
+PreparedKernel prepare_ids(const PrepareContext& c) {
+  return with_index(c.node.op->name, c.inputs[0].dtype, [&]<class I>() {
+    PreparedKernel kernel;
+    kernel.run = [shape = cuda::bag_shape(c, ids_and_offsets(), 0)](const KernelArgs& a) {
+      if (shape.sizes.ids == 0) return;
+      cuda::launch(ids_kernel<I>, cuda::blocks_for(shape.sizes.ids), cuda::kThreads, 0, a.stream,
+                   cuda::device_bags<float>(shape, ids_and_offsets(), a, 0), a.out<I>(0), a.status, a.op);
+    };
+    return kernel;
+  });
+}
+
+PreparedKernel prepare_bag_of(const PrepareContext& c) {
+  const bool ragged = c.inputs.size() > 1;
+  cuda::DeviceBags<float> bags{.count = ragged ? c.inputs[1].shape[0] - 1 : c.inputs[0].shape[0],
+                               .n = c.outputs[0].shape[0],
+                               .hot = static_cast<std::int32_t>(c.attr("hot", std::int64_t{1})),
+                               .is_offset64 = ragged && c.inputs[1].dtype == DType::Int64};
+  PreparedKernel kernel;
+  kernel.run = [bags, ragged,
+                first = static_cast<std::int32_t>(c.attr("first", std::int64_t{0}))](const KernelArgs& a) {
+    if (bags.n == 0) return;
+    cuda::DeviceBags<float> now = bags;
+    now.offsets = ragged ? a.inputs[1] : nullptr;
+    cuda::launch(bag_of_kernel, cuda::blocks_for(now.n), cuda::kThreads, 0, a.stream, now, first,
+                 a.out<std::int32_t>(0));
+  };
+  return kernel;
+}
+
+}  // namespace
+
+void register_bag_grad_cuda(OpRegistry& registry) {
+  registry.add_cuda("braid.BagScale", prepare_scale);
+  registry.add_cuda("braid.BagRows", prepare_rows);
+  registry.add_cuda("braid.BagIds", prepare_ids);
+  registry.add_cuda("braid.BagOf", prepare_bag_of);
+}
+
+}  // namespace braid
