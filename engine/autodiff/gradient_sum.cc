@@ -4,6 +4,16 @@
 
 namespace braid {
 
+namespace {
+
+/// Ops of gradients say so where negative indices name no row (engine/ops/common/index_groups.h).
+constexpr const char* kPadsIndices = "pads_indices";
+bool pads(const BackwardNodes& nodes, const IndexedSlices& slices) {
+  return nodes.graph().node(slices.indices.node).attrs.get(kPadsIndices, false);
+}
+
+}  // namespace
+
 template <class T>
 std::vector<T> GradientSum::in_order(std::vector<Contribution<T>> contributions) {
   std::stable_sort(contributions.begin(), contributions.end(),
@@ -22,7 +32,9 @@ ValueRef GradientSum::dense(BackwardNodes& nodes, NodeId forward, ValueRef like)
   std::vector<ValueRef> terms = in_order(dense_);
   if (!slices_.empty()) {
     const IndexedSlices rows = slices(nodes, forward);
-    terms.push_back(nodes.add(forward, "braid.SlicesToDense", {rows.indices, rows.values, like}));
+    const bool padded = pads(nodes, rows);
+    terms.push_back(nodes.add(forward, "braid.SlicesToDense", {rows.indices, rows.values, like},
+                              padded ? AttrMap{{"skip_negative", true}} : AttrMap{}));
   }
   if (terms.size() == 1) return terms[0];
   const auto count = static_cast<std::int64_t>(terms.size());
@@ -47,7 +59,10 @@ IndexedSlices GradientSum::slices(BackwardNodes& nodes, NodeId forward) const {
   const ValueRef axis = nodes.constant(forward, Tensor::scalar<std::int32_t>(0));
   indices.push_back(axis);
   values.push_back(axis);
-  return {nodes.add(forward, "ConcatV2", std::move(indices), {{"N", count}}),
+  AttrMap attrs{{"N", count}};
+  if (std::any_of(parts.begin(), parts.end(), [&](const IndexedSlices& part) { return pads(nodes, part); }))
+    attrs.set(kPadsIndices, true);
+  return {nodes.add(forward, "ConcatV2", std::move(indices), std::move(attrs)),
           nodes.add(forward, "ConcatV2", std::move(values), {{"N", count}})};
 }
 

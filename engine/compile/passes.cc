@@ -35,6 +35,8 @@ constexpr auto kPasses = std::to_array<Pass>({
        if (plan.options.check_numerics) check_values(plan);
      },
      "where asked for: checks that end the step at the first NaN or infinity"},
+    {"bag_updates", "rewrite", kAll, bag_updates,
+     "sparse updates read the gradients of bags' sums, not rows of single ids"},
     {"dot_interaction", "rewrite", kDevice, fuse_dot_interaction,
      "one node for products of pairs of vectors of which some are gathered"},
     {"outer_products", "rewrite", kDevice, fuse_outer_products, "one node for a sum of outer products"},

@@ -1,5 +1,6 @@
 // On a device, gathers of few rows cost their launches: replaces groups of ResourceGather nodes with one
-// braid.GatherMany each. A group has one type, the same control inputs, and as many gathers before each
+// braid.GatherMany each, and of braid.Bag nodes that pool alike with one braid.BagMany. A group has one type,
+// the same control inputs, and as many gathers before each
 // member, so that none waits for another; whoever put two on different streams keeps them apart. Left alone
 // are gathers after a write of a variable (their tables may be written before or after them, so one order for
 // all might not exist), fed ones, and those that others are colocated with;
@@ -10,14 +11,19 @@
 #include <map>
 #include <set>
 
+#include "engine/ops/sparse/bag_args.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
 
 namespace braid {
 namespace {
 
+const Pattern& bag() {
+  static const Pattern pattern{"braid.Bag"};
+  return pattern;
+}
 const Pattern& gather() {
-  static const Pattern pattern{"ResourceGather"};
+  static const Pattern pattern{"ResourceGather", "braid.Bag"};
   return pattern;
 }
 
@@ -54,6 +60,8 @@ class GatherGroups {
     NodeId colocate_with;
     std::string device;
     std::vector<NodeId> control_inputs;
+    std::string op, pooling;
+    bool ragged, weighted;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -63,7 +71,11 @@ class GatherGroups {
             node.stream,
             node.colocate_with,
             node.device,
-            node.control_inputs};
+            node.control_inputs,
+            node.op->name,
+            node.attrs.get(kPooling, std::string()),
+            node.attrs.get(kRagged, false),
+            node.attrs.get(kBagWeights, false)};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     return key;
   }
@@ -106,9 +118,12 @@ class GatherGroups {
   void merge(const std::vector<NodeId>& group, std::map<ValueRef, ValueRef>& replaced) {
     const Node& first = graph_.node(group.front());
     Node many;
-    many.op = &OpRegistry::global().require("braid.GatherMany");
+    many.op = &OpRegistry::global().require(bag().names(first) ? "braid.BagMany" : "braid.GatherMany");
     many.name = graph_.unique_name(first.name + "/and_" + std::to_string(group.size() - 1));
     many.attrs = {{"dtype", first.outputs[0].dtype}};
+    if (bag().names(first))
+      for (const char* name : {kPooling, kRagged, kBagWeights})
+        if (const Attr* value = first.attrs.find(name)) many.attrs.set(name, *value);
     many.control_inputs = first.control_inputs;
     many.stream = first.stream;
     many.colocate_with = first.colocate_with;

@@ -64,7 +64,7 @@ class UpdateGroups {
     std::vector<NodeId> control_inputs;
     NodeId arrival;
     std::int64_t width;
-    bool skip_negative;
+    bool skip_negative, has_bags, weighted;
     auto operator<=>(const Key&) const = default;
   };
   struct Group {
@@ -78,7 +78,10 @@ class UpdateGroups {
     UpdateInputs in;
     in.spec = optimizer_spec(node.attrs);
     in.slots = static_cast<int>(optimizer_slots(in.spec).size());
-    in.gradient_inputs = sparse().names(node) ? 2 : 1;
+    in.has_indices = sparse().names(node);
+    in.has_bags = node.attrs.get(kHasBags, false);
+    in.weighted = node.attrs.get(kWeighted, false);
+    in.gradient_inputs = (in.has_indices ? 2 : 1) + (in.has_bags ? 1 : 0) + (in.weighted ? 1 : 0);
     return in;
   }
 
@@ -120,9 +123,11 @@ class UpdateGroups {
     Key key{node.op->name,
             in.spec,
             node.control_inputs,
-            arrival_of(node.inputs.back()),
+            arrival_of(node.inputs[static_cast<std::size_t>(in.values(0))]),
             by_rows ? shape.elements() / shape[0] : 0,
-            node.attrs.get(kSkipNegative, false)};
+            node.attrs.get(kSkipNegative, false),
+            in.has_bags,
+            in.weighted};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     const std::int64_t rows = by_rows ? shape[0] + 1 : 0, elements = by_rows ? 0 : shape.elements();
     std::vector<std::string> variables;
@@ -152,10 +157,14 @@ class UpdateGroups {
     many.attrs = first.attrs;
     many.control_inputs = first.control_inputs;
     many.device = first.device;
+    std::vector<std::int64_t> hots;
     for (const NodeId member : group.members) {
-      const auto& inputs = graph_.node(member).inputs;
-      many.inputs.insert(many.inputs.end(), inputs.begin(), inputs.end());
+      const Node& node = graph_.node(member);
+      many.inputs.insert(many.inputs.end(), node.inputs.begin(), node.inputs.end());
+      hots.push_back(node.attrs.get(kHots, std::vector<std::int64_t>{1})[0]);
     }
+    if (std::any_of(hots.begin(), hots.end(), [](std::int64_t hot) { return hot != 1; }))
+      many.attrs.set(kHots, std::move(hots));
     plan_.domains.push_back(Domain::Device);
     return graph_.add(std::move(many));
   }

@@ -6,6 +6,9 @@
 
 namespace braid {
 
+/// Sparse updates that read the gradients of bags' sums, not rows of single ids.
+void bag_updates(Plan& plan);
+
 /// Products of pairs of vectors of which some are gathered, and their gradients, as one node on a device.
 void fuse_dot_interaction(Plan& plan);
 

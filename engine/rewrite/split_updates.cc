@@ -13,23 +13,27 @@ namespace {
 struct Tables {
   std::vector<ValueRef> indices;
   std::vector<std::int64_t> rows;
+  bool skip_negative = false;
 };
 using Groupings =
-    std::map<std::tuple<std::vector<ValueRef>, std::vector<std::int64_t>, int, std::string>, NodeId>;
+    std::map<std::tuple<std::vector<ValueRef>, std::vector<std::int64_t>, bool, int, std::string>, NodeId>;
 
 bool runs_on_device(const Rewrite& r, const Match& match) {
+  const AttrMap& attrs = r.graph.node(match[0]).attrs;
+  // Padded lists of other workers' rows arrive with their gradients, those of bags long before.
   return r.plan.domain_of(match[0]) == Domain::Device &&
-         !r.graph.node(match[0]).attrs.get(kSkipNegative, false);
+         (!attrs.get(kSkipNegative, false) || attrs.get(kHasBags, false));
 }
 
 NodeId grouping_of(Rewrite& r, const Node& update, Tables tables, Groupings& groupings) {
-  const auto [known, is_new] =
-      groupings.try_emplace({tables.indices, tables.rows, update.stream, update.device}, kNoNode);
+  const auto [known, is_new] = groupings.try_emplace(
+      {tables.indices, tables.rows, tables.skip_negative, update.stream, update.device}, kNoNode);
   if (!is_new) return known->second;
   Node node;
   node.op = &OpRegistry::global().require("braid.GroupRows");
   node.name = r.graph.unique_name(update.name + "/rows");
   node.attrs = {{"rows", std::move(tables.rows)}};
+  if (tables.skip_negative) node.attrs.set(kSkipNegative, true);
   node.inputs = std::move(tables.indices);
   node.stream = update.stream;
   node.device = update.device;
@@ -45,10 +49,11 @@ void take_apart(Rewrite& r, NodeId id, Groupings& groupings) {
   const auto input = [&](int i) { return node.inputs[static_cast<std::size_t>(i)]; };
 
   Tables tables;
+  tables.skip_negative = node.attrs.get(kSkipNegative, false);
   std::vector<ValueRef> inputs;
   for (int v = 0; v < in.variables; ++v) {
     for (int i = in.handle(v); i < in.gradient(v); ++i) inputs.push_back(input(i));
-    inputs.push_back(input(in.gradient(v) + 1));
+    for (int i = in.values(v); i < in.handle(v + 1); ++i) inputs.push_back(input(i));
     tables.indices.push_back(input(in.gradient(v)));
     tables.rows.push_back(infos[static_cast<std::size_t>(in.handle(v))].shape[0]);
   }
