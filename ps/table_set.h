@@ -61,9 +61,9 @@ void check_table_set(const TableSet& set);
 /// Equal for equal sets, on every machine and in every version.
 std::uint64_t table_set_hash(const TableSet& set);
 
-/// The 64 mixed bits of a sparse key. Bits 32-47 choose the server, bits 48-63 the table thread of a server,
-/// the low bits the place in a hash table. Part of the wire contract: client and server must agree. Mix:
-/// finaliser of SplitMix64 (Steele et al., OOPSLA'14).
+/// The 64 mixed bits of a sparse key. Bits 32-47 choose the server, bits 56-63 the bucket within it, the low
+/// bits the place in a hash table. Part of the wire contract: client and server must agree. Mix: finaliser of
+/// SplitMix64 (Steele et al., OOPSLA'14).
 inline std::uint64_t key_hash(std::int64_t key) {
   auto x = static_cast<std::uint64_t>(key) + 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -74,8 +74,16 @@ inline std::uint64_t key_hash(std::int64_t key) {
 inline int server_of_hash(std::uint64_t hash, int servers) {
   return static_cast<int>(((hash >> 32) & 0xffff) % static_cast<std::uint64_t>(servers));
 }
+
+/// Of a server's keys. A table thread has a range of buckets, so that in a list that rises by bucket its keys
+/// lie together.
+inline constexpr int kKeyBuckets = 256;
+inline int bucket_of_hash(std::uint64_t hash) { return static_cast<int>(hash >> 56); }
+/// REQUIRES: threads <= kKeyBuckets.
 inline int thread_of_hash(std::uint64_t hash, int threads) {
-  return static_cast<int>((hash >> 48) % static_cast<std::uint64_t>(threads));
+  return bucket_of_hash(hash) * threads / kKeyBuckets;
 }
+/// The first bucket of a thread; kKeyBuckets for the one behind the last.
+inline int first_bucket_of(int thread, int threads) { return (thread * kKeyBuckets + threads - 1) / threads; }
 
 }  // namespace braid::ps

@@ -10,6 +10,7 @@ namespace {
 
 // A count beyond this is damage; it also keeps the sums of bytes below 2^63.
 constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;
+constexpr int kKindShift = 8;  // of a pull's kind in its flags
 
 class Writer {
  public:
@@ -111,7 +112,8 @@ Meta encode(const PushHead& head) {
   out.integer(head.step);
   out.integer(head.sequence);
   out.integer(head.examples);
-  out.integer(static_cast<std::uint32_t>((head.votes_to_stop ? 1 : 0) | (head.votes_to_finish ? 2 : 0)));
+  out.integer(static_cast<std::uint32_t>((head.votes_to_stop ? 1 : 0) | (head.votes_to_finish ? 2 : 0) |
+                                         (head.ordered ? 4 : 0)));
   out.real(head.params.learning_rate);
   out.real(head.params.grad_scale);
   out.integer(head.params.step);
@@ -130,6 +132,7 @@ PushHead decode_push(std::span<const std::byte> meta) {
   const auto votes = in.integer<std::uint32_t>();
   head.votes_to_stop = (votes & 1) != 0;
   head.votes_to_finish = (votes & 2) != 0;
+  head.ordered = (votes & 4) != 0;
   head.params.learning_rate = in.real();
   head.params.grad_scale = in.real();
   head.params.step = in.integer<std::uint64_t>();
@@ -144,7 +147,9 @@ Meta encode(const PullHead& head) {
   out.sender(head.sender);
   out.integer(head.min_version);
   out.integer(head.timeout_ms);
-  out.integer(static_cast<std::uint32_t>(head.insert ? 1 : 0));
+  out.integer(static_cast<std::uint32_t>((head.insert ? 1 : 0) | (head.ordered ? 2 : 0) |
+                                         static_cast<std::uint32_t>(head.kind) << kKindShift));
+  out.integer(head.ahead);
   out.parts(head.dense);
   out.parts(head.sparse);
   return out.take();
@@ -156,7 +161,13 @@ PullHead decode_pull(std::span<const std::byte> meta) {
   head.sender = in.sender();
   head.min_version = in.integer<std::uint64_t>();
   head.timeout_ms = in.integer<std::uint32_t>();
-  head.insert = (in.integer<std::uint32_t>() & 1) != 0;
+  const auto flags = in.integer<std::uint32_t>();
+  head.insert = (flags & 1) != 0;
+  head.ordered = (flags & 2) != 0;
+  if (flags >> kKindShift > static_cast<std::uint32_t>(PullKind::Repair))
+    throw DataLoss(fmt::format("[ps] bad message: a pull of kind {}", flags >> kKindShift));
+  head.kind = static_cast<PullKind>(flags >> kKindShift);
+  head.ahead = in.integer<std::uint64_t>();
   head.dense = in.parts();
   head.sparse = in.parts();
   in.end();
@@ -181,7 +192,9 @@ Meta encode(const ReplyHead& head) {
   out.integer(static_cast<std::uint32_t>(head.error ? static_cast<int>(head.error->code) : 0));
   out.integer(static_cast<std::uint32_t>(head.result));
   out.integer(head.version);
-  out.integer(static_cast<std::uint32_t>((head.stop ? 1 : 0) | (head.finish ? 2 : 0)));
+  out.integer(
+      static_cast<std::uint32_t>((head.stop ? 1 : 0) | (head.finish ? 2 : 0) | (head.unknown ? 4 : 0)));
+  out.integer(head.repaired);
   out.text(head.error ? head.error->message : head.reason);
   return out.take();
 }
@@ -195,6 +208,8 @@ ReplyHead decode_reply(std::span<const std::byte> meta) {
   const auto stops = in.integer<std::uint32_t>();
   head.stop = (stops & 1) != 0;
   head.finish = (stops & 2) != 0;
+  head.unknown = (stops & 4) != 0;
+  head.repaired = in.integer<std::uint64_t>();
   head.reason = in.text();
   in.end();
   if (code != 0) head.error = make_error(static_cast<ErrorCode>(code), std::move(head.reason));
@@ -222,7 +237,7 @@ void locate(const PushHead& head, const std::byte* payload, std::vector<DensePar
     values += part.count;
   }
   for (const PartHead& part : head.sparse) {
-    sparse.push_back({part.table, part.width, {keys, part.count}, values});
+    sparse.push_back({part.table, part.width, {keys, part.count}, values, head.ordered});
     keys += part.count;
     values += part.count * part.width;
   }
@@ -231,7 +246,7 @@ void locate(const PushHead& head, const std::byte* payload, std::vector<DensePar
 void locate(const PullHead& head, const std::byte* payload, std::vector<SparsePart>& sparse) {
   const auto* keys = reinterpret_cast<const std::int64_t*>(payload);
   for (const PartHead& part : head.sparse) {
-    sparse.push_back({part.table, part.width, {keys, part.count}, nullptr});
+    sparse.push_back({part.table, part.width, {keys, part.count}, nullptr, head.ordered});
     keys += part.count;
   }
 }

@@ -33,17 +33,22 @@ struct PushHead {
   std::vector<PartHead> sparse;
   bool votes_to_stop = false;
   bool votes_to_finish = false;
+  bool ordered = false;  // the keys of each part rise by bucket_of_hash()
 };
 
 /// Pull. Payload: keys of all sparse parts. The answer's: values of all dense parts, rows of all sparse
-/// parts.
+/// parts; of a repair in their place `repaired` numbers (u32) of keys of the pull ahead, counted through all
+/// its parts, and their rows.
 struct PullHead {
   Sender sender;
   std::uint64_t min_version = 0;
   std::uint32_t timeout_ms = 0;  // how long the server may keep it parked
   bool insert = true;
   std::vector<PartHead> dense;
-  std::vector<PartHead> sparse;
+  std::vector<PartHead> sparse;  // of a repair: none, the pull ahead has named them
+  bool ordered = false;          // the keys of each part rise by bucket_of_hash()
+  PullKind kind = PullKind::Plain;
+  std::uint64_t ahead = 0;
 };
 
 /// The answer to every message. With an error there is no payload.
@@ -54,6 +59,8 @@ struct ReplyHead {
   std::uint64_t version = 0;
   bool stop = false;    // of a pull: see PullAnswer
   bool finish = false;  // the same
+  bool unknown = false;
+  std::uint64_t repaired = 0;
 };
 
 using Meta = std::vector<std::byte>;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -146,6 +147,19 @@ int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
   return stop.requested() || server.job_end() == ps::JobEnd::Terminated ? kExitTerminated : kExitSuccess;
 }
 
+/// A fair part of this host's cores.
+int table_threads(const launch::ClusterSpec& cluster) {
+  const auto host_of = [](const std::string& address) { return address.substr(0, address.rfind(':')); };
+  const auto own = cluster.ps.find(cluster.task.index);
+  const std::string host = own == cluster.ps.end() ? std::string() : host_of(own->second);
+  const auto here = [&](const launch::ClusterSpec::Job& tasks) {
+    return static_cast<int>(
+        std::ranges::count_if(tasks, [&](const auto& task) { return host_of(task.second) == host; }));
+  };
+  return ps::auto_table_threads(usable_cores(), here(cluster.ps),
+                                here(cluster.chief) + here(cluster.worker) > 0);
+}
+
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
   Monitor monitor(task_name(cluster.task), http_address(job));
   ps::PsServer::Options options;
@@ -156,6 +170,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   ps::remove_dead_sockets();
   options.unix_socket = ps::new_socket_file(options.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
+  options.table_threads = table_threads(cluster);
   options.metrics = &monitor.registry();
   auto mpi = hold_mpi(job, cluster);
   options.security = job_security(job, cluster, start_wait(job, *stop));

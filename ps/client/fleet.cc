@@ -35,6 +35,25 @@ ErrorPtr Fleet::with_silent_servers(ErrorPtr error) const {
                     fmt::format("[ps] {}; {}", fmt::join(silent, ", "), error->message));
 }
 
+std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const char* what) {
+  const auto& tables = fleet.set->sparse;
+  for (const int table : keys.tables) {
+    if (table < 0 || table >= static_cast<int>(tables.size()))
+      throw InvalidArgument(fmt::format("[ps] {}: there is no sparse table {}", what, table));
+    const auto &spec = tables[static_cast<std::size_t>(table)],
+               &first = tables[static_cast<std::size_t>(keys.tables[0])];
+    if (spec.dim != first.dim)
+      throw InvalidArgument(fmt::format("[ps] {}: tables '{}' and '{}' have rows of {} and {} elements", what,
+                                        first.name, spec.name, first.dim, spec.dim));
+  }
+  if (keys.tables.empty() || keys.counts.size() != keys.tables.size() * fleet.links.size())
+    throw InvalidArgument(fmt::format("[ps] {}: {} counts for {} tables on {} servers", what,
+                                      keys.counts.size(), keys.tables.size(), fleet.links.size()));
+  for (const std::int64_t count : keys.counts)
+    if (count < 0) throw InvalidArgument(fmt::format("[ps] {}: a table has {} keys", what, count));
+  return static_cast<std::size_t>(tables[static_cast<std::size_t>(keys.tables[0])].dim);
+}
+
 Join::Join(Fleet& fleet, std::size_t calls, const WaitContext& wait, PsClient::Done done)
     : fleet_(fleet), deadline_(wait.deadline), done_(std::move(done)), remaining_(calls) {
   fleet_.requests.begin();

@@ -42,6 +42,7 @@ struct Fleet {
   Outstanding requests;
   Outstanding pushes;
   std::atomic<std::uint64_t> applied{0}, duplicate{0}, dropped{0};
+  std::atomic<std::uint64_t> pulled_ahead{0}, repaired{0}, unknown{0};
 
   int servers() const { return static_cast<int>(links.size()); }
   /// Throws: InvalidArgument before create_tables.
@@ -71,6 +72,10 @@ class Join {
   std::size_t remaining_;  // guarded by mutex_
   ErrorPtr error_;         // guarded by mutex_
 };
+
+/// Throws: InvalidArgument where the tables are none of the set's, have different dims, or counts are not
+/// theirs. Result: the dim.
+std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const char* what);
 
 /// `done` gets errors of bad requests too; these throw nothing.
 void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait);

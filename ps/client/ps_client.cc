@@ -156,7 +156,7 @@ void PsClient::Impl::open(std::size_t server, const proto::PsRegisterReply& repl
   comm::Security security = options.security;
   if (options.same_host_socket && !reply.unix_path().empty() && reply.host() == host_identity() &&
       ::access(reply.unix_path().c_str(), W_OK) == 0) {
-    address = "unix:" + reply.unix_path();
+    address = (reply.shared_memory() ? "shm:" : "unix:") + reply.unix_path();
     security.tls = {};  // a file that only this user may open
   }
   comm::Channel::Options channel;
@@ -201,6 +201,8 @@ const TableSet& PsClient::tables() const {
   impl_->fleet.require_tables();
   return *impl_->fleet.set;
 }
+
+int PsClient::servers() const { return impl_->fleet.servers(); }
 
 const ShardPlan& PsClient::plan() const {
   impl_->fleet.require_tables();
@@ -328,6 +330,11 @@ PushCounts PsClient::push_counts() const {
   PushCounts counts{fleet.applied, fleet.duplicate, fleet.dropped, 0};
   for (const auto& link : fleet.links) counts.retried += link->retries();
   return counts;
+}
+
+AheadCounts PsClient::ahead_counts() const {
+  const Fleet& fleet = impl_->fleet;
+  return {fleet.pulled_ahead, fleet.repaired, fleet.unknown};
 }
 
 void PsClient::leave(const WaitContext& wait) {

@@ -44,12 +44,30 @@ struct SparsePull {
   bool unique = false;                 // the caller knows that no key occurs twice; spares the look
 };
 
+/// Distinct keys of some tables of one dim, by server and table, as order_keys() gives them
+/// (ps/client/ordered_keys.h): requests take them as they lie there.
+struct OrderedKeys {
+  std::span<const int> tables;                // their places in TableSet::sparse, each once
+  const std::int64_t* keys = nullptr;         // those of server 0's tables in their order, of server 1's, ...
+  std::span<const std::int64_t> counts = {};  // [servers, tables]
+};
+
+/// Rows by such keys: rows [sum of counts, dim] f32, in the order of the keys.
+struct OrderedPull {
+  OrderedKeys keys;
+  float* rows = nullptr;
+};
+struct OrderedPush {
+  OrderedKeys keys;
+  const float* gradients = nullptr;
+};
+
 /// What a pull says where all workers are to end, and nobody was asked to stop.
 inline constexpr float kFinishVote = 1.0F / (1 << 16);
 
 struct PullRequest {
   std::vector<DensePull> dense;
-  std::vector<SparsePull> sparse;
+  std::vector<SparsePull> sparse;  // none together with `ordered`
   std::uint64_t min_version =
       0;               // BSP: the pull waits until this many rounds are applied to the tables it names
   bool insert = true;  // false: keys without a row give their initial values and stay without (evaluation)
@@ -57,6 +75,11 @@ struct PullRequest {
   /// kFinishVote when such a push (ASP: any) voted to finish; else 0.
   /// All servers are asked then, also those that have none of the values.
   float* stop_vote = nullptr;
+  std::vector<OrderedPull> ordered = {};
+  /// Not 0: pulls the ordered rows at once, as they are, and again what a round below min_version has changed
+  /// when all of these are applied (BSP). The number tells such pulls of this client that are under way
+  /// apart. ASP: as without.
+  std::uint64_t ahead = 0;
 };
 
 struct DensePush {
@@ -81,8 +104,9 @@ struct PushRequest {
   std::uint32_t examples = 0;  // behind these gradients; counted
   std::vector<DensePush> dense;
   std::vector<SparsePush> sparse;
-  bool votes_to_stop = false;    // pulls of the same tables learn it, see PullRequest
-  bool votes_to_finish = false;  // the same
+  bool votes_to_stop = false;             // pulls of the same tables learn it, see PullRequest
+  bool votes_to_finish = false;           // the same
+  std::vector<OrderedPush> ordered = {};  // none together with `sparse`
 };
 
 struct ServerStats {
@@ -91,6 +115,13 @@ struct ServerStats {
   std::uint64_t version = 0;  // rounds applied
   bool started = false;
   std::map<std::string, std::uint64_t> counters;
+};
+
+/// What came of the rows that were pulled ahead.
+struct AheadCounts {
+  std::uint64_t rows = 0;
+  std::uint64_t repaired = 0;  // of these, pulled again
+  std::uint64_t unknown = 0;   // pulls of one server that it did not know any more, and that were made again
 };
 
 /// What the servers answered to this client's pushes, each counted once a server.
@@ -125,6 +156,7 @@ class PsClient {
   /// Every worker calls it, with equal sets. REQUIRES: before the calls below.
   void create_tables(const TableSet& set, const WaitContext& wait);
   const TableSet& tables() const;
+  int servers() const;
   const ShardPlan& plan() const;
 
   /// The chief gives the initial values of each dense table; with the last one the job starts.
@@ -164,6 +196,7 @@ class PsClient {
   std::vector<ServerStats> stats(const WaitContext& wait);
   /// Since connect().
   PushCounts push_counts() const;
+  AheadCounts ahead_counts() const;
 
   /// This worker pushes no more: waits for its pushes under way, then rounds stop waiting for it.
   void leave(const WaitContext& wait);

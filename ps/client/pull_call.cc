@@ -1,5 +1,7 @@
-// Pulls: one request a server. Dense ranges land in the caller's memory; so do rows when one server has all
-// keys and none is repeated, else they land in a block of the client and are copied to their places.
+// Pulls: one request a server. Dense ranges land in the caller's memory; so do rows of ordered keys, and
+// those of others when one server has all keys and none is repeated, else they land in a block of the client
+// and are copied to their places. A pull ahead is two: the rows at once, and their repair when the round has
+// come.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,9 +21,17 @@ struct SparseWork {
   KeySplit split;
 };
 
+/// Rows of one server by ordered keys.
+struct OrderedRows {
+  std::size_t dim = 0;
+  std::uint64_t count = 0;
+  float* rows = nullptr;
+};
+
 /// What one server sends, until it is at its place.
 struct ServerPart {
   PullHead head;
+  std::vector<OrderedRows> ordered;  // in the order of head.sparse, or of the pull ahead's
   std::vector<comm::Bytes> keys;
   std::vector<comm::MutableBytes> destinations;
   std::shared_ptr<std::byte> block;  // rows that do not land directly
@@ -34,6 +44,7 @@ struct ServerPart {
 };
 
 struct PullState {
+  PullRequest request;  // of ordered keys
   std::vector<SparseWork> sparse;
   std::vector<ServerPart> servers;
   std::atomic<bool> stop{false}, finish{false};
@@ -106,6 +117,54 @@ void add_sparse(Fleet& fleet, PullState& state) {
   }
 }
 
+/// A server's rows are one piece of each group, as are its keys. Of a repair only where its rows lie.
+void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& state) {
+  for (const OrderedPull& pull : request.ordered) {
+    const std::size_t dim = check_ordered(fleet, pull.keys, "pull"), tables = pull.keys.tables.size();
+    const std::int64_t* keys = pull.keys.keys;
+    float* rows = pull.rows;
+    for (std::size_t s = 0; s < state.servers.size(); ++s) {
+      ServerPart& server = state.servers[s];
+      std::uint64_t all = 0;
+      for (std::size_t t = 0; t < tables; ++t) {
+        const auto count = static_cast<std::uint64_t>(pull.keys.counts[s * tables + t]);
+        all += count;
+        if (count != 0 && server.head.kind != PullKind::Repair)
+          server.head.sparse.push_back(
+              {static_cast<std::uint32_t>(pull.keys.tables[t]), static_cast<std::uint32_t>(dim), count});
+      }
+      if (all == 0) continue;
+      server.ordered.push_back({dim, all, rows});
+      if (server.head.kind != PullKind::Repair) {
+        server.keys.push_back(std::as_bytes(std::span(keys, all)));
+        server.destinations.push_back(std::as_writable_bytes(std::span(rows, all * dim)));
+      }
+      keys += all;
+      rows += all * dim;
+    }
+  }
+}
+
+/// Puts the rows that came again to their places. Throws: DataLoss.
+void put_repaired(const ServerPart& server, std::uint64_t repaired, std::uint64_t bytes) {
+  const std::byte* const block = server.block.get();
+  const auto* where = reinterpret_cast<const std::uint32_t*>(block);
+  std::uint64_t at = repaired * sizeof(std::uint32_t);
+  for (std::uint64_t i = 0; i < repaired; ++i) {
+    if (at > bytes) break;
+    std::uint64_t position = where[i];
+    auto group = server.ordered.begin();
+    while (group != server.ordered.end() && position >= group->count) position -= (group++)->count;
+    if (group == server.ordered.end())
+      throw DataLoss(fmt::format("[ps] a repair names row {} of a pull that has fewer", where[i]));
+    const std::size_t row_bytes = group->dim * sizeof(float);
+    if (at + row_bytes > bytes) break;
+    std::memcpy(group->rows + position * group->dim, block + at, row_bytes);
+    at += row_bytes;
+  }
+  if (at != bytes) throw DataLoss(fmt::format("[ps] a repair of {} rows in {} bytes", repaired, bytes));
+}
+
 void scatter(const ServerPart& server) {
   for (const auto& [work, part, rows] : server.scatters) {
     const std::size_t bytes = work->dim * sizeof(float);
@@ -144,17 +203,101 @@ DataCall call_of(ServerLink& link, const std::shared_ptr<PullState>& state, Serv
 
 }  // namespace
 
-void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait) {
+namespace {
+
+/// One server's part of a pull; of a repair that the server cannot make, the pull itself.
+void call_server(Fleet& fleet, const std::shared_ptr<PullState>& state, const std::shared_ptr<Join>& join,
+                 std::size_t s) {
+  ServerPart& server = state->servers[s];
+  DataCall call = call_of(*fleet.links[s], state, server, join->wait());
+  auto came = std::make_shared<std::uint64_t>(0);
+  if (server.head.kind == PullKind::Repair)
+    call.rest = [&fleet, &server, came](std::uint64_t bytes) {
+      *came = bytes;
+      server.block = fleet.pool.take(bytes);
+      return server.block.get();
+    };
+  call.done = [&fleet, state, join, &server, s, came](ErrorPtr error, const ReplyHead& reply) {
+    if (!error && reply.unknown && server.head.kind == PullKind::Repair) {
+      fleet.unknown.fetch_add(1, std::memory_order_relaxed);
+      auto again = std::make_shared<PullState>();
+      again->servers.resize(state->servers.size());
+      for (ServerPart& part : again->servers) {
+        part.head = server.head;
+        part.head.kind = PullKind::Plain;
+        part.head.dense.clear();
+      }
+      again->servers[s].head.dense = server.head.dense;
+      again->servers[s].destinations = server.destinations;
+      try {
+        add_ordered(fleet, state->request, *again);
+      } catch (...) {
+        return join->ended(capture_current_exception());
+      }
+      DataCall plain = call_of(*fleet.links[s], again, again->servers[s], join->wait());
+      plain.done = [state, join](ErrorPtr failed, const ReplyHead& answer) {
+        if (answer.stop) state->stop = true;
+        if (answer.finish) state->finish = true;
+        join->ended(std::move(failed));
+      };
+      return fleet.links[s]->call(std::move(plain));
+    }
+    try {
+      if (!error && server.head.kind == PullKind::Repair) {
+        put_repaired(server, reply.repaired, *came);
+        fleet.repaired.fetch_add(reply.repaired, std::memory_order_relaxed);
+      } else if (!error) {
+        scatter(server);
+      }
+    } catch (...) {
+      error = capture_current_exception();
+    }
+    if (reply.stop) state->stop = true;
+    if (reply.finish) state->finish = true;
+    join->ended(std::move(error));
+  };
+  fleet.links[s]->call(std::move(call));
+}
+
+void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Done done,
+           const WaitContext& wait);
+
+/// The rows at once, then the rest with the repair.
+void start_ahead(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait) {
+  PullRequest rows;
+  rows.ordered = request.ordered;
+  rows.ahead = request.ahead;
+  for (const OrderedPull& pull : request.ordered)
+    for (const std::int64_t count : pull.keys.counts)
+      fleet.pulled_ahead.fetch_add(static_cast<std::uint64_t>(count), std::memory_order_relaxed);
+  start(
+      fleet, rows, PullKind::Ahead,
+      [&fleet, request, done = std::move(done), wait](ErrorPtr error) {
+        if (error) return done(std::move(error));
+        start(fleet, request, PullKind::Repair, done, wait);
+      },
+      wait);
+}
+
+void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Done done,
+           const WaitContext& wait) {
   auto state = std::make_shared<PullState>();
   try {
     fleet.require_tables();
     check(*fleet.set, request);
+    if (!request.ordered.empty() && !request.sparse.empty())
+      throw InvalidArgument("[ps] a pull has rows by ordered keys and by others");
     state->servers.resize(static_cast<std::size_t>(fleet.servers()));
     for (ServerPart& server : state->servers) {
       server.head.min_version = request.min_version;
       server.head.insert = request.insert;
+      server.head.ordered = !request.ordered.empty();
+      server.head.kind = kind;
+      server.head.ahead = kind == PullKind::Plain ? 0 : request.ahead;
     }
     add_dense(fleet, request, *state);
+    add_ordered(fleet, request, *state);
+    state->request.ordered = request.ordered;
     for (const SparsePull& pull : request.sparse)
       state->sparse.push_back(
           {pull, static_cast<std::size_t>(fleet.set->sparse[static_cast<std::size_t>(pull.table)].dim),
@@ -169,23 +312,29 @@ void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, c
       done(std::move(error));
     };
   const auto concerned = [asks_all = request.stop_vote != nullptr](const ServerPart& server) {
-    return asks_all || !server.destinations.empty();
+    return asks_all || !server.destinations.empty() || !server.ordered.empty();
   };
   const std::ptrdiff_t calls = std::count_if(state->servers.begin(), state->servers.end(), concerned);
   if (calls == 0) return done(nullptr);
   auto join = std::make_shared<Join>(fleet, static_cast<std::size_t>(calls), wait, std::move(done));
   for (std::size_t s = 0; s < state->servers.size(); ++s) {
-    ServerPart& server = state->servers[s];
-    if (!concerned(server)) continue;
-    DataCall call = call_of(*fleet.links[s], state, server, join->wait());
-    call.done = [state, join, &server](ErrorPtr error, const ReplyHead& reply) {
-      if (!error) scatter(server);
-      if (reply.stop) state->stop = true;
-      if (reply.finish) state->finish = true;
-      join->ended(std::move(error));
-    };
-    fleet.links[s]->call(std::move(call));
+    if (!concerned(state->servers[s])) continue;
+    call_server(fleet, state, join, s);
   }
+}
+
+}  // namespace
+
+void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait) {
+  const bool rounds = fleet.set && fleet.set->consistency == Consistency::Bsp;
+  if (request.ahead == 0 || request.ordered.empty() || !rounds)
+    return start(fleet, request, PullKind::Plain, std::move(done), wait);
+  try {
+    for (const OrderedPull& pull : request.ordered) check_ordered(fleet, pull.keys, "pull");
+  } catch (...) {
+    return done(capture_current_exception());
+  }
+  start_ahead(fleet, request, std::move(done), wait);
 }
 
 void start_wait_initialized(Fleet& fleet, std::shared_ptr<std::atomic<std::uint64_t>> version,

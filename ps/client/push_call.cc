@@ -84,6 +84,28 @@ void add_sparse(Fleet& fleet, const SparsePush& push, PushState& state) {
   }
 }
 
+void add_ordered(const Fleet& fleet, const OrderedPush& push, PushState& state) {
+  const std::size_t dim = check_ordered(fleet, push.keys, "push"), tables = push.keys.tables.size();
+  const std::int64_t* keys = push.keys.keys;
+  const float* rows = push.gradients;
+  for (std::size_t s = 0; s < state.servers.size(); ++s) {
+    PushPart& server = state.servers[s];
+    std::uint64_t all = 0;
+    for (std::size_t t = 0; t < tables; ++t) {
+      const auto count = static_cast<std::uint64_t>(push.keys.counts[s * tables + t]);
+      all += count;
+      server.head.sparse.push_back(
+          {static_cast<std::uint32_t>(push.keys.tables[t]), static_cast<std::uint32_t>(dim), count});
+    }
+    server.concerned = true;
+    if (all == 0) continue;
+    server.keys.push_back(std::as_bytes(std::span(keys, all)));
+    server.rows.push_back(std::as_bytes(std::span(rows, all * dim)));
+    keys += all;
+    rows += all * dim;
+  }
+}
+
 void start(Fleet& fleet, MessageType type, const std::string& what, const std::shared_ptr<PushState>& state,
            PsClient::Done done, const WaitContext& wait) {
   std::size_t calls = 0;
@@ -131,9 +153,13 @@ void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, c
       server.head.params = request.params;
       server.head.votes_to_stop = request.votes_to_stop;
       server.head.votes_to_finish = request.votes_to_finish;
+      server.head.ordered = !request.ordered.empty();
     }
+    if (!request.ordered.empty() && !request.sparse.empty())
+      throw InvalidArgument("[ps] a push has rows by ordered keys and by others");
     for (const DensePush& push : request.dense) add_dense(fleet, push.table, push.gradient, *state);
     for (const SparsePush& push : request.sparse) add_sparse(fleet, push, *state);
+    for (const OrderedPush& push : request.ordered) add_ordered(fleet, push, *state);
   } catch (...) {
     return done(capture_current_exception());
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <future>
 
 namespace braid::ps {
@@ -74,8 +75,15 @@ void ServerLink::send(const std::shared_ptr<Attempt>& attempt) {
   channel->call_async(
       std::move(message),
       [attempt](const comm::IncomingHead& head) -> comm::PayloadSink {
-        if (decode_reply(head.meta).error) return {};
-        return {attempt->call.destinations, attempt->call.hold};
+        const ReplyHead reply = decode_reply(head.meta);
+        if (reply.error || reply.unknown) return {};
+        comm::PayloadSink sink{attempt->call.destinations, attempt->call.hold};
+        if (!attempt->call.rest) return sink;
+        std::uint64_t bytes = head.payload_bytes;
+        for (const auto& destination : sink.destinations)
+          bytes -= std::min<std::uint64_t>(bytes, destination.size());
+        if (bytes > 0) sink.destinations.emplace_back(attempt->call.rest(bytes), bytes);
+        return sink;
       },
       [self = shared_from_this(), attempt](const comm::CallResult& result) {
         self->answered(attempt, result);

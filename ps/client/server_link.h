@@ -26,7 +26,9 @@ struct DataCall {
   std::function<Meta(std::chrono::milliseconds left)> meta;
   std::vector<comm::Bytes> payload;
   std::vector<comm::MutableBytes> destinations;  // of the answer's payload
-  std::shared_ptr<void> hold;                    // keeps the memory of both
+  /// Set: the payload goes on behind these, for so many bytes, where this says. Called for each attempt.
+  std::function<std::byte*(std::uint64_t bytes)> rest;
+  std::shared_ptr<void> hold;  // keeps the memory of both
   WaitContext wait;
   /// Called once, on any thread. The error is what the server answered, or Unavailable, or Cancelled.
   std::function<void(ErrorPtr, const ReplyHead&)> done;

@@ -102,6 +102,7 @@ class Service final : public proto::ParameterServer::CallbackService {
       reply->set_data_port(options_.data_port);
       reply->set_host(host_identity());
       reply->set_unix_path(options_.unix_path);
+      reply->set_shared_memory(options_.shared_memory);
       reply->set_deadline_ms(options_.deadline.count());
     });
   }

@@ -26,6 +26,7 @@ struct ControlServiceOptions {
   int count = 1;
   int data_port = 0;
   std::string unix_path;
+  bool shared_memory = false;                 // carries the bytes of that socket's connections
   std::chrono::milliseconds deadline{30000};  // told to workers
   comm::Security security;
   /// The job's own directory: checkpoints go and come there and nowhere else. Empty: none are taken.

@@ -126,6 +126,8 @@ class DataService {
     job.sender = head.sender;
     job.min_version = head.min_version;
     job.insert = head.insert;
+    job.kind = head.kind;
+    job.ahead = head.ahead;
     job.deadline = Clock::now() + std::chrono::milliseconds(head.timeout_ms);
     for (const PartHead& part : head.dense) job.dense.push_back(part.table);
     job.hold = message.payload.keep_alive;
@@ -134,8 +136,14 @@ class DataService {
     job.done = [shared, type = message.type](PullAnswer result) {
       OutgoingMessage reply;
       reply.type = type;
-      reply.meta = encode(
-          ReplyHead{result.error, PushResult::Applied, {}, result.version, result.stop, result.finish});
+      reply.meta = encode(ReplyHead{result.error,
+                                    PushResult::Applied,
+                                    {},
+                                    result.version,
+                                    result.stop,
+                                    result.finish,
+                                    result.unknown,
+                                    result.repaired});
       for (const auto& piece : result.pieces) reply.payload.push_back(std::as_bytes(piece));
       reply.keep_alive = std::const_pointer_cast<void>(result.hold);
       shared->reply(std::move(reply));

@@ -24,12 +24,22 @@ int port_of(const std::string& address) {
   return port;
 }
 
+}  // namespace
+
+int auto_table_threads(int cores, int servers, bool workers) {
+  constexpr int kMost = 32;
+  const int part = cores / (std::max(servers, 1) + (workers ? 1 : 0));
+  return std::clamp(part > 2 ? part - 1 : part, 1, kMost);
+}
+
+namespace {
+
 ServerCore::Options core_options(const PsServer::Options& options) {
   ServerCore::Options out;
   out.index = options.index;
   out.count = options.count;
   out.table_threads =
-      options.table_threads > 0 ? options.table_threads : std::clamp(usable_cores() / 2, 1, 8);
+      options.table_threads > 0 ? options.table_threads : auto_table_threads(usable_cores(), 1, false);
   out.heartbeat_timeout = options.deadline;
   out.apply_updates = options.apply_updates;
   return out;
@@ -50,6 +60,7 @@ struct PsServer::Impl {
     control_options.count = options.count;
     control_options.data_port = port_of(data->address());
     control_options.unix_path = local ? options.unix_socket : "";
+    control_options.shared_memory = options.shared_memory;
     control_options.deadline = options.deadline;
     control_options.security = options.security;
     control_options.checkpoints = options.checkpoints;
@@ -62,9 +73,11 @@ struct PsServer::Impl {
   void listen_local() {
     if (options.unix_socket.empty()) return;
     try {
-      local = comm::TransportServer::start(
-          {"unix:" + options.unix_socket, options.io_threads, kMaxPayload, {{}, options.security.token}},
-          make_data_handler(core, 1));
+      local = comm::TransportServer::start({(options.shared_memory ? "shm:" : "unix:") + options.unix_socket,
+                                            options.io_threads,
+                                            kMaxPayload,
+                                            {{}, options.security.token}},
+                                           make_data_handler(core, 1));
     } catch (const Unavailable& error) {
       log_warning("[ps] server {}: no socket for workers of this host: {}", options.index, error.message());
     }

@@ -1,6 +1,6 @@
-// A parameter server process's server: control plane (gRPC), data plane (TCP and, for workers of this host, a
-// Unix socket), the core, and the timer that ends waits for lost workers. Thread rule: start and destruction
-// by one thread; the rest from any thread.
+// A parameter server process's server: control plane (gRPC), data plane (TCP and, for workers of this host,
+// shared memory or a Unix socket), the core, and the timer that ends waits for lost workers. Thread rule:
+// start and destruction by one thread; the rest from any thread.
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,11 @@ namespace braid::ps {
 class ServerCore;
 enum class JobEnd;
 
+/// Table threads for a server on a host with `cores` for this job's processes, which it shares with
+/// `servers` - 1 others, and with workers or not: an equal part of the cores for each server and one for all
+/// workers together; of more than two cores one is left to connections.
+int auto_table_threads(int cores, int servers, bool workers);
+
 class PsServer {
  public:
   struct Options {
@@ -29,8 +34,9 @@ class PsServer {
     std::string grpc_listen = "0.0.0.0:0";
     std::string data_listen = "0.0.0.0:0";
     std::string
-        unix_socket{};      // path of the same-host socket, done without when it cannot be made; empty: none
-    int table_threads = 0;  // 0: half of the usable cores, at least 1, at most 8
+        unix_socket{};  // path of the same-host socket, done without when it cannot be made; empty: none
+    bool shared_memory = true;  // carries the bytes of workers of this host, over that socket
+    int table_threads = 0;      // 0: auto_table_threads() of a server that is alone on its host
     int io_threads = 1;
     std::chrono::milliseconds deadline{30000};  // a worker silent or gone for this long is given up
     MetricsRegistry* metrics = nullptr;         // outlives the server

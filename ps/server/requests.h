@@ -40,6 +40,7 @@ struct SparsePart {
   std::uint32_t dim = 0;
   std::span<const std::int64_t> keys;
   const float* rows = nullptr;  // [keys, dim] f32, row-major; not used by pulls
+  bool ordered = false;         // the keys rise by bucket_of_hash()
 };
 
 /// On the wire: never renumber.
@@ -72,15 +73,28 @@ struct PullAnswer {
   std::shared_ptr<const void> hold;            // keeps the pieces unchanged
   bool stop = false;  // a push of a round below the pull's min_version voted to stop, or the server is to end
   bool finish = false;  // such a push voted to finish (ASP: any push)
+  // Of a repair, whose pieces end with the numbers of the rows that are sent again, then these rows:
+  std::uint64_t repaired = 0;
+  bool unknown = false;  // the server has no such pull ahead, and has done nothing
 };
+
+/// Rows of a step are pulled before its round (Ahead): as they are, without a trace in the tables. When the
+/// step's turn has come, a Repair names that pull, does what a pull of the same rows would have done, and
+/// sends those alone that are others than before (BSP).
+enum class PullKind : std::uint8_t { Plain = 0, Ahead = 1, Repair = 2 };
+
+struct PulledAhead;
 
 struct PullJob {
   Sender sender;
   std::uint64_t min_version = 0;
+  PullKind kind = PullKind::Plain;
+  std::uint64_t ahead = 0;  // its number, chosen by the worker; of Ahead and Repair
   bool insert = true;
   Clock::time_point deadline = Clock::time_point::max();
   std::vector<std::uint32_t> dense;
-  std::vector<SparsePart> sparse;
+  std::vector<SparsePart> sparse;  // of a repair: filled in by the core, from `repairs`
+  std::shared_ptr<const PulledAhead> repairs;
   std::shared_ptr<const void> hold;
   std::function<void(PullAnswer)> done;
 };

@@ -39,6 +39,8 @@ class RoundLedger {
 
   /// Rounds of the table that are applied.
   std::uint64_t version(TableId table) const { return tables_[index_of(table)].applied; }
+  /// Rounds of the table that take_ready() has given.
+  std::uint64_t handed_out(TableId table) const { return tables_[index_of(table)].handed_out; }
   /// The largest number of rounds applied to a table; `version` of the constructor without tables.
   std::uint64_t newest() const;
   /// Every push of a step below `step` that was taken is applied.

@@ -16,6 +16,20 @@ std::uint64_t new_instance() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
+constexpr std::size_t kPullsAhead = 4;  // of a worker, that can be repaired
+
+/// First which rows, then the rows.
+void add_repaired(const RepairWork& repair, PullAnswer& answer) {
+  for (const auto& share : repair.shares) {
+    if (share.where.empty()) continue;
+    answer.repaired += share.where.size();
+    // Numbers among floats: pieces are sent as bytes.
+    answer.pieces.emplace_back(reinterpret_cast<const float*>(share.where.data()), share.where.size());
+  }
+  for (const auto& share : repair.shares)
+    if (!share.rows.empty()) answer.pieces.emplace_back(share.rows);
+}
+
 std::uint64_t bytes_of(const std::vector<DensePart>& parts) {
   std::uint64_t bytes = 0;
   for (const DensePart& part : parts) bytes += part.values.size_bytes();
@@ -228,14 +242,18 @@ void ServerCore::post_push(const std::shared_ptr<PushJob>& job) {
 
 void ServerCore::pull(PullJob job_in) {
   auto job = std::make_shared<PullJob>(std::move(job_in));
+  bool unknown = false;
   try {
     std::lock_guard lock(mutex_);
     require(job->sender);
     if (!tables_) throw InvalidArgument("[ps] pull before create_tables");
     tables_->check_pull(job->dense, job->sparse);
     if (job->sender.worker == kObserver) job->insert = false;
-    counters_->add(Count::Pulls);
-    if (satisfied(*job)) {
+    if (job->kind == PullKind::Ahead && (!bsp() || job->sender.worker == kObserver))
+      job->kind = PullKind::Plain;
+    if (job->kind == PullKind::Repair && !find_ahead(*job)) {
+      unknown = true;
+    } else if (counters_->add(Count::Pulls); satisfied(*job)) {
       post_pull(job);
     } else {
       counters_->add(Count::PullsParked);
@@ -244,8 +262,44 @@ void ServerCore::pull(PullJob job_in) {
     }
   } catch (...) {
     counters_->add(Count::RequestsRefused);
-    job->done({capture_current_exception(), 0, {}, nullptr});
+    return job->done({capture_current_exception(), 0, {}, nullptr});
   }
+  if (!unknown) return;
+  PullAnswer answer;
+  answer.unknown = true;
+  job->done(std::move(answer));
+}
+
+/// A repair gets the parts of the pull that it names. False: that is not here any more.
+bool ServerCore::find_ahead(PullJob& job) const {
+  const auto kept = ahead_.find(job.sender.worker);
+  if (kept == ahead_.end()) return false;
+  for (const auto& ahead : kept->second)
+    if (ahead->pull->ahead == job.ahead && ahead->pull->sender.session == job.sender.session) {
+      job.repairs = ahead;
+      job.sparse = ahead->pull->sparse;
+      return true;
+    }
+  return false;
+}
+
+/// REQUIRES: its rows are read by what is posted next.
+void ServerCore::keep_ahead(const std::shared_ptr<PullJob>& job) {
+  auto& kept = ahead_[job->sender.worker];
+  std::erase_if(kept, [&](const auto& old) {
+    return old->pull->ahead == job->ahead || old->pull->sender.session != job->sender.session;
+  });
+  if (kept.size() == kPullsAhead) kept.pop_front();
+  auto pull = std::make_shared<PullJob>();
+  pull->sender = job->sender;
+  pull->ahead = job->ahead;
+  pull->sparse = job->sparse;
+  pull->hold = job->hold;
+  PulledAhead ahead{std::move(pull), {}};
+  for (const SparsePart& part : job->sparse)
+    ahead.rounds.push_back(rounds_->handed_out(tables_->sparse_id(part.table)));
+  kept.push_back(std::make_shared<const PulledAhead>(std::move(ahead)));
+  job->insert = false;
 }
 
 bool ServerCore::satisfied(const PullJob& job) const {
@@ -258,6 +312,9 @@ bool ServerCore::satisfied(const PullJob& job) const {
 
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
+  auto repair = std::make_shared<RepairWork>();
+  if (job->repairs) repair->shares.resize(static_cast<std::size_t>(table_threads_.threads()));
+  if (job->kind == PullKind::Ahead) keep_ahead(job);
   const std::uint64_t version = applied_everywhere();
   // Whoever pulls this version hears the same, whatever was pushed since. Without rounds each stops by
   // itself.
@@ -266,10 +323,12 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
   members_.served(job->sender.worker);
   table_threads_.post(
-      [this, tables = tables_, job, work](int thread) {
-        counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->pull(thread, *job, *work)));
+      [this, tables = tables_, job, work, repair](int thread) {
+        std::int64_t made = tables->pull(thread, *job, *work);
+        if (job->repairs) made += tables->repair(thread, *job->repairs, job->min_version, *repair);
+        counters_->add(Count::RowsMade, static_cast<std::uint64_t>(made));
       },
-      [this, job, work, version, stop, finish](ErrorPtr error) {
+      [this, job, work, repair, version, stop, finish](ErrorPtr error) {
         PullAnswer answer;
         answer.version = version;
         answer.stop = stop;
@@ -280,9 +339,13 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
           for (auto& part : work->dense)
             for (auto& block : part) answer.pieces.push_back(block->values());
           for (const auto& rows : work->sparse) answer.pieces.push_back(rows);
-          for (const auto& part : job->sparse) counters_->add(Count::RowsPulled, part.keys.size());
+          if (!job->repairs)
+            for (const auto& part : job->sparse) counters_->add(Count::RowsPulled, part.keys.size());
+          add_repaired(*repair, answer);
+          counters_->add(Count::RowsRepaired, answer.repaired);
           for (const auto& piece : answer.pieces) counters_->add(Count::BytesSent, piece.size_bytes());
-          answer.hold = work;
+          answer.hold = std::make_shared<std::pair<std::shared_ptr<PullWork>, std::shared_ptr<RepairWork>>>(
+              work, repair);
         }
         job->done(std::move(answer));
       });

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -144,6 +146,8 @@ class ServerCore {
   void post_ready_rounds(const std::vector<TableId>& tables);
   void post_push(const std::shared_ptr<PushJob>& job);
   void post_pull(const std::shared_ptr<PullJob>& job);
+  void keep_ahead(const std::shared_ptr<PullJob>& job);
+  bool find_ahead(PullJob& job) const;
   void release_parked();
   std::uint64_t applied_everywhere() const;
   std::string who_is_missing(TableId table, Clock::time_point now) const;
@@ -172,6 +176,7 @@ class ServerCore {
   mutable std::set<std::int32_t> refused_;  // workers that were given it
   ErrorPtr broken_;                         // what everybody hears from now on; the first reason stays
   std::list<std::shared_ptr<PullJob>> parked_;
+  std::map<std::int32_t, std::deque<std::shared_ptr<const PulledAhead>>> ahead_;  // by worker; the newest few
   std::uint64_t stop_round_ = kNoRound;            // the first round in which a worker voted to stop
   std::uint64_t finish_round_ = kNoRound;          // and to finish
   std::uint64_t newest_pulled_ = 0;                // the largest version that was pulled

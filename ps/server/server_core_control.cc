@@ -76,6 +76,7 @@ void ServerCore::enter(const Registration& r) {
     marks_ = Watermarks();
     tables_.reset();
     rounds_.reset();
+    ahead_.clear();
     started_ = false;
     for (const auto& job : parked_)
       job->done({make_error(ErrorCode::Unavailable, "[ps] the job began a new incarnation"), 0, {}, nullptr});
@@ -174,6 +175,7 @@ void ServerCore::give_up_job(const std::string& why) {
 }
 
 void ServerCore::begin_rounds(std::uint64_t version) {
+  ahead_.clear();
   rounds_.emplace(tables_->tables(), version);
   stop_round_ = ends_ ? version : kNoRound;
   finish_round_ = kNoRound;

@@ -28,6 +28,7 @@ enum class Count : std::size_t {
   Examples,     // behind the pushes that were taken
   RowsPushed,
   RowsPulled,
+  RowsRepaired,  // of those that were pulled ahead
   RowsMade,
   BytesReceived,  // payloads of pushes and initial values
   BytesSent,      // payloads of pulls

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace braid::ps {
@@ -92,11 +93,27 @@ void ServerTables::check_pull(const std::vector<std::uint32_t>& dense,
   for (const SparsePart& part : sparse) check_part(part);
 }
 
-void ServerTables::positions_of(int thread, std::span<const std::int64_t> keys,
-                                std::vector<std::uint32_t>& out) const {
+void ServerTables::positions_of(int thread, const SparsePart& part, std::vector<std::uint32_t>& out) const {
+  const std::span<const std::int64_t> keys = part.keys;
   if (threads_ == 1) {
     out.resize(keys.size());
     std::iota(out.begin(), out.end(), 0U);
+    return;
+  }
+  if (part.ordered) {
+    const auto first = [&](int of) {
+      const int bucket = first_bucket_of(of, threads_);
+      return std::partition_point(keys.begin(), keys.end(),
+                                  [&](std::int64_t key) { return bucket_of_hash(key_hash(key)) < bucket; }) -
+             keys.begin();
+    };
+    const auto begin = first(thread), end = std::max(begin, first(thread + 1));
+    for (auto i = begin; i < end; ++i)
+      if (thread_of_hash(key_hash(keys[static_cast<std::size_t>(i)]), threads_) != thread)
+        throw InvalidArgument(fmt::format("[ps] table '{}': keys are not in the order of their buckets",
+                                          name(sparse_id(part.table))));
+    out.resize(static_cast<std::size_t>(end - begin));
+    std::iota(out.begin(), out.end(), static_cast<std::uint32_t>(begin));
     return;
   }
   out.clear();
@@ -108,6 +125,7 @@ PullWork ServerTables::begin_pull(const PullJob& job, BufferPool& pool) const {
   PullWork work;
   for (std::uint32_t table : job.dense)
     work.dense.emplace_back(static_cast<std::size_t>(dense_[table]->blocks()));
+  if (job.kind == PullKind::Repair) return work;
   std::size_t floats = 0;
   for (const SparsePart& part : job.sparse)
     floats += part.keys.size() * static_cast<std::size_t>(dim(part.table));
@@ -129,10 +147,26 @@ std::int64_t ServerTables::pull(int thread, const PullJob& job, PullWork& work) 
   }
   std::int64_t made = 0;
   std::vector<std::uint32_t> positions;
-  for (std::size_t i = 0; i < job.sparse.size(); ++i) {
-    positions_of(thread, job.sparse[i].keys, positions);
+  for (std::size_t i = 0; i < work.sparse.size(); ++i) {
+    positions_of(thread, job.sparse[i], positions);
     made += sparse(job.sparse[i].table, thread)
                 .pull(job.sparse[i].keys, positions, job.insert, job.min_version, work.sparse[i].data());
+  }
+  return made;
+}
+
+std::int64_t ServerTables::repair(int thread, const PulledAhead& ahead, std::uint64_t step,
+                                  RepairWork& work) {
+  RepairWork::Share& share = work.shares[static_cast<std::size_t>(thread)];
+  std::int64_t made = 0;
+  std::uint32_t first = 0;
+  std::vector<std::uint32_t> positions;
+  for (std::size_t i = 0; i < ahead.rounds.size(); ++i) {
+    const SparsePart& part = ahead.pull->sparse[i];
+    positions_of(thread, part, positions);
+    made += sparse(part.table, thread)
+                .repair(part.keys, positions, ahead.rounds[i], step, first, share.where, share.rows);
+    first += static_cast<std::uint32_t>(part.keys.size());
   }
   return made;
 }
@@ -154,7 +188,7 @@ std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
   std::vector<SparseGradient> gradients;
   for (std::size_t i = 0; i < round.contributions.size(); ++i) {
     const SparsePart& part = round.contributions[i].push->sparse[round.contributions[i].part];
-    positions_of(thread, part.keys, positions[i]);
+    positions_of(thread, part, positions[i]);
     gradients.push_back({part.keys, positions[i], part.rows});
   }
   return sparse(number - static_cast<std::uint32_t>(dense_.size()), thread)
@@ -172,7 +206,7 @@ std::int64_t ServerTables::apply(int thread, const PushJob& push) {
   std::int64_t made = 0;
   std::vector<std::uint32_t> positions;
   for (const SparsePart& part : push.sparse) {
-    positions_of(thread, part.keys, positions);
+    positions_of(thread, part, positions);
     const PreparedUpdate update =
         prepare_update(set_.optimizer_of(set_.sparse[part.table].group), push.params);
     const SparseGradient gradient{part.keys, positions, part.rows};

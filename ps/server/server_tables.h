@@ -23,8 +23,23 @@ namespace braid::ps {
 /// A pull under way: dense blocks held as they are, sparse rows copied.
 struct PullWork {
   std::vector<std::vector<std::optional<FloatRun::ReadHold>>> dense;  // [part][block]
-  std::vector<std::span<float>> sparse;                               // [part]: [keys, dim]
+  std::vector<std::span<float>> sparse;                               // [part]: [keys, dim]; not of a repair
   std::shared_ptr<std::byte> rows;                                    // memory of `sparse`
+};
+
+/// A pull ahead that its repair will name: the keys, and how far the tables were when its rows were read.
+struct PulledAhead {
+  std::shared_ptr<const PullJob> pull;
+  std::vector<std::uint64_t> rounds;  // [part] handed to the table threads before
+};
+
+/// A repair under way: each table thread's share, of all parts.
+struct RepairWork {
+  struct Share {
+    std::vector<std::uint32_t> where;
+    std::vector<float> rows;
+  };
+  std::vector<Share> shares;  // [thread]
 };
 
 class ServerTables {
@@ -63,6 +78,7 @@ class ServerTables {
   PullWork begin_pull(const PullJob& job, BufferPool& pool) const;
   /// Result: rows made.
   std::int64_t pull(int thread, const PullJob& job, PullWork& work);
+  std::int64_t repair(int thread, const PulledAhead& ahead, std::uint64_t step, RepairWork& work);
   std::int64_t apply(int thread, const ReadyRound& round);
   /// One push on its own.
   std::int64_t apply(int thread, const PushJob& push);
@@ -81,7 +97,8 @@ class ServerTables {
 
  private:
   void check_part(const SparsePart& part) const;
-  void positions_of(int thread, std::span<const std::int64_t> keys, std::vector<std::uint32_t>& out) const;
+  /// The positions of the keys that are this thread's. Throws: InvalidArgument for keys out of order.
+  void positions_of(int thread, const SparsePart& part, std::vector<std::uint32_t>& out) const;
 
   TableSet set_;
   ShardPlan plan_;

@@ -25,11 +25,14 @@ class KeyIndex {
     const Slot* slot = slot_of(key, hash);
     return slot != nullptr ? slot->row_plus_one - 1 : kNone;
   }
-  /// The same, and the key's stamp becomes `stamp`.
-  std::uint32_t find_and_stamp(std::int64_t key, std::uint64_t hash, std::uint32_t stamp) {
+  /// The same, and the key's stamp becomes `stamp`, unless it is ahead of that: of two stamps the one that
+  /// less than 2^31 steps lead to from the other. `before`, if given: what it was.
+  std::uint32_t find_and_stamp(std::int64_t key, std::uint64_t hash, std::uint32_t stamp,
+                               std::uint32_t* before = nullptr) {
     Slot* slot = slot_of(key, hash);
     if (slot == nullptr) return kNone;
-    slot->stamp = stamp;
+    if (before != nullptr) *before = slot->stamp;
+    if (static_cast<std::int32_t>(stamp - slot->stamp) > 0) slot->stamp = stamp;
     return slot->row_plus_one - 1;
   }
   /// REQUIRES: `key` has a row.

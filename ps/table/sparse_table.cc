@@ -102,6 +102,34 @@ std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<con
   return rows() - rows_before;
 }
 
+std::int64_t SparseTable::repair(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                                 std::uint64_t since, std::uint64_t step, std::uint32_t first,
+                                 std::vector<std::uint32_t>& where, std::vector<float>& values) {
+  const auto dim = static_cast<std::size_t>(dim_);
+  const std::int64_t rows_before = rows();
+  begin(step);
+  walk(
+      keys, positions,
+      [&](std::int64_t key) {
+        const std::uint64_t hash = key_hash(key);
+        std::uint32_t before = 0;
+        const std::uint32_t row = index_.find_and_stamp(key, hash, stamp_, &before);
+        if (row == KeyIndex::kNone) {
+          make(key, hash);
+          return KeyIndex::kNone;
+        }
+        if (static_cast<std::int32_t>(before - static_cast<std::uint32_t>(since)) < 0) return KeyIndex::kNone;
+        store_.prefetch_row(row, dim);
+        return row;
+      },
+      [&](std::uint32_t position, std::uint32_t row) {
+        if (row == KeyIndex::kNone) return;
+        where.push_back(first + position);
+        values.insert(values.end(), store_.row(row), store_.row(row) + dim);
+      });
+  return rows() - rows_before;
+}
+
 void SparseTable::collect(std::uint32_t row, const float* gradient, std::size_t most_sums) {
   const auto dim = static_cast<std::size_t>(dim_);
   std::uint32_t& mark = store_.mark(row);

@@ -47,6 +47,13 @@ class SparseTable {
   std::int64_t pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions, bool insert,
                     std::uint64_t step, float* out);
 
+  /// What pull() with `insert` does, and the rows that were used in step `since` or later, or are new to the
+  /// table since, are appended: first + p to `where`, its values to `rows`. The others are as a pull without
+  /// `insert` gave them when no step from `since` on had used the table. Result: rows made.
+  std::int64_t repair(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                      std::uint64_t since, std::uint64_t step, std::uint32_t first,
+                      std::vector<std::uint32_t>& where, std::vector<float>& rows);
+
   /// One update of every key that occurs, by the sum of its gradients, added in order of `gradients`.
   /// REQUIRES: not empty. Result: rows made.
   std::int64_t apply(const PreparedUpdate& update, std::uint64_t step,
