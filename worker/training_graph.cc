@@ -60,6 +60,10 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
   return training;
 }
 
+void weigh_loss(TrainingGraph& training, float weight) {
+  training.weighted_loss = multiplied(training.graph, training.loss, weight, "loss_of_share");
+}
+
 const OptimizerSpec& optimizer_of(const TrainingGraph& training, const Optimizers& optimizers,
                                   const std::string& variable) {
   const auto own = training.own_optimizers.find(variable);
@@ -110,6 +114,20 @@ ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::ve
   return {graph.add(std::move(node)), 0};
 }
 
+ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high) {
+  const InitKind kind = low == high ? InitKind::Constant : InitKind::Uniform;
+  Node handle;
+  handle.name = name;
+  handle.op = &OpRegistry::global().require("VarHandleOp");
+  handle.attrs = {{"dtype", DType::Float32},
+                  {"shape", shape},
+                  {"_trainable", false},
+                  {"_init_kind", static_cast<std::int64_t>(kind)},
+                  {"_init_a", static_cast<double>(low)},
+                  {"_init_b", kind == InitKind::Constant ? 0.0 : static_cast<double>(high)}};
+  return {graph.add(std::move(handle)), 0};
+}
+
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer) {
   Graph& graph = training.graph;
   const VariableInfo& variable = gradient.variable;
@@ -117,16 +135,8 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
   Node update;
   update.inputs.push_back({variable.handle, 0});
   for (const SlotSpec& slot : optimizer_slots(optimizer)) {
-    Node handle;
-    handle.name = variable.name + "/" + std::string(slot.name);
-    handle.op = &ops.require("VarHandleOp");
-    handle.attrs = {{"dtype", variable.dtype},
-                    {"shape", variable.shape},
-                    {"_trainable", false},
-                    {"_init_kind", static_cast<std::int64_t>(InitKind::Constant)},
-                    {"_init_a", static_cast<double>(slot.initial_value)},
-                    {"_init_b", 0.0}};
-    update.inputs.push_back({graph.add(std::move(handle)), 0});
+    update.inputs.push_back(add_state(graph, variable.name + "/" + std::string(slot.name), variable.shape,
+                                      slot.initial_value, slot.initial_value));
   }
   // The update runs where the gradient is made.
   ValueRef source = gradient.dense;

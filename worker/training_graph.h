@@ -50,6 +50,9 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
 TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,
                                   const std::vector<GivenGradient>& given);
 
+/// The loss that workers add up, by this one's weight, where its gradients do not have that.
+void weigh_loss(TrainingGraph& training, float weight);
+
 /// What the graph says, else the job.
 const OptimizerSpec& optimizer_of(const TrainingGraph& training, const Optimizers& optimizers,
                                   const std::string& variable);
@@ -64,6 +67,10 @@ std::map<std::string, SliceRows> count_slice_rows(const TrainingGraph& training,
 /// `beside`.
 ValueRef add_node(Graph& graph, const char* op, const std::string& name, std::vector<ValueRef> inputs,
                   AttrMap attrs = {}, NodeId beside = kNoNode);
+
+/// Adds a variable that steps keep for themselves, such as a slot, and gives its handle. `low`, `high`: of
+/// initial values that are drawn; a constant where they are equal.
+ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, float low, float high);
 
 /// Adds the local update of one variable: its slot variables "<variable>/<slot>" and
 /// braid.(Sparse)ApplyOptimizer, which becomes a target.

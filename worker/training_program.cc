@@ -9,10 +9,12 @@
 #include "engine/exec/plan_report.h"
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
+#include "worker/clip_gradients.h"
 #include "worker/input_staging.h"
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 #include "worker/micro_batches.h"
+#include "worker/recompute.h"
 #include "worker/stored_columns.h"
 
 namespace braid::worker {
@@ -32,8 +34,8 @@ std::uint64_t collectives_hash(const Program& program, const Strategy& strategy)
       if (instruction.kind != Instruction::Kind::Run) continue;
       const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
       text += op.op + " " + op.name;
-      // Of rows that come from their owners only what arrives is alike.
-      if (op.op != "braid.AllGatherRows")
+      // Of rows that come from their owners only what arrives is alike; statistics are of each rank's batch.
+      if (op.op != "braid.AllGatherRows" && !op.op.starts_with("braid.SyncBatchNorm"))
         for (const Operand& operand : op.op == "braid.FromOwners" ? op.outputs : op.inputs)
           if (operand.buffer >= 0)
             text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
@@ -100,6 +102,47 @@ void leave_out_frozen(const proto::Job& job, TrainingGraph& training) {
                 [&](const VariableGradient& gradient) { return optimizers.frozen(gradient.variable.name); });
 }
 
+CompileRequest step_request(const ModelGraph& model, const Batcher& batcher, const BatchShare& share,
+                            const TrainingGraph& training) {
+  CompileRequest request;
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
+  request.fetches = {training.graph.value_name(training.loss)};
+  if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
+  request.targets = training.targets;
+  return request;
+}
+
+/// As the job says. Sizes are those of a step of this process alone: what a strategy adds comes on top.
+void recompute_some(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
+                    const BatchShare& share, TrainingGraph& training) {
+  const proto::Recompute& again = job.runtime().recompute();
+  if (!again.scope().empty()) {
+    const std::int64_t nodes =
+        recompute(training, parts_by_name(training, {again.scope().begin(), again.scope().end()}));
+    log_info("runtime.recompute: {} nodes of the forward pass are computed again", nodes);
+  }
+  if (again.memory_bytes() == 0) return;
+  const Optimizers optimizers(job);
+  const auto estimate = [&](const TrainingGraph& with_parts) {
+    TrainingGraph step = with_parts;
+    const auto parts = static_cast<std::int64_t>(job.optimizer().accumulate_steps());
+    if (parts > 1) split_into_parts(step, model.columns, share.rows(), parts);
+    for (const VariableGradient& gradient : step.gradients)
+      add_update(step, gradient, optimizer_of(step, optimizers, gradient.variable.name));
+    CompileOptions options = training_compile_options(job);
+    options.streams = {};
+    const auto program = compile(step.graph, step_request(model, batcher, share, step), options);
+    StepEstimate found{program->stats.arena_bytes + program->stats.device_arena_bytes, 0};
+    for (const ProgramOp& op : program->ops) found.cost_us += op.cost_us;
+    return found;
+  };
+  const RecomputeChoice choice =
+      parts_that_fit(training, static_cast<std::uint64_t>(again.memory_bytes()), estimate);
+  recompute(training, choice.parts);
+  log_info("runtime.recompute: {}", choice.text);
+}
+
 }  // namespace
 
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
@@ -107,24 +150,23 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                                       const ChooseStreams& choose_streams) {
   TrainingProgram made;
   const std::int64_t parts = job.optimizer().accumulate_steps();
+  const float weight = strategy.weighs_gradients() ? share.weight() : 1.0F;
   made.training = model.gradients.empty()
-                      ? make_training_graph(*model.graph, model.loss, share.weight(), parts > 1)
-                      : make_training_graph(*model.graph, model.loss, share.weight(), model.gradients);
+                      ? make_training_graph(*model.graph, model.loss, weight, parts > 1)
+                      : make_training_graph(*model.graph, model.loss, weight, model.gradients);
   TrainingGraph& training = made.training;
+  if (weight != share.weight()) weigh_loss(training, share.weight());
   cast_stored_columns(training.graph, model.columns, batcher);
   const bool agrees = strategy.needs_one_plan();
   if (agrees && !share.even())
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
   leave_out_frozen(job, training);
+  recompute_some(job, model, batcher, share, training);
   if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
+  clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
   strategy.rewrite_training(training);
-  CompileRequest request;
-  for (std::size_t c = 0; c < model.columns.size(); ++c)
-    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
-  request.fetches = {training.graph.value_name(training.loss)};
-  if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
-  request.targets = training.targets;
+  CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, request);
   CompileOptions options = training_compile_options(job);
   // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.

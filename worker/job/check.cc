@@ -133,6 +133,46 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
           " is not available in this build; BSP and ASP are");
 }
 
+/// How workers share what they learn: what several fields say together.
+void check_methods(const proto::Job& job, const Checker& check) {
+  const proto::Strategy& strategy = job.strategy();
+  if (strategy.kind() != proto::Strategy::ALLREDUCE) return;
+  const bool compresses = strategy.compression().kind() != proto::Compression::NONE;
+  check.require(!compresses || strategy.reduction() == proto::Strategy::MEAN ||
+                    strategy.reduction() == proto::Strategy::SUM ||
+                    strategy.reduction() == proto::Strategy::WORKER_MEAN,
+                "strategy.compression is for sums: strategy.reduction " +
+                    proto::Strategy::Reduction_Name(strategy.reduction()) +
+                    " looks at each worker's elements");
+  const bool waits_for_clock = !job.checkpoint().directory().empty() && job.checkpoint().every_seconds() > 0;
+  const bool shards = strategy.shard() != proto::Strategy::NOTHING;
+  check.require(!shards || strategy.reduction() <= proto::Strategy::WORKER_MEAN,
+                "strategy.shard is for sums, not for strategy.reduction " +
+                    proto::Strategy::Reduction_Name(strategy.reduction()));
+  check.require(!shards || !compresses || strategy.shard() == proto::Strategy::OPTIMIZER,
+                "strategy.compression needs whole gradients: strategy.shard OPTIMIZER, or none");
+  check.require(!(compresses || shards) || !waits_for_clock,
+                "checkpoint.every_seconds: with strategy.compression or strategy.shard all workers meet for "
+                "a checkpoint, after "
+                "a step that all know: set checkpoint.every_steps");
+  const std::uint64_t every = strategy.average_every_steps();
+  if (every == 0) return;
+  check.require(
+      !waits_for_clock,
+      "checkpoint.every_seconds: with strategy.average_every_steps checkpoints are at means, after a "
+      "step that all know: set checkpoint.every_steps");
+  const auto at_means = [&](const char* field, std::uint64_t steps) {
+    check.require(
+        steps % every == 0,
+        fmt::format("{} is {}, which must be a multiple of strategy.average_every_steps, {}: between "
+                    "these the workers' variables differ",
+                    field, steps, every));
+  };
+  if (!job.checkpoint().directory().empty())
+    at_means("checkpoint.every_steps", job.checkpoint().every_steps());
+  at_means("evaluation.every_steps", job.evaluation().every_steps());
+}
+
 void check_evaluation(const proto::Job& job, const Checker& check) {
   const proto::Evaluation& evaluation = job.evaluation();
   const bool may_stop = evaluation.early_stopping().patience() > 0 || evaluation.has_target();
@@ -172,6 +212,9 @@ void check_model(const proto::Job& job, const Checker& check) {
   check.require(!graph.has_attach() || !graph.attach().prediction().empty() || !graph.prediction().empty(),
                 "model.graph.attach.prediction is missing");
   const bool keeps = graph.gradients() == proto::TrainedGraph::KEEP;
+  const proto::Recompute& again = job.runtime().recompute();
+  check.require(!keeps || (again.scope().empty() && again.memory_bytes() == 0),
+                "runtime.recompute needs gradients that Braid makes: model.graph.gradients REDO");
   check.require(!keeps || !graph.train_op().empty(), "model.graph.gradients KEEP needs model.graph.train_op");
   check.require(!keeps || job.optimizer().accumulate_steps() <= 1,
                 "optimizer.accumulate_steps needs gradients that Braid makes: model.graph.gradients REDO");
@@ -216,6 +259,9 @@ void check_job(const proto::Job& job) {
   check_staging(job, check);
   check_execution(job);
   check_strategy(job.strategy(), check);
+  check_methods(job, check);
+  check.require(job.runtime().recompute().scope().empty() || job.runtime().recompute().memory_bytes() == 0,
+                "runtime.recompute.scope and memory_bytes are both set: either says what is computed again");
   check_evaluation(job, check);
   check_model(job, check);
   check_weights(job.model(), check);

@@ -257,6 +257,16 @@ Reason backend_is_mpi() {
       },
       "strategy.backend MPI has connections of its own");
 }
+Reason workers_average() {
+  return when([](const FieldScope& at) { return at.job.strategy().average_every_steps() > 0; },
+              "strategy.average_every_steps is set: gradients stay with their workers");
+}
+Reason compression_is_not(proto::Compression::Kind kind) {
+  return [kind](const FieldScope& at) {
+    const auto its = at.job.strategy().compression().kind();
+    return its == kind ? std::string() : "strategy.compression.kind is " + proto::Compression::Kind_Name(its);
+  };
+}
 Reason optimizer_is_none_of(std::vector<Optimizer::Kind> kinds) {
   return [kinds = std::move(kinds)](const FieldScope& at) {
     const auto its = at.job.optimizer().kind();

@@ -69,6 +69,8 @@ Reason strategy_is_not(proto::Strategy::Kind kind);
 Reason strategy_is_local();
 Reason strategy_has_no_communicator();
 Reason backend_is_mpi();
+Reason workers_average();  // strategy.average_every_steps
+Reason compression_is_not(proto::Compression::Kind kind);
 Reason optimizer_is_none_of(std::vector<proto::Optimizer::Kind> kinds);
 Reason schedule_is_none_of(std::vector<proto::Schedule::Kind> kinds);
 Reason step_decay();

@@ -15,6 +15,7 @@ namespace braid::worker {
 namespace {
 
 using proto::Column;
+using proto::Compression;
 using proto::Input;
 using proto::Optimizer;
 using proto::Schedule;
@@ -203,6 +204,29 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
       field("strategy.hybrid.table.plan"),
+      field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
+      field("strategy.trim")
+          .by_default(1)
+          .in(at_most(1 << 20))
+          .idle(when(
+              [](const FieldScope& at) { return at.job.strategy().reduction() != Strategy::TRIMMED_MEAN; },
+              "strategy.reduction is not TRIMMED_MEAN")),
+      field("strategy.shard").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
+      field("strategy.sync_batch_norm").idle(strategy_is_not(Strategy::ALLREDUCE)),
+      field("strategy.average_every_steps").idle(strategy_is_not(Strategy::ALLREDUCE)),
+      field("strategy.compression.kind").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
+      field("strategy.compression.block")
+          .by_default(256)
+          .in(from_to(1, 1 << 20))
+          .idle(compression_is_not(Compression::INT8)),
+      field("strategy.compression.keep")
+          .by_default(0.01)
+          .in(from_to(0, 1))
+          .idle(compression_is_not(Compression::TOP_K)),
+      field("strategy.compression.rank")
+          .by_default(4)
+          .in(from_to(1, 256))
+          .idle(compression_is_not(Compression::POWER_SGD)),
       field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),
@@ -257,6 +281,7 @@ void add_updates(std::vector<JobField>& table) {
       field("optimizer.l1").in(not_negative()), field("optimizer.l2").in(not_negative()),
       field("optimizer.l2_shrinkage").in(not_negative()).idle(no_ftrl),
       field("optimizer.clip_value").in(not_negative()), field("optimizer.clip_norm").in(not_negative()),
+      field("optimizer.clip_worker_norm").in(not_negative()),
       // Each part is a copy of the step's graph.
       field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
   // What is said of a group is said of the optimizer that its variables have (optimizers.h).
@@ -327,6 +352,7 @@ void add_runtime(std::vector<JobField>& table) {
           .tf("allow_soft_placement"),
       field("runtime.fusion").default_elsewhere("true on a GPU, false on the CPU"),
       field("runtime.check_numerics"), field("runtime.measure_products").idle_on_host(),
+      field("runtime.recompute.scope"), field("runtime.recompute.memory_bytes").in(not_negative()),
       field("runtime.device_memory_up_front")
           .idle_on_host()
           .tf("gpu_options.allow_growth")

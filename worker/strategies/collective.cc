@@ -1,6 +1,8 @@
 #include "worker/strategies/collective.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -84,8 +86,33 @@ NodeId CollectiveStrategy::add_collective(Graph& graph, Node node, const char* o
   node.op = &OpRegistry::global().require(op);
   node.attrs.set("world", static_cast<std::int64_t>(peers_.world));
   node.attrs.set(kOnDevice, on_device_);
+  if (orders_later_) return to_order_.emplace_back(graph.add(std::move(node)));
   if (previous_ != kNoNode) node.control_inputs.push_back(previous_);
   return previous_ = graph.add(std::move(node));
+}
+
+void CollectiveStrategy::order_later(std::vector<NodeId> others) {
+  orders_later_ = true;
+  to_order_ = std::move(others);
+}
+
+void CollectiveStrategy::order_by_readiness(Graph& graph) const {
+  std::vector<std::int64_t> place(static_cast<std::size_t>(graph.size()));
+  std::int64_t next = 0;
+  for (const NodeId id : graph.topological_order()) place[static_cast<std::size_t>(id)] = next++;
+  // A node that depends on another reads something that is made behind the other's own inputs.
+  const auto ready = [&](NodeId id) {
+    std::int64_t last = -1;
+    for (const ValueRef input : graph.node(id).inputs)
+      last = std::max(last, place[static_cast<std::size_t>(input.node)]);
+    for (const NodeId control : graph.node(id).control_inputs)
+      last = std::max(last, place[static_cast<std::size_t>(control)]);
+    return std::pair(last, place[static_cast<std::size_t>(id)]);
+  };
+  std::vector<NodeId> order = to_order_;
+  std::sort(order.begin(), order.end(), [&](NodeId a, NodeId b) { return ready(a) < ready(b); });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    graph.mutable_node(order[i]).control_inputs.push_back(order[i - 1]);
 }
 
 std::vector<VariableGradient> CollectiveStrategy::reduce_bucket(TrainingGraph& training,

@@ -29,12 +29,20 @@ class CollectiveStrategy : public Strategy {
   float gradient_scale() const override { return 1.0F / static_cast<float>(peers_.world); }
 
  protected:
-  /// Behind the collective before it.
+  /// Behind the collective before it, or where order_by_readiness() puts it.
   NodeId add_collective(Graph& graph, Node node, const char* op);
+  /// Collectives that are added from now on, and `others`, which are in the graph already, get their order
+  /// from order_by_readiness().
+  void order_later(std::vector<NodeId> others);
+  /// Puts those in the order in which what they read is made, as far as the graph alone says it: the same on
+  /// all ranks.
+  void order_by_readiness(Graph& graph) const;
   /// Sums the bucket's dense gradients over ranks; with the loss and the votes where it is the first. Result:
   /// the dense gradients, reduced.
   std::vector<VariableGradient> reduce_bucket(TrainingGraph& training,
                                               const std::vector<VariableGradient>& dense, std::size_t bucket);
+  /// This process's wish to stop, to be added up over ranks.
+  ValueRef stop_vote(Graph& graph) const;
   /// Whether the leader's value replaces this variable's of other ranks before the first step.
   virtual bool is_shared(const std::string& /*variable*/) const { return true; }
 
@@ -45,10 +53,11 @@ class CollectiveStrategy : public Strategy {
   StepServices* const services_;  // null in tests without steps
 
  private:
-  ValueRef stop_vote(Graph& graph) const;
   ValueRef mean_over_ranks(Graph& graph, ValueRef sum) const;
 
   NodeId previous_ = kNoNode;  // the collective before
+  bool orders_later_ = false;
+  std::vector<NodeId> to_order_;
 };
 
 }  // namespace braid::worker

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "worker/stop_signal.h"
@@ -19,6 +20,7 @@ struct StepServices {
   std::chrono::nanoseconds peer_deadline;  // of one wait for peers or servers inside a step
   std::shared_ptr<const StopFlag> stop;
   std::atomic<bool> finish = false;  // the leader's wish that all end: nothing better is to be expected
+  std::atomic<std::uint64_t> total_steps{0};  // of the job; set before the first step
   float stop_vote() const { return stop->requested() ? kStopVote : finish ? kFinishVote : 0.0F; }
   /// Where collectives run on the device: this process's stop vote for it to read, a float in page-locked
   /// memory that the strategy sets before each step. Else null.

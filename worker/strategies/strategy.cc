@@ -4,9 +4,14 @@
 
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
+#include "worker/strategies/averaging_ops.h"
+#include "worker/strategies/combine_ops.h"
+#include "worker/strategies/compression_ops.h"
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/owner_ops.h"
 #include "worker/strategies/ps_ops.h"
+#include "worker/strategies/shard_ops.h"
+#include "worker/strategies/sync_batch_norm.h"
 
 namespace braid::worker {
 
@@ -27,9 +32,14 @@ void register_strategy_ops() {
   static std::once_flag once;
   std::call_once(once, [] {
     register_allreduce_ops(OpRegistry::global());
+    register_averaging_ops(OpRegistry::global());
+    register_combine_ops(OpRegistry::global());
+    register_compression_ops(OpRegistry::global());
     register_hybrid_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
+    register_shard_ops(OpRegistry::global());
+    register_sync_batch_norm_ops(OpRegistry::global());
   });
 }
 

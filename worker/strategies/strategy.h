@@ -99,6 +99,9 @@ class Strategy {
   /// Ends waits of this process for others soon. Safe from any thread.
   virtual void abort() {}
 
+  /// Whether a worker's gradients are multiplied by its share of the rows (BatchShare::weight), so that the
+  /// workers' mean is the one over all rows.
+  virtual bool weighs_gradients() const { return true; }
   /// Multiplies gradients before the update: 1 / workers where gradients are summed over them.
   virtual float gradient_scale() const { return 1.0F; }
 };
