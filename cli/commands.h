@@ -49,6 +49,9 @@ void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::st
 /// What `--data-dir` says, else the variable BRAID_DATA, else the current directory. In settings.cc.
 std::string data_directory(const std::string& flag);
 
+/// `--op-library FILE`, which may be repeated: loads the library as the command line is read. In settings.cc.
+CLI::Option* add_op_library_option(CLI::App& command);
+
 /// `--device`: CUDA, CPU or AUTO, as in job files; left empty when it is not given. In train.cc.
 void add_device_option(CLI::App& command, std::string& device);
 

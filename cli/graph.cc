@@ -33,6 +33,7 @@
 #include "worker/job/job.h"
 #include "worker/job/text_proto.h"
 #include "worker/job/unused_fields.h"
+#include "worker/op_libraries.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_program.h"
@@ -201,6 +202,7 @@ int plan_job(const GraphOptions& options) {
                        job_settings(read_process_settings(options.config, worker::SettingsFor::Training)));
   if (job.strategy().kind() == proto::Strategy::LOCAL && options.workers > 1)
     throw InvalidArgument("--workers: strategy.kind is LOCAL, which has one worker");
+  worker::load_op_libraries(job);
   resolve_planned_device(job);
   const worker::JobData data =
       worker::load_data(job, data_directory(options.data_dir), false, {0, options.workers});
@@ -262,6 +264,7 @@ void add_graph(CLI::App& app, Action& action) {
       app.add_subcommand("graph", "Look at GraphDef files (.pb, .pbtxt), plan them and run them");
   const auto add = [&](const char* name, const char* text, int (*run)(const GraphOptions&)) {
     CLI::App* sub = graph->add_subcommand(name, text);
+    add_op_library_option(*sub);
     sub->callback([options, run, sub, &action] {
       options->streams_given = sub->get_option_no_throw("--streams") && sub->count("--streams") > 0;
       options->policy_given = sub->get_option_no_throw("--policy") && sub->count("--policy") > 0;

@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/job/job.h"
+#include "worker/op_libraries.h"
 
 namespace braid::cli {
 namespace {
@@ -78,6 +79,7 @@ GraphDef needed_by(const GraphDef& graph, const std::vector<std::string>& values
 /// As a job has it, for the columns of its data.
 ModelGraph model_of_job(const ExportOptions& options) {
   const proto::Job job = worker::load_job(options.job, options.set);
+  worker::load_op_libraries(job);
   const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false);
   return worker::job_model(job, *data.train);
 }
@@ -113,6 +115,7 @@ void add_graph_export(CLI::App& graph, Action& action) {
   CLI::App* sub = graph.add_subcommand("export", "Write a built-in model or a job's model as a GraphDef");
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
+  add_op_library_option(*sub);
   CLI::Option* job =
       sub->add_option("--job", options->job, "The job whose model to write, for the columns of its data");
   add_options_of_job(*sub, *job, options->set, options->data_dir);

@@ -262,6 +262,7 @@ void add_graph_run(CLI::App& graph, Action& action) {
   sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
       ->check(CLI::ExistingPath)
       ->required();
+  add_op_library_option(*sub);
   const auto one_at_a_time = [](CLI::Option* option) {
     option->expected(1)->take_all()->trigger_on_parse(false);
     return option;

@@ -181,6 +181,7 @@ void add_graph_stats(CLI::App& graph, Action& action) {
   auto options = std::make_shared<StatsOptions>();
   const auto add = [&](const char* name, const char* text, int (*run)(const StatsOptions&)) {
     CLI::App* sub = graph.add_subcommand(name, text);
+    add_op_library_option(*sub);
     sub->add_option("FILE", options->file, "GraphDef, binary or text, or an ONNX model")
         ->check(CLI::ExistingPath)
         ->required();

@@ -126,6 +126,7 @@ void add_infer(CLI::App& app, Action& action) {
           "name=file.npy, cut into batches; name=-1,13 (a shape, -1: the batch) or name for random values.\n"
           "May be repeated; without any, all inputs that the outputs need are random")
       ->allow_extra_args(false);
+  add_op_library_option(*infer);
   infer->add_option("--output", command.outputs, "Output tensor name; may be repeated")
       ->allow_extra_args(false)
       ->required();

@@ -70,6 +70,7 @@ void add_common(CLI::App& command, Options& options) {
   command
       .add_option("--batch", options.batch, "Rows computed at once; default: the job's evaluation.batch_size")
       ->check(CLI::PositiveNumber);
+  add_op_library_option(command);
   add_device_option(command, options.device);
   add_config_option(command, options.config);
 }

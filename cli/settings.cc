@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 
 #include "base/env.h"
+#include "base/error.h"
 #include "cli/commands.h"
+#include "worker/op_libraries.h"
 
 namespace braid::cli {
 
@@ -38,6 +40,22 @@ void add_options_of_job(CLI::App& command, CLI::Option& job, std::vector<std::st
                   "With --job: where its input files are; default: $BRAID_DATA, otherwise the current "
                   "directory")
       ->needs(&job);
+}
+
+CLI::Option* add_op_library_option(CLI::App& command) {
+  return command
+      .add_option("--op-library",
+                  "Load a shared library with ops of your own (docs/user/own_ops.md); may be repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->type_name("FILE")
+      ->each([](const std::string& file) {
+        try {
+          worker::load_op_library_of_process(file);
+        } catch (const Error& error) {
+          throw CLI::ValidationError("--op-library", error.message());
+        }
+      });
 }
 
 CLI::Option* add_checkpoint_option(CLI::App& command, std::string& directory) {

@@ -19,6 +19,7 @@ struct TrainOptions {
   GraphJobFlags graph;
   std::vector<std::string> set;
   std::string data_dir;
+  CLI::Option* op_libraries = nullptr;
   std::string device;
   std::string config;
   StepFlags step;
@@ -46,7 +47,9 @@ int run_train(const TrainOptions& options) {
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   const std::vector<std::string> settings =
       job_settings(read_process_settings(options.config, worker::SettingsFor::Training));
-  const proto::Job job = load(options, overrides, settings);
+  proto::Job job = load(options, overrides, settings);
+  for (const std::string& library : options.op_libraries->results())
+    job.mutable_runtime()->add_op_libraries(library);
   if (options.print_job) {
     fmt::print("{}", job.DebugString());
     return kExitSuccess;
@@ -92,6 +95,7 @@ void add_train(CLI::App& app, Action& action) {
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
                     "Where input files are; default: $BRAID_DATA, otherwise the current directory");
+  options->op_libraries = add_op_library_option(*train);
   add_device_option(*train, options->device);
   add_config_option(*train, options->config);
   add_step_flags(*train, options->step);

@@ -42,13 +42,16 @@ foreach(folder base comm engine launch models ps worker)
 endforeach()
 install(DIRECTORY ${PROJECT_BINARY_DIR}/gen/proto DESTINATION ${BRAID_INSTALL_HEADERS} COMPONENT dev
   FILES_MATCHING PATTERN "*.pb.h")
-install(DIRECTORY examples/scorer DESTINATION ${doc}/examples COMPONENT dev)
+install(FILES ${PROJECT_BINARY_DIR}/gen/engine/ir/op_contract.h DESTINATION ${BRAID_INSTALL_HEADERS}/engine/ir
+  COMPONENT dev)
+install(FILES cli/run_main.h DESTINATION ${BRAID_INSTALL_HEADERS}/cli COMPONENT dev)
+install(DIRECTORY examples/scorer examples/own_op examples/own_model DESTINATION ${doc}/examples COMPONENT dev)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/braid)
 install(EXPORT braid NAMESPACE braid:: FILE braid-targets.cmake DESTINATION ${package} COMPONENT dev)
 configure_package_config_file(cmake/braid-config.cmake.in ${PROJECT_BINARY_DIR}/braid-config.cmake
   INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/braid-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/braid-config.cmake ${PROJECT_BINARY_DIR}/braid-config-version.cmake
+install(FILES cmake/BraidOpLibrary.cmake ${PROJECT_BINARY_DIR}/braid-config.cmake ${PROJECT_BINARY_DIR}/braid-config-version.cmake
   DESTINATION ${package} COMPONENT dev)
 
 get_property(exported GLOBAL PROPERTY BRAID_EXPORTED)
@@ -81,7 +84,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME braid-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 # What braid-config.cmake looks for, and nothing that only tests need.
 file(STRINGS cmake/debian-packages.txt packages REGEX "^lib.*-dev$|^(nlohmann-json3-dev|prometheus-cpp-dev|protobuf-compiler|zlib1g-dev)$")
-list(FILTER packages EXCLUDE REGEX "gtest|gmock|benchmark|cli11")
+list(FILTER packages EXCLUDE REGEX "gtest|gmock|benchmark")
 list(JOIN packages ", " packages)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "braid (= ${PROJECT_VERSION}), ${packages}")
 include(CPack)

@@ -47,6 +47,7 @@ MAY_INCLUDE = {
     "models": ["models", "engine", "proto/graph.", "base"],
     "examples": ["examples", "models", "engine", "proto", "base"],
     "examples/multistream_inference": ["worker/inference", "worker/job/settings.", "base"],
+    "examples/own_model": ["cli/run_main.", "models", "engine", "base"],
     "examples/scorer": ["worker/inference", "worker/stored_variables.", "engine/import", "proto/graph.", "base"],
     "examples/multistream_training/main.": ["examples", "models", "engine", "proto", "worker/job", "base"],
     "launch": ["launch", "proto", "base"],

@@ -1,6 +1,8 @@
 #include "models/model.h"
 
 #include <array>
+#include <functional>
+#include <utility>
 
 #include "base/error.h"
 #include "proto/graph.pb.h"
@@ -28,7 +30,19 @@ constexpr std::array kModels = {
     Row{"wide_deep", build_wide_deep},
 };
 
-ModelGraph build(const Row& row, const ModelConfig& config) {
+struct Registered {
+  std::string name;
+  std::function<ModelGraph(const ModelConfig&)> build;
+  bool has_dropout;
+};
+
+std::vector<Registered>& registered() {
+  static std::vector<Registered> models;
+  return models;
+}
+
+template <class AnyRow>
+ModelGraph build(const AnyRow& row, const ModelConfig& config) {
   if (config.dropout == 0) return row.build(config);
   if (!row.has_dropout)
     throw InvalidArgument("model '" + std::string(row.name) + "' has no layer with dropout");
@@ -44,14 +58,25 @@ ModelGraph build(const Row& row, const ModelConfig& config) {
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const Row& row : kModels) names.emplace_back(row.name);
+  for (const Registered& row : registered()) names.push_back(row.name);
   return names;
+}
+
+void register_model(const std::string& name, std::function<ModelGraph(const ModelConfig&)> build,
+                    bool has_dropout) {
+  if (name.empty() || !build) throw InvalidArgument("register_model needs a name and a function");
+  for (const std::string& taken : model_names())
+    if (taken == name) throw InvalidArgument("there is a model '" + name + "' already; choose another name");
+  registered().push_back({name, std::move(build), has_dropout});
 }
 
 ModelGraph build_model(const std::string& name, const ModelConfig& config) {
   for (const Row& row : kModels)
     if (row.name == name) return build(row, config);
+  for (const Registered& row : registered())
+    if (row.name == name) return build(row, config);
   std::string known;
-  for (const Row& row : kModels) known += (known.empty() ? "" : ", ") + std::string(row.name);
+  for (const std::string& each : model_names()) known += (known.empty() ? "" : ", ") + each;
   throw InvalidArgument("there is no model '" + name + "'; the models are: " + known);
 }
 

@@ -102,7 +102,14 @@ struct ModelGraph {
 /// Throws: InvalidArgument (no such model: the known ones are named; a column that it needs is missing;
 /// dropout for a model that has none).
 ModelGraph build_model(const std::string& name, const ModelConfig& config);
+/// The zoo's, then those of register_model().
 std::vector<std::string> model_names();
+
+/// Adds a model that jobs of this process name by `model.name`. It is built twice where a job has dropout:
+/// once without, for predictions. Thread rule: at start-up, on the main thread. Throws: InvalidArgument for a
+/// name that is taken or empty.
+void register_model(const std::string& name, std::function<ModelGraph(const ModelConfig&)> build,
+                    bool has_dropout = false);
 
 // One a file.
 ModelGraph build_linear_regression(const ModelConfig& config);

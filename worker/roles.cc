@@ -28,6 +28,7 @@
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
 #include "worker/monitor.h"
+#include "worker/op_libraries.h"
 #include "worker/progress.h"
 #include "worker/security.h"
 #include "worker/stop_signal.h"
@@ -301,6 +302,7 @@ int run_role(const proto::Job& job, const RoleOptions& options, const std::share
   };
   if (cluster.task.type == launch::TaskType::Ps)
     return until_stopped([&] { return run_server(job, cluster, stop); });
+  load_op_libraries(job);
   proto::Job mine = job;
   if (cluster.task.type == launch::TaskType::Evaluator) {
     // The host's devices are the workers', unless it is told to take one.

@@ -18,6 +18,7 @@ from braid.session import Session
 from braid import callbacks, data, io, losses, nn, ops, optim
 from braid.settings import AllReduce, Checkpoint, History, Hybrid, Local, Outputs, PS, StepResult
 from braid.train import Trainer
+from braid.ops import load_library as load_op_library
 from braid import _exit
 
 _exit.install()

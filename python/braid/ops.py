@@ -371,6 +371,14 @@ def _make(op, least, most, differentiable, reason, cpu, cuda, stateful, folds):
     return function
 
 
+def load_library(path):
+    """Loads a shared library with ops of your own (docs/user/own_ops.md) and gives each a function here: names of the
+    ops. Throws: InvalidArgument for a file that is none, or was built for another Braid."""
+    added = _braid.load_op_library(str(path))
+    _add_registered()
+    return added
+
+
 def names():
     """Names of all registered ops."""
     return [each[0] for each in _braid.registered_ops()]

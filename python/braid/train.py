@@ -158,7 +158,7 @@ class Trainer:
                               "every_steps": options["evaluate_every"] or None,
                               "enabled": test is not None},
                "checkpoint": self.checkpoint.job_fields() if self.checkpoint else None,
-               "runtime": {"device": Word(options["device"].upper())}}
+               "runtime": {"device": Word(options["device"].upper()), "op_libraries": _braid.loaded_op_libraries() or None}}
         if options["streams"] == 1:
             del job["streams"]
         text = fields(job, "")

@@ -11,6 +11,7 @@
 #include "engine/import/onnx/any_graph.h"
 #include "engine/import/write_graph.h"
 #include "engine/ir/op.h"
+#include "engine/ir/op_library.h"
 #include "proto/graph.pb.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
@@ -120,6 +121,10 @@ nb::list registered_ops() {
 }  // namespace
 
 void bind_graph(nb::module_& module) {
+  module.def(
+      "load_op_library", [](const std::string& path) { return load_op_library(path, OpRegistry::global()); },
+      nb::arg("path"), "Names of the ops that the library adds.");
+  module.def("loaded_op_libraries", loaded_op_libraries, "Full paths, in the order of loading.");
   nb::class_<Graph>(module, "Graph", "Nodes with inferred types and shapes; values are (node, output).")
       .def(nb::init<>())
       .def("add", add, nb::arg("op"), nb::arg("name"), nb::arg("inputs"), nb::arg("attrs"),

@@ -50,4 +50,24 @@ execute_process(COMMAND ${WORK}/build/scorer RESULT_VARIABLE code ERROR_VARIABLE
 if(NOT code EQUAL 2 OR NOT output MATCHES "usage: scorer")
   message(FATAL_ERROR "scorer ended with ${code}: ${output}")
 endif()
+
+# An op and a model of one's own.
+foreach(example own_op own_model)
+  file(COPY ${SOURCE}/examples/${example} DESTINATION ${WORK})
+  run(${CMAKE_COMMAND} -S ${WORK}/${example} -B ${WORK}/${example}/build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${WORK}/root)
+  run(${CMAKE_COMMAND} --build ${WORK}/${example}/build)
+endforeach()
+set(job ${WORK}/root/share/braid/jobs/wide_deep_generated.pbtxt)
+run(${WORK}/root/bin/braid train --job ${WORK}/root/share/braid/jobs/linear_regression.pbtxt --set steps=1
+  --op-library ${WORK}/own_op/build/snake.so)
+if(NOT output MATCHES "op library .*: Snake")
+  message(FATAL_ERROR "--op-library says nothing of the op: ${output}")
+endif()
+run(${WORK}/own_model/build/own_model train --job ${job} --set model.name=two_towers --set model.hidden=16,8
+  --set epochs=0 --set steps=20)
+execute_process(COMMAND ${WORK}/root/bin/braid train --job ${job} --set model.name=two_towers RESULT_VARIABLE code
+  ERROR_VARIABLE output)
+if(NOT code EQUAL 2 OR NOT output MATCHES "no model 'two_towers'")
+  message(FATAL_ERROR "braid knows the model of another binary: ${code}: ${output}")
+endif()
 file(REMOVE_RECURSE ${WORK})

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "proto/job.pb.h"
 #include "worker/device.h"
+#include "worker/op_libraries.h"
 #include "worker/stored_variables.h"
 
 namespace braid::worker {
@@ -23,6 +24,7 @@ void restore_variables(const CheckpointInfo& checkpoint, std::uint64_t seed, con
 
 ForwardJob::ForwardJob(const proto::Job& asked) : job(std::make_unique<proto::Job>(without_peers(asked))) {
   register_strategy_ops();
+  load_op_libraries(*job);
   resolve_device(*job, {});
   RuntimeOptions options;
   options.device = open_device(*job, {});

@@ -351,8 +351,9 @@ void add_runtime(std::vector<JobField>& table) {
           .was_not("no_soft_placement")
           .tf("allow_soft_placement"),
       field("runtime.fusion").default_elsewhere("true on a GPU, false on the CPU"),
-      field("runtime.check_numerics"), field("runtime.measure_products").idle_on_host(),
-      field("runtime.recompute.scope"), field("runtime.recompute.memory_bytes").in(not_negative()),
+      field("runtime.op_libraries"), field("runtime.check_numerics"),
+      field("runtime.measure_products").idle_on_host(), field("runtime.recompute.scope"),
+      field("runtime.recompute.memory_bytes").in(not_negative()),
       field("runtime.device_memory_up_front")
           .idle_on_host()
           .tf("gpu_options.allow_growth")
