@@ -28,6 +28,20 @@ target_include_directories(braid_re2 SYSTEM INTERFACE ${BRAID_RE2_INCLUDE})
 target_link_libraries(braid_re2 INTERFACE ${BRAID_RE2_LIBRARY})
 braid_export(braid_re2)
 
+# zstd and lz4 files are read where both are there.
+find_path(BRAID_ZSTD_INCLUDE zstd.h)
+find_library(BRAID_ZSTD_LIBRARY zstd)
+find_path(BRAID_LZ4_INCLUDE lz4frame.h)
+find_library(BRAID_LZ4_LIBRARY lz4)
+set(BRAID_HAVE_ZSTD_LZ4 OFF)
+if(BRAID_ZSTD_INCLUDE AND BRAID_ZSTD_LIBRARY AND BRAID_LZ4_INCLUDE AND BRAID_LZ4_LIBRARY)
+  set(BRAID_HAVE_ZSTD_LZ4 ON)
+  add_library(braid_zstd_lz4 INTERFACE)
+  target_include_directories(braid_zstd_lz4 SYSTEM INTERFACE ${BRAID_ZSTD_INCLUDE} ${BRAID_LZ4_INCLUDE})
+  target_link_libraries(braid_zstd_lz4 INTERFACE ${BRAID_ZSTD_LIBRARY} ${BRAID_LZ4_LIBRARY})
+  braid_export(braid_zstd_lz4)
+endif()
+
 set(BRAID_PROTOC ${Protobuf_PROTOC_EXECUTABLE})
 find_program(BRAID_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 

@@ -39,6 +39,7 @@ class CheckpointEvaluation {
     metrics_ = job_metrics(job_, model_);
     total_ = total_steps(job_, *data_.train);
     data_.train.reset();
+    data_.stream.reset();
     strategy_ = make_strategy(job_, runtime_, {});
     evaluator_ =
         std::make_unique<Evaluator>(model_, metrics_, *strategy_, runtime_, forward_compile_options(job_),
@@ -63,7 +64,7 @@ class CheckpointEvaluation {
       log_warning("skipping a damaged checkpoint: {}", error.message());
       return std::nullopt;
     }
-    return evaluator_->run(data_.test, kForwardTime, stop);
+    return evaluator_->run(next_test_rows(data_, job_.evaluation().batch_size()), kForwardTime, stop);
   }
 
  private:

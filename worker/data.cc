@@ -13,8 +13,12 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/input/generator.h"
+#include "engine/input/parquet_files.h"
 #include "engine/input/readers.h"
+#include "engine/input/remote_files.h"
+#include "engine/input/streamed_rows.h"
 #include "proto/job.pb.h"
+#include "worker/data_stream.h"
 #include "worker/job/job.h"
 #include "worker/model/graph_model.h"
 
@@ -23,19 +27,51 @@ namespace {
 
 using Path = std::filesystem::path;
 
-/// Names relative to `root`; a name that is no file may be a pattern for several.
+/// What lies in a directory of data, without marks such as _SUCCESS and what belongs to files.
+std::vector<Path> files_in(const Path& directory) {
+  std::vector<Path> files;
+  for (const Path& file : list_directory(directory)) {
+    const std::string name = file.filename().string();
+    if (name.starts_with('.') || name.starts_with('_') || name.ends_with(".braid_index")) continue;
+    if (std::filesystem::is_regular_file(file)) files.push_back(file);
+  }
+  return files;
+}
+
+/// Names relative to `root`, or of stores, or "-". A name may be a directory, and one that is no file a
+/// pattern for several.
 std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrField<std::string>& files,
                         const Path& root) {
   std::vector<Path> result;
   for (const auto& file : files) {
+    if (file == "-") {
+      result.emplace_back(file);
+      continue;
+    }
+    if (!scheme_of(file).empty()) {
+      const std::vector<std::string> found = list_remote(file);
+      if (found.empty())
+        throw InvalidArgument("input." + std::string(field) + ": no file matches '" + file + "'");
+      result.insert(result.end(), found.begin(), found.end());
+      continue;
+    }
     const Path path = root / file;
     std::error_code unreadable;  // is for the reader to tell
+    if (std::filesystem::is_directory(path, unreadable)) {
+      const std::vector<Path> found = files_in(path);
+      if (found.empty())
+        throw InvalidArgument("input." + std::string(field) + ": directory '" + path.string() +
+                              "' has no files");
+      result.insert(result.end(), found.begin(), found.end());
+      continue;
+    }
     if (std::filesystem::exists(path, unreadable) || unreadable) {
       result.push_back(path);
       continue;
     }
     const bool pattern = file.find_first_of("*?[") != std::string::npos;
-    const std::vector<Path> found = pattern ? glob(path.string()) : std::vector<Path>{};
+    std::vector<Path> found = pattern ? glob(path.string()) : std::vector<Path>{};
+    std::erase_if(found, [](const Path& each) { return each.extension() == ".braid_index"; });
     if (found.empty())
       throw InvalidArgument("input." + std::string(field) + ": " +
                             (pattern ? "no file matches '" + path.string() + "'"
@@ -169,6 +205,7 @@ std::unique_ptr<RowStream> stream_images(const proto::Job& job, const std::strin
 std::string describe(const char* field, const std::vector<Path>& files) {
   double bytes = 0;
   for (const Path& file : files) {
+    if (!scheme_of(file.native()).empty()) continue;
     std::error_code unknown;
     const std::uintmax_t size = std::filesystem::file_size(file, unknown);
     if (!unknown) bytes += static_cast<double>(size);
@@ -255,6 +292,8 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
       return stream_csv(files, csv_options(job, data_dir, read));
     case proto::Input::TFRECORD:
       return stream_tfrecord(files, {.columns = schema(job, data_dir), .read = read});
+    case proto::Input::PARQUET:
+      return stream_parquet(files, {.columns = schema(job, data_dir), .read = read});
     case proto::Input::NPY:
       return stream_npy(files, read);
     case proto::Input::TEXT:
@@ -267,6 +306,10 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
       return stream_criteo(files, options);
     }
   }
+}
+
+std::vector<ColumnSpec> job_schema(const proto::Job& job, const Path& data_dir) {
+  return schema(job, data_dir);
 }
 
 std::shared_ptr<const Table> empty_rows(const proto::Job& job, const Path& data_dir,
@@ -290,6 +333,26 @@ std::vector<std::string> class_words(const proto::Job& job, const Path& data_dir
   return {};
 }
 
+namespace {
+
+void load_test(const proto::Job& job, const Path& data_dir, bool with_test, ProgressMode progress,
+               JobData& data) {
+  if (!with_test || job.input().test_files().empty()) return;
+  const std::vector<Path> files = test_files(job, data_dir);
+  const ReadOptions read{.max_bad_records = job.input().max_bad_records(),
+                         .group_column = job.evaluation().group_column()};
+  if (!is_streamed(job, "test_files", files)) {
+    data.test = load_files(job, data_dir, "test_files", files, read, progress);
+    return;
+  }
+  data.open_test = [job, data_dir, files, read] {
+    return open_rows(job, data_dir, "input.test_files", files, read);
+  };
+  data.test = data.open_test()->next(0);
+}
+
+}  // namespace
+
 JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard,
                   ProgressMode progress) {
   const proto::Input& input = job.input();
@@ -302,18 +365,39 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
   std::vector<Path> files = paths("train_files", input.train_files(), data_dir);
   ReadOptions read{.max_bad_records = input.max_bad_records()};
   if (input.shard() == proto::Input::FILES) files = own_files(files, shard);
+  if (is_streamed(job, "train_files", files)) {
+    data.stream = open_blocks(job, data_dir, files, progress);
+    auto columns = std::make_shared<Table>(*data.stream->columns());
+    columns->rows_of_all = rows_of(*data.stream);
+    data.train = std::move(columns);
+    load_test(job, data_dir, with_test, progress, data);
+    return data;
+  }
   if (input.shard() == proto::Input::ROWS) {
     read.rank = shard.rank;
     read.world = shard.world;
   }
   data.train = load_files(job, data_dir, "train_files", files, read, progress);
   if (data.train->skipped > 0) log_warning("input: {} bad records were skipped", data.train->skipped);
-  if (with_test && !input.test_files().empty())
-    data.test = load_files(
-        job, data_dir, "test_files", test_files(job, data_dir),
-        {.max_bad_records = input.max_bad_records(), .group_column = job.evaluation().group_column()},
-        progress);
+  load_test(job, data_dir, with_test, progress, data);
   return data;
+}
+
+std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows) {
+  if (!data.open_test) return [left = data.test]() mutable { return std::exchange(left, nullptr); };
+  return [stream = std::shared_ptr<RowStream>(data.open_test()),
+          part = rows_at_once(batch_rows)]() -> std::shared_ptr<const Table> {
+    std::shared_ptr<Table> table = stream->next(part);
+    return table->rows > 0 ? table : nullptr;
+  };
+}
+
+std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
+                                      const std::vector<std::string>& columns, const BatchOptions& options) {
+  if (!data.stream) return std::make_unique<Batcher>(data.train, columns, options);
+  auto rows = std::make_shared<StreamedRows>(data.stream, streamed_rows_options(job), options);
+  log_info("input: {}", rows->describe());
+  return std::make_unique<Batcher>(std::move(rows), columns, options);
 }
 
 ModelConfig model_config(const proto::Job& job, const Table& table) {
@@ -374,7 +458,8 @@ ModelGraph job_model(const proto::Job& job, const Table& table) {
 
 std::uint64_t total_steps(const proto::Job& job, const Table& table) {
   if (job.steps() > 0) return job.steps();
-  const std::int64_t rows = job.input().shard() == proto::Input::ROWS ? table.rows_of_all : table.rows;
+  const bool elsewhere = job.input().shard() == proto::Input::ROWS || table.rows == 0;
+  const std::int64_t rows = elsewhere ? table.rows_of_all : table.rows;
   const std::int64_t batch = job.input().global_batch_size();
   const double per_epoch = job.input().carry_remainder()
                                ? static_cast<double>(rows) / static_cast<double>(batch)

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/input/block_source.h"
 #include "engine/input/readers.h"
 #include "engine/input/table.h"
 #include "models/model.h"
@@ -18,9 +20,21 @@ class Job;
 namespace braid::worker {
 
 struct JobData {
+  /// Where rows are streamed: the columns, with rows_of_all, but without rows.
   std::shared_ptr<const Table> train;
-  std::shared_ptr<const Table> test;  // null: no test files
+  std::shared_ptr<BlockSource> stream = {};  // null: the rows are in `train`
+  std::shared_ptr<const Table> test = {};    // null: no test files
+  /// Opens the test rows, where they are streamed: `test` has the columns then. Empty: they are there.
+  std::function<std::unique_ptr<RowStream>()> open_test = {};
 };
+
+/// The test rows, one table after the other, for batches of `batch_rows`; then null. REQUIRES: data.test;
+/// `data` outlives it.
+std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows);
+
+/// This worker's batches. Throws: as Batcher.
+std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
+                                      const std::vector<std::string>& columns, const BatchOptions& options);
 
 /// Which worker of how many reads.
 struct DataShard {
@@ -45,6 +59,9 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesyste
                                      const std::string& option,
                                      const std::vector<std::filesystem::path>& files,
                                      const ReadOptions& read);
+/// The schema of a job whose format has one. Throws: InvalidArgument (none; a vocabulary file).
+std::vector<ColumnSpec> job_schema(const proto::Job& job, const std::filesystem::path& data_dir);
+
 /// A table of the columns that these files have for the model, without rows: of IDX their shapes are known
 /// from a file, else from the schema.
 std::shared_ptr<const Table> empty_rows(const proto::Job& job, const std::filesystem::path& data_dir,
@@ -62,7 +79,7 @@ ModelConfig model_config(const proto::Job& job, const Table& table);
 /// The job's model for that data. Throws: as build_model().
 ModelGraph job_model(const proto::Job& job, const Table& table);
 
-/// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch.
+/// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch. `table`: JobData::train.
 std::uint64_t total_steps(const proto::Job& job, const Table& table);
 
 }  // namespace braid::worker

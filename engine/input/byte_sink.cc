@@ -39,6 +39,9 @@ struct ByteSink::Impl {
         compression(packing),
         file(create(temporary, this->path)) {
     if (compression == Compression::None) return;
+    if (compression != Compression::Gzip && compression != Compression::Zlib)
+      throw InvalidArgument("cannot write '" + this->path.string() + "': " + compression_name(compression) +
+                            " is read, not written; gzip and zlib are");
     constexpr int kWindow = 15, kGzipHeader = 16, kMemory = 8;
     const int window = compression == Compression::Gzip ? kWindow + kGzipHeader : kWindow;
     if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, kMemory, Z_DEFAULT_STRATEGY) != Z_OK)

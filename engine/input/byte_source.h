@@ -1,6 +1,6 @@
-// The bytes of a file from front to back, inflated on the way: gzip (several members too) and zlib streams
-// are told from plain data by their first bytes, not by the file's name. Position in errors is that of the
-// inflated bytes. Private to engine/input. Thread rule: one thread.
+// The bytes of a file from front to back, unpacked on the way: gzip (several members too), zlib, zstd and lz4
+// streams are told from plain data by their first bytes, not by the file's name. Position in errors is that
+// of the inflated bytes. Private to engine/input. Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace braid {
 
 /// How a file is packed.
-enum class Compression { None, Gzip, Zlib };
+enum class Compression { None, Gzip, Zlib, Zstd, Lz4 };
 const char* compression_name(Compression compression);
 
 class ByteSource {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -224,8 +225,8 @@ std::string add_example(const ExampleReader& example, bool unlabelled, CriteoFea
 
 class CriteoStream : public RowStream {
  public:
-  CriteoStream(std::vector<std::filesystem::path> files, CriteoOptions options)
-      : files_(std::move(files)),
+  CriteoStream(const std::vector<std::filesystem::path>& files, CriteoOptions options)
+      : pieces_(whole_files(files)),
         options_(std::move(options)),
         builder_(options_),
         book_(options_.read),
@@ -234,27 +235,45 @@ class CriteoStream : public RowStream {
 
   std::shared_ptr<Table> next(std::int64_t most) override {
     while (builder_.rows() < most && (record_ || reader_ || open_next()))
-      if (!(record_ ? next_line() : next_example())) {
+      if (book_.ended() || !(record_ ? next_line() : next_example())) {
         record_.reset();
         reader_.reset();
       }
     return book_.finish(builder_.finish(book_.bad().count()));
   }
 
+  void begin(std::vector<FilePiece> pieces) override {
+    pieces_ = std::move(pieces);
+    opened_ = 0;
+    record_.reset();
+    reader_.reset();
+  }
+
  private:
-  const std::filesystem::path& file() const { return files_[opened_ - 1]; }
+  const std::filesystem::path& file() const { return pieces_[opened_ - 1].file; }
 
   bool open_next() {
-    if (opened_ == files_.size()) return false;
-    ++opened_;
-    if (holds_tfrecords(file())) {
-      reader_.emplace(file());
+    if (opened_ == pieces_.size()) return false;
+    const FilePiece& piece = pieces_[opened_++];
+    book_.begin(piece);
+    const char separator = layout_of(piece.file);
+    if (separator == kExamples) {
+      reader_.emplace(piece);
       return true;
     }
-    record_.emplace(open_bytes(file()), separator_of(file()));
+    record_.emplace(open_piece(piece), separator);
     names_ = criteo_names();
     first_ = true;
     return true;
+  }
+
+  /// What is between the fields of a file, or kExamples. Pieces of a file ask for it once.
+  char layout_of(const std::filesystem::path& file) {
+    const auto found = layouts_.find(file.native());
+    if (found != layouts_.end()) return found->second;
+    const char layout = holds_tfrecords(file) ? kExamples : separator_of(file);
+    layouts_.emplace(file.native(), layout);
+    return layout;
   }
 
   /// Of the first line.
@@ -275,7 +294,7 @@ class CriteoStream : public RowStream {
     const std::string problem =
         record_->problem().empty() ? add_line(fields, unlabelled_, builder_) : record_->problem();
     if (!problem.empty()) {
-      book_.bad().add(file(), record_->line(), problem);
+      book_.bad().add(file(), book_.line(record_->line()), problem);
       keep_bad();
       return true;
     }
@@ -291,15 +310,20 @@ class CriteoStream : public RowStream {
 
   bool next_example() {
     bool is_bad = false;
+    visited_ = taken_ = false;
     const bool there = visit_tfrecord(
         *reader_, file(), book_.bad(),
         [this](std::string_view record, const TfRecordReader&) { return add_record(record); }, is_bad);
-    if (is_bad) keep_bad();
+    // A record whose CRC is wrong is one, too.
+    if (is_bad && !visited_) taken_ = book_.takes_next();
+    if (is_bad && taken_) keep_bad();
     return there;
   }
 
   std::string add_record(std::string_view record) {
-    if (!book_.takes_next()) return {};
+    visited_ = true;
+    taken_ = book_.takes_next();
+    if (!taken_) return {};
     try {
       example_.parse(record);
     } catch (const DataLoss& e) {
@@ -324,13 +348,17 @@ class CriteoStream : public RowStream {
     return static_cast<std::size_t>(found - names_.begin());
   }
 
-  const std::vector<std::filesystem::path> files_;
+  static constexpr char kExamples = 0;
+
+  std::vector<FilePiece> pieces_;
   const CriteoOptions options_;
   CriteoBuilder builder_;
   RowBook book_;
   const bool unlabelled_;
   CriteoFeatures features_;
   ExampleReader example_;
+  std::unordered_map<std::string, char> layouts_;  // of files
+  bool visited_ = false, taken_ = false;           // the present Example
   std::size_t opened_ = 0;
   // Of the open file.
   std::optional<FieldReader> record_;  // of text

@@ -24,8 +24,8 @@ struct Fields {
 
 class CsvStream : public RowStream {
  public:
-  CsvStream(std::vector<std::filesystem::path> files, CsvOptions options)
-      : files_(std::move(files)),
+  CsvStream(const std::vector<std::filesystem::path>& files, CsvOptions options)
+      : pieces_(whole_files(files)),
         options_(std::move(options)),
         builder_(options_.columns),
         book_(options_.read) {
@@ -38,7 +38,7 @@ class CsvStream : public RowStream {
   std::shared_ptr<Table> next(std::int64_t most) override {
     while (builder_.rows() < most) {
       if (!record_ && !open_next()) break;
-      if (!record_->next()) {
+      if (book_.ended() || !record_->next()) {
         record_.reset();
         continue;
       }
@@ -47,13 +47,19 @@ class CsvStream : public RowStream {
     return book_.finish(builder_.finish(book_.bad().count()));
   }
 
+  void begin(std::vector<FilePiece> pieces) override {
+    pieces_ = std::move(pieces);
+    opened_ = 0;
+    record_.reset();
+  }
+
  private:
-  const std::filesystem::path& file() const { return files_[opened_ - 1]; }
+  const std::filesystem::path& file() const { return pieces_[opened_ - 1].file; }
 
   bool open_next() {
-    if (opened_ == files_.size()) return false;
-    ++opened_;
-    record_.emplace(open_bytes(file()), options_.separator, options_.comment);
+    if (opened_ == pieces_.size()) return false;
+    book_.begin(pieces_[opened_++]);
+    record_.emplace(open_piece(pieces_[opened_ - 1]), options_.separator, options_.comment);
     fields_ = in_order(false);
     without_ignored_ = in_order(true);
     if (options_.header && record_->next()) take_header();
@@ -126,7 +132,7 @@ class CsvStream : public RowStream {
     const Fields& fields = texts.size() == without_ignored_.count ? without_ignored_ : fields_;
     if (const std::string problem = problem_of(fields); !problem.empty()) {
       builder_.drop_row();
-      book_.bad().add(file(), record_->line(), problem);
+      book_.bad().add(file(), book_.line(record_->line()), problem);
       if (!options_.read.keep_bad_records) return;
       book_.add_bad(builder_.rows());
       builder_.blank_row();
@@ -160,8 +166,8 @@ class CsvStream : public RowStream {
     return {};
   }
 
+  std::vector<FilePiece> pieces_;
   // Set once.
-  const std::vector<std::filesystem::path> files_;
   const CsvOptions options_;
   std::vector<bool> ignored_;  // by column
 
@@ -174,8 +180,8 @@ class CsvStream : public RowStream {
 
 class TextStream : public RowStream {
  public:
-  TextStream(std::vector<std::filesystem::path> files, TextOptions options)
-      : files_(std::move(files)), builder_(std::move(options.columns)), book_(options.read) {
+  TextStream(const std::vector<std::filesystem::path>& files, TextOptions options)
+      : pieces_(whole_files(files)), builder_(std::move(options.columns)), book_(options.read) {
     for (const ColumnSpec& column : builder_.columns()) {
       if (column.name != "line")
         throw InvalidArgument("text: a record has the one field 'line', the schema names '" + column.name +
@@ -184,22 +190,29 @@ class TextStream : public RowStream {
       ignored_.push_back(std::find(ignored.begin(), ignored.end(), output_name(column)) != ignored.end());
     }
     for (const std::string& name : {options.read.key_column, options.read.group_column})
-      if (!name.empty() && name != "line" && !files_.empty()) refuse_column(name, files_[0], {"line"});
+      if (!name.empty() && name != "line" && !files.empty()) refuse_column(name, files[0], {"line"});
   }
 
   std::shared_ptr<Table> next(std::int64_t most) override {
     std::string_view line;
     while (builder_.rows() < most) {
       if (!lines_) {
-        if (opened_ == files_.size()) break;
-        lines_.emplace(files_[opened_++]);
+        if (opened_ == pieces_.size()) break;
+        book_.begin(pieces_[opened_]);
+        lines_.emplace(pieces_[opened_++]);
       }
-      if (!lines_->next(line))
+      if (book_.ended() || !lines_->next(line))
         lines_.reset();
       else if (book_.takes_next())
         add_line(line);
     }
     return book_.finish(builder_.finish(book_.bad().count()));
+  }
+
+  void begin(std::vector<FilePiece> pieces) override {
+    pieces_ = std::move(pieces);
+    opened_ = 0;
+    lines_.reset();
   }
 
  private:
@@ -213,7 +226,7 @@ class TextStream : public RowStream {
     }
     if (!problem.empty()) {
       builder_.drop_row();
-      book_.bad().add(files_[opened_ - 1], lines_->number(), problem);
+      book_.bad().add(pieces_[opened_ - 1].file, book_.line(lines_->number()), problem);
       if (!book_.options().keep_bad_records) return;
       book_.add_bad(builder_.rows());
       builder_.blank_row();
@@ -224,7 +237,7 @@ class TextStream : public RowStream {
     if (book_.has_groups()) book_.add_group(line);
   }
 
-  const std::vector<std::filesystem::path> files_;
+  std::vector<FilePiece> pieces_;
   TableBuilder builder_;
   RowBook book_;
   std::vector<bool> ignored_;  // by column

@@ -71,8 +71,12 @@ void FeatureSet::add(std::string_view name, std::span<const std::int64_t> values
 }
 
 void FeatureSet::add(std::string_view name, std::string_view value) {
-  features_.push_back({name, FeatureKind::Bytes, bytes_.size(), 1, {}});
-  bytes_.push_back(value);
+  add(name, std::span<const std::string_view>(&value, 1));
+}
+
+void FeatureSet::add(std::string_view name, std::span<const std::string_view> values) {
+  features_.push_back({name, FeatureKind::Bytes, bytes_.size(), values.size(), {}});
+  bytes_.insert(bytes_.end(), values.begin(), values.end());
 }
 
 void ExampleReader::parse(std::string_view record) {

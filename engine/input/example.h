@@ -47,6 +47,7 @@ class FeatureSet {
   void add(std::string_view name, std::string_view value);
   void add(std::string_view name, std::span<const float> values);
   void add(std::string_view name, std::span<const std::int64_t> values);
+  void add(std::string_view name, std::span<const std::string_view> values);
 
  protected:
   std::vector<Feature> features_;

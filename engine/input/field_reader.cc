@@ -13,13 +13,20 @@ std::string_view without_byte_order_mark(std::string_view text) {
 }
 
 FieldReader::FieldReader(std::string_view text, char separator, std::string_view comment)
-    : text_(without_byte_order_mark(text)), comment_(comment), separator_(separator) {}
+    : text_(without_byte_order_mark(text)),
+      comment_(comment),
+      separator_(separator),
+      dropped_(text.size() - text_.size()) {}
 
 FieldReader::FieldReader(std::unique_ptr<ByteSource> source, char separator, std::string_view comment)
     : source_(std::move(source)), comment_(comment), separator_(separator) {
   more();
+  const std::size_t size = text_.size();
   text_ = without_byte_order_mark(text_);
+  dropped_ = size - text_.size();
 }
+
+std::uint64_t FieldReader::offset() const { return dropped_ + std::min(at_, text_.size()); }
 
 FieldReader::~FieldReader() = default;
 FieldReader::FieldReader(FieldReader&&) noexcept = default;
@@ -34,6 +41,7 @@ bool FieldReader::more() {
   buffer_.resize(kept + step);
   const std::size_t got = source_->read(std::span(buffer_).subspan(kept));
   if (got < step) source_.reset();
+  dropped_ += text_.size() - kept;
   text_ = {buffer_.data(), kept + got};
   at_ = 0;
   return got > 0;

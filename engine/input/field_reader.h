@@ -33,6 +33,8 @@ class FieldReader {
   const std::vector<std::string_view>& fields() const { return fields_; }
   /// The line where it begins, from 1.
   std::int64_t line() const { return line_; }
+  /// Where the next record begins, of all bytes; of the end, how many there are.
+  std::uint64_t offset() const;
   /// What is wrong with its quotes, or an empty text. The line behind its first one is the next record then,
   /// so that a stray quote costs one line.
   const std::string& problem() const { return problem_; }
@@ -47,8 +49,9 @@ class FieldReader {
   bool starved_ = false;                // the record goes on behind the buffer
   std::string_view text_, comment_;
   char separator_;
-  std::size_t at_ = 0;      // where the next line begins
-  std::int64_t lines_ = 0;  // lines before that
+  std::uint64_t dropped_ = 0;  // bytes before text_
+  std::size_t at_ = 0;         // where the next line begins
+  std::int64_t lines_ = 0;     // lines before that
   std::int64_t line_ = 0;
   std::vector<std::string_view> fields_;
   std::deque<std::string> unquoted_;  // fields with doubled quotes, of the present record

@@ -27,7 +27,7 @@ void BadRecords::add(const std::string& text) {
   if (count_ <= kLogged) log_warning("skipped: {}", text);
 }
 
-LineSource::LineSource(const std::filesystem::path& file) : source_(open_bytes(file)) {
+LineSource::LineSource(const FilePiece& piece) : source_(open_piece(piece)) {
   more();
   text_ = without_byte_order_mark(text_);
 }
@@ -57,6 +57,8 @@ bool LineSource::next(std::string_view& line) {
   ++number_;
   return true;
 }
+
+void RowStream::begin(std::vector<FilePiece>) { throw Internal("these files are not read in pieces"); }
 
 std::string first_text(const ExampleReader& example, const std::string& name) {
   const Feature* feature = example.find(name);

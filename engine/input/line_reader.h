@@ -53,7 +53,7 @@ class BadRecords {
 /// The next line of a file of any length, without its line end and the file's byte order mark.
 class LineSource {
  public:
-  explicit LineSource(const std::filesystem::path& file);
+  explicit LineSource(const FilePiece& piece);
   ~LineSource();
   /// Until the next call. False at the end.
   bool next(std::string_view& line);
@@ -110,7 +110,22 @@ class RowBook {
 
   const ReadOptions& options() const { return options_; }
   BadRecords& bad() { return bad_; }
-  bool takes_next() { return shard_.takes_next(); }
+  /// What follows is of this piece.
+  void begin(const FilePiece& piece) {
+    skip_ = piece.skip;
+    take_ = piece.take;
+    lines_before_ = piece.lines_before;
+  }
+  bool takes_next() {
+    if (skip_ > 0) return --skip_, false;
+    if (take_ <= 0) return false;
+    --take_;
+    return shard_.takes_next();
+  }
+  /// Whether nothing of the piece is taken any more.
+  bool ended() const { return take_ <= 0; }
+  /// The line's number in the file, of one in the piece.
+  std::int64_t line(std::int64_t in_piece) const { return lines_before_ + in_piece; }
   bool has_keys() const { return !options_.key_column.empty(); }
   bool has_groups() const { return !options_.group_column.empty(); }
   /// Of the next row of the table. REQUIRES: for every row, or for none.
@@ -126,6 +141,7 @@ class RowBook {
   const ReadOptions options_;
   BadRecords bad_;
   RowShard shard_;
+  std::int64_t skip_ = 0, take_ = kAllRows, lines_before_ = 0;  // of the present piece
   std::vector<std::string> keys_;
   std::vector<std::int64_t> groups_, bad_rows_;
 };

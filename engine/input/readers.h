@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/input/file_piece.h"
 #include "engine/input/schema.h"
 #include "engine/input/table.h"
 
@@ -65,6 +66,8 @@ class RowStream {
   /// The next rows, `most` of them if there are so many; without rows at the end. next(0) gives the columns.
   /// Throws: as the readers of this file.
   virtual std::shared_ptr<Table> next(std::int64_t most) = 0;
+  /// Begins again, with these pieces in place of the files. Not of IDX and NPY.
+  virtual void begin(std::vector<FilePiece> pieces);
 };
 
 std::shared_ptr<const Table> read_idx(const std::filesystem::path& images,

@@ -9,6 +9,7 @@
 #include "engine/input/field_reader.h"
 #include "engine/input/idx_array.h"
 #include "engine/input/line_reader.h"
+#include "engine/input/parquet_records.h"
 #include "engine/input/sniff.h"
 #include "engine/input/tfrecord.h"
 
@@ -75,24 +76,26 @@ FeatureKind common_kind(FeatureKind a, FeatureKind b) {
   return numbers ? FeatureKind::Float : FeatureKind::Bytes;
 }
 
-/// Records of one number of fields. The whole text is in memory: types need a look at all of it before the
-/// first record.
+/// Records of one number of fields. The file is read twice: types need a look at all of it before the first
+/// record.
 class FieldsFile : public RecordFile {
  public:
   FieldsFile(const std::filesystem::path& file, const RecordFileOptions& options, FileFormat format)
       : file_(file), format_(format), comment_(options.comment), bad_(options.max_bad_records) {
-    text_ = read_all(file, compression_);
-    const TextShape shape = text_shape(text_, options.comment, options.separator);
+    const std::string head = read_head(file);
+    const TextShape shape = text_shape(head, options.comment, options.separator);
     separator_ = shape.separator != 0 ? shape.separator : ',';
     const bool is_criteo = format == FileFormat::Criteo;
     names_ = is_criteo ? criteo_names() : options.names;
-    FieldReader lines(text_, separator_, comment_);
-    header_ = (is_criteo ? without_byte_order_mark(text_).starts_with("label")
+    auto source = open_bytes(file);
+    compression_ = source->compression();
+    FieldReader lines(std::move(source), separator_, comment_);
+    header_ = (is_criteo ? without_byte_order_mark(head).starts_with("label")
                          : options.header.value_or(shape.has_header)) &&
               lines.next();
     if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
     find_kinds(std::move(lines));
-    lines_.emplace(text_, separator_, comment_);
+    lines_.emplace(open_bytes(file), separator_, comment_);
     if (header_) lines_->next();
   }
 
@@ -169,7 +172,6 @@ class FieldsFile : public RecordFile {
   Compression compression_ = Compression::None;
   char separator_ = ',';
   bool header_ = false;
-  std::string text_;
   std::vector<std::string> names_;
   std::vector<FeatureKind> kinds_;
   std::optional<FieldReader> lines_;
@@ -178,16 +180,11 @@ class FieldsFile : public RecordFile {
 
 class LinesFile : public RecordFile {
  public:
-  explicit LinesFile(const std::filesystem::path& file) {
-    text_ = read_all(file, compression_);
-    at_ = text_.size() - without_byte_order_mark(text_).size();
-  }
+  explicit LinesFile(const std::filesystem::path& file)
+      : compression_(open_bytes(file)->compression()), lines_(FilePiece(file)) {}
   bool next() override {
-    if (at_ >= text_.size()) return false;
-    const std::size_t end = std::min(text_.find('\n', at_), text_.size());
-    std::string_view line = std::string_view(text_).substr(at_, end - at_);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    at_ = end + 1;
+    std::string_view line;
+    if (!lines_.next(line)) return false;
     record_.clear();
     record_.add("line", line);
     return true;
@@ -198,9 +195,8 @@ class LinesFile : public RecordFile {
   std::vector<std::string> column_names() const override { return {"line"}; }
 
  private:
-  Compression compression_ = Compression::None;
-  std::string text_;
-  std::size_t at_ = 0;
+  const Compression compression_;
+  LineSource lines_;
   FeatureSet record_;
 };
 
@@ -247,6 +243,8 @@ const char* file_format_name(FileFormat format) {
       return "csv";
     case FileFormat::Text:
       return "text";
+    case FileFormat::Parquet:
+      return "parquet";
     case FileFormat::Idx:
       break;
   }
@@ -254,12 +252,12 @@ const char* file_format_name(FileFormat format) {
 }
 
 FileFormat file_format_from_name(const std::string& name) {
-  for (const FileFormat format :
-       {FileFormat::TfRecord, FileFormat::Criteo, FileFormat::Csv, FileFormat::Text, FileFormat::Idx})
+  for (const FileFormat format : {FileFormat::TfRecord, FileFormat::Criteo, FileFormat::Csv, FileFormat::Text,
+                                  FileFormat::Idx, FileFormat::Parquet})
     if (name == file_format_name(format)) return format;
   if (name == "tsv") return FileFormat::Csv;
   throw InvalidArgument("there is no data format '" + name +
-                        "'; tfrecord, criteo, csv, tsv, text and idx are");
+                        "'; tfrecord, criteo, csv, tsv, text, idx and parquet are");
 }
 
 std::unique_ptr<RecordFile> RecordFile::open(const std::filesystem::path& file,
@@ -272,6 +270,8 @@ std::unique_ptr<RecordFile> RecordFile::open(const std::filesystem::path& file,
       return std::make_unique<LinesFile>(file);
     case FileFormat::Idx:
       return std::make_unique<IdxFile>(file);
+    case FileFormat::Parquet:
+      return open_parquet_records(file);
     default:
       return std::make_unique<FieldsFile>(file, options, format);
   }

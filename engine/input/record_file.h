@@ -6,6 +6,7 @@
 //   Csv        fields under the names of the header, else "1", "2", ...; a column is int64 or float when all
 //              that is in it is, else bytes
 //   Text       "line"
+//   Parquet    the file's columns; a null is a missing feature
 //   Idx        the items along the first axis: "label" int64 of a list, else "image" with its elements
 // Thread rule: one object, one thread.
 #pragma once
@@ -23,9 +24,9 @@
 
 namespace braid {
 
-enum class FileFormat { TfRecord, Criteo, Csv, Text, Idx };
+enum class FileFormat { TfRecord, Criteo, Csv, Text, Idx, Parquet };
 const char* file_format_name(FileFormat format);
-/// "tfrecord", "criteo", "csv", "tsv", "text", "idx". Throws: InvalidArgument.
+/// "tfrecord", "criteo", "csv", "tsv", "text", "idx", "parquet". Throws: InvalidArgument.
 FileFormat file_format_from_name(const std::string& name);
 
 struct RecordFileOptions {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "engine/input/byte_sink.h"
 #include "engine/input/criteo_fields.h"
+#include "engine/input/parquet_records.h"
 #include "engine/input/tfrecord.h"
 
 namespace braid {
@@ -162,6 +163,8 @@ std::unique_ptr<RecordSink> RecordSink::create(const std::filesystem::path& file
       return std::make_unique<FieldsSink>(file, options);
     case FileFormat::Text:
       return std::make_unique<LinesSink>(file, options.compression);
+    case FileFormat::Parquet:
+      return create_parquet_sink(file, options);
     case FileFormat::Idx:
       break;
   }

@@ -2,6 +2,7 @@
 //   TfRecord   tf.train.Example, features in the record's order
 //   Criteo     tab separated; a category that is an integer is written as the hexadecimal hash it stands for
 //   Csv        a header and a column for each name; the values of a list stand between '|'
+//   Parquet    a column for each name, lists where a record has several values
 //   Text       the feature "line", or the only one
 // Thread rule: one object, one thread.
 #pragma once
@@ -15,11 +16,19 @@
 
 namespace braid {
 
+/// Of a column of Parquet.
+struct RecordSinkKind {
+  FeatureKind kind = FeatureKind::Bytes;
+  bool is_list = false;
+};
+
 struct RecordSinkOptions {
   FileFormat format = FileFormat::TfRecord;
   Compression compression = Compression::None;
-  char separator = ',';                   // Csv
-  std::vector<std::string> columns = {};  // Csv: names in order
+  char separator = ',';                    // Csv
+  std::vector<std::string> columns = {};   // Csv, Parquet: names in order
+  std::vector<RecordSinkKind> kinds = {};  // Parquet: of the columns
+  std::int64_t row_group_rows = 65536;     // Parquet
 };
 
 class RecordSink {

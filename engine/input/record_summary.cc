@@ -30,6 +30,7 @@ std::string_view take_digits(std::string_view& text) {
 void add_to_moments(FeatureSummary& summary, double value) {
   summary.number_min = summary.moments.count() == 0 ? value : std::min(summary.number_min, value);
   summary.moments.add(value);
+  summary.quantiles.add(value);
   summary.log1p_moments.add(std::log1p(std::max(value, 0.0)));
 }
 

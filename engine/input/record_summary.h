@@ -25,6 +25,7 @@ struct FeatureSummary {
   Moments moments;           // of numbers; of bytes: of those that are texts of finite numbers
   Moments log1p_moments;     // of log(1 + max(x, 0)) of the same
   double number_min = 0;     // of the same
+  QuantileSketch quantiles;  // of the same
   std::int64_t blanks = 0;   // bytes that are empty or "?", which a schema takes for missing
   DistinctCounter distinct;  // of all values but blanks
   WordCounter words;         // of bytes, and of int64s as decimal text

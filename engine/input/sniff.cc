@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "engine/input/criteo_fields.h"
+#include "engine/input/data_file.h"
 #include "engine/input/field_reader.h"
+#include "engine/input/parquet_files.h"
 #include "engine/input/readers.h"
 #include "engine/input/tfrecord.h"
 
@@ -43,12 +45,6 @@ bool name_says_tfrecord(const std::filesystem::path& file) {
 bool name_says_piece(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
   return name.starts_with("part-") || name.find("-of-") != std::string::npos;
-}
-
-std::string read_head(const std::filesystem::path& file) {
-  std::string head(kHeadBytes, '\0');
-  head.resize(open_bytes(file)->read(head));
-  return head;
 }
 
 struct Rows {
@@ -93,6 +89,14 @@ bool looks_like_header(const std::vector<std::vector<std::string>>& rows) {
 
 }  // namespace
 
+std::string read_head(const std::filesystem::path& file) {
+  std::string head(kHeadBytes, '\0');
+  head.resize(open_bytes(file)->read(head));
+  return head;
+}
+
+bool is_parquet_file(const std::filesystem::path& file) { return read_head(file).starts_with("PAR1"); }
+
 TextShape text_shape(std::string_view head, std::string_view comment, char separator) {
   TextShape shape;
   shape.separator = separator;
@@ -115,7 +119,8 @@ bool holds_tfrecords(const std::filesystem::path& file) {
 FileFormat sniff_format(const std::filesystem::path& file, std::string_view comment) {
   if (is_tfrecord_file(file)) return FileFormat::TfRecord;
   const std::string head = read_head(file);
-  const bool packed_nothing = head.empty() && std::filesystem::file_size(file) > 0;
+  if (head.starts_with("PAR1")) return FileFormat::Parquet;
+  const bool packed_nothing = head.empty() && file != "-" && stamp_of(file).size > 0;
   if (head.empty() && !packed_nothing && !name_says_tfrecord(file) && !name_says_piece(file))
     throw InvalidArgument("'" + file.string() + "' is empty: nothing says what format it has");
   if (is_idx(head)) return FileFormat::Idx;
@@ -127,11 +132,6 @@ FileFormat sniff_format(const std::filesystem::path& file, std::string_view comm
   if (shape.fields == kCriteoFields && (label_first || text.starts_with("label,I1,")))
     return FileFormat::Criteo;
   return shape.separator == 0 ? FileFormat::Text : FileFormat::Csv;
-}
-
-std::string read_all(const std::filesystem::path& file, Compression& compression) {
-  compression = open_bytes(file)->compression();
-  return read_text_file(file);
 }
 
 }  // namespace braid

@@ -26,7 +26,7 @@ struct TextShape {
 /// `separator` 0: the one of tab, comma and semicolon that cuts most lines into equally many fields.
 TextShape text_shape(std::string_view head, std::string_view comment, char separator = 0);
 
-/// The whole file, inflated, and how it was packed.
-std::string read_all(const std::filesystem::path& file, Compression& compression);
+/// The first bytes of a file, unpacked.
+std::string read_head(const std::filesystem::path& file);
 
 }  // namespace braid

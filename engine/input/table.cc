@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/streamed_rows.h"
 
 namespace braid {
 namespace {
@@ -104,25 +105,38 @@ void check_global_batch(std::int64_t rows, int world) {
 }
 
 Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options)
-    : table_(std::move(table)), options_(options) {
-  for (const auto& name : columns) {
+    : table_(std::move(table)), rows_(table_->rows), options_(std::move(options)) {
+  find_columns(columns);
+  if (rows_ == 0) throw InvalidArgument("input: the data set is empty");
+  check_global_batch(options_.global_batch, options_.world);
+  batches_per_epoch_ = rows_ / options_.global_batch;
+  if (options_.keep_remainder && rows_ % options_.global_batch != 0) ++batches_per_epoch_;
+  if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");
+  if (batches_per_epoch_ == 0 && !options_.carry_remainder)
+    throw InvalidArgument("input: " + std::to_string(rows_) + " rows are fewer than one global batch of " +
+                          std::to_string(options_.global_batch));
+}
+
+Batcher::Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> columns, BatchOptions options)
+    : table_(rows->columns()),
+      streamed_(std::move(rows)),
+      rows_(streamed_->rows()),
+      options_(std::move(options)),
+      batches_per_epoch_(streamed_->batches_per_epoch()) {
+  find_columns(columns);
+}
+
+void Batcher::find_columns(const std::vector<std::string>& names) {
+  for (const auto& name : names) {
     const TableColumn* column = table_->find(name);
     if (!column) {
       std::string known;
       for (const auto& c : table_->columns) known += (known.empty() ? "" : ", ") + c.name;
       throw InvalidArgument("input: the model reads '" + name + "', but the data has only: " + known);
     }
-    columns_.push_back(column);
+    columns_.push_back(static_cast<std::size_t>(column - table_->columns.data()));
   }
-  if (table_->rows == 0) throw InvalidArgument("input: the data set is empty");
   check_global_batch(options_.global_batch, options_.world);
-  batches_per_epoch_ = table_->rows / options_.global_batch;
-  if (options_.keep_remainder && table_->rows % options_.global_batch != 0) ++batches_per_epoch_;
-  if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");
-  if (batches_per_epoch_ == 0 && !options_.carry_remainder)
-    throw InvalidArgument("input: " + std::to_string(table_->rows) +
-                          " rows are fewer than one global batch of " +
-                          std::to_string(options_.global_batch));
   for (std::size_t c = 0; c < columns_.size(); ++c)
     block_bytes_ += BlockPool::aligned(
         static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
@@ -131,12 +145,12 @@ Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> co
 }
 
 DType Batcher::dtype(std::size_t column) const {
-  DType stored = columns_[column]->data.dtype();
+  const DType stored = column_of(*table_, column).data.dtype();
   return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
 }
 
 Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
-  Shape shape = columns_[column]->data.shape();
+  Shape shape = column_of(*table_, column).data.shape();
   shape.set_dim(0, rows);
   return shape;
 }
@@ -147,18 +161,18 @@ RowPart Batcher::part_of(std::int64_t rows) const { return row_part(rows, option
 std::int64_t Batcher::global_rows_of(std::uint64_t ticket) const {
   if (options_.carry_remainder) return options_.global_batch;
   const auto in_epoch = static_cast<std::int64_t>(ticket % static_cast<std::uint64_t>(batches_per_epoch_));
-  const std::int64_t left = table_->rows - in_epoch * options_.global_batch;
+  const std::int64_t left = rows_ - in_epoch * options_.global_batch;
   return std::min(left, options_.global_batch);
 }
 
 std::int64_t Batcher::rows_of(std::uint64_t ticket) const { return part_of(global_rows_of(ticket)).rows; }
 
 Batcher::Order Batcher::order_of(std::uint64_t epoch) const {
-  auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(table_->rows));
+  auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows_));
   std::iota(order->begin(), order->end(), 0);
   if (!options_.shuffle) return order;
   const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
-  if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < table_->rows)
+  if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < rows_)
     draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
   else
     permute(*order, key);
@@ -206,7 +220,7 @@ void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   rows.clear();
   if (options_.carry_remainder) {
-    const auto of_epoch = static_cast<std::uint64_t>(table_->rows);
+    const auto of_epoch = static_cast<std::uint64_t>(rows_);
     for (std::uint64_t at = ticket * batch + part; rows.size() < count;) {
       const auto order = permutation(at / of_epoch);
       if (options_.shuffle && at % of_epoch >= of_epoch / 2) prepare_permutation(at / of_epoch + 1);
@@ -229,7 +243,7 @@ void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
 }
 
 std::string Batcher::cursor(std::uint64_t ticket) const {
-  const auto rows = static_cast<std::uint64_t>(table_->rows);
+  const auto rows = static_cast<std::uint64_t>(rows_);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   std::uint64_t epoch = 0, position = 0;
   if (options_.carry_remainder) {
@@ -240,40 +254,60 @@ std::string Batcher::cursor(std::uint64_t ticket) const {
     epoch = ticket / per_epoch;
     position = ticket % per_epoch * batch;
   }
-  return fmt::format("ticket={} epoch={} position={} rows={} batch={} seed={}", ticket, epoch, position, rows,
-                     batch, options_.seed);
+  return fmt::format("ticket={} epoch={} position={} rows={} batch={} seed={}{}", ticket, epoch, position,
+                     rows, batch, options_.seed, streamed_ ? " " + streamed_->order_id() : "");
+}
+
+void Batcher::copy_column(std::size_t column, const Table& table, const std::vector<std::int64_t>& rows,
+                          std::byte* out) const {
+  const TableColumn& from = column_of(table, column);
+  const std::int64_t n = row_elements(from);
+  if (from.data.dtype() == dtype(column)) {
+    copy_rows(from.data.raw(), static_cast<std::size_t>(n) * dtype_size(from.data.dtype()), rows, out);
+    return;
+  }
+  auto* to = reinterpret_cast<float*>(out);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(from.data.raw());
+  for (const std::int64_t r : rows) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(bytes[r * n + i]) * from.scale;
+    to += n;
+  }
 }
 
 Batch Batcher::make(std::uint64_t ticket) {
   if (options_.keep_remainder && ticket >= static_cast<std::uint64_t>(batches_per_epoch_))
     throw OutOfRange("input: end of the data set");
-  thread_local std::vector<std::int64_t> picked;
-  pick_rows(ticket, picked);
+  thread_local std::vector<StreamedRows::Picked> picked;
+  std::size_t parts = 1;
+  if (streamed_) {
+    parts = streamed_->pick(ticket, picked);
+  } else {
+    if (picked.empty()) picked.emplace_back();
+    pick_rows(ticket, picked[0].rows);
+    picked[0].table = table_;
+  }
   Batch batch;
   batch.ticket = ticket;
-  batch.rows = std::ssize(picked);
+  batch.rows = 0;
+  for (std::size_t p = 0; p < parts; ++p) batch.rows += std::ssize(picked[p].rows);
   batch.cursor = "ticket=" + std::to_string(ticket + 1);  // short enough not to allocate
   auto block = pool_->take(block_bytes_);
   batch.block = block;
   std::size_t offset = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const TableColumn& column = *columns_[c];
-    const std::int64_t n = row_elements(column);
-    std::byte* out = block.get() + offset;
-    if (column.data.dtype() != dtype(c)) {
-      auto* to = reinterpret_cast<float*>(out);
-      const auto* from = reinterpret_cast<const std::uint8_t*>(column.data.raw());
-      for (std::int64_t r = 0; r < batch.rows; ++r) {
-        const std::uint8_t* row = from + picked[static_cast<std::size_t>(r)] * n;
-        for (std::int64_t i = 0; i < n; ++i) to[r * n + i] = static_cast<float>(row[i]) * column.scale;
-      }
-    } else {
-      copy_rows(column.data.raw(), static_cast<std::size_t>(n) * dtype_size(column.data.dtype()), picked,
-                out);
-    }
+    std::byte* const out = block.get() + offset;
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
-    offset += BlockPool::aligned(batch.tensors.back().bytes());
+    const std::size_t bytes = batch.tensors.back().bytes();
+    const std::size_t row = batch.rows == 0 ? 0 : bytes / static_cast<std::size_t>(batch.rows);
+    std::byte* to = out;
+    for (std::size_t p = 0; p < parts; ++p) {
+      copy_column(c, *picked[p].table, picked[p].rows, to);
+      to += row * picked[p].rows.size();
+    }
+    offset += BlockPool::aligned(bytes);
   }
+  // What a thread keeps for its next batch are vectors, not tables.
+  for (std::size_t p = 0; p < parts; ++p) picked[p].table.reset();
   return batch;
 }
 

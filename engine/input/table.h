@@ -76,17 +76,22 @@ struct BatchOptions {
   BlockPool::Allocate allocate = {};
 };
 
+class StreamedRows;
+
 /// Cuts a table into batches. Thread rule: make() from any number of threads.
 class Batcher {
  public:
   /// `columns` are the names to deliver, in order. Throws: InvalidArgument (an unknown column, an empty
   /// table, a table smaller than one global batch, a global batch of fewer rows than workers).
   Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options);
+  /// The same of rows that are read while they are used, in their own order. REQUIRES: `options` are those
+  /// that `rows` were made with, without keep_remainder.
+  Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> columns, BatchOptions options);
 
   std::int64_t batches_per_epoch() const { return batches_per_epoch_; }
   /// Type and shape of each delivered column for a batch of `rows`.
   DType dtype(std::size_t column) const;
-  float scale(std::size_t column) const { return columns_[column]->scale; }
+  float scale(std::size_t column) const { return column_of(*table_, column).scale; }
   Shape shape(std::size_t column, std::int64_t rows) const;
 
   /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
@@ -108,10 +113,18 @@ class Batcher {
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
   void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
+  void find_columns(const std::vector<std::string>& names);
+  const TableColumn& column_of(const Table& table, std::size_t column) const {
+    return table.columns[columns_[column]];
+  }
+  void copy_column(std::size_t column, const Table& from, const std::vector<std::int64_t>& rows,
+                   std::byte* to) const;
 
   // Set once.
-  std::shared_ptr<const Table> table_;
-  std::vector<const TableColumn*> columns_;
+  std::shared_ptr<const Table> table_;      // of streamed rows the columns, without any
+  std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
+  std::int64_t rows_ = 0;                   // of an epoch
+  std::vector<std::size_t> columns_;        // places in the table
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;
   std::size_t block_bytes_ = 0;  // of a batch

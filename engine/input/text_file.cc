@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "engine/input/byte_source.h"
 #include "engine/input/field_reader.h"
@@ -13,8 +14,9 @@ std::string read_text_file(const std::filesystem::path& file) {
   std::string text;
   for (;;) {
     // One byte more than a plain file has, so that its end is seen without another round.
-    const std::uint64_t step = source->compression() == Compression::None ? source->bytes_left_at_most() + 1
-                                                                          : std::max(kChunk, text.size() / 2);
+    const std::uint64_t left = source->bytes_left_at_most();
+    const bool is_known = left != std::numeric_limits<std::uint64_t>::max();
+    const std::uint64_t step = is_known ? left + 1 : std::max(kChunk, text.size() / 2);
     const std::size_t used = text.size();
     text.resize(used + step);
     const std::size_t got = source->read(std::span(text).subspan(used));

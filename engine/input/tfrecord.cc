@@ -39,6 +39,11 @@ bool is_tfrecord_file(const std::filesystem::path& file) {
 
 TfRecordReader::TfRecordReader(const std::filesystem::path& file)
     : file_(file), source_(open_bytes(file, looks_like_tfrecord)) {}
+TfRecordReader::TfRecordReader(const FilePiece& piece)
+    : file_(piece.file),
+      source_(open_piece(piece, looks_like_tfrecord)),
+      next_at_(piece.begin),
+      number_(piece.lines_before) {}
 TfRecordReader::~TfRecordReader() = default;
 
 void TfRecordReader::fail(const std::string& what, bool lost) {
@@ -83,7 +88,7 @@ std::optional<std::string_view> TfRecordReader::next() {
   if (const auto crc = masked_crc(buffer_.data() + begin_, 8);
       crc != load<std::uint32_t>(buffer_.data() + begin_ + 8))
     fail(fmt::format("the CRC of its length does not match{}",
-                     number_ == 1 ? ": not a TFRecord file, or a damaged one" : ""),
+                     record_at_ == 0 ? ": not a TFRecord file, or a damaged one" : ""),
          true);
   const std::uint64_t size = kHeader + length + kFooter;
   if (size < length || !fill(size))

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/input/byte_source.h"
+#include "engine/input/file_piece.h"
 
 namespace braid {
 
@@ -21,6 +22,8 @@ class TfRecordReader {
  public:
   /// Throws: InvalidArgument (cannot open: path, reason).
   explicit TfRecordReader(const std::filesystem::path& file);
+  /// Of a piece of a file; numbers and offsets are those in the whole.
+  explicit TfRecordReader(const FilePiece& piece);
   ~TfRecordReader();
 
   /// The next record, until the next call; nullopt at the end of the file. Throws: DataLoss("'<file>' record
@@ -33,6 +36,8 @@ class TfRecordReader {
   /// Of the record that next() gave or refused last.
   std::int64_t number() const { return number_; }
   std::uint64_t offset() const { return record_at_; }
+  /// Where the next one begins.
+  std::uint64_t next_offset() const { return next_at_; }
   Compression compression() const { return source_->compression(); }
 
  private:

@@ -57,8 +57,8 @@ void require_known_names(const std::vector<ColumnSpec>& columns, const ExampleRe
 
 class TfRecordStream : public RowStream {
  public:
-  TfRecordStream(std::vector<std::filesystem::path> files, TfRecordOptions options)
-      : files_(std::move(files)),
+  TfRecordStream(const std::vector<std::filesystem::path>& files, TfRecordOptions options)
+      : pieces_(whole_files(files)),
         builder_(std::move(options.columns)),
         places_(builder_.columns()),
         book_(options.read) {
@@ -73,12 +73,17 @@ class TfRecordStream : public RowStream {
     };
     while (builder_.rows() < most) {
       if (!reader_) {
-        if (opened_ == files_.size()) break;
-        reader_.emplace(files_[opened_++]);
+        if (opened_ == pieces_.size()) break;
+        book_.begin(pieces_[opened_]);
+        reader_.emplace(pieces_[opened_++]);
       }
       bool is_bad = false;
-      const bool there = visit_tfrecord(*reader_, files_[opened_ - 1], book_.bad(), visit, is_bad);
-      if (is_bad && book_.options().keep_bad_records) {
+      visited_ = taken_ = false;
+      const bool there =
+          !book_.ended() && visit_tfrecord(*reader_, pieces_[opened_ - 1].file, book_.bad(), visit, is_bad);
+      // A record whose CRC is wrong is one, too.
+      if (is_bad && !visited_) taken_ = book_.takes_next();
+      if (is_bad && taken_ && book_.options().keep_bad_records) {
         book_.add_bad(builder_.rows());
         builder_.blank_row();
       }
@@ -87,16 +92,24 @@ class TfRecordStream : public RowStream {
     return book_.finish(builder_.finish(book_.bad().count()));
   }
 
+  void begin(std::vector<FilePiece> pieces) override {
+    pieces_ = std::move(pieces);
+    opened_ = 0;
+    reader_.reset();
+  }
+
  private:
   std::string add_record(std::string_view record, const TfRecordReader& reader) {
-    if (!book_.takes_next()) return {};
+    visited_ = true;
+    taken_ = book_.takes_next();
+    if (!taken_) return {};
     try {
       example_.parse(record);
     } catch (const DataLoss& e) {
       return e.message();
     }
     if (std::exchange(first_, false))
-      require_known_names(builder_.columns(), example_, reader, files_[opened_ - 1]);
+      require_known_names(builder_.columns(), example_, reader, pieces_[opened_ - 1].file);
     std::string problem = add_example();
     if (!problem.empty()) {
       builder_.drop_row();
@@ -126,13 +139,14 @@ class TfRecordStream : public RowStream {
     return {};
   }
 
-  const std::vector<std::filesystem::path> files_;
+  std::vector<FilePiece> pieces_;
   TableBuilder builder_;
   FeaturePlaces places_;
   RowBook book_;
   std::vector<bool> ignored_;  // by column
   ExampleReader example_;
   bool first_ = true;
+  bool visited_ = false, taken_ = false;  // the present record
   std::size_t opened_ = 0;
   std::optional<TfRecordReader> reader_;  // of the open file
 };

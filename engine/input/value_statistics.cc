@@ -1,6 +1,9 @@
 #include "engine/input/value_statistics.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 namespace braid {
 
@@ -50,6 +53,50 @@ void WordCounter::add(std::string_view word) {
     too_many_ = true;
     counts_.clear();
   }
+}
+
+void QuantileSketch::add(double value) {
+  if (std::isnan(value)) return;
+  ++count_;
+  if (levels_.empty()) {
+    levels_.emplace_back();
+    odd_.push_back(false);
+  }
+  levels_[0].push_back(value);
+  for (std::size_t level = 0; level < levels_.size() && levels_[level].size() >= kBuffer; ++level)
+    compact(level);
+}
+
+/// Every second value of the sorted level goes up, first those of even places, then of odd ones.
+void QuantileSketch::compact(std::size_t level) {
+  if (level + 1 == levels_.size()) {
+    levels_.emplace_back();
+    odd_.push_back(false);
+  }
+  std::vector<double> values = std::exchange(levels_[level], {});
+  std::sort(values.begin(), values.end());
+  for (std::size_t i = odd_[level] ? 1 : 0; i < values.size(); i += 2)
+    levels_[level + 1].push_back(values[i]);
+  odd_[level] = !odd_[level];
+}
+
+double QuantileSketch::at(double share) const {
+  std::vector<std::pair<double, std::int64_t>> values;
+  std::int64_t total = 0;
+  for (std::size_t level = 0; level < levels_.size(); ++level)
+    for (const double value : levels_[level]) {
+      values.emplace_back(value, std::int64_t{1} << level);
+      total += std::int64_t{1} << level;
+    }
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const auto wanted = static_cast<std::int64_t>(std::floor(share * static_cast<double>(total - 1)));
+  std::int64_t before = 0;
+  for (const auto& [value, weight] : values) {
+    before += weight;
+    if (before > wanted) return value;
+  }
+  return values.back().first;
 }
 
 }  // namespace braid

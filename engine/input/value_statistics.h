@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace braid {
 
@@ -53,6 +54,24 @@ class WordCounter {
  private:
   std::map<std::string, std::int64_t, std::less<>> counts_;
   bool too_many_ = false;
+};
+
+/// Quantiles of a stream of numbers: exact up to kBuffer values, then from a sample of them that is spread
+/// over the ranks, which are right within about 1 % of the number of values. Memory grows with its logarithm.
+class QuantileSketch {
+ public:
+  static constexpr std::size_t kBuffer = 2048;
+  void add(double value);
+  std::int64_t count() const { return count_; }
+  /// The value below which a share of the values lies, in [0, 1]; NaN where there are none.
+  double at(double share) const;
+
+ private:
+  void compact(std::size_t level);
+
+  std::int64_t count_ = 0;
+  std::vector<std::vector<double>> levels_;  // a value of level l stands for 2^l
+  std::vector<bool> odd_;                    // which half of a level goes up next
 };
 
 }  // namespace braid

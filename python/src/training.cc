@@ -259,7 +259,9 @@ Rows rows_of_arrays(const nb::dict& arrays) {
 
 Rows rows_of_files(const std::string& job_text, const std::string& data_dir, bool test) {
   const nb::gil_scoped_release released;
-  const worker::JobData data = worker::load_data(job_of(job_text), data_dir, test);
+  proto::Job job = job_of(job_text);
+  job.mutable_input()->set_read(proto::Input::MEMORY);  // the arrays are asked for
+  const worker::JobData data = worker::load_data(job, data_dir, test);
   if (test && !data.test) throw InvalidArgument("the job has no test files");
   return {test ? data.test : data.train};
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/input/data_file.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
 #include "worker/evaluation/forward.h"
@@ -115,6 +116,7 @@ void check(const proto::Job& job, const PredictCommand& command) {
                           proto::Input::Format_Name(job.input().format()) +
                           "); --set input.format=CSV reads them with its columns");
   for (const auto& input : command.inputs) {
+    if (input == "-" || !scheme_of(input.native()).empty()) continue;
     std::error_code unreadable;  // is for the reader to tell
     if (!std::filesystem::exists(input, unreadable) && !unreadable)
       throw InvalidArgument("--in '" + input.string() + "': No such file or directory");

@@ -75,6 +75,12 @@ class Checker {
   const proto::Job& job_;
 };
 
+/// Whether the format's rows can be read while they are used.
+bool can_stream(proto::Input::Format format) {
+  return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
+         format == proto::Input::PARQUET || format == proto::Input::TEXT;
+}
+
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
   for (const proto::Column* column : columns_of(job))
@@ -86,7 +92,13 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.shard() == proto::Input::ALL ||
                     (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
                      input.format() != proto::Input::GENERATOR),
-                "input.shard is for CSV, CRITEO, NPY, TFRECORD and TEXT");
+                "input.shard is for CSV, CRITEO, NPY, TFRECORD, PARQUET and TEXT");
+  check.require(input.read() != proto::Input::STREAM || input.shard() != proto::Input::ROWS,
+                "input.shard ROWS is for rows in memory: with input.read STREAM workers share "
+                "input.stream.virtual_shards");
+  check.require(input.read() != proto::Input::STREAM || can_stream(input.format()),
+                "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET and TEXT, not " +
+                    proto::Input::Format_Name(input.format()));
 }
 
 /// What can be checked before there is anything to stage: the rest of check_stage_options() needs the pools.

@@ -106,8 +106,8 @@ Reason graph_has_optimizers() {
 // Of the input.
 
 bool has_columns(Input::Format format) {
-  return format == Input::CSV || format == Input::TFRECORD || format == Input::TEXT ||
-         format == Input::GENERATOR;
+  return format == Input::CSV || format == Input::TFRECORD || format == Input::PARQUET ||
+         format == Input::TEXT || format == Input::GENERATOR;
 }
 
 Reason format_is_not(Input::Format format) {
@@ -120,6 +120,10 @@ Reason has_no_bad_records() {
   return format_without([](Input::Format f) { return f != Input::IDX; });
 }
 Reason has_no_columns() { return format_without(has_columns); }
+Reason is_in_memory() {
+  return when([](const FieldScope& at) { return at.job.input().read() == Input::MEMORY; },
+              "input.read is MEMORY");
+}
 
 // Of a column.
 

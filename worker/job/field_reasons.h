@@ -37,6 +37,7 @@ Reason format_is_not(proto::Input::Format format);
 Reason reads_no_files();
 Reason has_no_bad_records();
 Reason has_no_columns();
+Reason is_in_memory();
 
 // Of a column.
 Reason is_skipped();

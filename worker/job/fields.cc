@@ -88,7 +88,9 @@ void add_input(std::vector<JobField>& table) {
           .in(not_negative())
           .idle(when(
               [](const FieldScope& at) { return at.job.input().has_shuffle() && !at.job.input().shuffle(); },
-              "input.shuffle is false")),
+              "input.shuffle is false"))
+          .idle(when([](const FieldScope& at) { return at.job.input().read() == Input::STREAM; },
+                     "input.read is STREAM, which has input.stream.window_rows")),
       field("input.carry_remainder"), field("input.shard"),
       field("input.generator").idle(format_is_not(Input::GENERATOR)),
       field("input.generator.rows")
@@ -96,7 +98,19 @@ void add_input(std::vector<JobField>& table) {
                            "input.format GENERATOR"))
           .in(positive()),
       field("input.generator.test_rows").in(not_negative()),
-      field("input.criteo").idle(format_is_not(Input::CRITEO)), field("input.criteo.dense"));
+      field("input.criteo").idle(format_is_not(Input::CRITEO)), field("input.criteo.dense"),
+      field("input.read").idle(reads_no_files()), field("input.stream").idle(is_in_memory()),
+      field("input.stream.from_bytes")
+          .default_elsewhere("1 GiB")
+          .in(positive())
+          .idle(when([](const FieldScope& at) { return at.job.input().read() == Input::STREAM; },
+                     "input.read is STREAM")),
+      field("input.stream.window_rows").default_elsewhere("262144").in(positive()),
+      field("input.stream.virtual_shards").default_elsewhere("16").in(from_to(1, 65536)),
+      field("input.stream.block_bytes").default_elsewhere("1 MiB").in(at_least(64)),
+      field("input.stream.memory_bytes").default_elsewhere("256 MiB").in(positive()),
+      field("input.stream.threads").default_elsewhere("2").in(from_to(1, 256)),
+      field("input.stream.index_directory"));
 }
 
 void add_columns(std::vector<JobField>& table) {

@@ -25,12 +25,12 @@ RunEvaluation::RunEvaluation(const RunContext& run, const RunInput& input, Strat
       metrics_(job_metrics(run.job, input.model)),
       strategy_(strategy),
       waits_(waits),
-      test_(input.data.test),
+      data_(input.data),
       stopping_(stopping_options(run.job.evaluation(), metrics_.front())) {
-  if (!test_) return;
-  evaluator_ =
-      std::make_unique<Evaluator>(input.model, metrics_, strategy, run.runtime,
-                                  forward_compile_options(run.job), test_, run.job.evaluation().batch_size());
+  if (!data_.test) return;
+  evaluator_ = std::make_unique<Evaluator>(input.model, metrics_, strategy, run.runtime,
+                                           forward_compile_options(run.job), data_.test,
+                                           run.job.evaluation().batch_size());
 }
 
 std::uint64_t RunEvaluation::interval() const {
@@ -49,7 +49,8 @@ bool RunEvaluation::keeps_best() const {
 void RunEvaluation::measure(std::uint64_t step) {
   if (!evaluator_ || measured_ == step) return;
   strategy_.refresh_variables(waits_.start());
-  const auto measured = evaluator_->run(test_, waits_.step_time(), run_.stop.token());
+  const auto measured = evaluator_->run(next_test_rows(data_, run_.job.evaluation().batch_size()),
+                                        waits_.step_time(), run_.stop.token());
   if (!measured) {
     log_info("step {}: evaluation stopped: asked to stop", step);
     return;

@@ -55,7 +55,7 @@ class RunEvaluation {
   const std::vector<Metric> metrics_;
   Strategy& strategy_;
   const RunWaits& waits_;
-  const std::shared_ptr<const Table> test_;
+  const JobData& data_;
   EarlyStopping stopping_;
   std::unique_ptr<Evaluator> evaluator_;
   std::uint64_t measured_ = UINT64_MAX;  // a step

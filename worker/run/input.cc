@@ -14,7 +14,7 @@ RunInput load_input(const RunContext& run) {
   RunInput input;
   const RunHooks* const hooks = run.options.hooks;
   if (hooks && hooks->train)
-    input.data = {hooks->train, evaluates ? hooks->test : nullptr};
+    input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
   else
     input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
                            peers.leader() ? progress_mode() : ProgressMode::Off);
@@ -25,7 +25,7 @@ RunInput load_input(const RunContext& run) {
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
   batches.allocate = batch_memory(run.runtime);
-  input.batcher = std::make_unique<Batcher>(input.data.train, input.model.columns, std::move(batches));
+  input.batcher = make_batcher(run.job, input.data, input.model.columns, batches);
   return input;
 }
 

@@ -61,5 +61,18 @@ TEST(WordCounterTest, CountsFewWordsAndGivesUpOnMany) {
   EXPECT_TRUE(words.counts().empty());
 }
 
+TEST(QuantileSketchTest, IsExactOfFewValuesAndCloseOfMany) {
+  QuantileSketch few, many;
+  EXPECT_TRUE(std::isnan(few.at(0.5)));
+  for (int i = 1000; i >= 0; --i) few.add(i);
+  EXPECT_EQ(few.at(0), 0);
+  EXPECT_EQ(few.at(0.25), 250);
+  EXPECT_EQ(few.at(1), 1000);
+  constexpr std::int64_t kValues = 1'000'003;
+  for (std::int64_t i = 0; i < kValues; ++i) many.add(static_cast<double>(i * 7919 % kValues));
+  EXPECT_EQ(many.count(), kValues);
+  for (const double share : {0.01, 0.25, 0.5, 0.75, 0.99}) EXPECT_NEAR(many.at(share) / kValues, share, 0.01);
+}
+
 }  // namespace
 }  // namespace braid
