@@ -12,7 +12,9 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int kRounds = 5, kRuns = 8;  // of each way in a round
+constexpr int kRounds = 5, kMostRuns = 8;  // of each way in a round
+constexpr float kRoundMs = 0.5F;           // or one run, where that is longer
+constexpr float kHopeless = 2;             // so many times slower than another in the first round
 constexpr double kWorthwhile = 0.97;
 
 }  // namespace
@@ -24,16 +26,28 @@ int fastest(Accelerator& accelerator, int ways, const std::function<bool(int way
   const Event begin = make_timed_event(), end = make_timed_event();
   std::vector<std::vector<float>> times(static_cast<std::size_t>(ways));
   std::vector<char> works(times.size(), 1);
-  for (int round = -1; round < kRounds; ++round)  // the first one loads kernels
+  std::vector<int> runs(times.size(), 1);
+  for (int round = -2; round < kRounds; ++round) {  // the first one loads kernels, the second is a guess
     for (std::size_t way = 0; way < times.size(); ++way) {
       if (!works[way]) continue;
       BRAID_CUDA_CHECK(cudaEventRecord(begin.get(), native(stream)));
-      for (int i = 0; i < kRuns && works[way]; ++i) works[way] = run(static_cast<int>(way), stream);
+      for (int i = 0; i < runs[way] && works[way]; ++i) works[way] = run(static_cast<int>(way), stream);
       BRAID_CUDA_CHECK(cudaEventRecord(end.get(), native(stream)));
       await_stream(native(stream), WaitContext::with_timeout(device.options().wait_timeout),
-                   "measuring a product");
-      if (round >= 0) times[way].push_back(elapsed_ms(begin, end));
+                   "measuring a way");
+      if (round >= -1) times[way].push_back(elapsed_ms(begin, end) / static_cast<float>(runs[way]));
     }
+    if (round != -1) continue;
+    float least = std::numeric_limits<float>::infinity();
+    for (std::size_t way = 0; way < times.size(); ++way)
+      if (works[way]) least = std::min(least, times[way][0]);
+    for (std::size_t way = 0; way < times.size(); ++way) {
+      if (!works[way]) continue;
+      works[way] = times[way][0] <= kHopeless * least;
+      runs[way] = std::clamp(static_cast<int>(kRoundMs / std::max(times[way][0], 1e-3F)), 1, kMostRuns);
+      times[way].clear();
+    }
+  }
   const auto median = [&](std::size_t way) {
     if (!works[way]) return std::numeric_limits<float>::infinity();
     std::vector<float>& of = times[way];
