@@ -1,6 +1,7 @@
 // On a device, short kernels cost more by their number than by their work: puts chains of nodes into one.
 //   MatMul, BiasAdd(, Relu)        -> braid.FusedMatMul, where nobody else uses what is between
 //   the same of batched siblings   -> braid.FusedMatMul of lanes (horizontal_fusion.h)
+//   Conv2D, BiasAdd(, AddV2)(, Relu) -> braid.FusedConv2D; what AddV2 adds is of the same shape
 //   ReluGrad and its BiasAddGrad   -> braid.ReluBiasGrad, of lanes too
 // Left apart: nodes on different hand-set streams, devices or colocations, nodes with control edges, fetched
 // or fed values between. A fused layer has the name of its last node, a gradient that of its ReluGrad.
@@ -122,6 +123,67 @@ void build_layer(Rewrite& r, const Match&, const Layer& layer) {
 }
 
 // --------------------------------------------------------------------------------------------------
+// layers of convolutions
+
+struct ImageLayer {
+  NodeId bias_add, last;          // last: what the layer ends in
+  std::vector<NodeId> inner;      // what goes besides
+  std::optional<ValueRef> other;  // what is added
+  bool relu = false;
+};
+
+/// The node that alone uses `node` and may be part of its layer, if any.
+const Node* next_of(const Rewrite& r, const Node& node) {
+  if (!may_vanish(r, node)) return nullptr;
+  const Node& next = r.node(r.users.of(node.id)[0]);
+  return has_plain_output(r, next) && forward_together(next, node) ? &next : nullptr;
+}
+
+std::optional<ImageLayer> find_image_layer(const Rewrite& r, const Match& match) {
+  static const Pattern add{"AddV2", "Add"};
+  const Node &bias_add = r.node(match[0]), &convolution = r.node(match[1]);
+  const auto format = [](const Node& node) { return node.attrs.get<std::string>("data_format", "NHWC"); };
+  if (!has_plain_output(r, bias_add) || !has_plain_output(r, convolution) || !may_vanish(r, convolution) ||
+      !forward_together(convolution, bias_add) || format(convolution) != format(bias_add) ||
+      r.graph.info(bias_add.inputs[0]).dtype != DType::Float32)
+    return std::nullopt;
+  ImageLayer layer{.bias_add = bias_add.id, .last = bias_add.id, .inner = {convolution.id}, .other = {}};
+  const auto append = [&](const Node& next) {
+    layer.inner.push_back(layer.last);
+    layer.last = next.id;
+  };
+  const Node* next = next_of(r, bias_add);
+  if (next && add.names(*next)) {
+    const ValueRef other = next->inputs[next->inputs[0].node == bias_add.id ? 1 : 0];
+    if (other.node != bias_add.id && r.graph.info(other).shape == bias_add.outputs[0].shape &&
+        next->outputs[0].shape == bias_add.outputs[0].shape) {
+      layer.other = other;
+      append(*next);
+      next = next_of(r, *next);
+    }
+  }
+  if (next && relu().names(*next)) {
+    layer.relu = true;
+    append(*next);
+  }
+  return layer;
+}
+
+void build_image_layer(Rewrite& r, const Match& match, const ImageLayer& layer) {
+  const Node& convolution = r.node(match[1]);
+  Node fused = r.node(layer.last);
+  fused.op = &OpRegistry::global().require("braid.FusedConv2D");
+  fused.attrs = convolution.attrs;
+  fused.attrs.set("relu", layer.relu);
+  fused.inputs = {convolution.inputs[0], convolution.inputs[1], r.node(layer.bias_add).inputs[1]};
+  if (layer.other) fused.inputs.push_back(*layer.other);
+  const NodeId made = replace(r.plan, layer.last, std::move(fused), "/fused");
+  for (const NodeId inner : layer.inner) take_place(r.plan, inner, made);
+  r.graph.remove(layer.last);
+  for (auto inner = layer.inner.rbegin(); inner != layer.inner.rend(); ++inner) r.graph.remove(*inner);
+}
+
+// --------------------------------------------------------------------------------------------------
 // gradients
 
 /// Over axis 1 of three, which is gone.
@@ -173,11 +235,13 @@ void fuse(Plan& plan) {
       {.rules = {{"layer", Pattern(bias_add()).reading(0, matmul()), find_layer, build_layer},
                  {"layer of lanes", Pattern{"AddV2"}.reading(0, {"BatchMatMulV2"}), find_lanes, build_layer},
                  {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_gradient,
-                  build_gradient}},
+                  build_gradient},
+                 {"layer of images", Pattern(bias_add()).reading(0, {"Conv2D"}), find_image_layer,
+                  build_image_layer}},
        .text =
            [](const std::vector<int>& applied) {
-             return std::to_string(applied[0] + applied[1]) + " layers, " + std::to_string(applied[2]) +
-                    " gradients of their biases";
+             return std::to_string(applied[0] + applied[1] + applied[3]) + " layers, " +
+                    std::to_string(applied[2]) + " gradients of their biases";
            },
        .prunes = false});
 }

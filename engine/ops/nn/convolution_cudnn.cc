@@ -1,232 +1,233 @@
 #include "engine/ops/nn/convolution_cudnn.h"
 
-#include <cudnn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/kept_choices.h"
+#include "engine/ops/common/cuda/fastest.h"
 
 namespace braid::cuda {
 namespace {
 
-constexpr std::size_t kMostWorkspace = 256U << 20;
-constexpr int kCandidates = 16;
+constexpr std::size_t kMostWorkspace = 512U << 20;
 
-void check(cudnnStatus_t status, const char* what) {
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw_error(ErrorCode::DeviceError,
-                fmt::format("cuDNN: {} failed: {}", what, cudnnGetErrorString(status)));
-}
+/// The numbers of a graph's tensors; -1: there is none.
+struct Tensors {
+  int images, filter, outputs, bias = -1, residual = -1, count = 0;
 
-/// cuDNN's state on a device: kernels share one and take turns to call it.
-struct Library {
-  cudnnHandle_t handle = nullptr;
-  std::mutex mu;  // a call goes to the handle's stream
-
-  explicit Library(int device) {
-    const DeviceGuard guard(device);
-    check(cudnnCreate(&handle), "cudnnCreate");
-  }
-  Library(const Library&) = delete;
-  ~Library() { cudnnDestroy(handle); }
-
-  /// That of a device; it goes when the last kernel does.
-  static std::shared_ptr<Library> of(int device) {
-    static std::mutex mu;
-    static std::map<int, std::weak_ptr<Library>> libraries;
-    std::lock_guard lock(mu);
-    auto& known = libraries[device];
-    if (auto library = known.lock()) return library;
-    auto made = std::make_shared<Library>(device);
-    known = made;
-    return made;
+  void run(const CudnnPlan& plan, const ConvolutionArgs& a) const {
+    constexpr std::size_t kMost = 8;
+    std::array<void*, kMost> pointers{};
+    const auto put = [&](int tensor, const void* memory) {
+      if (tensor >= 0) pointers[static_cast<std::size_t>(tensor)] = const_cast<void*>(memory);
+    };
+    put(images, a.images);
+    put(filter, a.filter);
+    put(outputs, a.outputs);
+    put(bias, a.bias);
+    put(residual, a.residual);
+    plan.run(std::span(pointers).first(static_cast<std::size_t>(count)), a.workspace, a.stream);
   }
 };
 
-struct Descriptors {
-  std::shared_ptr<Library> library;
-  cudnnTensorDescriptor_t images = nullptr, outputs = nullptr;
-  cudnnFilterDescriptor_t filter = nullptr;
-  cudnnConvolutionDescriptor_t convolution = nullptr;
+/// A graph of the pass, with the layer's steps where `fused`.
+struct PassGraph {
+  CudnnGraph graph;
+  Tensors tensors;
 
-  explicit Descriptors(std::shared_ptr<Library> shared) : library(std::move(shared)) {}
-  Descriptors(std::shared_ptr<Library> shared, const Convolution& conv, bool tf32)
-      : Descriptors(std::move(shared)) {  // so that one that fails to come about gives back what it has
-    const cudnnTensorFormat_t format = conv.window.axes.nchw() ? CUDNN_TENSOR_NCHW : CUDNN_TENSOR_NHWC;
-    const auto size = [](std::int64_t n) { return static_cast<int>(n); };
-    const WindowAxis &h = conv.window.h, &w = conv.window.w;
-    check(cudnnCreateTensorDescriptor(&images), "a tensor");
-    check(cudnnCreateTensorDescriptor(&outputs), "a tensor");
-    check(cudnnCreateFilterDescriptor(&filter), "a filter");
-    check(cudnnCreateConvolutionDescriptor(&convolution), "a convolution");
-    check(cudnnSetTensor4dDescriptor(images, format, CUDNN_DATA_FLOAT, size(conv.batch), size(conv.in_c),
-                                     size(conv.in_h), size(conv.in_w)),
-          "images");
-    check(cudnnSetTensor4dDescriptor(outputs, format, CUDNN_DATA_FLOAT, size(conv.batch), size(conv.out_c),
-                                     size(conv.out_h), size(conv.out_w)),
-          "outputs");
-    check(cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, format, size(conv.out_c),
-                                     size(conv.in_c / conv.groups), size(h.kernel), size(w.kernel)),
-          "a filter");
-    check(cudnnSetConvolution2dDescriptor(convolution, size(h.pad_before), size(w.pad_before), size(h.stride),
-                                          size(w.stride), size(h.dilation), size(w.dilation),
-                                          CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
-          "a convolution");
-    check(cudnnSetConvolutionGroupCount(convolution, size(conv.groups)), "groups");
-    check(cudnnSetConvolutionMathType(convolution, tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH),
-          "a type of math");
-  }
-  Descriptors(const Descriptors&) = delete;
-  ~Descriptors() {
-    if (images) cudnnDestroyTensorDescriptor(images);
-    if (outputs) cudnnDestroyTensorDescriptor(outputs);
-    if (filter) cudnnDestroyFilterDescriptor(filter);
-    if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
+  PassGraph(CudaDevice& device, const Convolution& conv, ConvolutionPass pass, const ConvolutionLayer& layer,
+            bool fused, std::int64_t alignment)
+      : graph(device) {
+    const bool last = !conv.window.axes.nchw();
+    const auto tensor = [&](std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+      return CudnnTensor{.sizes = {n, c, h, w}, .channels_last = last, .alignment_bytes = alignment};
+    };
+    const CudnnTensor result = tensor(conv.batch, conv.out_c, conv.out_h, conv.out_w);
+    int count = 3;
+    tensors.images = graph.tensor(tensor(conv.batch, conv.in_c, conv.in_h, conv.in_w));
+    tensors.filter =
+        graph.tensor(tensor(conv.out_c, conv.in_c / conv.groups, conv.window.h.kernel, conv.window.w.kernel));
+    tensors.outputs = graph.tensor(result);
+    if (!fused) {
+      graph.convolve(pass, conv, tensors.images, tensors.filter, tensors.outputs);
+      tensors.count = count;
+      return;
+    }
+    int steps = static_cast<int>(layer.has_bias) + static_cast<int>(layer.has_residual) +
+                static_cast<int>(layer.relu);
+    const auto next = [&] { return --steps == 0 ? tensors.outputs : (++count, graph.inner(result)); };
+    ++count;
+    int value = graph.inner(result);
+    graph.convolve(pass, conv, tensors.images, tensors.filter, value);
+    const auto add = [&](int other) {
+      const int sum = next();
+      graph.add(value, other, sum);
+      value = sum;
+    };
+    if (layer.has_bias) {
+      ++count;
+      add(tensors.bias = graph.tensor(tensor(1, conv.out_c, 1, 1)));
+    }
+    if (layer.has_residual) {
+      ++count;
+      add(tensors.residual = graph.tensor(result));
+    }
+    if (layer.relu) graph.relu(value, next());
+    tensors.count = count;
   }
 };
 
-/// The first of the heuristics' candidates that may be used, if any. `candidates` asks for them, `workspace`
-/// says what one needs.
-template <class Result, class Algorithm, class Candidates, class Workspace>
-std::optional<Algorithm> choose(bool deterministic, std::size_t most_workspace, const Candidates& candidates,
-                                const Workspace& workspace, std::size_t& bytes) {
-  std::array<Result, kCandidates> results;
-  int count = 0;
-  const cudnnStatus_t asked = candidates(kCandidates, &count, results.data());
-  if (asked == CUDNN_STATUS_NOT_SUPPORTED) return std::nullopt;
-  check(asked, "the choice of an algorithm");
-  for (int i = 0; i < count; ++i) {
-    const Result& r = results[static_cast<std::size_t>(i)];
-    if (r.status != CUDNN_STATUS_SUCCESS) continue;
-    if (deterministic && r.determinism != CUDNN_DETERMINISTIC) continue;
-    if (workspace(r.algo, &bytes) == CUDNN_STATUS_SUCCESS && bytes <= most_workspace) return r.algo;
-  }
-  return std::nullopt;
-}
+/// One way to do the pass.
+struct Way {
+  std::string name;
+  PreparedConvolution how;
+};
 
-const float kOne = 1, kZero = 0;
-
-/// Nothing when cuDNN has no algorithm for this that takes at most `most_workspace` bytes.
-std::optional<PreparedConvolution> prepare_at_once(const PrepareContext& c, const Convolution& conv,
-                                                   ConvolutionPass pass, std::size_t most_workspace) {
-  CudaDevice& device = device_of(c.accelerator);
-  auto d = std::make_shared<Descriptors>(Library::of(device.ordinal()), conv, device.options().tf32);
-  const cudnnHandle_t handle = d->library->handle;
-  std::lock_guard lock(d->library->mu);
-  PreparedConvolution prepared;
-  std::size_t& bytes = prepared.workspace_bytes;
-  const auto with_stream = [d](const ConvolutionArgs& a, const auto& call) {
-    std::lock_guard turn(d->library->mu);
-    check(cudnnSetStream(d->library->handle, native(a.stream)), "cudnnSetStream");
-    check(call(), "a convolution");
+/// Which way is fastest on the device; the memory holds whatever it holds.
+int measured(CudaDevice& device, const Convolution& conv, const ConvolutionLayer& layer,
+             const std::vector<Way>& ways) {
+  const auto take = [&](std::int64_t elements) {
+    return device.allocate(static_cast<std::uint64_t>(elements) * sizeof(float),
+                           "convolutions that are measured");
   };
-  switch (pass) {
-    case ConvolutionPass::Forward: {
-      const auto algorithm = choose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(
-          c.deterministic, most_workspace,
-          [&](int most, int* count, cudnnConvolutionFwdAlgoPerf_t* results) {
-            return cudnnGetConvolutionForwardAlgorithm_v7(handle, d->images, d->filter, d->convolution,
-                                                          d->outputs, most, count, results);
-          },
-          [&](cudnnConvolutionFwdAlgo_t algo, std::size_t* needed) {
-            return cudnnGetConvolutionForwardWorkspaceSize(handle, d->images, d->filter, d->convolution,
-                                                           d->outputs, algo, needed);
-          },
-          bytes);
-      if (!algorithm) return std::nullopt;
-      prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
-        with_stream(a, [&] {
-          return cudnnConvolutionForward(handle, &kOne, d->images, a.images, d->filter, a.filter,
-                                         d->convolution, *algorithm, a.workspace, size, &kZero, d->outputs,
-                                         a.outputs);
-        });
-      };
-      break;
+  std::size_t workspace = 0;
+  for (const Way& way : ways) workspace = std::max(workspace, way.how.workspace_bytes);
+  const std::int64_t results = conv.batch * conv.out_h * conv.out_w * conv.out_c;
+  const auto images = take(conv.batch * conv.in_h * conv.in_w * conv.in_c);
+  const auto filter = take(static_cast<std::int64_t>(conv.filter_bytes() / sizeof(float)));
+  const auto outputs = take(results), bias = take(conv.out_c),
+             residual = take(layer.has_residual ? results : 1);
+  const auto memory =
+      device.allocate(std::max<std::uint64_t>(workspace, 1), "convolutions that are measured");
+  const auto floats = [](const std::shared_ptr<std::byte[]>& of) {
+    return reinterpret_cast<float*>(of.get());
+  };
+  return fastest(device, static_cast<int>(ways.size()), [&](int way, StreamRef stream) {
+    try {
+      ways[static_cast<std::size_t>(way)].how.run(
+          {.images = floats(images),
+           .filter = floats(filter),
+           .outputs = floats(outputs),
+           .workspace = memory.get(),
+           .stream = stream,
+           .bias = layer.has_bias ? floats(bias) : nullptr,
+           .residual = layer.has_residual ? floats(residual) : nullptr});
+    } catch (const DeviceError&) {
+      return false;
     }
-    case ConvolutionPass::BackwardInput: {
-      const auto algorithm = choose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(
-          c.deterministic, most_workspace,
-          [&](int most, int* count, cudnnConvolutionBwdDataAlgoPerf_t* results) {
-            return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d->filter, d->outputs, d->convolution,
-                                                               d->images, most, count, results);
-          },
-          [&](cudnnConvolutionBwdDataAlgo_t algo, std::size_t* needed) {
-            return cudnnGetConvolutionBackwardDataWorkspaceSize(handle, d->filter, d->outputs, d->convolution,
-                                                                d->images, algo, needed);
-          },
-          bytes);
-      if (!algorithm) return std::nullopt;
-      prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
-        with_stream(a, [&] {
-          return cudnnConvolutionBackwardData(handle, &kOne, d->filter, a.filter, d->outputs, a.outputs,
-                                              d->convolution, *algorithm, a.workspace, size, &kZero,
-                                              d->images, a.images);
-        });
-      };
-      break;
-    }
-    case ConvolutionPass::BackwardFilter: {
-      const auto algorithm = choose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(
-          c.deterministic, most_workspace,
-          [&](int most, int* count, cudnnConvolutionBwdFilterAlgoPerf_t* results) {
-            return cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                handle, d->images, d->outputs, d->convolution, d->filter, most, count, results);
-          },
-          [&](cudnnConvolutionBwdFilterAlgo_t algo, std::size_t* needed) {
-            return cudnnGetConvolutionBackwardFilterWorkspaceSize(handle, d->images, d->outputs,
-                                                                  d->convolution, d->filter, algo, needed);
-          },
-          bytes);
-      if (!algorithm) return std::nullopt;
-      prepared.run = [=, size = bytes](const ConvolutionArgs& a) {
-        with_stream(a, [&] {
-          return cudnnConvolutionBackwardFilter(handle, &kOne, d->images, a.images, d->outputs, a.outputs,
-                                                d->convolution, *algorithm, a.workspace, size, &kZero,
-                                                d->filter, a.filter);
-        });
-      };
-      break;
-    }
+    return true;
+  });
+}
+
+/// What was prepared for a convolution stays for the programs that come after: plans take long to make, some
+/// are compiled.
+class Known {
+ public:
+  static Known& get() {
+    static auto* known = new Known;
+    return *known;
   }
+  std::shared_ptr<const PreparedConvolution> find(const std::string& key) {
+    const std::lock_guard lock(mu_);
+    const auto at = known_.find(key);
+    return at == known_.end() ? nullptr : at->second;
+  }
+  void keep(const std::string& key, std::shared_ptr<const PreparedConvolution> prepared) {
+    const std::lock_guard lock(mu_);
+    known_[key] = std::move(prepared);
+  }
+
+ private:
+  std::mutex mu_;
+  std::map<std::string, std::shared_ptr<const PreparedConvolution>> known_;  // guarded by mu_
+};
+
+/// Null when cuDNN has no engine for this that takes at most `most_workspace` bytes.
+std::shared_ptr<const PreparedConvolution> prepare_at_once(const PrepareContext& c, const Convolution& conv,
+                                                           ConvolutionPass pass,
+                                                           const ConvolutionLayer& layer,
+                                                           const OwnConvolution& own, std::int64_t alignment,
+                                                           std::size_t most_workspace) {
+  CudaDevice& device = device_of(c.accelerator);
+  const CudnnLimits limits{.deterministic = c.deterministic,
+                           .tensor_cores = device.options().tf32,
+                           .most_workspace_bytes = most_workspace,
+                           .most_plans = layer.is_plain() ? 8 : 4};
+  const std::string name = fmt::format(
+      "{} {} {} {} {} {}", device.ordinal(), limits.deterministic, limits.tensor_cores, most_workspace,
+      own && alignment == 16, PassGraph(device, conv, pass, layer, !layer.is_plain(), alignment).graph.key());
+  if (auto known = Known::get().find(name)) return known;
+  std::vector<Way> ways;
+  std::string key;
+  for (const bool fused : {true, false}) {
+    if (fused && layer.is_plain()) continue;
+    const auto add = [&](const std::string& name, PreparedConvolution how) {
+      key += name + "; ";
+      if (!fused && layer.after)
+        how.run = [run = std::move(how.run), after = layer.after,
+                   images = conv.batch](const ConvolutionArgs& a) {
+          run(a);
+          after(a, images);
+        };
+      ways.push_back({name, std::move(how)});
+    };
+    const auto graph = std::make_shared<PassGraph>(device, conv, pass, layer, fused, alignment);
+    key += graph->graph.key();
+    for (const CudnnPlan& plan : graph->graph.plans(limits))
+      add(plan.engine, {plan.workspace_bytes, [plan, tensors = graph->tensors](const ConvolutionArgs& a) {
+                          tensors.run(plan, a);
+                        }});
+    if (fused || !own || alignment < 16) continue;
+    if (auto how = own(conv)) add("a kernel of our own", std::move(*how));
+  }
+  if (ways.empty()) return nullptr;
+  std::size_t best = 0;
+  if (ways.size() > 1) try {
+      best = static_cast<std::size_t>(KeptChoices::process().get(
+          key, static_cast<int>(ways.size()), [&] { return measured(device, conv, layer, ways); }));
+    } catch (const OutOfMemory&) {  // then the first one
+    }
+  log_debug("[{}] node '{}': {} of {} ways", c.node.op->name, c.node.name, ways[best].name, ways.size());
+  auto prepared = std::make_shared<const PreparedConvolution>(std::move(ways[best].how));
+  Known::get().keep(name, prepared);
   return prepared;
 }
 
 }  // namespace
 
 std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convolution& conv,
-                                           ConvolutionPass pass) {
+                                           ConvolutionPass pass, const ConvolutionLayer& layer,
+                                           const OwnConvolution& own) {
   std::map<std::int64_t, std::shared_ptr<const PreparedConvolution>> known;  // by images
   std::size_t most_workspace = kMostWorkspace;
+  const std::int64_t in_image = conv.in_h * conv.in_w * conv.in_c,
+                     out_image = conv.out_h * conv.out_w * conv.out_c;
   const auto works = [&](std::int64_t images) {
     if (known.contains(images)) return true;
     Convolution part = conv;
     part.batch = images;
-    auto prepared = prepare_at_once(c, part, pass, most_workspace);
-    if (prepared) known[images] = std::make_shared<PreparedConvolution>(std::move(*prepared));
-    return prepared.has_value();
+    const bool apart = images != conv.batch && (in_image % 4 != 0 || out_image % 4 != 0);
+    auto prepared = prepare_at_once(c, part, pass, layer, own, apart ? sizeof(float) : 16, most_workspace);
+    if (prepared) known[images] = prepared;
+    return prepared != nullptr;
   };
-  const std::int64_t an_image =
-      std::max(conv.in_h * conv.in_w * conv.in_c, conv.out_h * conv.out_w * conv.out_c);
+  const std::int64_t an_image = std::max(in_image, out_image);
   std::int64_t images = images_a_part(conv.batch, kMostElements / an_image, works);
   if (images == 0 && an_image <= kMostElements) {  // large images: one at a time, whatever it takes
     most_workspace = std::numeric_limits<std::size_t>::max();
     images = works(1) ? 1 : 0;
   }
-  if (images == 0)
-    c.fail(
-        fmt::format("cuDNN has no {}algorithm for an image of {} x {} with {} channels under a filter of "
-                    "{} x {}",
-                    c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
-                    conv.window.h.kernel, conv.window.w.kernel));
+  if (images == 0) return {};
   std::vector<ConvolutionPart> parts;
   for (const BatchPart& part : batch_parts(conv.batch, images))
     parts.push_back({part, known.at(part.images)});
@@ -234,6 +235,13 @@ std::vector<ConvolutionPart> prepare_cudnn(const PrepareContext& c, const Convol
     log_debug("[{}] node '{}': a batch of {} images in parts of {}", c.node.op->name, c.node.name, conv.batch,
               images);
   return parts;
+}
+
+void refuse_convolution(const PrepareContext& c, const Convolution& conv) {
+  c.fail(
+      fmt::format("cuDNN has no {}engine for an image of {} x {} with {} channels under a filter of {} x {}",
+                  c.deterministic ? "deterministic " : "", conv.in_h, conv.in_w, conv.in_c,
+                  conv.window.h.kernel, conv.window.w.kernel));
 }
 
 }  // namespace braid::cuda

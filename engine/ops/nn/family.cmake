@@ -21,4 +21,6 @@ braid_op_family(nn
     convolution_rules.cc
     pooling.cc
   CUDA_SOURCES
-    convolution_cudnn.cc)
+    convolution_cudnn.cc
+    cudnn_graph.cc
+    few_channels.cu)

@@ -42,6 +42,15 @@ BRAID_OP_CASES(conv2d) {
   add_family(table, "Conv2D", "three groups", {2, 4, 4, 6}, {3, 3, 2, 9}, {2, 4, 4, 9}, same);
   add_family(table, "Conv2D", "two groups, NCHW", {2, 4, 4, 3}, {3, 2, 2, 2}, {2, 2, 2, 2},
              {{"padding", "VALID"}, {"data_format", "NCHW"}});
+  for (const std::int64_t channels : {1, 2, 3, 4}) {  // few channels have kernels of their own on a GPU
+    const std::string label = std::to_string(channels) + " channels to eight";
+    add_family(table, "Conv2D", label, {3, 5, 4, channels}, {3, 3, channels, 8}, {3, 5, 4, 8}, same);
+    add_family(table, "Conv2D", label + ", strides", {2, 7, 6, channels}, {3, 3, channels, 4}, {2, 4, 3, 4},
+               {{"padding", "SAME"}, {"strides", Ints{1, 2, 2, 1}}});
+  }
+  add_family(table, "Conv2D", "one channel under 5 x 5", {2, 6, 7, 1}, {5, 5, 1, 16}, {2, 6, 7, 16}, same);
+  add_family(table, "Conv2D", "one channel to many, dilated", {2, 9, 8, 1}, {3, 3, 1, 128}, {2, 5, 4, 128},
+             {{"padding", "VALID"}, {"dilations", Ints{1, 2, 2, 1}}});
   add_family(table, "Conv2D", "no images", {0, 4, 4, 2}, {3, 3, 2, 3}, {0, 4, 4, 3}, same);
   add_family(table, "DepthwiseConv2dNative", "same", {2, 4, 3, 2}, {3, 3, 2, 2}, {2, 4, 3, 4}, same);
   add_family(table, "DepthwiseConv2dNative", "strides, multiplier 1", {2, 5, 4, 8}, {3, 2, 8, 1},
