@@ -8,6 +8,10 @@
 // Gradient, with h = (x - m) / sqrt(v + epsilon): d_offset = sum dy, d_scale = sum dy h,
 //   dx = scale / sqrt(v + epsilon) * (training: dy - d_offset / n - h d_scale / n; inference: dy).
 // Sums over a channel are made in blocks of rows and added in the order of the blocks, in double.
+//
+// braid.BatchNormStatistics(x, scale, mean, variance) -> batch_mean, batch_variance, m, v,
+// scale / sqrt(v + epsilon): all of the forward pass that is no elementwise op
+// (engine/rewrite/batch_norm.cc).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -164,6 +168,41 @@ void infer_forward(InferContext& c) {
   if (c.node().op->name == "FusedBatchNormV3") c.output(c.dtype(0), Shape{0});
 }
 
+/// What the forward pass knows of the channels: inputs, and where TensorFlow's outputs 1 to 4 go.
+template <class T>
+struct Channels {
+  double epsilon, factor;
+  bool training;
+  const T *x, *scale, *mean, *variance;
+  T *batch_mean, *batch_variance, *saved_mean, *saved_variance;
+
+  /// Writes the outputs; leaves means in `means`, and scale / sqrt(variance + epsilon) in `slopes`.
+  void run(ThreadPool& pool, const Layout& l, double* means, double* slopes, double* parts) const {
+    const auto n = static_cast<double>(l.count());
+    if (training) {
+      channel_sums<1>(pool, l, parts, means, [&](double* sum) { return AddValue<T>{x, sum}; });
+      for (std::int64_t ch = 0; ch < l.channels; ++ch) means[ch] = n == 0 ? 0 : means[ch] / n;
+      channel_sums<1>(pool, l, parts, slopes, [&](double* sum) { return AddSquare<T>{x, means, sum}; });
+      for (std::int64_t ch = 0; ch < l.channels; ++ch) slopes[ch] = n == 0 ? 0 : slopes[ch] / n;
+    } else {
+      std::copy_n(mean, l.channels, means);
+      std::copy_n(variance, l.channels, slopes);
+    }
+    const double bessel = n > 1 ? n / (n - 1) : 1;
+    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
+      const auto blend = [&](const T* old, double fresh) {
+        if (!training || factor == 1.0) return static_cast<T>(fresh);
+        return static_cast<T>((1 - factor) * static_cast<double>(old[ch]) + factor * fresh);
+      };
+      batch_mean[ch] = blend(mean, means[ch]);
+      batch_variance[ch] = blend(variance, training ? slopes[ch] * bessel : slopes[ch]);
+      saved_mean[ch] = static_cast<T>(means[ch]);
+      saved_variance[ch] = static_cast<T>(slopes[ch]);
+      slopes[ch] = static_cast<double>(scale[ch]) / std::sqrt(slopes[ch] + epsilon);
+    }
+  }
+};
+
 template <class T>
 PreparedKernel forward_kernel(const PrepareContext& c) {
   const Layout l = layout_of(c, c.inputs[0].shape);
@@ -172,40 +211,52 @@ PreparedKernel forward_kernel(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.scratch_bytes = scratch_doubles(l, 1, 2) * sizeof(double);
   kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
-    const T* x = a.in<T>(0);
-    double* mean = static_cast<double*>(a.scratch);
-    double* variance = mean + l.channels;
-    double* parts = variance + l.channels;
-    const auto n = static_cast<double>(l.count());
-    if (training) {
-      channel_sums<1>(*pool, l, parts, mean, [&](double* sum) { return AddValue<T>{x, sum}; });
-      for (std::int64_t ch = 0; ch < l.channels; ++ch) mean[ch] = n == 0 ? 0 : mean[ch] / n;
-      channel_sums<1>(*pool, l, parts, variance, [&](double* sum) { return AddSquare<T>{x, mean, sum}; });
-      for (std::int64_t ch = 0; ch < l.channels; ++ch) variance[ch] = n == 0 ? 0 : variance[ch] / n;
-    } else {
-      std::copy_n(a.in<T>(3), l.channels, mean);
-      std::copy_n(a.in<T>(4), l.channels, variance);
-    }
-    const double bessel = n > 1 ? n / (n - 1) : 1;
-    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
-      const auto blend = [&](int input, double fresh) {
-        if (!training || factor == 1.0) return static_cast<T>(fresh);
-        return static_cast<T>((1 - factor) * static_cast<double>(a.in<T>(input)[ch]) + factor * fresh);
-      };
-      a.out<T>(1)[ch] = blend(3, mean[ch]);
-      a.out<T>(2)[ch] = blend(4, training ? variance[ch] * bessel : variance[ch]);
-      a.out<T>(3)[ch] = static_cast<T>(mean[ch]);
-      a.out<T>(4)[ch] = static_cast<T>(variance[ch]);
-    }
-    // y = x * slope + shift, with the two in the place of mean and variance.
-    for (std::int64_t ch = 0; ch < l.channels; ++ch) {
-      const double slope = static_cast<double>(a.in<T>(1)[ch]) / std::sqrt(variance[ch] + epsilon);
-      variance[ch] = static_cast<double>(a.in<T>(2)[ch]) - mean[ch] * slope;
-      mean[ch] = slope;
-    }
-    for_all(*pool, l, Scale<T>{x, mean, variance, a.out<T>(0)});
+    double* means = static_cast<double*>(a.scratch);
+    double* slopes = means + l.channels;
+    const Channels<T> channels{epsilon,    factor,      training,    a.in<T>(0),  a.in<T>(1), a.in<T>(3),
+                               a.in<T>(4), a.out<T>(1), a.out<T>(2), a.out<T>(3), a.out<T>(4)};
+    channels.run(*pool, l, means, slopes, slopes + l.channels);
+    // y = x * slope + shift, with the shift in the place of the mean.
+    for (std::int64_t ch = 0; ch < l.channels; ++ch)
+      means[ch] = static_cast<double>(a.in<T>(2)[ch]) - means[ch] * slopes[ch];
+    for_all(*pool, l, Scale<T>{a.in<T>(0), slopes, means, a.out<T>(0)});
   };
   return kernel;
+}
+
+/// braid.BatchNormStatistics: the same without y.
+template <class T>
+PreparedKernel statistics_kernel(const PrepareContext& c) {
+  const Layout l = layout_of(c, c.inputs[0].shape);
+  const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
+  const bool training = c.attr("is_training", true);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = scratch_doubles(l, 1, 2) * sizeof(double);
+  kernel.run = [=, pool = &c.pool](const KernelArgs& a) {
+    double* means = static_cast<double*>(a.scratch);
+    double* slopes = means + l.channels;
+    const Channels<T> channels{epsilon,    factor,      training,    a.in<T>(0),  a.in<T>(1), a.in<T>(2),
+                               a.in<T>(3), a.out<T>(0), a.out<T>(1), a.out<T>(2), a.out<T>(3)};
+    channels.run(*pool, l, means, slopes, slopes + l.channels);
+    for (std::int64_t ch = 0; ch < l.channels; ++ch) a.out<T>(4)[ch] = static_cast<T>(slopes[ch]);
+  };
+  return kernel;
+}
+
+PreparedKernel prepare_statistics(const PrepareContext& c) {
+  return with_float("braid.BatchNormStatistics", c.inputs[0].dtype,
+                    [&]<class T>() { return statistics_kernel<T>(c); });
+}
+
+void infer_statistics(InferContext& c) {
+  require_floating(c, 0);
+  c.require_rank(0, 4);
+  const int axis = channel_axis(c);
+  for (int i = 1; i < 4; ++i) c.require_same_dtype(0, i);
+  Shape vector{c.shape(0).has_rank() ? c.shape(0)[axis] : Shape::kUnknown};
+  if (!merge_shapes(vector, c.shape(1), vector))
+    c.fail(fmt::format("the scale {} does not fit {}", c.shape(1).to_string(), c.shape(0).to_string()));
+  for (int o = 0; o < 5; ++o) c.output(c.dtype(0), vector);
 }
 
 PreparedKernel prepare_forward(const PrepareContext& c) {
@@ -317,6 +368,15 @@ void register_fused_batch_norm(OpRegistry& registry) {
                   .cost = cost_per_output(12),
                   .cpu = prepare_backward});
   }
+  registry.add(
+      {.name = "braid.BatchNormStatistics",
+       .traits = computes().names({"batch_mean", "batch_variance", "saved_mean", "saved_variance", "slope"}),
+       .min_inputs = 4,
+       .max_inputs = 4,
+       .infer = infer_statistics,
+       .no_gradient_reason = "a pass makes it after differentiation",
+       .cost = cost_per_input(4),
+       .cpu = prepare_statistics});
 }
 
 }  // namespace braid

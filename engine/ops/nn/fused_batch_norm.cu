@@ -1,43 +1,54 @@
-// CUDA kernels of FusedBatchNorm and its gradients (formulas in fused_batch_norm.cc), in three launches: sums
-// of two values over each channel in blocks, in double; what follows from them for each channel; all elements
-// as a linear function of x (and dy). Blocks' borders depend on shapes only and their parts are added in
-// order. Sums of x and x^2 are taken from the channel's first element on, so that a large mean cancels
-// nothing.
+// CUDA kernels of FusedBatchNorm, its gradients and statistics (formulas in fused_batch_norm.cc), in three
+// launches: sums of two values over each channel in blocks, in double; what follows from them for each
+// channel; all elements as a linear function of x (and dy). Blocks' borders depend on shapes only and their
+// parts are added in order. Sums of x and x^2 are taken from the channel's first element on, so that a large
+// mean cancels nothing. Where channels are the last axis, a thread takes as many neighbours as 16 bytes hold.
 #include <algorithm>
+#include <initializer_list>
 
 #include "engine/ops/common/cuda/launch.cuh"
 
 namespace braid {
 namespace {
 
-/// x as [outer, channels, inner], and how its channels are summed: a block takes `lanes` channels (those of
-/// 32 neighbours where inner is 1, else one) and `share` of the elements of each.
+using cuda::Pack;
+
+constexpr int kTogether = 8;  // loads of a thread that are under way together
+
+/// x as [outer, channels, inner], and how its channels are summed: a block takes `lanes` neighbouring packs
+/// of channels (one where inner is not 1) and `share` of the elements of each.
 struct Layout {
   std::int64_t outer, channels, inner;
-  int lanes, blocks;
+  int pack, lanes, blocks;
   std::int64_t share;
 
-  explicit Layout(const PrepareContext& c, const Shape& x) {
+  Layout(const PrepareContext& c, const Shape& x, int most_pack) {
     const bool nchw = c.attr("data_format", std::string("NHWC")) == "NCHW";
     outer = nchw ? x[0] : x[0] * x[1] * x[2];
     channels = nchw ? x[1] : x[3];
     inner = nchw ? x[2] * x[3] : 1;
-    lanes = inner == 1 ? 32 : 1;
-    constexpr std::int64_t kMostBlocks = 64, kEach = 16;
-    const std::int64_t each = kEach * (cuda::kThreads / lanes);
-    blocks = static_cast<int>(std::clamp<std::int64_t>((count() + each - 1) / each, 1, kMostBlocks));
+    pack = inner == 1 && channels % most_pack == 0 ? most_pack : 1;
+    lanes = 1;
+    while (inner == 1 && lanes < 32 && lanes < packs()) lanes *= 2;
+    constexpr std::int64_t kBusyBlocks = 132 * 4;
+    const std::int64_t each = kTogether * (cuda::kThreads / lanes);
+    const std::int64_t wanted = std::max<std::int64_t>((kBusyBlocks + tiles() - 1) / tiles(), 1);
+    blocks = static_cast<int>(std::clamp<std::int64_t>((count() + each - 1) / each, 1, wanted));
     share = (count() + blocks - 1) / blocks;
   }
+  __host__ __device__ std::int64_t packs() const { return channels / pack; }
+  std::int64_t tiles() const { return std::max<std::int64_t>((packs() + lanes - 1) / lanes, 1); }
   __host__ __device__ std::int64_t count() const { return outer * inner; }  // elements of a channel
   std::int64_t elements() const { return outer * inner * channels; }
-  /// Element k of a channel.
+  /// Where pack `k` of a pack of channels is, in packs.
   __device__ std::int64_t at(std::int64_t channel, std::int64_t k) const {
-    if (inner == 1) return k * channels + channel;
-    const std::int64_t o = k / inner;
+    if (inner == 1) return k * packs() + channel;
+    // Divisions of 32 bits where they do: those of 64 are many instructions.
+    const std::int64_t o =
+        k < (1LL << 31) && inner < (1LL << 31)
+            ? static_cast<std::int64_t>(static_cast<std::uint32_t>(k) / static_cast<std::uint32_t>(inner))
+            : k / inner;
     return (o * channels + channel) * inner + (k - o * inner);
-  }
-  __device__ std::int64_t channel_of(std::int64_t i) const {
-    return inner == 1 ? i % channels : i / inner % channels;
   }
 };
 
@@ -45,90 +56,135 @@ struct Sums {
   double first, second;
 };
 
-/// Forward: of d = x - (first of the channel) and d^2. Backward: of dy and dy (x - mean).
-template <class T, bool kBackward>
+/// Forward: of d = x - (first of the channel) and d^2. Backward: of dy and dy (x - mean). A few elements are
+/// added as T, those sums as double.
+template <class T, int kCount, bool kBackward>
 __global__ void __launch_bounds__(cuda::kThreads)
-    sum_kernel(Layout l, const T* x, const T* dy, const T* mean, Sums* parts) {
-  __shared__ Sums shared[cuda::kThreads];
+    sum_kernel(Layout l, const T* x_at, const T* dy_at, const T* mean, Sums* parts) {
+  using P = Pack<T, kCount>;
+  __shared__ Sums shared[cuda::kThreads * kCount];
+  const auto *x = reinterpret_cast<const P*>(x_at), *dy = reinterpret_cast<const P*>(dy_at);
   const int lane = static_cast<int>(threadIdx.x) % l.lanes;
   const std::int64_t channel = static_cast<std::int64_t>(blockIdx.x) * l.lanes + lane;
   const std::int64_t begin = blockIdx.y * l.share;
   const std::int64_t end = begin + l.share < l.count() ? begin + l.share : l.count();
-  Sums sums{0, 0};
-  if (channel < l.channels && begin < end) {
-    const auto centre = static_cast<double>(kBackward ? mean[channel] : x[l.at(channel, 0)]);
-#pragma unroll 4
-    for (std::int64_t k = begin + threadIdx.x / l.lanes; k < end; k += cuda::kThreads / l.lanes) {
-      const std::int64_t at = l.at(channel, k);
-      const double d = static_cast<double>(x[at]) - centre;
-      const double g = kBackward ? static_cast<double>(dy[at]) : d;
-      sums.first += g;
-      sums.second += g * d;
+  Sums sums[kCount] = {};
+  if (channel < l.packs() && begin < end) {
+    const P centre = kBackward ? reinterpret_cast<const P*>(mean)[channel] : x[l.at(channel, 0)];
+    const int step = cuda::kThreads / l.lanes;
+    for (std::int64_t k = begin + threadIdx.x / l.lanes; k < end; k += kTogether * step) {
+      P values[kTogether], gradients[kTogether];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j)
+        if (k + j * step < end) {
+          const std::int64_t at = l.at(channel, k + j * step);
+          values[j] = x[at];
+          if (kBackward) gradients[j] = dy[at];
+        }
+      T first[kCount] = {}, second[kCount] = {};
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j)
+        if (k + j * step < end)
+#pragma unroll
+          for (int e = 0; e < kCount; ++e) {
+            const T d = values[j].at[e] - centre.at[e];
+            const T g = kBackward ? gradients[j].at[e] : d;
+            first[e] += g;
+            second[e] += g * d;
+          }
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        sums[e].first += static_cast<double>(first[e]);
+        sums[e].second += static_cast<double>(second[e]);
+      }
     }
   }
-  shared[threadIdx.x] = sums;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) shared[e * cuda::kThreads + threadIdx.x] = sums[e];
   for (int half = cuda::kThreads / 2; half >= l.lanes; half /= 2) {
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) < half) {
-      shared[threadIdx.x].first += shared[threadIdx.x + half].first;
-      shared[threadIdx.x].second += shared[threadIdx.x + half].second;
-    }
+    if (static_cast<int>(threadIdx.x) < half)
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        Sums& sum = shared[e * cuda::kThreads + threadIdx.x];
+        const Sums other = shared[e * cuda::kThreads + threadIdx.x + half];
+        sum.first += other.first;
+        sum.second += other.second;
+      }
   }
-  if (static_cast<int>(threadIdx.x) < l.lanes && channel < l.channels)
-    parts[blockIdx.y * l.channels + channel] = shared[threadIdx.x];
+  if (static_cast<int>(threadIdx.x) < l.lanes && channel < l.packs())
+#pragma unroll
+    for (int e = 0; e < kCount; ++e)
+      parts[blockIdx.y * l.channels + channel * kCount + e] = shared[e * cuda::kThreads + threadIdx.x];
 }
 
+/// The sums of a channel, whose warp calls this; every lane gets them.
 __device__ Sums total(const Layout& l, const Sums* parts, std::int64_t channel) {
   Sums sums{0, 0};
-#pragma unroll 8
-  for (int b = 0; b < l.blocks; ++b) {
+#pragma unroll 4
+  for (int b = static_cast<int>(threadIdx.x) % 32; b < l.blocks; b += 32) {
     const Sums part = parts[b * l.channels + channel];
     sums.first += part.first;
     sums.second += part.second;
   }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    sums.first += __shfl_xor_sync(0xffffffffU, sums.first, distance);
+    sums.second += __shfl_xor_sync(0xffffffffU, sums.second, distance);
+  }
   return sums;
 }
 
-/// An element's result is a * dy + b * x + c, in double; dy is absent forward.
+/// An element's result is a * dy + b * (x - centre) + c; dy is absent forward.
+template <class T>
 struct Line {
-  double a, b, c;
+  T a, b, c, centre;
 };
 
 template <class T>
 struct Forward {
   const T *x, *scale, *offset, *mean, *variance;
   T *batch_mean, *batch_variance, *saved_mean, *saved_variance;
+  T* slope;  // of BatchNormStatistics, which has no offset and no lines; else null
   double epsilon, factor;
   bool training;
 };
 
 template <class T>
-__global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* parts, Line* lines) {
-  for (std::int64_t ch = cuda::grid_index(); ch < l.channels; ch += cuda::grid_size()) {
-    const auto n = static_cast<double>(l.count());
-    double mean = 0, variance = 0, unbiased = 0;
-    if (!f.training) {
-      mean = static_cast<double>(f.mean[ch]);
-      unbiased = variance = static_cast<double>(f.variance[ch]);
-    } else if (l.count() != 0) {
-      const Sums sums = total(l, parts, ch);
-      const double shift = sums.first / n;
-      mean = static_cast<double>(f.x[l.at(ch, 0)]) + shift;
-      variance = sums.second / n - shift * shift;
-      if (variance < 0) variance = 0;  // by rounding; NaN stays
-      unbiased = n > 1 ? variance * n / (n - 1) : variance;
-    }
-    const auto blend = [&](const T* old, double fresh) {
-      if (!f.training || f.factor == 1.0) return static_cast<T>(fresh);
-      return static_cast<T>((1 - f.factor) * static_cast<double>(old[ch]) + f.factor * fresh);
-    };
-    f.batch_mean[ch] = blend(f.mean, mean);
-    f.batch_variance[ch] = blend(f.variance, unbiased);
-    f.saved_mean[ch] = static_cast<T>(mean);
-    f.saved_variance[ch] = static_cast<T>(variance);
-    const double slope = static_cast<double>(f.scale[ch]) / sqrt(variance + f.epsilon);
-    lines[ch] = {0, slope, static_cast<double>(f.offset[ch]) - mean * slope};
+__global__ void forward_channels_kernel(Layout l, Forward<T> f, const Sums* parts, Line<T>* lines) {
+  const std::int64_t ch = cuda::grid_index() / 32;
+  if (ch >= l.channels) return;
+  const auto n = static_cast<double>(l.count());
+  double mean = 0, variance = 0, unbiased = 0;
+  if (!f.training) {
+    mean = static_cast<double>(f.mean[ch]);
+    unbiased = variance = static_cast<double>(f.variance[ch]);
+  } else if (l.count() != 0) {
+    const Sums sums = total(l, parts, ch);
+    const double shift = sums.first / n;
+    const std::int64_t first = l.inner == 1 ? ch : ch * l.inner;
+    mean = static_cast<double>(f.x[first]) + shift;
+    variance = sums.second / n - shift * shift;
+    if (variance < 0) variance = 0;  // by rounding; NaN stays
+    unbiased = n > 1 ? variance * n / (n - 1) : variance;
   }
+  if (threadIdx.x % 32 != 0) return;
+  const auto blend = [&](const T* old, double fresh) {
+    if (!f.training || f.factor == 1.0) return static_cast<T>(fresh);
+    return static_cast<T>((1 - f.factor) * static_cast<double>(old[ch]) + f.factor * fresh);
+  };
+  f.batch_mean[ch] = blend(f.mean, mean);
+  f.batch_variance[ch] = blend(f.variance, unbiased);
+  f.saved_mean[ch] = static_cast<T>(mean);
+  f.saved_variance[ch] = static_cast<T>(variance);
+  const double slope = static_cast<double>(f.scale[ch]) / sqrt(variance + f.epsilon);
+  if (f.slope) {
+    f.slope[ch] = static_cast<T>(slope);
+    return;
+  }
+  // The centre is rounded, which c makes good.
+  const T centre = static_cast<T>(mean);
+  const double rest = (static_cast<double>(centre) - mean) * slope;
+  lines[ch] = {T(0), static_cast<T>(slope), static_cast<T>(static_cast<double>(f.offset[ch]) + rest), centre};
 }
 
 template <class T>
@@ -142,64 +198,151 @@ struct Backward {
 
 /// dx = slope (dy - s / n - (x - m) q), q = t / (n (v + epsilon)), with s and t the sums.
 template <class T>
-__global__ void backward_channels_kernel(Layout l, Backward<T> f, const Sums* parts, Line* lines) {
+__global__ void backward_channels_kernel(Layout l, Backward<T> f, const Sums* parts, Line<T>* lines) {
   if (cuda::grid_index() == 0) *f.zero_3 = *f.zero_4 = T{0};
-  for (std::int64_t ch = cuda::grid_index(); ch < l.channels; ch += cuda::grid_size()) {
-    const Sums sums = total(l, parts, ch);
-    const auto n = static_cast<double>(l.count());
-    const double v = static_cast<double>(f.variance[ch]) + f.epsilon;
-    const double slope = static_cast<double>(f.scale[ch]) / sqrt(v);
-    f.d_scale[ch] = static_cast<T>(sums.second / sqrt(v));
-    f.d_offset[ch] = static_cast<T>(sums.first);
-    Line line{slope, 0, 0};
-    if (f.training && l.count() != 0) {
-      const double q = sums.second / (n * v);
-      line.b = -slope * q;
-      line.c = slope * (static_cast<double>(f.mean[ch]) * q - sums.first / n);
-    }
-    lines[ch] = line;
+  const std::int64_t ch = cuda::grid_index() / 32;
+  if (ch >= l.channels) return;
+  const Sums sums = total(l, parts, ch);
+  if (threadIdx.x % 32 != 0) return;
+  const auto n = static_cast<double>(l.count());
+  const double v = static_cast<double>(f.variance[ch]) + f.epsilon;
+  const double slope = static_cast<double>(f.scale[ch]) / sqrt(v);
+  f.d_scale[ch] = static_cast<T>(sums.second / sqrt(v));
+  f.d_offset[ch] = static_cast<T>(sums.first);
+  Line<T> line{static_cast<T>(slope), T(0), T(0), f.mean[ch]};
+  if (f.training && l.count() != 0) {
+    line.b = static_cast<T>(-slope * sums.second / (n * v));
+    line.c = static_cast<T>(-slope * sums.first / n);
   }
+  lines[ch] = line;
 }
 
 template <class T, bool kBackward>
-__global__ void apply_kernel(Layout l, const T* x, const T* dy, const Line* lines, T* out, std::int64_t n) {
+__device__ T result_of(const Line<T>& line, T x, T dy) {
+  const T y = line.b * (x - line.centre) + line.c;
+  return kBackward ? y + line.a * dy : y;
+}
+
+/// Channels last: a thread keeps its channels' lines.
+template <class T, int kCount, bool kBackward>
+__global__ void apply_last_kernel(const T* x, const T* dy, const Line<T>* lines, T* out, std::int64_t rows,
+                                  std::int64_t packs) {
+  using P = Pack<T, kCount>;
+  const std::int64_t step = cuda::grid_size() / packs, first = cuda::grid_index() / packs;
+  const std::int64_t channel = cuda::grid_index() - first * packs;
+  if (first >= step) return;
+  Line<T> line[kCount];
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) line[e] = lines[channel * kCount + e];
+#pragma unroll 4
+  for (std::int64_t row = first; row < rows; row += step) {
+    const std::int64_t i = row * packs + channel;
+    const P value = reinterpret_cast<const P*>(x)[i];
+    P gradient = value;
+    if (kBackward) gradient = reinterpret_cast<const P*>(dy)[i];
+    P result;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e)
+      result.at[e] = result_of<T, kBackward>(line[e], value.at[e], gradient.at[e]);
+    reinterpret_cast<P*>(out)[i] = result;
+  }
+}
+
+/// Runs of `inner` elements of a channel, in packs.
+template <class T, int kCount, bool kBackward>
+__global__ void apply_runs_kernel(const T* x, const T* dy, const Line<T>* lines, T* out, std::int64_t n,
+                                  std::int64_t inner, std::int64_t channels) {
+  using P = Pack<T, kCount>;
   for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const Line line = lines[l.channel_of(i)];
-    double y = line.b * static_cast<double>(x[i]) + line.c;
-    if (kBackward) y += line.a * static_cast<double>(dy[i]);
-    out[i] = static_cast<T>(y);
+    const std::int64_t channel = n < (1LL << 31)
+                                     ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(inner) %
+                                           static_cast<std::uint32_t>(channels)
+                                     : i / inner % channels;
+    const Line<T> line = lines[channel];
+    const P value = reinterpret_cast<const P*>(x)[i];
+    P gradient = value;
+    if (kBackward) gradient = reinterpret_cast<const P*>(dy)[i];
+    P result;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e)
+      result.at[e] = result_of<T, kBackward>(line, value.at[e], gradient.at[e]);
+    reinterpret_cast<P*>(out)[i] = result;
   }
 }
 
 /// The scratch memory: lines by channel, then parts.
+template <class T>
 struct Scratch {
-  Line* lines;
+  Line<T>* lines;
   Sums* parts;
   Scratch(const Layout& l, void* memory)
-      : lines(static_cast<Line*>(memory)), parts(reinterpret_cast<Sums*>(lines + l.channels)) {}
+      : lines(static_cast<Line<T>*>(memory)), parts(reinterpret_cast<Sums*>(lines + l.channels)) {}
   static std::size_t bytes(const Layout& l) {
     return static_cast<std::size_t>(l.channels) *
-           (sizeof(Line) + static_cast<std::size_t>(l.blocks) * sizeof(Sums));
+           (sizeof(Line<T>) + static_cast<std::size_t>(l.blocks) * sizeof(Sums));
   }
 };
 
 template <class T, bool kBackward>
-void sum(const Layout& l, const Scratch& s, const KernelArgs& a, const T* x, const T* dy, const T* mean) {
-  const dim3 grid(static_cast<unsigned>((l.channels + l.lanes - 1) / l.lanes),
-                  static_cast<unsigned>(l.blocks));
-  cuda::launch(sum_kernel<T, kBackward>, grid, cuda::kThreads, 0, a.stream, l, x, dy, mean, s.parts);
+void sum(const Layout& l, const Scratch<T>& s, const KernelArgs& a, const T* x, const T* dy, const T* mean) {
+  const dim3 grid(static_cast<unsigned>(l.tiles()), static_cast<unsigned>(l.blocks));
+  constexpr int kMost = cuda::kPackOf<T>;
+  cuda::launch(l.pack == kMost ? sum_kernel<T, kMost, kBackward> : sum_kernel<T, 1, kBackward>, grid,
+               cuda::kThreads, 0, a.stream, l, x, dy, mean, s.parts);
+}
+
+template <class T, bool kBackward>
+void apply(const Layout& l, const Scratch<T>& s, const KernelArgs& a, const T* x, const T* dy) {
+  constexpr int kMost = cuda::kPackOf<T>;
+  const std::int64_t n = l.elements();
+  const auto* lines = static_cast<const Line<T>*>(s.lines);
+  T* const out = a.out<T>(0);
+  if (l.inner == 1) {
+    // As many threads as a row has packs, at least.
+    const std::int64_t packs = l.packs();
+    const unsigned blocks = std::max(cuda::blocks_for(n / l.pack / 4),
+                                     static_cast<unsigned>((packs + cuda::kThreads - 1) / cuda::kThreads));
+    cuda::launch(
+        l.pack == kMost ? apply_last_kernel<T, kMost, kBackward> : apply_last_kernel<T, 1, kBackward>, blocks,
+        cuda::kThreads, 0, a.stream, x, dy, lines, out, l.outer, packs);
+  } else if (l.inner % kMost == 0 && cuda::is_aligned16(x) && cuda::is_aligned16(out) &&
+             (!kBackward || cuda::is_aligned16(dy))) {
+    cuda::launch(apply_runs_kernel<T, kMost, kBackward>, cuda::blocks_for(n / kMost), cuda::kThreads, 0,
+                 a.stream, x, dy, lines, out, n / kMost, l.inner / kMost, l.channels);
+  } else {
+    cuda::launch(apply_runs_kernel<T, 1, kBackward>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream, x, dy,
+                 lines, out, n, l.inner, l.channels);
+  }
+}
+
+/// The layout with packs, and the one for addresses that are not aligned to them.
+template <class T>
+struct Layouts {
+  Layout packed, single;
+  Layouts(const PrepareContext& c, const Shape& x) : packed(c, x, cuda::kPackOf<T>), single(c, x, 1) {}
+  std::size_t scratch_bytes() const { return std::max(Scratch<T>::bytes(packed), Scratch<T>::bytes(single)); }
+  const Layout& of(std::initializer_list<const void*> pointers) const {
+    return std::all_of(pointers.begin(), pointers.end(), cuda::is_aligned16) ? packed : single;
+  }
+};
+
+/// A warp a channel.
+unsigned channel_blocks(const Layout& l) {
+  constexpr std::int64_t kWarps = cuda::kThreads / 32;
+  return static_cast<unsigned>(std::max<std::int64_t>((l.channels + kWarps - 1) / kWarps, 1));
 }
 
 template <class T>
 PreparedKernel forward(const PrepareContext& c) {
-  const Layout l(c, c.inputs[0].shape);
+  const Layouts<T> layouts(c, c.inputs[0].shape);
   const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
-  kernel.scratch_bytes = Scratch::bytes(l);
+  kernel.scratch_bytes = layouts.scratch_bytes();
   kernel.run = [=](const KernelArgs& a) {
-    const Scratch s(l, a.scratch);
     const T* x = a.in<T>(0);
+    const Layout& l = layouts.of({x, a.outputs[0]});
+    const Scratch<T> s(l, a.scratch);
     if (training && l.elements() != 0) sum<T, false>(l, s, a, x, nullptr, nullptr);
     const Forward<T> f{.x = x,
                        .scale = a.in<T>(1),
@@ -210,29 +353,59 @@ PreparedKernel forward(const PrepareContext& c) {
                        .batch_variance = a.out<T>(2),
                        .saved_mean = a.out<T>(3),
                        .saved_variance = a.out<T>(4),
+                       .slope = nullptr,
                        .epsilon = epsilon,
                        .factor = factor,
                        .training = training};
-    cuda::launch(forward_channels_kernel<T>, cuda::blocks_for(l.channels, 64), 64, 0, a.stream, l, f,
+    cuda::launch(forward_channels_kernel<T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
                  static_cast<const Sums*>(s.parts), s.lines);
-    if (l.elements() != 0)
-      cuda::launch(apply_kernel<T, false>, cuda::blocks_for(l.elements()), cuda::kThreads, 0, a.stream, l, x,
-                   static_cast<const T*>(nullptr), static_cast<const Line*>(s.lines), a.out<T>(0),
-                   l.elements());
+    if (l.elements() != 0) apply<T, false>(l, s, a, x, nullptr);
+  };
+  return kernel;
+}
+
+template <class T>
+PreparedKernel statistics(const PrepareContext& c) {
+  const Layouts<T> layouts(c, c.inputs[0].shape);
+  const double epsilon = c.attr("epsilon", 1e-4), factor = c.attr("exponential_avg_factor", 1.0);
+  const bool training = c.attr("is_training", true);
+  PreparedKernel kernel;
+  kernel.scratch_bytes = layouts.scratch_bytes();
+  kernel.run = [=](const KernelArgs& a) {
+    const T* x = a.in<T>(0);
+    const Layout& l = layouts.of({x});
+    const Scratch<T> s(l, a.scratch);
+    if (training && l.elements() != 0) sum<T, false>(l, s, a, x, nullptr, nullptr);
+    const Forward<T> f{.x = x,
+                       .scale = a.in<T>(1),
+                       .offset = nullptr,
+                       .mean = a.in<T>(2),
+                       .variance = a.in<T>(3),
+                       .batch_mean = a.out<T>(0),
+                       .batch_variance = a.out<T>(1),
+                       .saved_mean = a.out<T>(2),
+                       .saved_variance = a.out<T>(3),
+                       .slope = a.out<T>(4),
+                       .epsilon = epsilon,
+                       .factor = factor,
+                       .training = training};
+    cuda::launch(forward_channels_kernel<T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
+                 static_cast<const Sums*>(s.parts), s.lines);
   };
   return kernel;
 }
 
 template <class T>
 PreparedKernel backward(const PrepareContext& c) {
-  const Layout l(c, c.inputs[1].shape);
+  const Layouts<T> layouts(c, c.inputs[1].shape);
   const double epsilon = c.attr("epsilon", 1e-4);
   const bool training = c.attr("is_training", true);
   PreparedKernel kernel;
-  kernel.scratch_bytes = Scratch::bytes(l);
+  kernel.scratch_bytes = layouts.scratch_bytes();
   kernel.run = [=](const KernelArgs& a) {
-    const Scratch s(l, a.scratch);
     const T *dy = a.in<T>(0), *x = a.in<T>(1);
+    const Layout& l = layouts.of({x, dy, a.inputs[3], a.outputs[0]});
+    const Scratch<T> s(l, a.scratch);
     if (l.channels != 0) sum<T, true>(l, s, a, x, dy, a.in<T>(3));
     const Backward<T> f{.scale = a.in<T>(2),
                         .mean = a.in<T>(3),
@@ -243,11 +416,9 @@ PreparedKernel backward(const PrepareContext& c) {
                         .zero_4 = a.out<T>(4),
                         .epsilon = epsilon,
                         .training = training};
-    cuda::launch(backward_channels_kernel<T>, cuda::blocks_for(l.channels, 64), 64, 0, a.stream, l, f,
+    cuda::launch(backward_channels_kernel<T>, channel_blocks(l), cuda::kThreads, 0, a.stream, l, f,
                  static_cast<const Sums*>(s.parts), s.lines);
-    if (l.elements() != 0)
-      cuda::launch(apply_kernel<T, true>, cuda::blocks_for(l.elements()), cuda::kThreads, 0, a.stream, l, x,
-                   dy, static_cast<const Line*>(s.lines), a.out<T>(0), l.elements());
+    if (l.elements() != 0) apply<T, true>(l, s, a, x, dy);
   };
   return kernel;
 }
@@ -255,6 +426,9 @@ PreparedKernel backward(const PrepareContext& c) {
 }  // namespace
 
 void register_fused_batch_norm_cuda(OpRegistry& registry) {
+  registry.add_cuda("braid.BatchNormStatistics", [](const PrepareContext& c) {
+    return c.outputs[0].dtype == DType::Float32 ? statistics<float>(c) : statistics<double>(c);
+  });
   for (const std::string version : {"", "V2", "V3"}) {
     registry.add_cuda("FusedBatchNorm" + version, [](const PrepareContext& c) {
       return c.outputs[0].dtype == DType::Float32 ? forward<float>(c) : forward<double>(c);

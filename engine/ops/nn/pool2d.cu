@@ -1,6 +1,12 @@
-// CUDA kernels of MaxPool, AvgPool and their gradients (pooling.h), a thread an element. Gradients are
-// gathered: an input element looks at the windows that hold it, in row-major order, so sums have one order.
+// CUDA kernels of MaxPool, AvgPool and their gradients (pooling.h). A thread takes neighbouring channels of a
+// pixel, 16 bytes where addresses and channels allow it. Gradients:
+//   windows that do not overlap     a thread writes all of a window, whose maximum it finds on the way
+//   maxima of windows that overlap  which position each window's gradient goes to, into scratch memory; then
+//                                   an input element adds those of its windows, in row-major order
+//   means                           an input element adds its windows' shares, in row-major order
+#include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/nn/pooling.h"
@@ -8,86 +14,250 @@
 namespace braid {
 namespace {
 
-__device__ std::int64_t quotient(std::int64_t a, std::int64_t b) {
-  // Divisions of 32 bits where they do: those of 64 are many instructions.
-  return a <= 0xffffffffLL && b <= 0xffffffffLL
-             ? static_cast<std::int64_t>(static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b))
-             : a / b;
-}
+using cuda::Pack;
 
-/// Where element i of [images, h, w, channels] is.
+/// One direction of the windows.
+struct Side {
+  int kernel, stride, pad, in, out, cells;  // cells: strides that cover the input
+
+  Side(const WindowAxis& axis, std::int64_t in_size, std::int64_t out_size)
+      : kernel(static_cast<int>(axis.kernel)),
+        stride(static_cast<int>(std::min<std::int64_t>(axis.stride, 1 << 30))),
+        pad(static_cast<int>(axis.pad_before)),
+        in(static_cast<int>(in_size)),
+        out(static_cast<int>(out_size)),
+        cells(static_cast<int>((in_size + axis.pad_before + axis.stride - 1) / axis.stride)) {}
+
+  /// The first input position of a window, which may lie in the padding.
+  __device__ int start(int window) const { return window * stride - pad; }
+  __device__ int first(int window) const { return max(start(window), 0); }
+  __device__ int end(int window) const { return start(window) + min(kernel, in - start(window)); }
+  /// The windows that hold an input position: [first_window, end_window).
+  __device__ int first_window(int at) const {
+    const int padded = at + pad;
+    return padded < kernel ? 0 : (padded - kernel) / stride + 1;
+  }
+  __device__ int end_window(int at) const { return min((at + pad) / stride + 1, out); }
+};
+
+/// Images [., h, w, channels], with channels counted in packs; I holds every element's number.
+template <class I>
+struct Geometry {
+  Side h, w;
+  I channels;
+
+  Geometry(const Pooling& p, int pack)
+      : h(p.window.h, p.in_h, p.out_h),
+        w(p.window.w, p.in_w, p.out_w),
+        channels(static_cast<I>(p.channels / pack)) {}
+};
+
+/// Where pack i of [images, rows, columns, channels] is.
+template <class I>
 struct Place {
-  std::int64_t image, row, column, channel;
-  __device__ Place(std::int64_t i, std::int64_t h, std::int64_t w, std::int64_t channels) {
-    const std::int64_t pixel = quotient(i, channels), line = quotient(pixel, w);
+  I image;
+  int row, column;
+  I channel;
+  __device__ Place(I i, int rows, int columns, I channels) {
+    const I pixel = i / channels, line = pixel / static_cast<I>(columns);
     channel = i - pixel * channels;
-    column = pixel - line * w;
-    image = quotient(line, h);
-    row = line - image * h;
+    column = static_cast<int>(pixel - line * static_cast<I>(columns));
+    image = line / static_cast<I>(rows);
+    row = static_cast<int>(line - image * static_cast<I>(rows));
   }
 };
 
-template <class T, bool kMax>
-__global__ void forward_kernel(const __grid_constant__ Pooling p, const T* x, T* y, std::int64_t n) {
-  for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const Place at(i, p.out_h, p.out_w, p.channels);
-    const PoolSpan h(p.window.h, at.row, p.in_h), w(p.window.w, at.column, p.in_w);
-    const T* image = x + at.image * p.in_image() + at.channel;
-    T result = kMax ? std::numeric_limits<T>::lowest() : T(0);
-    for (std::int64_t r = h.first; r < h.end; ++r)
-      for (std::int64_t s = w.first; s < w.end; ++s) {
-        const T tap = image[(r * p.in_w + s) * p.channels];
+template <class I>
+__device__ I input_at(const Geometry<I>& g, I image, int row, int column, I channel) {
+  return ((image * static_cast<I>(g.h.in) + static_cast<I>(row)) * static_cast<I>(g.w.in) +
+          static_cast<I>(column)) *
+             g.channels +
+         channel;
+}
+template <class I>
+__device__ I output_at(const Geometry<I>& g, I image, int row, int column, I channel) {
+  return ((image * static_cast<I>(g.h.out) + static_cast<I>(row)) * static_cast<I>(g.w.out) +
+          static_cast<I>(column)) *
+             g.channels +
+         channel;
+}
+
+/// Windows of kH x kW, so that their loads are under way together; 0: of any size.
+template <class T, int kCount, bool kMax, int kH, int kW, class I>
+__global__ void forward_kernel(const __grid_constant__ Geometry<I> g, const Pack<T, kCount>* x,
+                               Pack<T, kCount>* y, I n) {
+  for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
+    const Place<I> at(i, g.h.out, g.w.out, g.channels);
+    Pack<T, kCount> result;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) result.at[e] = kMax ? std::numeric_limits<T>::lowest() : T(0);
+    const auto take = [&](const Pack<T, kCount>& tap) {
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
         if constexpr (kMax)
-          result = tap > result ? tap : result;
+          result.at[e] = tap.at[e] > result.at[e] ? tap.at[e] : result.at[e];
         else
-          result += tap;
+          result.at[e] += tap.at[e];
       }
-    y[i] = kMax ? result : result / static_cast<T>(h.size() * w.size());
+    };
+    const int top = g.h.start(at.row), left = g.w.start(at.column);
+    if constexpr (kH > 0) {
+      Pack<T, kCount> taps[kH * kW];
+#pragma unroll
+      for (int t = 0; t < kH * kW; ++t) {
+        const int r = top + t / kW, s = left + t % kW;
+        if (r >= 0 && r < g.h.in && s >= 0 && s < g.w.in)
+          taps[t] = x[input_at(g, at.image, r, s, at.channel)];
+        else
+#pragma unroll
+          for (int e = 0; e < kCount; ++e) taps[t].at[e] = kMax ? std::numeric_limits<T>::lowest() : T(0);
+      }
+#pragma unroll
+      for (int t = 0; t < kH * kW; ++t) take(taps[t]);
+    } else {
+      for (int r = g.h.first(at.row); r < g.h.end(at.row); ++r)
+        for (int s = g.w.first(at.column); s < g.w.end(at.column); ++s)
+          take(x[input_at(g, at.image, r, s, at.channel)]);
+    }
+    if constexpr (!kMax) {
+      const T count =
+          static_cast<T>((g.h.end(at.row) - g.h.first(at.row)) * (g.w.end(at.column) - g.w.first(at.column)));
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) result.at[e] /= count;
+    }
+    y[i] = result;
   }
 }
 
-/// The windows along one axis that hold input position `at`: [first, end).
-struct Windows {
-  std::int64_t first, end;
-  __device__ Windows(const WindowAxis& axis, std::int64_t at, std::int64_t out) {
-    const std::int64_t padded = at + axis.pad_before;
-    first = padded < axis.kernel ? 0 : quotient(padded - axis.kernel, axis.stride) + 1;
-    const std::int64_t last = quotient(padded, axis.stride) + 1;
-    end = last < out ? last : out;
+/// dx of windows of maxima that do not overlap, a thread a cell: the stride that begins with a window, or
+/// lies behind the last one. kH x kW: of the window and of the stride; 0: of any sizes.
+template <class T, int kCount, int kH, int kW, class I>
+__global__ void cells_kernel(const __grid_constant__ Geometry<I> g, const Pack<T, kCount>* x,
+                             const Pack<T, kCount>* y, const Pack<T, kCount>* dy, Pack<T, kCount>* dx, I n) {
+  for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
+    const Place<I> at(i, g.h.cells, g.w.cells, g.channels);
+    const bool is_window = at.row < g.h.out && at.column < g.w.out;
+    Pack<T, kCount> top, left;  // the maximum, and the gradient that has not found its place
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) top.at[e] = left.at[e] = T(0);
+    if (is_window) {
+      const I out = output_at(g, at.image, at.row, at.column, at.channel);
+      top = y[out];
+      left = dy[out];
+    }
+    const int first_row = g.h.start(at.row), first_column = g.w.start(at.column);
+    const auto give = [&](const Pack<T, kCount>& tap, bool in_window) {
+      Pack<T, kCount> given;
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        const bool here = in_window && tap.at[e] == top.at[e];
+        given.at[e] = here ? left.at[e] : T(0);
+        if (here) left.at[e] = T(0);
+      }
+      return given;
+    };
+    if constexpr (kH > 0) {
+      Pack<T, kCount> taps[kH * kW];
+      bool inside[kH * kW];
+#pragma unroll
+      for (int t = 0; t < kH * kW; ++t) {
+        const int r = first_row + t / kW, s = first_column + t % kW;
+        inside[t] = r >= 0 && r < g.h.in && s >= 0 && s < g.w.in;
+        if (inside[t] && is_window) taps[t] = x[input_at(g, at.image, r, s, at.channel)];
+      }
+#pragma unroll
+      for (int t = 0; t < kH * kW; ++t)
+        if (inside[t])
+          dx[input_at(g, at.image, first_row + t / kW, first_column + t % kW, at.channel)] =
+              give(taps[t], is_window);
+    } else {
+      for (int r = max(first_row, 0); r < min(first_row + g.h.stride, g.h.in); ++r)
+        for (int s = max(first_column, 0); s < min(first_column + g.w.stride, g.w.in); ++s) {
+          const I in = input_at(g, at.image, r, s, at.channel);
+          const bool in_window = is_window && r < first_row + g.h.kernel && s < first_column + g.w.kernel;
+          Pack<T, kCount> tap = top;
+          if (in_window) tap = x[in];
+          dx[in] = give(tap, in_window);
+        }
+    }
   }
-};
-
-/// Whether an earlier position of the window than (row, column) holds the maximum too.
-template <class T>
-__device__ bool is_taken(const Pooling& p, const T* image, const PoolSpan& h, const PoolSpan& w,
-                         std::int64_t row, std::int64_t column, T top) {
-  for (std::int64_t r = h.first; r <= row; ++r)
-    for (std::int64_t s = w.first; s < (r == row ? column : w.end); ++s)
-      if (image[(r * p.in_w + s) * p.channels] == top) return true;
-  return false;
 }
 
-/// `x` and `y` are not read for averages.
-template <class T, bool kMax>
-__global__ void backward_kernel(const __grid_constant__ Pooling p, const T* x, const T* y, const T* dy, T* dx,
-                                std::int64_t n) {
-  for (std::int64_t i = cuda::grid_index(); i < n; i += cuda::grid_size()) {
-    const Place at(i, p.in_h, p.in_w, p.channels);
-    const Windows rows(p.window.h, at.row, p.out_h), columns(p.window.w, at.column, p.out_w);
-    const T* image = kMax ? x + at.image * p.in_image() + at.channel : nullptr;
-    T sum{};
-    for (std::int64_t r = rows.first; r < rows.end; ++r)
-      for (std::int64_t s = columns.first; s < columns.end; ++s) {
-        const std::int64_t out = at.image * p.out_image() + (r * p.out_w + s) * p.channels + at.channel;
-        const PoolSpan h(p.window.h, r, p.in_h), w(p.window.w, s, p.in_w);
+/// The tap, from 1 on, of each window that first holds its maximum; 0: none does.
+template <class T, int kCount, class Tap, class I>
+__global__ void taps_kernel(const __grid_constant__ Geometry<I> g, const Pack<T, kCount>* x,
+                            const Pack<T, kCount>* y, Pack<Tap, kCount>* taps, I n) {
+  for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
+    const Place<I> at(i, g.h.out, g.w.out, g.channels);
+    const Pack<T, kCount> top = y[i];
+    Pack<Tap, kCount> found;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) found.at[e] = 0;
+    for (int r = g.h.first(at.row); r < g.h.end(at.row); ++r)
+      for (int s = g.w.first(at.column); s < g.w.end(at.column); ++s) {
+        const Pack<T, kCount> tap = x[input_at(g, at.image, r, s, at.channel)];
+        const int number = (r - g.h.start(at.row)) * g.w.kernel + s - g.w.start(at.column) + 1;
+#pragma unroll
+        for (int e = 0; e < kCount; ++e)
+          if (found.at[e] == 0 && tap.at[e] == top.at[e]) found.at[e] = static_cast<Tap>(number);
+      }
+    taps[i] = found;
+  }
+}
+
+/// dx by what the windows that hold an element give to it; `taps` is not read for means.
+template <class T, int kCount, bool kMax, class Tap, class I>
+__global__ void gather_kernel(const __grid_constant__ Geometry<I> g, const Pack<Tap, kCount>* taps,
+                              const Pack<T, kCount>* dy, Pack<T, kCount>* dx, I n) {
+  for (I i = static_cast<I>(cuda::grid_index()); i < n; i += static_cast<I>(cuda::grid_size())) {
+    const Place<I> at(i, g.h.in, g.w.in, g.channels);
+    Pack<T, kCount> sum;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) sum.at[e] = T(0);
+    for (int r = g.h.first_window(at.row); r < g.h.end_window(at.row); ++r)
+      for (int s = g.w.first_window(at.column); s < g.w.end_window(at.column); ++s) {
+        const I out = output_at(g, at.image, r, s, at.channel);
+        const Pack<T, kCount> given = dy[out];
         if constexpr (kMax) {
-          if (x[i] == y[out] && !is_taken(p, image, h, w, at.row, at.column, y[out])) sum += dy[out];
+          const Pack<Tap, kCount> tap = taps[out];
+          const int own = (at.row - g.h.start(r)) * g.w.kernel + at.column - g.w.start(s) + 1;
+#pragma unroll
+          for (int e = 0; e < kCount; ++e)
+            if (static_cast<int>(tap.at[e]) == own) sum.at[e] += given.at[e];
         } else {
-          sum += dy[out] / static_cast<T>(h.size() * w.size());
+          const T count = static_cast<T>((g.h.end(r) - g.h.first(r)) * (g.w.end(s) - g.w.first(s)));
+#pragma unroll
+          for (int e = 0; e < kCount; ++e) sum.at[e] += given.at[e] / count;
         }
       }
     dx[i] = sum;
   }
+}
+
+/// Calls `with` with an index type that holds all elements, and the size of packs as a constant.
+template <class T, class With>
+void dispatch(const Pooling& p, bool aligned, const With& with) {
+  constexpr int kMost = cuda::kPackOf<T>;
+  constexpr std::int64_t kNarrow = std::int64_t{1} << 31;  // leaves room for a step of the grid
+  const bool narrow = p.images * std::max(p.in_image(), p.out_image()) < kNarrow;
+  const auto of_index = [&]<class I>(I) {
+    if (aligned && p.channels % kMost == 0)
+      with(I{}, std::integral_constant<int, kMost>{});
+    else
+      with(I{}, std::integral_constant<int, 1>{});
+  };
+  if (narrow)
+    of_index(std::uint32_t{});
+  else
+    of_index(std::int64_t{});
+}
+
+template <class To, class From>
+auto* as_packs(From* pointer) {
+  if constexpr (std::is_const_v<From>)
+    return reinterpret_cast<const To*>(pointer);
+  else
+    return reinterpret_cast<To*>(pointer);
 }
 
 template <class T, bool kMax>
@@ -95,25 +265,106 @@ PreparedKernel forward(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.run = [p = prepared_pooling(c, c.inputs[0].shape),
                 n = c.outputs[0].shape.elements()](const KernelArgs& a) {
-    if (n != 0)
-      cuda::launch(forward_kernel<T, kMax>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream, p, a.in<T>(0),
-                   a.out<T>(0), n);
+    if (n == 0) return;
+    const bool aligned = cuda::is_aligned16(a.inputs[0]) && cuda::is_aligned16(a.outputs[0]);
+    dispatch<T>(p, aligned, [&]<class I, class Count>(I, Count) {
+      constexpr int kCount = Count::value;
+      const auto launch = [&](auto run) {
+        cuda::launch(run, cuda::blocks_for(n / kCount), cuda::kThreads, 0, a.stream, Geometry<I>(p, kCount),
+                     as_packs<Pack<T, kCount>>(a.in<T>(0)), as_packs<Pack<T, kCount>>(a.out<T>(0)),
+                     static_cast<I>(n / kCount));
+      };
+      if (p.window.h.kernel == 2 && p.window.w.kernel == 2)
+        launch(forward_kernel<T, kCount, kMax, 2, 2, I>);
+      else if (p.window.h.kernel == 3 && p.window.w.kernel == 3)
+        launch(forward_kernel<T, kCount, kMax, 3, 3, I>);
+      else
+        launch(forward_kernel<T, kCount, kMax, 0, 0, I>);
+    });
   };
   return kernel;
 }
 
-template <class T, bool kMax>
-PreparedKernel backward(const PrepareContext& c) {
+/// The pooling of a gradient's node. `dy` is the input that holds the output's gradient.
+Pooling pooling_of_gradient(const PrepareContext& c, int dy) {
   const Pooling p = prepared_pooling(c, c.outputs[0].shape);
-  const int dy = kMax ? 2 : 1;
-  if (c.inputs[static_cast<std::size_t>(dy)].shape.elements() != p.images * p.out_image())
-    c.fail("the output's gradient has shape " + c.inputs[static_cast<std::size_t>(dy)].shape.to_string() +
-           ", images of shape " + c.outputs[0].shape.to_string() + " do not give it");
+  const Shape& shape = c.inputs[static_cast<std::size_t>(dy)].shape;
+  if (shape.elements() != p.images * p.out_image())
+    c.fail("the output's gradient has shape " + shape.to_string() + ", images of shape " +
+           c.outputs[0].shape.to_string() + " do not give it");
+  return p;
+}
+
+template <class T>
+PreparedKernel average_backward(const PrepareContext& c) {
   PreparedKernel kernel;
-  kernel.run = [p, dy, n = c.outputs[0].shape.elements()](const KernelArgs& a) {
-    if (n != 0)
-      cuda::launch(backward_kernel<T, kMax>, cuda::blocks_for(n), cuda::kThreads, 0, a.stream, p,
-                   kMax ? a.in<T>(0) : nullptr, kMax ? a.in<T>(1) : nullptr, a.in<T>(dy), a.out<T>(0), n);
+  kernel.run = [p = pooling_of_gradient(c, 1), n = c.outputs[0].shape.elements()](const KernelArgs& a) {
+    if (n == 0) return;
+    const bool aligned = cuda::is_aligned16(a.inputs[1]) && cuda::is_aligned16(a.outputs[0]);
+    dispatch<T>(p, aligned, [&]<class I, class Count>(I, Count) {
+      constexpr int kCount = Count::value;
+      cuda::launch(gather_kernel<T, kCount, false, std::uint8_t, I>, cuda::blocks_for(n / kCount),
+                   cuda::kThreads, 0, a.stream, Geometry<I>(p, kCount),
+                   static_cast<const Pack<std::uint8_t, kCount>*>(nullptr),
+                   as_packs<Pack<T, kCount>>(a.in<T>(1)), as_packs<Pack<T, kCount>>(a.out<T>(0)),
+                   static_cast<I>(n / kCount));
+    });
+  };
+  return kernel;
+}
+
+template <class T>
+void run_cells(const Pooling& p, const KernelArgs& a, bool aligned) {
+  dispatch<T>(p, aligned, [&]<class I, class Count>(I, Count) {
+    constexpr int kCount = Count::value;
+    const Geometry<I> g(p, kCount);
+    const std::int64_t n = p.images * g.h.cells * g.w.cells * (p.channels / kCount);
+    const auto launch = [&](auto run) {
+      cuda::launch(run, cuda::blocks_for(n), cuda::kThreads, 0, a.stream, g,
+                   as_packs<Pack<T, kCount>>(a.in<T>(0)), as_packs<Pack<T, kCount>>(a.in<T>(1)),
+                   as_packs<Pack<T, kCount>>(a.in<T>(2)), as_packs<Pack<T, kCount>>(a.out<T>(0)),
+                   static_cast<I>(n));
+    };
+    const auto is_two = [](const Side& side) { return side.kernel == 2 && side.stride == 2; };
+    if (is_two(g.h) && is_two(g.w))
+      launch(cells_kernel<T, kCount, 2, 2, I>);
+    else
+      launch(cells_kernel<T, kCount, 0, 0, I>);
+  });
+}
+
+template <class T, class Tap>
+void run_taps(const Pooling& p, const KernelArgs& a, bool aligned) {
+  dispatch<T>(p, aligned, [&]<class I, class Count>(I, Count) {
+    constexpr int kCount = Count::value;
+    const Geometry<I> g(p, kCount);
+    const std::int64_t in = p.images * p.in_image() / kCount, out = p.images * p.out_image() / kCount;
+    auto* taps = static_cast<Pack<Tap, kCount>*>(a.scratch);
+    cuda::launch(taps_kernel<T, kCount, Tap, I>, cuda::blocks_for(out), cuda::kThreads, 0, a.stream, g,
+                 as_packs<Pack<T, kCount>>(a.in<T>(0)), as_packs<Pack<T, kCount>>(a.in<T>(1)), taps,
+                 static_cast<I>(out));
+    cuda::launch(gather_kernel<T, kCount, true, Tap, I>, cuda::blocks_for(in), cuda::kThreads, 0, a.stream, g,
+                 static_cast<const Pack<Tap, kCount>*>(taps), as_packs<Pack<T, kCount>>(a.in<T>(2)),
+                 as_packs<Pack<T, kCount>>(a.out<T>(0)), static_cast<I>(in));
+  });
+}
+
+template <class T>
+PreparedKernel max_backward(const PrepareContext& c) {
+  const Pooling p = pooling_of_gradient(c, 2);
+  const std::int64_t n = c.outputs[0].shape.elements(), windows = p.images * p.out_image();
+  const bool overlaps = p.window.h.stride < p.window.h.kernel || p.window.w.stride < p.window.w.kernel;
+  const bool few_taps = p.taps() < 256;
+  PreparedKernel kernel;
+  if (overlaps) kernel.scratch_bytes = static_cast<std::size_t>(windows) * (few_taps ? 1 : 4);
+  kernel.run = [p, n, overlaps, few_taps](const KernelArgs& a) {
+    if (n == 0) return;
+    bool aligned = cuda::is_aligned16(a.outputs[0]);
+    for (int i = 0; i < 3; ++i) aligned = aligned && cuda::is_aligned16(a.inputs[i]);
+    if (!overlaps)
+      run_cells<T>(p, a, aligned);
+    else
+      few_taps ? run_taps<T, std::uint8_t>(p, a, aligned) : run_taps<T, std::uint32_t>(p, a, aligned);
   };
   return kernel;
 }
@@ -131,8 +382,8 @@ void add(OpRegistry& registry, const char* op, Prepare f32, Prepare f64) {
 void register_pool2d_cuda(OpRegistry& registry) {
   add(registry, "MaxPool", forward<float, true>, forward<double, true>);
   add(registry, "AvgPool", forward<float, false>, forward<double, false>);
-  add(registry, "MaxPoolGrad", backward<float, true>, backward<double, true>);
-  add(registry, "AvgPoolGrad", backward<float, false>, backward<double, false>);
+  add(registry, "MaxPoolGrad", max_backward<float>, max_backward<double>);
+  add(registry, "AvgPoolGrad", average_backward<float>, average_backward<double>);
 }
 
 }  // namespace braid

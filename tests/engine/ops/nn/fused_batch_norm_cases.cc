@@ -27,6 +27,28 @@ BRAID_OP_CASES(fused_batch_norm) {
     add("inference", x, dy, false, {});
     add("NCHW", random_f64({2, 3, 2, 3}, 1), random_f64({2, 3, 2, 3}, 2), true, {{"data_format", "NCHW"}});
   }
+  for (const bool training : {false, true})
+    for (const bool nchw : {false, true})
+      table.add("braid.BatchNormStatistics",
+                {.label = std::string(training ? "training" : "inference") + (nchw ? ", NCHW" : ""),
+                 .inputs = {nchw ? random_f64({2, 3, 2, 3}, 1) : x, scale, mean, variance},
+                 .attrs = {{"is_training", training},
+                           {"exponential_avg_factor", training ? 0.25 : 1.0},
+                           {"data_format", nchw ? "NCHW" : "NHWC"}},
+                 .numeric_gradient = false});  // it has none
+  // Packs of channels, several blocks, and sums that take more than a warp's parts; a mean far from zero.
+  for (const std::int64_t channels : {4, 64, 130}) {
+    const Tensor images = random_f64({20, 16, 16, channels}, 9, 7, 9);
+    const Tensor vector = random_f64({channels}, 10, 0.5, 1.5);
+    const std::string label = std::to_string(channels) + " channels";
+    table.add("FusedBatchNormV3",
+              {.label = label, .inputs = {images, vector, vector, none, none}, .numeric_gradient = false});
+    table.add("FusedBatchNormGradV3", {.label = label,
+                                       .inputs = {random_f64({20, 16, 16, channels}, 11), images, vector,
+                                                  random_f64({channels}, 12, 7.9, 8.1), vector, none},
+                                       .numeric_gradient = false,
+                                       .float32_tolerance = 1e-4});
+  }
   const Tensor nothing = random_f64({2, 3, 2, 0}, 1);
   table.add("FusedBatchNorm", {.label = "no channels",
                                .inputs = {nothing, none, none, none, none},
