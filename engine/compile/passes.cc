@@ -44,6 +44,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "where asked for: independent nodes of one kind and shape become one"},
     {"gemm_padding", "rewrite", kDevice, pad_gemms,
      "zeros beside columns, so that products read aligned rows"},
+    {"pool_order", "rewrite", kDevice, order_pools,
+     "max pooling before what is done to each element, and after its gradient"},
     {"fuse", "rewrite", kDevice, fuse, "chains of short nodes become one node"},
     {"join_outputs", "rewrite", kDevice, join_outputs, "parts that are joined are written where they belong"},
     {"heads", "rewrite", kDevice, fuse_heads, "one node for the gradients of a head of one output"},

@@ -18,6 +18,9 @@ void fuse_outer_products(Plan& plan);
 /// Zeros beside the columns of a device's products, where rows would not be a multiple of 16 bytes.
 void pad_gemms(Plan& plan);
 
+/// On a device: max pooling before what is done to each element, and after its gradient.
+void order_pools(Plan& plan);
+
 /// Puts chains of short nodes of a device's program into one.
 void fuse(Plan& plan);
 
