@@ -16,6 +16,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostPlaces = 8;  // of a thread, so that a row's values stay in registers
 constexpr std::int64_t kFewBlocks = 4 * 132;
+constexpr std::int64_t kBusyThreads = 132 * 2048;  // that a device has at once, or some more
+constexpr int kTile = 32;                          // columns of a block that adds blocks' sums
+constexpr int kTileRows = 16;                      // and its rows of threads
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -26,8 +29,10 @@ struct Layout {
   int row_threads = 1;      // of a row, where by_rows
   std::int64_t places = 1;  // of a thread
   std::int64_t blocks = 1;
+  bool loops = false;  // blocks take several parts of the rows
 
-  explicit Layout(const Region& region) : by_rows(region.reduces()) {
+  explicit Layout(const Region& region)
+      : by_rows(region.reduces() || region.sums_columns()), loops(region.sums_columns()) {
     const std::int64_t n = region.rows * region.columns;
     if (!by_rows) {
       while (places < 4 && ceil_div(n, threads * places * 2) >= kFewBlocks) places *= 2;
@@ -35,8 +40,9 @@ struct Layout {
       return;
     }
     if (region.columns > kLongestRow)
-      throw InvalidArgument(fmt::format("a kernel reduces rows of at most {} elements, not of {}",
-                                        kLongestRow, region.columns));
+      throw InvalidArgument(
+          fmt::format("a kernel reduces rows, or sums columns, of at most {} elements, not of {}",
+                      kLongestRow, region.columns));
     if (region.columns <= 32 * kMostPlaces) {
       while (row_threads < std::min<std::int64_t>(region.columns, 32)) row_threads *= 2;
     } else {
@@ -45,6 +51,11 @@ struct Layout {
     }
     places = ceil_div(region.columns, row_threads);
     blocks = ceil_div(region.rows, threads / row_threads);
+    // Each block's sums are written and read again: blocks take some rows, unless few are left then.
+    constexpr std::int64_t kParts = 8, kLeast = 2 * 132;
+    if (loops)
+      blocks =
+          std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(kBusyThreads / threads, kLeast)));
   }
 };
 
@@ -53,12 +64,23 @@ class Writer {
   explicit Writer(const Region& region) : region_(region), layout_(region) {}
 
   CudaSource write() {
+    place_sums();
     signature();
+    if (layout_.loops) begin_loop();
     places();
     for (int v = 0; v < region_.values(); ++v) region_.is_input(v) ? load(v) : compute(v);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
+    if (layout_.loops) end_loop();
     text_ += "}\n";
-    return {kCudaPrelude + std::move(text_), layout_.blocks, layout_.threads};
+    CudaSource source{{}, layout_.blocks, layout_.threads};
+    source.scratch_bytes = scratch_bytes_;
+    if (layout_.loops) {
+      write_columns_kernel();
+      source.column_blocks = ceil_div(region_.columns, kTile) * static_cast<std::int64_t>(sums_.size());
+      source.column_threads = kTile * kTileRows;
+    }
+    source.text = kCudaPrelude + std::move(text_);
+    return source;
   }
 
  private:
@@ -82,7 +104,7 @@ class Writer {
   }
 
   void signature() {
-    text_ =
+    text_ +=
         fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kRegionKernel);
     const char* comma = "";
     for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
@@ -90,7 +112,84 @@ class Writer {
     for (std::size_t o = 0; o < region_.outputs.size(); ++o, comma = ", ")
       text_ +=
           fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
+    if (layout_.loops) text_ += fmt::format("{}char* __restrict__ scratch", comma);
     text_ += ") {\n";
+  }
+
+  // ------------------------------------------------------------------------------------ sums of columns
+
+  /// The blocks' sums of a value: where in the scratch memory they are.
+  struct Sums {
+    int value;
+    std::size_t output, offset;
+  };
+
+  void place_sums() {
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o) {
+      const int value = region_.outputs[o].value;
+      if (region_.extent_of(value) != Extent::Column) continue;
+      sums_.push_back({value, o, scratch_bytes_});
+      const auto elements = static_cast<std::size_t>(layout_.blocks * region_.columns);
+      constexpr std::size_t kAlignment = 256;
+      scratch_bytes_ +=
+          (elements * dtype_size(region_.dtype_of(value)) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
+  /// Of all threads of a block together, as reductions of its rows wait for each other.
+  void begin_loop() {
+    for (const Sums& sum : sums_)
+      line("{} sum{}[{}] = {{}};", type(region_.dtype_of(sum.value)), sum.value, layout_.places);
+    line("for (long long part = blockIdx.x; part < {}ll; part += {}ll) {{",
+         ceil_div(region_.rows, layout_.threads / layout_.row_threads), layout_.blocks);
+  }
+
+  void end_loop() {
+    line("}}");
+    for (const Sums& sum : sums_) {
+      const std::string_view t = type(region_.dtype_of(sum.value));
+      line("{{ __shared__ {} parts[{}]; {}* const to = reinterpret_cast<{}*>(scratch + {}ll);", t,
+           layout_.threads, t, t, sum.offset);
+      line("_Pragma(\"unroll\") for (int e = 0; e < {}; ++e) {{", layout_.places);
+      line("__syncthreads(); parts[threadIdx.x] = sum{}[e]; __syncthreads();", sum.value);
+      line("const long long c = threadIdx.x + e * {}ll;", layout_.row_threads);
+      line("if (threadIdx.x < {} && c < {}ll) {{ {} total = parts[threadIdx.x];", layout_.row_threads,
+           region_.columns, t);
+      line("for (int r = 1; r < {}; ++r) total = fn::add<{}>(total, parts[threadIdx.x + r * {}]);",
+           layout_.threads / layout_.row_threads, t, layout_.row_threads);
+      line("to[blockIdx.x * {}ll + c] = total; }} }} }}", region_.columns);
+    }
+  }
+
+  /// A block of kTile x kTileRows threads for kTile columns of a value's sums.
+  void write_columns_kernel() {
+    text_ +=
+        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const char* __restrict__ scratch",
+                    kTile * kTileRows, kColumnsKernel);
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o)
+      text_ += fmt::format(", {}* __restrict__ out{}", type(region_.dtype_of(region_.outputs[o].value)), o);
+    text_ += ") {\n";
+    const std::int64_t tiles = ceil_div(region_.columns, kTile);
+    line("const long long c = (blockIdx.x % {}ll) * {} + threadIdx.x % {};", tiles, kTile, kTile);
+    line("const int r = threadIdx.x / {};", kTile);
+    for (std::size_t s = 0; s < sums_.size(); ++s) {
+      const std::string_view t = type(region_.dtype_of(sums_[s].value));
+      line("if (blockIdx.x / {}ll == {}) {{ __shared__ {} parts[{}]; {} sum = 0;", tiles, s, t,
+           kTile * kTileRows, t);
+      line("const {}* const from = reinterpret_cast<const {}*>(scratch + {}ll);", t, t, sums_[s].offset);
+      line(
+          "if (c < {}ll) _Pragma(\"unroll 8\") for (int b = r; b < {}; b += {}) sum = fn::add<{}>(sum, "
+          "from[b * "
+          "{}ll + c]);",
+          region_.columns, layout_.blocks, kTileRows, t, region_.columns);
+      line("parts[threadIdx.x] = sum; __syncthreads();");
+      line(
+          "if (r == 0 && c < {}ll) {{ _Pragma(\"unroll\") for (int i = 1; i < {}; ++i) sum = "
+          "fn::add<{}>(sum, "
+          "parts[threadIdx.x + i * {}]); out{}[c] = sum; }} }}",
+          region_.columns, kTileRows, t, kTile, sums_[s].output);
+    }
+    text_ += "}\n";
   }
 
   /// place[e]: the place among rows x columns; here[e]: whether there is one.
@@ -101,8 +200,8 @@ class Writer {
     line("constexpr int E = {};", layout_.places);
     line("I place[E]; bool here[E];");
     if (layout_.by_rows) {
-      line("const I wanted = I(blockIdx.x) * {} + threadIdx.x / {};", layout_.threads / layout_.row_threads,
-           layout_.row_threads);
+      line("const I wanted = I({}) * {} + threadIdx.x / {};", layout_.loops ? "part" : "blockIdx.x",
+           layout_.threads / layout_.row_threads, layout_.row_threads);
       line("const bool is_row = wanted < I({});", region_.rows);
       line("const I row = is_row ? wanted : I(0); const int lane = threadIdx.x % {};", layout_.row_threads);
       line(
@@ -170,6 +269,14 @@ class Writer {
     const Region::Step& step = region_.step(value);
     const std::string_view t = type(step.dtype);
     if (step.kind == Region::Kind::Reduce) return reduce(value, step);
+    if (step.kind == Region::Kind::Columns) {
+      line(
+          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && is_row) sum{} [e] = "
+          "fn::add<{}>(sum{}[e], "
+          "v{}[e]);",
+          value, t, value, step.operands[0]);
+      return;
+    }
     if (is_placed(step.extent))
       line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = {};", t, value, value,
            expression(step));
@@ -206,6 +313,7 @@ class Writer {
 
   void store(std::size_t output) {
     const int value = region_.outputs[output].value;
+    if (region_.extent_of(value) == Extent::Column) return;
     if (region_.extent_of(value) == Extent::Full) {
       line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]{}) out{}[place[e]] = v{}[e];",
            layout_.by_rows ? " && is_row" : "", output, value);
@@ -223,6 +331,8 @@ class Writer {
   const Region& region_;
   Layout layout_;
   std::string text_;
+  std::vector<Sums> sums_;
+  std::size_t scratch_bytes_ = 0;
 };
 
 }  // namespace

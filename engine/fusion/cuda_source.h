@@ -5,6 +5,10 @@
 // elements a thread: values of a row stay in registers from the first pass to the last, so each input is read
 // and each output written once.
 //
+// One that sums columns has fewer blocks, of which each takes one part of the rows after the other: a thread
+// has the same columns in all of them and keeps their sums, those of a block go into scratch memory, and a
+// second kernel, `columns`, adds the blocks in their order. A block's rows follow from sizes alone.
+//
 // float32 elementwise steps have the bits of the CPU's kernels where these use vector_math.h, whose text the
 // source contains, and IEEE arithmetic: it is to be compiled with --fmad=false. Sums of rows have another
 // order. The same source gives the same bits in every run. Thread rule: pure functions.
@@ -21,8 +25,14 @@ struct CudaSource {
   std::string text;
   std::int64_t blocks = 1;
   int threads = 1;  // of a block
+  /// Of the kernel that adds sums of columns; 0: there is none. Its arguments are the scratch memory, which
+  /// is the last one of the region's too, and the region's outputs.
+  std::int64_t column_blocks = 0;
+  int column_threads = 0;
+  std::size_t scratch_bytes = 0;
 };
 inline constexpr const char* kRegionKernel = "region";
+inline constexpr const char* kColumnsKernel = "columns";
 /// Options that the source is compiled with, besides the architecture.
 inline constexpr const char* kRegionOptions[] = {"--std=c++17", "--fmad=false",
                                                  "--device-as-default-execution-space"};

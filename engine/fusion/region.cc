@@ -87,6 +87,8 @@ class Reader {
   int value(std::string_view word) const {
     const int id = number<int>(word);
     if (id < 0 || id >= region_.values()) fail(fmt::format("there is no value {} before it", id));
+    if (words_[0] != "out" && region_.extent_of(id) == Extent::Column)
+      fail("sums of columns are outputs only");
     return id;
   }
 
@@ -161,12 +163,21 @@ class Reader {
       step.operands = {value(words_[3])};
       if (region_.extent_of(step.operands[0]) != Extent::Full) fail("rows of a Full value are reduced");
       if (region_.dtype_of(step.operands[0]) != step.dtype) fail("a reduction keeps the type");
+    } else if (kind == "columns") {
+      step.kind = Region::Kind::Columns;
+      step.extent = Extent::Column;
+      step.operands = {value(words_[2])};
+      if (region_.is_input(step.operands[0]) || region_.extent_of(step.operands[0]) != Extent::Full)
+        fail("columns of a Full step are summed");
+      if (region_.dtype_of(step.operands[0]) != step.dtype) fail("a sum keeps the type");
+      if (!is_floating(step.dtype)) fail("columns of floats are summed");
+      if (region_.rows == 0) fail("there are no rows to sum");
     } else if (kind == "apply") {
       read_apply(step);
     } else {
       fail(fmt::format("'{}' is unknown", kind));
     }
-    if (step.kind != Region::Kind::Reduce)
+    if (step.kind != Region::Kind::Reduce && step.kind != Region::Kind::Columns)
       for (const int operand : step.operands)
         if (region_.extent_of(operand) > step.extent) fail("an operand is larger than the result");
     region_.steps.push_back(std::move(step));
@@ -237,6 +248,10 @@ bool Region::reduces() const {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Kind::Reduce; });
 }
 
+bool Region::sums_columns() const {
+  return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Kind::Columns; });
+}
+
 std::string Region::to_text() const {
   std::string text;
   const auto out = std::back_inserter(text);
@@ -250,7 +265,8 @@ std::string Region::to_text() const {
   }
   for (const Step& step : steps) {
     const std::string_view type = dtype_name(step.dtype);
-    const std::string_view extent = kExtents[static_cast<std::size_t>(step.extent)];
+    const std::string_view extent =
+        step.extent == Extent::Column ? "" : kExtents[static_cast<std::size_t>(step.extent)];
     switch (step.kind) {
       case Kind::Constant:
         fmt::format_to(out, "const {} {:x}", type, step.bits);
@@ -263,6 +279,9 @@ std::string Region::to_text() const {
         break;
       case Kind::Reduce:
         fmt::format_to(out, "reduce {} {}", type, reduction_name(step.reduction));
+        break;
+      case Kind::Columns:
+        fmt::format_to(out, "columns {}", type);
         break;
     }
     for (const int operand : step.operands) fmt::format_to(out, " {}", operand);

@@ -2,9 +2,9 @@
 // in its attribute `program`; the CPU runs it over blocks (engine/ops/fused/fused_region.cc), a GPU as CUDA
 // C++ that is made from it (cuda_source.h).
 //
-// A region is a grid of rows x columns elements. A value has one of three extents: Full, an element a place,
-// in the order of rows; Row, an element a row; One, a single element. Values are numbered, inputs first, then
-// steps. An operand of a smaller extent than its step's is repeated.
+// A region is a grid of rows x columns elements. A value has one of four extents: Full, an element a place,
+// in the order of rows; Row, an element a row; One, a single element; Column, an element a column, of sums.
+// Values are numbered, inputs first, then steps. An operand of a smaller extent than its step's is repeated.
 //
 //   region 64 128                            rows, columns
 //   in float32 full 8192:1                   an input: type, extent, axes size:stride, outermost first
@@ -15,6 +15,7 @@
 //   apply float32 full LeakyRelu 4 alpha=3fc999999999999a    parameters are bits of float64
 //   cast float32 full 4                      as Cast does it
 //   reduce float32 sum 5                     along a row: Full to Row; sum, prod, max, min
+//   columns float32 5                        the sum of each column: of a Full step, and an output only
 //   out 6 64,1                               value and shape, for each output; a scalar has the shape -
 //
 // Thread rule: values; functions are pure.
@@ -31,7 +32,7 @@
 
 namespace braid::fusion {
 
-enum class Extent { One, Row, Full };
+enum class Extent { One, Row, Full, Column };
 enum class RowReduction { Sum, Prod, Max, Min };
 std::string_view reduction_name(RowReduction reduction);  // "sum", ...
 
@@ -58,7 +59,7 @@ struct Region {
     Extent extent = Extent::Full;
     Axes axes;  // joined
   };
-  enum class Kind { Constant, Apply, Cast, Reduce };
+  enum class Kind { Constant, Apply, Cast, Reduce, Columns };
   struct Step {
     Kind kind = Kind::Apply;
     DType dtype = DType::Float32;
@@ -85,9 +86,11 @@ struct Region {
   DType dtype_of(int value) const;
   Extent extent_of(int value) const;
   std::int64_t elements(Extent extent) const {
+    if (extent == Extent::Column) return columns;
     return extent == Extent::Full ? rows * columns : extent == Extent::Row ? rows : 1;
   }
-  bool reduces() const;
+  bool reduces() const;  // rows
+  bool sums_columns() const;
 
   std::string to_text() const;
   /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that

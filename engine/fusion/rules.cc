@@ -123,6 +123,13 @@ int StepWriter::reduce(RowReduction reduction, int value) {
               .reduction = reduction});
 }
 
+int StepWriter::sum_columns(int value) {
+  // What is summed is a step.
+  const DType dtype = dtype_of(value);
+  if (value < 0) value = cast(value, dtype);
+  return add({.kind = Region::Kind::Columns, .dtype = dtype, .extent = Extent::Column, .operands = {value}});
+}
+
 void StepWriter::output(int i, int value) { made_.outputs[static_cast<std::size_t>(i)] = value; }
 
 void FusionRules::add(std::string_view op, FusionRule rule) {
@@ -156,7 +163,7 @@ std::optional<NodeSteps> steps_of(const Node& node, std::span<const OutputInfo> 
     write_one_step(writer);
   }
   NodeSteps made = writer.take();
-  // A row of one element is left to the kernel that knows it.
+  // A row, or column, of one element is left to the kernel that knows it.
   if (made.columns == 1 || !all_take(made)) return std::nullopt;
   return made;
 }

@@ -8,6 +8,7 @@
 // filled while the ops are registered; const from then on.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -38,6 +39,11 @@ struct NodeSteps {
   std::vector<Input> inputs;
   std::vector<Region::Step> steps;
   std::vector<int> outputs;  // by output of the node: its step, or -1
+
+  bool sums_columns() const {
+    return std::any_of(steps.begin(), steps.end(),
+                       [](const Region::Step& step) { return step.kind == Region::Kind::Columns; });
+  }
 };
 
 /// What a rule writes a node's steps with. Values are numbers that its functions give.
@@ -64,6 +70,8 @@ class StepWriter {
   int apply_full(std::string_view op, std::vector<int> operands, DType dtype, Parameters parameters = {});
   int cast(int value, DType dtype);
   int reduce(RowReduction reduction, int value);
+  /// The sum over all axes of the domain but the last ones, of `columns` elements; an output only.
+  int sum_columns(int value);
   void output(int i, int value);
 
   NodeSteps take() { return std::move(made_); }

@@ -17,6 +17,8 @@ namespace {
 /// A device's kernel has a row to a part of a warp, or to a block: few rows keep most of it idle, and a
 /// loss's mean over its batch would have what comes before it wait for one warp.
 constexpr std::int64_t kFewRows = 32;
+/// Sums of columns of so many elements are taken in.
+constexpr std::int64_t kManyElements = 1 << 20;
 /// Of a search for a way back into a region; what takes longer is left alone.
 constexpr int kMostSteps = 20000;
 
@@ -94,6 +96,10 @@ class RegionFinder {
     if (plan_.options.domain == Domain::Device && !runs_on_device(node)) return false;
     const fusion::NodeSteps* steps = steps_.of(node.id);
     if (!steps) return false;
+    // On the CPU sums of columns are as fast by their own kernel, which has other bits. On a device they make
+    // what else the region computes wait for them: that pays where they would read much.
+    if (steps->sums_columns() && (plan_.options.domain == Domain::Host || steps->elements < kManyElements))
+      return false;
     return steps->columns == 0 || plan_.options.domain == Domain::Host ||
            steps->elements / steps->columns >= kFewRows;
   }

@@ -39,8 +39,93 @@ void infer(InferContext& c) {
   for (const Region::Output& output : region.outputs) c.output(region.dtype_of(output.value), output.shape);
 }
 
+/// A sum of columns: output `to` of the node, of what output `from` of the region without it is.
+struct ColumnSum {
+  std::size_t to, from;
+};
+
+/// The region without its sums of columns, whose operands are outputs of it.
+Region without_sums(const Region& region, std::vector<ColumnSum>& sums, std::vector<std::size_t>& outputs) {
+  Region made = region;
+  made.steps.clear();
+  made.outputs.clear();
+  std::vector<int> number(static_cast<std::size_t>(region.values()));
+  for (int v = 0; v < region.values(); ++v) {
+    const auto at = static_cast<std::size_t>(v);
+    number[at] = region.is_input(v) ? v : made.values();
+    if (region.is_input(v) || region.step(v).kind == Region::Kind::Columns) continue;
+    Region::Step step = region.step(v);
+    for (int& operand : step.operands) operand = number[static_cast<std::size_t>(operand)];
+    made.steps.push_back(std::move(step));
+  }
+  const auto is_sum = [&](const Region::Output& output) {
+    return region.extent_of(output.value) == fusion::Extent::Column;
+  };
+  for (std::size_t o = 0; o < region.outputs.size(); ++o) {
+    const Region::Output& output = region.outputs[o];
+    if (is_sum(output)) continue;
+    made.outputs.push_back({number[static_cast<std::size_t>(output.value)], output.shape});
+    outputs.push_back(o);
+  }
+  for (std::size_t o = 0; o < region.outputs.size(); ++o) {
+    const Region::Output& output = region.outputs[o];
+    if (!is_sum(output)) continue;
+    const int summed = number[static_cast<std::size_t>(region.step(output.value).operands[0])];
+    const auto known = std::find_if(made.outputs.begin(), made.outputs.end(),
+                                    [&](const Region::Output& other) { return other.value == summed; });
+    sums.push_back({o, static_cast<std::size_t>(known - made.outputs.begin())});
+    if (known == made.outputs.end()) made.outputs.push_back({summed, Shape{region.rows, region.columns}});
+  }
+  return made;
+}
+
+template <class T>
+BRAID_VECTOR_CLONES void sum_columns(const T* x, std::int64_t rows, std::int64_t columns, T* part, T* sum) {
+  constexpr std::int64_t kRows = 512;  // are added apart, so that long sums stay close
+  std::fill(sum, sum + columns, T(0));
+  for (std::int64_t row = 0; row < rows; row += kRows) {
+    std::fill(part, part + columns, T(0));
+    for (std::int64_t r = row; r < std::min(row + kRows, rows); ++r)
+      for (std::int64_t c = 0; c < columns; ++c) part[c] += x[r * columns + c];
+    for (std::int64_t c = 0; c < columns; ++c) sum[c] += part[c];
+  }
+}
+
+/// Of a region that sums columns: tiles first, then the sums. It is a device's; here for comparison.
+PreparedKernel prepare_with_sums(const Region& region) {
+  std::vector<ColumnSum> sums;
+  std::vector<std::size_t> outputs;  // of the node, for the first ones of the region without sums
+  const Region rest = without_sums(region, sums, outputs);
+  std::vector<std::size_t> offsets;  // in scratch memory, for the others
+  std::size_t bytes = static_cast<std::size_t>(region.columns) * sizeof(double);
+  for (std::size_t o = outputs.size(); o < rest.outputs.size(); ++o) {
+    bytes = (bytes + 63) / 64 * 64;
+    offsets.push_back(bytes);
+    bytes +=
+        static_cast<std::size_t>(rest.rows * rest.columns) * dtype_size(rest.dtype_of(rest.outputs[o].value));
+  }
+  PreparedKernel kernel;
+  kernel.scratch_bytes = bytes;
+  kernel.run = [tiles = RegionTiles(rest), rest, sums, outputs, offsets](const KernelArgs& args) {
+    std::vector<void*> places;
+    for (const std::size_t output : outputs) places.push_back(args.outputs[output]);
+    for (const std::size_t offset : offsets) places.push_back(static_cast<std::byte*>(args.scratch) + offset);
+    tiles.run(args.inputs, places.data(), 0, tiles.tiles());
+    for (const ColumnSum& sum : sums) {
+      const auto add = [&]<class T>(T) {
+        sum_columns(static_cast<const T*>(places[sum.from]), rest.rows, rest.columns,
+                    static_cast<T*>(args.scratch), args.out<T>(static_cast<int>(sum.to)));
+      };
+      rest.dtype_of(rest.outputs[sum.from].value) == DType::Float64 ? add(double{}) : add(float{});
+    }
+  };
+  return kernel;
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
-  const RegionTiles tiles(region_of(c.node));
+  const Region region = region_of(c.node);
+  if (region.sums_columns()) return prepare_with_sums(region);
+  const RegionTiles tiles(region);
   const std::int64_t grain =
       std::max<std::int64_t>(kElementGrain / std::max<std::int64_t>(tiles.work(), 1), 1);
   return parallel_kernel(c, tiles.tiles(), grain,

@@ -12,23 +12,27 @@
 namespace braid {
 namespace {
 
+constexpr std::size_t kMostArguments = 64;
+
 /// Code on the device, which stays while a kernel that was prepared from it does.
 class LoadedKernel {
  public:
   explicit LoadedKernel(const std::string& code) {
     BRAID_CUDA_CHECK(cudaLibraryLoadData(&library_, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
-    BRAID_CUDA_CHECK(cudaLibraryGetKernel(&kernel_, library_, fusion::kRegionKernel));
   }
   ~LoadedKernel() {
     if (library_) cudaLibraryUnload(library_);
   }
   LoadedKernel(const LoadedKernel&) = delete;
   LoadedKernel& operator=(const LoadedKernel&) = delete;
-  const void* function() const { return kernel_; }
+  const void* function(const char* name) const {
+    cudaKernel_t kernel = nullptr;
+    BRAID_CUDA_CHECK(cudaLibraryGetKernel(&kernel, library_, name));
+    return kernel;
+  }
 
  private:
   cudaLibrary_t library_ = nullptr;
-  cudaKernel_t kernel_ = nullptr;
 };
 
 PreparedKernel prepare(const PrepareContext& c) {
@@ -40,16 +44,34 @@ PreparedKernel prepare(const PrepareContext& c) {
   if (!codes[0]) c.fail("its kernel cannot be made: " + why);
   const auto kernel = std::make_shared<const LoadedKernel>(*codes[0]);
   PreparedKernel made;
-  made.run = [kernel, inputs = region.inputs.size(), outputs = region.outputs.size(),
-              grid = dim3(static_cast<unsigned>(source.blocks)),
-              block = dim3(static_cast<unsigned>(source.threads))](const KernelArgs& a) {
-    constexpr std::size_t kMostArguments = 64;
-    void* arguments[kMostArguments];
+  made.scratch_bytes = source.scratch_bytes;
+  const auto launch = [](const void* function, std::int64_t blocks, int threads, void** arguments,
+                         StreamRef stream) {
+    BRAID_CUDA_CHECK(cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(static_cast<unsigned>(threads)), arguments, 0,
+                                      cuda::native(stream)));
+  };
+  const void* const region_kernel = kernel->function(fusion::kRegionKernel);
+  const void* const columns_kernel =
+      source.column_blocks > 0 ? kernel->function(fusion::kColumnsKernel) : nullptr;
+  // Arguments: inputs, outputs, scratch; of the kernel of columns: scratch, outputs.
+  made.run = [kernel, launch, region_kernel, columns_kernel, inputs = region.inputs.size(),
+              outputs = region.outputs.size(), blocks = source.blocks, threads = source.threads,
+              column_blocks = source.column_blocks,
+              column_threads = source.column_threads](const KernelArgs& a) {
+    void* arguments[kMostArguments + 1];
+    void* scratch = a.scratch;
     for (std::size_t i = 0; i < inputs; ++i) arguments[i] = const_cast<void**>(&a.inputs[i]);
     for (std::size_t o = 0; o < outputs; ++o) arguments[inputs + o] = const_cast<void**>(&a.outputs[o]);
-    BRAID_CUDA_CHECK(cudaLaunchKernel(kernel->function(), grid, block, arguments, 0, cuda::native(a.stream)));
+    arguments[inputs + outputs] = &scratch;
+    launch(region_kernel, blocks, threads, arguments, a.stream);
+    if (!columns_kernel) return;
+    arguments[0] = &scratch;
+    for (std::size_t o = 0; o < outputs; ++o) arguments[1 + o] = const_cast<void**>(&a.outputs[o]);
+    launch(columns_kernel, column_blocks, column_threads, arguments, a.stream);
   };
-  if (region.inputs.size() + region.outputs.size() > 64) c.fail("the region has too many inputs and outputs");
+  if (region.inputs.size() + region.outputs.size() > kMostArguments)
+    c.fail("the region has too many inputs and outputs");
   if (region.rows * region.columns == 0) made.run = [](const KernelArgs&) {};
   return made;
 }

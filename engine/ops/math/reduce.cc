@@ -4,6 +4,7 @@
 // shares (TensorFlow's rule); Prod gives dy times the product of the others.
 #include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/fused_sums.h"
 #include "engine/ops/common/grad_util.h"
 #include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
@@ -103,26 +104,28 @@ OpTraits traits_of(const Row& row) {
   return row.keeps_range ? typed.keeps_range() : typed;
 }
 
-/// Over the last axes only, in rows that a single pass of the kernel of their own takes.
-bool over_last_axes(fusion::StepWriter& w) {
-  const Shape& shape = w.input_info(0).shape;
-  if (!w.known(1)) return false;
-  std::vector<bool> reduced(static_cast<std::size_t>(shape.rank()), false);
-  for (const std::int64_t axis : tensor_to_int64s(*w.known(1)))
-    reduced[static_cast<std::size_t>(axis < 0 ? axis + shape.rank() : axis)] = true;
-  std::int64_t columns = 1;
-  int axis = shape.rank();
-  while (axis > 0 && reduced[static_cast<std::size_t>(axis - 1)]) columns *= shape[--axis];
-  if (std::find(reduced.begin(), reduced.begin() + axis, true) != reduced.begin() + axis) return false;
-  w.over(shape, columns);
-  return columns > 1 && columns <= kReduceChunk;
+/// The axes that the node reduces, where they are known.
+std::vector<int> fused_axes(const fusion::StepWriter& w) {
+  std::vector<int> axes;
+  const int rank = w.input_info(0).shape.rank();
+  if (w.known(1))
+    for (const std::int64_t axis : tensor_to_int64s(*w.known(1)))
+      axes.push_back(static_cast<int>(axis < 0 ? axis + rank : axis));
+  return axes;
 }
+
+bool over_last_axes(fusion::StepWriter& w) { return fused::over_rows(w, fused_axes(w)); }
 
 template <fusion::RowReduction kReduction>
 bool fused_steps(fusion::StepWriter& w) {
-  if (!over_last_axes(w) || w.input_info(0).dtype == DType::Bool) return false;
-  const int x = w.input(0);
-  w.output(0, w.reduce(kReduction, x));
+  if (w.input_info(0).dtype == DType::Bool) return false;
+  if (over_last_axes(w)) {
+    const int x = w.input(0);
+    w.output(0, w.reduce(kReduction, x));
+    return true;
+  }
+  if (kReduction != fusion::RowReduction::Sum || !fused::over_columns(w, fused_axes(w))) return false;
+  w.output(0, w.sum_columns(w.input(0)));
   return true;
 }
 

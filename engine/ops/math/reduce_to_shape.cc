@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/fused_sums.h"
 #include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
@@ -39,6 +40,20 @@ void infer(InferContext& c) {
   c.output(c.dtype(0), to);
 }
 
+bool fused_steps(fusion::StepWriter& w) {
+  const Shape &from = w.input_info(0).shape, &to = w.input_info(1).shape;
+  if (w.input_info(0).dtype == DType::Bool || from.elements() == to.elements()) return false;
+  const std::vector<int> axes = repeated_axes(from, to);
+  if (fused::over_rows(w, axes)) {
+    const int x = w.input(0);
+    w.output(0, w.reduce(fusion::RowReduction::Sum, x));
+    return true;
+  }
+  if (!fused::over_columns(w, axes)) return false;
+  w.output(0, w.sum_columns(w.input(0)));
+  return true;
+}
+
 }  // namespace
 
 void register_reduce_to_shape(OpRegistry& registry) {
@@ -55,6 +70,7 @@ void register_reduce_to_shape(OpRegistry& registry) {
   def.in_place = {{0, 0}};
   def.shape_only = {1};
   registry.add(std::move(def));
+  fusion::rules().add("braid.ReduceToShapeOf", {.steps = fused_steps});
 }
 
 }  // namespace braid

@@ -75,6 +75,16 @@ bool fused_steps(fusion::StepWriter& w) {
   return true;
 }
 
+/// Sums of columns where channels are last; NCHW's are left to the kernel.
+bool fused_sum(fusion::StepWriter& w) {
+  const Shape& value = w.input_info(0).shape;
+  if (w.node().attrs.get<std::string>("data_format", "NHWC") != "NHWC" || !is_floating(w.input_info(0).dtype))
+    return false;
+  w.over(value, value[value.rank() - 1]);
+  w.output(0, w.sum_columns(w.input(0)));
+  return true;
+}
+
 }  // namespace
 
 void register_bias_add(OpRegistry& registry) {
@@ -99,6 +109,7 @@ void register_bias_add(OpRegistry& registry) {
   grad.cpu = prepare_grad;
   registry.add(std::move(grad));
   fusion::rules().add("BiasAdd", {.steps = fused_steps});
+  fusion::rules().add("BiasAddGrad", {.steps = fused_sum});
 }
 
 }  // namespace braid

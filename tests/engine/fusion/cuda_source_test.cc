@@ -45,6 +45,27 @@ TEST(CudaSourceTest, CompilesForRandomRegions) {
   EXPECT_GT(compiled, 10);
 }
 
+TEST(CudaSourceTest, CompilesForSumsOfColumns) {
+  if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
+  for (const std::int64_t columns : {2, 33, 250, 1030, 8192}) {
+    const std::int64_t rows = columns == 33 ? 6000 : columns == 1030 ? 900 : 64;
+    const std::string n = std::to_string(rows * columns), c = std::to_string(columns),
+                      r = std::to_string(rows);
+    const fusion::Region region = fusion::Region::parse(
+        "region " + r + " " + c + "\nin float32 full " + n + ":1\nin float64 full " + n +
+        ":1\napply float32 full Neg 0\nreduce float32 max 2\ncolumns float32 2\napply float64 full Neg 1\n" +
+        "columns float64 5\nout 2 " + r + "," + c + "\nout 3 " + r + "\nout 4 " + c + "\nout 6 " + c + "\n");
+    const fusion::CudaSource source = fusion::cuda_source(region);
+    EXPECT_GT(source.column_blocks, 0);
+    EXPECT_GE(source.scratch_bytes, static_cast<std::size_t>(columns) * 12);
+    try {
+      EXPECT_FALSE(Nvrtc::get().compile(source.text, "sm_90", fusion::kRegionOptions).empty());
+    } catch (const std::exception& error) {
+      FAIL() << columns << ": " << error.what() << "\n" << source.text.substr(source.text.find("extern"));
+    }
+  }
+}
+
 TEST(CudaSourceTest, IsRefusedWithTheCompilersMessage) {
   if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << Nvrtc::get().missing();
   try {

@@ -214,6 +214,8 @@ class Maker {
   void add_rows() {
     const Value x = some();
     if (!is_floating(x.dtype) || x.shape.rank() == 0) return add_binary();
+    if (x.shape.rank() > 1 && pick(3) == 0)
+      return keep(b_.op("BiasAddGrad", {x.output}), x.dtype, Shape{x.shape[x.shape.rank() - 1]});
     const Value* other = some_of(x.dtype);
     if (other && other->shape == x.shape && pick(2) == 0)
       return keep(b_.op("braid.SoftmaxGrad", {x.output, other->output}), x.dtype, x.shape);

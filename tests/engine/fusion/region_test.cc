@@ -18,9 +18,11 @@ constexpr const char* kText =
     "apply float32 full LeakyRelu 5 alpha=3fc999999999999a\n"
     "reduce float32 max 6\n"
     "cast float64 row 7\n"
+    "columns float32 6\n"
     "out 6 64,128\n"
     "out 7 64,1\n"
-    "out 8 64\n";
+    "out 8 64\n"
+    "out 9 128\n";
 
 std::string message_of(const std::string& text) {
   try {
@@ -37,7 +39,9 @@ TEST(RegionTest, IsItsText) {
   EXPECT_EQ(region.rows, 64);
   EXPECT_EQ(region.steps[2].parameters.at("alpha"), 0.2);
   EXPECT_TRUE(region.reduces());
+  EXPECT_TRUE(region.sums_columns());
   EXPECT_EQ(region.extent_of(8), Extent::Row);
+  EXPECT_EQ(region.extent_of(9), Extent::Column);
 }
 
 TEST(RegionTest, SaysWhichLineIsWrong) {
@@ -53,6 +57,10 @@ TEST(RegionTest, SaysWhichLineIsWrong) {
   EXPECT_NE(wrong("in float32 row -4:1\n").find("out of range"), std::string::npos);
   EXPECT_NE(wrong("reduce float32 median 0\n").find("no reduction"), std::string::npos);
   EXPECT_NE(wrong("reduce float32 sum 0\nreduce float32 sum 1\n").find("Full"), std::string::npos);
+  EXPECT_NE(wrong("columns float32 0\n").find("Full step"), std::string::npos);
+  EXPECT_NE(
+      wrong("apply float32 full Neg 0\ncolumns float32 1\napply float32 full Neg 2\n").find("outputs only"),
+      std::string::npos);
   EXPECT_NE(wrong("out 0 32\n").find("no output"), std::string::npos);
   EXPECT_NE(wrong("apply float32 full Neg 0\nout 1 31\n").find("number of elements"), std::string::npos);
   EXPECT_NE(wrong("jump float32 0\n").find("unknown"), std::string::npos);

@@ -25,6 +25,21 @@ BRAID_OP_CASES(fused_region) {
       "float64 sum 2\n"
       "out 2 5,3000\nout 3 5\n",
       {random_f64({5, 3000}, 1), random_f64({5, 1}, 2)});
+  add("sums of columns, of what is an output and of what is not",
+      "region 70 33\nin float64 full 2310:1\nin float64 row 70:1\napply float64 full Mul 0 1\napply float64 "
+      "full "
+      "Tanh 2\ncolumns float64 2\nreduce float64 sum 3\ncolumns float64 3\nout 2 70,33\nout 4 33\nout 5 "
+      "70\nout 6 "
+      "33\n",
+      {random_f64({70, 33}, 1), random_f64({70, 1}, 2)});
+  add("sums of few columns",
+      "region 3000 3\nin float64 full 9000:1\napply float64 full Square 0\ncolumns float64 1\n"
+      "out 2 3\n",
+      {random_f64({3000, 3}, 1)});
+  add("sums of many columns",
+      "region 40 1030\nin float64 full 41200:1\napply float64 full Square 0\ncolumns "
+      "float64 1\nreduce float64 max 1\nout 2 1030\nout 3 40\n",
+      {random_f64({40, 1030}, 1)});
   add("no elements", "region 0 8\nin float64 full 0:1\napply float64 full Neg 0\nout 1 0,8\n",
       {random_f64({0, 8}, 1)});
 }
