@@ -55,6 +55,8 @@ constexpr auto kPasses = std::to_array<Pass>({
      "plain gradient descent as the last step of the product that is the gradient"},
     {"gemm_layout", "rewrite", kDevice, assign_gemm_layout,
      "gradients lie as the products that sum over their rows read them"},
+    {"batch_norm", "rewrite", kDevice, split_batch_norms,
+     "with regions: batch norm as elementwise nodes and sums"},
     {"regions", "rewrite", kAll, fuse_regions,
      "where asked for: regions of elementwise nodes and reductions of rows become one node"},
     {"placement", "graph", kAll, place, "which nodes run on the device; copies where values cross"},

@@ -39,6 +39,9 @@ void fuse_sgd_epilogue(Plan& plan);
 /// On a device: gradients of layers lie as the products that sum over their rows like it.
 void assign_gemm_layout(Plan& plan);
 
+/// On a device that fuses: batch norm as elementwise nodes and sums, which regions take in.
+void split_batch_norms(Plan& plan);
+
 /// Where asked for: regions of elementwise nodes and reductions of rows become one node (fuse_regions.cc).
 void fuse_regions(Plan& plan);
 
