@@ -4,7 +4,12 @@
 // compared.
 //
 // "gates": four branches of GELU, Swish, Mish and tanh layers with layer norms, mixed by a softmax gate.
-// "glu": four residual blocks of layer norm and gated linear units. bench/peers/torch_fusion.py has both.
+// "glu": four residual blocks of layer norm and gated linear units.
+// "branches": two blocks of convolutions of 1 x 1, 3 x 3 and 5 x 5 side by side, with GELU, Swish and tanh,
+//     max pooling of overlapping windows between them, and the mean of the image.
+// "two_towers": a transformer of sequences for each of two sides, of different widths, lengths and
+//     activations, a cross network over both, one logit.
+// bench/peers/torch_fusion.py has them too.
 //
 // usage: fusion_bench [--device cpu|cuda] [--models mlp,...] [--batches 0,4096] [--steps 50] [--rounds 5]
 //     (batch 0: the job's)
@@ -43,6 +48,7 @@ struct Options {
               batches = "0";
   int steps = 50, rounds = 5, streams = 8;
   bool notes = false, programs = false;
+  std::string variants = "0,1,2,3";  // on one stream without and with fusion, on many without and with
 };
 
 /// As examples/jobs has them; of din without its list of fields.
@@ -167,6 +173,78 @@ ModelGraph build_glu() {
                 {"x", "label"});
 }
 
+ModelGraph build_branches() {
+  Builder m;
+  using Ints = std::vector<std::int64_t>;
+  Output h = m.b.placeholder("x", DType::Float32, {-1, 32, 32, 3});
+  const Output y = m.b.placeholder("label", DType::Int64, {-1});
+  const auto conv = [&](const std::string& name, const Output& x, std::int64_t size, std::int64_t in,
+                        std::int64_t out) {
+    const float range = std::sqrt(6.0F / static_cast<float>(size * size * (in + out)));
+    const Output kernel = m.b.read(m.b.variable(name + "/kernel", Shape{size, size, in, out},
+                                                {.init = {InitKind::Uniform, -range, range}}));
+    const Output bias = m.b.read(m.b.variable(name + "/bias", Shape{out}, {}));
+    return m.b.bias_add(m.b.op("Conv2D", {x, kernel}, {{"strides", Ints{1, 1, 1, 1}}, {"padding", "SAME"}}),
+                        bias);
+  };
+  std::int64_t in = 3;
+  const std::int64_t widths[2][3] = {{32, 48, 24}, {64, 96, 48}};
+  for (int block = 0; block < 2; ++block) {
+    const std::string name = "block" + std::to_string(block);
+    const auto& w = widths[block];
+    h = m.b.concat(
+        {m.gelu(conv(name + "/one", h, 1, in, w[0])), m.swish(conv(name + "/three", h, 3, in, w[1])),
+         m.b.op("Tanh", {conv(name + "/five", h, 5, in, w[2])})},
+        3);
+    in = w[0] + w[1] + w[2];
+    h = m.b.op("MaxPool", {h},
+               {{"ksize", Ints{1, 3, 3, 1}}, {"strides", Ints{1, 2, 2, 1}}, {"padding", "SAME"}});
+  }
+  const Output logits = m.dense("head", m.b.reduce_mean(h, {1, 2}), in, 10);
+  return finish(m, m.b.reduce_mean(m.b.op("SparseSoftmaxCrossEntropyWithLogits", {logits, y})),
+                {"x", "label"});
+}
+
+/// A tower's mean over the sequence of a transformer of `layers` layers, pre-norm, of four heads.
+Output build_tower(Builder& m, const std::string& tower, const std::string& column, std::int64_t length,
+                   std::int64_t dim, int layers, bool gelu) {
+  const std::int64_t heads = 4, head = dim / heads;
+  const std::vector<std::int32_t> swap{0, 2, 1, 3};
+  const auto moved = [&](const Output& x) {
+    return m.b.op("Transpose", {x, m.b.constant(Tensor::from<std::int32_t>(Shape{4}, swap))});
+  };
+  Output x = m.b.reshape(m.b.placeholder(column, DType::Float32, {-1, length, dim}), {-1, dim});
+  for (int l = 0; l < layers; ++l) {
+    const std::string name = tower + "/layer" + std::to_string(l);
+    const Output normed = m.layer_norm(name + "/norm0", x, dim);
+    const auto part = [&](const char* what) {
+      return moved(m.b.reshape(m.dense(name + what, normed, dim, dim), {-1, length, heads, head}));
+    };
+    const Output query = part("/query"), key = part("/key"), value = part("/value");
+    const Output dots = m.b.op("BatchMatMulV2", {query, key}, {{"adj_x", false}, {"adj_y", true}});
+    const Output weights =
+        m.b.op("Softmax", {m.b.mul(dots, m.scalar(1.0F / std::sqrt(static_cast<float>(head))))});
+    const Output mixed = moved(m.b.op("BatchMatMulV2", {weights, value}));
+    x = m.b.add(x, m.dense(name + "/output", m.b.reshape(mixed, {-1, dim}), dim, dim));
+    const Output inner = m.dense(name + "/inner", m.layer_norm(name + "/norm1", x, dim), dim, 4 * dim);
+    x = m.b.add(x, m.dense(name + "/outer", gelu ? m.gelu(inner) : m.swish(inner), 4 * dim, dim));
+  }
+  return m.b.reduce_mean(m.b.reshape(m.layer_norm(tower + "/norm", x, dim), {-1, length, dim}), {1});
+}
+
+ModelGraph build_two_towers() {
+  Builder m;
+  const Output user = build_tower(m, "user", "user", 16, 64, 2, true);
+  const Output item = build_tower(m, "item", "item", 8, 48, 1, false);
+  const Output y = m.b.placeholder("label", DType::Float32, {-1});
+  const Output x0 = m.b.concat({user, item}, 1);
+  Output x = x0;
+  for (int l = 0; l < 3; ++l) x = m.b.add(m.b.mul(x0, m.dense("cross" + std::to_string(l), x, 112, 112)), x);
+  const Output logits = m.b.reshape(m.dense("head", x, 112, 1), {-1});
+  return finish(m, m.b.reduce_mean(m.b.op("braid.SigmoidCrossEntropy", {logits, y})),
+                {"user", "item", "label"});
+}
+
 // ------------------------------------------------------------------------------------------------- steps
 
 struct Training {
@@ -221,9 +299,11 @@ Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_
 }
 
 Training training_of(const std::string& name, const Case& c, std::int64_t batch) {
-  const ModelGraph model = name == "gates" ? build_gates()
-                           : name == "glu" ? build_glu()
-                                           : build_model(name, c.config);
+  const ModelGraph model = name == "gates"        ? build_gates()
+                           : name == "glu"        ? build_glu()
+                           : name == "branches"   ? build_branches()
+                           : name == "two_towers" ? build_two_towers()
+                                                  : build_model(name, c.config);
   Training made{import_graph(*model.graph), {}, {}};
   OptimizerSpec optimizer;
   optimizer.kind = c.optimizer;
@@ -317,12 +397,16 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
   compiling.domain = device ? Domain::Device : Domain::Host;
   if (device) compiling.batch_siblings = BatchSiblings::AcrossScopes;
   std::vector<std::unique_ptr<Steps>> variants;  // on one stream and on many, each without and with fusion
+  std::string asked;
   double compile_s = 0;
   for (const bool many : {false, true}) {
     if (many && !device) break;
     compiling.streams.policy = many ? StreamPolicy::Cost : StreamPolicy::None;
     compiling.streams.count = many ? options.streams : 1;
     for (const bool fusion : {false, true}) {
+      const char variant = static_cast<char>('0' + 2 * (many ? 1 : 0) + (fusion ? 1 : 0));
+      if (device && options.variants.find(variant) == std::string::npos) continue;
+      asked.push_back(variant);
       compiling.fusion = fusion;
       const auto begin = Clock::now();
       variants.push_back(std::make_unique<Steps>(training, compiling, device));
@@ -334,6 +418,13 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
   for (int round = 0; round < options.rounds; ++round)
     for (std::size_t v = 0; v < variants.size(); ++v)
       times[v].push_back(variants[v]->time(options.steps, device == nullptr));
+  if (variants.size() != 4 && device) {  // of those that were asked for
+    for (std::size_t v = 0; v < variants.size(); ++v)
+      fmt::print("{:<12} {:>6} | variant {} {:>9.1f} us, ops {}\n", name, batch, asked[v],
+                 typical(times[v], false), variants[v]->program().ops.size());
+    std::fflush(stdout);
+    return;
+  }
   const auto best = [&](std::size_t fusion) {
     double us = typical(times[fusion], !device);
     for (std::size_t v = fusion; v < variants.size(); v += 2) us = std::min(us, typical(times[v], !device));
@@ -376,6 +467,9 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", options.rounds);
   app.add_option("--streams", options.streams);
   app.add_flag("--notes", options.notes, "What the passes say");
+  app.add_option("--variants", options.variants,
+                 "On a device: 0 and 1 on one stream without and with fusion, "
+                 "2 and 3 on many");
   app.add_flag("--programs", options.programs, "The regions");
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Accelerator> device = options.device == "cuda" ? open_cuda({}) : nullptr;
