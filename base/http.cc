@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
@@ -64,7 +65,7 @@ struct HttpServer::Impl {
   Impl(const std::string& listen, const HttpLimits& limits);
   ~Impl();
   void accept();
-  HttpResponse answer(std::string_view target) const;
+  HttpResponse answer(const HttpRequest& request) const;
 
   const HttpLimits limits;
   std::string address;
@@ -75,7 +76,7 @@ struct HttpServer::Impl {
   asio::steady_timer timer{context};  // the pause after a failed accept; later, what is left of the stop
 
   mutable std::mutex mutex;
-  std::map<std::string, Handler, std::less<>> handlers;  // guarded by mutex
+  std::map<std::string, RequestHandler, std::less<>> handlers;  // guarded by mutex
 
   std::thread thread;
 };
@@ -126,9 +127,15 @@ class HttpServer::Impl::Session : public std::enable_shared_from_this<Session> {
       response_.body() = "only GET and HEAD are served\n";
     } else {
       const auto target = request.target();
-      HttpResponse answer = server_.answer({target.data(), target.size()});
+      const auto proof = request[http::field::authorization];
+      HttpResponse answer = server_.answer({{target.data(), target.size()}, {proof.data(), proof.size()}});
       response_ = {static_cast<http::status>(answer.status), request.version()};
       response_.set(http::field::content_type, answer.content_type);
+      // What a page may load and who may show it, for handlers that serve pages.
+      response_.set("Content-Security-Policy",
+                    "default-src 'self'; style-src 'self'; img-src 'self' data:; frame-ancestors 'none'");
+      response_.set("X-Content-Type-Options", "nosniff");
+      response_.set(http::field::cache_control, "no-store");
       response_.body() = std::move(answer.body);
     }
     response_.keep_alive(request.keep_alive());
@@ -256,8 +263,9 @@ void HttpServer::Impl::accept() {
   });
 }
 
-HttpResponse HttpServer::Impl::answer(std::string_view target) const {
-  Handler handler;
+HttpResponse HttpServer::Impl::answer(const HttpRequest& request) const {
+  const std::string_view target = request.target;
+  RequestHandler handler;
   std::string known;
   {
     std::lock_guard lock(mutex);
@@ -271,7 +279,7 @@ HttpResponse HttpServer::Impl::answer(std::string_view target) const {
     return {.status = 404,
             .body = "not found; there is" + (known.empty() ? " nothing yet" : ":" + known) + "\n"};
   try {
-    return handler(target);
+    return handler(request);
   } catch (...) {
     const std::string why = capture_current_exception()->message;
     log_warning("[http] {}: {}", target, why);
@@ -279,11 +287,29 @@ HttpResponse HttpServer::Impl::answer(std::string_view target) const {
   }
 }
 
+std::optional<std::string_view> query_value(std::string_view target, std::string_view name) {
+  const auto question = target.find('?');
+  if (question == std::string_view::npos) return std::nullopt;
+  for (std::string_view rest = target.substr(question + 1); !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find('&'));
+    if (part.starts_with(name) && part.size() > name.size() && part[name.size()] == '=')
+      return part.substr(name.size() + 1);
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+  }
+  return std::nullopt;
+}
+
 HttpServer::HttpServer(const std::string& listen, const HttpLimits& limits)
     : impl_(std::make_unique<Impl>(listen, limits)) {}
 HttpServer::~HttpServer() = default;
 
 void HttpServer::handle(std::string path, Handler handler) {
+  handle_request(std::move(path), [handler = std::move(handler)](const HttpRequest& request) {
+    return handler(request.target);
+  });
+}
+
+void HttpServer::handle_request(std::string path, RequestHandler handler) {
   std::lock_guard lock(impl_->mutex);
   impl_->handlers.insert_or_assign(std::move(path), std::move(handler));
 }

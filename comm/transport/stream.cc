@@ -3,14 +3,43 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/transport/shared_stream.h"
+#include "comm/transport/traffic.h"
 
 namespace braid::comm {
 namespace {
+
+std::atomic<std::uint64_t> received_bytes{0}, sent_bytes{0};
+
+/// Another stream, whose bytes are counted.
+class CountedStream final : public Stream {
+ public:
+  explicit CountedStream(std::unique_ptr<Stream> inner) : inner_(std::move(inner)) {}
+
+  IoStatus handshake() override { return inner_->handshake(); }
+  IoStatus read(std::span<const iovec> pieces) override {
+    IoStatus result = inner_->read(pieces);
+    received_bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+    return result;
+  }
+  IoStatus write(std::span<const iovec> pieces) override {
+    IoStatus result = inner_->write(pieces);
+    sent_bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+    return result;
+  }
+  IoStatus flush() override { return inner_->flush(); }
+  bool rings() const override { return inner_->rings(); }
+  bool take_bells() override { return inner_->take_bells(); }
+
+ private:
+  const std::unique_ptr<Stream> inner_;
+};
 
 class PlainStream final : public Stream {
  public:
@@ -83,10 +112,15 @@ void StreamFactory::require_for(bool shared) const {
 }
 
 std::unique_ptr<Stream> StreamFactory::make(int socket, bool server, bool shared) const {
-  if (tls_) return tls_->make_stream(socket, server);
-  auto stream = make_plain_stream(socket);
-  if (!token_.empty()) stream = make_token_stream(std::move(stream), server, token_, purpose_, answer_);
-  return shared ? make_shared_stream(std::move(stream), socket, server) : std::move(stream);
+  auto stream = tls_ ? tls_->make_stream(socket, server) : make_plain_stream(socket);
+  if (!tls_ && !token_.empty())
+    stream = make_token_stream(std::move(stream), server, token_, purpose_, answer_);
+  if (!tls_ && shared) stream = make_shared_stream(std::move(stream), socket, server);
+  return std::make_unique<CountedStream>(std::move(stream));
+}
+
+Traffic traffic() {
+  return {received_bytes.load(std::memory_order_relaxed), sent_bytes.load(std::memory_order_relaxed)};
 }
 
 }  // namespace braid::comm
