@@ -1,11 +1,12 @@
-// What the driver tells about a device: memory of all processes, utilization, power. Read through NVML, which
-// is loaded when a reader is made and needs nothing at build time but CUDA. Thread rule: one thread at a
-// time.
+// What the driver tells about a device: memory, utilization, power, temperature, processes. Read through
+// NVML, which is loaded when a reader is made and needs nothing at build time but CUDA. Thread rule: one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace braid {
 
@@ -15,7 +16,12 @@ class Accelerator;
 struct DeviceHealth {
   std::optional<std::uint64_t> memory_used_bytes, memory_total_bytes;  // of all processes
   std::optional<double> utilization;  // share of the last sampling period in which a kernel ran, 0 to 1
-  std::optional<double> power_watts;
+  std::optional<double> power_watts, power_limit_watts, temperature_celsius;
+  struct Process {
+    std::int64_t pid = 0;  // as the host counts them, which a container may not
+    std::optional<std::uint64_t> memory_bytes;
+  };
+  std::vector<Process> processes;  // that compute on it
 };
 
 class DeviceHealthReader {

@@ -62,7 +62,7 @@ void StreamRunner::run(std::uint64_t sequence) noexcept {
   context_.board.slot(sequence).first_issue.compare_exchange_strong(
       unset, TraceTime::clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   try {
-    if (track_)
+    if (track_ && track_->recording())
       walk<true>(sequence);
     else
       walk<false>(sequence);

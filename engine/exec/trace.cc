@@ -8,10 +8,13 @@
 
 namespace braid {
 
-TraceTrack::TraceTrack(std::string name, std::size_t capacity) : name_(std::move(name)), ring_(capacity) {}
+TraceTrack::TraceTrack(std::string name, std::size_t capacity, const std::atomic<bool>& recording)
+    : name_(std::move(name)), capacity_(capacity), recording_(recording) {}
 
 void TraceTrack::add(const TraceSlice& slice) {
+  if (!recording()) return;
   std::lock_guard lock(mu_);
+  if (ring_.empty()) ring_.resize(capacity_);
   ring_[next_++ % ring_.size()] = slice;
 }
 
@@ -23,13 +26,14 @@ std::vector<TraceSlice> TraceTrack::slices() const {
   return result;
 }
 
-Trace::Trace(std::size_t slices_per_track) : capacity_(std::max<std::size_t>(slices_per_track, 1)) {}
+Trace::Trace(std::size_t slices_per_track, bool recording)
+    : capacity_(std::max<std::size_t>(slices_per_track, 1)), recording_(recording) {}
 
 TraceTrack& Trace::track(const std::string& name) {
   std::lock_guard lock(mu_);
   for (TraceTrack& track : tracks_)
     if (track.name() == name) return track;
-  return tracks_.emplace_back(name, capacity_);
+  return tracks_.emplace_back(name, capacity_, recording_);
 }
 
 const char* Trace::intern(std::string_view name) {
@@ -119,7 +123,9 @@ class Writer {
 
 }  // namespace
 
-void Trace::write(std::ostream& out, const std::string& process) const {
+void Trace::write(std::ostream& out, const std::string& process) const { write(out, process, Window{}); }
+
+void Trace::write(std::ostream& out, const std::string& process, const Window& window) const {
   std::vector<const TraceTrack*> tracks;
   std::map<const void*, std::string> nodes;
   {
@@ -127,7 +133,14 @@ void Trace::write(std::ostream& out, const std::string& process) const {
     nodes = nodes_;
     for (const TraceTrack& track : tracks_) tracks.push_back(&track);
   }
-  out << R"({"displayTimeUnit":"ms","traceEvents":[)";
+  // A sampled device's slices have no step: they say 0.
+  const auto outside = [&](const TraceSlice& slice) {
+    return slice.begin < window.begin || slice.end > window.end ||
+           (slice.step != 0 && (slice.step < window.first_step || slice.step > window.last_step));
+  };
+  out << fmt::format(
+      R"({{"displayTimeUnit":"ms","braid":{{"process":{},"steady_epoch_us":{:.3f}}},"traceEvents":[)",
+      quoted_text(process), std::chrono::duration<double, std::micro>(epoch_.time_since_epoch()).count());
   Writer writer(out, epoch_);
   writer.event(fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})",
                            quoted_text(process)));
@@ -141,6 +154,7 @@ void Trace::write(std::ostream& out, const std::string& process) const {
   int next_tid = 1;
   for (const TraceTrack* track : tracks) {
     std::vector<TraceSlice> slices = track->slices();
+    std::erase_if(slices, outside);
     std::stable_sort(slices.begin(), slices.end(),
                      [](const TraceSlice& a, const TraceSlice& b) { return a.begin < b.begin; });
     const std::vector<int> rows = rows_of(slices);

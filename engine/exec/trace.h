@@ -1,11 +1,13 @@
 // A timeline of everything that takes time, as Chrome/Perfetto JSON: one track a stream (and a stage thread),
 // idle ones too, a slice for each kernel, wait and asynchronous node, an arrow for each cross-stream wait,
-// and the step in `args`. Each track keeps its latest slices in a ring, so tracing may stay on.
+// and the step in `args`. Each track keeps its latest slices in a ring, so tracing may stay on. A trace that
+// does not record costs a look at a flag a stream and step, and its rings have no memory.
 //
 // Slices of a track that overlap in time (several requests in flight on one stream) are drawn on further rows
 // of that track. Thread rule: everything from any thread; a slice costs an uncontended lock, no allocation.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -35,16 +37,20 @@ struct TraceSlice {
 
 class TraceTrack {
  public:
-  TraceTrack(std::string name, std::size_t capacity);
+  TraceTrack(std::string name, std::size_t capacity, const std::atomic<bool>& recording);
+  /// Nothing unless the trace records.
   void add(const TraceSlice& slice);
+  bool recording() const noexcept { return recording_.load(std::memory_order_relaxed); }
   const std::string& name() const { return name_; }
   /// Oldest first.
   std::vector<TraceSlice> slices() const;
 
  private:
   const std::string name_;
+  const std::size_t capacity_;
+  const std::atomic<bool>& recording_;
   mutable std::mutex mu_;
-  std::vector<TraceSlice> ring_;  // guarded by mu_, as next_
+  std::vector<TraceSlice> ring_;  // guarded by mu_, as next_; empty until the first slice
   std::uint64_t next_ = 0;        // slices ever added
 };
 
@@ -52,7 +58,10 @@ class Trace {
  public:
   static constexpr std::size_t kDefaultCapacity = 1 << 15;
 
-  explicit Trace(std::size_t slices_per_track = kDefaultCapacity);
+  explicit Trace(std::size_t slices_per_track = kDefaultCapacity, bool recording = true);
+
+  void set_recording(bool on) { recording_ = on; }
+  bool recording() const { return recording_; }
 
   /// The track of that name; made, at the end of the list, when there is none. Lives as long as the trace.
   TraceTrack& track(const std::string& name);
@@ -63,9 +72,17 @@ class Trace {
 
   /// One JSON object; loads in ui.perfetto.dev and chrome://tracing. `process` is its title, e.g. "worker 1".
   void write(std::ostream& out, const std::string& process) const;
+  /// Only slices that lie in [begin, end], and of those with a step only the steps [first, last]. "braid" has
+  /// what merges traces: where ts 0 is on this machine's steady clock, in microseconds.
+  struct Window {
+    TraceTime begin = TraceTime::min(), end = TraceTime::max();
+    std::uint64_t first_step = 0, last_step = ~std::uint64_t{0};
+  };
+  void write(std::ostream& out, const std::string& process, const Window& window) const;
 
  private:
   const std::size_t capacity_;
+  std::atomic<bool> recording_;
   const TraceTime epoch_ = TraceTime::clock::now();
   mutable std::mutex mu_;
   std::deque<TraceTrack> tracks_;             // guarded by mu_; elements never move

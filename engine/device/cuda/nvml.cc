@@ -25,6 +25,16 @@ struct Utilization {
   unsigned int gpu, memory;  // percent
 };
 
+/// The layout of nvmlProcessInfo_v2_t, which nvmlDeviceGetComputeRunningProcesses_v3 fills.
+struct ProcessInfo {
+  unsigned int pid;
+  unsigned long long memory;
+  unsigned int gpu_instance, compute_instance;
+};
+constexpr unsigned long long kUnknownMemory = ~0ULL;
+constexpr unsigned int kMostProcesses = 64;
+constexpr int kTemperatureOfGpu = 0;
+
 class Library {
  public:
   Library() : handle_(dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) {
@@ -34,6 +44,9 @@ class Library {
     load(memory, "nvmlDeviceGetMemoryInfo");
     load(utilization, "nvmlDeviceGetUtilizationRates");
     load(power, "nvmlDeviceGetPowerUsage");
+    load(power_limit, "nvmlDeviceGetEnforcedPowerLimit");
+    load(temperature, "nvmlDeviceGetTemperature");
+    load(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
   }
   ~Library() {
     if (handle_) dlclose(handle_);
@@ -49,6 +62,10 @@ class Library {
   int (*memory)(Device, Memory*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*power)(Device, unsigned int* milliwatts) = nullptr;
+  // Drivers may lack these.
+  int (*power_limit)(Device, unsigned int* milliwatts) = nullptr;
+  int (*temperature)(Device, int sensor, unsigned int* celsius) = nullptr;
+  int (*processes)(Device, unsigned int* count, ProcessInfo* infos) = nullptr;
 
  private:
   template <class Function>
@@ -87,6 +104,19 @@ class NvmlReader final : public DeviceHealthReader {
     if (library_.utilization(device_, &utilization) == kSuccess) health.utilization = utilization.gpu / 100.0;
     unsigned int milliwatts = 0;
     if (library_.power(device_, &milliwatts) == kSuccess) health.power_watts = milliwatts / 1000.0;
+    if (library_.power_limit && library_.power_limit(device_, &milliwatts) == kSuccess)
+      health.power_limit_watts = milliwatts / 1000.0;
+    unsigned int celsius = 0;
+    if (library_.temperature && library_.temperature(device_, kTemperatureOfGpu, &celsius) == kSuccess)
+      health.temperature_celsius = celsius;
+    std::array<ProcessInfo, kMostProcesses> infos{};
+    unsigned int count = kMostProcesses;
+    if (library_.processes && library_.processes(device_, &count, infos.data()) == kSuccess)
+      for (unsigned int i = 0; i < count && i < kMostProcesses; ++i) {
+        DeviceHealth::Process process{infos[i].pid, std::nullopt};
+        if (infos[i].memory != kUnknownMemory) process.memory_bytes = infos[i].memory;
+        health.processes.push_back(process);
+      }
     return health;
   }
 
