@@ -51,10 +51,11 @@ MAY_INCLUDE = {
     "examples/scorer": ["worker/inference", "worker/stored_variables.", "engine/import", "proto/graph.", "base"],
     "examples/multistream_training/main.": ["examples", "models", "engine", "proto", "worker/job", "base"],
     "launch": ["launch", "proto", "base"],
+    "watch": ["watch", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
-    "worker": ["worker", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
-    "worker/roles.": ["worker", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
-    "cli": ["cli", "worker", "models", "launch", "ps", "engine", "comm", "proto", "base"],
+    "worker": ["worker", "watch", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
+    "worker/roles.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
+    "cli": ["cli", "worker", "watch", "models", "launch", "ps", "engine", "comm", "proto", "base"],
     "python": ["python", "cli", "worker", "launch", "engine", "proto", "base"],
     "bench": [""],
     "tests": [""],
