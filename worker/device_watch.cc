@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
+#include <string>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -24,6 +26,14 @@ std::chrono::nanoseconds to_ns(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
 }
 
+/// Of this container's processes; empty for others.
+std::string name_of_process(std::int64_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(in, name);
+  return name;
+}
+
 /// Counters only grow: the registry's value is brought up to `total`.
 void raise_to(Counter& counter, double total) {
   if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
@@ -38,6 +48,7 @@ struct DeviceWatch::State {
   DeviceActivity total;
   MetricsRegistry& registry;
   const std::string name;
+  std::uint64_t limit_bytes = 0;
 
   State(MetricsRegistry& r, std::string n) : registry(r), name(std::move(n)) {}
 
@@ -46,6 +57,32 @@ struct DeviceWatch::State {
     if (!device) return;
     collect_health();
     if (total.window_seconds > 0) collect_activity();
+  }
+
+  void tell(watch::Status& status) {
+    std::lock_guard lock(mu);
+    if (!device) return;
+    watch::Gpu& gpu = status.gpus.emplace_back();
+    gpu.name = name;
+    gpu.memory_held_bytes = device->bytes_in_use();
+    gpu.memory_limit_bytes = limit_bytes;
+    if (total.window_seconds > 0) {
+      gpu.sampled_seconds = total.window_seconds;
+      gpu.busy = total.busy_seconds / total.window_seconds;
+      gpu.overlap = total.overlap_factor();
+      for (const StreamActivity& stream : total.streams)
+        gpu.streams.push_back({stream.stream, stream.busy_seconds / total.window_seconds, stream.pieces});
+    }
+    if (!health) return;
+    const DeviceHealth now = health->read();
+    gpu.memory_used_bytes = now.memory_used_bytes;
+    gpu.memory_total_bytes = now.memory_total_bytes;
+    gpu.utilization = now.utilization;
+    gpu.power_watts = now.power_watts;
+    gpu.power_limit_watts = now.power_limit_watts;
+    gpu.temperature_celsius = now.temperature_celsius;
+    for (const DeviceHealth::Process& process : now.processes)
+      gpu.processes.push_back({process.pid, name_of_process(process.pid), process.memory_bytes});
   }
 
   void collect_health() {
@@ -65,6 +102,10 @@ struct DeviceWatch::State {
     if (now.utilization)
       show("braid_device_utilization_ratio",
            "Share of the driver's last sampling period in which any kernel ran.", *now.utilization);
+    if (now.temperature_celsius)
+      show("braid_device_temperature_celsius", "Temperature of the device.", *now.temperature_celsius);
+    if (now.power_limit_watts)
+      show("braid_device_power_limit_watts", "Power that the device may draw.", *now.power_limit_watts);
     if (now.power_watts) show("braid_device_power_watts", "Power that the device draws.", *now.power_watts);
   }
 
@@ -108,23 +149,42 @@ class Sampling {
 
   void run(const std::stop_token& stop) {
     std::uint64_t seen = monitor_.steps_finished();
+    ProcessPage* const page = monitor_.page();
     auto delay = std::chrono::nanoseconds(kBeforeFirst);
     try {
       while (nap(stop, kDeviceLook)) {
         const std::uint64_t now = monitor_.steps_finished();
-        if (now == seen) continue;
+        if (now == seen && !asked(page)) continue;
         seen = now;
-        if (!nap(stop, delay)) return;
+        if (!nap_unless_asked(stop, delay, page)) return;
         delay = every_;
+        const bool for_somebody = asked(page);
         const DeviceActivity window = sampler_->sample(window_, stop);
         if (window.window_seconds > 0) add_(window);
+        if (for_somebody) page->trace().device_done();
       }
     } catch (const Error& error) {
       log_warning("the device's streams are no longer measured: {}", error.message());
+      if (!page) return;
+      page->trace().set_samples_device(false);
+      page->trace().device_done();
     }
   }
 
  private:
+  /// Somebody wants to see a window now (worker/trace_window.h).
+  static bool asked(ProcessPage* page) { return page && page->trace().wants_device(); }
+
+  bool nap_unless_asked(const std::stop_token& stop, std::chrono::nanoseconds time, ProcessPage* page) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (!asked(page)) {
+      const auto left = end - std::chrono::steady_clock::now();
+      if (left <= std::chrono::nanoseconds(0)) break;
+      if (!nap(stop, std::min<std::chrono::nanoseconds>(left, kDeviceLook))) return false;
+    }
+    return !stop.stop_requested();
+  }
+
   bool nap(const std::stop_token& stop, std::chrono::nanoseconds time) {
     std::unique_lock lock(mu_);
     nobody_.wait_for(lock, stop, time, [] { return false; });
@@ -155,12 +215,14 @@ DeviceWatch::DeviceWatch(const proto::Metrics& options, const std::shared_ptr<Ac
                          Monitor& monitor, Trace* trace)
     : state_(std::make_shared<State>(monitor.registry(), device->description())) {
   state_->device = device;
+  state_->limit_bytes = device->options().memory_limit;
   state_->health = open_device_health(*device);
   monitor.registry().on_collect([state = state_] { state->collect(); });
   monitor.watch_device([state = state_] {
     std::lock_guard lock(state->mu);
     return state->total;
   });
+  monitor.watch_part([state = state_](watch::Status& status) { state->tell(status); }, true);
   if (!options.sampling()) return;
   std::shared_ptr<ActivitySampler> sampler;
   try {
@@ -175,6 +237,7 @@ DeviceWatch::DeviceWatch(const proto::Metrics& options, const std::shared_ptr<Ac
     std::lock_guard lock(state->mu);
     state->total.add(window);
   };
+  if (ProcessPage* page = monitor.page()) page->trace().set_samples_device(true);
   auto loop = std::make_shared<Sampling>(options, std::move(sampler), monitor, std::move(add));
   sampling_ = std::jthread([loop](const std::stop_token& stop) { loop->run(stop); });
 }

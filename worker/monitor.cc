@@ -1,10 +1,16 @@
 #include "worker/monitor.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
+
+#include "comm/transport/traffic.h"
+#include "worker/process_use.h"
 
 namespace braid::worker {
 namespace {
@@ -14,20 +20,61 @@ void raise_counter(Counter& counter, double total) {
   if (const double behind = total - counter.value(); behind > 0) counter.add(behind);
 }
 
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
 }  // namespace
 
-Monitor::Monitor(std::string role, const std::string& listen)
-    : role_(std::move(role)),
-      steps_(registry_.counter("braid_steps_total", "Training steps finished by this process.")),
-      examples_(registry_.counter("braid_examples_total", "Training examples consumed by this process.")),
-      loss_(registry_.gauge("braid_loss", "Loss of the last finished step.")),
-      last_step_(registry_.gauge("braid_step", "Number of the last finished step, from 0.")),
-      step_seconds_(
-          registry_.histogram("braid_step_seconds", "Time from a step's first issue to its last completion.",
-                              {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5})) {
+struct Monitor::Training {
+  explicit Training(MetricsRegistry& registry)
+      : steps(registry.counter("braid_steps_total", "Training steps finished by this process.")),
+        examples(registry.counter("braid_examples_total", "Training examples consumed by this process.")),
+        loss(registry.gauge("braid_loss", "Loss of the last finished step.")),
+        last_step(registry.gauge("braid_step", "Number of the last finished step, from 0.")),
+        target(registry.gauge("braid_target_steps", "Steps after which the job is done.")),
+        learning_rate(registry.gauge("braid_learning_rate", "Learning rate of the last finished step.")),
+        step_seconds(
+            registry.histogram("braid_step_seconds", "Time from a step's first issue to its last completion.",
+                               {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5})) {}
+
+  Counter& steps;
+  Counter& examples;
+  Gauge& loss;
+  Gauge& last_step;
+  Gauge& target;
+  Gauge& learning_rate;
+  Histogram& step_seconds;
+};
+
+Monitor::Monitor(MonitorOptions options) : options_(std::move(options)) {
   registry_.on_collect([this] { collect(); });
-  if (listen.empty()) return;
-  http_ = std::make_unique<HttpServer>(listen);
+  if (options_.listen.empty()) return;
+  const auto space = options_.task.rfind(' ');
+  registry_
+      .gauge("braid_job_info", "Which part of which job this process is; always 1.",
+             {{"job", options_.job},
+              {"role", options_.role},
+              {"index", space == std::string::npos ? "0" : options_.task.substr(space + 1)},
+              {"leads", options_.leads ? "true" : "false"}})
+      .set(1);
+  publish_process(registry_);
+  last_step_at_ = last_checkpoint_at_ = begin_;
+  status_.task = options_.task;
+  status_.role = options_.role;
+  status_.job = options_.job;
+  status_.leads = options_.leads;
+  status_.host = host_name();
+  page_ = std::make_unique<ProcessPage>(
+      ProcessPage::Sources{[this](bool devices) { return read_status(devices); }, options_.refuse});
+  http_ = std::make_unique<HttpServer>(options_.listen);
+  page_->add_to(*http_);
   http_->handle("/metrics", [this](std::string_view) {
     return HttpResponse{200, "text/plain; version=0.0.4; charset=utf-8", registry_.render()};
   });
@@ -57,19 +104,129 @@ void Monitor::watch_device(std::function<DeviceActivity()> source) {
   device_source_ = std::move(source);
 }
 
-std::uint64_t Monitor::steps_finished() const { return static_cast<std::uint64_t>(steps_.value()); }
+void Monitor::watch_part(std::function<void(watch::Status&)> part, bool asks_driver) {
+  std::lock_guard lock(mu_);
+  parts_.push_back({std::move(part), asks_driver});
+}
+
+void Monitor::watch_run(std::function<void(watch::Status&)> source) {
+  std::lock_guard lock(mu_);
+  run_source_ = std::move(source);
+}
+
+void Monitor::set_state(std::string state) {
+  std::lock_guard lock(mu_);
+  status_.state = std::move(state);
+  last_step_at_ = std::chrono::steady_clock::now();
+}
+
+void Monitor::begin_run(std::uint64_t total, std::int64_t rows, std::int64_t global_rows, int stage_threads,
+                        bool synchronous) {
+  training().target.set(static_cast<double>(total));
+  std::lock_guard lock(mu_);
+  status_.trains = true;
+  status_.target_steps = total;
+  status_.batch_rows = rows;
+  status_.global_batch_rows = global_rows;
+  status_.stage_threads_set = stage_threads;
+  status_.synchronous = synchronous;
+  last_step_at_ = last_checkpoint_at_ = std::chrono::steady_clock::now();
+}
+
+void Monitor::record_checkpoint(std::uint64_t step, double seconds) {
+  registry_
+      .histogram("braid_checkpoint_seconds", "Time that writing a checkpoint took.",
+                 {0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300})
+      .observe(seconds);
+  registry_.gauge("braid_checkpoint_step", "Steps in the last checkpoint that was written.")
+      .set(static_cast<double>(step));
+  registry_
+      .gauge("braid_checkpoint_timestamp_seconds",
+             "When the last checkpoint was whole, Unix time: time() minus it is its age.")
+      .set(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+  std::lock_guard lock(mu_);
+  watch::Checkpoints& all = status_.checkpoints ? *status_.checkpoints : status_.checkpoints.emplace();
+  ++all.saved;
+  all.last_step = step;
+  all.duration_seconds = seconds;
+  all.spent_seconds += seconds;
+  last_checkpoint_at_ = std::chrono::steady_clock::now();
+}
+
+void Monitor::add_pause(double seconds) {
+  std::lock_guard lock(mu_);
+  status_.pause_seconds += seconds;
+}
+
+Monitor::Training& Monitor::training() {
+  if (!training_) training_ = std::make_unique<Training>(registry_);
+  return *training_;
+}
+
+watch::Status Monitor::read_status(bool devices) const {
+  watch::Status now;
+  std::function<void(watch::Status&)> run;
+  std::vector<Part> parts;
+  {
+    std::lock_guard lock(mu_);
+    now = status_;
+    now.idle_seconds_since_step = seconds_since(last_step_at_);
+    if (now.checkpoints) now.checkpoints->age_seconds = seconds_since(last_checkpoint_at_);
+    parts = parts_;
+    if (host_source_) {
+      const HostActivity host = host_source_();
+      now.compute_busy_seconds = host.compute_seconds;
+      for (const StreamStats& s : host.streams) {
+        watch::Stream& stream = now.streams.emplace_back();
+        stream.name = s.name;
+        stream.cause = s.cause;
+        stream.busy_seconds = s.busy_seconds;
+        stream.wait_seconds = s.wait_seconds;
+        stream.launches = s.launches;
+        stream.bytes = s.bytes;
+      }
+    }
+    if (run_source_) run_source_(now);
+  }
+  for (const Part& part : parts)
+    if (devices || !part.asks_driver) part.fill(now);
+  now.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  now.uptime_seconds = seconds_since(begin_);
+  now.process = process_use();
+  const comm::Traffic moved = comm::traffic();
+  now.network.received_bytes = moved.received_bytes;
+  now.network.sent_bytes = moved.sent_bytes;
+  return now;
+}
+
+std::uint64_t Monitor::steps_finished() const { return steps_finished_; }
 
 HostActivity Monitor::host() const {
   std::lock_guard lock(mu_);
   return host_source_ ? host_source_() : HostActivity{};
 }
 
-void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds) {
-  steps_.add();
-  examples_.add(static_cast<double>(examples));
-  loss_.set(loss);
-  last_step_.set(static_cast<double>(step));
-  step_seconds_.observe(seconds);
+void Monitor::record_step(std::uint64_t step, double loss, std::int64_t examples, double seconds,
+                          double learning_rate) {
+  Training& metrics = training();
+  metrics.steps.add();
+  metrics.examples.add(static_cast<double>(examples));
+  metrics.loss.set(loss);
+  metrics.last_step.set(static_cast<double>(step));
+  metrics.learning_rate.set(learning_rate);
+  metrics.step_seconds.observe(seconds);
+  steps_finished_.fetch_add(1, std::memory_order_relaxed);
+  if (!page_) return;
+  page_->trace().step_ended(step);
+  std::lock_guard lock(mu_);
+  status_.trains = true;
+  status_.step = step;
+  ++status_.steps_total;
+  status_.examples_total += static_cast<std::uint64_t>(examples);
+  status_.step_seconds_total += seconds;
+  status_.loss = loss;
+  status_.learning_rate = learning_rate;
+  last_step_at_ = std::chrono::steady_clock::now();
 }
 
 void Monitor::record_evaluation(std::uint64_t step, const MetricValues& measured) {
@@ -83,6 +240,9 @@ void Monitor::record_evaluation(std::uint64_t step, const MetricValues& measured
   for (const MetricValue& metric : measured.values) set(metric, "");
   for (const auto& [task, values] : measured.tasks)
     for (const MetricValue& metric : values) set(metric, task);
+  std::lock_guard lock(mu_);
+  status_.metrics_step = step;
+  for (const MetricValue& metric : measured.flat()) status_.metrics[metric.name] = metric.value;
 }
 
 void Monitor::collect() {
@@ -116,6 +276,14 @@ void Monitor::collect() {
                     seconds);
   }
   collect_device(all.device_streams);
+  const comm::Traffic moved = comm::traffic();
+  for (const auto& [direction, bytes] :
+       {std::pair("received", moved.received_bytes), std::pair("sent", moved.sent_bytes)})
+    if (bytes > 0)
+      raise_counter(
+          registry_.counter("braid_network_bytes_total", "Bytes of framed messages of the data plane.",
+                            {{"direction", direction}}),
+          static_cast<double>(bytes));
 }
 
 void Monitor::collect_device(const std::vector<DeviceStreamWork>& streams) {
@@ -140,7 +308,7 @@ std::string Monitor::streams_json() const {
                     {"launches", s.launches},
                     {"bytes", s.bytes},
                     {"waits", s.waits}});
-  nlohmann::json all{{"role", role_}, {"streams", rows}};
+  nlohmann::json all{{"role", options_.task}, {"streams", rows}};
   if (host.compute_seconds > 0)
     all["host"] = {{"busy_seconds", host.compute_seconds}, {"overlap_factor", host.overlap_factor()}};
   for (const DeviceStreamWork& s : host.device_streams)

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
 #include "ps/server/control_service.h"
@@ -29,6 +30,7 @@
 #include "worker/job/unused_fields.h"
 #include "worker/monitor.h"
 #include "worker/op_libraries.h"
+#include "worker/page_access.h"
 #include "worker/progress.h"
 #include "worker/security.h"
 #include "worker/stop_signal.h"
@@ -47,6 +49,44 @@ std::chrono::milliseconds to_ms(double seconds) {
 
 std::string http_address(const proto::Job& job) {
   return env_string("BRAID_HTTP").value_or(job.metrics().listen());
+}
+
+/// Its page is there from the start, also while it waits for its peers.
+MonitorOptions monitor_options(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  MonitorOptions options;
+  options.task = task_name(cluster.task);
+  options.role = cluster.task.type == launch::TaskType::Chief ? "worker" : job_name(cluster.task.type);
+  options.job = job.name();
+  options.listen = http_address(job);
+  options.leads = cluster.is_leader();
+  options.refuse = page_access(job, options.listen);
+  return options;
+}
+
+/// Says where the process can be watched, and learns where its peers are.
+void open_page(const proto::Job& job, const launch::ClusterSpec& cluster, Monitor& monitor) {
+  if (!monitor.page()) return;
+  log_info("metrics: http://{}/metrics", monitor.address());
+  monitor.page()->set_peers(page_peers(cluster, http_address(job)));
+}
+
+/// What a server has counted, for its status.
+void tell_server(const ps::ServerCounters& counters, int index, watch::Status& status) {
+  using ps::Count;
+  watch::Server& server = status.server.emplace();
+  server.index = index;
+  server.rows_made = counters.value(Count::RowsMade);
+  server.pushes = counters.value(Count::PushesApplied) + counters.value(Count::PushesDuplicate) +
+                  counters.value(Count::PushesDropped);
+  server.pulls = counters.value(Count::Pulls);
+  server.stale_pushes = counters.value(Count::PushesStale);
+  server.rows_pushed = counters.value(Count::RowsPushed);
+  server.rows_pulled = counters.value(Count::RowsPulled);
+  server.rounds = counters.value(Count::Rounds);
+  server.bytes_received = counters.value(Count::BytesReceived);
+  server.bytes_sent = counters.value(Count::BytesSent);
+  server.refused = counters.value(Count::RequestsRefused);
+  server.parked_pulls = static_cast<int>(counters.parked_now());
 }
 
 /// Usable cores shared by the processes of this host.
@@ -162,7 +202,7 @@ int table_threads(const launch::ClusterSpec& cluster) {
 }
 
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
-  Monitor monitor(task_name(cluster.task), http_address(job));
+  Monitor monitor(monitor_options(job, cluster));
   ps::PsServer::Options options;
   options.index = cluster.task.index;
   options.count = static_cast<int>(cluster.ps.size());
@@ -181,7 +221,11 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
   mpi.reset();
-  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  open_page(job, cluster, monitor);
+  monitor.watch_part([counters = server->core().counters(), index = options.index](watch::Status& status) {
+    tell_server(*counters, index, status);
+  });
+  monitor.set_state("serving");
   const int code = serve(*server, job.strategy(), *stop);
   monitor.set_ready(false);
   server->stop(WaitContext::with_timeout(std::chrono::seconds(5)));
@@ -217,12 +261,29 @@ void tell_of_early_stop(const Peers& peers) {
   }
 }
 
+/// As long as it lives, steps can be recorded over HTTP.
+class TraceAttachment {
+ public:
+  TraceAttachment(Monitor& monitor, Trace* trace, bool records_always) : page_(monitor.page()) {
+    if (page_) page_->trace().attach(trace, monitor.task(), records_always);
+  }
+  ~TraceAttachment() {
+    if (page_) page_->trace().attach(nullptr, "", false);
+  }
+  TraceAttachment(const TraceAttachment&) = delete;
+  TraceAttachment& operator=(const TraceAttachment&) = delete;
+
+ private:
+  ProcessPage* const page_;
+};
+
 int run_worker(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
   const launch::ClusterSpec& cluster = options.cluster;
-  Monitor monitor(task_name(cluster.task), http_address(job));
-  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  Monitor monitor(monitor_options(job, cluster));
+  open_page(job, cluster, monitor);
   RuntimeOptions its = runtime_options(job, cluster);
-  its.trace = !job.metrics().trace_file().empty();
+  const bool traces_always = !job.metrics().trace_file().empty();
+  its.trace = traces_always || monitor.page();
   std::optional<Bootstrap> bootstrap;
   try {
     bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
@@ -231,7 +292,9 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
     return report(stopped_before_steps(job, error), options);
   }
   Runtime runtime(its);
+  if (Trace* trace = runtime.trace()) trace->set_recording(traces_always);
   std::optional<DeviceWatch> device_watch;
+  const TraceAttachment attachment(monitor, runtime.trace(), traces_always);
   if (its.device) device_watch.emplace(job.metrics(), its.device, monitor, runtime.trace());
   auto services = std::make_shared<StepServices>();
   services->peer_deadline = to_ms(job.strategy().deadline_seconds());
@@ -259,8 +322,8 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
   launch::ClusterSpec cluster = options.cluster;
-  Monitor monitor(task_name(cluster.task), http_address(job));
-  if (!monitor.address().empty()) log_info("metrics: http://{}/metrics", monitor.address());
+  Monitor monitor(monitor_options(job, cluster));
+  open_page(job, cluster, monitor);
   // Under mpirun all ranks tell their addresses, and hear the job's token.
   auto mpi = hold_mpi(job, cluster);
   if (mpi) job_security(job, cluster, start_wait(job, *stop));

@@ -33,6 +33,8 @@ comm::JobToken read_token(const std::string& file, const std::string& source) {
   return {text.str(), fmt::format("{} '{}'", source, file)};
 }
 
+}  // namespace
+
 comm::JobToken given_token(const proto::Job& job) {
   if (const std::string& file = job.strategy().token_file(); !file.empty())
     return read_token(file, "strategy.token_file");
@@ -41,6 +43,8 @@ comm::JobToken given_token(const proto::Job& job) {
   if (const auto text = env_string("BRAID_TOKEN"); text && !text->empty()) return {*text, "BRAID_TOKEN"};
   return {};
 }
+
+namespace {
 
 /// The tasks of the job that listen for others of it.
 std::vector<Task> listeners(const proto::Job& job, const ClusterSpec& cluster) {

@@ -19,6 +19,10 @@ class MpiSession;
 
 namespace braid::worker {
 
+/// strategy.token_file, BRAID_TOKEN_FILE or BRAID_TOKEN; empty where none is given. Throws: InvalidArgument
+/// for one that cannot be used.
+comm::JobToken given_token(const proto::Job& job);
+
 /// MPI, where this task asks it for anything; else null. MPI starts only once in a process: held from before
 /// job_security() until exchange_addresses() is through. Throws: InvalidArgument without MPI, Unavailable.
 std::shared_ptr<comm::MpiSession> hold_mpi(const proto::Job& job, const launch::ClusterSpec& cluster);

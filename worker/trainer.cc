@@ -69,6 +69,7 @@ class Run {
     input_ = load_input(run_);
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
+    report_.draw(built_->instance->program());
     steps_.emplace(run_, *built_, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
@@ -117,7 +118,7 @@ class Run {
     if (evaluation_->is_due(steps_->done())) {
       evaluation_->measure(steps_->done());
       if (const auto& measured = evaluation_->last())
-        report_.evaluated(evaluation_->metric().name(), measured->value(evaluation_->metric().name()));
+        report_.evaluated(steps_->done(), evaluation_->metric().name(), *measured);
       tell_evaluation();
       stop_early_or_go_on();
     }
@@ -166,6 +167,8 @@ class Run {
     built_->strategy->finish_steps(waits_.start());
     if (!terminated) {
       evaluation_->measure(done);
+      if (evaluation_->has_measured(done) && evaluation_->last())
+        report_.evaluated(done, evaluation_->metric().name(), *evaluation_->last());
       terminated = evaluation_->measures() && !evaluation_->has_measured(done);
     }
     report_.write_trace();

@@ -43,6 +43,7 @@ class ServerCounters {
   std::uint64_t value(Count what) const {
     return values_[static_cast<std::size_t>(what)].load(std::memory_order_relaxed);
   }
+  std::size_t parked_now() const { return parked_now_.load(std::memory_order_relaxed); }
   /// Pulls that wait at this moment.
   void set_parked_now(std::size_t pulls) { parked_now_.store(pulls, std::memory_order_relaxed); }
 

@@ -8,11 +8,13 @@
 
 #include "base/log.h"
 #include "engine/exec/placement_log.h"
+#include "engine/exec/plan_json.h"
 #include "engine/exec/plan_report.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
+#include "worker/monitor.h"
 #include "worker/stream_tuning.h"
 #include "worker/training_program.h"
 
@@ -73,6 +75,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   log_notes(*made.program);
   if (run.peers.leader()) log_lines(strategy->describe(*made.program));
   if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
+  if (ProcessPage* page = run.monitor.page()) page->set_plan(plan_json(*made.program));
   training = std::move(made.training);
   plan_hash = braid::plan_hash(*made.program);
   agreed_hash = made.agreed_hash;

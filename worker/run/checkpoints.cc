@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/input/table.h"
 #include "proto/job.pb.h"
+#include "worker/monitor.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/strategy.h"
 
@@ -83,7 +84,13 @@ bool RunCheckpoints::is_due_by_clock(std::uint64_t done, std::uint64_t next) con
 void RunCheckpoints::save(std::uint64_t done, const std::string& cursor,
                           const std::map<std::string, double>& metrics,
                           const std::map<std::string, std::string>& attributes, const WaitContext& wait) {
-  if (run_.peers.leader() && saved_ != done) checkpointer_->save(done, cursor, metrics, attributes, wait);
+  if (run_.peers.leader() && saved_ != done) {
+    run_.monitor.set_state("saving");
+    const auto begin = std::chrono::steady_clock::now();
+    checkpointer_->save(done, cursor, metrics, attributes, wait);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    run_.monitor.record_checkpoint(done, took.count());
+  }
   saved_ = done;
   saved_at_ = std::chrono::steady_clock::now();
 }

@@ -48,6 +48,7 @@ bool RunEvaluation::keeps_best() const {
 
 void RunEvaluation::measure(std::uint64_t step) {
   if (!evaluator_ || measured_ == step) return;
+  run_.monitor.set_state("evaluating");
   strategy_.refresh_variables(waits_.start());
   const auto measured = evaluator_->run(next_test_rows(data_, run_.job.evaluation().batch_size()),
                                         waits_.step_time(), run_.stop.token());

@@ -34,7 +34,10 @@ proto::Job fed_job(proto::Job job) {
 
 struct FedSteps::Impl {
   Impl(const proto::Job& asked, RunHooks h)
-      : hooks(std::move(h)), forward(fed_job(asked)), job(*forward.job), monitor("worker-0", "") {
+      : hooks(std::move(h)),
+        forward(fed_job(asked)),
+        job(*forward.job),
+        monitor({.task = "worker 0", .role = "worker", .job = job.name(), .listen = ""}) {
     options.hooks = &hooks;
     const RunContext run{job, options, peers, *forward.runtime, monitor, stop};
     input = load_input(run);

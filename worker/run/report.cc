@@ -10,34 +10,48 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "worker/activity.h"
+#include "worker/job/schedule.h"
 #include "worker/monitor.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
 
 RunReport::RunReport(const RunContext& run)
-    : run_(run), step_log_(with_role(run.job.metrics().steps_file(), run.options.role)) {
-  if (run_.runtime.trace() && !std::ofstream(trace_file(), std::ios::app))
+    : run_(run), step_log_(with_role(run.job.metrics().steps_file(), run.options.role)), events_(run) {
+  if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
     throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
 }
 
-RunReport::~RunReport() { run_.monitor.watch_host({}); }
+RunReport::~RunReport() {
+  run_.monitor.watch_host({});
+  run_.monitor.watch_run({});
+}
 
 void RunReport::watch(const TrainingSteps& steps) {
   steps_ = &steps;
   run_.monitor.watch_host([this] { return activity(); });
+  run_.monitor.watch_run([this](watch::Status& status) { tell_stages(status); });
 }
 
 void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare& share) {
   share_ = share;
   const ProgressMode mode = run_.peers.leader() ? progress_mode() : ProgressMode::Off;
   progress_.emplace(mode, first, total, run_.job.metrics().progress_seconds());
+  total_ = total;
+  const Stage* stage = steps_ ? steps_->stage() : nullptr;
+  run_.monitor.begin_run(total, share_.rows(), share_.global_rows, stage ? stage->stats().num_threads : 0,
+                         run_.job.strategy().consistency() == proto::Strategy::BSP);
   resume();
 }
 
 void RunReport::record(const StepOutcome& outcome) {
   loss_ = outcome.loss;
-  run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds);
+  const double rate = learning_rate(run_.job, outcome.step, total_);
+  run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds, rate);
+  const double seconds = step_seconds();
+  ++recorded_;
+  events_.step(outcome.step, loss_, rate,
+               seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
   step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds);
   if (!std::isfinite(loss_))
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
@@ -45,7 +59,10 @@ void RunReport::record(const StepOutcome& outcome) {
   progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
 }
 
-void RunReport::evaluated(const std::string& metric, double value) { progress_->set_metric(metric, value); }
+void RunReport::evaluated(std::uint64_t step, const std::string& metric, const MetricValues& measured) {
+  progress_->set_metric(metric, measured.value(metric));
+  events_.evaluated(step, measured, run_.runtime.variables());
+}
 
 double RunReport::step_seconds() const {
   return seconds_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
@@ -54,9 +71,13 @@ double RunReport::step_seconds() const {
 void RunReport::resume() {
   add(elsewhere_, difference(activity(), paused_at_));
   begin_ = std::chrono::steady_clock::now();
+  if (paused_since_) run_.monitor.add_pause(std::chrono::duration<double>(begin_ - *paused_since_).count());
+  paused_since_.reset();
+  run_.monitor.set_state("training");
 }
 
 void RunReport::pause() {
+  paused_since_ = std::chrono::steady_clock::now();
   seconds_ = step_seconds();
   paused_at_ = activity();
 }
@@ -65,6 +86,21 @@ void RunReport::finish() {
   pause();
   activity_ = difference(paused_at_, elsewhere_);
   progress_->finish();
+  events_.finish();
+  run_.monitor.set_state("ending");
+}
+
+void RunReport::tell_stages(watch::Status& status) const {
+  if (!steps_ || !steps_->stage()) return;
+  const StageStats stats = steps_->stage()->stats();
+  watch::StageState& stage = status.stages.emplace_back();
+  stage.name = steps_->stage()->options().name;
+  stage.ready = stats.ready;
+  stage.capacity = stats.capacity;
+  stage.threads = stats.num_threads;
+  stage.occupancy = stats.capacity > 0 ? stats.occupancy / stats.capacity : 0;
+  stage.taken = stats.taken;
+  stage.late = stats.late_takes;
 }
 
 HostActivity RunReport::activity() const {
@@ -91,12 +127,16 @@ void RunReport::print_streams() const {
   std::fflush(stdout);
 }
 
+bool RunReport::keeps_trace() const {
+  return run_.runtime.trace() && !run_.job.metrics().trace_file().empty();
+}
+
 std::string RunReport::trace_file() const {
   return with_role(run_.job.metrics().trace_file(), run_.options.role);
 }
 
 void RunReport::write_trace() const {
-  if (!run_.runtime.trace()) return;
+  if (!keeps_trace()) return;
   const std::string file = trace_file();
   std::ofstream out(file);
   run_.runtime.trace()->write(out, run_.options.role);

@@ -10,9 +10,11 @@
 #include <string>
 
 #include "engine/exec/runtime.h"
+#include "watch/status.h"
 #include "worker/batch_share.h"
 #include "worker/progress.h"
 #include "worker/run/context.h"
+#include "worker/run/event_log.h"
 #include "worker/run/result.h"
 #include "worker/run/steps.h"
 #include "worker/step_log.h"
@@ -38,8 +40,10 @@ class RunReport {
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
   void resume();
-  /// Progress shows it from now on.
-  void evaluated(const std::string& metric, double value);
+  /// Progress shows `metric` from now on. No step is in flight.
+  void evaluated(std::uint64_t step, const std::string& metric, const MetricValues& measured);
+  /// The program whose steps are made.
+  void draw(const Program& program) { events_.begin(program); }
   /// No step follows.
   void finish();
 
@@ -55,13 +59,19 @@ class RunReport {
  private:
   HostActivity activity() const;  // of the runtime's streams and the stages' threads, so far
   double step_seconds() const;    // so far
+  void tell_stages(watch::Status& status) const;
+  bool keeps_trace() const;  // beside windows that somebody asks for
   std::string trace_file() const;
 
   const RunContext run_;
   StepLog step_log_;
+  EventLog events_;
   const TrainingSteps* steps_ = nullptr;
   std::optional<Progress> progress_;
   BatchShare share_;
+  std::uint64_t total_ = 0;
+  std::int64_t recorded_ = 0;  // steps
+  std::optional<std::chrono::steady_clock::time_point> paused_since_;
   float loss_ = 0;
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0;      // until `begin_`

@@ -34,7 +34,7 @@ void TrainingSteps::make_stage() {
   for (int t = 0; trace && t < stage_options(run_.job).num_threads; ++t)
     trace->track("stage" + std::to_string(t));
   stage_ = built_.input->make_stage([trace](int thread, const StageInterval& interval) {
-    if (trace)
+    if (trace && trace->recording())
       trace->track("stage" + std::to_string(thread))
           .add({"make batch", interval.begin, interval.end, interval.ticket});
   });
