@@ -83,6 +83,8 @@ int run_command_line(int argc, const char* const* argv, std::vector<std::string>
   braid::cli::add_ckpt(app, action);
   braid::cli::add_init(app, action);
   braid::cli::add_doctor(app, action);
+  braid::cli::add_top(app, action);
+  braid::cli::add_trace(app, action);
   braid::cli::add_completion(app, action);
   try {
     app.parse(argc, argv);

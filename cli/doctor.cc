@@ -1,4 +1,5 @@
-// `braid doctor`: what this machine has for Braid, what is missing, and what to type.
+// `braid doctor`: what this machine has for Braid, what is missing, and what to type; `braid doctor ADDR`:
+// what limits a running job (watch/rules.h).
 #include <fmt/format.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -6,10 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/doctor_checks.h"
+#include "cli/watched_job.h"
+#include "watch/top_view.h"
 
 namespace braid::cli {
 namespace {
@@ -18,6 +23,8 @@ struct DoctorOptions {
   std::vector<std::string> roles;
   std::string directory = ".";
   bool json = false;
+  WatchedFlags watched;
+  double seconds = 6;
 };
 
 struct Role {
@@ -73,7 +80,42 @@ void print_json(const std::vector<Finding>& findings, const std::vector<std::str
   fmt::print("{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// Of a running job. A peer that stands still is known by its silence, so it is asked more than once.
+int examine_job(const DoctorOptions& options) {
+  constexpr std::chrono::milliseconds kAnswer{1000};
+  WatchedJob job(options.watched);
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.seconds));
+  watch::JobStatus now = job.ask_all(kAnswer);
+  const auto all_answer = [&] {
+    return std::all_of(now.peers.begin(), now.peers.end(), [](const watch::Peer& p) { return p.answers(); });
+  };
+  while (!all_answer() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    now = job.ask(kAnswer);
+  }
+  const auto answering = std::count_if(now.peers.begin(), now.peers.end(),
+                                       [](const watch::Peer& peer) { return peer.answers(); });
+  if (answering == 0) {
+    const watch::Peer& first = now.peers.front();
+    throw Unavailable("nobody answers: " + first.address + ": " + first.error);
+  }
+  if (options.json) {
+    fmt::print("{}\n", to_json(now));
+  } else {
+    for (const watch::Warning& warning : now.warnings)
+      fmt::print("{:<13} {}{}\n{:<13} -> {}\n", warning.rule,
+                 warning.task.empty() ? "" : watch::plain_text(warning.task) + ": ",
+                 watch::plain_text(warning.text), "", watch::plain_text(warning.advice));
+    fmt::print("{}{} of {} processes answer.\n",
+               now.warnings.empty() ? "No rule finds what limits this job: its kernels do. " : "", answering,
+               now.peers.size());
+  }
+  return now.warnings.empty() ? kExitSuccess : kExitFailed;
+}
+
 int run_doctor(const DoctorOptions& options) {
+  if (!options.watched.addresses.empty() || !options.watched.cluster.empty()) return examine_job(options);
   const std::vector<std::string> roles =
       options.roles.empty() ? std::vector<std::string>{"train"} : options.roles;
   const std::vector<Finding> findings = examine_machine({.directory = options.directory});
@@ -99,7 +141,8 @@ void add_doctor(CLI::App& app, Action& action) {
       "doctor",
       "Look at this machine: compiler, GPU, driver, NCCL, MPI, ports, shared memory, limits, cores, memory "
       "and\n"
-      "disk. Says what is missing and what to type. Exit code 1: something that --for needs is missing.");
+      "disk. Says what is missing and what to type. Exit code 1: something that --for needs is missing.\n"
+      "With ADDR: what limits a running job, and the setting to change. Exit code 1: something does.");
   std::vector<std::string> names;
   std::string described;
   for (const Role& role : kRoles) {
@@ -112,6 +155,10 @@ void add_doctor(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember(names).description(""));
   sub->add_option("--directory", options->directory, "Where checkpoints will be; its free space is checked")
+      ->capture_default_str();
+  add_watched_flags(*sub, options->watched);
+  sub->add_option("--seconds", options->seconds, "With ADDR: how long a silent process is waited for")
+      ->check(CLI::Range(0.0, 600.0))
       ->capture_default_str();
   sub->add_flag("--json", options->json, "Print one JSON object, for bug reports");
   sub->callback([options, &action] { action = [options] { return run_doctor(*options); }; });

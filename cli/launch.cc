@@ -3,11 +3,13 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "launch/local_launcher.h"
@@ -21,6 +23,7 @@ struct LaunchCommandOptions {
   launch::LocalLaunchOptions launch;
   double grace_seconds = std::chrono::duration<double>(launch.grace).count();
   bool evaluator = false;
+  int max_restarts = 0;
   std::vector<std::string> command;
 };
 
@@ -35,6 +38,7 @@ bool is_program(const std::string& word) {
 
 int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
+  options.launch.watch = options.launch.watch || options.launch.watch_port > 0;
   if (!(options.grace_seconds >= 0 && options.grace_seconds <= kMostGraceSeconds))
     throw InvalidArgument(fmt::format("--grace must be from 0 to {:g} seconds, got {:g}", kMostGraceSeconds,
                                       options.grace_seconds));
@@ -44,7 +48,19 @@ int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   if (!is_subcommand && !is_program(options.command.front()))
     throw InvalidArgument("'" + options.command.front() + "' is neither a subcommand of braid nor a program");
   options.launch.command.insert(options.launch.command.end(), options.command.begin(), options.command.end());
-  return launch::launch_local(options.launch);
+  for (int restarts = 0;; ++restarts) {
+    const int code = launch::launch_local(options.launch);
+    // What was asked to stop, or is wrong, would end alike again.
+    if (code != kExitPeerLost || restarts == options.max_restarts) return code;
+    std::vector<std::string>& command = options.launch.command;
+    if (is_subcommand && options.command.front() == "train") {
+      std::erase(command, "--overwrite");
+      if (std::find(command.begin(), command.end(), "--resume") == command.end())
+        command.push_back("--resume");
+    }
+    log_warning("the job has lost a process (exit code {}): starting it again, {} of {}", code, restarts + 1,
+                options.max_restarts);
+  }
 }
 
 }  // namespace
@@ -70,8 +86,18 @@ void add_launch(CLI::App& app, Action& action) {
       ->add_option("--grace", options->grace_seconds,
                    "Seconds before remaining tasks are killed, after one failed or after a signal")
       ->capture_default_str();
+  launch->add_flag("--watch", options->launch.watch, "Give each process a page, and say where the job's is");
+  launch
+      ->add_option("--watch-port", options->launch.watch_port,
+                   "The same with this port for the job's page, on 127.0.0.1")
+      ->check(CLI::Range(1, 65535));
   launch->add_flag("--keep-going", options->launch.keep_going,
                    "Let the other tasks continue after one failed");
+  launch
+      ->add_option("--max-restarts", options->max_restarts,
+                   "Start the job again, with --resume, so often after it has lost a process (exit code 138)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   launch
       ->add_option(
           "COMMAND", options->command,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -92,17 +93,20 @@ class LocalJob {
  public:
   explicit LocalJob(const LocalLaunchOptions& options)
       : options_(options),
-        ports_(options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0)),
+        ports_((options.watch ? 2 : 1) *
+               (options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0))),
         cluster_(make_cluster(options, ports_.addresses())),
         token_(has_token(options.environment) ? "" : random_secret()),
         err_(options.err) {
     if (!LineSink::same_target(options.out, options.err)) own_out_.emplace(options.out);
+    if (options.watch) assign_pages();
   }
 
   int run();
 
  private:
   void start(const Task& task);
+  void assign_pages();
   void wait_for_events();
   void drain();
   void handle_signals();
@@ -127,6 +131,8 @@ class LocalJob {
   SignalPipe signals_;
   PortReservation ports_;
   ClusterSpec cluster_;
+  std::map<Task, std::string> pages_;  // HTTP addresses; empty: none is watched
+  std::string page_list_;
   const std::string token_;  // of the tasks; empty: they have one from whoever started us
   LineSink err_;
   std::optional<LineSink> own_out_;
@@ -143,6 +149,10 @@ class LocalJob {
 
 int LocalJob::run() {
   if (!options_.log_dir.empty()) make_log_directory(options_.log_dir);
+  if (options_.watch) {
+    const std::string& page = pages_.at(cluster_.leader());
+    say(fmt::format("watch the job at http://{}/ or by: braid top {}", page, page));
+  }
   for (const Task& task : cluster_.tasks()) start(task);
   while (!all_ended(true)) {
     wait_for_events();
@@ -170,6 +180,17 @@ void LocalJob::drain() {
     say(fmt::format("the output has no reader: dropping the last {} bytes", lost));
 }
 
+void LocalJob::assign_pages() {
+  const std::vector<Task> tasks = cluster_.tasks();
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    std::string address = ports_.addresses()[tasks.size() + i];
+    if (tasks[i] == cluster_.leader() && options_.watch_port > 0)
+      address = fmt::format("127.0.0.1:{}", options_.watch_port);
+    page_list_ += fmt::format("{}{}:{}={}", i ? "," : "", job_name(tasks[i].type), tasks[i].index, address);
+    pages_[tasks[i]] = std::move(address);
+  }
+}
+
 void LocalJob::start(const Task& task) {
   Running& child = children_.emplace_back();
   child.task = task;
@@ -181,6 +202,10 @@ void LocalJob::start(const Task& task) {
   ChildCommand command{options_.command, options_.environment, options_.out, options_.err};
   command.environment["TF_CONFIG"] = write_tf_config(cluster_, task);
   if (!token_.empty()) command.environment["BRAID_TOKEN"] = token_;
+  if (const auto page = pages_.find(task); page != pages_.end()) {
+    command.environment["BRAID_HTTP"] = page->second;
+    command.environment["BRAID_HTTP_PEERS"] = page_list_;
+  }
   // The write ends close when the child has its own copies, so that the end of its output can be seen.
   std::vector<FileDescriptor> write_ends;
   const auto capture = [&](int& target, LineSink& sink, OutputForwarder::Options forwarding) {

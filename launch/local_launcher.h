@@ -42,6 +42,10 @@ struct LocalLaunchOptions {
   bool prefix_lines = true;
   /// A failed task does not end the others, for modes that go on without a worker.
   bool keep_going = false;
+  /// Each task gets an HTTP address for its page (BRAID_HTTP) and those of the others (BRAID_HTTP_PEERS), the
+  /// leader's at the head of the output: the page of the whole job.
+  bool watch = false;
+  int watch_port = 0;  // of the leader's page, on 127.0.0.1; 0: a free one
   /// Beyond what a worker that is asked to stop waits for a lost peer (15 s, worker/stop_grace.h).
   std::chrono::milliseconds grace{30'000};
   /// Where the launcher writes.
