@@ -108,7 +108,7 @@ int examine_job(const DoctorOptions& options) {
                  warning.task.empty() ? "" : watch::plain_text(warning.task) + ": ",
                  watch::plain_text(warning.text), "", watch::plain_text(warning.advice));
     fmt::print("{}{} of {} processes answer.\n",
-               now.warnings.empty() ? "No rule finds what limits this job: its kernels do. " : "", answering,
+               now.warnings.empty() ? "No rule finds what limits this job. " : "", answering,
                now.peers.size());
   }
   return now.warnings.empty() ? kExitSuccess : kExitFailed;
