@@ -47,9 +47,13 @@ int make_criteo(const CriteoOptions& options) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
-  CLI::App* data = app.add_subcommand("data", "Make, show and convert training data");
+  CLI::App* data =
+      app.add_subcommand("data", "Make, show, measure, convert, split and shuffle training data");
   add_data_show(*data, action);
+  add_data_stats(*data, action);
   add_data_convert(*data, action);
+  add_data_split(*data, action);
+  add_data_shuffle(*data, action);
   auto options = std::make_shared<CriteoOptions>();
   CLI::App* criteo =
       data->add_subcommand("criteo",

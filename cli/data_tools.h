@@ -9,5 +9,8 @@ namespace braid::cli {
 void add_data_show(CLI::App& data, Action& action);
 /// `braid data convert FILE... --out FILE`.
 void add_data_convert(CLI::App& data, Action& action);
+void add_data_stats(CLI::App& data, Action& action);
+void add_data_split(CLI::App& data, Action& action);
+void add_data_shuffle(CLI::App& data, Action& action);
 
 }  // namespace braid::cli

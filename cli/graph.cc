@@ -207,7 +207,9 @@ int plan_job(const GraphOptions& options) {
   const worker::JobData data =
       worker::load_data(job, data_directory(options.data_dir), false, {0, options.workers});
   const ModelGraph model = worker::job_model(job, *data.train);
-  const Batcher batcher(data.train, model.columns, worker::training_batches(job, 0, options.workers));
+  const std::unique_ptr<Batcher> batches =
+      worker::make_batcher(job, data, model.columns, worker::training_batches(job, 0, options.workers));
+  const Batcher& batcher = *batches;
   Runtime runtime({});
   worker::Peers peers;
   peers.world = options.workers;

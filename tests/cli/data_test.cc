@@ -191,8 +191,8 @@ TEST_F(DataToolsTest, WhatCannotBeShownOrWrittenIsRefused) {
   expect_refused({"data", "show", path("none")}, AllOf(HasSubstr("none'"), HasSubstr("No such file")));
   expect_refused({"data", "show", directory().string()}, HasSubstr("directory"));
   expect_refused({"data", "show", write("empty", "")}, HasSubstr("is empty"));
-  expect_refused({"data", "show", "--format", "parquet", path("empty")},
-                 HasSubstr("there is no data format 'parquet'"));
+  expect_refused({"data", "show", "--format", "orc", path("empty")},
+                 HasSubstr("there is no data format 'orc'"));
   const std::string csv = write("a.csv", "1,2\n3,4\n");
   expect_refused({"data", "convert", csv, "--out", path("a.unknown")}, HasSubstr("does not say a format"));
   expect_refused({"data", "convert", csv, "--out", csv}, HasSubstr("is one of the inputs"));

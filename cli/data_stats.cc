@@ -1,0 +1,107 @@
+// `braid data stats`: what the columns of data files hold, over all files in one pass and bounded memory.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/data_show.h"
+#include "cli/data_tools.h"
+#include "cli/record_inputs.h"
+#include "engine/input/record_summary.h"
+
+namespace braid::cli {
+namespace {
+
+constexpr std::array<double, 7> kShares{0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99};
+
+struct DataStatsOptions {
+  InputOptions inputs;
+  bool json = false;
+};
+
+/// Records that lack the feature, or have nothing in it.
+std::int64_t missing_of(const FeatureSummary& feature, std::int64_t records) {
+  return records - feature.present + feature.blanks;
+}
+
+bool has_numbers(const FeatureSummary& feature) { return feature.moments.count() > 0; }
+
+nlohmann::ordered_json json_of(const FeatureSummary& feature, std::int64_t records) {
+  nlohmann::ordered_json out;
+  out["type"] = feature.mixed ? "mixed" : std::string(feature_kind_name(feature.kind));
+  out["present"] = feature.present;
+  out["missing"] = missing_of(feature, records);
+  out["values"] = feature.values;
+  out["fewest_per_record"] = feature.fewest;
+  out["most_per_record"] = feature.most;
+  out["distinct"] = feature.distinct.count();
+  out["distinct_is_exact"] = feature.distinct.exact();
+  if (has_numbers(feature)) {
+    out["min"] = feature.number_min;
+    out["max"] = feature.quantiles.at(1);
+    if (feature.kind == FeatureKind::Int64) out["max"] = feature.int_max;
+    if (feature.kind == FeatureKind::Float) out["max"] = feature.max;
+    out["mean"] = feature.moments.mean();
+    out["std"] = feature.moments.deviation();
+    for (const double share : kShares)
+      out["quantiles"][fmt::format("{}", share)] = feature.quantiles.at(share);
+  }
+  if (!feature.words.too_many() && !feature.words.counts().empty())
+    for (const auto& [word, count] : feature.words.counts()) out["counts"][shown_name(word)] = count;
+  return out;
+}
+
+int data_stats(const DataStatsOptions& options) {
+  RecordInputs inputs(options.inputs);
+  RecordSummary summary;
+  while (inputs.next()) summary.add(inputs.record());
+  if (options.json) {
+    nlohmann::ordered_json out;
+    out["files"] = options.inputs.files;
+    out["records"] = summary.records();
+    out["bad_records"] = inputs.bad_records();
+    out["features"] = nlohmann::ordered_json::object();
+    for (const auto& [name, feature] : summary.features())
+      out["features"][shown_name(name)] = json_of(feature, summary.records());
+    fmt::print("{}\n", out.dump(2));
+    return kExitSuccess;
+  }
+  fmt::print("{:<24} {:<6} {:>9} {:>8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "feature",
+             "type", "missing", "share", "distinct", "mean", "std", "min", "5 %", "median", "95 %", "max");
+  for (const auto& [name, feature] : summary.features()) {
+    const std::int64_t missing = missing_of(feature, summary.records());
+    fmt::print("{:<24} {:<6} {:>9} {:>7.2f}% {:>9}", shown_name(name),
+               feature.mixed ? "mixed" : std::string(feature_kind_name(feature.kind)), missing,
+               100.0 * static_cast<double>(missing) /
+                   static_cast<double>(std::max<std::int64_t>(summary.records(), 1)),
+               (feature.distinct.exact() ? "" : "~") + std::to_string(feature.distinct.count()));
+    if (has_numbers(feature))
+      fmt::print(" {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}",
+                 feature.moments.mean(), feature.moments.deviation(), feature.number_min,
+                 feature.quantiles.at(0.05), feature.quantiles.at(0.5), feature.quantiles.at(0.95),
+                 feature.kind == FeatureKind::Int64   ? static_cast<double>(feature.int_max)
+                 : feature.kind == FeatureKind::Float ? feature.max
+                                                      : feature.quantiles.at(1));
+    fmt::print("\n");
+  }
+  fmt::print("\n{} records in {} file{}{}\n", summary.records(), options.inputs.files.size(),
+             options.inputs.files.size() == 1 ? "" : "s",
+             inputs.bad_records() > 0 ? fmt::format("; {} bad ones skipped", inputs.bad_records()) : "");
+  return kExitSuccess;
+}
+
+}  // namespace
+
+void add_data_stats(CLI::App& data, Action& action) {
+  auto options = std::make_shared<DataStatsOptions>();
+  CLI::App* sub = data.add_subcommand(
+      "stats",
+      "Missing values, different values, moments and quantiles of every feature of data files, in one pass");
+  add_input_options(*sub, options->inputs);
+  sub->add_flag("--json", options->json, "One JSON object");
+  sub->callback([options, &action] { action = [options] { return data_stats(*options); }; });
+}
+
+}  // namespace braid::cli
