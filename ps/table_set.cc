@@ -52,10 +52,14 @@ std::string_view consistency_name(Consistency consistency) {
 }
 
 void check_table_set(const TableSet& set) {
-  if (set.consistency != Consistency::Bsp && set.consistency != Consistency::Asp) {
-    throw InvalidArgument(fmt::format("[ps] consistency {} is not available yet; use BSP or ASP",
-                                      consistency_name(set.consistency)));
-  }
+  if (set.consistency < Consistency::Bsp || set.consistency > Consistency::Timed)
+    throw InvalidArgument(
+        fmt::format("[ps] consistency {} is none that is known", static_cast<int>(set.consistency)));
+  if (set.consistency == Consistency::Ssp && set.staleness == 0)
+    throw InvalidArgument("[ps] SSP with a staleness of 0 is BSP");
+  if (set.consistency == Consistency::Timed && (set.timed.quorum < 1 || set.timed.quorum > set.workers))
+    throw InvalidArgument(
+        fmt::format("[ps] TIMED: a quorum of {} workers of {}", set.timed.quorum, set.workers));
   if (set.workers < 1) throw InvalidArgument(fmt::format("[ps] workers must be >= 1, got {}", set.workers));
   std::set<std::string_view> names;
   auto check_group = [&](const std::string& name, int group) {
@@ -106,6 +110,13 @@ std::uint64_t table_set_hash(const TableSet& set) {
   for (const OptimizerSpec& group : set.groups) out.optimizer(group);
   out.integer(static_cast<std::uint64_t>(set.consistency));
   out.integer(static_cast<std::uint64_t>(set.workers));
+  out.integer(set.staleness);
+  out.integer(set.timed.timeout_ms);
+  out.integer(static_cast<std::uint64_t>(set.timed.quorum));
+  out.integer(static_cast<std::uint64_t>(set.timed.late));
+  out.real(set.timed.late_scale);
+  out.real(static_cast<float>(set.timed.max_late_share));
+  out.integer(set.timed.rounds);
   return stable_hash(out.bytes());
 }
 

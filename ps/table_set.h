@@ -42,6 +42,19 @@ struct SparseTableSpec {
   int group = 0;                 // as a dense table's
 };
 
+/// Of Timed: when a round closes without all workers, and what becomes of what comes later.
+struct TimedRule {
+  enum class Late : int { Drop = 0, Next = 1 };  // on the wire: never renumber
+  std::uint32_t timeout_ms = 0;  // from the first push of the round; kNever: with all workers alone
+  int quorum = 1;                // of workers that take part, before which no round closes
+  Late late = Late::Drop;        // Next: goes into the round that is open, times late_scale
+  float late_scale = 0.5F;
+  double max_late_share = 1;  // of a worker's pushes; above it the job ends
+  std::uint64_t rounds = 0;   // of the job, behind which workers hear that it is over; 0: no end
+
+  static constexpr std::uint32_t kNever = ~std::uint32_t{0};
+};
+
 struct TableSet {
   std::vector<DenseTableSpec> dense;
   std::vector<SparseTableSpec> sparse;
@@ -49,13 +62,15 @@ struct TableSet {
   std::vector<OptimizerSpec> groups;  // of tables with an optimizer of their own
   Consistency consistency = Consistency::Bsp;
   int workers = 1;
+  std::uint64_t staleness = 1;  // of Ssp: steps that a pull may be ahead of the slowest worker's pushes
+  TimedRule timed = {};
 
   const OptimizerSpec& optimizer_of(int group) const {
     return group == 0 ? optimizer : groups[static_cast<std::size_t>(group) - 1];
   }
 };
 
-/// Throws: InvalidArgument with the table and the reason; for SSP and TIMED "not available yet".
+/// Throws: InvalidArgument with the table and the reason.
 void check_table_set(const TableSet& set);
 
 /// Equal for equal sets, on every machine and in every version.

@@ -72,6 +72,14 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
   for (const OptimizerSpec& group : set.groups) to_proto(group, out->add_groups());
   out->set_consistency(static_cast<int>(set.consistency));
   out->set_workers(set.workers);
+  out->set_staleness(set.staleness);
+  auto* timed = out->mutable_timed();
+  timed->set_timeout_ms(set.timed.timeout_ms);
+  timed->set_quorum(set.timed.quorum);
+  timed->set_late(static_cast<int>(set.timed.late));
+  timed->set_late_scale(set.timed.late_scale);
+  timed->set_max_late_share(set.timed.max_late_share);
+  timed->set_rounds(set.timed.rounds);
 }
 
 TableSet from_proto(const proto::PsTableSet& in) {
@@ -89,6 +97,10 @@ TableSet from_proto(const proto::PsTableSet& in) {
   for (const auto& group : in.groups()) set.groups.push_back(from_proto(group));
   set.consistency = static_cast<Consistency>(in.consistency());
   set.workers = in.workers();
+  set.staleness = in.staleness();
+  set.timed = {
+      in.timed().timeout_ms(), in.timed().quorum(),         static_cast<TimedRule::Late>(in.timed().late()),
+      in.timed().late_scale(), in.timed().max_late_share(), in.timed().rounds()};
   return set;
 }
 

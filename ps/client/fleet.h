@@ -41,7 +41,7 @@ struct Fleet {
   std::optional<ShardPlan> plan;
   Outstanding requests;
   Outstanding pushes;
-  std::atomic<std::uint64_t> applied{0}, duplicate{0}, dropped{0};
+  std::atomic<std::uint64_t> applied{0}, duplicate{0}, dropped{0}, late{0};
   std::atomic<std::uint64_t> pulled_ahead{0}, repaired{0}, unknown{0};
 
   int servers() const { return static_cast<int>(links.size()); }

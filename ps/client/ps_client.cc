@@ -327,7 +327,7 @@ std::vector<ServerStats> PsClient::stats(const WaitContext& wait) {
 
 PushCounts PsClient::push_counts() const {
   const Fleet& fleet = impl_->fleet;
-  PushCounts counts{fleet.applied, fleet.duplicate, fleet.dropped, 0};
+  PushCounts counts{fleet.applied, fleet.duplicate, fleet.dropped, 0, fleet.late};
   for (const auto& link : fleet.links) counts.retried += link->retries();
   return counts;
 }

@@ -130,6 +130,7 @@ struct PushCounts {
   std::uint64_t duplicate = 0;
   std::uint64_t dropped = 0;
   std::uint64_t retried = 0;  // sent again after a lost connection
+  std::uint64_t late = 0;     // TIMED: in a later round than its own
 };
 
 class PsClient {

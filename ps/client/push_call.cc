@@ -128,6 +128,7 @@ void start(Fleet& fleet, MessageType type, const std::string& what, const std::s
       if (!error && type == MessageType::Push) {
         auto& count = reply.result == PushResult::Applied     ? fleet.applied
                       : reply.result == PushResult::Duplicate ? fleet.duplicate
+                      : reply.result == PushResult::Late      ? fleet.late
                                                               : fleet.dropped;
         count.fetch_add(1, std::memory_order_relaxed);
       }

@@ -91,14 +91,17 @@ struct PsServer::Impl {
   }
 
   void keep_time(const std::stop_token& stop) {
-    const auto period = std::clamp<std::chrono::milliseconds>(
+    const auto longest = std::clamp<std::chrono::milliseconds>(
         options.deadline / 40, std::chrono::milliseconds(5), std::chrono::milliseconds(100));
+    auto period = longest;
     std::unique_lock lock(mutex);
     while (!stop.stop_requested()) {
       changed.wait_for(lock, stop, period, [] { return false; });
       lock.unlock();
       core.tick(Clock::now());
+      const auto soon = core.tick_period();
       lock.lock();
+      period = std::min(longest, soon);
     }
   }
 

@@ -44,12 +44,17 @@ struct SparsePart {
 };
 
 /// On the wire: never renumber.
-enum class PushResult : std::uint32_t { Applied = 1, Duplicate = 2, Dropped = 3 };
+enum class PushResult : std::uint32_t {
+  Applied = 1,
+  Duplicate = 2,
+  Dropped = 3,
+  Late = 4  // goes into a later round than its own
+};
 
 struct PushAnswer {
   ErrorPtr error;  // set: refused, nothing was changed
   PushResult result = PushResult::Applied;
-  std::string reason;  // of Dropped
+  std::string reason;  // of Dropped and Late
 };
 
 struct PushJob {
@@ -64,6 +69,8 @@ struct PushJob {
   std::function<void(PushAnswer)> done;
   bool votes_to_stop = false;
   bool votes_to_finish = false;
+  std::uint64_t round =
+      0;  // that it is for: its step, but of a worker that was late (TIMED); set by the core
 };
 
 struct PullAnswer {
@@ -89,7 +96,9 @@ struct PullJob {
   Sender sender;
   std::uint64_t min_version = 0;
   PullKind kind = PullKind::Plain;
-  std::uint64_t ahead = 0;  // its number, chosen by the worker; of Ahead and Repair
+  std::uint64_t ahead = 0;      // its number, chosen by the worker; of Ahead and Repair
+  std::uint64_t step = 0;       // what min_version was asked to be; set by the core, as is the next
+  std::uint64_t begins_at = 0;  // of a worker that is back from being late (TIMED): it begins with this round
   bool insert = true;
   Clock::time_point deadline = Clock::time_point::max();
   std::vector<std::uint32_t> dense;

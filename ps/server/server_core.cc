@@ -120,8 +120,8 @@ void ServerCore::push(PushJob job_in) {
 std::string ServerCore::dropped_because(const PushJob& job) const {
   if (!bsp()) return {};
   for (TableId table : tables_->ids_of(job))
-    if (rounds_->over(table, job.step))
-      return fmt::format("round {} of table '{}' is over", job.step, tables_->name(table));
+    if (rounds_->over(table, job.round))
+      return fmt::format("round {} of table '{}' is over", job.round, tables_->name(table));
   return {};
 }
 
@@ -129,14 +129,14 @@ std::string ServerCore::dropped_because(const PushJob& job) const {
 bool ServerCore::pushed_by_former_process(const PushJob& job) const {
   const auto tables = tables_->ids_of(job);
   return !tables.empty() && std::all_of(tables.begin(), tables.end(), [&](TableId table) {
-    const Contribution* there = rounds_->contribution(table, job.step, job.sender.worker);
+    const Contribution* there = rounds_->contribution(table, job.round, job.sender.worker);
     return there != nullptr && there->push->sender.session != job.sender.session;
   });
 }
 
 void ServerCore::check_contribution(const PushJob& job) const {
   for (TableId table : tables_->ids_of(job))
-    if (auto why = rounds_->refusal(table, job.step, job); !why.empty())
+    if (auto why = rounds_->refusal(table, job.round, job); !why.empty())
       throw InvalidArgument(
           fmt::format("[ps] server {}: table '{}': {}", options_.index, tables_->name(table), why));
 }
@@ -149,10 +149,20 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   if (!started_) throw InvalidArgument("[ps] push before the initial values are set");
   tables_->check(job->dense, job->sparse);
 
+  job->round = timed() ? late_->round_of(sender.worker, job->step) : job->step;
   const Seen seen = marks_.look(sender.worker, job->step, job->sequence);
   if (seen == Seen::Duplicate || (bsp() && seen == Seen::New && pushed_by_former_process(*job))) {
     counters_->add(Count::PushesDuplicate);
     return {nullptr, PushResult::Duplicate, {}};
+  }
+  if (timed() && seen == Seen::New) {
+    const TimedRule& rule = tables_->set().timed;
+    if (rule.rounds > 0 && job->round >= rule.rounds) {
+      marks_.take(sender.worker, job->step, job->sequence);
+      counters_->add(Count::PushesDropped);
+      return {nullptr, PushResult::Dropped, fmt::format("all {} rounds of the job are over", rule.rounds)};
+    }
+    if (late_->is_closed(sender.worker, job->round)) return take_late(job);
   }
   std::string dropped = seen == Seen::Stale
                             ? fmt::format("step {} is more than {} steps old", job->step, Watermarks::kWindow)
@@ -172,8 +182,9 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
   marks_.take(sender.worker, job->step, job->sequence);
   counters_->add(Count::PushesApplied);
   counters_->add(Count::Examples, job->examples);
-  if (job->votes_to_stop) stop_round_ = std::min(stop_round_, job->step);
-  if (job->votes_to_finish) finish_round_ = std::min(finish_round_, job->step);
+  if (timed()) count_push(*job, false);
+  if (job->votes_to_stop) stop_round_ = std::min(stop_round_, job->round);
+  if (job->votes_to_finish) finish_round_ = std::min(finish_round_, job->round);
   std::uint64_t bytes = bytes_of(job->dense);
   for (const SparsePart& part : job->sparse) {
     counters_->add(Count::RowsPushed, part.keys.size());
@@ -193,16 +204,77 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
 
 void ServerCore::contribute(const std::shared_ptr<PushJob>& job) {
   for (std::size_t i = 0; i < job->dense.size(); ++i)
-    rounds_->contribute(tables_->dense_id(job->dense[i].table), job->step, {job->sender.worker, job, i});
+    rounds_->contribute(tables_->dense_id(job->dense[i].table), job->round, {job->sender.worker, job, i});
   for (std::size_t i = 0; i < job->sparse.size(); ++i)
-    rounds_->contribute(tables_->sparse_id(job->sparse[i].table), job->step, {job->sender.worker, job, i});
+    rounds_->contribute(tables_->sparse_id(job->sparse[i].table), job->round, {job->sender.worker, job, i});
+}
+
+/// TIMED: its round closed without it.
+PushAnswer ServerCore::take_late(const std::shared_ptr<PushJob>& job) {
+  const TimedRule& rule = tables_->set().timed;
+  const std::string why = fmt::format("round {} closed before", job->round);
+  marks_.take(job->sender.worker, job->step, job->sequence);
+  count_push(*job, true);
+  if (job->votes_to_stop) stop_round_ = std::min(stop_round_, rounds_->newest());
+  if (job->votes_to_finish) finish_round_ = std::min(finish_round_, rounds_->newest());
+  counters_->add_late(job->sender.worker);
+  if (rule.late == TimedRule::Late::Drop) {
+    counters_->add(Count::PushesDropped);
+    return {nullptr, PushResult::Dropped, why};
+  }
+  // The gradients are another's memory: what is scaled is a copy.
+  auto scaled = std::make_shared<PushJob>(*job);
+  scaled->done = {};
+  std::size_t floats = 0;
+  for (const DensePart& part : job->dense) floats += part.values.size();
+  for (const SparsePart& part : job->sparse) floats += part.keys.size() * part.dim;
+  const auto block = pool_.take(std::max<std::size_t>(floats, 1) * sizeof(float));
+  auto* to = reinterpret_cast<float*>(block.get());
+  const auto scale = [&](const float* from, std::size_t count) {
+    const float* const begin = to;
+    to = std::transform(from, from + count, to, [&](float x) { return rule.late_scale * x; });
+    return begin;
+  };
+  for (DensePart& part : scaled->dense)
+    part.values = {scale(part.values.data(), part.values.size()), part.values.size()};
+  for (SparsePart& part : scaled->sparse) part.rows = scale(part.rows, part.keys.size() * part.dim);
+  scaled->hold =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(job->hold, block);
+  const auto now = Clock::now();
+  for (std::size_t i = 0; i < scaled->dense.size(); ++i)
+    rounds_->contribute_late(tables_->dense_id(scaled->dense[i].table), {job->sender.worker, scaled, i}, now);
+  for (std::size_t i = 0; i < scaled->sparse.size(); ++i)
+    rounds_->contribute_late(tables_->sparse_id(scaled->sparse[i].table), {job->sender.worker, scaled, i},
+                             now);
+  return {nullptr, PushResult::Late, why};
+}
+
+/// Ends the job where too many of the worker's pushes are late.
+void ServerCore::count_push(const PushJob& job, bool late) {
+  constexpr std::uint64_t kFewest = 20;  // before which a share says nothing
+  const auto& pushes = late_->count(job.sender.worker, late);
+  const double most = tables_->set().timed.max_late_share;
+  if (!late || pushes.all < kFewest ||
+      static_cast<double>(pushes.late) <= most * static_cast<double>(pushes.all))
+    return;
+  break_off(make_error(
+      ErrorCode::Internal,
+      fmt::format(
+          "[ps] server {}: {} of {} pushes of worker {} came after their rounds had closed, more than "
+          "the share of {:g} that strategy.timed.max_late_share allows",
+          options_.index, pushes.late, pushes.all, job.sender.worker, most)));
 }
 
 void ServerCore::post_ready_rounds(const std::vector<TableId>& tables) {
   auto ready = std::make_shared<std::vector<ReadyRound>>();
+  const auto waits = [&](int w) { return waited_for(w); };
+  const TimedRule& timed_rule = tables_->set().timed;
+  const ClosingRule rule{std::chrono::milliseconds(timed_rule.timeout_ms), timed_rule.quorum,
+                         timed_rule.timeout_ms == TimedRule::kNever};
   for (TableId table : tables)
     for (ReadyRound& round :
-         rounds_->take_ready(table, members_.workers(), [&](int w) { return waited_for(w); }))
+         timed() ? rounds_->take_closed(table, members_.workers(), waits, rule, *late_, Clock::now())
+                 : rounds_->take_ready(table, members_.workers(), waits))
       ready->push_back(std::move(round));
   if (ready->empty()) return;
   table_threads_.post(
@@ -231,10 +303,15 @@ void ServerCore::post_push(const std::shared_ptr<PushJob>& job) {
         if (options_.apply_updates)
           counters_->add(Count::RowsMade, static_cast<std::uint64_t>(tables->apply(thread, *job)));
       },
-      [this, job](ErrorPtr error) {
-        if (error) {
+      [this, tables = tables_, job](ErrorPtr error) {
+        {
           std::lock_guard lock(mutex_);
-          if (!broken_) broken_ = error;
+          if (error && !broken_) broken_ = error;
+          if (tables_ == tables && ssp()) {
+            for (TableId table : tables->ids_of(*job)) clocks_->pushed(table, job->sender.worker, job->step);
+            release_parked();
+            changed_.notify_all();
+          }
         }
         job->done({error, PushResult::Applied, {}});
       });
@@ -251,6 +328,7 @@ void ServerCore::pull(PullJob job_in) {
     if (job->sender.worker == kObserver) job->insert = false;
     if (job->kind == PullKind::Ahead && (!bsp() || job->sender.worker == kObserver))
       job->kind = PullKind::Plain;
+    look_for_round(*job);
     if (job->kind == PullKind::Repair && !find_ahead(*job)) {
       unknown = true;
     } else if (counters_->add(Count::Pulls); satisfied(*job)) {
@@ -302,12 +380,70 @@ void ServerCore::keep_ahead(const std::shared_ptr<PullJob>& job) {
   job->insert = false;
 }
 
+/// TIMED: the round that the pull's step is in. A worker that is back from being late begins with a round, as
+/// the others do.
+void ServerCore::look_for_round(PullJob& job) const {
+  job.step = job.min_version;
+  if (!started_ || !timed() || job.sender.worker == kObserver || !job.insert) return;
+  job.min_version = late_->round_to_pull(job.sender.worker, job.step);
+  // Behind the last round there is none to wait for: the answer says that it is over.
+  if (const std::uint64_t rounds = tables_->set().timed.rounds; rounds > 0)
+    job.min_version = std::min(job.min_version, rounds);
+  if (late_->is_here(job.sender.worker)) return;
+  for (TableId table : tables_->ids_of(job))
+    job.begins_at = std::max(job.begins_at, rounds_->open_round(table) + 1);
+}
+
+/// Enough workers to close a round are here without those that are away.
+bool ServerCore::rounds_go_on() const {
+  int here = 0, waited = 0;
+  for (int w = 0; w < members_.workers(); ++w) {
+    if (!waited_for(w)) continue;
+    ++waited;
+    here += late_->is_here(w) ? 1 : 0;
+  }
+  const TimedRule& rule = tables_->set().timed;
+  return here > 0 && here >= std::min(rule.quorum, waited) &&
+         (rule.rounds == 0 || rounds_->newest() < rule.rounds);
+}
+
 bool ServerCore::satisfied(const PullJob& job) const {
   if (!started_) return false;
-  if (!bsp()) return true;
   for (TableId table : tables_->ids_of(job))
-    if (rounds_->version(table) < job.min_version) return false;
+    if (!satisfied(job, table)) return false;
   return true;
+}
+
+bool ServerCore::satisfied(const PullJob& job, TableId table) const {
+  if (timed() && rounds_->version(table) < job.begins_at && rounds_go_on()) return false;
+  if (bsp()) return rounds_->version(table) >= job.min_version;
+  return !ssp() || job.sender.worker == kObserver || missing(job, table).empty();
+}
+
+std::vector<int> ServerCore::missing(const PullJob& job, TableId table) const {
+  const auto waits = [&](int w) { return waited_for(w); };
+  if (!ssp()) return rounds_->missing(table, members_.workers(), waits);
+  const std::uint64_t staleness = tables_->set().staleness;
+  return job.min_version <= staleness ? std::vector<int>{}
+                                      : clocks_->behind(table, job.min_version - staleness, waits);
+}
+
+/// What a pull says of who is late or how far behind.
+void ServerCore::count_served(const PullJob& job) {
+  const int worker = job.sender.worker;
+  const std::vector<TableId> tables = tables_->ids_of(job);
+  if (worker == kObserver || !job.insert || tables.empty()) return;
+  if (timed()) {
+    std::uint64_t round = ~std::uint64_t{0};
+    for (TableId table : tables) round = std::min(round, rounds_->version(table));
+    late_->served(worker, job.step, round);
+  }
+  if (ssp() && job.min_version > 0) {
+    std::uint64_t slowest = ~std::uint64_t{0};
+    for (TableId table : tables)
+      slowest = std::min(slowest, clocks_->slowest(table, [&](int w) { return waited_for(w); }));
+    counters_->add_staleness(job.min_version > slowest ? job.min_version - slowest : 0);
+  }
 }
 
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
@@ -319,8 +455,10 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   // Whoever pulls this version hears the same, whatever was pushed since. Without rounds each stops by
   // itself.
   const bool stop = bsp() ? stop_round_ < job->min_version : ends_;
-  const bool finish = bsp() ? finish_round_ < job->min_version : finish_round_ != kNoRound;
+  const bool over = timed() && tables_->set().timed.rounds > 0 && version >= tables_->set().timed.rounds;
+  const bool finish = over || (bsp() ? finish_round_ < job->min_version : finish_round_ != kNoRound);
   newest_pulled_ = std::max(newest_pulled_, job->min_version);
+  count_served(*job);
   members_.served(job->sender.worker);
   table_threads_.post(
       [this, tables = tables_, job, work, repair](int thread) {
@@ -379,9 +517,17 @@ void ServerCore::release_parked() {
 }
 
 std::string ServerCore::who_is_missing(TableId table, Clock::time_point now) const {
+  PullJob any;
+  any.min_version = kNoRound;
+  return who_is_missing(any, table, now);
+}
+
+std::string ServerCore::who_is_missing(const PullJob& job, TableId table, Clock::time_point now) const {
   std::vector<std::string> who;
-  for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); }))
-    who.push_back(members_.describe(worker, now));
+  for (int worker : missing(job, table)) who.push_back(members_.describe(worker, now));
+  if (ssp())
+    return fmt::format("{}; step {} of table '{}' waits for it", fmt::join(who, ", "), job.min_version,
+                       tables_->name(table));
   return fmt::format("{}; round {} of table '{}' waits for it",
                      who.empty() ? "an update is under way" : fmt::format("{}", fmt::join(who, ", ")),
                      rounds_->version(table), tables_->name(table));
@@ -399,19 +545,26 @@ std::optional<ErrorRecord> ServerCore::why_give_up(const PullJob& job, Clock::ti
                            members_.describe(0, now)};
   }
   for (TableId table : tables_->ids_of(job)) {
-    if (rounds_->version(table) >= job.min_version) continue;
+    if (satisfied(job, table)) continue;
     bool anybody_lost = false;
     bool give_up = late;
-    for (int worker : rounds_->missing(table, members_.workers(), [&](int w) { return waited_for(w); })) {
+    for (int worker : missing(job, table)) {
       const auto since = members_.lost_since(worker, now);
       anybody_lost |= since.has_value();
       give_up |= since && now - *since >= options_.heartbeat_timeout;
     }
     if (!give_up) return std::nullopt;
     return ErrorRecord{anybody_lost ? ErrorCode::Unavailable : ErrorCode::DeadlineExceeded,
-                       prefix + who_is_missing(table, now)};
+                       prefix + who_is_missing(job, table, now)};
   }
   return std::nullopt;
+}
+
+std::chrono::milliseconds ServerCore::tick_period() const {
+  constexpr std::chrono::hours kSeldom{1};
+  std::lock_guard lock(mutex_);
+  if (!tables_ || !timed() || tables_->set().timed.timeout_ms == TimedRule::kNever) return kSeldom;
+  return std::chrono::milliseconds(std::clamp<std::uint32_t>(tables_->set().timed.timeout_ms / 8, 1, 100));
 }
 
 void ServerCore::tick(Clock::time_point now) {
@@ -419,6 +572,7 @@ void ServerCore::tick(Clock::time_point now) {
   {
     std::lock_guard lock(mutex_);
     if (members_.present(now)) last_present_ = now;
+    if (started_ && tables_ && timed()) post_ready_rounds(tables_->ids());
     for (auto it = parked_.begin(); it != parked_.end();) {
       auto why = why_give_up(**it, now);
       if (why) given_up.emplace_back(*it, std::move(*why));

@@ -20,6 +20,8 @@
 
 #include "base/wait_context.h"
 #include "ps/buffer_pool.h"
+#include "ps/server/clocks.h"
+#include "ps/server/late_workers.h"
 #include "ps/server/membership.h"
 #include "ps/server/requests.h"
 #include "ps/server/rounds.h"
@@ -88,6 +90,8 @@ class ServerCore {
   void disconnected(std::uint64_t connection);
   /// Fails the parked pulls that cannot go on; called every few hundredths of the heartbeat timeout.
   void tick(Clock::time_point now);
+  /// How often it is to be called, at least: the timeouts of TIMED are kept by it.
+  std::chrono::milliseconds tick_period() const;
 
   /// Waits until exactly `step` rounds are applied (BSP), then takes the state. ASP: the state now.
   std::shared_ptr<const Snapshot> snapshot(const Sender& sender, std::uint64_t step, const WaitContext& wait);
@@ -134,9 +138,21 @@ class ServerCore {
   void break_off(ErrorPtr error);  // REQUIRES: mutex_
   void check_room(const TableSet& set) const;
   void require(const Sender& sender) const;
-  bool bsp() const { return tables_->set().consistency == Consistency::Bsp; }
+  /// A step's gradients of all workers make one update.
+  bool bsp() const { return tables_->set().consistency == Consistency::Bsp || timed(); }
+  bool timed() const { return tables_->set().consistency == Consistency::Timed; }
+  bool ssp() const { return tables_->set().consistency == Consistency::Ssp; }
   bool waited_for(int worker) const { return !members_.left(worker); }
   bool satisfied(const PullJob& job) const;
+  /// Whether the table is as far as the pull needs it.
+  bool satisfied(const PullJob& job, TableId table) const;
+  /// The workers whose pushes the pull still needs.
+  std::vector<int> missing(const PullJob& job, TableId table) const;
+  void look_for_round(PullJob& job) const;
+  bool rounds_go_on() const;
+  void count_served(const PullJob& job);
+  PushAnswer take_late(const std::shared_ptr<PushJob>& job);
+  void count_push(const PushJob& job, bool late);
   void begin_rounds(std::uint64_t version);
   PushAnswer take(const std::shared_ptr<PushJob>& job, bool* answered_later);
   std::string dropped_because(const PushJob& job) const;
@@ -151,6 +167,7 @@ class ServerCore {
   void release_parked();
   std::uint64_t applied_everywhere() const;
   std::string who_is_missing(TableId table, Clock::time_point now) const;
+  std::string who_is_missing(const PullJob& job, TableId table, Clock::time_point now) const;
   std::optional<ErrorRecord> why_give_up(const PullJob& job, Clock::time_point now) const;
 
   const Options options_;
@@ -169,7 +186,9 @@ class ServerCore {
   std::uint64_t set_hash_ = 0;
   std::shared_ptr<ServerTables> tables_;
   std::optional<RoundLedger> rounds_;
-  std::vector<bool> assigned_;  // dense tables with initial values
+  std::optional<StepClocks> clocks_;  // of SSP
+  std::optional<LateWorkers> late_;   // of TIMED
+  std::vector<bool> assigned_;        // dense tables with initial values
   bool started_ = false;
   std::uint64_t started_by_ = 0;            // session
   ErrorPtr refusal_;                        // the chief's word that the job cannot begin

@@ -92,6 +92,7 @@ void ServerCore::enter(const Registration& r) {
                     options_.index, members_.name(r.worker), r.address, r.worker));
   members_.enter(r.worker, r.session, r.address, now);
   marks_.begin_session(r.worker, r.session);
+  if (late_ && r.worker != kObserver) late_->begin_session(r.worker);
 }
 
 void ServerCore::create_tables(const Sender& sender, const TableSet& set) {
@@ -176,7 +177,11 @@ void ServerCore::give_up_job(const std::string& why) {
 
 void ServerCore::begin_rounds(std::uint64_t version) {
   ahead_.clear();
-  rounds_.emplace(tables_->tables(), version);
+  rounds_.emplace(tables_->tables(), version, !timed());
+  clocks_.reset();
+  late_.reset();
+  if (ssp()) clocks_.emplace(tables_->tables(), members_.workers(), version);
+  if (timed()) late_.emplace(members_.workers());
   stop_round_ = ends_ ? version : kNoRound;
   finish_round_ = kNoRound;
   newest_pulled_ = version;
@@ -242,9 +247,8 @@ void ServerCore::leave(const Sender& sender) {
   require(sender);
   if (sender.worker == kObserver) return;
   members_.leave(sender.worker);
-  if (rounds_ && bsp()) {
-    post_ready_rounds(tables_->ids());
-  }
+  if (rounds_ && bsp()) post_ready_rounds(tables_->ids());
+  if (rounds_ && (ssp() || timed())) release_parked();
   changed_.notify_all();
 }
 
@@ -276,8 +280,14 @@ std::shared_ptr<const Snapshot> ServerCore::snapshot(const Sender& sender, std::
       throw;
     }
     require(sender);
-    if (rounds_->newest() > step)
+    if (rounds_->newest() > step && !timed())
       throw InvalidArgument(fmt::format("{}: {} rounds are applied already", what, rounds_->newest()));
+  }
+  if (ssp()) {
+    // What faster workers have pushed beyond that is in it too.
+    wait_on(changed_, lock, wait, what,
+            [&] { return broken_ || clocks_->slowest([&](int w) { return waited_for(w); }) >= step; });
+    require(sender);
   }
   struct Pending {
     std::shared_ptr<Snapshot> snapshot;
@@ -286,7 +296,7 @@ std::shared_ptr<const Snapshot> ServerCore::snapshot(const Sender& sender, std::
   };
   auto pending = std::make_shared<Pending>();
   pending->snapshot =
-      std::make_shared<Snapshot>(tables_, step, marks_.save(bsp() ? step : ~std::uint64_t{0}));
+      std::make_shared<Snapshot>(tables_, step, marks_.save(bsp() && !timed() ? step : ~std::uint64_t{0}));
   table_threads_.post([pending](int thread) { pending->snapshot->gather(thread); },
                       [this, pending](ErrorPtr error) {
                         std::lock_guard done_lock(mutex_);
@@ -325,6 +335,7 @@ void ServerCore::adopt(const Sender& sender, std::shared_ptr<ServerTables> table
 
 std::uint64_t ServerCore::version() const {
   std::lock_guard lock(mutex_);
+  if (clocks_) return clocks_->slowest([&](int w) { return waited_for(w); });
   return rounds_ ? rounds_->newest() : 0;
 }
 

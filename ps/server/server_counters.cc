@@ -1,5 +1,6 @@
 #include "ps/server/server_counters.h"
 
+#include <string>
 #include <vector>
 
 #include "base/metrics.h"
@@ -41,7 +42,29 @@ constexpr std::array<Description, kCounts> kDescriptions{{
 std::map<std::string, std::uint64_t> ServerCounters::all() const {
   std::map<std::string, std::uint64_t> out;
   for (std::size_t i = 0; i < kCounts; ++i) out[kDescriptions[i].name] = value(static_cast<Count>(i));
+  for (const auto& [worker, pushes] : late()) out["late_pushes_of_worker_" + std::to_string(worker)] = pushes;
+  for (const auto& [steps, pulls] : staleness()) out["pulls_stale_by_" + std::to_string(steps)] = pulls;
   return out;
+}
+
+void ServerCounters::add_late(int worker) {
+  std::lock_guard lock(mutex_);
+  ++late_[worker];
+}
+
+void ServerCounters::add_staleness(std::uint64_t steps) {
+  std::lock_guard lock(mutex_);
+  ++staleness_[steps];
+}
+
+std::map<int, std::uint64_t> ServerCounters::late() const {
+  std::lock_guard lock(mutex_);
+  return late_;
+}
+
+std::map<std::uint64_t, std::uint64_t> ServerCounters::staleness() const {
+  std::lock_guard lock(mutex_);
+  return staleness_;
 }
 
 void ServerCounters::publish(const std::shared_ptr<ServerCounters>& counters, MetricsRegistry& registry,

@@ -172,8 +172,7 @@ std::int64_t ServerTables::repair(int thread, const PulledAhead& ahead, std::uin
 }
 
 std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
-  const PreparedUpdate update =
-      prepare_update(optimizer_of(round.table), round.contributions[0].push->params);
+  const PreparedUpdate update = prepare_update(optimizer_of(round.table), round.params);
   const auto number = static_cast<std::uint32_t>(round.table);
   if (number < dense_.size()) {
     std::vector<const float*> gradients;

@@ -105,7 +105,7 @@ TEST_F(RefusalTest, OverridesAndValuesThatMakeNoJob) {
   expect_job_refused({"stpes=3"},
                      HasSubstr("--set stpes=3: unknown field 'stpes' in Job; did you mean 'steps'?"));
   expect_job_refused({"strategy.kind=ALREDUCE"}, HasSubstr("did you mean 'ALLREDUCE'?"));
-  expect_job_refused({"strategy.consistency=SSP"}, HasSubstr("BSP and ASP are"));
+  expect_job_refused({"strategy.consistency=SPP"}, HasSubstr("did you mean 'SSP'?"));
   expect_job_refused({"model.name=lenet"}, HasSubstr("there is no model 'lenet'; the models are: cnn,"));
   expect_job_refused({"input.global_batch_size=18"},
                      HasSubstr("17 rows are fewer than one global batch of 18"));

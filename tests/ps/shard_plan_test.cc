@@ -81,9 +81,11 @@ TEST(TableSetTest, RefusesWhatCannotBe) {
   EXPECT_EQ(message(set), "[ps] two tables are named 't0'");
   set = set_of({1});
   set.consistency = Consistency::Ssp;
-  EXPECT_EQ(message(set), "[ps] consistency SSP is not available yet; use BSP or ASP");
+  set.staleness = 0;
+  EXPECT_EQ(message(set), "[ps] SSP with a staleness of 0 is BSP");
   set.consistency = Consistency::Timed;
-  EXPECT_EQ(message(set), "[ps] consistency TIMED is not available yet; use BSP or ASP");
+  set.timed.quorum = 2;
+  EXPECT_EQ(message(set), "[ps] TIMED: a quorum of 2 workers of 1");
 }
 
 }  // namespace

@@ -139,10 +139,6 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
   const proto::Tls& tls = strategy.tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
   check.require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");
-  check.require(
-      strategy.consistency() == proto::Strategy::BSP || strategy.consistency() == proto::Strategy::ASP,
-      "strategy.consistency " + proto::Strategy::Consistency_Name(strategy.consistency()) +
-          " is not available in this build; BSP and ASP are");
 }
 
 /// How workers share what they learn: what several fields say together.

@@ -261,6 +261,15 @@ Reason backend_is_mpi() {
       },
       "strategy.backend MPI has connections of its own");
 }
+Reason consistency_is_not(Strategy::Consistency consistency) {
+  return [consistency](const FieldScope& at) {
+    const Strategy& strategy = at.job.strategy();
+    if (strategy.kind() != Strategy::PS) return "strategy.kind is " + Strategy::Kind_Name(strategy.kind());
+    return strategy.consistency() == consistency
+               ? std::string()
+               : "strategy.consistency is " + Strategy::Consistency_Name(strategy.consistency());
+  };
+}
 Reason workers_average() {
   return when([](const FieldScope& at) { return at.job.strategy().average_every_steps() > 0; },
               "strategy.average_every_steps is set: gradients stay with their workers");

@@ -70,6 +70,7 @@ Reason strategy_is_not(proto::Strategy::Kind kind);
 Reason strategy_is_local();
 Reason strategy_has_no_communicator();
 Reason backend_is_mpi();
+Reason consistency_is_not(proto::Strategy::Consistency consistency);
 Reason workers_average();  // strategy.average_every_steps
 Reason compression_is_not(proto::Compression::Kind kind);
 Reason optimizer_is_none_of(std::vector<proto::Optimizer::Kind> kinds);

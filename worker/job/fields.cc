@@ -225,6 +225,21 @@ void add_strategy(std::vector<JobField>& table) {
           .idle(when(
               [](const FieldScope& at) { return at.job.strategy().reduction() != Strategy::TRIMMED_MEAN; },
               "strategy.reduction is not TRIMMED_MEAN")),
+      field("strategy.staleness").by_default(1).in(at_most(1 << 20)).idle(consistency_is_not(Strategy::SSP)),
+      field("strategy.timed.timeout_millis")
+          .by_default(100)
+          .in(at_most(1 << 30))
+          .idle(consistency_is_not(Strategy::TIMED)),
+      field("strategy.timed.quorum").idle(consistency_is_not(Strategy::TIMED)),
+      field("strategy.timed.late").idle(consistency_is_not(Strategy::TIMED)),
+      field("strategy.timed.late_scale")
+          .by_default(0.5)
+          .in(positive())
+          .idle(consistency_is_not(Strategy::TIMED)),
+      field("strategy.timed.max_late_share")
+          .by_default(1)
+          .in(from_to(0, 1))
+          .idle(consistency_is_not(Strategy::TIMED)),
       field("strategy.shard").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.sync_batch_norm").idle(strategy_is_not(Strategy::ALLREDUCE)),
       field("strategy.average_every_steps").idle(strategy_is_not(Strategy::ALLREDUCE)),

@@ -15,6 +15,7 @@
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
 #include "worker/monitor.h"
+#include "worker/strategies/step_services.h"
 #include "worker/stream_tuning.h"
 #include "worker/training_program.h"
 
@@ -59,6 +60,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
     : strategy(make_strategy(run.job, run.runtime, run.peers)), stages(stage_session(run.job)) {
   const proto::Job& job = run.job;
   Runtime& runtime = run.runtime;
+  if (auto* services = runtime.services().find<StepServices>()) services->total_steps = from.total_steps;
   const auto staging = [&](const Graph& graph, const std::vector<std::string>& feeds) {
     return std::make_unique<InputStaging>(job, stages, graph, *from.batcher, from.model.columns, feeds,
                                           runtime);

@@ -23,7 +23,6 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunW
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {
   next_ = done_ = first;
   total_ = total;
-  if (auto* services = run_.runtime.services().find<StepServices>()) services->total_steps = total;
   if (!run_.job.staging().enabled()) return;
   make_stage();
   stage_->start(first);

@@ -16,6 +16,7 @@
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 #include "worker/stored_variables.h"
+#include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/strategies/table_gathers.h"
 
@@ -23,6 +24,34 @@ namespace braid::worker {
 namespace {
 
 using Ints = std::vector<std::int64_t>;
+
+/// SSP without staleness is BSP.
+ps::Consistency consistency_of(const proto::Strategy& strategy) {
+  switch (strategy.consistency()) {
+    case proto::Strategy::ASP:
+      return ps::Consistency::Asp;
+    case proto::Strategy::SSP:
+      return strategy.staleness() == 0 ? ps::Consistency::Bsp : ps::Consistency::Ssp;
+    case proto::Strategy::TIMED:
+      return ps::Consistency::Timed;
+    default:
+      return ps::Consistency::Bsp;
+  }
+}
+
+ps::TimedRule timed_rule(const proto::Job& job, int world) {
+  const proto::Timed& from = job.strategy().timed();
+  if (static_cast<int>(from.quorum()) > world)
+    throw InvalidArgument("strategy.timed.quorum is " + std::to_string(from.quorum()) + ", but there are " +
+                          std::to_string(world) + " workers");
+  ps::TimedRule rule;
+  rule.timeout_ms = from.timeout_millis();
+  rule.quorum = from.quorum() == 0 ? world : static_cast<int>(from.quorum());
+  rule.late = from.late() == proto::Timed::NEXT ? ps::TimedRule::Late::Next : ps::TimedRule::Late::Drop;
+  rule.late_scale = static_cast<float>(from.late_scale());
+  rule.max_late_share = from.max_late_share();
+  return rule;
+}
 
 class PsStrategy : public Strategy {
  public:
@@ -32,15 +61,19 @@ class PsStrategy : public Strategy {
         seed_(job.seed()),
         bucket_bytes_(job.strategy().bucket_bytes()),
         examples_(batch_share(job, peers.rank, peers.world).rows()),
-        bsp_(job.strategy().consistency() == proto::Strategy::BSP),
+        bsp_(consistency_of(job.strategy()) == ps::Consistency::Bsp),
+        asp_(consistency_of(job.strategy()) == ps::Consistency::Asp),
+        means_(bsp_ || consistency_of(job.strategy()) == ps::Consistency::Timed),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
         rows_may_be_dense_(job.model().has_graph()) {
     runtime.services().provide<ps::PsClient>(peers.servers);
     tables_.optimizer = optimizers_.spec(0);
     for (int g = 1; g <= optimizers_.groups(); ++g) tables_.groups.push_back(optimizers_.spec(g));
-    tables_.consistency = bsp_ ? ps::Consistency::Bsp : ps::Consistency::Asp;
+    tables_.consistency = consistency_of(job.strategy());
     tables_.workers = peers.world;
+    tables_.staleness = std::max(job.strategy().staleness(), 1U);
+    if (tables_.consistency == ps::Consistency::Timed) tables_.timed = timed_rule(job, peers.world);
   }
 
   std::string_view name() const override { return "PS"; }
@@ -60,10 +93,10 @@ class PsStrategy : public Strategy {
       std::vector<VariableInfo> variables;
       for (const auto& gradient : buckets[bucket]) variables.push_back(gradient.variable);
       const ValueRef votes = add_pull(training.graph, variables, "ps/pull" + std::to_string(b),
-                                      {.versioned = bsp_, .insert = true, .votes = bucket == 0});
+                                      {.versioned = !asp_, .insert = true, .votes = bucket == 0});
       if (bucket == 0) training.stop_votes = votes;
     }
-    training.votes_for_others = bsp_;
+    training.votes_for_others = means_;
     for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == 0);
   }
 
@@ -81,6 +114,8 @@ class PsStrategy : public Strategy {
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override {
     ps::PsClient& servers = *peers_.servers;
+    if (const auto* services = runtime_.services().find<StepServices>())
+      tables_.timed.rounds = services->total_steps.load();
     servers.create_tables(tables_, wait);
     if (peers_.leader()) {
       if (restored) {
@@ -95,7 +130,7 @@ class PsStrategy : public Strategy {
       }
     }
     const std::uint64_t rounds = servers.wait_initialized(wait);
-    return bsp_ ? rounds : step;
+    return asp_ ? step : rounds;
   }
 
   void refresh_variables(const WaitContext& wait) override {
@@ -118,7 +153,8 @@ class PsStrategy : public Strategy {
   void shut_down(bool terminated, const WaitContext& wait) override {
     if (peers_.leader()) peers_.servers->shutdown(wait, terminated);
   }
-  float gradient_scale() const override { return bsp_ ? 1.0F / static_cast<float>(peers_.world) : 1.0F; }
+  /// Under SSP a worker's updates of a step come to those of BSP, one by one.
+  float gradient_scale() const override { return asp_ ? 1.0F : 1.0F / static_cast<float>(peers_.world); }
 
  private:
   struct PullKind {
@@ -267,7 +303,8 @@ class PsStrategy : public Strategy {
   std::uint64_t seed_;
   std::int64_t bucket_bytes_;
   std::int64_t examples_;  // of this worker, in a step
-  bool bsp_;
+  bool bsp_, asp_;
+  bool means_;  // an update is of all workers' gradients
   const Optimizers optimizers_;
   const float clip_norm_;
   const bool rows_may_be_dense_;  // models of the zoo say which tables are sparse

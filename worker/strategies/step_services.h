@@ -20,7 +20,7 @@ struct StepServices {
   std::chrono::nanoseconds peer_deadline;  // of one wait for peers or servers inside a step
   std::shared_ptr<const StopFlag> stop;
   std::atomic<bool> finish = false;  // the leader's wish that all end: nothing better is to be expected
-  std::atomic<std::uint64_t> total_steps{0};  // of the job; set before the first step
+  std::atomic<std::uint64_t> total_steps{0};  // of the job; set before the strategy starts
   float stop_vote() const { return stop->requested() ? kStopVote : finish ? kFinishVote : 0.0F; }
   /// Where collectives run on the device: this process's stop vote for it to read, a float in page-locked
   /// memory that the strategy sets before each step. Else null.

@@ -187,10 +187,17 @@ TEST(JobTest, ChecksNameTheFieldThatIsMissing) {
   EXPECT_THAT(broken([](proto::Job& j) { j.mutable_input()->clear_global_batch_size(); }),
               HasSubstr("global_batch_size"));
   EXPECT_THAT(broken([](proto::Job& j) {
-                j.mutable_strategy()->set_deadline_seconds(1);
-                j.mutable_strategy()->set_consistency(proto::Strategy::SSP);
+                j.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
+                j.mutable_strategy()->set_average_every_steps(4);
+                j.mutable_evaluation()->set_every_steps(6);
               }),
-              AllOf(HasSubstr("SSP"), HasSubstr("BSP and ASP")));
+              AllOf(HasSubstr("evaluation.every_steps is 6"), HasSubstr("a multiple")));
+  EXPECT_THAT(broken([](proto::Job& j) {
+                j.mutable_strategy()->set_kind(proto::Strategy::ALLREDUCE);
+                j.mutable_strategy()->set_reduction(proto::Strategy::ADASUM);
+                j.mutable_strategy()->mutable_compression()->set_kind(proto::Compression::INT8);
+              }),
+              HasSubstr("strategy.compression is for sums"));
 }
 
 TEST(JobTest, AScaleOfZeroIsRefusedAndNoneIsOne) {

@@ -7,6 +7,10 @@
 #include "comm/local/local_communicator.h"
 #include "engine/exec/runtime.h"
 #include "engine/input/readers.h"
+#include "launch/port_reservation.h"
+#include "ps/client/ps_client.h"
+#include "ps/server/ps_server.h"
+#include "ps/server/server_core.h"
 #include "worker/job/job.h"
 #include "worker/monitor.h"
 #include "worker/run/hooks.h"
@@ -20,10 +24,13 @@ namespace braid::worker {
 namespace {
 
 RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_ptr<const Table>& rows,
-                 RunStart start) {
+                 RunStart start, const AfterStep& after_step = {}) {
   RankRun run;
   RunHooks hooks{.train = rows};
-  hooks.step = [&](const StepOutcome& step) { run.losses.push_back(step.loss); };
+  hooks.step = [&](const StepOutcome& step) {
+    run.losses.push_back(step.loss);
+    if (after_step) after_step(peers.rank, step.step);
+  };
   hooks.ended = [&](const TrainResult&, const VariableStore& store) {
     for (const std::string& name : store.names()) {
       const Tensor value = *store.read(name);
@@ -96,6 +103,52 @@ std::vector<RankRun> run_ranks(const proto::Job& job, int world, std::shared_ptr
       });
   }
   return runs;
+}
+
+ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::shared_ptr<const Table> rows,
+                           const AfterStep& after_step) {
+  register_strategy_ops();
+  ServedRun run;
+  run.workers.resize(static_cast<std::size_t>(world));
+  const launch::PortReservation ports(2 * servers);
+  std::vector<std::unique_ptr<ps::PsServer>> all;
+  std::vector<std::string> addresses;
+  for (int s = 0; s < servers; ++s) {
+    ps::PsServer::Options options;
+    options.index = s;
+    options.count = servers;
+    options.grpc_listen = ports.addresses()[static_cast<std::size_t>(2 * s)];
+    options.data_listen = ports.addresses()[static_cast<std::size_t>(2 * s + 1)];
+    all.push_back(ps::PsServer::start(options));
+    addresses.push_back(all.back()->grpc_address());
+  }
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point first, last;
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < world; ++r)
+      threads.emplace_back([&, r] {
+        ps::PsClient::Options options;
+        options.servers = addresses;
+        options.worker = r;
+        options.workers = world;
+        options.job = job.name();
+        options.incarnation = 1;
+        const WaitContext wait = WaitContext::with_timeout(std::chrono::seconds(60));
+        const Peers peers{r, world, nullptr, ps::PsClient::connect(options, wait)};
+        run.workers[static_cast<std::size_t>(r)] =
+            run_rank(job, peers, rows, RunStart::New, [&](int rank, std::uint64_t step) {
+              if (rank == 0) {
+                last = Clock::now();
+                if (first == Clock::time_point{}) first = last;
+              }
+              if (after_step) after_step(rank, step);
+            });
+      });
+  }
+  run.seconds = std::chrono::duration<double>(last - first).count();
+  for (const auto& server : all) run.counters.push_back(server->core().counters()->all());
+  return run;
 }
 
 RankRun run_leader(const proto::Job& job, int world, std::shared_ptr<const Table> rows, RunStart start) {

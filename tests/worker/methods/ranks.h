@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,6 +31,16 @@ std::shared_ptr<const Table> made_rows(int rows);
 
 std::vector<RankRun> run_ranks(const proto::Job& job, int world, std::shared_ptr<const Table> rows,
                                RunStart start = RunStart::New);
+
+/// The same of strategy PS, with servers of this process over sockets.
+struct ServedRun {
+  std::vector<RankRun> workers;
+  std::vector<std::map<std::string, std::uint64_t>> counters;  // of each server, at the end
+  double seconds = 0;  // of rank 0, from its first step's end to its last one's
+};
+using AfterStep = std::function<void(int rank, std::uint64_t step)>;
+ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::shared_ptr<const Table> rows,
+                           const AfterStep& after_step = {});
 /// Of a run that is to end in order: rank 0's.
 RankRun run_leader(const proto::Job& job, int world, std::shared_ptr<const Table> rows,
                    RunStart start = RunStart::New);
