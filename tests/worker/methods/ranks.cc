@@ -46,7 +46,10 @@ RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_pt
     services->peer_deadline = std::chrono::seconds(60);
     services->stop = stop;
     runtime.services().provide(std::move(services));
-    Monitor monitor("worker-" + std::to_string(peers.rank), "");
+    MonitorOptions watched;
+    watched.task = "worker " + std::to_string(peers.rank);
+    watched.role = "worker";
+    Monitor monitor(watched);
     TrainOptions options;
     options.start = start;
     options.hooks = &hooks;
