@@ -247,7 +247,12 @@ std::string top_on_terminal(const std::vector<std::string>& command, int columns
     }
   }
   int status = 0;
-  if (::waitpid(child, &status, WNOHANG) == 0) {
+  // The terminal is closed a moment before the process is gone.
+  pid_t ended = 0;
+  for (const auto limit = Clock::now() + 10s; ended == 0 && Clock::now() < limit;
+       std::this_thread::sleep_for(10ms))
+    ended = ::waitpid(child, &status, WNOHANG);
+  if (ended == 0) {
     ADD_FAILURE() << "top does not end";
     ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
