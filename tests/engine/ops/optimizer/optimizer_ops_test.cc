@@ -207,17 +207,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerOps,
 /// What an update by indices does to its variables when the rows are grouped by a node of their own.
 std::vector<Tensor> grouped_update(const OpCase& c, int pool_width) {
   const std::size_t handles = optimizer_slots(optimizer_spec(c.attrs)).size() + 1;
+  // Behind the values there may be the indices' bags and weights.
+  const std::size_t further =
+      (c.attrs.get("has_bags", false) ? 1 : 0) + (c.attrs.get("weighted", false) ? 1 : 0);
   std::vector<Tensor> inputs, indices;
   std::vector<int> variables;
   std::vector<std::int64_t> rows;
-  for (std::size_t i = 0; i < c.inputs.size(); i += handles + 2) {
+  for (std::size_t i = 0; i < c.inputs.size(); i += handles + 2 + further) {
     for (std::size_t h = 0; h < handles; ++h) {
       variables.push_back(static_cast<int>(inputs.size()));
       inputs.push_back(c.inputs[i + h]);
     }
     rows.push_back(c.inputs[i].shape()[0]);
     indices.push_back(c.inputs[i + handles]);
-    inputs.push_back(c.inputs[i + handles + 1]);
+    for (std::size_t g = 0; g <= further; ++g) inputs.push_back(c.inputs[i + handles + 1 + g]);
   }
   inputs.push_back(run_op("braid.GroupRows", indices, {{"rows", rows}})[0]);
   return update("braid.SparseApplyGrouped", std::move(inputs), variables, c.attrs, kAnyStep, pool_width);
