@@ -280,34 +280,6 @@ TEST_F(WatchTest, TopTakesKeysAndLeavesTheTerminalAsItWas) {
 
 class PlantedCauseTest : public WatchTest {};
 
-TEST_F(PlantedCauseTest, SlowInput) {
-  // Batches are made by the step itself, of many rows, for a model of a few.
-  const Job job = linear_regression().with(
-      {kForever, "staging.enabled=false", "input.global_batch_size=4096", "metrics.listen=127.0.0.1:0"});
-  Process process(braid(job.arguments()), {}, directory() / "job");
-  const std::string address = metrics_address(process);
-  const json found = wait_for_finding(address, "slow_input worker 0");
-  const auto doctor = run("doctor", {"doctor", address});
-  EXPECT_EQ(doctor->exit_code(), 1);
-  EXPECT_THAT(doctor->out(), AllOf(HasSubstr("slow_input"), HasSubstr("staging.enabled: true")));
-}
-
-TEST_F(PlantedCauseTest, SmallBatches) {
-  const Job job = wide_deep().with({kForever, "input.global_batch_size=1", "streams.count=1",
-                                    "model.hidden=4", "metrics.listen=127.0.0.1:0"});
-  Process process(braid(job.arguments()), {}, directory() / "job");
-  wait_for_finding(metrics_address(process), "small_batches worker 0");
-}
-
-TEST_F(PlantedCauseTest, StreamsWithoutOverlap) {
-  // Layers one behind the other, each on the other stream than the one before.
-  const std::string rules = write("rules", "0:.*dense_?0.*,1:.*dense_?1.*\n");
-  const Job job = mlp().with({kForever, "streams.count=2", "streams.policy=USER",
-                              "streams.rules_file=" + rules, "metrics.listen=127.0.0.1:0"});
-  Process process(braid(job.arguments()), {}, directory() / "job");
-  wait_for_finding(metrics_address(process), "no_overlap worker 0");
-}
-
 TEST_F(PlantedCauseTest, MemoryNearItsLimit) {
   const Job job = mlp().with({kForever, "metrics.listen=127.0.0.1:0"});
   Process process(braid(job.arguments()), {}, directory() / "job");
@@ -318,24 +290,6 @@ TEST_F(PlantedCauseTest, MemoryNearItsLimit) {
                      RLIM_INFINITY};
   ASSERT_EQ(::prlimit(process.pid(), RLIMIT_DATA, &limit, nullptr), 0);
   wait_for_finding(address, "memory worker 0");
-}
-
-TEST_F(PlantedCauseTest, ASlowWorkerAndAStoppedOne) {
-  const auto launcher =
-      launch(mlp().with({kForever, "strategy.kind=ALLREDUCE", "strategy.deadline_seconds=60"}), 3, 0,
-             {{"LD_PRELOAD", BRAID_SLOW_DOWN}, {"SLOW_KERNELS", "3000"}, {"SLOW_TASK", R"("index":2)"}});
-  const std::string page = page_of(*launcher);
-  const json job = wait_for_finding(page, "slow_worker worker 2");
-  pid_t slow = 0;
-  for (const json& peer : job["peers"])
-    if (peer["task"] == "worker 2") slow = peer["status"]["process"]["pid"].get<pid_t>();
-  ASSERT_GT(slow, 0);
-  ::kill(slow, SIGSTOP);
-  const json found = wait_for_finding(page, "stopped_peer worker 2");
-  EXPECT_THAT(tool({"doctor", page}, 1),
-              AllOf(HasSubstr("stopped_peer"), HasSubstr("worker 2"), HasSubstr("--resume")));
-  EXPECT_THAT(tool({"top", page, "--once", "--columns", "200"}), HasSubstr("worker 2    DEAD?"));
-  ::kill(slow, SIGCONT);
 }
 
 TEST_F(PlantedCauseTest, AHotServer) {
