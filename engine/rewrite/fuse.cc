@@ -195,7 +195,7 @@ bool is_sum_of_rows(const Rewrite& r, const Node& sum) {
 }
 
 /// Of a BiasAddGrad [m, n] or, of lanes [lanes, m, n], a Sum.
-bool is_gradient(const Rewrite& r, const Match& match) {
+bool is_relu_gradient(const Rewrite& r, const Match& match) {
   const Node &sums = r.node(match[0]), &relu = r.node(match[1]);
   const bool of_lanes = !bias_add_grad().names(sums);
   return has_plain_output(r, sums) && channels_last(sums) && has_plain_output(r, relu) &&
@@ -234,7 +234,7 @@ void fuse(Plan& plan) {
       plan,
       {.rules = {{"layer", Pattern(bias_add()).reading(0, matmul()), find_layer, build_layer},
                  {"layer of lanes", Pattern{"AddV2"}.reading(0, {"BatchMatMulV2"}), find_lanes, build_layer},
-                 {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_gradient,
+                 {"gradient", Pattern{"BiasAddGrad", "Sum"}.reading(0, relu_grad()), is_relu_gradient,
                   build_gradient},
                  {"layer of images", Pattern(bias_add()).reading(0, {"Conv2D"}), find_image_layer,
                   build_image_layer}},
