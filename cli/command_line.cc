@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "engine/input/remote_files.h"
 #include "worker/job/settings.h"
 
 namespace braid::cli {
@@ -54,6 +55,11 @@ void open_standard_descriptors() {
 
 std::vector<std::string> own_command_of_process;
 
+/// Behind all that a command has opened.
+struct StoresCloser {
+  ~StoresCloser() { close_stores(); }
+};
+
 }  // namespace
 
 const std::vector<std::string>& own_command() { return own_command_of_process; }
@@ -61,6 +67,7 @@ const std::vector<std::string>& own_command() { return own_command_of_process; }
 int run_command_line(int argc, const char* const* argv, std::vector<std::string> own) {
   own_command_of_process = std::move(own);
   open_standard_descriptors();
+  const StoresCloser closer;
   CLI::App app(
       "Braid trains ranking and recommendation models over many streams, with parameter servers or "
       "all-reduce.");

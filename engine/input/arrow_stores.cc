@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "engine/input/remote_files.h"
 #include "engine/input/store.h"
 
 namespace braid {
@@ -118,6 +120,13 @@ class ArrowStore : public Store {
     return entries;
   }
 
+  void close() {
+    std::lock_guard lock(mu_);
+    systems_.clear();
+    if (const arrow::Status status = arrow::fs::EnsureS3Finalized(); !status.ok())
+      log_warning("s3: {}", status.ToString());
+  }
+
  private:
   static std::string path_in(const Parts& parts) {
     return parts.scheme == "hdfs" ? parts.path.substr(parts.host.size()) : parts.path;
@@ -139,8 +148,6 @@ class ArrowStore : public Store {
 
   static std::shared_ptr<arrow::fs::FileSystem> make_s3(const std::string& name, const Parts& parts) {
     if (const arrow::Status status = arrow::fs::EnsureS3Initialized(); !status.ok()) fail(name, status);
-    static const bool at_exit = std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); }) == 0;
-    (void)at_exit;
     arrow::fs::S3Options options =
         checked(name, arrow::fs::S3Options::FromUri("s3://" + parts.host + "/" + parts.options));
     if (const char* endpoint = std::getenv("AWS_ENDPOINT_URL");
@@ -162,11 +169,15 @@ class ArrowStore : public Store {
   std::map<std::string, std::shared_ptr<arrow::fs::FileSystem>> systems_;  // guarded by mu_
 };
 
-}  // namespace
-
-Store& arrow_store() {
+ArrowStore& the_store() {
   static ArrowStore* const store = new ArrowStore;  // for threads that end after the program's statics
   return *store;
 }
+
+}  // namespace
+
+Store& arrow_store() { return the_store(); }
+
+void close_stores() { the_store().close(); }
 
 }  // namespace braid

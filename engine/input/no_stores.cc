@@ -1,14 +1,18 @@
-// Stand-in where the build has no Apache Arrow.
+// Stand-in for programs without Apache Arrow.
 #include "base/error.h"
+#include "engine/input/remote_files.h"
 #include "engine/input/store.h"
 
 namespace braid {
 
 Store& arrow_store() {
   throw InvalidArgument(
-      "this build reads no files of stores (s3://, gs://, hdfs://): pip install -r "
+      "this program reads no files of stores (s3://, gs://, hdfs://). The Python module never does: use "
+      "`braid train`. For the binary: pip install -r "
       "cmake/arrow-requirements.txt, and "
       "configure again with -DPython_EXECUTABLE=... or -DBRAID_ARROW_ROOT=.../site-packages/pyarrow");
 }
+
+void close_stores() {}
 
 }  // namespace braid

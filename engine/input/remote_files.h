@@ -20,4 +20,8 @@ FileStamp remote_stamp(const std::string& name);
 /// the directory where it is one, sorted; of a file itself. Empty where there is none.
 std::vector<std::string> list_remote(const std::string& pattern);
 
+/// Ends what stores keep for the process. REQUIRES: none of their files is open, and none is opened later.
+/// Programs call it before main returns: at exit it is too late for the library of S3.
+void close_stores();
+
 }  // namespace braid

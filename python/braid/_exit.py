@@ -1,6 +1,7 @@
 """Exit codes of a program that ends with an error of Braid: those of the `braid` binary, by which launchers and
 Kubernetes decide whether to start it again."""
 
+import atexit
 import sys
 
 from braid import _braid
@@ -19,3 +20,4 @@ def install():
             raise SystemExit(_CODES[kind])
 
     sys.excepthook = hook
+    atexit.register(_braid.close_stores)

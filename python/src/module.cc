@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/command_line.h"
+#include "engine/input/remote_files.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
 #include "worker/strategies/strategy.h"
@@ -51,5 +52,6 @@ NB_MODULE(_braid, module) {
   module.def(
       "command_line", command_line, nb::arg("arguments"), nb::arg("own"),
       "Runs the `braid` command line and returns its exit code. `own`: the command that starts it again.");
+  module.def("close_stores", braid::close_stores, "At the end of the process: ends what stores keep for it.");
   module.def("bytes_in", bytes_in, "Bytes of arrays taken so far: (without a copy, copied).");
 }
