@@ -1,4 +1,4 @@
-// Stand-in where the build has no Apache Arrow.
+// Stand-in for programs without Apache Arrow.
 #include "base/error.h"
 #include "engine/input/parquet_files.h"
 #include "engine/input/parquet_records.h"
@@ -8,7 +8,10 @@ namespace {
 
 [[noreturn]] void refuse_parquet() {
   throw InvalidArgument(
-      "this build reads no Parquet: pip install -r cmake/arrow-requirements.txt, and configure again with "
+      "this program reads no Parquet. The Python module never does: use `braid train`, or convert the file "
+      "by "
+      "`braid data convert`. For the binary: pip install -r cmake/arrow-requirements.txt, and configure "
+      "again with "
       "-DPython_EXECUTABLE=... or -DBRAID_ARROW_ROOT=.../site-packages/pyarrow");
 }
 
