@@ -6,21 +6,10 @@
 #include <set>
 #include <string_view>
 
+#include "engine/exec/json_text.h"
+
 namespace braid {
 namespace {
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out + '"';
-}
 
 int kind_number(Instruction::Kind kind) {
   switch (kind) {

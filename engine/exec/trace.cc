@@ -6,6 +6,8 @@
 #include <map>
 #include <ostream>
 
+#include "engine/exec/json_text.h"
+
 namespace braid {
 
 TraceTrack::TraceTrack(std::string name, std::size_t capacity, const std::atomic<bool>& recording)
@@ -50,19 +52,6 @@ void Trace::describe(const char* name, std::string nodes) {
 
 namespace {
 
-std::string quoted_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out + '"';
-}
-
 const char* category(TraceSlice::Kind kind) {
   switch (kind) {
     case TraceSlice::Kind::Work:
@@ -100,15 +89,15 @@ class Writer {
   }
   void thread_name(int tid, const std::string& name) {
     event(fmt::format(R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":{}}}}})", tid,
-                      quoted_text(name)));
+                      json_text(name)));
     event(fmt::format(
         R"({{"ph":"M","pid":1,"tid":{0},"name":"thread_sort_index","args":{{"sort_index":{0}}}}})", tid));
   }
   void slice(int tid, const TraceSlice& s, const std::string* nodes) {
     event(fmt::format(
         R"({{"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{},"args":{{"step":{}{}}}}})",
-        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), quoted_text(s.name), s.step,
-        nodes ? ",\"nodes\":" + quoted_text(*nodes) : ""));
+        tid, us(s.begin), us(s.end) - us(s.begin), category(s.kind), json_text(s.name), s.step,
+        nodes ? ",\"nodes\":" + json_text(*nodes) : ""));
   }
   void flow(char phase, std::uint64_t id, int tid, TraceTime at) {
     event(fmt::format(R"({{"ph":"{}","pid":1,"tid":{},"ts":{:.3f},"cat":"event","name":"event","id":{}{}}})",
@@ -140,10 +129,10 @@ void Trace::write(std::ostream& out, const std::string& process, const Window& w
   };
   out << fmt::format(
       R"({{"displayTimeUnit":"ms","braid":{{"process":{},"steady_epoch_us":{:.3f}}},"traceEvents":[)",
-      quoted_text(process), std::chrono::duration<double, std::micro>(epoch_.time_since_epoch()).count());
+      json_text(process), std::chrono::duration<double, std::micro>(epoch_.time_since_epoch()).count());
   Writer writer(out, epoch_);
-  writer.event(fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})",
-                           quoted_text(process)));
+  writer.event(
+      fmt::format(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":{}}}}})", json_text(process)));
 
   struct Ref {
     int tid;

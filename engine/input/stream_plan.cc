@@ -127,20 +127,25 @@ void StreamPlan::add_span(const Epoch& epoch, std::int64_t lane, Span span,
   }
 }
 
+void StreamPlan::add_step(const Epoch& epoch, std::int64_t step, RowPart part,
+                          std::vector<WindowRun>& runs) const {
+  for (int lane = 0; lane < options_.shards; ++lane) {
+    const RowPart share = row_part(options_.global_batch, lane, options_.shards);
+    const std::int64_t from = std::max(share.first, part.first),
+                       to = std::min(share.first + share.rows, part.first + part.rows);
+    if (from >= to) continue;
+    const std::int64_t begin = lane_of(epoch, lane).begin + step * share.rows - share.first;
+    add_span(epoch, lane, {begin + from, begin + to}, runs);
+  }
+}
+
 void StreamPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const {
   const std::int64_t batch = options_.global_batch, end = part.first + part.rows;
   if (!options_.carry_remainder) {
     const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch());
     const auto epoch = epoch_of(ticket / per_epoch);
     const auto step = static_cast<std::int64_t>(ticket % per_epoch);
-    for (int lane = 0; lane < options_.shards; ++lane) {
-      const RowPart share = row_part(batch, lane, options_.shards);
-      const std::int64_t from = std::max(share.first, part.first),
-                         to = std::min(share.first + share.rows, end);
-      if (from >= to) continue;
-      const std::int64_t begin = lane_of(*epoch, lane).begin + step * share.rows - share.first;
-      add_span(*epoch, lane, {begin + from, begin + to}, runs);
-    }
+    add_step(*epoch, step, part, runs);
     return;
   }
   const auto rows = static_cast<std::uint64_t>(rows_);
@@ -152,14 +157,7 @@ void StreamPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<Window
     const std::int64_t whole = epoch->head + epoch->steps * batch;
     if (in_epoch >= epoch->head && in_epoch < whole) {
       const std::int64_t step = (in_epoch - epoch->head) / batch;
-      for (int lane = 0; lane < options_.shards; ++lane) {
-        const RowPart share = row_part(batch, lane, options_.shards);
-        const std::int64_t from = std::max(share.first, part.first),
-                           to = std::min(share.first + share.rows, end);
-        if (from >= to) continue;
-        const std::int64_t begin = lane_of(*epoch, lane).begin + step * share.rows - share.first;
-        add_span(*epoch, lane, {begin + from, begin + to}, runs);
-      }
+      add_step(*epoch, step, part, runs);
       return;
     }
     const bool head = in_epoch < epoch->head;

@@ -76,6 +76,8 @@ class StreamPlan {
   std::shared_ptr<const Epoch> make_epoch(std::uint64_t epoch) const;
   Span lane_of(const Epoch& epoch, std::int64_t lane) const;
   Span span_of(const Epoch& epoch, const StreamWindow& window) const;
+  /// What `part` of a whole batch, the epoch's `step`th, has of each lane.
+  void add_step(const Epoch& epoch, std::int64_t step, RowPart part, std::vector<WindowRun>& runs) const;
   void add_span(const Epoch& epoch, std::int64_t lane, Span span, std::vector<WindowRun>& runs) const;
   std::int64_t head_lane() const { return options_.shards; }
   std::int64_t tail_lane() const { return options_.shards + 1; }
