@@ -9,7 +9,7 @@
 namespace braid::watch {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;
+constexpr double kMebibyte = 1024.0 * 1024, kGibibyte = 1024 * kMebibyte;
 constexpr int kSideBar = 10;  // columns of a bar beside its worker
 
 const char* const kReset = "\x1b[0m";
@@ -57,8 +57,8 @@ std::string cut(const std::string& line, int width) {
 std::string share_text(double share) { return fmt::format("{:.0f}%", 100 * share); }
 
 std::string bytes_text(double bytes) {
-  if (bytes >= kGiB) return fmt::format("{:.1f}G", bytes / kGiB);
-  if (bytes >= kMiB) return fmt::format("{:.1f}M", bytes / kMiB);
+  if (bytes >= kGibibyte) return fmt::format("{:.1f}G", bytes / kGibibyte);
+  if (bytes >= kMebibyte) return fmt::format("{:.1f}M", bytes / kMebibyte);
   return fmt::format("{:.0f}k", bytes / 1024);
 }
 
@@ -331,8 +331,8 @@ class TopPainter {
     std::string line = "  " + plain_text(gpu.name);
     if (gpu.utilization) line += fmt::format("  {:>4}", share_text(*gpu.utilization));
     if (gpu.memory_used_bytes && gpu.memory_total_bytes)
-      line += fmt::format("  {:.1f}/{:.1f} GiB", static_cast<double>(*gpu.memory_used_bytes) / kGiB,
-                          static_cast<double>(*gpu.memory_total_bytes) / kGiB);
+      line += fmt::format("  {:.1f}/{:.1f} GiB", static_cast<double>(*gpu.memory_used_bytes) / kGibibyte,
+                          static_cast<double>(*gpu.memory_total_bytes) / kGibibyte);
     if (gpu.temperature_celsius) line += fmt::format("  {:.0f} C", *gpu.temperature_celsius);
     if (gpu.power_watts)
       line += gpu.power_limit_watts
