@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/data_tools.h"
 #include "engine/input/criteo_generator.h"
+#include "engine/input/mlperf_dlrm.h"
 
 namespace braid::cli {
 namespace {
@@ -44,6 +45,54 @@ int make_criteo(const CriteoOptions& options) {
   return kExitSuccess;
 }
 
+struct MlperfOptions {
+  std::int64_t rows = 100000;
+  std::int64_t test_rows = 0;
+  std::uint64_t seed = 1;
+  std::string out = ".";
+  std::string format = "bin";
+};
+
+int make_mlperf(const MlperfOptions& options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  if (error) throw InvalidArgument("cannot make directory '" + options.out + "': " + error.message());
+  const std::int64_t test_rows =
+      options.test_rows > 0 ? options.test_rows : std::max<std::int64_t>(options.rows / 10, 1000);
+  const bool arrays = options.format == "npy";
+  for (const auto& [name, rows, first] :
+       {std::tuple{"train", options.rows, std::int64_t{0}}, std::tuple{"val", test_rows, options.rows}}) {
+    const MlperfGeneratorOptions generator{.rows = rows, .first_row = first, .seed = options.seed};
+    const auto file = std::filesystem::path(options.out) / (arrays ? name : std::string(name) + "_data.bin");
+    const MlperfGeneratorResult made =
+        arrays ? generate_mlperf_dlrm_arrays(file, generator) : generate_mlperf_dlrm(file, generator);
+    fmt::print("{}: {} rows, {:.1f} % positive, AUC of the true probabilities {:.4f}\n",
+               file.string() + (arrays ? "_*.np[yz]" : ""), made.rows,
+               100.0 * static_cast<double>(made.positives) / static_cast<double>(made.rows),
+               made.auc_ceiling);
+  }
+  return kExitSuccess;
+}
+
+void add_mlperf(CLI::App& data, Action& action) {
+  auto options = std::make_shared<MlperfOptions>();
+  CLI::App* mlperf = data.add_subcommand(
+      "mlperf-dlrm",
+      "Rows in the binary layout of MLPerf's DLRM-v2, with its skew, from a hidden model: train_data.bin and "
+      "val_data.bin. Synthetic: no MLPerf result comes of them");
+  mlperf->add_option("--rows", options->rows, "Training rows, 912 bytes each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  mlperf->add_option("--test-rows", options->test_rows,
+                     "Test rows; default a tenth of --rows, at least 1000");
+  mlperf->add_option("--seed", options->seed, "Of the hidden model and the rows")->capture_default_str();
+  mlperf->add_option("--out", options->out, "Directory for the files")->capture_default_str();
+  mlperf->add_option("--format", options->format, "bin, or npy: arrays as the reference reads them")
+      ->check(CLI::IsMember({"bin", "npy"}))
+      ->capture_default_str();
+  mlperf->callback([options, &action] { action = [options] { return make_mlperf(*options); }; });
+}
+
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
@@ -54,6 +103,7 @@ void add_data(CLI::App& app, Action& action) {
   add_data_convert(*data, action);
   add_data_split(*data, action);
   add_data_shuffle(*data, action);
+  add_mlperf(*data, action);
   auto options = std::make_shared<CriteoOptions>();
   CLI::App* criteo =
       data->add_subcommand("criteo",

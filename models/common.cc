@@ -129,10 +129,11 @@ std::string node_name(const std::string& name, std::set<std::string>& taken) {
 
 }  // namespace
 
-std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
-                                 const std::string& column, const Output& ids, std::int64_t rows,
-                                 const std::string& former_prefix) {
-  const std::int64_t width = row_shape(config, model, column)[0];
+namespace {
+
+/// The fields of an input column of `width` ids; `former_prefix` as id_columns() has it.
+std::vector<IdField> fields_of(const ModelConfig& config, const std::string& model, const std::string& column,
+                               std::int64_t width, const std::string& former_prefix) {
   std::vector<IdField> fields;
   if (const auto known = config.fields.find(column); known != config.fields.end()) fields = known->second;
   if (fields.empty())
@@ -142,6 +143,16 @@ std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& confi
   if (positions != width)
     throw InvalidArgument("model '" + model + "': the columns of '" + column + "' have " +
                           std::to_string(positions) + " values a row, its batches " + std::to_string(width));
+  return fields;
+}
+
+}  // namespace
+
+std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                                 const std::string& column, const Output& ids, std::int64_t rows,
+                                 const std::string& former_prefix) {
+  const std::int64_t width = row_shape(config, model, column)[0];
+  const std::vector<IdField> fields = fields_of(config, model, column, width, former_prefix);
   const Output split = builder.op("Unpack", {ids}, {{"num", width}, {"axis", 1}}, "columns");
   std::vector<IdColumn> columns;
   std::set<std::string> taken{"items"};  // of din
@@ -151,6 +162,7 @@ std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& confi
     to.name = node_name(field.name, taken);
     to.length = field.length;
     to.rows = field.ids > 0 ? field.ids : rows;
+    to.filled = field.filled;
     to.ids = {split.node, static_cast<int>(position)};
     if (field.length == 1) {
       to.former_name = former_prefix + std::to_string(position);
@@ -164,6 +176,53 @@ std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& confi
     columns.push_back(std::move(to));
   }
   return columns;
+}
+
+std::vector<IdColumn> list_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                                   const std::string& column, const Output& ids, std::int64_t rows) {
+  const std::vector<IdField> fields =
+      fields_of(config, model, column, row_shape(config, model, column)[0], "c");
+  std::vector<std::int64_t> lengths;
+  for (const IdField& field : fields) lengths.push_back(field.length);
+  const auto count = static_cast<std::int64_t>(lengths.size());
+  Output split = ids;
+  if (count > 1)
+    split = builder.op("SplitV",
+                       {ids, builder.constant(Tensor::from<std::int64_t>(Shape{count}, lengths), "lengths"),
+                        builder.constant(Tensor::scalar<std::int32_t>(1), "length_axis")},
+                       {{"num_split", count}}, "columns");
+  std::vector<IdColumn> columns;
+  std::set<std::string> taken;
+  for (const IdField& field : fields) {
+    IdColumn to;
+    to.name = node_name(field.name, taken);
+    to.length = field.length;
+    to.rows = field.ids > 0 ? field.ids : rows;
+    to.filled = field.filled && field.length > 1;
+    to.ids = {split.node, split.index + static_cast<int>(columns.size())};
+    columns.push_back(std::move(to));
+  }
+  return columns;
+}
+
+DType id_type(const ModelConfig& config, const std::string& column) {
+  const auto known = config.types.find(column);
+  return known == config.types.end() ? DType::Int64 : known->second;
+}
+
+Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
+              const InitSpec& init, Combiner combiner) {
+  const Output table = embedding_table(builder, column.name, column.rows, dim, config.sparse_tables, init);
+  const NameScope scope(builder, column.name);
+  AttrMap attrs{{"dtype", DType::Float32}, {"pooling", combiner == Combiner::Mean ? "mean" : "sum"}};
+  if (!column.filled) return builder.op("braid.Bag", {table, column.ids}, attrs, "bag");
+  const bool narrow = id_type(config, "sparse") == DType::Int32;
+  const Output filler =
+      builder.constant(narrow ? Tensor::scalar<std::int32_t>(0) : Tensor::scalar<std::int64_t>(0), "filler");
+  const Output present = builder.op("Cast", {builder.op("NotEqual", {column.ids, filler})},
+                                    {{"SrcT", DType::Bool}, {"DstT", DType::Float32}});
+  attrs.set("weighted", true);
+  return builder.op("braid.Bag", {table, column.ids, present}, attrs, "bag");
 }
 
 std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown) {

@@ -62,6 +62,7 @@ struct IdColumn {
   Output ids;               // [B] int64; of a list [B, length], which 0 fills
   std::int64_t length = 1;
   std::int64_t rows = 0;  // of the table
+  bool filled = true;     // 0 stands for no id of a list
 };
 
 /// Those of the input column `column`, whose batch is `ids` [B, width]. `rows`: of tables of fields whose
@@ -72,6 +73,13 @@ std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& confi
                                  const std::string& column, const Output& ids, std::int64_t rows,
                                  const std::string& former_prefix = "c");
 
+/// The same for models that pool lists: `ids` is [B, length] of every column, also where that is 1.
+std::vector<IdColumn> list_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
+                                   const std::string& column, const Output& ids, std::int64_t rows);
+
+/// Of the ids of an input column: int64 unless the data has int32.
+DType id_type(const ModelConfig& config, const std::string& column);
+
 /// Ids of the input column, whatever its fields, are below this; `unknown` where that is not known.
 std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown);
 
@@ -81,6 +89,10 @@ enum class Combiner { Mean, Sum };
 /// A table "<name>/table" and a row of it for each row of the batch, the combined ones of a list: [B, dim].
 Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
                 const InitSpec& init, Combiner combiner = Combiner::Mean);
+
+/// The same for a list [B, length], by one node that reads rows and writes their sum or mean (braid.Bag).
+Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
+              const InitSpec& init, Combiner combiner);
 
 /// 1 where `ids` [B, L] are not 0, as [B, 1, L].
 Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length);

@@ -22,6 +22,7 @@ constexpr std::array kModels = {
     Row{"deepfm", build_deepfm},
     Row{"din", build_din},
     Row{"dlrm", build_dlrm},
+    Row{"dlrm_v2", build_dlrm_v2},
     Row{"linear_regression", build_linear_regression, false},
     Row{"mlp", build_mlp},
     Row{"mmoe", build_mmoe},

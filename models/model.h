@@ -25,6 +25,7 @@ struct IdField {
   std::string name;
   std::int64_t length = 1;  // ids of a row; more than one: a list, which 0 fills
   std::int64_t ids = 0;     // they are below it; 0: not known
+  bool filled = true;       // 0 fills the list, so it is no id; else all are ids
 };
 
 /// What a job says about its model (job.proto, message Model), and what its data looks like.
@@ -35,11 +36,14 @@ struct ModelConfig {
   std::int64_t classes = 0;
   double embedding_init = 0;  // embeddings begin uniform in +- this; 0: as the model has them
   std::int64_t experts = 0;
+  std::vector<std::int64_t> bottom;  // widths of dlrm_v2's bottom layers; empty: its default, likewise below
+  std::int64_t cross_layers = 0, cross_rank = 0;
   std::vector<std::string> tasks;     // label columns of a model of several tasks; empty: the model's default
   std::vector<double> class_weights;  // by label; a row's loss is multiplied by its label's. Empty: all 1
   bool sparse_tables = false;
   double dropout = 0;                    // share of a hidden layer's outputs that a training step drops
   std::map<std::string, Shape> columns;  // shape of one row of each input column, e.g. "image" -> [28, 28, 1]
+  std::map<std::string, DType> types;    // of columns of ids that are not int64
   /// What input columns of ids are made of, in their order; one that is not here has a field a position.
   std::map<std::string, std::vector<IdField>> fields;
 };
@@ -117,6 +121,7 @@ ModelGraph build_mlp(const ModelConfig& config);
 ModelGraph build_cnn(const ModelConfig& config);
 ModelGraph build_wide_deep(const ModelConfig& config);
 ModelGraph build_dlrm(const ModelConfig& config);
+ModelGraph build_dlrm_v2(const ModelConfig& config);
 ModelGraph build_deepfm(const ModelConfig& config);
 ModelGraph build_dcn_v2(const ModelConfig& config);
 ModelGraph build_mmoe(const ModelConfig& config);

@@ -13,10 +13,11 @@ void clip_by_global_norm(TrainingGraph& training, std::vector<VariableGradient>&
   for (const VariableGradient& gradient : gradients) {
     const std::string name = "clip/" + gradient.variable.name;
     if (gradient.slices)
-      halves.push_back(
-          add_node(graph, "braid.RowsL2Loss", name, {gradient.slices->indices, gradient.slices->values},
-                   {{"rows", gradient.variable.shape[0]}, {kSkipNegative, sum_over_ranks != nullptr}},
-                   gradient.slices->values.node));
+      halves.push_back(add_node(graph, "braid.RowsL2Loss", name,
+                                {gradient.slices->indices, gradient.slices->values},
+                                {{"rows", gradient.variable.shape[0]},
+                                 {kSkipNegative, sum_over_ranks != nullptr || pads_indices(graph, gradient)}},
+                                gradient.slices->values.node));
     else
       halves.push_back(
           add_node(graph, "L2Loss", name, {gradient.dense}, {{"T", DType::Float32}}, gradient.dense.node));

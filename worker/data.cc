@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/input/generator.h"
+#include "engine/input/mlperf_dlrm.h"
 #include "engine/input/parquet_files.h"
 #include "engine/input/readers.h"
 #include "engine/input/remote_files.h"
@@ -294,6 +295,8 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
       return stream_tfrecord(files, {.columns = schema(job, data_dir), .read = read});
     case proto::Input::PARQUET:
       return stream_parquet(files, {.columns = schema(job, data_dir), .read = read});
+    case proto::Input::MLPERF_DLRM:
+      return stream_mlperf_dlrm(files, {.max_rows = job.model().max_rows(), .read = read});
     case proto::Input::NPY:
       return stream_npy(files, read);
     case proto::Input::TEXT:
@@ -408,6 +411,9 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.classes = job.model().classes();
   config.embedding_init = job.model().embedding_init();
   config.experts = job.model().experts();
+  config.bottom.assign(job.model().bottom().begin(), job.model().bottom().end());
+  config.cross_layers = job.model().cross_layers();
+  config.cross_rank = job.model().cross_rank();
   config.dropout = job.model().dropout();
   config.tasks.assign(job.model().tasks().begin(), job.model().tasks().end());
   config.class_weights.assign(job.model().class_weights().begin(), job.model().class_weights().end());
@@ -416,7 +422,8 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
     const auto dims = column.data.shape().dims().subspan(1);
     config.columns[column.name] = Shape(std::vector<std::int64_t>(dims.begin(), dims.end()));
     for (const TableField& field : column.fields)
-      config.fields[column.name].push_back({field.name, field.length, field.ids});
+      config.fields[column.name].push_back({field.name, field.length, field.ids, field.filled});
+    if (column.data.dtype() == DType::Int32) config.types[column.name] = DType::Int32;
   }
   return config;
 }

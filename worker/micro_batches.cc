@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 
 namespace braid::worker {
 namespace {
@@ -249,7 +250,9 @@ class PartMaker {
       return add_node(graph_, "ConcatV2", name + what, std::move(parts), {{"N", count}, {"T", dtype}},
                       beside);
     };
+    const bool pads = pads_indices(graph_, gradient);
     gradient.slices = IndexedSlices{join("/indices", indices), join("/values", values)};
+    if (pads) graph_.mutable_node(gradient.slices->indices.node).attrs.set(kPadsIndices, true);
   }
 
   enum Known : char { Unknown, No, Yes };

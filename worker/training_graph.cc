@@ -6,6 +6,7 @@
 #include "engine/import/import.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "models/model.h"
 #include "proto/graph.pb.h"
@@ -132,10 +133,14 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
   Graph& graph = training.graph;
   const VariableInfo& variable = gradient.variable;
   const OpRegistry& ops = OpRegistry::global();
+  const bool by_rows = optimizer.row_wise && gradient.slices;
+  OptimizerSpec spec = optimizer;
+  spec.row_wise = by_rows;
   Node update;
   update.inputs.push_back({variable.handle, 0});
   for (const SlotSpec& slot : optimizer_slots(optimizer)) {
-    update.inputs.push_back(add_state(graph, variable.name + "/" + std::string(slot.name), variable.shape,
+    const Shape shape = by_rows ? Shape{variable.shape[0]} : variable.shape;
+    update.inputs.push_back(add_state(graph, variable.name + "/" + std::string(slot.name), shape,
                                       slot.initial_value, slot.initial_value));
   }
   // The update runs where the gradient is made.
@@ -146,11 +151,16 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
   }
   update.inputs.push_back(source);
   update.op = &ops.require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
-  update.attrs = optimizer_attrs(optimizer);
+  update.attrs = optimizer_attrs(spec);
+  if (gradient.slices && pads_indices(graph, gradient)) update.attrs.set(kSkipNegative, true);
   update.name = graph.unique_name("update/" + variable.name);
   update.colocate_with = source.node;
   training.targets.push_back(update.name);
   graph.add(std::move(update));
+}
+
+bool pads_indices(const Graph& graph, const VariableGradient& gradient) {
+  return graph.node(gradient.slices->indices.node).attrs.get(kPadsIndices, false);
 }
 
 std::vector<std::vector<VariableGradient>> bucket_gradients(const std::vector<VariableGradient>& gradients,

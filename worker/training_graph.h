@@ -76,6 +76,9 @@ ValueRef add_state(Graph& graph, const std::string& name, const Shape& shape, fl
 /// braid.(Sparse)ApplyOptimizer, which becomes a target.
 void add_update(TrainingGraph& training, const VariableGradient& gradient, const OptimizerSpec& optimizer);
 
+/// Whether negative indices of a gradient's rows name none. REQUIRES: it has slices.
+bool pads_indices(const Graph& graph, const VariableGradient& gradient);
+
 /// Gradients cut into buckets of at most `bucket_bytes`, in the order in which backward produces them (last
 /// variables first). A variable is never cut, so one that is larger has a bucket of its own; sparse
 /// gradients, whose rows are not known yet, count nothing.

@@ -21,6 +21,7 @@ struct TableField {
   std::string name;
   std::int64_t length = 1;  // values of a row
   std::int64_t ids = 0;     // of a category: they are below it; 0: not known
+  bool filled = true;       // 0 fills its list, and is no id
 };
 
 struct TableColumn {

@@ -246,6 +246,21 @@ void check_groups(const proto::Job& job, const Checker& check) {
     check.fields_of_group(job.optimizer().group(g), place);
   }
   const Optimizers all(job);  // refuses patterns that are none
+  const auto kind = job.strategy().kind();
+  for (int g = 0; g <= job.optimizer().group_size(); ++g) {
+    const OptimizerSpec& spec = all.spec(g);
+    const std::string place = g == 0 ? "optimizer" : fmt::format("optimizer.group[{}]", g - 1);
+    const bool from_zero = spec.initial_accumulator == 0;
+    check.require(!from_zero || spec.kind != OptimizerKind::Adagrad || spec.adagrad_epsilon > 0,
+                  place + ".initial_accumulator 0 needs an epsilon: a gradient of 0 divides 0 by 0");
+    check.require(!from_zero || spec.kind != OptimizerKind::Ftrl,
+                  place + ".initial_accumulator must be positive for FTRL");
+    check.require(spec.adagrad_epsilon == 0 || kind != proto::Strategy::PS,
+                  place + ".epsilon of ADAGRAD is not available with strategy PS");
+    check.require(!spec.row_wise || (kind != proto::Strategy::PS && kind != proto::Strategy::HYBRID),
+                  place + ".row_wise is not available with strategy " + proto::Strategy::Kind_Name(kind) +
+                      ": use LOCAL or ALLREDUCE");
+  }
 }
 
 }  // namespace

@@ -87,6 +87,14 @@ Reason no_tables_or_columns() {
 Reason model_is_graph() {
   return when([](const FieldScope& at) { return at.job.model().has_graph(); }, "the model is model.graph");
 }
+Reason model_is_not(const char* name) {
+  return [name](const FieldScope& at) {
+    const proto::Model& model = at.job.model();
+    if (model.has_graph()) return std::string("the model is model.graph");
+    return model.name().empty() || model.name() == name ? std::string()
+                                                        : "model.name is '" + model.name() + "'";
+  };
+}
 Reason gradients_are_redone() {
   return when(
       [](const FieldScope& at) { return at.job.model().graph().gradients() == proto::TrainedGraph::REDO; },

@@ -28,6 +28,7 @@ Reason no_labels();
 Reason no_experts();
 Reason no_tables_or_columns();  // neither tables of its own nor, as a graph, columns whose ids are hashed
 Reason model_is_graph();
+Reason model_is_not(const char* name);
 Reason gradients_are_redone();
 Reason initial_is_graph();
 Reason graph_has_optimizers();

@@ -48,6 +48,10 @@ void add_model(std::vector<JobField>& table) {
       field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
       field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
       field("model.class_weights").in(not_negative()).default_elsewhere("all 1").idle(no_labels()),
+      field("model.max_rows").in(not_negative()).by_default(0).idle(format_is_not(Input::MLPERF_DLRM)),
+      field("model.bottom").in(positive()).default_elsewhere("512, 256").idle(model_is_not("dlrm_v2")),
+      field("model.cross_layers").in(not_negative()).default_elsewhere("3").idle(model_is_not("dlrm_v2")),
+      field("model.cross_rank").in(not_negative()).default_elsewhere("512").idle(model_is_not("dlrm_v2")),
       field("model.dropout").in(share()).idle(model_is_graph()));
 }
 
@@ -290,12 +294,17 @@ void add_updates(std::vector<JobField>& table) {
       field("optimizer.beta1").by_default(0.9).in(share()).idle(no_adam),
       field("optimizer.beta2").by_default(0.999).in(share()).idle(no_adam),
       field("optimizer.epsilon")
-          .by_default(1e-7)
-          .in(positive())
-          .idle(optimizer_is_none_of({Optimizer::ADAM, Optimizer::ADAMW, Optimizer::RMSPROP})),
+          .by_default("1e-7, of ADAGRAD 0",
+                      [](proto::Job& job) {
+                        Optimizer& optimizer = *job.mutable_optimizer();
+                        optimizer.set_epsilon(optimizer.kind() == Optimizer::ADAGRAD ? 0.0F : 1e-7F);
+                      })
+          .in(not_negative())
+          .idle(optimizer_is_none_of(
+              {Optimizer::ADAM, Optimizer::ADAMW, Optimizer::RMSPROP, Optimizer::ADAGRAD})),
       field("optimizer.initial_accumulator")
           .by_default(0.1)
-          .in(positive())
+          .in(not_negative())
           .idle(optimizer_is_none_of({Optimizer::ADAGRAD, Optimizer::FTRL})),
       field("optimizer.weight_decay")
           .by_default("0, of ADAMW 0.01",
@@ -312,11 +321,12 @@ void add_updates(std::vector<JobField>& table) {
       field("optimizer.clip_value").in(not_negative()), field("optimizer.clip_norm").in(not_negative()),
       field("optimizer.clip_worker_norm").in(not_negative()),
       // Each part is a copy of the step's graph.
+      field("optimizer.row_wise").idle(optimizer_is_none_of({Optimizer::ADAGRAD})),
       field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
   // What is said of a group is said of the optimizer that its variables have (optimizers.h).
   for (const char* name : {"match", "frozen", "kind", "learning_rate", "momentum", "nesterov", "beta1",
                            "beta2", "epsilon", "initial_accumulator", "weight_decay", "rho", "centered",
-                           "learning_rate_power", "l1", "l2", "l2_shrinkage", "clip_value"})
+                           "learning_rate_power", "l1", "l2", "l2_shrinkage", "clip_value", "row_wise"})
     table.emplace_back(std::string("optimizer.group.") + name);
   add(table,  //
       field("schedule.kind"), field("schedule.warmup_steps"),

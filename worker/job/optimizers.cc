@@ -39,7 +39,7 @@ OptimizerSpec spec_from(const proto::Optimizer& from) {
           .nesterov = from.nesterov(),
           .beta1 = from.beta1(),
           .beta2 = from.beta2(),
-          .epsilon = from.epsilon(),
+          .epsilon = from.kind() == proto::Optimizer::ADAGRAD ? OptimizerSpec().epsilon : from.epsilon(),
           .initial_accumulator = from.initial_accumulator(),
           .weight_decay = from.weight_decay(),
           .rho = from.rho(),
@@ -48,7 +48,9 @@ OptimizerSpec spec_from(const proto::Optimizer& from) {
           .l2_shrinkage = from.l2_shrinkage(),
           .l1 = from.l1(),
           .l2 = from.l2(),
-          .clip_value = from.clip_value()};
+          .clip_value = from.clip_value(),
+          .adagrad_epsilon = from.kind() == proto::Optimizer::ADAGRAD ? from.epsilon() : 0.0F,
+          .row_wise = from.row_wise() && from.kind() == proto::Optimizer::ADAGRAD};
 }
 
 std::string place_of_group(std::size_t index, const proto::OptimizerGroup& group) {

@@ -269,6 +269,10 @@ class AllReduceStrategy : public CollectiveStrategy {
   }
 
   VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient) {
+    if (pads_indices(training.graph, gradient))
+      throw InvalidArgument("variable '" + gradient.variable.name +
+                            "': strategy ALLREDUCE has no columns of varying length yet: use LOCAL, or give "
+                            "them a fixed length");
     Graph& graph = training.graph;
     Node node;
     node.name = graph.unique_name("all_gather/" + gradient.variable.name);

@@ -17,6 +17,7 @@
 #include "worker/job/optimizers.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/collective.h"
+#include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/owner_rewrite.h"
@@ -55,6 +56,9 @@ class HybridStrategy : public CollectiveStrategy {
     for (const VariableGradient& gradient : training.gradients)
       (gradient.slices ? rows : dense).push_back(gradient);
     make_plan(training, rows);
+    for (std::size_t t = 0; t < shards_.size(); ++t)
+      if (!sends_sums(training.graph, rows[t].variable, shards_[t]))
+        expand_bags(training.graph, rows[t].variable, name());
     HybridRewrite rewrite(
         training,
         [&](Node node, const char* op) { return add_collective(training.graph, std::move(node), op); },
@@ -97,6 +101,7 @@ class HybridStrategy : public CollectiveStrategy {
 
   /// On the leader, while the others serve it.
   void rewrite_inference(Graph& graph) override {
+    expand_bags(graph, name());
     for (const VariableInfo& variable : list_variables(graph)) {
       const int table = table_of(variable.name);
       if (table < 0) continue;
@@ -196,6 +201,12 @@ class HybridStrategy : public CollectiveStrategy {
     }
   }
 
+  /// Whether the owner pools: of a table that is whole there, ids go to it and sums come back, as long as one
+  /// column reads it.
+  static bool sends_sums(const Graph& graph, const VariableInfo& table, const TableShard& shard) {
+    return shard.all_ids && lookups_of(graph, table.handle).size() == 1;
+  }
+
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
     const Graph& graph = training.graph;
     for (const VariableGradient& gradient : gradients) {
@@ -217,7 +228,7 @@ class HybridStrategy : public CollectiveStrategy {
                              is_read_by_gathers_only(graph, variable);
       table.can_send_all = training.slice_rows.empty();
       table.ids_per_example = 0;
-      for (const NodeId gather : gathers_of(graph, variable.handle)) {
+      for (const NodeId gather : lookups_of(graph, variable.handle)) {
         const Shape& ids = graph.info(graph.node(gather).inputs[1]).shape;
         table.can_send_all = table.can_send_all && ids.has_rank() && ids.rank() > 0;
         std::int64_t of_example = 1;

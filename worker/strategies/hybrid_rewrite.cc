@@ -1,4 +1,5 @@
 #include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/expand_bags.h"
 
 #include <algorithm>
 #include <optional>
@@ -38,7 +39,8 @@ bool is_read_by_gathers_only(const Graph& graph, const VariableInfo& table) {
       continue;
     }
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.inputs[i] == ValueRef{table.handle, 0} && !(i == 0 && is_gather_of(node, table.handle)))
+      if (node.inputs[i] == ValueRef{table.handle, 0} &&
+          !(i == 0 && (is_gather_of(node, table.handle) || is_bag_of(node, table.handle))))
         return false;
   }
   return true;

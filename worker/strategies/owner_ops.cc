@@ -46,16 +46,19 @@ void infer_from_owners(InferContext& c) {
   const int tensors = c.inputs() / 2;
   if (c.inputs() != 2 * tensors) c.fail("as many tensors as shapes are needed");
   owners_of(c, tensors);
+  const auto like_axes = c.attr(kLikeAxes, std::vector<std::int64_t>{});
   for (int i = 0; i < tensors; ++i) {
     const Shape &rows = c.shape(i), &like = c.shape(tensors + i);
     if (!rows.has_rank() || !like.has_rank()) {
       c.output(c.dtype(i), Shape::unknown_rank());
       continue;
     }
-    if (rows.rank() < like.rank())
+    if (rows.rank() < like.rank() && like_axes.empty())
       c.fail(fmt::format("rows {} are not of ids {}", rows.to_string(), like.to_string()));
-    std::vector<std::int64_t> dims(like.dims().begin(), like.dims().end());
-    for (int axis = like.rank(); axis < rows.rank(); ++axis) dims.push_back(rows[axis]);
+    const std::int64_t said = like_axes.empty() ? -1 : like_axes[static_cast<std::size_t>(i)];
+    const int axes = said < 0 ? like.rank() : static_cast<int>(said);
+    std::vector<std::int64_t> dims(like.dims().begin(), like.dims().begin() + axes);
+    for (int axis = axes; axis < rows.rank(); ++axis) dims.push_back(rows[axis]);
     c.output(c.dtype(i), Shape(std::move(dims)));
   }
 }

@@ -8,7 +8,8 @@
 //   braid.FromOwners(y..., like...) -> x...: back again. x has the dimensions of `like` (ids; only their
 //   shape
 //     counts), then those of a row of y that come behind them.
-// Attributes: owners (a rank for each x), rank, world, on_device.
+// Attributes: owners (a rank for each x), rank, world, on_device; of FromOwners like_axes (for each x how
+// many of the dimensions of `like` it has, -1: all; sums of bags have the first one of their ids).
 #pragma once
 
 namespace braid {
@@ -18,6 +19,7 @@ class OpRegistry;
 namespace braid::worker {
 
 inline constexpr const char* kOwners = "owners";
+inline constexpr const char* kLikeAxes = "like_axes";
 
 void register_owner_ops(OpRegistry& registry);
 

@@ -7,6 +7,8 @@
 //
 //   gradients of rows -> ToOwners -> SparseApplyOptimizer (at the owner)
 //
+// Of bags (braid.Bag) sums travel, not rows: the owner pools, and gets the gradients of the sums.
+//
 // The graphs of all ranks have the same nodes; those of tables of other ranks have tensors of no rows. The
 // owner sums the gradients of an id in the order of ranks, and of positions within each, as one process would
 // that had the whole batch. Thread rule: one thread.
@@ -44,12 +46,16 @@ class OwnerRewrite {
   struct Entry {
     const TableShard* table;
     VariableGradient gradient;
-    std::vector<NodeId> gathers;
-    ValueRef named = {};  // the ids of the gradient's rows, at the owner
+    std::vector<NodeId> gathers;  // or one bag
+    bool is_bag = false;
+    ValueRef named = {};    // the ids of the gradient's rows, at the owner
+    ValueRef weights = {};  // of a bag's ids, at the owner, where it has such
   };
 
   void exchange_ids();
   void exchange_rows();
+  ValueRef sum_gradients(const Entry& entry) const;
+  ValueRef rows_of_sums(const Entry& entry, ValueRef sums);
   NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
                   std::vector<std::int64_t> owners);
 

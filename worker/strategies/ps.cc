@@ -16,6 +16,7 @@
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
 #include "worker/stored_variables.h"
+#include "worker/strategies/expand_bags.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/strategies/table_gathers.h"
@@ -83,6 +84,7 @@ class PsStrategy : public Strategy {
   /// all stop after the same step. Under ASP each worker stops by itself, but for a server, and when the
   /// leader has what it wanted, all do.
   void rewrite_training(TrainingGraph& training) override {
+    expand_bags(training.graph, name());
     declare_tables(training);
     // What all workers' gradients together come to, nobody knows before a round is applied, table by table.
     clip_by_global_norm(training, training.gradients, clip_norm_, false);
@@ -103,6 +105,7 @@ class PsStrategy : public Strategy {
   void rewrite_inference(Graph& graph) override {
     // Dense variables are refreshed as a whole, and on the host, where pulls write them in training; rows are
     // pulled as they are read.
+    expand_bags(graph, name());
     std::vector<VariableInfo> sparse;
     for (const VariableInfo& variable : list_variables(graph)) {
       if (sparse_.contains(variable.name)) sparse.push_back(variable);

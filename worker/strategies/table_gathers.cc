@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "worker/strategies/expand_bags.h"
 #include "worker/training_graph.h"
 
 namespace braid::worker {
@@ -29,6 +30,13 @@ std::vector<NodeId> gathers_of(const Graph& graph, NodeId handle) {
   std::vector<NodeId> found;
   for (NodeId id = 0; id < graph.size(); ++id)
     if (is_gather_of(graph.node(id), handle)) found.push_back(id);
+  return found;
+}
+
+std::vector<NodeId> lookups_of(const Graph& graph, NodeId handle) {
+  std::vector<NodeId> found;
+  for (NodeId id = 0; id < graph.size(); ++id)
+    if (is_gather_of(graph.node(id), handle) || is_bag_of(graph.node(id), handle)) found.push_back(id);
   return found;
 }
 

@@ -12,12 +12,14 @@
 
 namespace braid::worker {
 
-/// Whether the node takes rows from the table behind this handle.
+/// Whether the node takes rows from the table behind this handle, one by one.
 inline bool is_gather_of(const Node& node, NodeId handle) {
   return !node.removed && node.op->name == "ResourceGather" && node.inputs[0] == ValueRef{handle, 0};
 }
 
 std::vector<NodeId> gathers_of(const Graph& graph, NodeId handle);
+/// Gathers and bags.
+std::vector<NodeId> lookups_of(const Graph& graph, NodeId handle);
 
 /// The gathers in the order in which a gradient's rows are theirs; nothing where it is not of all of them,
 /// each once.

@@ -220,7 +220,8 @@ void register_bag(OpRegistry& registry) {
             .gradient = gradient,
             .cost = cost,
             .cpu = prepare,
-            .handles = {Access::Read}};
+            .handles = {Access::Read},
+            .in_files = true};
   registry.add(bag);
   bag.name = "braid.BagMany";
   bag.traits = bag.traits.output_list();
@@ -229,6 +230,7 @@ void register_bag(OpRegistry& registry) {
   bag.no_gradient_reason = "the compiler makes it, after gradients are made";
   bag.handles = {};
   bag.further_handles = Access::Read;
+  bag.in_files = false;
   registry.add(std::move(bag));
 }
 

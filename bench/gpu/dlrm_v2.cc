@@ -1,0 +1,298 @@
+// A training step of MLPerf's DLRM-v2 on one GPU (models/dlrm_v2.cc): ids, floats and labels are copied to
+// the device in each step, from page-locked memory; then lookups, dense layers, loss, backward, the sort of
+// the ids and all updates, as one captured graph. The dense layers' updates are Adagrad per element.
+//
+// Ids are those of the peer (Zipf: v = floor(x) - 1 with density x^-z, or uniform), so that figures can stand
+// beside it. Tables begin with zeros, which costs and changes nothing here; kernels with their own values.
+// Prints examples/s (median of rounds), and with --profile what the device does, by node.
+//
+// usage: gpu_dlrm_v2 [--batches 6912,65536] [--optimizers rowwise,adagrad] [--max-rows 0] [--zipf 0,1.05]
+//     [--streams 1,4] [--steps 20] [--rounds 5] [--no-tf32] [--profile]
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "engine/autodiff/gradients.h"
+#include "engine/compile/compile.h"
+#include "engine/device/activity.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/runtime.h"
+#include "engine/import/import.h"
+#include "engine/input/mlperf_dlrm.h"
+#include "engine/ir/infer.h"
+#include "engine/ops/optimizer/optimizer_attrs.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "models/model.h"
+#include "proto/graph.pb.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string batches = "6912,65536", optimizers = "rowwise", zipf = "0,1.05", streams = "4";
+  std::int64_t max_rows = 0;
+  int steps = 20, rounds = 5;
+  bool no_tf32 = false, profile = false, no_fusion = false;
+};
+
+struct Training {
+  Graph graph;
+  CompileRequest request;
+};
+
+/// Variables are [rows, dim], or of a row-wise slot [rows].
+void add_update(Graph& graph, const VariableGradient& gradient, OptimizerSpec optimizer,
+                CompileRequest& request) {
+  const VariableInfo& variable = gradient.variable;
+  optimizer.row_wise = optimizer.row_wise && gradient.slices;
+  Node update;
+  update.inputs.push_back({variable.handle, 0});
+  for (const SlotSpec& slot : optimizer_slots(optimizer)) {
+    Node handle;
+    handle.name = variable.name + "/" + std::string(slot.name);
+    handle.op = &OpRegistry::global().require("VarHandleOp");
+    handle.attrs = {{"dtype", variable.dtype},
+                    {"shape", optimizer.row_wise ? Shape{variable.shape[0]} : variable.shape},
+                    {"_trainable", false}};
+    update.inputs.push_back({graph.add(std::move(handle)), 0});
+  }
+  if (gradient.slices) update.inputs.push_back(gradient.slices->indices);
+  update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
+  update.op =
+      &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
+  update.attrs = optimizer_attrs(optimizer);
+  update.name = graph.unique_name("update/" + variable.name);
+  update.colocate_with = update.inputs.back().node;
+  request.targets.push_back(update.name);
+  graph.add(std::move(update));
+}
+
+Training training_of(const Options& options, const std::string& optimizer, std::int64_t batch) {
+  ModelConfig config;
+  config.sparse_tables = true;
+  config.columns = {{"dense", Shape{kMlperfDense}}, {"sparse", Shape{kMlperfIds}}, {"label", Shape{}}};
+  config.types["sparse"] = DType::Int32;
+  for (int c = 0; c < kMlperfColumns; ++c)
+    config.fields["sparse"].push_back({.name = "c" + std::to_string(c),
+                                       .length = kMlperfHots[static_cast<std::size_t>(c)],
+                                       .ids = mlperf_rows(c, options.max_rows),
+                                       .filled = false});
+  const ModelGraph model = build_model("dlrm_v2", config);
+  Training made{import_graph(*model.graph), {}};
+  OptimizerSpec spec{.kind = OptimizerKind::Adagrad,
+                     .initial_accumulator = 0,
+                     .adagrad_epsilon = 1e-8F,
+                     .row_wise = optimizer == "rowwise"};
+  if (optimizer == "sgd") spec = {};
+  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(model.loss)))
+    add_update(made.graph, gradient, spec, made.request);
+  made.request.fetches = {model.loss};
+  made.request.feeds = {{"dense", DType::Float32, {batch, kMlperfDense}},
+                        {"sparse", DType::Int32, {batch, kMlperfIds}},
+                        {"label", DType::Float32, {batch}}};
+  return made;
+}
+
+WaitContext a_while() { return WaitContext::with_timeout(std::chrono::seconds(300)); }
+
+/// One batch in page-locked memory.
+std::vector<Tensor> batch_of(const Training& training, const Options& options, double zipf,
+                             std::uint64_t seed, Accelerator& device) {
+  std::vector<Tensor> feeds;
+  for (const FeedSpec& feed : training.request.feeds) {
+    const auto bytes = static_cast<std::uint64_t>(feed.shape.elements()) * dtype_size(feed.dtype);
+    feeds.emplace_back(feed.dtype, feed.shape, device.allocate_pinned(bytes, "a batch"), Domain::Host);
+  }
+  const std::int64_t rows = feeds[2].elements();
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (float& x : feeds[0].data<float>()) x = normal(random);
+  for (float& x : feeds[2].data<float>()) x = static_cast<float>(random() % 2);
+  const int threads = 12;
+  std::vector<std::thread> workers;
+  for (int t = 0; t < threads; ++t)
+    workers.emplace_back([&, t] {
+      std::mt19937_64 own(seed * 1000 + static_cast<std::uint64_t>(t));
+      std::uniform_real_distribution<double> uniform;
+      for (std::int64_t b = rows * t / threads; b < rows * (t + 1) / threads; ++b) {
+        std::int32_t* at = feeds[1].data<std::int32_t>().data() + b * kMlperfIds;
+        for (int c = 0; c < kMlperfColumns; ++c) {
+          const auto n = static_cast<double>(mlperf_rows(c, options.max_rows));
+          for (std::int64_t k = 0; k < kMlperfHots[static_cast<std::size_t>(c)]; ++k) {
+            const double u = uniform(own);
+            const double v =
+                zipf <= 0 ? u * n : std::pow((std::pow(n, 1 - zipf) - 1) * u + 1, 1 / (1 - zipf)) - 1;
+            *at++ = static_cast<std::int32_t>(std::clamp(v, 0.0, n - 1));
+          }
+        }
+      }
+    });
+  for (std::thread& worker : workers) worker.join();
+  return feeds;
+}
+
+class Steps {
+ public:
+  Steps(const Training& training, const CompileOptions& options, const std::shared_ptr<Accelerator>& device)
+      : program_(compile(training.graph, training.request, options)), runtime_({.device = device}) {
+    instance_ = std::make_unique<Instance>(program_, runtime_);
+    for (const VariableInfo& variable : list_variables(training.graph)) {
+      const bool is_table = variable.name.ends_with("/table") || variable.name.ends_with("/accumulator");
+      if (is_table || !runtime_.variables().contains(variable.name)) continue;
+      Tensor value(variable.dtype, variable.shape);
+      initialize_variable(training.graph.node(variable.handle), 1, value);
+      runtime_.variables().write(variable.name, value);
+    }
+  }
+
+  void run(const std::vector<std::vector<Tensor>>& batches, int count) {
+    for (int i = 0; i < count; ++i) {
+      if (instance_->in_flight() == program_->steps_in_flight) finish();
+      StepRequest request;
+      request.params.step = next_++;
+      request.params.learning_rate = 4e-3F;
+      request.feeds = batches[next_ % batches.size()];
+      instance_->start(std::move(request), a_while());
+    }
+    while (instance_->in_flight() > 0) finish();
+  }
+  double time_us(const std::vector<std::vector<Tensor>>& batches, int count) {
+    const auto begin = Clock::now();
+    run(batches, count);
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count;
+  }
+  const Program& program() const { return *program_; }
+  const std::vector<float>& losses() const { return losses_; }
+
+ private:
+  void finish() { losses_.push_back(instance_->finish(a_while()).fetches[0].data<float>()[0]); }
+
+  std::shared_ptr<const Program> program_;
+  Runtime runtime_;
+  std::unique_ptr<Instance> instance_;
+  std::uint64_t next_ = 0;
+  std::vector<float> losses_;
+};
+
+void profile(Steps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device, double us) {
+  const auto sampler = make_activity_sampler(device);
+  if (!sampler) return fmt::print("  no CUPTI here\n");
+  DeviceActivity activity;
+  std::atomic<bool> done{false};
+  std::thread watching([&] {
+    const auto length = std::chrono::microseconds(static_cast<std::int64_t>(us * 12));
+    activity = sampler->sample({.settle = std::chrono::milliseconds(50), .length = length}, {});
+    done = true;
+  });
+  while (!done) steps.run(batches, 5);
+  watching.join();
+  const double count = activity.window_seconds * 1e6 / us;
+  fmt::print("  window {:.1f} ms, {:.1f} steps, busy {:.1f} %, overlap {:.2f}, {} dropped\n",
+             activity.window_seconds * 1e3, count, 100 * activity.busy_seconds / activity.window_seconds,
+             activity.overlap_factor(), activity.dropped);
+  for (const StreamActivity& stream : activity.streams)
+    if (stream.pieces > 0)
+      fmt::print("  stream {:<24} busy {:>5.1f} %, {:.1f} pieces a step\n", stream.stream,
+                 100 * stream.busy_seconds / activity.window_seconds,
+                 static_cast<double>(stream.pieces) / count);
+  struct Sum {
+    double us = 0;
+    int pieces = 0;
+    int stream = 0;
+  };
+  std::map<std::string, Sum> by_name;
+  double alone = 0;
+  for (const ActivitySlice& slice : activity.slices) {
+    Sum& sum = by_name[slice.name];
+    sum.us += std::chrono::duration<double, std::micro>(slice.end - slice.begin).count();
+    sum.pieces += 1;
+    sum.stream = slice.stream;
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    alone += sorted[i].second.us / count;
+    if (i < 36)
+      fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}  {}\n", sorted[i].second.us / count,
+                 sorted[i].second.pieces / count, sorted[i].second.stream, sorted[i].first.substr(0, 90));
+  }
+  fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
+}
+
+void measure(const Options& options, const std::string& optimizer, std::int64_t batch,
+             const std::vector<double>& skews, int streams, const std::shared_ptr<Accelerator>& device) {
+  const Training training = training_of(options, optimizer, batch);
+  CompileOptions compiling;
+  compiling.domain = Domain::Device;
+  compiling.streams.policy = streams > 1 ? StreamPolicy::Cost : StreamPolicy::None;
+  compiling.streams.count = streams;
+  compiling.fusion = !options.no_fusion;
+  Steps steps(training, compiling, device);
+  for (const double zipf : skews) {
+    std::vector<std::vector<Tensor>> batches;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed)
+      batches.push_back(batch_of(training, options, zipf, seed, *device));
+    steps.run(batches, 8);
+    std::vector<double> times;
+    for (int round = 0; round < options.rounds; ++round)
+      times.push_back(steps.time_us(batches, options.steps));
+    std::sort(times.begin(), times.end());
+    const double us = times[times.size() / 2];
+    fmt::print(
+        "{} rows<={} {} zipf {} batch {} streams {}: {:.1f} us/step ({:.1f} to {:.1f}), {:.3f} M examples/s, "
+        "loss {:.4f}, {:.1f} GiB\n",
+        optimizer, options.max_rows, options.no_tf32 ? "fp32" : "tf32", zipf, batch, streams, us,
+        times.front(), times.back(), static_cast<double>(batch) / us, steps.losses().back(),
+        static_cast<double>(device->bytes_in_use()) / (1 << 30));
+    std::fflush(stdout);
+    if (options.profile) profile(steps, batches, *device, us);
+  }
+  if (options.profile)
+    for (const Note& note : steps.program().notes)
+      fmt::print("  note {}: {}\n", note.pass, note.text.substr(0, 200));
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Training steps of DLRM-v2 on one GPU");
+  app.add_option("--batches", options.batches);
+  app.add_option("--optimizers", options.optimizers);
+  app.add_option("--max-rows", options.max_rows);
+  app.add_option("--zipf", options.zipf);
+  app.add_option("--streams", options.streams);
+  app.add_option("--steps", options.steps);
+  app.add_option("--rounds", options.rounds);
+  app.add_flag("--no-tf32", options.no_tf32);
+  app.add_flag("--no-fusion", options.no_fusion);
+  app.add_flag("--profile", options.profile);
+  CLI11_PARSE(app, argc, argv);
+  const auto split = [](const std::string& text) { return CLI::detail::split(text, ','); };
+  std::vector<double> skews;
+  for (const std::string& zipf : split(options.zipf)) skews.push_back(std::stod(zipf));
+  const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = !options.no_tf32});
+  fmt::print("{}\n", device->description());
+  for (const std::string& optimizer : split(options.optimizers))
+    for (const std::string& batch : split(options.batches))
+      for (const std::string& streams : split(options.streams)) try {
+          measure(options, optimizer, std::stoll(batch), skews, std::stoi(streams), device);
+        } catch (const std::exception& error) {
+          fmt::print("{} {} streams {}: {}\n", optimizer, batch, streams, error.what());
+        }
+  return 0;
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) { return braid::run(argc, argv); }

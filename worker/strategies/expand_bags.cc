@@ -1,0 +1,84 @@
+#include "worker/strategies/expand_bags.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "engine/ir/op.h"
+#include "engine/ops/sparse/bag_args.h"
+#include "worker/strategies/table_gathers.h"
+#include "worker/training_graph.h"
+
+namespace braid::worker {
+namespace {
+
+ValueRef constant(Graph& graph, const std::string& name, std::int32_t value) {
+  return add_node(graph, "Const", name, {}, {{"dtype", DType::Int32}, {"value", Tensor::scalar(value)}});
+}
+
+/// The ids as int64, which is what travels; whoever reads them, the gradient too, reads these.
+ValueRef wide_ids(Graph& graph, ValueRef ids, const std::string& name) {
+  if (graph.info(ids).dtype == DType::Int64) return ids;
+  const ValueRef wide = add_node(graph, "Cast", name + "/wide_ids", {ids},
+                                 {{"SrcT", graph.info(ids).dtype}, {"DstT", DType::Int64}});
+  graph.replace_uses(ids, wide);
+  graph.mutable_node(wide.node).inputs[0] = ids;
+  return wide;
+}
+
+void expand(Graph& graph, NodeId id, std::string_view strategy) {
+  const Node bag = graph.node(id);
+  const BagInputs in = bag_inputs(bag.attrs, true);
+  if (in.ragged)
+    throw InvalidArgument("[braid.Bag] node '" + bag.name + "': strategy " + std::string(strategy) +
+                          " has no columns of varying length yet: use LOCAL, or give them a fixed length");
+  const auto input = [&](int i) { return bag.inputs[static_cast<std::size_t>(i)]; };
+  const ValueRef ids = wide_ids(graph, input(in.ids(0)), bag.name);
+  const Shape& shape = graph.info(ids).shape;
+  const std::int64_t hot = shape.has_rank() ? shape[1] : -1;
+  if (hot < 0)
+    throw InvalidArgument("[braid.Bag] node '" + bag.name + "': strategy " + std::string(strategy) +
+                          " needs to know how many ids a bag has");
+  Node gather;
+  gather.op = &OpRegistry::global().require("ResourceGather");
+  gather.name = graph.unique_name(bag.name + "/rows");
+  gather.inputs = {bag.inputs[0], ids};
+  gather.attrs = {{"dtype", bag.attrs.require<DType>("dtype")}};
+  gather.stream = bag.stream;
+  gather.device = bag.device;
+  gather.colocate_with = bag.colocate_with;
+  ValueRef rows{graph.add(std::move(gather)), 0};  // [B, hot, dim]
+  const NodeId beside = rows.node;
+  if (in.weighted)
+    rows = add_node(graph, "Mul", bag.name + "/weighted",
+                    {rows, reshaped(graph, input(in.weights(0)), {-1, hot, 1}, bag.name + "/weights")},
+                    {{"T", DType::Float32}}, beside);
+  ValueRef sums = add_node(graph, "Sum", bag.name + "/sum", {rows, constant(graph, bag.name + "/axis", 1)},
+                           {{"T", DType::Float32}, {"keep_dims", false}}, beside);
+  if (in.pooling != Pooling::Sum) {
+    std::vector<ValueRef> inputs{sums, ids};
+    if (in.weighted) inputs.push_back(input(in.weights(0)));
+    AttrMap attrs;
+    for (const char* name : {kPooling, kBagWeights})
+      if (const Attr* value = bag.attrs.find(name)) attrs.set(name, *value);
+    sums =
+        add_node(graph, "braid.BagScale", bag.name + "/scale", std::move(inputs), std::move(attrs), beside);
+  }
+  put_in_place_of(graph, id, sums);
+}
+
+}  // namespace
+
+bool is_bag_of(const Node& node, NodeId handle) {
+  return !node.removed && node.op->name == "braid.Bag" && node.inputs[0] == ValueRef{handle, 0};
+}
+
+void expand_bags(Graph& graph, const VariableInfo& table, std::string_view strategy) {
+  for (NodeId id = 0, nodes = graph.size(); id < nodes; ++id)
+    if (is_bag_of(graph.node(id), table.handle)) expand(graph, id, strategy);
+}
+
+void expand_bags(Graph& graph, std::string_view strategy) {
+  for (const VariableInfo& variable : list_variables(graph)) expand_bags(graph, variable, strategy);
+}
+
+}  // namespace braid::worker
