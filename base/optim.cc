@@ -33,10 +33,12 @@ void update_run(const PreparedUpdate& update, std::size_t n, float* __restrict w
     if constexpr (Formula::kSlots > 1) slots[1] = s1[i];
     if constexpr (Formula::kSlots > 2) slots[2] = s2[i];
     const auto [weight, gradient] = before<kBefore>(u, w[i], g[i] * u.grad_scale);
-    w[i] = Formula::apply(u, weight, gradient, slots);
-    if constexpr (Formula::kSlots > 0) s0[i] = slots[0];
-    if constexpr (Formula::kSlots > 1) s1[i] = slots[1];
-    if constexpr (Formula::kSlots > 2) s2[i] = slots[2];
+    const float updated = Formula::apply(u, weight, gradient, slots);
+    const bool stays = kBefore == Before::All && u.skip_nan && g[i] != g[i];
+    w[i] = stays ? w[i] : updated;
+    if constexpr (Formula::kSlots > 0) s0[i] = stays ? s0[i] : slots[0];
+    if constexpr (Formula::kSlots > 1) s1[i] = stays ? s1[i] : slots[1];
+    if constexpr (Formula::kSlots > 2) s2[i] = stays ? s2[i] : slots[2];
   }
 }
 

@@ -25,6 +25,7 @@
 //   g'  = g' + l2 * w + l1 * sign(w), sign(0) = 0; not of FTRL, whose formula has an l1 and an l2 of its own
 //   w  -= lr * weight_decay * w, decoupled: g' does not see it (Loshchilov & Hutter 2019);
 //                                      with it ADAM is ADAMW
+// With skip_nan, all of it is left out for elements whose g' is NaN.
 // All of this happens to the elements of an update and to no others: rows of a table that a step does not
 // name are neither decayed nor regularised. Thread rule: pure functions.
 #pragma once
@@ -49,6 +50,7 @@ struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::Sgd;
   float momentum = 0.9F;  // of Momentum; of RmsProp, where 0 needs no slot
   bool nesterov = false;
+  bool skip_nan = false;  // elements whose gradient is NaN stay as they are, with their slots
   float beta1 = 0.9F;
   float beta2 = 0.999F;
   float epsilon = 1e-7F;
@@ -70,7 +72,8 @@ struct OptimizerSpec {
 
 /// One of the first four formulas, with weight decay at most.
 constexpr bool is_basic(const OptimizerSpec& spec) {
-  return spec.kind <= OptimizerKind::Adam && spec.l1 == 0 && spec.l2 == 0 && spec.clip_value == 0;
+  return spec.kind <= OptimizerKind::Adam && spec.l1 == 0 && spec.l2 == 0 && spec.clip_value == 0 &&
+         !spec.skip_nan;
 }
 /// w -= lr * g', and nothing else.
 constexpr bool is_plain_descent(const OptimizerSpec& spec) {
@@ -99,6 +102,7 @@ struct PreparedUpdate {
   OptimizerKind kind;
   bool nesterov;
   bool basic;  // is_basic()
+  bool skip_nan;
   std::size_t slots;
   float learning_rate;
   float adam_learning_rate;  // lr_t

@@ -218,6 +218,7 @@ BRAID_OPTIM PreparedUpdate prepared(const OptimizerSpec& spec, const UpdateParam
   u.l1 = spec.l1;
   u.l2 = spec.l2;
   u.clip_value = spec.clip_value;
+  u.skip_nan = spec.skip_nan;
   const bool adds = spec.kind != OptimizerKind::Ftrl;
   u.added_l1 = adds ? spec.l1 : 0.0F;
   u.added_l2 = adds ? spec.l2 : 0.0F;

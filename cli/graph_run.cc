@@ -203,6 +203,7 @@ void apply_settings(RunOptions& options) {
   options.compile.steps_in_flight = 1;
   options.compile.soft_placement = job.runtime().soft_placement();
   options.compile.check_numerics = job.runtime().check_numerics();
+  options.compile.precision = worker::precision_of(job);
   if (options.threads == 0) options.threads = static_cast<int>(job.runtime().intra_op_threads());
 }
 

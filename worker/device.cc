@@ -79,7 +79,7 @@ std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::Cl
   options.ordinal = count > 0 ? devices[static_cast<std::size_t>(cluster.local_rank)] : 0;
   options.memory_limit = memory_limit(job, options.ordinal);
   options.memory_up_front = job.runtime().device_memory_up_front();
-  options.tf32 = job.runtime().tf32();
+  options.tf32 = uses_tf32(job);
   options.measure_products = job.runtime().measure_products();
   std::shared_ptr<Accelerator> device = open_cuda(options);
   log_info("device: {}, TF32 {}", device->description(), options.tf32 ? "on" : "off");

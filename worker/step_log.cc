@@ -22,10 +22,11 @@ StepLog::StepLog(const std::string& path) : path_(path), file_(nullptr, std::fcl
     throw InvalidArgument("metrics.steps_file: cannot write '" + path + "': " + std::strerror(errno));
 }
 
-void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds) {
+void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped) {
   if (!file_) return;
-  const std::string line = fmt::format("{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}}}\n",
-                                       step, loss, examples, seconds);
+  const std::string line =
+      fmt::format("{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}{}}}\n", step, loss,
+                  examples, seconds, skipped ? ",\"skipped\":true" : "");
   if (std::fputs(line.c_str(), file_.get()) >= 0) return;
   log_warning("metrics.steps_file: cannot write '{}': {}; it ends before step {}", path_,
               std::strerror(errno), step);

@@ -1,5 +1,6 @@
-// A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}. Losses are
-// written so that reading them back gives the same bits.
+// A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}, and of one
+// that updated nothing (worker/loss_scale.h) "skipped":true. Losses are written so that reading them back
+// gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ class StepLog {
   /// An empty path logs nothing. Throws: InvalidArgument when the file cannot be made.
   explicit StepLog(const std::string& path);
   /// A file that cannot be written any more, as on a full disk, ends with a warning.
-  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds);
+  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false);
 
  private:
   std::string path_;

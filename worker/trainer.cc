@@ -191,6 +191,7 @@ class Run {
     result.measured = evaluation_->last();
     result.best = best();
     result.stopped_early = stopped_early_;
+    if (built_->training.loss_scale) result.skipped_steps = report_.skipped_steps();
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
     result.seconds = report_.seconds();
     result.input_wait_seconds = steps_->input_wait_seconds();

@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "proto/graph.pb.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/micro_batches.h"
 
 namespace braid::worker {
@@ -25,8 +26,8 @@ ValueRef multiplied(Graph& graph, ValueRef value, float factor, const std::strin
 
 }  // namespace
 
-TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,
-                                  bool parted) {
+TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight, bool parted,
+                                  const std::optional<LossScaleOptions>& loss_scale) {
   TrainingGraph training;
   training.graph = import_graph(forward, "model");
   training.loss = training.graph.parse_value(loss);
@@ -34,7 +35,9 @@ TrainingGraph make_training_graph(const GraphDef& forward, const std::string& lo
   training.weighted_loss = training.loss;
   if (weight != 1.0F)
     training.weighted_loss = multiplied(training.graph, training.loss, weight, "loss_of_share");
-  training.gradients = add_gradients(training.graph, training.weighted_loss);
+  ValueRef differentiated = training.weighted_loss;
+  if (loss_scale) differentiated = add_loss_scale(training, differentiated, *loss_scale);
+  training.gradients = add_gradients(training.graph, differentiated);
   return training;
 }
 
@@ -153,6 +156,7 @@ void add_update(TrainingGraph& training, const VariableGradient& gradient, const
   update.op = &ops.require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
   update.attrs = optimizer_attrs(spec);
   if (gradient.slices && pads_indices(graph, gradient)) update.attrs.set(kSkipNegative, true);
+  if (training.loss_scale) update.attrs.set("skip_nan", true);
   update.name = graph.unique_name("update/" + variable.name);
   update.colocate_with = source.node;
   training.targets.push_back(update.name);

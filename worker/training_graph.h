@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,16 @@ struct SliceRows {
   std::vector<std::int64_t> indices, values;
 };
 
+/// Dynamic loss scaling (worker/loss_scale.h).
+struct LossScaleOptions {
+  double first = 1;
+  std::int64_t growth_steps = 1;  // without an overflow, after which the scale is doubled
+};
+struct LossScale {
+  NodeId scale = kNoNode, good_steps = kNoNode, skipped_steps = kNoNode;  // handles
+  std::int64_t growth_steps = 1;
+};
+
 struct TrainingGraph {
   Graph graph;
   ValueRef loss;           // scalar; a strategy may replace it by one over all workers
@@ -35,6 +46,8 @@ struct TrainingGraph {
   std::map<std::string, OptimizerSpec>
       own_optimizers;                           // of variables whose graph has one, in place of the job's
   std::map<std::string, SliceRows> slice_rows;  // by variable; empty where all ranks have as many
+  std::optional<LossScale> loss_scale;          // gradients are those of the loss times it
+  ValueRef skipped;                             // valid: scalar, 1 where the step updates nothing
   std::vector<std::string> targets;             // nodes that run for their effect in each step
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
   bool votes_for_others =
@@ -42,9 +55,11 @@ struct TrainingGraph {
 };
 
 /// Imports and differentiates the loss times `weight`. `parted`: a step's batch will be cut into parts
-/// (worker/micro_batches.h). Throws: InvalidArgument (see import_graph, add_gradients).
+/// (worker/micro_batches.h). With a `loss_scale` the gradients are those of so many times the loss. Throws:
+/// InvalidArgument (see import_graph, add_gradients).
 TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight = 1.0F,
-                                  bool parted = false);
+                                  bool parted = false,
+                                  const std::optional<LossScaleOptions>& loss_scale = {});
 
 /// The same for a graph that has its gradients.
 TrainingGraph make_training_graph(const GraphDef& forward, const std::string& loss, float weight,

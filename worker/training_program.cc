@@ -13,6 +13,7 @@
 #include "worker/input_staging.h"
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/micro_batches.h"
 #include "worker/recompute.h"
 #include "worker/stored_columns.h"
@@ -72,6 +73,7 @@ CompileOptions training_compile_options(const proto::Job& job) {
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
   options.soft_placement = job.runtime().soft_placement();
   options.check_numerics = job.runtime().check_numerics();
+  options.precision = precision_of(job);
   options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
   // On the CPU the nodes' own kernels are as fast (docs/design/fused_regions.md).
   options.fusion = job.runtime().has_fusion() ? job.runtime().fusion() : options.domain == Domain::Device;
@@ -109,6 +111,7 @@ CompileRequest step_request(const ModelGraph& model, const Batcher& batcher, con
     request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
+  if (training.skipped.valid()) request.fetches.push_back(training.graph.value_name(training.skipped));
   request.targets = training.targets;
   return request;
 }
@@ -152,10 +155,18 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   const std::int64_t parts = job.optimizer().accumulate_steps();
   const float weight = strategy.weighs_gradients() ? share.weight() : 1.0F;
   made.training = model.gradients.empty()
-                      ? make_training_graph(*model.graph, model.loss, weight, parts > 1)
+                      ? make_training_graph(*model.graph, model.loss, weight, parts > 1, loss_scale_of(job))
                       : make_training_graph(*model.graph, model.loss, weight, model.gradients);
   TrainingGraph& training = made.training;
   if (weight != share.weight()) weigh_loss(training, share.weight());
+  if (!model.gradients.empty() && loss_scale_of(job))
+    throw InvalidArgument(
+        "runtime.precision FP16 scales the loss, and model.graph.gradients KEEP keeps gradients of one that "
+        "is not scaled: set runtime.precision BF16, or model.graph.gradients REDO");
+  if (training.loss_scale && job.optimizer().clip_worker_norm() > 0)
+    throw InvalidArgument(
+        "optimizer.clip_worker_norm clips before the gradients are divided by the scale of runtime.precision "
+        "FP16: use optimizer.clip_norm, or set runtime.precision BF16");
   cast_stored_columns(training.graph, model.columns, batcher);
   const bool agrees = strategy.needs_one_plan();
   if (agrees && !share.even())

@@ -58,6 +58,10 @@ std::string_view cuda_type(DType dtype) {
       return "unsigned";
     case DType::UInt64:
       return "unsigned long long";
+    case DType::Float16:
+      return "Float16";
+    case DType::BFloat16:
+      return "BFloat16";
     default:
       return {};
   }

@@ -73,12 +73,20 @@ enum class BatchSiblings {
   AcrossScopes,
 };
 
+/// Mixed precision (engine/rewrite/mixed_precision.cc).
+struct PrecisionOptions {
+  DType half = DType::Float32;  // BFloat16 or Float16: what products read; Float32: everything is as written
+  std::vector<std::string> keep_ops = {};  // products of these ops stay float32
+  std::string keep_nodes = {};             // and nodes in whose name this regular expression is found
+};
+
 struct CompileOptions {
   StreamOptions streams;
   BatchSiblings batch_siblings = BatchSiblings::Off;
   /// Regions of elementwise nodes and reductions of rows become one node each
   /// (engine/rewrite/region_finder.h).
   bool fusion = false;
+  PrecisionOptions precision = {};
   /// Device: ops that have a kernel for CUDA run there, the others on the host, with copies between.
   Domain domain = Domain::Host;
   int steps_in_flight = 2;

@@ -66,6 +66,8 @@ void turn_columns(Rewrite& r, const Match& match, const Readers& readers) {
 }  // namespace
 
 void assign_gemm_layout(Plan& plan) {
+  // Tensor cores read halves along either axis.
+  if (plan.options.precision.half != DType::Float32) return;
   std::size_t products = 0;
   run_rules(plan, {.rules = {{"columns of a gradient",
                               {"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"},

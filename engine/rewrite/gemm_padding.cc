@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr std::int64_t kRowAlignment = 4;   // floats
+constexpr std::size_t kRowAlignment = 16;   // bytes
 constexpr double kSmallestProduct = 200e6;  // flops, forward; below, more launches cost what alignment gains
 
 const Pattern& concat() {
@@ -27,8 +27,13 @@ Node with_inputs(Node node, std::vector<ValueRef> inputs) {
   node.inputs = std::move(inputs);
   return node;
 }
-std::int64_t aligned(std::int64_t width) {
-  return (width + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+/// Elements of a row of 16 bytes, as products will read them.
+std::int64_t row_alignment(const Rewrite& r) {
+  return static_cast<std::int64_t>(kRowAlignment / dtype_size(r.plan.options.precision.half));
+}
+std::int64_t aligned(const Rewrite& r, std::int64_t width) {
+  const std::int64_t to = row_alignment(r);
+  return (width + to - 1) / to * to;
 }
 
 bool joins_columns(const Rewrite& r, const Node& concat) {
@@ -44,7 +49,7 @@ std::optional<Products> find_padded(const Rewrite& r, const Match& match) {
   const Node& joined = r.node(match[0]);
   const OutputInfo& info = joined.outputs[0];
   if (!is_plain(r.plan, joined) || is_fetched(r.plan, joined.id) || info.dtype != DType::Float32 ||
-      info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % kRowAlignment == 0 ||
+      info.shape.rank() != 2 || !info.shape.is_static() || info.shape[1] % row_alignment(r) == 0 ||
       (concat().names(joined) && !joins_columns(r, joined)))
     return std::nullopt;
   Products products;
@@ -86,10 +91,10 @@ NodeId widen(Rewrite& r, const Node& joined) {
   if (concat().names(joined)) {
     const ValueRef zeros =
         add_constant(r, joined, joined.name + "/zeros",
-                     Tensor::zeros(DType::Float32, {shape[0], aligned(shape[1]) - shape[1]}));
+                     Tensor::zeros(DType::Float32, {shape[0], aligned(r, shape[1]) - shape[1]}));
     wide.inputs.insert(wide.inputs.end() - 1, zeros);
   } else {
-    wide.attrs.set("width", aligned(shape[1]));
+    wide.attrs.set("width", aligned(r, shape[1]));
   }
   return add_node(r, std::move(wide), joined.name + "/aligned");
 }
@@ -115,7 +120,7 @@ bool is_input_gradient(const Rewrite& r, NodeId id, const Node& product, const S
 void widen_forward(Rewrite& r, NodeId id, ValueRef wide, const Shape& shape) {
   const Node product = r.node(id);
   const bool transposed = flag(product, "transpose_b");
-  const auto zeros = static_cast<std::int32_t>(aligned(shape[1]) - shape[1]);
+  const auto zeros = static_cast<std::int32_t>(aligned(r, shape[1]) - shape[1]);
   Node pad = product;
   pad.op = &OpRegistry::global().require("Pad");
   pad.attrs = {};

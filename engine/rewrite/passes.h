@@ -41,6 +41,10 @@ void assign_gemm_layout(Plan& plan);
 
 /// On a device that fuses: batch norm as elementwise nodes and sums, which regions take in.
 void split_batch_norms(Plan& plan);
+/// Where asked for: products read halves, and what lies between them is stored so (mixed_precision.cc).
+void mix_precision(Plan& plan);
+/// Behind regions: casts of one value that no region took are one.
+void merge_casts(Plan& plan);
 
 /// Where asked for: regions of elementwise nodes and reductions of rows become one node (fuse_regions.cc).
 void fuse_regions(Plan& plan);

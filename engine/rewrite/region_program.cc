@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/ir/op.h"
+#include "engine/ops/common/halves.h"
 #include "engine/rewrite/rewrite.h"
 
 namespace braid {
@@ -141,11 +142,24 @@ class Maker {
       for (int& operand : own.operands)
         operand = operand < 0 ? number_of(operands_[id][static_cast<std::size_t>(~operand)])
                               : numbers[static_cast<std::size_t>(operand)];
-      numbers.push_back(add(std::move(own)));
+      numbers.push_back(add(unrounded(std::move(own))));
     }
     for (std::size_t o = 0; o < steps.outputs.size(); ++o)
       if (steps.outputs[o] >= 0)
         values_[{id, static_cast<int>(o)}] = numbers[static_cast<std::size_t>(steps.outputs[o])];
+  }
+
+  /// Under mixed precision, what a half stands for within the region is the number that it was rounded from:
+  /// halves are how values are stored, not what is computed with.
+  Region::Step unrounded(Region::Step step) const {
+    const Region& program = made_.program;
+    if (step.kind != Region::Kind::Cast || program.is_input(step.operands[0])) return step;
+    const Region::Step& narrow = program.step(step.operands[0]);
+    if (narrow.kind != Region::Kind::Cast || !is_half(narrow.dtype) ||
+        narrow.dtype != plan_.options.precision.half || program.dtype_of(narrow.operands[0]) != step.dtype)
+      return step;
+    step.operands = {narrow.operands[0]};
+    return step;
   }
 
   /// Constants that are there already are used again.

@@ -262,6 +262,26 @@ Reason strategy_has_no_communicator() {
                                     : "strategy.kind is " + Strategy::Kind_Name(at.job.strategy().kind());
   };
 }
+Reason precision_says_tf32() {
+  return [](const FieldScope& at) {
+    const proto::Runtime::Precision precision = at.job.runtime().precision();
+    return precision == proto::Runtime::FP32 || precision == proto::Runtime::TF32
+               ? "runtime.precision is " + proto::Runtime::Precision_Name(precision)
+               : std::string();
+  };
+}
+Reason no_halves() {
+  return when(
+      [](const FieldScope& at) {
+        return at.job.runtime().precision() != proto::Runtime::BF16 &&
+               at.job.runtime().precision() != proto::Runtime::FP16;
+      },
+      "runtime.precision is neither BF16 nor FP16");
+}
+Reason no_loss_scale() {
+  return when([](const FieldScope& at) { return at.job.runtime().precision() != proto::Runtime::FP16; },
+              "runtime.precision is not FP16");
+}
 Reason backend_is_mpi() {
   return when(
       [](const FieldScope& at) {

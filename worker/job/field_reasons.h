@@ -74,6 +74,13 @@ Reason backend_is_mpi();
 Reason consistency_is_not(proto::Strategy::Consistency consistency);
 Reason workers_average();  // strategy.average_every_steps
 Reason compression_is_not(proto::Compression::Kind kind);
+
+// Of precision.
+Reason precision_says_tf32();  // FP32, TF32
+Reason no_halves();            // neither BF16 nor FP16
+Reason no_loss_scale();        // nor FP16
+
+// Of the updates.
 Reason optimizer_is_none_of(std::vector<proto::Optimizer::Kind> kinds);
 Reason schedule_is_none_of(std::vector<proto::Schedule::Kind> kinds);
 Reason step_decay();

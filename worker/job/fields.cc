@@ -221,7 +221,7 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
-      field("strategy.hybrid.table.plan"),
+      field("strategy.hybrid.table.plan"), field("strategy.wire").idle(strategy_has_no_communicator()),
       field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.trim")
           .by_default(1)
@@ -373,7 +373,7 @@ void add_runtime(std::vector<JobField>& table) {
           .tf("intra_op_parallelism_threads"),
       field("runtime.steps_in_flight").by_default(2).in(at_most(8)), field("runtime.device"),
       field("runtime.device_memory_limit").idle_on_host_in_training(),
-      field("runtime.tf32").by_default(true).was_not("no_tf32").idle_on_host(),
+      field("runtime.tf32").by_default(true).was_not("no_tf32").idle(precision_says_tf32()).idle_on_host(),
       field("runtime.graphs").by_default(true).was_not("no_graphs").idle_on_host(),
       field("runtime.check_kernels").idle_on_host(),
       field("runtime.device_memory_fraction")
@@ -391,8 +391,15 @@ void add_runtime(std::vector<JobField>& table) {
           .tf("allow_soft_placement"),
       field("runtime.fusion").default_elsewhere("true on a GPU, false on the CPU"),
       field("runtime.op_libraries"), field("runtime.check_numerics"),
-      field("runtime.measure_products").idle_on_host(), field("runtime.recompute.scope"),
-      field("runtime.recompute.memory_bytes").in(not_negative()),
+      field("runtime.measure_products").idle_on_host(), field("runtime.precision"),
+      field("runtime.mixed_precision").idle(no_halves()), field("runtime.mixed_precision.keep_ops"),
+      field("runtime.mixed_precision.keep_nodes"),
+      field("runtime.mixed_precision.loss_scale")
+          .in(positive())
+          .default_elsewhere("65536")
+          .idle(no_loss_scale()),
+      field("runtime.mixed_precision.loss_scale_steps").default_elsewhere("2000").idle(no_loss_scale()),
+      field("runtime.recompute.scope"), field("runtime.recompute.memory_bytes").in(not_negative()),
       field("runtime.device_memory_up_front")
           .idle_on_host()
           .tf("gpu_options.allow_growth")

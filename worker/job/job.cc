@@ -180,6 +180,28 @@ std::vector<int> visible_devices(const proto::Job& job) {
   return devices;
 }
 
+PrecisionOptions precision_of(const proto::Job& job) {
+  const proto::Runtime& runtime = job.runtime();
+  PrecisionOptions options;
+  if (runtime.precision() == proto::Runtime::BF16) options.half = DType::BFloat16;
+  if (runtime.precision() == proto::Runtime::FP16) options.half = DType::Float16;
+  const proto::MixedPrecision& mixed = runtime.mixed_precision();
+  options.keep_ops.assign(mixed.keep_ops().begin(), mixed.keep_ops().end());
+  options.keep_nodes = mixed.keep_nodes();
+  return options;
+}
+
+bool uses_tf32(const proto::Job& job) {
+  switch (job.runtime().precision()) {
+    case proto::Runtime::FP32:
+      return false;
+    case proto::Runtime::TF32:
+      return true;
+    default:
+      return job.runtime().tf32();
+  }
+}
+
 BatchSiblings batch_siblings_of(const proto::Job& job) {
   switch (job.streams().batch_siblings()) {
     case proto::Streams::WITHIN_SCOPES:

@@ -52,6 +52,11 @@ StreamOptions stream_options(const proto::Job& job);
 /// is not one of different numbers.
 std::vector<int> visible_devices(const proto::Job& job);
 BatchSiblings batch_siblings_of(const proto::Job& job);
+/// What runtime.precision says of programs; nothing where products read float32.
+PrecisionOptions precision_of(const proto::Job& job);
+/// Whether products of float32 may round their inputs to TF32 on a GPU: as runtime.precision says, else
+/// runtime.tf32.
+bool uses_tf32(const proto::Job& job);
 comm::TlsOptions tls_options(const proto::Job& job);
 
 }  // namespace braid::worker

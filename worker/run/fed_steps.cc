@@ -83,9 +83,11 @@ StepOutcome FedSteps::step(std::vector<Tensor> batch) {
   const StepResult result = self.built->instance->run(std::move(request), wait);
   const float loss = result.fetches[0].data<float>()[0];
   ++self.done;
-  if (!std::isfinite(loss))
+  const TrainingGraph& training = self.built->training;
+  const bool skipped = training.skipped.valid() && result.fetches.back().data<float>()[0] != 0;
+  if (!std::isfinite(loss) && !skipped)
     throw Internal("loss is " + std::to_string(loss) + " at step " + std::to_string(result.step));
-  return {result.step, loss, result.seconds};
+  return {result.step, loss, result.seconds, skipped};
 }
 
 std::map<std::string, Tensor> FedSteps::values() const {

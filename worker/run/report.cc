@@ -52,8 +52,14 @@ void RunReport::record(const StepOutcome& outcome) {
   ++recorded_;
   events_.step(outcome.step, loss_, rate,
                seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
-  step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds);
-  if (!std::isfinite(loss_))
+  step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds, outcome.skipped);
+  if (outcome.skipped) {
+    ++skipped_steps_;
+    run_.monitor.registry()
+        .counter("braid_skipped_steps_total", "Steps that updated nothing, as gradients overflowed.")
+        .add();
+  }
+  if (!std::isfinite(loss_) && !outcome.skipped)
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
                    "; --check-numerics names the node that makes the first such number");
   progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());

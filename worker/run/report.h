@@ -35,7 +35,7 @@ class RunReport {
 
   /// Steps [first, total) begin, of whose rows this worker has `share`.
   void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share);
-  /// Throws: Internal for a loss that is no number.
+  /// Throws: Internal for a loss that is no number, unless the step was skipped for it.
   void record(const StepOutcome& outcome);
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
@@ -48,6 +48,7 @@ class RunReport {
   void finish();
 
   float loss() const { return loss_; }  // of the last step
+  std::uint64_t skipped_steps() const { return skipped_steps_; }
   double seconds() const { return seconds_; }
   /// Busy time per stream during steps, to standard output.
   void print_streams() const;
@@ -73,6 +74,7 @@ class RunReport {
   std::int64_t recorded_ = 0;  // steps
   std::optional<std::chrono::steady_clock::time_point> paused_since_;
   float loss_ = 0;
+  std::uint64_t skipped_steps_ = 0;
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0;      // until `begin_`
   HostActivity elsewhere_;  // outside of steps: before the first one, and in pauses that are over

@@ -17,6 +17,7 @@ std::string TrainResult::to_json() const {
     out["best"] = {{"step", best->step}, {"metric", best->metric}, {"value", best->value}};
     if (!best->checkpoint.empty()) out["best"]["checkpoint"] = best->checkpoint;
   }
+  if (skipped_steps) out["skipped_steps"] = *skipped_steps;
   if (!stopped_early.empty()) out["stopped_early"] = stopped_early;
   out["examples"] = examples;
   out["examples_per_second"] = seconds > 0 ? static_cast<double>(examples) / seconds : 0.0;

@@ -92,7 +92,8 @@ StepOutcome TrainingSteps::finish_step() {
     finished_early_ = !asked && (finished_early_ || !stopping_);
     stopping_ = true;
   }
-  return {result.step, result.fetches[0].data<float>()[0], result.seconds};
+  const bool skipped = training.skipped.valid() && result.fetches[hears ? 2 : 1].data<float>()[0] != 0;
+  return {result.step, result.fetches[0].data<float>()[0], result.seconds, skipped};
 }
 
 void TrainingSteps::finish_early() {

@@ -23,6 +23,7 @@ struct StepOutcome {
   std::uint64_t step = 0;
   float loss = 0;
   double seconds = 0;
+  bool skipped = false;  // gradients overflowed, so nothing was updated
 };
 
 class TrainingSteps {

@@ -17,6 +17,7 @@
 #include "worker/batch_share.h"
 #include "worker/clip_gradients.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/collective.h"
 #include "worker/strategies/combine.h"
@@ -39,6 +40,7 @@ class AllReduceStrategy : public CollectiveStrategy {
         strategy_(job.strategy()),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
+        scales_loss_(loss_scale_of(job).has_value()),
         share_{job.input().global_batch_size(), peers.rank, peers.world},
         on_host_(job.runtime().device() != proto::Runtime::CUDA) {
     check();
@@ -123,11 +125,29 @@ class AllReduceStrategy : public CollectiveStrategy {
     needs_host(shards(), "strategy.shard", on_host_ && !on_device_);
     needs_host(strategy_.sync_batch_norm(), "strategy.sync_batch_norm", on_host_ && !on_device_);
     needs_host(averages(), "strategy.average_every_steps", on_host_ && !on_device_);
+    refuse_with_halves();
     if (strategy_.reduction() == proto::Strategy::TRIMMED_MEAN &&
         2 * std::int64_t{strategy_.trim()} >= peers_.world)
       throw InvalidArgument("strategy.trim is " + std::to_string(strategy_.trim()) +
                             ": of each element the values of " + std::to_string(2 * strategy_.trim()) +
                             " workers are left out, and there are " + std::to_string(peers_.world));
+  }
+
+  /// What reads a worker's gradients before they are divided by the scale of the loss, or updates without
+  /// them, and what has a wire of its own.
+  void refuse_with_halves() const {
+    const std::string what =
+        combines()     ? "strategy.reduction " + proto::Strategy::Reduction_Name(strategy_.reduction())
+        : compresses() ? "strategy.compression"
+        : shards()     ? "strategy.shard"
+        : averages()   ? "strategy.average_every_steps"
+                       : "";
+    if (what.empty()) return;
+    if (scales_loss_)
+      throw InvalidArgument(what +
+                            " does not go with runtime.precision FP16, which scales the loss: set BF16");
+    if (wire_ != DType::Float32)
+      throw InvalidArgument(what + " does not go with strategy.wire: leave one out");
   }
 
   // ------------------------------------------------------------------------------ updates of all workers'
@@ -152,6 +172,7 @@ class AllReduceStrategy : public CollectiveStrategy {
       else
         std::ranges::move(reduce(training, dense, b, states), std::back_inserter(reduced));
     }
+    unscale_gradients(training, reduced);
     clip(training, sharded, reduced);
     for (const auto& gradient : reduced)
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
@@ -335,6 +356,7 @@ class AllReduceStrategy : public CollectiveStrategy {
   const proto::Strategy strategy_;
   const Optimizers optimizers_;
   const float clip_norm_;
+  const bool scales_loss_;
   const BatchShare share_;
   const bool on_host_;
   std::shared_ptr<RankStates> states_;

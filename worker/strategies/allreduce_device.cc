@@ -3,6 +3,7 @@
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/halves.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/exchange_op.h"
 #include "worker/strategies/gathered_rows.h"
@@ -16,16 +17,18 @@ PreparedKernel prepare_all_reduce(const PrepareContext& context) {
   const auto deadline = require_service<StepServices>(context, "worker").peer_deadline;
   std::vector<comm::ReducePiece> shapes;
   for (const OutputInfo& input : context.inputs) {
-    if (input.dtype != DType::Float32) context.fail("gradients must be float32");
+    if (input.dtype != context.inputs[0].dtype || (input.dtype != DType::Float32 && !is_half(input.dtype)))
+      context.fail("gradients must be float32, or halves of one type");
     shapes.push_back({nullptr, nullptr, input.shape.elements()});
   }
   PreparedKernel kernel;
-  kernel.run = [&communicator, deadline, pieces = std::move(shapes)](const KernelArgs& args) mutable {
+  kernel.run = [&communicator, deadline, dtype = context.inputs[0].dtype,
+                pieces = std::move(shapes)](const KernelArgs& args) mutable {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       pieces[i].input = args.inputs[i];
       pieces[i].output = args.outputs[i];
     }
-    communicator.all_reduce(pieces, DType::Float32, comm::ReduceOp::Sum, args.stream,
+    communicator.all_reduce(pieces, dtype, comm::ReduceOp::Sum, args.stream,
                             WaitContext::with_timeout(deadline));
   };
   return kernel;

@@ -15,10 +15,26 @@
 
 namespace braid::worker {
 
+namespace {
+
+DType wire_of(proto::Strategy::Wire wire) {
+  switch (wire) {
+    case proto::Strategy::BF16:
+      return DType::BFloat16;
+    case proto::Strategy::FP16:
+      return DType::Float16;
+    default:
+      return DType::Float32;
+  }
+}
+
+}  // namespace
+
 CollectiveStrategy::CollectiveStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
     : runtime_(runtime),
       peers_(peers),
       bucket_bytes_(job.strategy().bucket_bytes()),
+      wire_(wire_of(job.strategy().wire())),
       on_device_(peers.communicator ? peers.communicator->backend() == "nccl"
                                     : job.strategy().backend() == proto::Strategy::NCCL),
       services_(runtime.services().find<StepServices>()) {
@@ -119,23 +135,40 @@ std::vector<VariableGradient> CollectiveStrategy::reduce_bucket(TrainingGraph& t
                                                                 const std::vector<VariableGradient>& dense,
                                                                 std::size_t bucket) {
   Graph& graph = training.graph;
+  std::vector<VariableGradient> reduced = dense;
+  const bool narrows = wire_ != DType::Float32 && !dense.empty();
+  if (narrows) reduce_as_halves(graph, reduced, bucket);
   Node node;
-  for (const VariableGradient& gradient : dense) node.inputs.push_back(gradient.dense);
+  if (!narrows)
+    for (const VariableGradient& gradient : dense) node.inputs.push_back(gradient.dense);
+  const int rider = static_cast<int>(node.inputs.size());
   if (bucket == 0) node.inputs.insert(node.inputs.end(), {training.weighted_loss, stop_vote(graph)});
-  std::vector<VariableGradient> reduced;
   if (node.inputs.empty()) return reduced;
   node.name = graph.unique_name("all_reduce/bucket" + std::to_string(bucket));
   const NodeId id = add_collective(graph, std::move(node), "braid.AllReduce");
-  for (std::size_t i = 0; i < dense.size(); ++i) {
-    reduced.push_back(dense[i]);
-    reduced.back().dense = {id, static_cast<int>(i)};
-  }
+  for (std::size_t i = 0; !narrows && i < dense.size(); ++i) reduced[i].dense = {id, static_cast<int>(i)};
   if (bucket == 0) {
-    const int rider = static_cast<int>(dense.size());
     training.loss = mean_over_ranks(graph, {id, rider});
     training.stop_votes = {id, rider + 1};
   }
   return reduced;
+}
+
+void CollectiveStrategy::reduce_as_halves(Graph& graph, std::vector<VariableGradient>& gradients,
+                                          std::size_t bucket) {
+  const std::string name = "all_reduce/bucket" + std::to_string(bucket);
+  std::vector<ValueRef> values;
+  for (const VariableGradient& gradient : gradients) values.push_back(gradient.dense);
+  const auto all_of = [&](NodeId id) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = {id, static_cast<int>(i)};
+  };
+  all_of(add_node(graph, "braid.CastMany", name + "/narrowed", values, {{"DstT", wire_}}).node);
+  Node node;
+  node.name = graph.unique_name(name + "/halves");
+  node.inputs = values;
+  all_of(add_collective(graph, std::move(node), "braid.AllReduce"));
+  all_of(add_node(graph, "braid.CastMany", name + "/widened", values, {{"DstT", DType::Float32}}).node);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].dense = values[i];
 }
 
 ValueRef CollectiveStrategy::stop_vote(Graph& graph) const {

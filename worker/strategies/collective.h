@@ -49,10 +49,13 @@ class CollectiveStrategy : public Strategy {
   Runtime& runtime_;
   Peers peers_;
   const std::int64_t bucket_bytes_;
+  const DType wire_;              // as what dense gradients travel
   const bool on_device_;          // the communicator takes the memory of GPUs
   StepServices* const services_;  // null in tests without steps
 
  private:
+  /// The same of gradients that travel as `wire_`.
+  void reduce_as_halves(Graph& graph, std::vector<VariableGradient>& gradients, std::size_t bucket);
   ValueRef mean_over_ranks(Graph& graph, ValueRef sum) const;
 
   NodeId previous_ = kNoNode;  // the collective before

@@ -15,6 +15,7 @@
 #include "proto/job.pb.h"
 #include "worker/clip_gradients.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/collective.h"
 #include "worker/strategies/expand_bags.h"
@@ -254,21 +255,29 @@ class HybridStrategy : public CollectiveStrategy {
     return at == parts_.end() ? -1 : at->second;
   }
 
-  /// A rank has half the squares of its parts only.
+  /// A rank has the squares of its parts only, and sees infinities in these only.
   void clip(TrainingGraph& training, std::vector<VariableGradient>& gradients) {
-    clip_by_global_norm(training, gradients, clip_norm_, true, [&](std::vector<ValueRef>& halves) {
-      std::vector<ValueRef*> of_parts;
-      Node node;
-      node.name = training.graph.unique_name("all_reduce/norms");
-      for (std::size_t g = 0; g < gradients.size(); ++g) {
-        if (table_of(gradients[g].variable.name) < 0) continue;
-        of_parts.push_back(&halves[g]);
-        node.inputs.push_back(halves[g]);
-      }
-      if (of_parts.empty()) return;
-      const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
-      for (std::size_t i = 0; i < of_parts.size(); ++i) *of_parts[i] = {id, static_cast<int>(i)};
-    });
+    const auto summed = [&](const char* name) {
+      return [&, name](std::vector<ValueRef>& values) { sum_of_parts(training, gradients, name, values); };
+    };
+    unscale_gradients(training, gradients, summed("all_reduce/not_finite"));
+    clip_by_global_norm(training, gradients, clip_norm_, true, summed("all_reduce/norms"));
+  }
+
+  /// Of scalars, one a gradient, those of tables that are spread over the ranks.
+  void sum_of_parts(TrainingGraph& training, const std::vector<VariableGradient>& gradients, const char* name,
+                    std::vector<ValueRef>& values) {
+    std::vector<ValueRef*> of_parts;
+    Node node;
+    node.name = training.graph.unique_name(name);
+    for (std::size_t g = 0; g < gradients.size(); ++g) {
+      if (table_of(gradients[g].variable.name) < 0) continue;
+      of_parts.push_back(&values[g]);
+      node.inputs.push_back(values[g]);
+    }
+    if (of_parts.empty()) return;
+    const NodeId id = add_collective(training.graph, std::move(node), "braid.AllReduce");
+    for (std::size_t i = 0; i < of_parts.size(); ++i) *of_parts[i] = {id, static_cast<int>(i)};
   }
 
   void agree_on_checkpoint(const CheckpointInfo* restored, const WaitContext& wait) const {

@@ -2,6 +2,7 @@
 #include "proto/job.pb.h"
 #include "worker/clip_gradients.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -12,6 +13,7 @@ class LocalStrategy : public Strategy {
   explicit LocalStrategy(const proto::Job& job) : optimizers_(job), clip_norm_(job.optimizer().clip_norm()) {}
   std::string_view name() const override { return "LOCAL"; }
   void rewrite_training(TrainingGraph& training) override {
+    unscale_gradients(training, training.gradients);
     clip_by_global_norm(training, training.gradients, clip_norm_, true);
     for (const auto& gradient : training.gradients)
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));

@@ -15,6 +15,7 @@
 #include "worker/clip_gradients.h"
 #include "worker/job/job.h"
 #include "worker/job/optimizers.h"
+#include "worker/loss_scale.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/step_services.h"
@@ -87,6 +88,7 @@ class PsStrategy : public Strategy {
     expand_bags(training.graph, name());
     declare_tables(training);
     // What all workers' gradients together come to, nobody knows before a round is applied, table by table.
+    unscale_or_drop_gradients(training, training.gradients);
     clip_by_global_norm(training, training.gradients, clip_norm_, false);
     const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
     for (std::size_t b = 0; b < buckets.size(); ++b) {

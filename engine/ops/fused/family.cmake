@@ -1,6 +1,7 @@
 # braid.* ops that the compiler puts in the place of several others.
 braid_op_family(fused
   KERNELS
+    cast_many
     fused_conv2d
     fused_matmul
     gather_many

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -117,7 +118,7 @@ void register_fused_matmul(OpRegistry& registry) {
   def.no_gradient_reason = "fusion makes it after differentiation";
   def.cost = cost;
   def.cpu = prepare;
-  registry.add(std::move(def));
+  registry.add(takes_halves(std::move(def), {.inputs = {0, 1}, .outputs = {0}, .like_output = 2}));
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 // its epilogue. Without elements to sum over it stays on the CPU.
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/halves.h"
 
 namespace braid {
 namespace {
@@ -21,7 +22,8 @@ PreparedKernel prepare(const PrepareContext& c) {
   g.stride_y = joined ? g.n : g.m * g.n;
   g.row_stride_y = joined ? g.batch * g.n : 0;
   g.stride_vector = c.inputs[2].shape.rank() == 2 ? g.n : 0;
-  g.dtype = c.outputs[0].dtype;
+  g.dtype = c.inputs[0].dtype;
+  g.result = c.outputs[0].dtype;
   g.epilogue = c.attr<bool>("relu", false) ? cuda::Epilogue::BiasRelu : cuda::Epilogue::Bias;
   const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
   if (g.batch > 1 && (((g.stride_a | g.stride_b | g.stride_y) * bytes) % 16) != 0)
@@ -32,6 +34,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_fused_matmul_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.FusedMatMul"});
   registry.add_cuda("braid.FusedMatMul", prepare, [](const Node& node, std::span<const OutputInfo> inputs) {
     const Shape& a = inputs[0].shape;
     return a[a.rank() - (node.attrs.get<bool>("transpose_a", false) ? 2 : 1)] > 0;

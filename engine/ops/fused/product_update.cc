@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -131,7 +132,7 @@ void register_product_update(OpRegistry& registry) {
   update.cpu = prepare_update;
   update.handles = {Access::ReadWrite};
   update.side_effect = true;
-  registry.add(std::move(update));
+  registry.add(takes_halves(std::move(update), {.inputs = {UpdateProduct::kA, UpdateProduct::kB}}));
 }
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 // variable.
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/fused/product_update.h"
 
 namespace braid {
@@ -37,14 +38,17 @@ PreparedKernel prepare_update(const PrepareContext& c) {
   g.stride_a = p.own_a ? p.m * p.k : 0;
   g.stride_b = p.own_b ? p.k * p.n : 0;
   g.stride_y = p.m * p.n;
-  if (g.batch > 1 && ((g.stride_a | g.stride_b | g.stride_y) % 4) != 0) g.alignment_bytes = sizeof(float);
+  g.dtype = c.inputs[UpdateProduct::kA].dtype;
+  g.result = DType::Float32;
+  const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
+  if (g.batch > 1 && (((g.stride_a | g.stride_b) * bytes) % 16 != 0 || g.stride_y % 4 != 0))
+    g.alignment_bytes = static_cast<std::uint32_t>(bytes);
   g.is_scaled = true;
   const cuda::PreparedGemm gemm = cuda::prepare_gemm(c, g);
   kernel.scratch_bytes = gemm.scratch_bytes;
   kernel.run = [gemm](const KernelArgs& a) {
-    gemm.run({a.in<float>(UpdateProduct::kA), a.in<float>(UpdateProduct::kB),
-              a.var<float>(UpdateProduct::kHandle), nullptr, a.scratch, a.stream,
-              a.in<float>(UpdateProduct::kScale)});
+    gemm.run({a.inputs[UpdateProduct::kA], a.inputs[UpdateProduct::kB], a.var<float>(UpdateProduct::kHandle),
+              nullptr, a.scratch, a.stream, a.in<float>(UpdateProduct::kScale)});
   };
   return kernel;
 }
@@ -52,6 +56,7 @@ PreparedKernel prepare_update(const PrepareContext& c) {
 }  // namespace
 
 void register_product_update_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.ProductUpdate"});
   registry.add_cuda("braid.DescentScale", prepare_scale);
   registry.add_cuda(
       "braid.ProductUpdate", prepare_update,

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -220,7 +221,8 @@ void register_relu_bias_grad(OpRegistry& registry) {
   layer.infer = [](InferContext& c) { infer(c, false); };
   layer.cost = cost_per_output(2);
   layer.in_place = {{0, 0}};
-  registry.add(std::move(layer));
+  const HalfForm form{.kind = HalfKind::Follower, .inputs = {0, 1}, .outputs = {0}};
+  registry.add(takes_halves(std::move(layer), form));
 
   OpDef columns = definition(kColumnsName, 2);
   columns.infer = [](InferContext& c) { infer(c, false); };
@@ -230,12 +232,12 @@ void register_relu_bias_grad(OpRegistry& registry) {
   OpDef joined = definition("braid.JoinedReluBiasGrad", 2);
   joined.infer = [](InferContext& c) { infer(c, true); };
   joined.cost = cost_per_output(2);
-  registry.add(std::move(joined));
+  registry.add(takes_halves(std::move(joined), form));
 
   OpDef head = definition("braid.ReluHeadGrad", 3);
   head.infer = infer_head;
   head.cost = cost_per_output(5);
-  registry.add(std::move(head));
+  registry.add(takes_halves(std::move(head), {.kind = HalfKind::Follower, .inputs = {2}, .outputs = {0}}));
 }
 
 }  // namespace braid

@@ -1,8 +1,11 @@
 // CUDA kernels of braid.ReluBiasGrad and its relatives, in one launch: each block does a tile of columns over
 // a chunk of rows and writes dz and its partial column sums; the block that finishes a tile last adds the
 // chunks' sums in their order, so the result does not depend on who that was. Lanes are the grid's third
-// axis. dz's columns go through shared memory, so that they are written as they lie.
+// axis. dz's columns go through shared memory, so that they are written as they lie. Sums and what is
+// computed are of type T; dy, y and dz may be stored as halves, S.
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/fused/relu_bias_grad.h"
 
 namespace braid {
@@ -20,14 +23,20 @@ struct Tile {
   static constexpr int kColumns = V * X, kRows = kThreads / X;
   static constexpr int kRowsAtOnce = kRows * kUnroll;
 };
-using Wide = Tile<float, 4, 16>;
+constexpr int kWideAcross = 16;
+template <class S>
+constexpr int kWideVector = 16 / static_cast<int>(sizeof(S));
+template <class S>
+using Wide = Tile<float, kWideVector<S>, kWideAcross>;
 template <class T>
 using Narrow = Tile<T, 1, 32>;
 
-template <class T>
+template <class S, class T>
 struct Problem {
-  const T *dy, *w, *y;  // of a head, dy is g
-  T *dz, *dz_columns, *db, *dw;
+  const S *dy, *y;
+  const T *g, *w;  // of a head, in place of dy
+  S *dz, *dz_columns;
+  T *db, *dw;
   T* partial;         // [kSums, lanes, chunks, n]
   unsigned* arrived;  // [lanes, tiles]
   std::int64_t m, n, rows_a_chunk;
@@ -44,12 +53,12 @@ __device__ void store(T* to, const Values& values) {
 }
 
 /// A tile of dz^T to memory, four rows a thread where they are side by side there.
-template <class T, int kColumns, int kRowsAtOnce, class Place>
-__device__ void write_columns(const Problem<T>& p, const T (&columns)[kColumns][kRowsAtOnce], Place place,
+template <class S, class T, int kColumns, int kRowsAtOnce, class Place>
+__device__ void write_columns(const Problem<S, T>& p, const S (&columns)[kColumns][kRowsAtOnce], Place place,
                               std::int64_t lane, std::int64_t begin, std::int64_t last) {
-  using Four = cuda::Pack<T, 4>;
+  using Four = cuda::Pack<S, 4>;
   const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x) * kColumns;
-  T* const to = p.dz_columns + (lane * p.n + first_column) * p.m + begin;
+  S* const to = p.dz_columns + (lane * p.n + first_column) * p.m + begin;
   const bool whole = p.m % 4 == 0 && reinterpret_cast<std::uintptr_t>(p.dz_columns) % sizeof(Four) == 0;
 #pragma unroll
   for (int i = threadIdx.x; i < kColumns * kRowsAtOnce / 4; i += kThreads) {
@@ -64,22 +73,24 @@ __device__ void write_columns(const Problem<T>& p, const T (&columns)[kColumns][
   }
 }
 
-template <class T, int V, int X, bool kHead, GradLayout kLayout>
-__global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
+template <class S, class T, int V, int X, bool kHead, GradLayout kLayout>
+__global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<S, T> p) {
   using Values = cuda::Pack<T, V>;
+  using Stored = cuda::Pack<S, V>;
   constexpr int kRows = Tile<T, V, X>::kRows;
   constexpr int kSums = kHead ? 2 : 1;  // db, dw
   constexpr bool kWritesRows = kLayout != GradLayout::Columns, kWritesColumns = kLayout != GradLayout::Rows;
   constexpr int kColumns = Tile<T, V, X>::kColumns, kRowsAtOnce = Tile<T, V, X>::kRowsAtOnce;
   // A tile of dz^T. Groups of four rows change places by the column, so that neither the threads that write
   // it row by row nor those that read it column by column meet in the same banks.
-  __shared__ alignas(4 * sizeof(T))
-      T columns[kWritesColumns ? kColumns : 1][kWritesColumns ? kRowsAtOnce : 4];
+  __shared__ alignas(4 * sizeof(S))
+      S columns[kWritesColumns ? kColumns : 1][kWritesColumns ? kRowsAtOnce : 4];
   const auto place = [](int column_of_tile, int row) { return row ^ (column_of_tile / V % 8 * 4); };
   const std::int64_t n = p.n, lane = blockIdx.z, chunks = gridDim.y;
-  const T* const dy = p.dy + lane * p.dy_lane;
-  const T* const y = p.y + lane * p.y_lane;
-  T* const dz = kWritesRows ? p.dz + lane * p.m * n : nullptr;
+  const S* const dy = kHead ? nullptr : p.dy + lane * p.dy_lane;
+  const T* const of_head = kHead ? p.g + lane * p.dy_lane : nullptr;
+  const S* const y = p.y + lane * p.y_lane;
+  S* const dz = kWritesRows ? p.dz + lane * p.m * n : nullptr;
   T* const results[] = {p.db + lane * n, kHead ? p.dw + lane * n : nullptr};
   const auto partial = [&](int s, std::int64_t chunk) {
     return p.partial + ((s * gridDim.z + lane) * chunks + chunk) * n;
@@ -96,38 +107,41 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
       if (column < n) w = load<Values>(p.w + lane * n + column);
     for (std::int64_t begin = first; begin < last; begin += kRowsAtOnce) {
       const std::int64_t r = begin + ty, end = column < n ? last : begin;
-      Values g[kUnroll], h[kUnroll];
+      Stored g[kUnroll], h[kUnroll];
+      T factors[kUnroll];
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
         if (row >= end) continue;
         if constexpr (kHead)
-          g[u].at[0] = dy[row];
+          factors[u] = of_head[row];
         else
-          g[u] = load<Values>(dy + row * p.row + column);
-        h[u] = load<Values>(y + row * p.row + column);
+          g[u] = load<Stored>(dy + row * p.row + column);
+        h[u] = load<Stored>(y + row * p.row + column);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const std::int64_t row = r + u * kRows;
         if (row >= end) continue;
-        if constexpr (kHead) {
-          const T factor = g[u].at[0];
-#pragma unroll
-          for (int v = 0; v < V; ++v) {
-            sums[1].at[v] += factor * h[u].at[v];
-            g[u].at[v] = factor * w.at[v];
-          }
-        }
+        Stored masked;
 #pragma unroll
         for (int v = 0; v < V; ++v) {
-          if (!(h[u].at[v] > T(0))) g[u].at[v] = T(0);
-          sums[0].at[v] += g[u].at[v];
+          const T output = static_cast<T>(h[u].at[v]);
+          T gradient;
+          if constexpr (kHead) {
+            sums[1].at[v] += factors[u] * output;
+            gradient = factors[u] * w.at[v];
+          } else {
+            gradient = static_cast<T>(g[u].at[v]);
+          }
+          if (!(output > T(0))) gradient = T(0);
+          sums[0].at[v] += gradient;
+          masked.at[v] = S(gradient);
         }
-        if constexpr (kWritesRows) store(dz + row * n + column, g[u]);
+        if constexpr (kWritesRows) store(dz + row * n + column, masked);
         if constexpr (kWritesColumns)
 #pragma unroll
-          for (int v = 0; v < V; ++v) columns[tx * V + v][place(tx * V, ty + u * kRows)] = g[u].at[v];
+          for (int v = 0; v < V; ++v) columns[tx * V + v][place(tx * V, ty + u * kRows)] = masked.at[v];
       }
       if constexpr (kWritesColumns) {
         __syncthreads();
@@ -179,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) relu_bias_grad(Problem<T> p) {
   for (int s = 0; s < kSums; ++s) store(results[s] + column, sums[s]);
 }
 
-template <class T, bool kHead, GradLayout kLayout>
+template <class S, class T, bool kHead, GradLayout kLayout>
 PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form) {
   const std::int64_t lanes = form.lanes, m = form.m, n = form.n;
   PreparedKernel kernel;
@@ -188,9 +202,9 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
     return kernel;
   }
   // Wide tiles need 16-byte addresses, which values have but views may not.
-  const bool wide = std::is_same_v<T, float> && n % 4 == 0;
-  const std::int64_t columns = wide ? Wide::kColumns : Narrow<T>::kColumns;
-  const std::int64_t rows_of_block = wide ? Wide::kRows : Narrow<T>::kRows;
+  const bool wide = std::is_same_v<T, float> && n % kWideVector<S> == 0;
+  const std::int64_t columns = wide ? Wide<S>::kColumns : Narrow<T>::kColumns;
+  const std::int64_t rows_of_block = wide ? Wide<S>::kRows : Narrow<T>::kRows;
   const std::int64_t tiles = (n + columns - 1) / columns;
   const std::int64_t most_tiles = (n + Narrow<T>::kColumns - 1) / Narrow<T>::kColumns;
   const std::int64_t wanted = std::max<std::int64_t>(1, kBlocks / (tiles * lanes));
@@ -198,7 +212,7 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
   std::int64_t chunks = std::clamp<std::int64_t>(std::min(wanted, useful), 1, kMostChunks);
   std::int64_t rows = (m + chunks - 1) / chunks;
   if (kLayout != GradLayout::Rows) {  // chunks of columns begin at whole sectors of memory
-    rows = (rows + Wide::kRowsAtOnce - 1) / Wide::kRowsAtOnce * Wide::kRowsAtOnce;
+    rows = (rows + Wide<S>::kRowsAtOnce - 1) / Wide<S>::kRowsAtOnce * Wide<S>::kRowsAtOnce;
     chunks = std::max<std::int64_t>(1, (m + rows - 1) / std::max<std::int64_t>(rows, 1));
   }
   kernel.scratch_bytes = static_cast<std::size_t>((kHead ? 2 : 1) * lanes * chunks * n) * sizeof(T);
@@ -206,12 +220,13 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
   const auto arrived =
       c.accelerator->allocate(static_cast<std::uint64_t>(most_tiles * lanes) * sizeof(unsigned), "counters");
   kernel.run = [=](const KernelArgs& a) {
-    Problem<T> p{};
-    p.dy = a.in<T>(0);
+    Problem<S, T> p{};
+    p.dy = kHead ? nullptr : a.in<S>(0);
+    p.g = kHead ? a.in<T>(0) : nullptr;
     p.w = kHead ? a.in<T>(1) : nullptr;
-    p.y = a.in<T>(kHead ? 2 : 1);
-    p.dz = form.rows_output < 0 ? nullptr : a.out<T>(form.rows_output);
-    p.dz_columns = form.columns_output < 0 ? nullptr : a.out<T>(form.columns_output);
+    p.y = a.in<S>(kHead ? 2 : 1);
+    p.dz = form.rows_output < 0 ? nullptr : a.out<S>(form.rows_output);
+    p.dz_columns = form.columns_output < 0 ? nullptr : a.out<S>(form.columns_output);
     p.db = a.out<T>(1);
     p.dw = kHead ? a.out<T>(2) : nullptr;
     p.partial = static_cast<T*>(a.scratch);
@@ -229,35 +244,50 @@ PreparedKernel prepare_of(const PrepareContext& c, const ReluBiasGradForm& form)
           dim3(kThreads), 0, a.stream, p);
     };
     if constexpr (std::is_same_v<T, float>) {
-      const auto aligned = [](const T* at) { return at == nullptr || cuda::is_aligned16(at); };
+      const auto aligned = [](const void* at) { return at == nullptr || cuda::is_aligned16(at); };
       if (wide && (kHead || aligned(p.dy)) && aligned(p.w) && aligned(p.y) && aligned(p.dz) &&
           aligned(p.db) && aligned(p.dw))
-        return start(relu_bias_grad<T, 4, 16, kHead, kLayout>, tiles);
+        return start(relu_bias_grad<S, T, kWideVector<S>, kWideAcross, kHead, kLayout>, tiles);
     }
-    start(relu_bias_grad<T, 1, 32, kHead, kLayout>, most_tiles);
+    start(relu_bias_grad<S, T, 1, 32, kHead, kLayout>, most_tiles);
   };
   return kernel;
 }
 
-template <class T, bool kHead>
+template <class S, class T, bool kHead>
 PreparedKernel prepare_layout(const PrepareContext& c, const ReluBiasGradForm& form) {
-  if (form.columns_output < 0) return prepare_of<T, kHead, GradLayout::Rows>(c, form);
-  return form.rows_output < 0 ? prepare_of<T, kHead, GradLayout::Columns>(c, form)
-                              : prepare_of<T, kHead, GradLayout::Both>(c, form);
+  if (form.columns_output < 0) return prepare_of<S, T, kHead, GradLayout::Rows>(c, form);
+  return form.rows_output < 0 ? prepare_of<S, T, kHead, GradLayout::Columns>(c, form)
+                              : prepare_of<S, T, kHead, GradLayout::Both>(c, form);
+}
+
+/// Halves are multiplied as they lie: they have no columns.
+template <class S, bool kHead>
+PreparedKernel prepare_halves(const PrepareContext& c, const ReluBiasGradForm& form) {
+  if (form.columns_output >= 0) c.fail("halves have no columns");
+  return prepare_of<S, float, kHead, GradLayout::Rows>(c, form);
 }
 
 PreparedKernel prepare(const PrepareContext& c) {
   const ReluBiasGradForm form(c);
-  const auto of = [&]<class T>() {
-    return form.head ? prepare_layout<T, true>(c, form) : prepare_layout<T, false>(c, form);
-  };
-  return c.inputs[0].dtype == DType::Float64 ? of.template operator()<double>()
-                                             : of.template operator()<float>();
+  switch (c.inputs[form.head ? 2 : 1].dtype) {
+    case DType::Float64:
+      return form.head ? prepare_layout<double, double, true>(c, form)
+                       : prepare_layout<double, double, false>(c, form);
+    case DType::Float16:
+      return form.head ? prepare_halves<Float16, true>(c, form) : prepare_halves<Float16, false>(c, form);
+    case DType::BFloat16:
+      return form.head ? prepare_halves<BFloat16, true>(c, form) : prepare_halves<BFloat16, false>(c, form);
+    default:
+      return form.head ? prepare_layout<float, float, true>(c, form)
+                       : prepare_layout<float, float, false>(c, form);
+  }
 }
 
 }  // namespace
 
 void register_relu_bias_grad_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.ReluBiasGrad", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"});
   for (const char* name :
        {"braid.ReluBiasGrad", "braid.ReluBiasGradColumns", "braid.JoinedReluBiasGrad", "braid.ReluHeadGrad"})
     registry.add_cuda(name, prepare, [](const Node& node, std::span<const OutputInfo> inputs) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -70,7 +71,7 @@ void register_relu_input_grad(OpRegistry& registry) {
   def.cost = cost_per_input(2 + 2 * kMostInputColumns);
   def.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
   def.cpu = prepare;
-  registry.add(std::move(def));
+  registry.add(takes_halves(std::move(def), {.kind = HalfKind::Follower, .inputs = {0, 1}}));
 }
 
 }  // namespace braid

@@ -2,6 +2,8 @@
 // of its columns in registers; a second launch adds the chunks' sums in their order. dy and y are read once,
 // and nothing of their size is written.
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/fused/relu_input_grad.h"
 
 namespace braid {
@@ -16,8 +18,11 @@ constexpr int kSums = kInputs + 1;        // of dw's rows, then of db
 constexpr std::int64_t kBlocks = 264;     // two for each of a large device's processors
 constexpr std::int64_t kMostChunks = 64;  // whose sums are added again
 
+/// S: as dy and y are stored.
+template <class S>
 struct Problem {
-  const float *dy, *y, *x;
+  const S *dy, *y;
+  const float* x;
   float *dw, *db;
   float* partial;  // [chunks, k + 1, n]
   std::int64_t m, n, rows_a_chunk;
@@ -25,9 +30,10 @@ struct Problem {
 };
 
 /// V columns of a thread, side by side.
-template <int V>
-__global__ void __launch_bounds__(kThreads, 2) add_rows(Problem p) {
+template <class S, int V>
+__global__ void __launch_bounds__(kThreads, 2) add_rows(Problem<S> p) {
   using Values = cuda::Pack<float, V>;
+  using Stored = cuda::Pack<S, V>;
   __shared__ alignas(16) float rows_of_x[kRowsAtOnce][kInputs];
   __shared__ Values of_threads[kDown][kAcross];
   const int tx = threadIdx.x % kAcross, ty = threadIdx.x / kAcross;
@@ -42,8 +48,13 @@ __global__ void __launch_bounds__(kThreads, 2) add_rows(Problem p) {
       const std::int64_t row = begin + ty + u * kDown;
       g[u] = h[u] = {};
       if (row >= last || column >= p.n) continue;
-      g[u] = *reinterpret_cast<const Values*>(p.dy + row * p.n + column);
-      h[u] = *reinterpret_cast<const Values*>(p.y + row * p.n + column);
+      const Stored dy = *reinterpret_cast<const Stored*>(p.dy + row * p.n + column);
+      const Stored y = *reinterpret_cast<const Stored*>(p.y + row * p.n + column);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        g[u].at[v] = static_cast<float>(dy.at[v]);
+        h[u].at[v] = static_cast<float>(y.at[v]);
+      }
     }
     for (int i = threadIdx.x; i < kRowsAtOnce * kInputs; i += kThreads) {
       const int r = i / kInputs, j = i % kInputs;
@@ -81,7 +92,8 @@ __global__ void __launch_bounds__(kThreads, 2) add_rows(Problem p) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads) add_chunks(Problem p, std::int64_t chunks) {
+template <class S>
+__global__ void __launch_bounds__(kThreads) add_chunks(Problem<S> p, std::int64_t chunks) {
   const std::int64_t sums = (p.k + 1) * p.n;
   for (std::int64_t i = cuda::grid_index(); i < sums; i += cuda::grid_size()) {
     float sum = p.partial[i];
@@ -94,7 +106,8 @@ __global__ void __launch_bounds__(kThreads) add_chunks(Problem p, std::int64_t c
   }
 }
 
-PreparedKernel prepare(const PrepareContext& c) {
+template <class S>
+PreparedKernel prepare_of(const PrepareContext& c) {
   const std::int64_t m = c.inputs[1].shape[0], n = c.inputs[1].shape[1], k = c.inputs[2].shape[1];
   PreparedKernel kernel;
   if (n == 0) {
@@ -108,9 +121,9 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t chunks = std::min({wanted, useful, kMostChunks});
   kernel.scratch_bytes = static_cast<std::size_t>(chunks * (k + 1) * n) * sizeof(float);
   kernel.run = [=](const KernelArgs& a) {
-    Problem p{};
-    p.dy = a.in<float>(0);
-    p.y = a.in<float>(1);
+    Problem<S> p{};
+    p.dy = a.in<S>(0);
+    p.y = a.in<S>(1);
     p.x = a.in<float>(2);
     p.dw = a.out<float>(0);
     p.db = a.out<float>(1);
@@ -125,19 +138,31 @@ PreparedKernel prepare(const PrepareContext& c) {
     };
     // Values have 16-byte addresses, but views may not.
     if (wide && cuda::is_aligned16(p.dy) && cuda::is_aligned16(p.y))
-      start(add_rows<4>, 4);
+      start(add_rows<S, 4>, 4);
     else
-      start(add_rows<1>, 1);
-    cuda::launch(add_chunks, cuda::blocks_for((k + 1) * n), kThreads, 0, a.stream, p, chunks);
+      start(add_rows<S, 1>, 1);
+    cuda::launch(add_chunks<S>, cuda::blocks_for((k + 1) * n), kThreads, 0, a.stream, p, chunks);
   };
   return kernel;
+}
+
+PreparedKernel prepare(const PrepareContext& c) {
+  switch (c.inputs[0].dtype) {
+    case DType::Float16:
+      return prepare_of<Float16>(c);
+    case DType::BFloat16:
+      return prepare_of<BFloat16>(c);
+    default:
+      return prepare_of<float>(c);
+  }
 }
 
 }  // namespace
 
 void register_relu_input_grad_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.ReluInputGrad"});
   registry.add_cuda("braid.ReluInputGrad", prepare, [](const Node&, std::span<const OutputInfo> inputs) {
-    return inputs[0].dtype == DType::Float32 && inputs[2].shape[1] <= kMostInputColumns;
+    return inputs[0].dtype != DType::Float64 && inputs[2].shape[1] <= kMostInputColumns;
   });
 }
 

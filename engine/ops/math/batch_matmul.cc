@@ -3,8 +3,11 @@
 // Gradient: as MatMul's, summed over entries that were repeated.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/ops/common/broadcast.h"
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/math/batch_shape.h"
 
@@ -72,6 +75,16 @@ void gradient(GradContext& c) {
   set_summed_grad(c, 1, adj_y ? product(dz, x, true, adj_x) : product(x, dz, !adj_x, false));
 }
 
+/// Batches of vectors, and of small matrices, have kernels of float32 on a device.
+bool pays_in_halves(const Node& node, std::span<const OutputInfo> inputs) {
+  constexpr std::int64_t kLeast = 16;
+  const Shape &x = inputs[0].shape, &y = inputs[1].shape;
+  const bool adj_x = node.attrs.get<bool>("adj_x", false), adj_y = node.attrs.get<bool>("adj_y", false);
+  const std::int64_t m = size_at(x, adj_x ? 1 : 2), k = size_at(x, adj_x ? 2 : 1);
+  const std::int64_t n = size_at(y, adj_y ? 2 : 1);
+  return std::min({m, n, k}) >= kLeast && (std::max({m, n, k}) >= 4 * kLeast || batch_of(x).elements() < 64);
+}
+
 Cost cost(const InferContext& c, std::span<const OutputInfo> outputs) {
   const std::int64_t k = size_at(c.shape(0), c.attr<bool>("adj_x", false) ? 2 : 1);
   return {2 * (k > 0 ? static_cast<double>(k) : 1) * known_elements(outputs[0].shape),
@@ -94,7 +107,7 @@ void register_batch_matmul(OpRegistry& registry) {
     // The one that fusions look for: horizontal fusion makes it.
     if (std::string_view(name) == "BatchMatMulV2")
       def.product = {.transpose_a = "adj_x", .transpose_b = "adj_y"};
-    registry.add(std::move(def));
+    registry.add(takes_halves(std::move(def), {.inputs = {0, 1}, .outputs = {0}, .pays = pays_in_halves}));
   }
 }
 

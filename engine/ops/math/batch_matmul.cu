@@ -5,6 +5,7 @@
 #include "engine/ops/common/cuda/combine_vectors.h"
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/launch.cuh"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/math/batch_shape.h"
 #include "engine/ops/math/small_matmul.h"
 #include "engine/ops/math/vector_dots.h"
@@ -91,7 +92,8 @@ PreparedKernel prepare(const PrepareContext& c) {
   g.m = size_at(out, 2);
   g.n = size_at(out, 1);
   g.k = size_at(x, g.transpose_a ? 2 : 1);
-  g.dtype = c.outputs[0].dtype;
+  g.dtype = c.inputs[0].dtype;
+  g.result = c.outputs[0].dtype;
   if (share_matrices(x, y, g)) {
     PreparedKernel kernel = g.transpose_b ? dots_of_rows(g) : combine_rows(g);
     return kernel.run ? kernel : cuda::gemm_kernel(c, g);
@@ -108,7 +110,8 @@ PreparedKernel prepare(const PrepareContext& c) {
   const auto bytes = static_cast<std::int64_t>(dtype_size(g.dtype));
   std::vector<Offsets> batches;
   plan.for_runs(0, plan.elements(), [&](std::int64_t at, const BroadcastPlan::Positions& from, std::int64_t) {
-    const Offsets o{from[0] * g.m * g.k * bytes, from[1] * g.k * g.n * bytes, at * g.m * g.n * bytes};
+    const Offsets o{from[0] * g.m * g.k * bytes, from[1] * g.k * g.n * bytes,
+                    at * g.m * g.n * static_cast<std::int64_t>(dtype_size(g.result))};
     if ((o.a | o.b | o.y) % 16 != 0) g.alignment_bytes = static_cast<std::uint32_t>(bytes);
     batches.push_back(o);
   });
@@ -132,6 +135,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 void register_batch_matmul_cuda(OpRegistry& registry) {
   for (const char* name : {"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"}) registry.add_cuda(name, prepare);
+  cuda_takes_halves({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"});
 }
 
 }  // namespace braid

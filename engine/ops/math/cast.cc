@@ -5,6 +5,7 @@
 #include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -27,8 +28,6 @@ void half_loop(const void* input, void* output, std::int64_t n) {
   To* y = static_cast<To*>(output);
   for (std::int64_t i = 0; i < n; ++i) y[i] = formula::convert_any<To>(x[i]);
 }
-
-bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DType::BFloat16; }
 
 template <class F>
 Loop with_castable(DType dtype, F f) {
@@ -81,10 +80,12 @@ fusion::ElementLoop fused_loop(std::string_view, std::span<const DType> operands
 
 bool fused_steps(fusion::StepWriter& w) {
   const DType from = w.input_info(0).dtype, to = w.output_info().dtype;
-  if (is_half(from) || is_half(to)) return false;
   const int x = w.input(0);
-  w.output(0, w.cast(x, to));
-  return x < 0;  // a constant is folded elsewhere
+  if (x >= 0) return false;  // a constant is folded elsewhere
+  // Regions have conversions between halves and float32.
+  const bool by_float = (is_half(from) && to != DType::Float32) || (is_half(to) && from != DType::Float32);
+  w.output(0, w.cast(by_float ? w.cast(x, DType::Float32) : x, to));
+  return true;
 }
 
 }  // namespace

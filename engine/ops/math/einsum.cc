@@ -10,6 +10,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/math/einsum_plan.h"
@@ -141,16 +142,19 @@ void gradient(GradContext& c) {
   }
 }
 
+bool is_product(const Node& node, std::span<const OutputInfo>) { return node.inputs.size() == 2; }
+
 }  // namespace
 
 void register_einsum(OpRegistry& registry) {
-  registry.add({.name = "Einsum",
-                .traits = computes(),
-                .min_inputs = 1,
-                .max_inputs = 2,
-                .infer = infer,
-                .gradient = gradient,
-                .cpu = prepare});
+  registry.add(takes_halves({.name = "Einsum",
+                             .traits = computes(),
+                             .min_inputs = 1,
+                             .max_inputs = 2,
+                             .infer = infer,
+                             .gradient = gradient,
+                             .cpu = prepare},
+                            {.inputs = {-1}, .outputs = {0}, .whole = true, .pays = is_product}));
 }
 
 }  // namespace braid

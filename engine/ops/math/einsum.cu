@@ -9,6 +9,7 @@
 #include "engine/ops/common/cuda/gemm.h"
 #include "engine/ops/common/cuda/softmax_rows.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/math/einsum_plan.h"
 #include "engine/ops/math/small_matmul.h"
 
@@ -142,6 +143,9 @@ bool supports(const Node&, std::span<const OutputInfo> inputs) {
 
 }  // namespace
 
-void register_einsum_cuda(OpRegistry& registry) { registry.add_cuda("Einsum", prepare, supports); }
+void register_einsum_cuda(OpRegistry& registry) {
+  registry.add_cuda("Einsum", prepare, supports);
+  cuda_takes_halves({"Einsum"});
+}
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/ops/common/gemm.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/shape_rules.h"
 
 namespace braid {
@@ -65,7 +66,7 @@ void register_matmul(OpRegistry& registry) {
   def.gradient = gradient;
   def.cost = cost;
   def.cpu = prepare;
-  registry.add(std::move(def));
+  registry.add(takes_halves(std::move(def), {.inputs = {0, 1}, .outputs = {0}}));
 }
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/fused_sums.h"
 #include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
@@ -154,6 +155,8 @@ void register_reduce(OpRegistry& registry) {
     def.cost = cost_per_input(1);
     def.cpu = row.prepare;
     def.shape_values = {1};
+    if (std::string_view(row.name) == "Sum")
+      def = takes_halves(std::move(def), {.kind = HalfKind::Follower, .inputs = {0}});
     registry.add(std::move(def));
   }
   fusion::rules().add("Sum", {.steps = fused_steps<fusion::RowReduction::Sum>});

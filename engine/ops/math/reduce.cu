@@ -1,6 +1,8 @@
 // CUDA kernels of the reductions: common/cuda/axis_reduce.h.
 #include "engine/ops/common/cuda/axis_reduce.h"
+#include "engine/ops/common/cuda/half_sums.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/shape_rules.h"
 
@@ -13,6 +15,12 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::vector<int> axes = known_axes(c, 1, shape.rank());
   return with_number(c.node.op->name, c.inputs[0].dtype,
                      [&]<class T>() { return cuda::prepare_reduce<Op, T>(c, shape, axes); });
+}
+
+PreparedKernel prepare_sum(const PrepareContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  if (!is_half(c.inputs[0].dtype)) return prepare<reduce::Sum>(c);
+  return cuda::prepare_half_sum(c, shape, known_axes(c, 1, shape.rank()), prepare<reduce::Sum>);
 }
 
 PreparedKernel prepare_mean(const PrepareContext& c) {
@@ -38,7 +46,8 @@ void register_reduce_cuda(OpRegistry& registry) {
       return cuda::reducible(inputs[0]);
     });
   };
-  add("Sum", prepare<reduce::Sum>);
+  add("Sum", prepare_sum);
+  cuda_takes_halves({"Sum"});
   add("Mean", prepare_mean);
   add("Max", prepare<reduce::Max>);
   add("Min", prepare<reduce::Min>);

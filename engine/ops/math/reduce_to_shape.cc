@@ -6,6 +6,7 @@
 
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/fused_sums.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/joined_axes.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
@@ -69,7 +70,7 @@ void register_reduce_to_shape(OpRegistry& registry) {
   def.cpu = prepare;
   def.in_place = {{0, 0}};
   def.shape_only = {1};
-  registry.add(std::move(def));
+  registry.add(takes_halves(std::move(def), {.kind = HalfKind::Follower, .inputs = {0}}));
   fusion::rules().add("braid.ReduceToShapeOf", {.steps = fused_steps});
 }
 

@@ -1,7 +1,9 @@
 // CUDA kernel of braid.ReduceToShapeOf: common/cuda/axis_reduce.h, or a copy.
 #include "engine/device/accelerator.h"
 #include "engine/ops/common/cuda/axis_reduce.h"
+#include "engine/ops/common/cuda/half_sums.h"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/joined_axes.h"
 
 namespace braid {
@@ -19,6 +21,7 @@ PreparedKernel copy_kernel(const PrepareContext& c) {
 
 PreparedKernel prepare(const PrepareContext& c) {
   const Shape &from = c.inputs[0].shape, &to = c.inputs[1].shape;
+  if (is_half(c.inputs[0].dtype)) return cuda::prepare_half_sum(c, from, repeated_axes(from, to), prepare);
   if (from.elements() == to.elements()) return copy_kernel(c);
   return with_number("braid.ReduceToShapeOf", c.inputs[0].dtype, [&]<class T>() {
     return cuda::prepare_reduce<reduce::Sum, T>(c, from, repeated_axes(from, to));
@@ -28,6 +31,7 @@ PreparedKernel prepare(const PrepareContext& c) {
 }  // namespace
 
 void register_reduce_to_shape_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"braid.ReduceToShapeOf"});
   registry.add_cuda("braid.ReduceToShapeOf", prepare, [](const Node&, std::span<const OutputInfo> inputs) {
     return cuda::reducible(inputs[0]);
   });

@@ -4,6 +4,7 @@
 
 #include "engine/fusion/rules.h"
 #include "engine/ops/common/binary_loop.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/reduce_loops.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/nn/channel_axis.h"
@@ -107,7 +108,7 @@ void register_bias_add(OpRegistry& registry) {
   grad.no_gradient_reason = "it is part of a gradient; second derivatives are not made";
   grad.cost = cost_per_input(1);
   grad.cpu = prepare_grad;
-  registry.add(std::move(grad));
+  registry.add(takes_halves(std::move(grad), {.kind = HalfKind::Follower, .inputs = {0}}));
   fusion::rules().add("BiasAdd", {.steps = fused_steps});
   fusion::rules().add("BiasAddGrad", {.steps = fused_sum});
 }

@@ -1,8 +1,10 @@
 // CUDA kernels of BiasAdd (packs of 16 bytes where channels, or runs of one channel, allow it) and of
 // BiasAddGrad (common/cuda/axis_reduce.h).
 #include "engine/ops/common/cuda/axis_reduce.h"
+#include "engine/ops/common/cuda/half_sums.h"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/nn/channel_axis.h"
 
@@ -77,6 +79,8 @@ PreparedKernel prepare(const PrepareContext& c) {
 
 PreparedKernel prepare_grad(const PrepareContext& c) {
   const Shape& value = c.inputs[0].shape;
+  if (is_half(c.inputs[0].dtype))
+    return cuda::prepare_half_sum(c, value, axes_beside_channels(c, value.rank()), prepare_grad);
   return with_number("BiasAddGrad", c.inputs[0].dtype, [&]<class T>() {
     return cuda::prepare_reduce<reduce::Sum, T>(c, value, axes_beside_channels(c, value.rank()));
   });
@@ -85,6 +89,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 }  // namespace
 
 void register_bias_add_cuda(OpRegistry& registry) {
+  cuda_takes_halves({"BiasAddGrad"});
   registry.add_cuda("BiasAdd", prepare);
   registry.add_cuda("BiasAddGrad", prepare_grad, [](const Node&, std::span<const OutputInfo> inputs) {
     return cuda::reducible(inputs[0]);

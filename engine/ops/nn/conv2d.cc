@@ -4,6 +4,7 @@
 // (engine/ops/common/window.h). The three of a family are each other's gradients. float32.
 #include <fmt/format.h>
 
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/nn/convolution.h"
 
@@ -137,32 +138,35 @@ Cost conv_cost(const InferContext& c, std::span<const OutputInfo> outputs) {
 }
 
 void add_family(OpRegistry& registry, const Family& f) {
-  registry.add({.name = f.forward,
-                .traits = computes().computes_in(doubles_as_floats),
-                .min_inputs = 2,
-                .max_inputs = 2,
-                .infer = infer_forward,
-                .gradient = forward_gradient,
-                .cost = conv_cost,
-                .cpu = prepare_forward});
-  registry.add({.name = f.input,
-                .traits = computes().computes_in(doubles_as_floats),
-                .min_inputs = 3,
-                .max_inputs = 3,
-                .infer = infer_backward_input,
-                .gradient = backward_input_gradient,
-                .cost = conv_cost,
-                .cpu = prepare_backward_input,
-                .shape_values = {0}});
-  registry.add({.name = f.filter,
-                .traits = computes().computes_in(doubles_as_floats),
-                .min_inputs = 3,
-                .max_inputs = 3,
-                .infer = infer_backward_filter,
-                .gradient = backward_filter_gradient,
-                .cost = conv_cost,
-                .cpu = prepare_backward_filter,
-                .shape_values = {1}});
+  registry.add(takes_halves({.name = f.forward,
+                             .traits = computes().computes_in(doubles_as_floats),
+                             .min_inputs = 2,
+                             .max_inputs = 2,
+                             .infer = infer_forward,
+                             .gradient = forward_gradient,
+                             .cost = conv_cost,
+                             .cpu = prepare_forward},
+                            {.inputs = {0, 1}, .outputs = {0}, .whole = true}));
+  registry.add(takes_halves({.name = f.input,
+                             .traits = computes().computes_in(doubles_as_floats),
+                             .min_inputs = 3,
+                             .max_inputs = 3,
+                             .infer = infer_backward_input,
+                             .gradient = backward_input_gradient,
+                             .cost = conv_cost,
+                             .cpu = prepare_backward_input,
+                             .shape_values = {0}},
+                            {.inputs = {1, 2}, .outputs = {0}, .whole = true}));
+  registry.add(takes_halves({.name = f.filter,
+                             .traits = computes().computes_in(doubles_as_floats),
+                             .min_inputs = 3,
+                             .max_inputs = 3,
+                             .infer = infer_backward_filter,
+                             .gradient = backward_filter_gradient,
+                             .cost = conv_cost,
+                             .cpu = prepare_backward_filter,
+                             .shape_values = {1}},
+                            {.inputs = {0, 2}, .outputs = {0}, .whole = true}));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@ braid_op_family(optimizer
   KERNELS
     apply_optimizer
     clip_by_norm
+    loss_scale
     resource_apply
     resource_apply_adaptive
     sparse_apply_optimizer

@@ -31,7 +31,8 @@ AttrMap optimizer_attrs(const OptimizerSpec& spec) {
           {"clip_value", spec.clip_value},
           {"learning_rate_factor", spec.learning_rate_factor},
           {"adagrad_epsilon", spec.adagrad_epsilon},
-          {"row_wise", spec.row_wise}};
+          {"row_wise", spec.row_wise},
+          {"skip_nan", spec.skip_nan}};
 }
 
 OptimizerSpec optimizer_spec(const AttrMap& attrs) {
@@ -42,6 +43,7 @@ OptimizerSpec optimizer_spec(const AttrMap& attrs) {
   return {.kind = kind_from_name(attrs.require<std::string>("kind")),
           .momentum = number("momentum", defaults.momentum),
           .nesterov = attrs.get("nesterov", defaults.nesterov),
+          .skip_nan = attrs.get("skip_nan", defaults.skip_nan),
           .beta1 = number("beta1", defaults.beta1),
           .beta2 = number("beta2", defaults.beta2),
           .epsilon = number("epsilon", defaults.epsilon),

@@ -47,6 +47,8 @@ __device__ void update_pack(const PreparedUpdate& u, const Pack<float, kCount>& 
     float state[kSlots];
 #pragma unroll
     for (int k = 0; k < Formula::kSlots; ++k) state[k] = s[k].at[e];
+    if constexpr (!kBasic)
+      if (u.skip_nan && g.at[e] != g.at[e]) continue;
     optim::Prepared<float> now{x.at[e], g.at[e] * u.grad_scale};
     if constexpr (!kBasic)
       now = optim::surrounded(u, now.w, now.g);

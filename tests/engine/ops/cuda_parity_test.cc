@@ -16,6 +16,7 @@
 #include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
 #include "engine/program/program.h"
+#include "tests/engine/ops/half_cases.h"
 #include "tests/engine/ops/op_runner.h"
 #include "tests/support/missing.h"
 
@@ -86,6 +87,8 @@ Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int 
 
 void expect_close(const Tensor& expected, const Tensor& actual, double tolerance) {
   ASSERT_EQ(expected.dtype(), actual.dtype());
+  if (is_half(expected.dtype()))
+    return expect_close(cast(expected, DType::Float32), cast(actual, DType::Float32), tolerance);
   ASSERT_EQ(expected.shape(), actual.shape());
   if (expected.dtype() != DType::Float32 && expected.dtype() != DType::Float64) {
     EXPECT_EQ(std::memcmp(expected.raw(), actual.raw(), expected.bytes()), 0);
@@ -198,6 +201,32 @@ TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
         ++compared;
     }
     EXPECT_GT(compared, 0) << op;
+  }
+}
+
+TEST(CudaHalves, OpsThatTakeThemAgreeWithTheCpu) {
+  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  for (const OpDef* def : half_ops_of_registry()) {
+    if (!def->cuda || !has_half_kernel_on_cuda(*def)) continue;
+    int compared = 0;
+    for (const DType half : {DType::Float16, DType::BFloat16})
+      for (const OpCase& c : all_op_cases().of(def->name)) {
+        if (c.attrs.has("columns")) continue;  // of float32 only
+        if (def->name == "Einsum" && c.inputs.size() < 2) continue;
+        for (const bool narrow : {false, true}) {
+          const auto made = half_case(*def, c, half, narrow);
+          if (!made) continue;
+          SCOPED_TRACE(fmt::format("[{}] case '{}' of {}", def->name, c.label, dtype_name(half)));
+          const double step = half == DType::Float16 ? 1e-3 : 8e-3;  // a rounding, and sums in another order
+          try {
+            if (compare(*def, made->halves, made->rounded.empty() ? 2e-5 : step) == Outcome::Compared)
+              ++compared;
+          } catch (const std::exception& error) {
+            ADD_FAILURE() << error.what();
+          }
+        }
+      }
+    EXPECT_GT(compared, 0) << def->name;
   }
 }
 

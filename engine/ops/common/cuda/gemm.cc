@@ -18,6 +18,7 @@
 #include "engine/ops/common/cuda/integer_matmul.h"
 #include "engine/ops/common/cuda/skinny_product.h"
 #include "engine/ops/common/cuda/split_gemm.h"
+#include "engine/ops/common/halves.h"
 
 namespace braid::cuda {
 namespace {
@@ -72,6 +73,21 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64
   return made;
 }
 
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::Float64:
+      return CUDA_R_64F;
+    case DType::Float16:
+      return CUDA_R_16F;
+    case DType::BFloat16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+DType result_of(const Gemm& g) { return g.result == DType::Invalid ? g.dtype : g.result; }
+
 cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::None:
@@ -114,7 +130,7 @@ std::size_t measured(CudaDevice& device, const Gemm& g, const Descriptors& d,
   const auto operand = [&](std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
                            std::int64_t stride) {
     const std::int64_t elements = (g.batch - 1) * stride + rows * std::max(columns, row_stride);
-    return take(static_cast<std::uint64_t>(elements) * dtype_size(g.dtype));
+    return take(static_cast<std::uint64_t>(elements) * dtype_size(result_of(g)));  // which is no narrower
   };
   const auto a = g.transpose_a ? operand(g.k, g.m, g.row_stride_a, g.stride_a)
                                : operand(g.m, g.k, g.row_stride_a, g.stride_a);
@@ -136,8 +152,8 @@ std::size_t measured(CudaDevice& device, const Gemm& g, const Descriptors& d,
 /// they are measured.
 std::size_t choose(CudaDevice& device, const Gemm& g, const Descriptors& d,
                    const std::vector<Suggestion>& suggestions) {
-  using Key =
-      std::tuple<int, bool, std::array<std::int64_t, 9>, std::array<bool, 3>, DType, Epilogue, std::uint32_t>;
+  using Key = std::tuple<int, bool, std::array<std::int64_t, 9>, std::array<bool, 3>, DType, DType, Epilogue,
+                         std::uint32_t>;
   static std::mutex mu;
   static std::map<Key, std::size_t> known;
   const Key key{device.ordinal(),
@@ -145,6 +161,7 @@ std::size_t choose(CudaDevice& device, const Gemm& g, const Descriptors& d,
                 {g.m, g.n, g.k, g.batch, g.stride_a, g.stride_b, g.stride_y, g.row_stride_a, g.row_stride_y},
                 {g.transpose_a, g.transpose_b, g.is_scaled},
                 g.dtype,
+                result_of(g),
                 g.epilogue,
                 g.alignment_bytes};
   const std::lock_guard lock(mu);
@@ -170,24 +187,26 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
     c.fail(fmt::format("{} products are too many for cuBLASLt", g.batch));
   CudaDevice& device = device_of(c.accelerator);
   const bool is_double = g.dtype == DType::Float64;
-  const cudaDataType_t type = is_double ? CUDA_R_64F : CUDA_R_32F;
-  const cublasComputeType_t compute = is_double               ? CUBLAS_COMPUTE_64F
-                                      : device.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                              : CUBLAS_COMPUTE_32F;
+  const cudaDataType_t type = type_of(g.dtype), result = type_of(result_of(g));
+  const bool tf32 = device.options().tf32 && !is_half(g.dtype);
+  const cublasComputeType_t compute = is_double ? CUBLAS_COMPUTE_64F
+                                      : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                : CUBLAS_COMPUTE_32F;
   auto d = std::make_shared<Descriptors>();
-  check(cublasLtMatmulDescCreate(&d->product, compute, type), "a description");
+  check(cublasLtMatmulDescCreate(&d->product, compute, is_double ? CUDA_R_64F : CUDA_R_32F), "a description");
   // y^T = op(b)^T op(a)^T: in column-major terms our b comes first, and a transposition stays one.
   set(d->product, CUBLASLT_MATMUL_DESC_TRANSA, g.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(d->product, CUBLASLT_MATMUL_DESC_TRANSB, g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(d->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(g.epilogue));
   if (g.is_scaled) set(d->product, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
   d->has_vector = g.epilogue != Epilogue::None && g.epilogue != Epilogue::Relu;
+  if (d->has_vector && is_half(g.dtype)) set(d->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, result);
   if (d->has_vector && g.batch > 1) set(d->product, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, g.stride_vector);
   d->b = g.transpose_b ? layout(type, g.k, g.n, 0, g.batch, g.stride_b)
                        : layout(type, g.n, g.k, 0, g.batch, g.stride_b);
   d->a = g.transpose_a ? layout(type, g.m, g.k, g.row_stride_a, g.batch, g.stride_a)
                        : layout(type, g.k, g.m, g.row_stride_a, g.batch, g.stride_a);
-  d->y = layout(type, g.n, g.m, g.row_stride_y, g.batch, g.stride_y);
+  d->y = layout(result, g.n, g.m, g.row_stride_y, g.batch, g.stride_y);
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
@@ -206,8 +225,8 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
                                      static_cast<int>(found.size()), found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    c.fail(fmt::format("cuBLASLt has no algorithm for [{}, {}] x [{}, {}]: {}", g.m, g.k, g.k, g.n,
-                       cublasLtGetStatusString(status)));
+    c.fail(fmt::format("cuBLASLt has no algorithm for {} [{}, {}] x [{}, {}]: {}", dtype_name(g.dtype), g.m,
+                       g.k, g.k, g.n, cublasLtGetStatusString(status)));
   found.resize(static_cast<std::size_t>(count));
   d->is_double = is_double;
   d->is_scaled = g.is_scaled;
@@ -228,7 +247,7 @@ PreparedKernel gemm_kernel(const PrepareContext& c, const Gemm& g) {
     kernel.run = [](const KernelArgs&) {};
   } else if (g.k == 0) {
     if (g.epilogue != Epilogue::None) c.fail("a product over no elements with a bias");
-    const auto bytes = static_cast<std::uint64_t>(g.batch * g.m * g.n) * dtype_size(g.dtype);
+    const auto bytes = static_cast<std::uint64_t>(g.batch * g.m * g.n) * dtype_size(result_of(g));
     kernel.run = [bytes, device = c.accelerator](const KernelArgs& a) {
       device->fill_zero(a.outputs[0], bytes, a.stream);
     };

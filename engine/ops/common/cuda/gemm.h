@@ -2,7 +2,8 @@
 //   y[m, n] = act(op(a) op(b) + bias), for `batch` products whose operands lie a stride apart.
 // The algorithm is cuBLASLt's first choice for the shape, made once in `prepare`, so a program's bits do not
 // change from run to run; or with AcceleratorOptions::measure_products the fastest of its choices, measured
-// once a process. Float32 products use TF32 inputs where the device's options allow it. Products of integers,
+// once a process. Float32 products use TF32 inputs where the device's options allow it. Products of float16
+// and bfloat16 are added up in float32, and rounded once where y has their type. Products of integers,
 // and those with few columns and long sums for lanes that share `a`, have kernels of our own
 // (integer_matmul.h, skinny_product.h), and long sums of lanes are split (split_gemm.h).
 #pragma once
@@ -30,6 +31,8 @@ struct Gemm {
   /// Elements from one row in memory to the next; 0: rows lie side by side.
   std::int64_t row_stride_a = 0, row_stride_y = 0;
   DType dtype = DType::Float32;
+  /// Of y, and of the biases: float32 or `dtype`, where that is a half; none: `dtype`.
+  DType result = DType::Invalid;
   Epilogue epilogue = Epilogue::None;
   bool is_scaled = false;  // y = scale[0] op(a) op(b) + scale[1] y, float32, without an epilogue
   /// Of the addresses of a, b and y. Values are 64-byte aligned, variables and slots of more than an element

@@ -1,0 +1,272 @@
+// Mixed precision: what products read, what is stored as halves, and that losses and gradients stay close to
+// those of float32, for programs of the host, with and without regions, and of a device (run by the
+// interpreter).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "engine/autodiff/gradients.h"
+#include "engine/compile/compile.h"
+#include "engine/exec/instance.h"
+#include "engine/exec/runtime.h"
+#include "engine/import/import.h"
+#include "engine/ops/common/halves.h"
+#include "engine/ops/state/variable_init.h"
+#include "engine/program/program.h"
+#include "models/model.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/differentiated.h"
+#include "tests/engine/testing/interpreter.h"
+#include "tests/support/message_of.h"
+
+namespace braid::testing {
+namespace {
+
+CompileOptions options_of(DType half, Domain domain = Domain::Host, bool fusion = false) {
+  CompileOptions options;
+  options.domain = domain;
+  options.fusion = fusion;
+  options.precision.half = half;
+  return options;
+}
+
+std::shared_ptr<const Program> compiled(const Differentiated& model, const CompileOptions& options) {
+  CompileRequest request;
+  for (const auto& [name, value] : model.feeds) request.feeds.push_back({name, value.dtype(), value.shape()});
+  request.fetches = model.fetches;
+  return compile(model.graph, request, options);
+}
+
+/// Layers with bias and ReLU, and a head whose squares are the loss.
+Differentiated layers(std::int64_t rows, std::vector<std::int64_t> widths, const char* activation = "Relu") {
+  GraphBuilder b;
+  Output x = b.placeholder("x", DType::Float32, Shape{rows, widths[0]});
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    const std::string name = "layer" + std::to_string(i);
+    const Output w = b.read(b.variable(name + "/w", Shape{widths[i - 1], widths[i]}, {}));
+    const Output bias = b.read(b.variable(name + "/b", Shape{widths[i]}, {}));
+    x = b.op("BiasAdd", {b.op("MatMul", {x, w}), bias});
+    if (i + 1 < widths.size()) x = b.op(activation, {x});
+  }
+  return differentiated(b, b.reduce_mean(b.op("Square", {x})), {{"x", random_floats({rows, widths[0]}, 1)}});
+}
+
+/// What each op of the program reads first, by its kind.
+std::multiset<std::string> inputs_of(const Program& program, std::string_view op) {
+  std::multiset<std::string> types;
+  for (const ProgramOp& one : program.ops) {
+    if (one.op != op) continue;
+    const Node& node = program.graph.node(one.node);
+    types.insert(std::string(dtype_name(program.graph.info(node.inputs[0]).dtype)));
+  }
+  return types;
+}
+
+int casts(const Program& program, DType to) {
+  int count = 0;
+  for (const ProgramOp& op : program.ops)
+    if (op.op == "Cast" && program.graph.node(op.node).outputs[0].dtype == to) ++count;
+  return count;
+}
+
+std::string note_of(const Program& program) {
+  for (const Note& note : program.notes)
+    if (note.pass == "mixed_precision") return note.text;
+  return "none";
+}
+
+TEST(MixedPrecisionTest, NothingChangesWithoutIt) {
+  const auto program = compiled(layers(64, {32, 64, 8}), options_of(DType::Float32));
+  EXPECT_EQ(note_of(*program), "none");
+  EXPECT_EQ(casts(*program, DType::BFloat16), 0);
+}
+
+TEST(MixedPrecisionTest, EveryProductReadsHalvesAndAWeightIsCastOnce) {
+  for (const DType half : {DType::BFloat16, DType::Float16}) {
+    const auto program = compiled(layers(64, {32, 64, 48, 16}), options_of(half));
+    const std::string name(dtype_name(half));
+    // Three forward, three gradients of weights, two of activations.
+    EXPECT_EQ(inputs_of(*program, "MatMul"),
+              (std::multiset<std::string>{name, name, name, name, name, name, name, name}));
+    EXPECT_EQ(count_ops(*program, "braid.CastMany"), 1);
+    for (const ProgramOp& op : program->ops)
+      if (op.op == "braid.CastMany") {
+        EXPECT_EQ(op.inputs.size(), 3U) << "the weights, and no bias";
+      }
+    // x, two activations, and the gradients behind three layers.
+    EXPECT_EQ(casts(*program, half), 6) << note_of(*program);
+  }
+}
+
+TEST(MixedPrecisionTest, VariablesFeedsAndFetchesKeepTheirTypes) {
+  const Differentiated model = layers(64, {32, 64, 16});
+  for (const Domain domain : {Domain::Host, Domain::Device}) {
+    const auto program = compiled(model, options_of(DType::BFloat16, domain));
+    for (const ProgramVariable& variable : program->variables) EXPECT_EQ(variable.dtype, DType::Float32);
+    for (const ProgramFetch& fetch : program->fetches) EXPECT_EQ(fetch.dtype, DType::Float32);
+    for (const ProgramFeed& feed : program->feeds) EXPECT_EQ(feed.dtype, DType::Float32);
+  }
+}
+
+TEST(MixedPrecisionTest, LayersOfADeviceStayFusedAndPassHalvesOn) {
+  const auto program = compiled(layers(512, {64, 256, 256, 16}), options_of(DType::BFloat16, Domain::Device));
+  EXPECT_EQ(count_ops(*program, "braid.FusedMatMul"), 3);
+  EXPECT_EQ(count_ops(*program, "braid.ReluBiasGrad"), 2) << "columns are for float32";
+  EXPECT_EQ(inputs_of(*program, "braid.ReluBiasGrad"), (std::multiset<std::string>{"bfloat16", "bfloat16"}));
+  // x, and the gradient behind the last layer; everything between is a half where it is made.
+  EXPECT_EQ(casts(*program, DType::BFloat16), 2) << note_of(*program);
+  EXPECT_EQ(casts(*program, DType::Float32), 0) << note_of(*program);
+  for (const ProgramOp& op : program->ops) {
+    const Node& node = program->graph.node(op.node);
+    if (op.op == "braid.FusedMatMul" && node.outputs[0].shape[1] == 16) {
+      EXPECT_EQ(node.outputs[0].dtype, DType::Float32) << "the last layer's is what the loss is made of";
+    }
+    if (op.op == "MatMul" && node.outputs[0].shape[0] != 512) {
+      EXPECT_EQ(node.outputs[0].dtype, DType::Float32) << "a gradient of weights";
+    }
+  }
+}
+
+TEST(MixedPrecisionTest, WhatTheJobKeepsStaysFloat32) {
+  CompileOptions options = options_of(DType::BFloat16);
+  options.precision.keep_nodes = "MatMul_2";
+  const Differentiated model = layers(64, {32, 64, 48, 16});
+  const auto by_name = compiled(model, options);
+  EXPECT_TRUE(inputs_of(*by_name, "MatMul").contains("float32")) << note_of(*by_name);
+  EXPECT_NE(note_of(*by_name).find("as the job asks"), std::string::npos) << note_of(*by_name);
+  options.precision.keep_nodes = "";
+  options.precision.keep_ops = {"MatMul"};
+  const auto by_op = compiled(model, options);
+  EXPECT_FALSE(inputs_of(*by_op, "MatMul").contains("bfloat16"));
+  EXPECT_EQ(casts(*by_op, DType::BFloat16), 0);
+  options.precision.keep_nodes = "(";
+  EXPECT_NE(message_of([&] { compiled(model, options); }).find("'(' is no regular expression"),
+            std::string::npos);
+}
+
+TEST(MixedPrecisionTest, RegionsReadAndStoreHalvesAndComputeInFloat32) {
+  // x0 * (W (V x) + b) + x, as a cross network has it.
+  constexpr std::int64_t kRows = 256, kWidth = 96, kRank = 32;
+  GraphBuilder b;
+  const Output x0 = b.placeholder("x", DType::Float32, Shape{kRows, kWidth});
+  Output x = x0;
+  for (int l = 0; l < 3; ++l) {
+    const std::string name = "cross" + std::to_string(l);
+    const Output v = b.read(b.variable(name + "/v", Shape{kWidth, kRank}, {}));
+    const Output w = b.read(b.variable(name + "/w", Shape{kRank, kWidth}, {}));
+    const Output bias = b.read(b.variable(name + "/b", Shape{kWidth}, {}));
+    const Output product = b.op("MatMul", {b.op("MatMul", {x, v}), w});
+    x = b.add(b.mul(x0, b.op("BiasAdd", {product, bias})), x);
+  }
+  const Output top = b.read(b.variable("top", Shape{kWidth, 16}, {}));
+  const Differentiated model = differentiated(b, b.reduce_mean(b.op("Square", {b.op("MatMul", {x, top})})),
+                                              {{"x", random_floats({kRows, kWidth}, 1)}});
+  const auto program = compiled(model, options_of(DType::BFloat16, Domain::Host, true));
+  EXPECT_LE(casts(*program, DType::BFloat16) + casts(*program, DType::Float32), 2) << note_of(*program);
+  int of_halves = 0;
+  for (const ProgramOp& op : program->ops) {
+    if (op.op != "braid.Fused") continue;
+    const Node& node = program->graph.node(op.node);
+    for (const OutputInfo& output : node.outputs) of_halves += is_half(output.dtype) ? 1 : 0;
+  }
+  EXPECT_GE(of_halves, 6) << "forward and backward of each layer";
+}
+
+// ------------------------------------------------------------------------------------------- the zoo
+
+constexpr std::int64_t kZooRows = 24, kIds = 50, kClasses = 5;
+
+struct ZooModel {
+  Graph graph;
+  CompileRequest request;
+  std::vector<Tensor> feeds;
+};
+
+ZooModel zoo_model(const std::string& name) {
+  ModelConfig config;
+  config.classes = kClasses;
+  config.embedding_dim = 8;
+  config.hash_buckets = kIds;
+  config.columns = {{"image", Shape{12, 12, 1}}, {"label", Shape{}},    {"dense", Shape{3}},
+                    {"sparse", Shape{2}},        {"click", Shape{}},    {"purchase", Shape{}},
+                    {"item", Shape{1}},          {"history", Shape{6}}, {"tokens", Shape{6}}};
+  const ModelGraph model = build_model(name, config);
+  ZooModel made{import_graph(*model.graph), {}, {}};
+  made.request.fetches = {model.loss};
+  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(model.loss)))
+    if (gradient.dense.valid()) made.request.fetches.push_back(made.graph.value_name(gradient.dense));
+  for (const std::string& column : model.columns) {
+    const OutputInfo& info = made.graph.info(made.graph.parse_value(column));
+    Shape shape = info.shape;
+    shape.set_dim(0, kZooRows);
+    const auto seed = static_cast<unsigned>(made.feeds.size());
+    Tensor feed(info.dtype, shape);
+    if (info.dtype == DType::Float32)
+      feed = random_floats(shape, seed);
+    else
+      for (std::int64_t i = 0; i < feed.elements(); ++i)
+        feed.data<std::int64_t>()[static_cast<std::size_t>(i)] = (i * 7 + seed) % kClasses;
+    made.feeds.push_back(feed);
+    made.request.feeds.push_back({column, info.dtype, shape});
+  }
+  return made;
+}
+
+std::vector<Tensor> run(const ZooModel& model, const CompileOptions& options) {
+  const auto program = compile(model.graph, model.request, options);
+  Runtime runtime(RuntimeOptions{});
+  Instance instance(program, runtime);
+  for (const VariableInfo& variable : list_variables(model.graph)) {
+    auto value = runtime.variables().read(variable.name);
+    if (!value) continue;
+    initialize_variable(model.graph.node(variable.handle), 1, *value);
+    runtime.variables().write(variable.name, *value);
+  }
+  StepRequest request;
+  request.feeds = model.feeds;
+  return instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60))).fetches;
+}
+
+/// |a - b| / |b| of all elements.
+double distance(const Tensor& a, const Tensor& b) {
+  double difference = 0, size = 1e-30;
+  for (std::size_t i = 0; i < b.data<float>().size(); ++i) {
+    const double x = a.data<float>()[i], y = b.data<float>()[i];
+    difference += (x - y) * (x - y);
+    size += y * y;
+  }
+  return std::sqrt(difference / size);
+}
+
+class MixedZooTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MixedZooTest, LossAndGradientsStayCloseToThoseOfFloat32) {
+  const ZooModel model = zoo_model(GetParam());
+  const std::vector<Tensor> expected = run(model, options_of(DType::Float32));
+  for (const DType half : {DType::BFloat16, DType::Float16})
+    for (const bool fusion : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(half), fusion ? ", regions" : ""));
+      const std::vector<Tensor> got = run(model, options_of(half, Domain::Host, fusion));
+      ASSERT_EQ(got.size(), expected.size());
+      bool any_differs = false;
+      for (std::size_t f = 0; f < got.size(); ++f) {
+        ASSERT_EQ(got[f].dtype(), DType::Float32);
+        const double error = distance(got[f], expected[f]);
+        any_differs = any_differs || error > 0;
+        EXPECT_LT(error, f == 0 ? 0.01 : 0.1) << model.request.fetches[f];
+      }
+      EXPECT_TRUE(any_differs) << "no product ran on halves";
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MixedZooTest,
+                         ::testing::Values("mlp", "wide_deep", "deepfm", "dcn_v2", "dlrm", "mmoe", "din",
+                                           "cnn", "transformer"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace braid::testing
