@@ -71,6 +71,9 @@ class MixedPrecision {
     for (const NodeId id : order_) find_able(graph_.node(id));
     for (auto at = order_.rbegin(); at != order_.rend(); ++at) find_wanted(graph_.node(*at));
     for (const NodeId id : order_) decide(graph_.node(id));
+    // What a move reads is told by types, which change as nodes are rewritten.
+    for (const NodeId id : order_)
+      if (converts_[index(id)]) read_as_halves_[id] = half_inputs(graph_.node(id));
     for (const NodeId id : order_) rewrite(id);
     for (ValueRef& fetch : plan_.fetches)
       if (is_stored_half(fetch)) fetch = widened(fetch, graph_.node(fetch.node));
@@ -423,7 +426,7 @@ class MixedPrecision {
     std::set<int> as_halves;
     if (converts_[index(id)]) {
       const Node& node = graph_.node(id);
-      const std::vector<int> listed_inputs = half_inputs(node);
+      const std::vector<int>& listed_inputs = read_as_halves_.at(id);
       as_halves.insert(listed_inputs.begin(), listed_inputs.end());
       const HalfForm* form = half_form(*node.op);
       if (form && form->like_output >= 0 && is_stored_half({id, 0})) as_halves.insert(form->like_output);
@@ -502,6 +505,7 @@ class MixedPrecision {
   std::set<ValueRef> fetched_, able_, wanted_;
   std::set<ValueRef> halves_;  // values that are stored as halves
   std::set<NodeId> friendly_moves_;
+  std::map<NodeId, std::vector<int>> read_as_halves_;  // inputs of nodes that convert
   std::map<ValueRef, ValueRef> narrowed_;
   std::map<std::pair<ValueRef, NodeId>, ValueRef> widened_;  // for a region's node, or for all others
   std::map<std::string, int> kept_;                          // products, by reason

@@ -47,6 +47,19 @@ void infer_halves(const std::function<void(InferContext&)>& infer, InferContext&
   for (OutputInfo& output : outputs) c.output(output.dtype, std::move(output.shape));
 }
 
+/// Rules ask for float32; bytes are counted as if all were.
+Cost cost_of_halves(const std::function<Cost(const InferContext&, std::span<const OutputInfo>)>& cost,
+                    const InferContext& c, std::span<const OutputInfo> outputs) {
+  std::vector<OutputInfo> inputs, results;
+  std::vector<const Tensor*> values;
+  for (int i = 0; i < c.inputs(); ++i) {
+    inputs.push_back(widened({c.dtype(i), c.shape(i)}));
+    values.push_back(is_half(c.dtype(i)) ? nullptr : c.value(i));
+  }
+  for (const OutputInfo& output : outputs) results.push_back(widened(output));
+  return cost(InferContext(c.node(), inputs, values), results);
+}
+
 template <class From, class To>
 void convert(const void* from, void* to, std::int64_t begin, std::int64_t end) {
   for (std::int64_t i = begin; i < end; ++i)
@@ -133,6 +146,10 @@ OpDef takes_halves(OpDef def, HalfForm form) {
   if (!half_ops().forms.emplace(def.name, std::move(form)).second)
     throw Internal("op '" + def.name + "' says twice how it takes halves");
   def.infer = [infer = std::move(def.infer)](InferContext& c) { infer_halves(infer, c); };
+  if (def.cost)
+    def.cost = [cost = std::move(def.cost)](const InferContext& c, std::span<const OutputInfo> outputs) {
+      return cost_of_halves(cost, c, outputs);
+    };
   if (def.cpu)
     def.cpu = [prepare = std::move(def.cpu)](const PrepareContext& c) { return prepare_halves(prepare, c); };
   return def;
