@@ -66,9 +66,10 @@ BlockPool::Allocate batch_memory(Runtime& runtime) {
 }
 
 void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
-                 CompileRequest& request) {
-  if (!job.staging().auto_stage()) return;
+                 const std::vector<std::string>& ahead, CompileRequest& request) {
+  if (!job.staging().auto_stage() && ahead.empty()) return;
   AutoStageRequest wanted;
+  if (!job.staging().auto_stage()) wanted.only = ahead;
   wanted.records = columns;
   try {
     for (const std::string& name : job.staging().mark_target_nodes()) node_named(graph, name);

@@ -29,10 +29,10 @@ StageSession stage_session(const proto::Job& job);
 BlockPool::Allocate batch_memory(Runtime& runtime);
 
 /// Replaces the feeds `columns` of the request by the values that cross staging's automatic cut, and says in
-/// the log what was cut. Does nothing when the job does not ask for it, or there is nothing to stage.
+/// the log what was cut. Where the job does not ask for it only what makes the nodes `ahead` is cut off.
 /// Throws: InvalidArgument for names in staging.mark_target_nodes that the graph does not have.
 void stage_ahead(const proto::Job& job, const Graph& graph, const std::vector<std::string>& columns,
-                 CompileRequest& request);
+                 const std::vector<std::string>& ahead, CompileRequest& request);
 
 class InputStaging {
  public:

@@ -49,6 +49,7 @@ struct TrainingGraph {
   std::optional<LossScale> loss_scale;          // gradients are those of the loss times it
   ValueRef skipped;                             // valid: scalar, 1 where the step updates nothing
   std::vector<std::string> targets;             // nodes that run for their effect in each step
+  std::vector<std::string> ahead;  // nodes that pay ahead of the step, in its stage, whatever else is there
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
   bool votes_for_others =
       true;  // a worker's own wish to stop is in stop_votes, so that it stops with the others

@@ -178,7 +178,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
   strategy.rewrite_training(training);
   CompileRequest request = step_request(model, batcher, share, training);
-  stage_ahead(job, training.graph, model.columns, request);
+  stage_ahead(job, training.graph, model.columns, training.ahead, request);
   CompileOptions options = training_compile_options(job);
   // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;

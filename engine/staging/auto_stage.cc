@@ -19,6 +19,12 @@ class Finder {
     for (const std::string& name : request.records) records_.insert(node_named(graph, name));
     for (const std::string& name : request.keep) kept_.insert(node_named(graph, name));
     for (const std::string& name : request.targets) kept_.insert(node_named(graph, name));
+    if (!request.only.empty()) {
+      std::vector<NodeId> wanted;
+      for (const std::string& name : request.only) wanted.push_back(node_named(graph, name));
+      const GraphPart part = part_above(graph, {}, wanted, {});
+      only_.emplace(part.nodes.begin(), part.nodes.end());
+    }
     std::vector<ValueRef> roots;
     for (const std::string& name : request.fetches) roots.push_back(graph.parse_value(name));
     fetches_ = {roots.begin(), roots.end()};
@@ -56,6 +62,7 @@ class Finder {
   bool is_state(const Node& node) const {
     if (kept_.contains(node.id) || node.op->role == OpRole::Variable) return true;
     if (node.op->role == OpRole::Placeholder) return !records_.contains(node.id);
+    if (only_ && !only_->contains(node.id)) return true;
     return node.op->side_effect || node.op->lane != Lane::Compute || node.outputs.empty();
   }
 
@@ -126,6 +133,7 @@ class Finder {
 
   const Graph& graph_;
   std::set<NodeId> records_, kept_, needed_;
+  std::optional<std::set<NodeId>> only_;  // what may be staged; nothing: all
   std::set<ValueRef> fetches_, crossing_;
   std::vector<NodeId> order_;
   std::vector<char> in_step_, fed_, staged_;  // by node

@@ -19,6 +19,7 @@ namespace braid {
 struct AutoStageRequest {
   std::vector<std::string> records;    // placeholders that come with each record
   std::vector<std::string> keep = {};  // nodes that stay in the step, with what depends on them
+  std::vector<std::string> only = {};  // not empty: nothing is staged but these nodes and what is above them
   std::vector<std::string> fetches = {}, targets = {};  // of the step
   StageOptions options = {};
 };

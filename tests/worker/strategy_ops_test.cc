@@ -9,11 +9,26 @@ namespace {
 
 TEST(StrategyOpsTest, LeaveNothingUnsaid) {
   register_strategy_ops();
-  for (const char* op : {"braid.AllReduce", "braid.AllGatherRows", "braid.AllToAll", "braid.StopVote",
-                         "braid.ServedRows", "braid.PsPull", "braid.PsPush", "braid.CombineGradients",
-                         "braid.CombineRows", "braid.CompressedAllReduce", "braid.AverageVariables",
-                         "braid.ReduceScatterGradients", "braid.OwnPart", "braid.ApplyPart",
-                         "braid.GatherVariables", "braid.SyncBatchNorm", "braid.SyncBatchNormGrad"})
+  for (const char* op : {"braid.AllReduce",
+                         "braid.AllGatherRows",
+                         "braid.AllToAll",
+                         "braid.StopVote",
+                         "braid.ServedRows",
+                         "braid.PsPull",
+                         "braid.PsPush",
+                         "braid.PsKeys",
+                         "braid.PsRows",
+                         "braid.PsPushRows",
+                         "braid.CombineGradients",
+                         "braid.CombineRows",
+                         "braid.CompressedAllReduce",
+                         "braid.AverageVariables",
+                         "braid.ReduceScatterGradients",
+                         "braid.OwnPart",
+                         "braid.ApplyPart",
+                         "braid.GatherVariables",
+                         "braid.SyncBatchNorm",
+                         "braid.SyncBatchNormGrad"})
     EXPECT_EQ(missing_traits(OpRegistry::global().require(op)), "") << op;
 }
 

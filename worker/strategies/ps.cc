@@ -2,6 +2,8 @@
 // step and pushes gradients as backward makes them. Dense variables keep a local copy that a pull overwrites;
 // embedding tables (VariableInfo::sparse) exist on the servers only, and a gather from one becomes a pull of
 // its rows. Gradients are pushed in buckets; what one bucket pushes, one pull fetches in the next step.
+// Tables that gathers alone read have a pull and a push of their own (ordered_rows.h), whose keys are made in
+// the stage and whose rows are pulled a step ahead.
 #include <algorithm>
 #include <map>
 
@@ -18,6 +20,7 @@
 #include "worker/loss_scale.h"
 #include "worker/stored_variables.h"
 #include "worker/strategies/expand_bags.h"
+#include "worker/strategies/ordered_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/strategies/table_gathers.h"
@@ -66,6 +69,8 @@ class PsStrategy : public Strategy {
         bsp_(consistency_of(job.strategy()) == ps::Consistency::Bsp),
         asp_(consistency_of(job.strategy()) == ps::Consistency::Asp),
         means_(bsp_ || consistency_of(job.strategy()) == ps::Consistency::Timed),
+        pull_ahead_(job.strategy().ps().pull_ahead()),
+        fills_(job.runtime().check_numerics()),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
         rows_may_be_dense_(job.model().has_graph()) {
@@ -90,7 +95,23 @@ class PsStrategy : public Strategy {
     // What all workers' gradients together come to, nobody knows before a round is applied, table by table.
     unscale_or_drop_gradients(training, training.gradients);
     clip_by_global_norm(training, training.gradients, clip_norm_, false);
-    const auto buckets = bucket_gradients(training.gradients, bucket_bytes_);
+    OrderedRows ordered(training, {.servers = peers_.servers ? peers_.servers->servers() : 1,
+                                   .versioned = !asp_,
+                                   .ahead = bsp_ && pull_ahead_,
+                                   .fill = fills_});
+    std::vector<VariableGradient> others;
+    for (const VariableGradient& gradient : training.gradients)
+      if (sparse_.contains(gradient.variable.name) && OrderedRows::can_take(training.graph, gradient))
+        ordered.add(gradient, sparse_.at(gradient.variable.name));
+      else
+        others.push_back(gradient);
+    const auto buckets = bucket_gradients(others, bucket_bytes_);
+    // The first pull and the first push of all have the votes.
+    const bool rows_vote = buckets.empty();
+    if (!ordered.empty()) {
+      const ValueRef votes = ordered.pull(rows_vote);
+      if (rows_vote) training.stop_votes = votes;
+    }
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
       const std::size_t bucket = buckets.size() - 1 - b;
@@ -102,6 +123,11 @@ class PsStrategy : public Strategy {
     }
     training.votes_for_others = means_;
     for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == 0);
+    for (int g = 0; g < ordered.groups(); ++g) {
+      const bool first = rows_vote && g == 0;
+      ordered.push(g, std::ssize(buckets) + g, first ? examples_ : 0,
+                   first ? stop_vote(training.graph) : ValueRef{});
+    }
   }
 
   void rewrite_inference(Graph& graph) override {
@@ -271,6 +297,8 @@ class PsStrategy : public Strategy {
     return {id, static_cast<int>(gathers.size())};
   }
 
+  static ValueRef stop_vote(Graph& graph) { return add_node(graph, "braid.StopVote", "ps/stop_vote", {}); }
+
   void add_push(TrainingGraph& training, const std::vector<VariableGradient>& bucket, std::size_t sequence,
                 bool votes) {
     Node push;
@@ -288,12 +316,7 @@ class PsStrategy : public Strategy {
       push.inputs.push_back(gradient.slices->values);
       sparse.push_back(sparse_.at(gradient.variable.name));
     }
-    if (votes) {
-      Node vote;
-      vote.name = training.graph.unique_name("ps/stop_vote");
-      vote.op = &OpRegistry::global().require("braid.StopVote");
-      push.inputs.push_back({training.graph.add(std::move(vote)), 0});
-    }
+    if (votes) push.inputs.push_back(stop_vote(training.graph));
     push.attrs = {{"dense_tables", dense},
                   {"sparse_tables", sparse},
                   {"votes", votes},
@@ -310,6 +333,7 @@ class PsStrategy : public Strategy {
   std::int64_t examples_;  // of this worker, in a step
   bool bsp_, asp_;
   bool means_;  // an update is of all workers' gradients
+  const bool pull_ahead_, fills_;
   const Optimizers optimizers_;
   const float clip_norm_;
   const bool rows_may_be_dense_;  // models of the zoo say which tables are sparse

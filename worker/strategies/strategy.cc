@@ -8,6 +8,7 @@
 #include "worker/strategies/combine_ops.h"
 #include "worker/strategies/compression_ops.h"
 #include "worker/strategies/hybrid_ops.h"
+#include "worker/strategies/ordered_rows_ops.h"
 #include "worker/strategies/owner_ops.h"
 #include "worker/strategies/ps_ops.h"
 #include "worker/strategies/shard_ops.h"
@@ -36,6 +37,7 @@ void register_strategy_ops() {
     register_combine_ops(OpRegistry::global());
     register_compression_ops(OpRegistry::global());
     register_hybrid_ops(OpRegistry::global());
+    register_ordered_rows_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
     register_shard_ops(OpRegistry::global());

@@ -1,6 +1,7 @@
 // CUDA kernels of braid.Unbucket and braid.SumBuckets. Rows are copied in units of up to 16 bytes, a thread a
 // unit. Sums take a thread for each column of a place: it finds the place's first entry and adds the values
-// of all of them in the order of their positions, so nothing depends on how blocks run.
+// of all of them in the order of their positions, so nothing depends on how blocks run. Of an id that is
+// there often, many values are loaded before the first is added.
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/cuda/unit.cuh"
 #include "engine/ops/common/dispatch.h"
@@ -73,9 +74,24 @@ __global__ void sum_buckets_kernel(const T* values, const std::int64_t* entries,
       continue;
     }
     constexpr std::int64_t kPosition = (std::int64_t{1} << kEntryPositionBits) - 1;
+    constexpr int kAhead = 16;  // loads in flight
     T sum = values[(entries[first] & kPosition) * s.all + column];
-    for (std::int64_t e = first + 1; e < s.n && place_of(e) == place; ++e)
-      sum += values[(entries[e] & kPosition) * s.all + column];
+    bool more = first + 1 < s.n && place_of(first + 1) == place;
+    for (std::int64_t e = first + 1; more; e += kAhead) {
+      std::int64_t entry[kAhead];
+      T value[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) entry[k] = e + k < s.n ? entries[e + k] : -1;
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (entry[k] >> kEntryPositionBits == place)
+          value[k] = values[(entry[k] & kPosition) * s.all + column];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        more = more && entry[k] >> kEntryPositionBits == place;
+        if (more) sum += value[k];
+      }
+    }
     const std::int64_t rank = column / s.width;  // 0 unless sums are cut into columns
     for (std::int64_t copy = 0; copy < s.copies; ++copy)
       out[((rank + copy) * s.capacity + place) * s.width + (column - rank * s.width)] = sum;

@@ -1,0 +1,119 @@
+#include "worker/strategies/ordered_rows.h"
+
+#include <algorithm>
+
+#include "engine/ir/op.h"
+#include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/table_gathers.h"
+
+namespace braid::worker {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+bool is_index(DType dtype) { return dtype == DType::Int32 || dtype == DType::Int64; }
+
+}  // namespace
+
+bool OrderedRows::can_take(const Graph& graph, const VariableGradient& gradient) {
+  if (!gradient.slices || !is_read_by_gathers_only(graph, gradient.variable)) return false;
+  const std::vector<NodeId> gathers = gathers_of(graph, gradient.variable.handle);
+  return !gathers.empty() && std::ranges::all_of(gathers, [&](NodeId id) {
+    return is_index(graph.info(graph.node(id).inputs[1]).dtype);
+  }) && in_order_of(graph, gradient.slices->indices, gathers).has_value();
+}
+
+void OrderedRows::add(const VariableGradient& gradient, int table) {
+  const std::int64_t dim = gradient.variable.shape[1];
+  auto group = std::ranges::find(groups_, dim, &Group::dim);
+  if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{dim, {}});
+  group->tables.push_back(
+      {gradient, table,
+       *in_order_of(graph_, gradient.slices->indices, gathers_of(graph_, gradient.variable.handle))});
+}
+
+void OrderedRows::add_keys(Group& group) {
+  std::vector<ValueRef> ids;
+  Ints lists;
+  for (std::size_t t = 0; t < group.tables.size(); ++t)
+    for (const NodeId gather : group.tables[t].gathers) {
+      ids.push_back(graph_.node(gather).inputs[1]);
+      lists.push_back(static_cast<std::int64_t>(t));
+    }
+  group.keys = add_node(graph_, "braid.PsKeys", "ps/keys" + std::to_string(group.dim), std::move(ids),
+                        {{"lists", lists}, {"servers", options_.servers}})
+                   .node;
+  training_.ahead.push_back(graph_.node(group.keys).name);
+}
+
+ValueRef OrderedRows::pull(bool votes) {
+  Node pull;
+  pull.name = graph_.unique_name("ps/pull_rows");
+  pull.op = &OpRegistry::global().require("braid.PsRows");
+  Ints tables, group_tables, dims;
+  for (Group& group : groups_) {
+    add_keys(group);
+    pull.inputs.push_back({group.keys, 0});
+    pull.inputs.push_back({group.keys, 1});
+    group_tables.push_back(std::ssize(group.tables));
+    dims.push_back(group.dim);
+    for (const Table& table : group.tables) tables.push_back(table.number);
+  }
+  pull.attrs = {{"tables", tables},
+                {"group_tables", group_tables},
+                {"dims", dims},
+                {"versioned", options_.versioned},
+                {"ahead", options_.ahead},
+                {"votes", votes},
+                {"fill", options_.fill}};
+  const NodeId id = graph_.add(std::move(pull));
+  for (std::size_t g = 0; g < groups_.size(); ++g) replace_gathers(groups_[g], {id, static_cast<int>(g)});
+  return votes ? ValueRef{id, groups()} : ValueRef{};
+}
+
+void OrderedRows::replace_gathers(const Group& group, ValueRef rows) {
+  int output = 3;
+  for (const Table& table : group.tables)
+    for (const NodeId gather : table.gathers) {
+      const std::string name = graph_.node(gather).name + "/rows";
+      put_in_place_of(graph_, gather,
+                      add_node(graph_, "braid.Unbucket", name, {rows, {group.keys, output++}}, {}, gather));
+    }
+}
+
+/// The gradient of each id of the group, in the order of the lists.
+ValueRef OrderedRows::gradients_of(const Group& group) {
+  std::vector<ValueRef> parts;
+  for (const Table& table : group.tables)
+    parts.push_back(reshaped(graph_, table.gradient.slices->values, {-1, group.dim},
+                             "ps/gradient/" + table.gradient.variable.name));
+  if (parts.size() == 1) return parts[0];
+  const NodeId beside = parts[0].node;
+  const auto count = std::ssize(parts);
+  parts.push_back(add_node(graph_, "Const", "ps/axis", {},
+                           {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}}));
+  return add_node(graph_, "ConcatV2", "ps/gradients" + std::to_string(group.dim), std::move(parts),
+                  {{"N", static_cast<std::int64_t>(count)}, {"T", DType::Float32}}, beside);
+}
+
+void OrderedRows::push(int number, std::int64_t sequence, std::int64_t examples, ValueRef vote) {
+  const Group& group = groups_[static_cast<std::size_t>(number)];
+  const ValueRef values = gradients_of(group);
+  const ValueRef keys{group.keys, 0};
+  const ValueRef sums = add_node(graph_, "braid.SumBuckets", "ps/sums" + std::to_string(group.dim),
+                                 {values, {group.keys, 2}, keys}, {{"fill", options_.fill}}, values.node);
+  Node push;
+  push.name = graph_.unique_name("ps/push_rows" + std::to_string(number));
+  push.op = &OpRegistry::global().require("braid.PsPushRows");
+  push.inputs = {keys, {group.keys, 1}, sums};
+  if (vote.valid()) push.inputs.push_back(vote);
+  Ints tables;
+  for (const Table& table : group.tables) tables.push_back(table.number);
+  push.attrs = {{"tables", tables},        {"group_tables", Ints{std::ssize(group.tables)}},
+                {"dims", Ints{group.dim}}, {"votes", vote.valid()},
+                {"examples", examples},    {"sequence", sequence}};
+  training_.targets.push_back(push.name);
+  graph_.add(std::move(push));
+}
+
+}  // namespace braid::worker

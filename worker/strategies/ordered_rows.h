@@ -1,0 +1,69 @@
+// The nodes of a step whose sparse tables lie on parameter servers. The tables of one dim are a group, and
+// for each group there are, in forward:
+//
+//   ids of all its gathers -> PsKeys -> PsRows -> Unbucket for each gather -> rows, as a gather gives them
+//
+// and in backward:
+//
+//   gradients of rows, one behind the other -> SumBuckets -> PsPushRows
+//
+// PsKeys needs a batch's ids alone and is for the stage (TrainingGraph::ahead). PsRows pulls all groups. So
+// rows travel once, in one block each way, and a step makes and looks up no keys. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/training_graph.h"
+
+namespace braid::worker {
+
+class OrderedRows {
+ public:
+  struct Options {
+    std::int64_t servers = 1;
+    bool versioned = false;  // a pull is of the step's round
+    bool ahead = false;      // and made before it, to be repaired (ps/client/ps_client.h)
+    bool fill = false;       // blocks hold numbers everywhere
+  };
+  /// `training` outlives it.
+  OrderedRows(TrainingGraph& training, const Options& options)
+      : training_(training), graph_(training.graph), options_(options) {}
+
+  /// Whether the gradient's rows are those that gathers read, in some order of these.
+  static bool can_take(const Graph& graph, const VariableGradient& gradient);
+
+  /// REQUIRES: can_take(). `table`: its number in the table set.
+  void add(const VariableGradient& gradient, int table);
+  bool empty() const { return groups_.empty(); }
+  int groups() const { return static_cast<int>(groups_.size()); }
+
+  /// Puts the pull in the place of the gathers. Result: the votes, when it is asked for them.
+  ValueRef pull(bool votes);
+  /// The push of a group, a target. `vote`: invalid, or this worker's wish to stop.
+  void push(int group, std::int64_t sequence, std::int64_t examples, ValueRef vote);
+
+ private:
+  struct Table {
+    VariableGradient gradient;
+    int number;
+    std::vector<NodeId> gathers;  // in the order of the gradient's rows
+  };
+  struct Group {
+    std::int64_t dim;
+    std::vector<Table> tables;
+    NodeId keys = kNoNode;
+  };
+
+  void add_keys(Group& group);
+  void replace_gathers(const Group& group, ValueRef rows);
+  ValueRef gradients_of(const Group& group);
+
+  TrainingGraph& training_;
+  Graph& graph_;
+  const Options options_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace braid::worker
