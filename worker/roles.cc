@@ -211,7 +211,9 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   ps::remove_dead_sockets();
   options.unix_socket = ps::new_socket_file(options.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
-  options.table_threads = table_threads(cluster);
+  const proto::ParameterServers& ps = job.strategy().ps();
+  options.table_threads = ps.table_threads() > 0 ? ps.table_threads() : table_threads(cluster);
+  options.shared_memory = ps.shared_memory();
   options.metrics = &monitor.registry();
   auto mpi = hold_mpi(job, cluster);
   options.security = job_security(job, cluster, start_wait(job, *stop));
