@@ -327,7 +327,8 @@ void measure(const std::string& name, std::int64_t batch, const Options& options
           "{:<12} {:>6} {} | {:>10.1f} us | {:>7.1f} TFLOP/s | arena {:>6.0f} MB | {} ops | losses apart "
           "{:.1e}\n",
           name, batch, precision, us, model.flops_a_row * static_cast<double>(batch) / us / 1e6,
-          static_cast<double>(device ? steps.program().device_arena_bytes : steps.program().arena_bytes) /
+          static_cast<double>(device ? steps.program().stats.device_arena_bytes
+                                     : steps.program().stats.arena_bytes) /
               1e6,
           steps.program().ops.size(), apart);
       print_notes(steps.program(), options);

@@ -121,19 +121,19 @@ std::vector<std::string> feed_names(const CompileRequest& request) {
 TEST(InputStagingTest, AutoStageMovesThePreparationIntoTheStageAndKeepsTheBits) {
   Fixture f;
   CompileRequest plain = f.request, ahead = f.request;
-  stage_ahead(job_with(""), f.graph, {"x", "z"}, plain);
+  stage_ahead(job_with(""), f.graph, {"x", "z"}, {}, plain);
   EXPECT_THAT(feed_names(plain), ElementsAre("x", "z")) << "only where the job asks for it";
   CompileRequest kept = f.request;
-  stage_ahead(job_with("auto_stage: true mark_target_nodes: 'minus'"), f.graph, {"x", "z"}, kept);
+  stage_ahead(job_with("auto_stage: true mark_target_nodes: 'minus'"), f.graph, {"x", "z"}, {}, kept);
   EXPECT_THAT(feed_names(kept), ElementsAre("x", "z"));
   CompileRequest unknown = f.request;
-  EXPECT_EQ(
-      message_of([&] {
-        stage_ahead(job_with("auto_stage: true mark_target_nodes: 'minsu'"), f.graph, {"x", "z"}, unknown);
-      }),
-      "staging.mark_target_nodes: there is no node 'minsu'");
+  EXPECT_EQ(message_of([&] {
+              stage_ahead(job_with("auto_stage: true mark_target_nodes: 'minsu'"), f.graph, {"x", "z"}, {},
+                          unknown);
+            }),
+            "staging.mark_target_nodes: there is no node 'minsu'");
   const proto::Job job = job_with("auto_stage: true num_threads: 2 capacity: 2");
-  stage_ahead(job, f.graph, {"x", "z"}, ahead);
+  stage_ahead(job, f.graph, {"x", "z"}, {}, ahead);
   EXPECT_THAT(feed_names(ahead), testing::UnorderedElementsAre("prepared", "z"));
 
   Runtime runtime({});

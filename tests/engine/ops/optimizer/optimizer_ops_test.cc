@@ -388,6 +388,7 @@ TEST(OptimizerAttrsTest, AreReadBackAsTheyWereWritten) {
   const OptimizerSpec spec{OptimizerKind::Adam,
                            0.8F,
                            true,
+                           true,
                            0.85F,
                            0.995F,
                            1e-3F,
