@@ -31,10 +31,10 @@ using Path = std::filesystem::path;
 /// What lies in a directory of data, without marks such as _SUCCESS and what belongs to files.
 std::vector<Path> files_in(const Path& directory) {
   std::vector<Path> files;
-  for (const Path& file : list_directory(directory)) {
-    const std::string name = file.filename().string();
+  for (const Path& each : list_directory(directory)) {
+    const std::string name = each.string();
     if (name.starts_with('.') || name.starts_with('_') || name.ends_with(".braid_index")) continue;
-    if (std::filesystem::is_regular_file(file)) files.push_back(file);
+    if (std::filesystem::is_regular_file(directory / each)) files.push_back(directory / each);
   }
   return files;
 }

@@ -1,0 +1,98 @@
+// `braid data stats | split | shuffle`, and Parquet in show and convert.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/files.h"
+#include "tests/cli/tool_test.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class DataFilesTest : public ToolTest {
+ protected:
+  std::string rows(int count) {
+    std::string text = "x,word,y\n";
+    for (int i = 0; i < count; ++i)
+      text += std::to_string(i) + "," + (i % 10 == 0 ? "" : "w" + std::to_string(i % 7)) + "," +
+              std::to_string(i % 2) + "\n";
+    return write("rows.csv", text);
+  }
+  static std::multiset<std::string> lines_of(const std::string& file) {
+    std::istringstream text(read_file(file));
+    std::multiset<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.insert(line);
+    return lines;
+  }
+};
+
+TEST_F(DataFilesTest, StatsCountWhatIsThere) {
+  const Json stats = Json::parse(expect_good({"data", "stats", "--json", rows(10000)}));
+  EXPECT_EQ(stats["records"], 10000);
+  const Json& x = stats["features"]["x"];
+  EXPECT_EQ(x["missing"], 0);
+  EXPECT_NEAR(x["distinct"].get<double>(), 10000, 600);
+  EXPECT_EQ(x["min"], 0);
+  EXPECT_EQ(x["max"], 9999);
+  EXPECT_NEAR(x["mean"].get<double>(), 4999.5, 1e-6);
+  EXPECT_NEAR(x["quantiles"]["0.5"].get<double>(), 5000, 150);
+  EXPECT_NEAR(x["quantiles"]["0.99"].get<double>(), 9900, 150);
+  const Json& word = stats["features"]["word"];
+  EXPECT_EQ(word["missing"], 1000);
+  EXPECT_EQ(word["distinct"], 7);
+  EXPECT_THAT(expect_good({"data", "stats", rows(100)}), HasSubstr("100 records in 1 file"));
+}
+
+TEST_F(DataFilesTest, SplitsDealEachRecordOnce) {
+  const std::string file = rows(5000), train = path("train.csv"), test = path("test.csv");
+  expect_good({"data", "split", file, "--into", train + "=0.9", "--into", test + "=0.1"});
+  std::multiset<std::string> together = lines_of(train);
+  const auto rest = lines_of(test);
+  EXPECT_NEAR(static_cast<double>(rest.size()), 500, 100);
+  together.insert(rest.begin(), rest.end());
+  together.erase(together.find("x,word,y"));  // of two headers
+  EXPECT_EQ(together, lines_of(file));
+  const std::string before = read_file(train);
+  expect_good({"data", "split", file, "--into", train + "=0.9", "--into", test + "=0.1"});
+  EXPECT_EQ(read_file(train), before) << "the seed decides";
+  expect_refused({"data", "split", file, "--into", train + "=0"}, HasSubstr("FILE=SHARE"));
+}
+
+TEST_F(DataFilesTest, ShufflesKeepEachRecordAndUseFilesBetween) {
+  const std::string file = rows(200000), out = path("mixed.csv");
+  EXPECT_THAT(expect_good({"data", "shuffle", file, "--out", out, "--memory", "2"}),
+              HasSubstr("files in between"));
+  EXPECT_EQ(lines_of(out), lines_of(file));
+  std::ifstream text(out);
+  std::string line;
+  std::getline(text, line);
+  double sum = 0;
+  for (int i = 0; i < 2000 && std::getline(text, line); ++i) sum += std::atof(line.c_str());
+  EXPECT_NEAR(sum / 2000, 100000, 6000) << "the first rows are from everywhere";
+  EXPECT_FALSE(std::filesystem::exists(path(".braid-shuffle-mixed.csv")));
+}
+
+TEST_F(DataFilesTest, ParquetIsWrittenShownAndReadBack) {
+  const std::string file = rows(1000), parquet = path("rows.parquet"), back = path("back.csv");
+  const auto made = run("tool", {"data", "convert", file, "--out", parquet, "--row-group", "300"});
+  made->wait({});
+  if (made->err().find("this build reads no Parquet") != std::string::npos)
+    GTEST_SKIP() << "this build has no Apache Arrow: cmake/arrow-requirements.txt";
+  EXPECT_THAT(made->out(), HasSubstr("1000 records, parquet")) << made->err();
+  const Json shown = Json::parse(expect_good({"data", "show", "--json", parquet}));
+  EXPECT_EQ(shown["features"]["word"]["present"], 900);
+  expect_good({"data", "convert", parquet, "--out", back});
+  EXPECT_EQ(read_file(back), read_file(file));
+  EXPECT_THAT(expect_good({"data", "show", "--columns", parquet}),
+              HasSubstr("name: \"word\" kind: CATEGORICAL"));
+}
+
+}  // namespace
+}  // namespace braid::integration
