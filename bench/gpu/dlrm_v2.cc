@@ -4,10 +4,13 @@
 //
 // Ids are those of the peer (Zipf: v = floor(x) - 1 with density x^-z, or uniform), so that figures can stand
 // beside it. Tables begin with zeros, which costs and changes nothing here; kernels with their own values.
-// Prints examples/s (median of rounds), and with --profile what the device does, by node.
+// TF32 and BF16 are what a job gets by runtime.precision: the same passes, products and kernels.
+// Prints us a step and examples/s (median of rounds), and with --profile the --top largest nodes of a step by
+// the device's time, and how much of it overlaps.
 //
 // usage: gpu_dlrm_v2 [--batches 6912,65536] [--optimizers rowwise,adagrad] [--max-rows 0] [--zipf 0,1.05]
-//     [--streams 1,4] [--steps 20] [--rounds 5] [--no-tf32] [--profile]
+//     [--precisions TF32,BF16] [--streams 1,4] [--steps 20] [--rounds 5] [--profile] [--top 10] [--plan]
+// --plan: what the compiler makes of the steps; needs no GPU.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +22,7 @@
 #include <random>
 #include <thread>
 
+#include "base/error.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/compile/compile.h"
 #include "engine/device/activity.h"
@@ -40,9 +44,11 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string batches = "6912,65536", optimizers = "rowwise", zipf = "0,1.05", streams = "4";
+  std::string precisions = "TF32,BF16";
   std::int64_t max_rows = 0;
   int steps = 20, rounds = 5;
-  bool no_tf32 = false, profile = false, no_fusion = false;
+  std::size_t top = 10;
+  bool profile = false, no_fusion = false, plan = false;
 };
 
 struct Training {
@@ -184,7 +190,8 @@ class Steps {
   std::vector<float> losses_;
 };
 
-void profile(Steps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device, double us) {
+void profile(Steps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device, double us,
+             std::size_t top) {
   const auto sampler = make_activity_sampler(device);
   if (!sampler) return fmt::print("  no CUPTI here\n");
   DeviceActivity activity;
@@ -223,21 +230,33 @@ void profile(Steps& steps, const std::vector<std::vector<Tensor>>& batches, Acce
             [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     alone += sorted[i].second.us / count;
-    if (i < 36)
+    if (i < top)
       fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}  {}\n", sorted[i].second.us / count,
                  sorted[i].second.pieces / count, sorted[i].second.stream, sorted[i].first.substr(0, 90));
   }
   fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
 }
 
+void print_plan(const std::string& optimizer, std::int64_t batch, const std::string& precision,
+                const Program& program) {
+  fmt::print("{} {} batch {}: {} nodes, {:.2f} GiB beside variables\n", optimizer, precision, batch,
+             program.ops.size(), static_cast<double>(program.stats.device_arena_bytes) / (1 << 30));
+  for (const Note& note : program.notes) fmt::print("  {}: {}\n", note.pass, note.text.substr(0, 300));
+}
+
 void measure(const Options& options, const std::string& optimizer, std::int64_t batch,
-             const std::vector<double>& skews, int streams, const std::shared_ptr<Accelerator>& device) {
+             const std::vector<double>& skews, int streams, const std::string& precision) {
   const Training training = training_of(options, optimizer, batch);
   CompileOptions compiling;
   compiling.domain = Domain::Device;
   compiling.streams.policy = streams > 1 ? StreamPolicy::Cost : StreamPolicy::None;
   compiling.streams.count = streams;
   compiling.fusion = !options.no_fusion;
+  compiling.batch_siblings = BatchSiblings::WithinScopes;
+  if (precision == "BF16") compiling.precision.half = DType::BFloat16;
+  if (options.plan)
+    return print_plan(optimizer, batch, precision, *compile(training.graph, training.request, compiling));
+  const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = precision != "FP32"});
   Steps steps(training, compiling, device);
   for (const double zipf : skews) {
     std::vector<std::vector<Tensor>> batches;
@@ -252,11 +271,11 @@ void measure(const Options& options, const std::string& optimizer, std::int64_t 
     fmt::print(
         "{} rows<={} {} zipf {} batch {} streams {}: {:.1f} us/step ({:.1f} to {:.1f}), {:.3f} M examples/s, "
         "loss {:.4f}, {:.1f} GiB\n",
-        optimizer, options.max_rows, options.no_tf32 ? "fp32" : "tf32", zipf, batch, streams, us,
-        times.front(), times.back(), static_cast<double>(batch) / us, steps.losses().back(),
+        optimizer, options.max_rows, precision, zipf, batch, streams, us, times.front(), times.back(),
+        static_cast<double>(batch) / us, steps.losses().back(),
         static_cast<double>(device->bytes_in_use()) / (1 << 30));
     std::fflush(stdout);
-    if (options.profile) profile(steps, batches, *device, us);
+    if (options.profile) profile(steps, batches, *device, us, options.top);
   }
   if (options.profile)
     for (const Note& note : steps.program().notes)
@@ -273,22 +292,26 @@ int run(int argc, char** argv) {
   app.add_option("--streams", options.streams);
   app.add_option("--steps", options.steps);
   app.add_option("--rounds", options.rounds);
-  app.add_flag("--no-tf32", options.no_tf32);
+  app.add_option("--precisions", options.precisions);
+  app.add_option("--top", options.top);
   app.add_flag("--no-fusion", options.no_fusion);
   app.add_flag("--profile", options.profile);
+  app.add_flag("--plan", options.plan);
   CLI11_PARSE(app, argc, argv);
   const auto split = [](const std::string& text) { return CLI::detail::split(text, ','); };
   std::vector<double> skews;
   for (const std::string& zipf : split(options.zipf)) skews.push_back(std::stod(zipf));
-  const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = !options.no_tf32});
-  fmt::print("{}\n", device->description());
+  if (!options.plan) fmt::print("{}\n", open_cuda({})->description());
   for (const std::string& optimizer : split(options.optimizers))
-    for (const std::string& batch : split(options.batches))
-      for (const std::string& streams : split(options.streams)) try {
-          measure(options, optimizer, std::stoll(batch), skews, std::stoi(streams), device);
-        } catch (const std::exception& error) {
-          fmt::print("{} {} streams {}: {}\n", optimizer, batch, streams, error.what());
-        }
+    for (const std::string& precision : split(options.precisions))
+      for (const std::string& batch : split(options.batches))
+        for (const std::string& streams : split(options.streams)) try {
+            if (precision != "FP32" && precision != "TF32" && precision != "BF16")
+              throw InvalidArgument("no such precision here; FP16 needs the loss scaled, which a job does");
+            measure(options, optimizer, std::stoll(batch), skews, std::stoi(streams), precision);
+          } catch (const std::exception& error) {
+            fmt::print("{} {} {} streams {}: {}\n", optimizer, precision, batch, streams, error.what());
+          }
   return 0;
 }
 
