@@ -28,6 +28,7 @@ class Canonical {
          {o.momentum, o.beta1, o.beta2, o.epsilon, o.initial_accumulator, o.weight_decay, o.rho,
           o.learning_rate_power, o.l2_shrinkage, o.l1, o.l2, o.clip_value, o.learning_rate_factor})
       real(value);
+    if (o.adagrad_epsilon != 0) real(o.adagrad_epsilon);  // the fingerprints of other jobs are what they were
   }
   const std::string& bytes() const { return bytes_; }
 

@@ -57,6 +57,7 @@ inline std::vector<OptimizerSpec> all_optimizers() {
   specs.push_back(specs[1]);
   specs.back().nesterov = true;
   specs.back().weight_decay = 0.01F;
+  specs.push_back({.kind = OptimizerKind::Adagrad, .initial_accumulator = 0, .adagrad_epsilon = 1e-8F});
   specs.push_back({.kind = OptimizerKind::RmsProp,
                    .momentum = 0.5F,
                    .epsilon = 0.01F,

@@ -185,8 +185,8 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Jobs, BspTrainingTest, testing::ValuesIn(cases()), [](const auto& info) {
   const OptimizerSpec spec = all_optimizers()[info.param.optimizer];
   return std::string(optimizer_name(spec.kind)) + (spec.nesterov ? "Nesterov" : "") +
-         (spec.centered ? "Centered" : "") + "_" + std::to_string(info.param.servers) + "servers_" +
-         std::to_string(info.param.workers) + "workers";
+         (spec.centered ? "Centered" : "") + (spec.adagrad_epsilon > 0 ? "Epsilon" : "") + "_" +
+         std::to_string(info.param.servers) + "servers_" + std::to_string(info.param.workers) + "workers";
 });
 
 TEST(AspTrainingTest, EveryPushAppliesOnce) {

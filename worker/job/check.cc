@@ -255,8 +255,6 @@ void check_groups(const proto::Job& job, const Checker& check) {
                   place + ".initial_accumulator 0 needs an epsilon: a gradient of 0 divides 0 by 0");
     check.require(!from_zero || spec.kind != OptimizerKind::Ftrl,
                   place + ".initial_accumulator must be positive for FTRL");
-    check.require(spec.adagrad_epsilon == 0 || kind != proto::Strategy::PS,
-                  place + ".epsilon of ADAGRAD is not available with strategy PS");
     check.require(!spec.row_wise || (kind != proto::Strategy::PS && kind != proto::Strategy::HYBRID),
                   place + ".row_wise is not available with strategy " + proto::Strategy::Kind_Name(kind) +
                       ": use LOCAL or ALLREDUCE");

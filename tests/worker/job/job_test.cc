@@ -228,8 +228,8 @@ TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
       {"optimizer.momentum=2", "optimizer.momentum must be in [0, 1), got 2"},
       {"optimizer.beta1=1", "optimizer.beta1 must be in [0, 1), got 1"},
       {"optimizer.beta2=nan", "optimizer.beta2 must be in [0, 1), got nan"},
-      {"optimizer.epsilon=-1", "optimizer.epsilon must be positive, got -1"},
-      {"optimizer.initial_accumulator=-1", "optimizer.initial_accumulator must be positive, got -1"},
+      {"optimizer.epsilon=-1", "optimizer.epsilon must not be negative, got -1"},
+      {"optimizer.initial_accumulator=-1", "optimizer.initial_accumulator must not be negative, got -1"},
       {"optimizer.weight_decay=-1", "optimizer.weight_decay must not be negative, got -1"},
       {"schedule.end_factor=-3", "schedule.end_factor must not be negative, got -3"},
       {"evaluation.batch_size=-5", "evaluation.batch_size must be positive, got -5"},
@@ -242,6 +242,22 @@ TEST(JobTest, NumbersThatCannotBeMeantAreRefusedByField) {
     fill_job_defaults(job);
     EXPECT_EQ(message_of([&] { check_job(job); }), "job 'mlp': " + says) << assignment;
   }
+}
+
+TEST(JobTest, AdagradBeginsAtZeroWithAnEpsilonOnly) {
+  const auto said = [](const std::string& optimizer, const std::string& strategy = "LOCAL") {
+    proto::Job job = minimal();
+    set_job_field(job, "optimizer.kind=" + optimizer.substr(0, optimizer.find(' ')));
+    set_job_field(job, "optimizer.initial_accumulator=0");
+    set_job_field(job, "strategy.kind=" + strategy);
+    if (optimizer.ends_with(" epsilon")) set_job_field(job, "optimizer.epsilon=1e-8");
+    fill_job_defaults(job);
+    return message_of([&] { check_job(job); });
+  };
+  EXPECT_THAT(said("ADAGRAD"), HasSubstr("initial_accumulator 0 needs an epsilon"));
+  EXPECT_THAT(said("FTRL"), HasSubstr("initial_accumulator must be positive for FTRL"));
+  for (const char* strategy : {"LOCAL", "PS", "HYBRID"})
+    EXPECT_EQ(said("ADAGRAD epsilon", strategy), "nothing was thrown") << strategy;
 }
 
 TEST(JobTest, VisibleDevicesAreDifferentNumbers) {
