@@ -5,7 +5,9 @@
 // Formats: "tfrecord framing" finds records and checks both CRCs, nothing more (aim 1500 MB/s); "example"
 // also decodes every tf.train.Example into views; "tfrecord criteo" makes the table that training reads;
 // "csv" has 13 numbers, 2 hashed categories and a label a line, into a table by a schema (aim 200 MB/s);
-// "criteo" lines of that layout; "csv.gz" the csv again, inflated on the same core, in inflated bytes.
+// "criteo" lines of that layout; "csv.gz" the csv again, inflated on the same core, in inflated bytes;
+// "mlperf_dlrm" the benchmark's binary rows, some thousand at a time, with whole and with cut tables (ids
+// modulo their rows), and as a stream of blocks that two threads read (by the clock).
 //
 // Peers in the same run: memory (a copy of the file's bytes) and crc (CRC-32C alone), which bound the
 // framing. Files are made first, read once to be in the page cache, then measured: median over rounds, one
@@ -23,6 +25,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/cpu.h"
@@ -30,7 +33,9 @@
 #include "base/error.h"
 #include "engine/input/criteo_generator.h"
 #include "engine/input/example.h"
+#include "engine/input/mlperf_dlrm.h"
 #include "engine/input/readers.h"
+#include "engine/input/row_blocks.h"
 #include "engine/input/tfrecord.h"
 
 namespace braid {
@@ -153,6 +158,34 @@ int run(std::int64_t rows, int rounds) {
   report("criteo", fs::file_size(clicks),
          median_seconds(rounds, [&] { expect(read_criteo({clicks}, {})->rows == rows, "rows are missing"); }),
          0);
+  const fs::path binary = dir / "mlperf.bin";
+  generate_mlperf_dlrm(binary, {.rows = rows});
+  for (const std::int64_t most : {std::int64_t{0}, std::int64_t{1000000}})
+    report(most == 0 ? "mlperf_dlrm" : "mlperf_dlrm, cut tables", fs::file_size(binary),
+           median_seconds(rounds,
+                          [&] {
+                            const auto stream = stream_mlperf_dlrm({binary}, {.max_rows = most});
+                            std::int64_t read = 0, part = 0;
+                            while ((part = stream->next(8192)->rows) > 0) read += part;
+                            expect(read == rows, "rows are missing");
+                          }),
+           most == 0 ? 3000 : 0);
+  const auto blocks = make_row_blocks(
+      mlperf_dlrm_indexes({binary}, std::uint64_t{4} << 20),
+      [](const ReadOptions& read) { return stream_mlperf_dlrm({}, {.read = read}); }, 0);
+  Seconds both = median_seconds(rounds, [&] {
+    const auto read = [&](std::size_t first) {
+      for (std::size_t b = first; b < blocks->blocks().size(); b += 2) {
+        const BlockPart part{b, 0, blocks->blocks()[b].rows};
+        expect(blocks->read({&part, 1})->rows == part.rows, "rows are missing");
+      }
+    };
+    std::thread other(read, 1);
+    read(0);
+    other.join();
+  });
+  both.cpu = both.wall;
+  report("mlperf_dlrm, blocks, two threads", fs::file_size(binary), both, 0);
   fs::remove_all(dir);
   return crc == 1 ? 1 : 0;  // the sum is used
 }

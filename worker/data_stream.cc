@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/input/block_index.h"
+#include "engine/input/mlperf_dlrm.h"
 #include "engine/input/parquet_files.h"
 #include "engine/input/row_blocks.h"
 #include "engine/input/sniff.h"
@@ -26,7 +27,8 @@ constexpr std::int64_t kPackedRatio = 4;
 
 bool has_blocks(proto::Input::Format format) {
   return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-         format == proto::Input::PARQUET || format == proto::Input::TEXT;
+         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
+         format == proto::Input::MLPERF_DLRM;
 }
 
 /// Bytes of the files as they lie; packed ones, and Parquet, as they are inside.
@@ -36,6 +38,7 @@ std::int64_t data_bytes(const proto::Job& job, const FilePaths& files, std::int6
     const auto size = static_cast<std::int64_t>(stamp_of(file).size);
     const bool packed = job.input().format() == proto::Input::PARQUET ||
                         (job.input().format() != proto::Input::TFRECORD &&
+                         job.input().format() != proto::Input::MLPERF_DLRM &&
                          open_bytes(file)->compression() != Compression::None) ||
                         file.extension() == ".gz";
     bytes += size * (packed ? kPackedRatio : 1);
@@ -80,6 +83,19 @@ BlockIndexOptions index_options(const proto::Job& job, const std::filesystem::pa
   return options;
 }
 
+std::vector<IndexedFile> indexes_of(const proto::Job& job, const std::filesystem::path& data_dir,
+                                    const FilePaths& files) {
+  switch (job.input().format()) {
+    case proto::Input::PARQUET:
+      return parquet_indexes(files, {.columns = job_schema(job, data_dir)}, parquet_block_bytes(job));
+    case proto::Input::MLPERF_DLRM:
+      return mlperf_dlrm_indexes(files, index_options(job, files[0]).block_bytes);
+    default:
+      return block_indexes(files,
+                           [&](const std::filesystem::path& file) { return index_options(job, file); });
+  }
+}
+
 }  // namespace
 
 bool is_streamed(const proto::Job& job, const char* field, const FilePaths& files) {
@@ -107,10 +123,7 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
   const MakeRowStream make = [job, data_dir](const ReadOptions& read) {
     return open_rows(job, data_dir, "input.train_files", {}, read);
   };
-  std::vector<IndexedFile> indexes =
-      job.input().format() == proto::Input::PARQUET
-          ? parquet_indexes(files, {.columns = job_schema(job, data_dir)}, parquet_block_bytes(job))
-          : block_indexes(files, [&](const std::filesystem::path& file) { return index_options(job, file); });
+  std::vector<IndexedFile> indexes = indexes_of(job, data_dir, files);
   std::shared_ptr<BlockSource> source =
       make_row_blocks(std::move(indexes), make, job.input().max_bad_records());
   if (rows_of(*source) == 0)

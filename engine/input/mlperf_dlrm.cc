@@ -6,10 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "engine/input/data_file.h"
+#include "engine/input/file_piece.h"
 
 namespace braid {
 namespace {
@@ -25,8 +26,8 @@ struct Row {
 static_assert(sizeof(Row) == kMlperfRowBytes);
 
 /// What is wrong with the row, or an empty text.
-std::string problem_of(const Row& row) {
-  if (row.label != 0 && row.label != 1) return fmt::format("label {} is not 0 or 1", row.label);
+std::string problem_of(const Row& row, bool has_label) {
+  if (has_label && row.label != 0 && row.label != 1) return fmt::format("label {} is not 0 or 1", row.label);
   for (int i = 0; i < kMlperfDense; ++i)
     if (!std::isfinite(row.dense[i])) return fmt::format("number {} is not finite", i);
   int at = 0;
@@ -38,59 +39,109 @@ std::string problem_of(const Row& row) {
   return {};
 }
 
-/// The modulus of each id; 0: it stays.
-std::array<std::int32_t, kMlperfIds> cuts(std::int64_t max_rows) {
-  std::array<std::int32_t, kMlperfIds> all{};
+/// Of each id, the rows of its table.
+std::array<std::uint32_t, kMlperfIds> table_rows() {
+  std::array<std::uint32_t, kMlperfIds> all{};
+  std::size_t at = 0;
+  for (std::size_t c = 0; c < kMlperfColumns; ++c)
+    for (std::int64_t k = 0; k < kMlperfHots[c]; ++k) all[at++] = static_cast<std::uint32_t>(kMlperfRows[c]);
+  return all;
+}
+
+/// Ids [begin, end) of a row modulo the rows of a table that is cut. For ids below 2^26 the quotient is
+/// (id * factor) >> shift with factor = 2^shift / rows rounded up, shift = 26 + log2(rows) rounded up.
+struct Cut {
+  static constexpr int kBits = 26;
+  std::size_t begin, end;
+  std::uint32_t rows, factor;
+  int shift;
+
+  void apply(std::int32_t* ids) const {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto id = static_cast<std::uint32_t>(ids[i]);
+      const auto quotient = static_cast<std::uint32_t>((std::uint64_t{id} * factor) >> shift);
+      ids[i] = static_cast<std::int32_t>(id - quotient * rows);
+    }
+  }
+};
+static_assert(*std::max_element(kMlperfRows.begin(), kMlperfRows.end()) < 1LL << Cut::kBits);
+
+std::vector<Cut> cuts(std::int64_t max_rows) {
+  std::vector<Cut> all;
   std::size_t at = 0;
   for (int c = 0; c < kMlperfColumns; ++c) {
     const std::int64_t rows = mlperf_rows(c, max_rows);
-    const bool is_cut = rows != kMlperfRows[static_cast<std::size_t>(c)];
-    for (std::int64_t k = 0; k < kMlperfHots[static_cast<std::size_t>(c)]; ++k)
-      all[at++] = is_cut ? static_cast<std::int32_t>(rows) : 0;
+    const std::size_t begin =
+        std::exchange(at, at + static_cast<std::size_t>(kMlperfHots[static_cast<std::size_t>(c)]));
+    if (rows == kMlperfRows[static_cast<std::size_t>(c)]) continue;
+    const auto divisor = static_cast<std::uint64_t>(rows);
+    const int shift = Cut::kBits + std::bit_width(divisor - 1);
+    all.push_back({begin, at, static_cast<std::uint32_t>(divisor),
+                   static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + divisor - 1) / divisor), shift});
   }
   return all;
 }
 
+/// Rows [first, end) of a file.
+struct RowsOfFile {
+  std::shared_ptr<DataFile> file;
+  std::int64_t first = 0, end = 0;
+};
+
+std::int64_t rows_in(const std::filesystem::path& file, std::uint64_t bytes) {
+  if (bytes % kMlperfRowBytes != 0)
+    throw DataLoss(
+        fmt::format("{}: {} bytes are no whole number of rows of {} bytes: it is cut behind row {}",
+                    file.string(), bytes, kMlperfRowBytes, bytes / kMlperfRowBytes));
+  return static_cast<std::int64_t>(bytes / kMlperfRowBytes);
+}
+
 class MlperfRows : public RowStream {
  public:
-  MlperfRows(std::vector<std::filesystem::path> files, const MlperfOptions& options)
-      : files_(std::move(files)), options_(options), cuts_(cuts(options.max_rows)) {
+  MlperfRows(const std::vector<std::filesystem::path>& files, const MlperfOptions& options)
+      : pieces_(whole_files(files)), options_(options), cuts_(cuts(options.max_rows)), limits_(table_rows()) {
     if (!options.read.key_column.empty() || !options.read.group_column.empty())
       throw InvalidArgument("the rows of MLPERF_DLRM have no columns for keys or groups");
+    const auto& ignored = options.read.ignored;
+    has_labels_ = std::find(ignored.begin(), ignored.end(), "label") == ignored.end();
+  }
+
+  void begin(std::vector<FilePiece> pieces) override {
+    pieces_ = std::move(pieces);
+    opened_ = 0;
+    part_ = {};
+    at_ = 0;
+    block_.clear();
+    unread_ = -1;
   }
 
   std::shared_ptr<Table> next(std::int64_t most) override {
-    const std::int64_t rows = std::min(most, left());
+    const std::int64_t rows = most == 0 ? 0 : std::min(most, most_left());
     auto table = std::make_shared<Table>();
     Tensor dense(DType::Float32, Shape{rows, kMlperfDense});
     Tensor sparse(DType::Int32, Shape{rows, kMlperfIds});
     Tensor label(DType::Float32, Shape{rows});
     std::int64_t taken = 0;
-    Row row;
-    while (taken < rows && read(row)) {
+    // Where all are asked for, rows of other workers behind the last one of this are counted, too.
+    for (const Row* row = nullptr; taken < most && (row = read()) != nullptr;) {
       const std::int64_t number = seen_++;
       if (options_.read.progress && seen_ % kBlockRows == 0) options_.read.progress(seen_);
       if (number % options_.read.world != options_.read.rank) continue;
-      std::string problem = problem_of(row);
-      if (!problem.empty() && !options_.read.keep_bad_records) {
-        count_bad(problem);
-        ++table->skipped;
-        continue;
-      }
-      if (!problem.empty()) {
-        count_bad(problem);
+      if (is_bad(*row)) {
+        count_bad(problem_of(*row, has_labels_));
+        if (!options_.read.keep_bad_records) continue;
         table->bad_rows.push_back(taken);
-        row = Row{};
+        row = &kNoRow;
       }
-      label.data<float>()[static_cast<std::size_t>(taken)] = static_cast<float>(row.label);
-      std::copy_n(row.dense, kMlperfDense, dense.data<float>().data() + taken * kMlperfDense);
-      std::int32_t* ids = sparse.data<std::int32_t>().data() + taken * kMlperfIds;
-      for (std::size_t i = 0; i < kMlperfIds; ++i)
-        ids[i] = cuts_[i] == 0 ? row.ids[i] : row.ids[i] % cuts_[i];
+      label.data<float>()[static_cast<std::size_t>(taken)] =
+          has_labels_ ? static_cast<float>(row->label) : 0.0F;
+      std::copy_n(row->dense, kMlperfDense, dense.data<float>().data() + taken * kMlperfDense);
+      take_ids(*row, sparse.data<std::int32_t>().data() + taken * kMlperfIds);
       ++taken;
     }
     table->rows = taken;
     table->rows_of_all = seen_;
+    table->skipped = bad_;
     table->columns.push_back({"dense", first(dense, taken)});
     table->columns.push_back({"sparse", first(sparse, taken), 1.0F, fields()});
     table->columns.push_back({"label", first(label, taken)});
@@ -98,52 +149,76 @@ class MlperfRows : public RowStream {
   }
 
  private:
-  static constexpr std::int64_t kBlockRows = 4096;
+  static constexpr std::int64_t kBlockRows = 1024;
+  static constexpr Row kNoRow{};
 
-  /// Rows that the files still have at most for this worker, which a whole table is made for at once.
-  std::int64_t left() {
-    if (rows_left_ < 0) {
-      rows_left_ = 0;
-      for (const auto& file : files_) {
-        const auto bytes = static_cast<std::int64_t>(File::open(file).size());
-        if (bytes % kMlperfRowBytes != 0)
-          throw DataLoss(fmt::format("{}: {} bytes are no whole number of rows of {} bytes", file.string(),
-                                     bytes, kMlperfRowBytes));
-        rows_left_ += bytes / kMlperfRowBytes;
-      }
-      all_rows_ = rows_left_;
-    }
-    return (all_rows_ - seen_ + options_.read.world - 1) / options_.read.world;
+  /// The same as problem_of(), at the speed of memory.
+  bool is_bad(const Row& row) const {
+    unsigned bad = has_labels_ && static_cast<unsigned>(row.label) > 1U ? 1U : 0U;
+    for (const float value : row.dense) bad |= std::isfinite(value) ? 0U : 1U;
+    for (std::size_t i = 0; i < kMlperfIds; ++i)
+      bad |= static_cast<std::uint32_t>(row.ids[i]) >= limits_[i] ? 1U : 0U;
+    return bad != 0;
   }
 
-  bool read(Row& row) {
+  void take_ids(const Row& row, std::int32_t* to) const {
+    std::copy_n(row.ids, kMlperfIds, to);
+    for (const Cut& cut : cuts_) cut.apply(to);
+  }
+
+  RowsOfFile open(const FilePiece& piece) const {
+    RowsOfFile part{open_data_file(piece.file)};
+    const std::int64_t rows = rows_in(piece.file, part.file->size());
+    std::int64_t end = rows;
+    if (!piece.is_whole()) {
+      part.first = static_cast<std::int64_t>(piece.begin) / kMlperfRowBytes;
+      end = static_cast<std::int64_t>(piece.end) / kMlperfRowBytes;
+      if (end > rows)
+        throw DataLoss(fmt::format("{}: has {} rows, had {} and more when its blocks were found",
+                                   piece.file.string(), rows, end));
+    } else {
+      part.file->advise_sequential();
+    }
+    part.first = std::min(part.first + piece.skip, end);
+    part.end = piece.take < end - part.first ? part.first + piece.take : end;
+    return part;
+  }
+
+  /// Of this worker's rows: there are no more than these.
+  std::int64_t most_left() {
+    if (unread_ < 0) {
+      unread_ = 0;
+      for (const FilePiece& piece : pieces_) {
+        const RowsOfFile part = open(piece);
+        unread_ += part.end - part.first;
+      }
+    }
+    return (unread_ + options_.read.world - 1) / options_.read.world;
+  }
+
+  /// The next row; null at the end. It is good until the next call.
+  const Row* read() {
     while (at_ == block_.size()) {
-      if (file_ < 0 || next_ >= file_rows_) {
-        if (++file_ >= static_cast<std::int64_t>(files_.size())) {
-          --file_;
-          return false;
-        }
-        open_.clear();
-        open_.push_back(File::open(files_[static_cast<std::size_t>(file_)]));
-        open_[0].advise_sequential();
-        file_rows_ = static_cast<std::int64_t>(open_[0].size()) / kMlperfRowBytes;
-        next_ = 0;
+      if (part_.first == part_.end) {
+        if (opened_ == pieces_.size()) return nullptr;
+        part_ = open(pieces_[opened_++]);
         continue;
       }
-      block_.resize(static_cast<std::size_t>(std::min(kBlockRows, file_rows_ - next_)));
-      open_[0].read_at(static_cast<std::uint64_t>(next_ * kMlperfRowBytes),
-                       std::as_writable_bytes(std::span(block_)));
-      block_begins_ = next_;
-      next_ += static_cast<std::int64_t>(block_.size());
+      const auto rows = static_cast<std::size_t>(std::min(kBlockRows, part_.end - part_.first));
+      block_.resize(rows);
+      part_.file->read_at(static_cast<std::uint64_t>(part_.first * kMlperfRowBytes),
+                          std::as_writable_bytes(std::span(block_)));
+      block_begins_ = part_.first;
+      part_.first += static_cast<std::int64_t>(rows);
       at_ = 0;
     }
-    row = block_[at_++];
-    return true;
+    --unread_;
+    return &block_[at_++];
   }
 
   void count_bad(const std::string& problem) {
-    if (++bad_ <= options_.read.max_bad_records || options_.read.keep_bad_records) return;
-    throw DataLoss(fmt::format("{}: row {}: {}", files_[static_cast<std::size_t>(file_)].string(),
+    if (++bad_ <= options_.read.max_bad_records) return;
+    throw DataLoss(fmt::format("{}: row {}: {}", part_.file->path().string(),
                                block_begins_ + static_cast<std::int64_t>(at_) - 1, problem));
   }
 
@@ -166,25 +241,46 @@ class MlperfRows : public RowStream {
     return all;
   }
 
-  const std::vector<std::filesystem::path> files_;
+  std::vector<FilePiece> pieces_;
   const MlperfOptions options_;
-  const std::array<std::int32_t, kMlperfIds> cuts_;
-  std::vector<File> open_;  // the present file, or none
+  const std::vector<Cut> cuts_;
+  const std::array<std::uint32_t, kMlperfIds> limits_;
+  bool has_labels_ = true;
+  std::size_t opened_ = 0;  // pieces
+  RowsOfFile part_;         // of the piece that was opened last, what is not in a block yet
   std::vector<Row> block_;
   std::size_t at_ = 0;             // in the block
-  std::int64_t file_ = -1;         // its number
-  std::int64_t file_rows_ = 0;     // that it has
-  std::int64_t next_ = 0;          // row of the file
   std::int64_t block_begins_ = 0;  // row of the file
+  std::int64_t unread_ = -1;       // rows of all pieces; -1: not counted yet
   std::int64_t seen_ = 0, bad_ = 0;
-  std::int64_t rows_left_ = -1, all_rows_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<RowStream> stream_mlperf_dlrm(std::vector<std::filesystem::path> files,
+std::vector<IndexedFile> mlperf_dlrm_indexes(const std::vector<std::filesystem::path>& files,
+                                             std::uint64_t block_bytes) {
+  const std::int64_t most =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(block_bytes) / kMlperfRowBytes);
+  std::vector<IndexedFile> indexes;
+  for (const std::filesystem::path& file : files) {
+    IndexedFile& index = indexes.emplace_back();
+    index.file = file;
+    index.stamp = stamp_of(file);
+    const std::int64_t rows = rows_in(file, index.stamp.size);
+    for (std::int64_t first = 0; first < rows; first += most) {
+      const std::int64_t end = std::min(first + most, rows);
+      index.blocks.push_back({.begin = static_cast<std::uint64_t>(first * kMlperfRowBytes),
+                              .end = static_cast<std::uint64_t>(end * kMlperfRowBytes),
+                              .lines_before = first,
+                              .rows = end - first});
+    }
+  }
+  return indexes;
+}
+
+std::unique_ptr<RowStream> stream_mlperf_dlrm(const std::vector<std::filesystem::path>& files,
                                               const MlperfOptions& options) {
-  return std::make_unique<MlperfRows>(std::move(files), options);
+  return std::make_unique<MlperfRows>(files, options);
 }
 
 }  // namespace braid

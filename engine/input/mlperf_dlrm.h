@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/input/block_index.h"
 #include "engine/input/readers.h"
 
 namespace braid {
@@ -40,8 +41,13 @@ struct MlperfOptions {
 
 /// Throws: as the readers of readers.h; a bad record is one whose label is neither 0 nor 1, with a number
 /// that is not finite, or an id that its column does not have.
-std::unique_ptr<RowStream> stream_mlperf_dlrm(std::vector<std::filesystem::path> files,
+std::unique_ptr<RowStream> stream_mlperf_dlrm(const std::vector<std::filesystem::path>& files,
                                               const MlperfOptions& options);
+
+/// Blocks of about so many bytes, for streams of rows; nothing is read for them. Throws: DataLoss (a file
+/// that is no whole number of rows), as stamp_of().
+std::vector<IndexedFile> mlperf_dlrm_indexes(const std::vector<std::filesystem::path>& files,
+                                             std::uint64_t block_bytes);
 
 struct MlperfGeneratorOptions {
   std::int64_t rows = 0;

@@ -78,7 +78,8 @@ class Checker {
 /// Whether the format's rows can be read while they are used.
 bool can_stream(proto::Input::Format format) {
   return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-         format == proto::Input::PARQUET || format == proto::Input::TEXT;
+         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
+         format == proto::Input::MLPERF_DLRM;
 }
 
 void check_input(const proto::Job& job, const Checker& check) {
@@ -92,12 +93,12 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.shard() == proto::Input::ALL ||
                     (input.format() != proto::Input::IDX && input.format() != proto::Input::SYNTHETIC &&
                      input.format() != proto::Input::GENERATOR),
-                "input.shard is for CSV, CRITEO, NPY, TFRECORD, PARQUET and TEXT");
+                "input.shard is for CSV, CRITEO, NPY, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");
   check.require(input.read() != proto::Input::STREAM || input.shard() != proto::Input::ROWS,
                 "input.shard ROWS is for rows in memory: with input.read STREAM workers share "
                 "input.stream.virtual_shards");
   check.require(input.read() != proto::Input::STREAM || can_stream(input.format()),
-                "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET and TEXT, not " +
+                "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM, not " +
                     proto::Input::Format_Name(input.format()));
 }
 
