@@ -87,7 +87,7 @@ class Run {
   bool is_complete() const { return steps_->done() >= input_.total_steps; }
 
   void loop() {
-    report_.begin(first_, input_.total_steps, input_.share);
+    report_.begin(first_, input_.total_steps, input_.share, train_rows());
     checkpoints_->start_clock();
     grace_.resume();
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
@@ -116,9 +116,9 @@ class Run {
     report_.pause();
     const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
     if (evaluation_->is_due(steps_->done())) {
-      evaluation_->measure(steps_->done());
+      measure(steps_->done());
       if (const auto& measured = evaluation_->last())
-        report_.evaluated(steps_->done(), evaluation_->metric().name(), *measured);
+        report_.evaluated(steps_->done(), evaluation_->metric(), *measured);
       tell_evaluation();
       stop_early_or_go_on();
     }
@@ -129,6 +129,17 @@ class Run {
     built_->strategy->meet_at_border(waits_.peers());
     report_.resume();
     grace_.resume();
+  }
+
+  void measure(std::uint64_t step) {
+    if (evaluation_->measures()) report_.evaluating(step);
+    evaluation_->measure(step);
+  }
+
+  /// Of all workers.
+  std::int64_t train_rows() const {
+    const Table& train = *input_.data.train;
+    return std::max(train.rows, train.rows_of_all);
   }
 
   void tell_evaluation() const {
@@ -161,16 +172,16 @@ class Run {
     bool terminated = steps_->stopping() && !is_complete() && !steps_->finished_early();
     const std::uint64_t done = steps_->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
-    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best()))
-      evaluation_->measure(done);
+    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best())) measure(done);
     if (checkpoints_->enabled() && done > first_) save();
     built_->strategy->finish_steps(waits_.start());
     if (!terminated) {
-      evaluation_->measure(done);
+      measure(done);
       if (evaluation_->has_measured(done) && evaluation_->last())
-        report_.evaluated(done, evaluation_->metric().name(), *evaluation_->last());
+        report_.evaluated(done, evaluation_->metric(), *evaluation_->last());
       terminated = evaluation_->measures() && !evaluation_->has_measured(done);
     }
+    report_.end(done, terminated);
     report_.write_trace();
     if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_.print_streams();
     if (hooks_.ended) {

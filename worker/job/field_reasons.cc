@@ -336,6 +336,12 @@ Reason no_test_data() {
                                                           : "input.test_files is not set");
   };
 }
+
+Reason no_mllog() {
+  return when([](const FieldScope& at) { return at.job.metrics().mllog().empty(); },
+              "metrics.mllog is not set");
+}
+
 Reason no_evaluation() {
   return when(
       [](const FieldScope& at) {

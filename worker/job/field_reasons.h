@@ -86,6 +86,7 @@ Reason schedule_is_none_of(std::vector<proto::Schedule::Kind> kinds);
 Reason step_decay();
 Reason no_test_data();
 Reason no_evaluation();
+Reason no_mllog();
 Reason no_metric_at_k();
 Reason no_patience();
 Reason no_checkpoints();

@@ -366,7 +366,9 @@ void add_results(std::vector<JobField>& table) {
       field("metrics.progress_seconds").in(seconds(0)).default_elsewhere("5 (0.2 on a terminal)"),
       field("metrics.sampling").by_default(true).was_not("no_sampling"),
       field("metrics.sample_every_seconds").by_default(5).in(seconds(0)).idle(no_sampling()),
-      field("metrics.sample_window_seconds").by_default(0.05).in(from_to(0, 1)).idle(no_sampling()));
+      field("metrics.sample_window_seconds").by_default(0.05).in(from_to(0, 1)).idle(no_sampling()),
+      field("metrics.mllog"), field("metrics.mllog_submitter").default_elsewhere("\"none\"").idle(no_mllog()),
+      field("metrics.mllog_closed").idle(no_mllog()));
 }
 
 void add_runtime(std::vector<JobField>& table) {

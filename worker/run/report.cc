@@ -17,7 +17,10 @@
 namespace braid::worker {
 
 RunReport::RunReport(const RunContext& run)
-    : run_(run), step_log_(with_role(run.job.metrics().steps_file(), run.options.role)), events_(run) {
+    : run_(run),
+      step_log_(with_role(run.job.metrics().steps_file(), run.options.role)),
+      events_(run),
+      mllog_(run) {
   if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
     throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
 }
@@ -33,7 +36,8 @@ void RunReport::watch(const TrainingSteps& steps) {
   run_.monitor.watch_run([this](watch::Status& status) { tell_stages(status); });
 }
 
-void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare& share) {
+void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare& share,
+                      std::int64_t train_rows) {
   share_ = share;
   const ProgressMode mode = run_.peers.leader() ? progress_mode() : ProgressMode::Off;
   progress_.emplace(mode, first, total, run_.job.metrics().progress_seconds());
@@ -41,6 +45,7 @@ void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare
   const Stage* stage = steps_ ? steps_->stage() : nullptr;
   run_.monitor.begin_run(total, share_.rows(), share_.global_rows, stage ? stage->stats().num_threads : 0,
                          run_.job.strategy().consistency() == proto::Strategy::BSP);
+  mllog_.begin(first, total, train_rows);
   resume();
 }
 
@@ -65,8 +70,9 @@ void RunReport::record(const StepOutcome& outcome) {
   progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
 }
 
-void RunReport::evaluated(std::uint64_t step, const std::string& metric, const MetricValues& measured) {
-  progress_->set_metric(metric, measured.value(metric));
+void RunReport::evaluated(std::uint64_t step, const Metric& metric, const MetricValues& measured) {
+  mllog_.evaluated(step, metric, measured);
+  progress_->set_metric(metric.name(), measured.value(metric.name()));
   events_.evaluated(step, measured, run_.runtime.variables());
 }
 

@@ -15,6 +15,7 @@
 #include "worker/progress.h"
 #include "worker/run/context.h"
 #include "worker/run/event_log.h"
+#include "worker/run/mllog.h"
 #include "worker/run/result.h"
 #include "worker/run/steps.h"
 #include "worker/step_log.h"
@@ -33,15 +34,17 @@ class RunReport {
   /// Shows these steps' streams over HTTP from now on. `steps` outlives it.
   void watch(const TrainingSteps& steps);
 
-  /// Steps [first, total) begin, of whose rows this worker has `share`.
-  void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share);
+  /// Steps [first, total) begin, of whose rows this worker has `share`; all workers have `train_rows`.
+  void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share, std::int64_t train_rows);
   /// Throws: Internal for a loss that is no number, unless the step was skipped for it.
   void record(const StepOutcome& outcome);
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
   void resume();
+  /// An evaluation begins, of the variables of that step. It may be one that there was.
+  void evaluating(std::uint64_t step) { mllog_.evaluating(step); }
   /// Progress shows `metric` from now on. No step is in flight.
-  void evaluated(std::uint64_t step, const std::string& metric, const MetricValues& measured);
+  void evaluated(std::uint64_t step, const Metric& metric, const MetricValues& measured);
   /// The program whose steps are made.
   void draw(const Program& program) { events_.begin(program); }
   /// No step follows.
@@ -50,6 +53,8 @@ class RunReport {
   float loss() const { return loss_; }  // of the last step
   std::uint64_t skipped_steps() const { return skipped_steps_; }
   double seconds() const { return seconds_; }
+  /// The run ends with the variables of that step; `interrupted`: it is to be resumed.
+  void end(std::uint64_t step, bool interrupted) { mllog_.end(step, interrupted); }
   /// Busy time per stream during steps, to standard output.
   void print_streams() const;
   /// Does nothing when the job asks for no trace. Throws: InvalidArgument (the file cannot be written).
@@ -67,6 +72,7 @@ class RunReport {
   const RunContext run_;
   StepLog step_log_;
   EventLog events_;
+  MlLog mllog_;
   const TrainingSteps* steps_ = nullptr;
   std::optional<Progress> progress_;
   BatchShare share_;
