@@ -6,6 +6,7 @@
 
 #include "base/init.h"
 #include "engine/import/import.h"
+#include "engine/input/mlperf_dlrm.h"
 #include "engine/ops/state/variable_init.h"
 #include "models/model.h"
 #include "proto/graph.pb.h"
@@ -59,6 +60,7 @@ TEST(InitialValuesTest, TheWidePartOfWideAndDeepBeginsAtZeros) {
 TEST(InitialValuesTest, TablesBeginAsInTheReferenceImplementations) {
   expect_uniform(initial_values("dlrm", config())["table0/table"], 1 / std::sqrt(50.0));
   expect_uniform(initial_values("dcn_v2", config())["c0/table"], 1 / std::sqrt(50.0));
+  expect_uniform(initial_values("dlrm_v2", config())["c0/table"], 1 / std::sqrt(50.0));
   expect_normal(initial_values("deepfm", config())["c0/table"], 1e-4);
   expect_normal(initial_values("mmoe", config())["c0/table"], 1e-4);
   expect_uniform(initial_values("din", config())["c0/table"], std::sqrt(6.0 / (50 + 4)));
@@ -73,6 +75,13 @@ TEST(InitialValuesTest, LayersBeginAsInTheReferenceImplementations) {
   expect_normal(dcn["cross0/kernel"], std::sqrt(2.0 / (11 + 11)));
   EXPECT_EQ(dcn["cross0/bias"].kind, InitKind::Zeros);
   expect_uniform(dcn["deep/layer0/bias"], 1 / std::sqrt(11.0));
+  auto dlrm_v2 = initial_values("dlrm_v2", config());
+  expect_uniform(dlrm_v2["bottom/layer0/kernel"], 1 / std::sqrt(3.0));
+  expect_uniform(dlrm_v2["bottom/layer0/bias"], 1 / std::sqrt(3.0));
+  expect_normal(dlrm_v2["cross0/v"], std::sqrt(2.0 / (3 * 4 + 512)));
+  expect_normal(dlrm_v2["cross2/w"], std::sqrt(2.0 / (512 + 3 * 4)));
+  EXPECT_EQ(dlrm_v2["cross0/bias"].kind, InitKind::Zeros);
+  expect_uniform(dlrm_v2["top/layer0/kernel"], 1 / std::sqrt(12.0));
   expect_normal(initial_values("resnet18", config())["stem/conv/kernel"], std::sqrt(2.0 / 9));
   expect_uniform(initial_values("mlp", config())["mlp/layer0/kernel"], std::sqrt(6.0 / (64 + 256)));
 }
@@ -86,10 +95,32 @@ TEST(InitialValuesTest, AJobsRangeIsThatOfItsEmbeddingTablesAlone) {
   for (const auto& [model, table] : {std::pair{"dlrm", "table0/table"},
                                      {"dcn_v2", "c0/table"},
                                      {"deepfm", "c0/table"},
+                                     {"dlrm_v2", "c0/table"},
                                      {"mmoe", "c0/table"},
                                      {"din", "items/table"},
                                      {"transformer", "tokens_table/table"}})
     expect_uniform(initial_values(model, ranged)[table], 0.25);
+}
+
+TEST(InitialValuesTest, DlrmV2HasTheBenchmarksVariables) {
+  ModelConfig benchmark;
+  benchmark.columns = {{"dense", Shape{13}}, {"sparse", Shape{214}}, {"label", Shape{}}};
+  benchmark.types["sparse"] = DType::Int32;
+  for (std::size_t c = 0; c < kMlperfRows.size(); ++c)
+    benchmark.fields["sparse"].push_back(
+        {.name = "c" + std::to_string(c), .length = kMlperfHots[c], .ids = kMlperfRows[c], .filled = false});
+  const Graph graph = import_graph(*build_model("dlrm_v2", benchmark).graph);
+  std::int64_t dense = 0, rows = 0;
+  for (const VariableInfo& variable : list_variables(graph)) {
+    if (!variable.name.ends_with("/table")) {
+      dense += variable.shape.elements();
+      continue;
+    }
+    EXPECT_EQ(variable.shape[1], 128) << variable.name;
+    rows += variable.shape[0];
+  }
+  EXPECT_EQ(dense, 16044545);
+  EXPECT_EQ(rows, 204184588);
 }
 
 // The policies and the batching of siblings are free in what can be trained.
