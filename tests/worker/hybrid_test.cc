@@ -46,7 +46,22 @@ struct Model {
   std::vector<std::string> tables;
 };
 
-/// Tables of one to three columns, of which some share one, under a layer; loss = mean of squares.
+/// A sum or a mean of the rows, of all or of those whose id is not 0.
+Output random_bag(Random& random, GraphBuilder& b, const Output& table, const Output& ids) {
+  AttrMap attrs{{"dtype", DType::Float32},
+                {"pooling", std::vector<std::string>{"sum", "mean",
+                                                     "sqrtn"}[static_cast<std::size_t>(draw(random, 0, 2))]}};
+  std::vector<Output> inputs{table, ids};
+  if (draw(random, 0, 1) == 1) {
+    attrs.set("weighted", true);
+    const Output present = b.op("NotEqual", {ids, b.constant(Tensor::scalar<std::int64_t>(0), "filler")});
+    inputs.push_back(b.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}));
+  }
+  return b.op("braid.Bag", std::move(inputs), attrs, "bag");
+}
+
+/// Tables of one to three columns, of which some share one and some are pooled, under a layer; loss = mean of
+/// squares.
 Model random_model(Random& random, std::int64_t world) {
   Model model;
   GraphBuilder b;
@@ -61,11 +76,16 @@ Model random_model(Random& random, std::int64_t world) {
     for (std::int64_t u = draw(random, 1, 2); u > 0; --u) {
       const Lookup lookup{name + "_ids" + std::to_string(u), rows, draw(random, 1, 3)};
       const Output ids = b.placeholder(lookup.feed, DType::Int64, Shape{-1, lookup.length});
+      model.lookups.push_back(lookup);
+      if (draw(random, 0, 1) == 1) {
+        parts.push_back(random_bag(random, b, table, ids));
+        width += dim;
+        continue;
+      }
       const bool flat = draw(random, 0, 1) == 1;
       const Output rows_read = b.gather(table, flat ? b.reshape(ids, {-1}) : ids);
       parts.push_back(b.reshape(rows_read, {-1, lookup.length * dim}));
       width += lookup.length * dim;
-      model.lookups.push_back(lookup);
     }
   }
   const Output out = b.dense("top", b.concat(parts, 1), width, 3, true);
