@@ -131,6 +131,18 @@ TEST_F(DataToolsTest, GeneratedRowsCanBeLearnt) {
   EXPECT_GT(result_of(*process).quality.value_or(0), 0.72);
 }
 
+TEST_F(DataToolsTest, MlperfRowsAreMadeInBothForms) {
+  const auto said = expect_good(
+      {"data", "mlperf-dlrm", "--rows", "20", "--test-rows", "7", "--seed", "3", "--out", path("rows")});
+  EXPECT_THAT(said, AllOf(HasSubstr("train_data.bin: 20 rows"), HasSubstr("val_data.bin: 7 rows"),
+                          HasSubstr("AUC of the true probabilities 0.")));
+  EXPECT_EQ(std::filesystem::file_size(path("rows") + "/train_data.bin"), 20 * 912U);
+  expect_good({"data", "mlperf-dlrm", "--rows", "20", "--format", "npy", "--out", path("arrays")});
+  for (const char* name :
+       {"train_labels.npy", "train_dense.npy", "train_sparse_multi_hot.npz", "val_dense.npy"})
+    EXPECT_TRUE(std::filesystem::exists(path("arrays") + "/" + name)) << name;
+}
+
 TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
   const std::string images =
       write("images", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04", 20));

@@ -1,6 +1,6 @@
 """Makes initial.npz and losses.json beside this file: what a plain PyTorch model loses, step by step, that is DLRM-v2
 as MLPerf's reference has it, with cut tables and narrow layers, from given values and on rows that braid makes.
-tests/integration/dlrm_v2_test.cc trains the same with braid. Needs PyTorch (the files here are 2.12's) on a CPU:
+tests/integration/dlrm_v2_test.cc trains the same with braid. Needs PyTorch (the files here are 2.15's) on a CPU:
 python3 make.py PATH/TO/braid"""
 import json
 import pathlib
