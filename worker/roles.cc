@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "engine/device/core_budget.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
@@ -188,17 +189,27 @@ int serve(ps::PsServer& server, const proto::Strategy& job, StopFlag& stop) {
   return stop.requested() || server.job_end() == ps::JobEnd::Terminated ? kExitTerminated : kExitSuccess;
 }
 
+/// Those of `tasks` that are on the host of this process, where the cluster says where they are.
+int on_this_host(const launch::ClusterSpec& cluster, const launch::ClusterSpec::Job& tasks) {
+  const auto host_of = [](const std::string& address) { return address.substr(0, address.rfind(':')); };
+  const launch::ClusterSpec::Job& own_job = cluster.job(cluster.task.type);
+  const auto own = own_job.find(cluster.task.index);
+  const std::string host = own == own_job.end() ? std::string() : host_of(own->second);
+  return static_cast<int>(
+      std::ranges::count_if(tasks, [&](const auto& task) { return host_of(task.second) == host; }));
+}
+
+/// The processes of this job that are busy on this host.
+int processes_of_host(const launch::ClusterSpec& cluster) {
+  const int workers = on_this_host(cluster, cluster.chief) + on_this_host(cluster, cluster.worker);
+  return std::max(workers, cluster.local_world) + on_this_host(cluster, cluster.ps);
+}
+
 /// A fair part of this host's cores.
 int table_threads(const launch::ClusterSpec& cluster) {
-  const auto host_of = [](const std::string& address) { return address.substr(0, address.rfind(':')); };
-  const auto own = cluster.ps.find(cluster.task.index);
-  const std::string host = own == cluster.ps.end() ? std::string() : host_of(own->second);
-  const auto here = [&](const launch::ClusterSpec::Job& tasks) {
-    return static_cast<int>(
-        std::ranges::count_if(tasks, [&](const auto& task) { return host_of(task.second) == host; }));
-  };
-  return ps::auto_table_threads(usable_cores(), here(cluster.ps),
-                                here(cluster.chief) + here(cluster.worker) > 0);
+  return ps::auto_table_threads(
+      usable_cores(), on_this_host(cluster, cluster.ps),
+      on_this_host(cluster, cluster.chief) + on_this_host(cluster, cluster.worker) > 0);
 }
 
 int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::shared_ptr<StopFlag>& stop) {
@@ -375,6 +386,7 @@ int run_role(const proto::Job& job, const RoleOptions& options, const std::share
       mine.mutable_runtime()->set_device(proto::Runtime::CPU);
     return until_stopped([&] { return run_evaluator(mine, options, stop); });
   }
+  CoreBudget::share_with(processes_of_host(cluster));
   resolve_device(mine, cluster);
   if (has_communicator(mine) && mine.strategy().backend() == proto::Strategy::NCCL)
     comm::log_nccl_algorithms();
