@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ps/buffer_pool.h"
+#include "ps/client/ahead_choice.h"
 #include "ps/client/ps_client.h"
 #include "ps/client/server_link.h"
 #include "ps/shard_plan.h"
@@ -43,6 +44,7 @@ struct Fleet {
   Outstanding pushes;
   std::atomic<std::uint64_t> applied{0}, duplicate{0}, dropped{0}, late{0};
   std::atomic<std::uint64_t> pulled_ahead{0}, repaired{0}, unknown{0};
+  AheadChoice ahead;
 
   int servers() const { return static_cast<int>(links.size()); }
   /// Throws: InvalidArgument before create_tables.

@@ -78,7 +78,7 @@ struct PullRequest {
   std::vector<OrderedPull> ordered = {};
   /// Not 0: pulls the ordered rows at once, as they are, and again what a round below min_version has changed
   /// when all of these are applied (BSP). The number tells such pulls of this client that are under way
-  /// apart. ASP: as without.
+  /// apart. ASP, and where most of such rows were pulled again lately (ps/client/ahead_choice.h): as without.
   std::uint64_t ahead = 0;
 };
 

@@ -327,7 +327,8 @@ void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Do
 
 void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait) {
   const bool rounds = fleet.set && fleet.set->consistency == Consistency::Bsp;
-  if (request.ahead == 0 || request.ordered.empty() || !rounds)
+  if (request.ahead == 0 || request.ordered.empty() || !rounds ||
+      !fleet.ahead.next(fleet.pulled_ahead, fleet.repaired))
     return start(fleet, request, PullKind::Plain, std::move(done), wait);
   try {
     for (const OrderedPull& pull : request.ordered) check_ordered(fleet, pull.keys, "pull");
