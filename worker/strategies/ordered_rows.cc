@@ -81,37 +81,72 @@ void OrderedRows::replace_gathers(const Group& group, ValueRef rows) {
     }
 }
 
-/// The gradient of each id of the group, in the order of the lists.
-ValueRef OrderedRows::gradients_of(const Group& group) {
+/// The gradients of the ids of all lists, one behind the other, summed for each key.
+ValueRef OrderedRows::sums_of(const Group& group) {
   std::vector<ValueRef> parts;
   for (const Table& table : group.tables)
     parts.push_back(reshaped(graph_, table.gradient.slices->values, {-1, group.dim},
                              "ps/gradient/" + table.gradient.variable.name));
-  if (parts.size() == 1) return parts[0];
-  const NodeId beside = parts[0].node;
-  const auto count = std::ssize(parts);
-  parts.push_back(add_node(graph_, "Const", "ps/axis", {},
-                           {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}}));
-  return add_node(graph_, "ConcatV2", "ps/gradients" + std::to_string(group.dim), std::move(parts),
-                  {{"N", static_cast<std::int64_t>(count)}, {"T", DType::Float32}}, beside);
+  ValueRef values = parts[0];
+  if (const auto count = std::ssize(parts); count > 1) {
+    const NodeId beside = parts[0].node;
+    parts.push_back(add_node(graph_, "Const", "ps/axis", {},
+                             {{"dtype", DType::Int32}, {"value", Tensor::scalar<std::int32_t>(0)}}));
+    values = add_node(graph_, "ConcatV2", "ps/gradients" + std::to_string(group.dim), std::move(parts),
+                      {{"N", static_cast<std::int64_t>(count)}, {"T", DType::Float32}}, beside);
+  }
+  return add_node(graph_, "braid.SumBuckets", "ps/sums" + std::to_string(group.dim),
+                  {values, {group.keys, 2}, {group.keys, 0}}, {{"fill", options_.fill}}, values.node);
 }
 
-void OrderedRows::push(int number, std::int64_t sequence, std::int64_t examples, ValueRef vote) {
-  const Group& group = groups_[static_cast<std::size_t>(number)];
-  const ValueRef values = gradients_of(group);
-  const ValueRef keys{group.keys, 0};
-  const ValueRef sums = add_node(graph_, "braid.SumBuckets", "ps/sums" + std::to_string(group.dim),
-                                 {values, {group.keys, 2}, keys}, {{"fill", options_.fill}}, values.node);
+/// What is not known of a shape is the batch.
+std::int64_t OrderedRows::bytes_of(const Group& group, std::int64_t examples) const {
+  std::int64_t ids = 0;
+  const Node& keys = graph_.node(group.keys);
+  for (const ValueRef& input : keys.inputs) {
+    const Shape& shape = graph_.info(input).shape;
+    std::int64_t its = shape.has_rank() ? 1 : examples;
+    for (int d = 0; shape.has_rank() && d < shape.rank(); ++d) its *= shape[d] < 0 ? examples : shape[d];
+    ids += its;
+  }
+  return ids * group.dim * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::vector<std::vector<int>> OrderedRows::pushes(std::int64_t bytes, std::int64_t examples) const {
+  std::vector<std::vector<int>> pushes;
+  std::int64_t filled = 0;
+  for (int g = 0; g < groups(); ++g) {
+    const std::int64_t its = bytes_of(groups_[static_cast<std::size_t>(g)], examples);
+    if (pushes.empty() || filled + its > bytes) {
+      pushes.emplace_back();
+      filled = 0;
+    }
+    pushes.back().push_back(g);
+    filled += its;
+  }
+  return pushes;
+}
+
+void OrderedRows::push(const std::vector<int>& its, std::int64_t sequence, std::int64_t examples,
+                       ValueRef vote) {
   Node push;
-  push.name = graph_.unique_name("ps/push_rows" + std::to_string(number));
+  push.name = graph_.unique_name("ps/push_rows" + std::to_string(its.front()));
   push.op = &OpRegistry::global().require("braid.PsPushRows");
-  push.inputs = {keys, {group.keys, 1}, sums};
+  std::vector<ValueRef> sums;
+  Ints tables, group_tables, dims;
+  for (const int g : its) {
+    const Group& group = groups_[static_cast<std::size_t>(g)];
+    push.inputs.push_back({group.keys, 0});
+    push.inputs.push_back({group.keys, 1});
+    sums.push_back(sums_of(group));
+    for (const Table& table : group.tables) tables.push_back(table.number);
+    group_tables.push_back(std::ssize(group.tables));
+    dims.push_back(group.dim);
+  }
+  push.inputs.insert(push.inputs.end(), sums.begin(), sums.end());
   if (vote.valid()) push.inputs.push_back(vote);
-  Ints tables;
-  for (const Table& table : group.tables) tables.push_back(table.number);
-  push.attrs = {{"tables", tables},        {"group_tables", Ints{std::ssize(group.tables)}},
-                {"dims", Ints{group.dim}}, {"votes", vote.valid()},
-                {"examples", examples},    {"sequence", sequence}};
+  push.attrs = {{"tables", tables},      {"group_tables", group_tables}, {"dims", dims},
+                {"votes", vote.valid()}, {"examples", examples},         {"sequence", sequence}};
   training_.targets.push_back(push.name);
   graph_.add(std::move(push));
 }

@@ -41,8 +41,11 @@ class OrderedRows {
 
   /// Puts the pull in the place of the gathers. Result: the votes, when it is asked for them.
   ValueRef pull(bool votes);
-  /// The push of a group, a target. `vote`: invalid, or this worker's wish to stop.
-  void push(int group, std::int64_t sequence, std::int64_t examples, ValueRef vote);
+  /// Which groups are pushed together: those whose gradients take no more than `bytes` by themselves; a
+  /// request costs more than it gains by leaving earlier with so little. `examples`: of a step.
+  std::vector<std::vector<int>> pushes(std::int64_t bytes, std::int64_t examples) const;
+  /// The push of such groups, a target. `vote`: invalid, or this worker's wish to stop.
+  void push(const std::vector<int>& groups, std::int64_t sequence, std::int64_t examples, ValueRef vote);
 
  private:
   struct Table {
@@ -57,8 +60,9 @@ class OrderedRows {
   };
 
   void add_keys(Group& group);
+  std::int64_t bytes_of(const Group& group, std::int64_t examples) const;
   void replace_gathers(const Group& group, ValueRef rows);
-  ValueRef gradients_of(const Group& group);
+  ValueRef sums_of(const Group& group);
 
   TrainingGraph& training_;
   Graph& graph_;

@@ -123,10 +123,10 @@ class PsStrategy : public Strategy {
     }
     training.votes_for_others = means_;
     for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, b == 0);
-    for (int g = 0; g < ordered.groups(); ++g) {
-      const bool first = rows_vote && g == 0;
-      ordered.push(g, std::ssize(buckets) + g, first ? examples_ : 0,
-                   first ? stop_vote(training.graph) : ValueRef{});
+    auto sequence = std::ssize(buckets);
+    for (const std::vector<int>& groups : ordered.pushes(bucket_bytes_, examples_)) {
+      const bool first = sequence == 0;
+      ordered.push(groups, sequence++, first ? examples_ : 0, first ? stop_vote(training.graph) : ValueRef{});
     }
   }
 
@@ -180,7 +180,13 @@ class PsStrategy : public Strategy {
   bool saves_local_variable(const std::string& name) const override {
     return !dense_.contains(name) && !sparse_.contains(name);
   }
-  void finish_steps(const WaitContext& wait) override { peers_.servers->leave(wait); }
+  void finish_steps(const WaitContext& wait) override {
+    peers_.servers->leave(wait);
+    const ps::AheadCounts ahead = peers_.servers->ahead_counts();
+    if (ahead.rows > 0)
+      log_info("rows pulled ahead of their round: {}, {:.0f} % of them again as it had changed them",
+               ahead.rows, 100 * static_cast<double>(ahead.repaired) / static_cast<double>(ahead.rows));
+  }
   void shut_down(bool terminated, const WaitContext& wait) override {
     if (peers_.leader()) peers_.servers->shutdown(wait, terminated);
   }
