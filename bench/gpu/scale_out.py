@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """What more GPUs of one host gain for models with tables, by strategy.
 
-usage: scale_out.py [--braid BINARY] [--workers N] [--rows 4096,16384] [--models NAME,...] [--ways WAY,...] [--repeat N]
-                    [--steps N] [--trace DIR]
+usage: scale_out.py [--braid BINARY] [--workers N] [--servers N] [--rows 4096,16384] [--models NAME,...] [--ways WAY,...]
+                    [--repeat N] [--steps N] [--lines] [--trace DIR]
 
 Trains each model (dlrm, dlrm_large with 1,000,000 rows of 32 numbers a table, deepfm, wide_deep, mmoe) as a user would,
-from rows in memory through the stage: on one GPU, and on N of them under HYBRID and ALLREDUCE over NCCL, with as many
-rows a worker. The ways take turns, and the median of the turns counts. Prints a JSON line a model and size: us a step,
-examples/s over all workers, the gain over one GPU, and the share of the time that the leader waited for input.
+from rows in memory through the stage, with as many rows a worker: on one GPU (LOCAL), on N of them under HYBRID and
+ALLREDUCE over NCCL, and with parameter servers on the host: PS (BSP), PS_NOT_AHEAD (the same without pulls ahead), PS_ASP.
+The ways take turns, and the median of the turns counts. Prints a JSON line a model and size: us a step, examples/s over
+all workers, the gain over one GPU, and the share of the time that the leader waited for input.
 --trace also writes each way's Perfetto trace there.
+
+A turn is two runs, one of a quarter of the steps, whose difference counts: starting costs nothing. --lines makes it one
+run, timed between the progress lines of the leader that come after its first fifth: half the time, 2 % less exact.
 """
 import argparse
 import json
@@ -18,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import models  # noqa: E402
@@ -31,53 +36,83 @@ MODELS = {
     "mmoe": ("mmoe", []),
 }
 JOB_FILES = {"wide_deep": "wide_deep_generated.pbtxt"}
-WAYS = ("LOCAL", "HYBRID", "ALLREDUCE")
+NCCL = ["strategy.backend=NCCL"]
+# way: (strategy, settings, share of the steps)
+WAYS = {
+    "LOCAL": ("LOCAL", [], 1),
+    "HYBRID": ("HYBRID", NCCL, 1),
+    "ALLREDUCE": ("ALLREDUCE", NCCL, 0.4),
+    "PS": ("PS", [], 0.2),
+    "PS_NOT_AHEAD": ("PS", ["strategy.ps.pull_ahead=false"], 0.2),
+    "PS_ASP": ("PS", ["strategy.consistency=ASP"], 0.2),
+}
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--braid", default=os.path.join(models.ROOT, "build/release/cli/braid"))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--rows", default="4096,16384", help="of a worker in a step")
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", default="LOCAL,HYBRID,ALLREDUCE", help=f"of {', '.join(WAYS)}")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--criteo-rows", type=int, default=400000)
     parser.add_argument("--set", action="append", default=[], help="further settings of every job")
+    parser.add_argument("--lines", action="store_true", help="one run a turn")
+    parser.add_argument("--limit", type=float, default=300, help="seconds of a run")
     parser.add_argument("--trace", default="")
     return parser.parse_args()
 
 
 def run(args, name, way, rows, data, steps):
-    """The result line of the slowest worker."""
+    """The result line of the slowest worker, and when the leader had done how many steps."""
     model, overrides = MODELS[name]
+    strategy, settings, _ = WAYS[way]
     workers = 1 if way == "LOCAL" else args.workers
+    servers = args.servers if strategy == "PS" else 0
     job = os.path.join(models.ROOT, "examples/jobs", JOB_FILES.get(model, models.JOBS[model][0]))
-    settings = [f"input.global_batch_size={rows * workers}", f"steps={steps}", "epochs=0", "streams.count=8",
-                "staging.capacity=8", "staging.num_threads=8", "evaluation.enabled=false", "runtime.device=CUDA", *overrides, *args.set]
-    if way != "LOCAL":
-        settings += [f"strategy.kind={way}", "strategy.backend=NCCL"]
+    settings = [f"strategy.kind={strategy}", f"input.global_batch_size={rows * workers}", f"steps={steps}", "epochs=0",
+                "streams.count=8", "staging.capacity=8", "staging.num_threads=8", "evaluation.enabled=false",
+                "runtime.device=CUDA", "metrics.progress_seconds=0.05", *settings, *overrides, *args.set]
     if args.trace:
         settings += [f"metrics.trace_file={args.trace}/{name}-{rows}-{way}-%r.json", "metrics.sample_every_seconds=0.1"]
-    command = [args.braid, *([] if workers == 1 else ["launch", "--workers", str(workers), "--"]), "train", "--job", job,
-               "--data-dir", data]
+    command = [args.braid, *([] if workers == 1 else ["launch", "--workers", str(workers), "--ps", str(servers), "--"]),
+               "train", "--job", job, "--data-dir", data]
     for setting in settings:
         command += ["--set", setting]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "BRAID_PROGRESS": "off"})
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
-    results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", done.stdout)]
-    return max(results, key=lambda result: result["seconds"])
+    with tempfile.TemporaryFile("w+") as out, subprocess.Popen(
+            ["timeout", str(args.limit), *command], stdout=out, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "BRAID_PROGRESS": "lines" if args.lines else "off"}) as process:
+        said, done = [], []
+        for line in process.stderr:
+            said.append(line)
+            if at := re.search(r"step (\d+)/\d+", line):
+                done.append((time.monotonic(), int(at.group(1))))
+        code = process.wait()
+        out.seek(0)
+        results = [json.loads(line) for line in re.findall(r"result: (\{.*\})", out.read())]
+    if code != 0 or not results:
+        words = "".join(line for line in said if not re.search(r"step \d+/\d+", line))
+        raise RuntimeError(f"{' '.join(command)}: exit code {code}\n{words[-3000:]}")
+    return max(results, key=lambda result: result["seconds"]), done
 
 
 def step(args, name, way, rows, data):
-    """us of a step, and the share of it that waits for input: what a longer run takes beyond a shorter one.
+    """us of a step, and the share of it that waits for input, without the first steps.
 
-    The first steps open connections, capture graphs and find out how many threads the input needs.
+    These open connections, capture graphs and find out how many threads the input needs.
     """
-    short, whole = (run(args, name, way, rows, data, steps) for steps in (args.steps // 4, args.steps))
+    steps = max(50, int(args.steps * WAYS[way][2]))
+    whole, done = run(args, name, way, rows, data, steps)
+    if args.lines:
+        later = [(at, step) for at, step in done if step >= steps // 5]
+        if len(later) < 2 or later[-1][1] == later[0][1]:
+            raise RuntimeError(f"{steps} steps ended between two progress lines")
+        return (1e6 * (later[-1][0] - later[0][0]) / (later[-1][1] - later[0][1]),
+                whole["input_wait_seconds"] / whole["seconds"])
+    short, _ = run(args, name, way, rows, data, steps // 4)
     seconds = whole["seconds"] - short["seconds"]
     return (1e6 * seconds / (whole["steps"] - short["steps"]),
             max(0.0, whole["input_wait_seconds"] - short["input_wait_seconds"]) / seconds)
@@ -90,7 +125,7 @@ def measure(args, name, rows, data):
         for way in ways:
             try:
                 took, waited = step(args, name, way, rows, data)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
+            except RuntimeError as error:
                 print(f"{name} {rows} {way}: {error}", file=sys.stderr, flush=True)
                 continue
             steps[way].append(took)
@@ -115,6 +150,8 @@ def main():
     names = args.models.split(",")
     if unknown := [name for name in names if name not in MODELS]:
         sys.exit(f"--models: unknown: {', '.join(unknown)}")
+    if unknown := [way for way in args.ways.split(",") if way not in WAYS]:
+        sys.exit(f"--ways: unknown: {', '.join(unknown)}")
     with tempfile.TemporaryDirectory() as folder:
         if any(MODELS[name][0] in ("dlrm", "deepfm") for name in names):
             models.make_criteo(args, folder)
