@@ -310,8 +310,15 @@ class NcclCommunicator final : public Communicator {
     if (const char* off = std::getenv("NCCL_P2P_DISABLE"); off && std::string_view(off) == "1")
       why = "NCCL_P2P_DISABLE is set";
     return session_.collectively(wait, [&] {
-      auto window = PeerWindow::open(rendezvous_, fmt::format("{}/window{}", name_, windows_++), rank(),
-                                     bytes, wait, why);
+      std::unique_ptr<PeerWindow> window;
+      try {
+        window = PeerWindow::open(rendezvous_, fmt::format("{}/window{}", name_, windows_++), rank(), bytes,
+                                  wait, why);
+      } catch (const DeadlineExceeded&) {
+        throw DeadlineExceeded(fmt::format("[nccl] rank {}: {} #{}: deadline exceeded: {}", rank(), name,
+                                           session_.peers().collectives(),
+                                           session_.peers().who_is_missing()));
+      }
       if (!window) log_info("[nccl] {} travels in messages: {}", name, why);
       return window;
     });

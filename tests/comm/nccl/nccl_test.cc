@@ -203,6 +203,9 @@ TEST_P(NcclTest, AnOperationOnAStreamHasItsOwnDeadline) {
   run_group(size(), [](Communicator& comm) {
     const cuda::Stream stream = cuda::make_stream();
     DeviceArray data(64, 1);
+    // The first one asks whether ranks reach each other's memory.
+    comm.all_reduce(data.get(), data.get(), 64, DType::Float32, ReduceOp::Sum, ref(stream), soon());
+    finish(stream);
     comm.barrier(soon());
     if (comm.rank() == 0) return;
     comm.all_reduce(data.get(), data.get(), 64, DType::Float32, ReduceOp::Sum, ref(stream),
@@ -210,6 +213,22 @@ TEST_P(NcclTest, AnOperationOnAStreamHasItsOwnDeadline) {
     finish(stream);
     const auto text = error_of<Unavailable>([&] { comm.barrier(soon()); });
     EXPECT_THAT(text, HasSubstr("rank 0 ("));
+  });
+}
+
+TEST_P(NcclTest, ARankThatIsMissingWhenMemoryIsSharedIsNamed) {
+  if (size() == 1) return;
+  run_group(size(), [](Communicator& comm) {
+    const cuda::Stream stream = cuda::make_stream();
+    DeviceArray data(64, 1);
+    comm.barrier(soon());
+    if (comm.rank() == 0) return;
+    const auto text = error_of<DeadlineExceeded>([&] {
+      comm.all_reduce(data.get(), data.get(), 64, DType::Float32, ReduceOp::Sum, ref(stream),
+                      WaitContext::with_timeout(300ms));
+    });
+    EXPECT_THAT(text, HasSubstr("rank 0 ("));
+    conformance::check_broken(comm);
   });
 }
 
