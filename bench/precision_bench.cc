@@ -7,7 +7,7 @@
 // three low-rank cross layers x0 * (W (V x) + b) + x of 3456 x 512, layers 3456-1024-1024-512-256-1; Adagrad.
 // "layers": six layers of 4096 on 1024 inputs; Adam.
 //
-// usage: precision_bench [--device cpu|cuda] [--models dlrm_v2,...] [--batches 6912,65536] [--precisions ...]
+// usage: precision_bench [--device cpu|cuda] [--models dlrm_v2,...] [--batches job,4096] [--precisions ...]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -44,7 +44,8 @@ struct Options {
 struct Model {
   ModelGraph graph;
   OptimizerKind optimizer = OptimizerKind::Adagrad;
-  std::int64_t classes = 2;
+  std::int64_t classes = 2, ids = 18;
+  std::int64_t rows = 64;  // of the job's batch
   double flops_a_row = 0;  // of products, forward and backward; 0: not said
 };
 
@@ -113,7 +114,7 @@ Model build_dlrm_v2() {
                 flops, OptimizerKind::Adagrad);
 }
 
-/// As examples/jobs has them.
+/// As examples/jobs has them, of din without its list of fields.
 Model build_zoo(const std::string& name) {
   ModelConfig config;
   Model model;
@@ -122,24 +123,50 @@ Model build_zoo(const std::string& name) {
         {"dense", Shape{dense}}, {"sparse", Shape{sparse}}, {"label", Shape{}}};
   };
   config.sparse_tables = true;
-  if (name == "mlp") {
-    config.hidden = {256, 128};
+  config.hidden = {64, 32};
+  if (name == "mlp" || name == "cnn") {
+    model.rows = 128;
+    config.hidden =
+        name == "mlp" ? std::vector<std::int64_t>{256, 128} : std::vector<std::int64_t>{16, 32, 128};
     config.classes = model.classes = 10;
     config.columns = {{"image", Shape{28, 28, 1}}, {"label", Shape{}}};
     model.optimizer = OptimizerKind::Adam;
   } else if (name == "transformer") {
+    model.rows = 64;
     config.hidden = {64, 64};
     config.embedding_dim = 32;
     config.hash_buckets = 20;
     config.classes = model.classes = 4;
     config.columns = {{"tokens", Shape{16}}, {"label", Shape{}}};
     model.optimizer = OptimizerKind::Adam;
+  } else if (name == "wide_deep") {
+    model.rows = 256;
+    config.embedding_dim = 8;
+    config.hash_buckets = 1000;
+    config.columns = columns(5, 8);
+  } else if (name == "mmoe") {
+    model.rows = 256;
+    config.embedding_dim = 8;
+    config.hash_buckets = 200;
+    config.experts = 4;
+    config.tasks = {"click", "purchase"};
+    config.columns = columns(3, 3);
+    config.columns["click"] = config.columns["purchase"] = Shape{};
+  } else if (name == "din") {
+    model.rows = 256;
+    config.embedding_dim = 16;
+    config.hash_buckets = 500;
+    config.columns = columns(1, 1);
+    config.columns["history"] = Shape{12};
+    config.columns["item"] = Shape{1};
   } else {  // dcn_v2, dlrm, deepfm
+    model.rows = 512;
     config.hidden = {128, 64};
     config.embedding_dim = name == "dlrm" ? 16 : 8;
     config.hash_buckets = 50000;
     config.columns = columns(13, 26);
   }
+  model.ids = std::max<std::int64_t>(config.hash_buckets, 3) - 2;
   model.graph = build_model(name, config);
   return model;
 }
@@ -180,8 +207,10 @@ void add_update(Graph& graph, const VariableGradient& gradient, OptimizerKind ki
   graph.add(std::move(update));
 }
 
-Tensor made_up(const std::string& column, const OutputInfo& info, std::int64_t batch, std::int64_t classes,
+Tensor made_up(const std::string& column, const OutputInfo& info, std::int64_t batch, const Model& model,
                std::uint64_t seed) {
+  const bool is_label = column == "label" || column == "click" || column == "purchase";
+  const std::int64_t ids = is_label ? model.classes : model.ids;
   Shape shape = info.shape;
   shape.set_dim(0, batch);
   Tensor tensor(info.dtype, shape);
@@ -191,11 +220,11 @@ Tensor made_up(const std::string& column, const OutputInfo& info, std::int64_t b
     const auto at = static_cast<std::size_t>(i);
     if (info.dtype == DType::Float32)
       tensor.data<float>()[at] =
-          column == "label" ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 2000.0F;
+          is_label ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 2000.0F;
     else if (info.dtype == DType::Int32)
-      tensor.data<std::int32_t>()[at] = static_cast<std::int32_t>(bits % (column == "label" ? classes : 18));
+      tensor.data<std::int32_t>()[at] = static_cast<std::int32_t>(bits % ids);
     else
-      tensor.data<std::int64_t>()[at] = bits % (column == "label" ? classes : 18);
+      tensor.data<std::int64_t>()[at] = bits % ids;
   }
   return tensor;
 }
@@ -209,7 +238,7 @@ Training training_of(const Model& model, std::int64_t batch) {
   for (const std::string& target : model.graph.updates) made.request.targets.push_back(target);
   for (const std::string& column : model.graph.columns) {
     const OutputInfo& info = made.graph.info(made.graph.parse_value(column));
-    made.feeds.push_back(made_up(column, info, batch, model.classes, made.feeds.size() + 1));
+    made.feeds.push_back(made_up(column, info, batch, model, made.feeds.size() + 1));
     made.request.feeds.push_back({column, info.dtype, made.feeds.back().shape()});
   }
   return made;
@@ -289,10 +318,11 @@ void print_notes(const Program& program, const Options& options) {
   }
 }
 
-void measure(const std::string& name, std::int64_t batch, const Options& options) {
+void measure(const std::string& name, const std::string& rows, const Options& options) {
   const Model model = name == "layers"    ? build_layers()
                       : name == "dlrm_v2" ? build_dlrm_v2()
                                           : build_zoo(name);
+  const std::int64_t batch = rows == "job" ? model.rows : std::stoll(rows);
   const Training training = training_of(model, batch);
   std::vector<float> wide;
   for (const std::string& precision : CLI::detail::split(options.precisions, ',')) {
@@ -323,14 +353,19 @@ void measure(const std::string& name, std::int64_t batch, const Options& options
       for (std::size_t i = 0; i < 6; ++i)
         apart = std::max(apart, static_cast<double>(std::abs(steps.losses()[i] - wide[i])) /
                                     std::max<double>(std::abs(wide[i]), 1e-9));
+      double variables = 0;
+      for (const ProgramVariable& variable : steps.program().variables)
+        variables += static_cast<double>(variable.shape.elements() *
+                                         static_cast<std::int64_t>(dtype_size(variable.dtype)));
       fmt::print(
-          "{:<12} {:>6} {} | {:>10.1f} us | {:>7.1f} TFLOP/s | arena {:>6.0f} MB | {} ops | losses apart "
-          "{:.1e}\n",
+          "{:<12} {:>6} {} | {:>10.1f} us | {:>7.1f} TFLOP/s | arena {:>8.2f} MB, variables {:>8.2f} MB | {} "
+          "ops | "
+          "losses apart {:.1e}\n",
           name, batch, precision, us, model.flops_a_row * static_cast<double>(batch) / us / 1e6,
           static_cast<double>(device ? steps.program().stats.device_arena_bytes
                                      : steps.program().stats.arena_bytes) /
               1e6,
-          steps.program().ops.size(), apart);
+          variables / 1e6, steps.program().ops.size(), apart);
       print_notes(steps.program(), options);
     } catch (const std::exception& error) {
       fmt::print("{:<12} {:>6} {}: {}\n", name, batch, precision, error.what());
@@ -353,8 +388,7 @@ int run(int argc, char** argv) {
   app.add_flag("--ops", options.ops, "The ops of the programs");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& model : CLI::detail::split(options.models, ','))
-    for (const std::string& batch : CLI::detail::split(options.batches, ','))
-      measure(model, std::stoll(batch), options);
+    for (const std::string& batch : CLI::detail::split(options.batches, ',')) measure(model, batch, options);
   return 0;
 }
 

@@ -75,6 +75,13 @@ Convert rounding_to(DType half) {
   return half == DType::Float16 ? convert<float, Float16> : convert<float, BFloat16>;
 }
 
+/// Whether the kernel gets none of the input's values.
+bool is_shape_only(const Node& node, std::size_t input) {
+  return std::any_of(node.op->shape_only.begin(), node.op->shape_only.end(), [&](int i) {
+    return static_cast<std::size_t>(i < 0 ? i + static_cast<int>(node.inputs.size()) : i) == input;
+  });
+}
+
 /// A value that a kernel of float32 has in scratch, and the op's own.
 struct WideValue {
   int index = 0;
@@ -86,13 +93,15 @@ struct WideValue {
 constexpr std::size_t kAlignment = 64;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-std::vector<WideValue> wide_values(std::span<const OutputInfo> infos, bool reads, std::size_t& scratch) {
+/// `reader`: of its inputs; null: of outputs.
+std::vector<WideValue> wide_values(std::span<const OutputInfo> infos, const Node* reader,
+                                   std::size_t& scratch) {
   std::vector<WideValue> values;
   for (std::size_t i = 0; i < infos.size(); ++i) {
-    if (!is_half(infos[i].dtype)) continue;
+    if (!is_half(infos[i].dtype) || (reader && is_shape_only(*reader, i))) continue;
     const std::int64_t elements = infos[i].shape.elements();
     values.push_back({static_cast<int>(i), elements, scratch,
-                      reads ? widening_of(infos[i].dtype) : rounding_to(infos[i].dtype)});
+                      reader ? widening_of(infos[i].dtype) : rounding_to(infos[i].dtype)});
     scratch += aligned(static_cast<std::size_t>(elements) * sizeof(float));
   }
   return values;
@@ -114,8 +123,8 @@ PreparedKernel prepare_halves(const PrepareFn& prepare, const PrepareContext& c)
                             c.pool, c.services, c.deterministic, c.accelerator};
   PreparedKernel inner = prepare(wide), kernel;
   std::size_t scratch = aligned(inner.scratch_bytes);
-  const std::vector<WideValue> read = wide_values(c.inputs, true, scratch);
-  const std::vector<WideValue> written = wide_values(c.outputs, false, scratch);
+  const std::vector<WideValue> read = wide_values(c.inputs, &c.node, scratch);
+  const std::vector<WideValue> written = wide_values(c.outputs, nullptr, scratch);
   kernel.scratch_bytes = scratch;
   kernel.run = [run = std::move(inner.run), read, written, pool = &c.pool, inputs = c.inputs.size(),
                 outputs = c.outputs.size()](const KernelArgs& a) {
