@@ -175,6 +175,7 @@ void training_fields(Io& io, T& s) {
   io.field("step_seconds_total", s.step_seconds_total);
   io.field("loss", s.loss);
   io.field("learning_rate", s.learning_rate);
+  io.field("skipped_steps", s.skipped_steps);
   io.field("metrics", s.metrics);
   io.field("metrics_step", s.metrics_step);
   io.field("batch_rows", s.batch_rows);

@@ -123,7 +123,8 @@ struct Status {
   double step_seconds = 0;                               // mean in the window
   double step_seconds_total = 0;                         // of all steps, from first issue to last completion
   std::optional<double> loss, learning_rate;
-  std::map<std::string, double> metrics;  // "auc", "click/auc": of the latest evaluation
+  std::optional<std::uint64_t> skipped_steps;  // by a step whose gradients overflowed; of a scaled loss
+  std::map<std::string, double> metrics;       // "auc", "click/auc": of the latest evaluation
   std::uint64_t metrics_step = 0;
   std::int64_t batch_rows = 0, global_batch_rows = 0;
   double idle_seconds_since_step = 0;  // since the last step ended

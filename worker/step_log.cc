@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -24,9 +25,9 @@ StepLog::StepLog(const std::string& path) : path_(path), file_(nullptr, std::fcl
 
 void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped) {
   if (!file_) return;
-  const std::string line =
-      fmt::format("{{\"step\":{},\"loss\":{:.9g},\"examples\":{},\"seconds\":{:.9f}{}}}\n", step, loss,
-                  examples, seconds, skipped ? ",\"skipped\":true" : "");
+  const std::string number = std::isfinite(loss) ? fmt::format("{:.9g}", loss) : "null";  // as JSON has it
+  const std::string line = fmt::format("{{\"step\":{},\"loss\":{},\"examples\":{},\"seconds\":{:.9f}{}}}\n",
+                                       step, number, examples, seconds, skipped ? ",\"skipped\":true" : "");
   if (std::fputs(line.c_str(), file_.get()) >= 0) return;
   log_warning("metrics.steps_file: cannot write '{}': {}; it ends before step {}", path_,
               std::strerror(errno), step);

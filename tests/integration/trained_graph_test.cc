@@ -267,6 +267,26 @@ TEST_F(RegressionTest, GradientsThatAreKeptGiveTheSameLosses) {
   }
 }
 
+TEST_F(RegressionTest, LearnsInSixteenBits) {
+  const auto wide = losses("wide", job({}), {});
+  for (const auto& [strategy, workers] :
+       std::map<std::string, Cluster::Shape>{{"LOCAL", {1, 0}}, {"ALLREDUCE", {2, 0}}, {"PS", {2, 1}}})
+    for (const char* precision : {"BF16", "FP16"}) {
+      SCOPED_TRACE(strategy + ", " + precision);
+      const auto narrow =
+          losses("narrow", job({std::string("runtime.precision=") + precision, "strategy.kind=" + strategy}),
+                 workers);
+      EXPECT_NE(narrow, wide);
+      EXPECT_LT(narrow.back(), 0.02);
+    }
+  const auto kept = losses("kept", job(keeping()).with({"runtime.precision=BF16"}), {});
+  EXPECT_LT(kept.back(), 0.02);
+  const auto refused = run("refused", job(keeping()).with({"runtime.precision=FP16"}).arguments());
+  EXPECT_EQ(refused->exit_code(), 2);
+  EXPECT_THAT(refused->err(),
+              HasSubstr("model.graph.gradients KEEP keeps gradients of one that is not scaled"));
+}
+
 TEST_F(RegressionTest, TheFrontDoorMakesTheJob) {
   const std::vector<std::string> flags{
       "train", "--graph", path("graph.pbtxt"), "--loss",         "loss", "--prediction",

@@ -24,6 +24,7 @@ TEST(StatusTest, WhatIsWrittenIsReadBack) {
   gpu.processes.push_back({12, "braid", 1000});
   gpu.streams.push_back({"compute0", 0.25, 99});
   s.gpus.push_back(gpu);
+  s.skipped_steps = 3;
   s.checkpoints = {
       .saved = 1, .last_step = 10, .age_seconds = 2, .duration_seconds = 0.5, .spent_seconds = 0.5};
   s.warnings.push_back({"slow_input", "worker 2", "a \"text\"\n", "advice"});

@@ -85,13 +85,14 @@ int run_evaluate(const proto::Job& asked, const EvaluateCommand& command) {
   if (!measured || measured->rows == 0) throw InvalidArgument("the test files have no records");
   if (*rows.bad > 0) log_warning("input: {} bad records were skipped", *rows.bad);
 
-  fmt::print("{} rows, step {} of {}\n", measured->rows, command.checkpoint.meta.step,
-             command.checkpoint.directory.string());
+  fmt::print("{} rows, step {} of {}{}\n", measured->rows, command.checkpoint.meta.step,
+             command.checkpoint.directory.string(), precision_text(job));
   print_table(*measured);
   nlohmann::ordered_json out;
   out["job"] = job.name();
   out["step"] = command.checkpoint.meta.step;
   out["checkpoint"] = command.checkpoint.directory.string();
+  if (has_precision(job)) out["precision"] = proto::Runtime::Precision_Name(job.runtime().precision());
   out["rows"] = measured->rows;
   out["bad_records"] = *rows.bad;
   out.update(nlohmann::ordered_json::parse(metrics_json(*measured)));

@@ -33,6 +33,14 @@ CompileOptions forward_compile_options(const proto::Job& job) {
   return options;
 }
 
+bool has_precision(const proto::Job& job) {
+  return job.runtime().precision() != proto::Runtime::AS_TF32_SAYS;
+}
+
+std::string precision_text(const proto::Job& job) {
+  return has_precision(job) ? ", in " + proto::Runtime::Precision_Name(job.runtime().precision()) : "";
+}
+
 Forward::Forward(const ModelGraph& model, std::vector<std::string> fetches, Strategy& strategy,
                  Runtime& runtime, const CompileOptions& options, const std::shared_ptr<const Table>& shapes,
                  std::int64_t batch_rows)

@@ -30,6 +30,10 @@ inline constexpr std::chrono::hours kForwardTime{1};
 /// How plain forward steps of a job's model are compiled: one stream's work at a time, variables read one by
 /// one.
 CompileOptions forward_compile_options(const proto::Job& job);
+/// Whether the job says in which precision products are computed.
+bool has_precision(const proto::Job& job);
+/// ", in BF16", or nothing.
+std::string precision_text(const proto::Job& job);
 
 /// What its graph predicts of the columns that `model` reads.
 class Forward {

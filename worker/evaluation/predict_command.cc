@@ -158,13 +158,14 @@ int run_predict(const proto::Job& asked, const PredictCommand& command) {
   }
   predictions.finish([&] { return steps.of_zeros(); });
   if (bad > 0) log_warning("input: {} bad records have no prediction", bad);
-  log_info("{}: {} rows, predicted by step {} of {}", command.output.string(), predictions.rows(),
-           command.checkpoint.meta.step, command.checkpoint.directory.string());
+  log_info("{}: {} rows, predicted by step {} of {}{}", command.output.string(), predictions.rows(),
+           command.checkpoint.meta.step, command.checkpoint.directory.string(), precision_text(job));
   if (command.output == "-") return kExitSuccess;  // which has the rows alone
   nlohmann::ordered_json out;
   out["job"] = job.name();
   out["step"] = command.checkpoint.meta.step;
   out["checkpoint"] = command.checkpoint.directory.string();
+  if (has_precision(job)) out["precision"] = proto::Runtime::Precision_Name(job.runtime().precision());
   out["rows"] = predictions.rows();
   out["bad_records"] = bad;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

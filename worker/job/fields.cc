@@ -401,7 +401,7 @@ void add_runtime(std::vector<JobField>& table) {
       field("runtime.mixed_precision").idle(no_halves()), field("runtime.mixed_precision.keep_ops"),
       field("runtime.mixed_precision.keep_nodes"),
       field("runtime.mixed_precision.loss_scale")
-          .in(positive())
+          .in(from_to(1, 1 << 24))
           .default_elsewhere("65536")
           .idle(no_loss_scale()),
       field("runtime.mixed_precision.loss_scale_steps").default_elsewhere("2000").idle(no_loss_scale()),

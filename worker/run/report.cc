@@ -1,5 +1,7 @@
 #include "worker/run/report.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -11,10 +13,17 @@
 #include "proto/job.pb.h"
 #include "worker/activity.h"
 #include "worker/job/schedule.h"
+#include "worker/loss_scale.h"
 #include "worker/monitor.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
+namespace {
+
+/// In a row; the scale is at its least after 24.
+constexpr int kMostSkipped = 200;
+
+}  // namespace
 
 RunReport::RunReport(const RunContext& run)
     : run_(run),
@@ -23,6 +32,9 @@ RunReport::RunReport(const RunContext& run)
       mllog_(run) {
   if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
     throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
+  if (loss_scale_of(run.job))
+    skipped_steps_ = &run.monitor.registry().counter("braid_skipped_steps_total",
+                                                     "Steps that updated nothing, as gradients overflowed.");
 }
 
 RunReport::~RunReport() {
@@ -58,12 +70,15 @@ void RunReport::record(const StepOutcome& outcome) {
   events_.step(outcome.step, loss_, rate,
                seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
   step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds, outcome.skipped);
-  if (outcome.skipped) {
-    ++skipped_steps_;
-    run_.monitor.registry()
-        .counter("braid_skipped_steps_total", "Steps that updated nothing, as gradients overflowed.")
-        .add();
-  }
+  skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
+  if (outcome.skipped && skipped_steps_) skipped_steps_->add();
+  if (skipped_in_a_row_ == kMostSkipped)
+    throw Internal(fmt::format(
+        "the gradients of {} steps in a row, up to step {}, overflowed, with any scale of the loss: the "
+        "model or its "
+        "input has numbers that float16 does not; runtime.precision BF16 has the range of float32, and "
+        "--check-numerics names the node that makes the first such number",
+        kMostSkipped, outcome.step));
   if (!std::isfinite(loss_) && !outcome.skipped)
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
                    "; --check-numerics names the node that makes the first such number");
@@ -103,6 +118,7 @@ void RunReport::finish() {
 }
 
 void RunReport::tell_stages(watch::Status& status) const {
+  if (skipped_steps_) status.skipped_steps = skipped_steps();
   if (!steps_ || !steps_->stage()) return;
   const StageStats stats = steps_->stage()->stats();
   watch::StageState& stage = status.stages.emplace_back();

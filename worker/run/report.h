@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/metrics.h"
 #include "engine/exec/runtime.h"
 #include "watch/status.h"
 #include "worker/batch_share.h"
@@ -36,7 +37,8 @@ class RunReport {
 
   /// Steps [first, total) begin, of whose rows this worker has `share`; all workers have `train_rows`.
   void begin(std::uint64_t first, std::uint64_t total, const BatchShare& share, std::int64_t train_rows);
-  /// Throws: Internal for a loss that is no number, unless the step was skipped for it.
+  /// Throws: Internal for a loss that is no number, unless the step was skipped for it; and where nothing but
+  /// skipped steps come, whatever the scale of the loss.
   void record(const StepOutcome& outcome);
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
@@ -51,7 +53,9 @@ class RunReport {
   void finish();
 
   float loss() const { return loss_; }  // of the last step
-  std::uint64_t skipped_steps() const { return skipped_steps_; }
+  std::uint64_t skipped_steps() const {
+    return skipped_steps_ ? static_cast<std::uint64_t>(skipped_steps_->value()) : 0;
+  }
   double seconds() const { return seconds_; }
   /// The run ends with the variables of that step; `interrupted`: it is to be resumed.
   void end(std::uint64_t step, bool interrupted) { mllog_.end(step, interrupted); }
@@ -80,7 +84,8 @@ class RunReport {
   std::int64_t recorded_ = 0;  // steps
   std::optional<std::chrono::steady_clock::time_point> paused_since_;
   float loss_ = 0;
-  std::uint64_t skipped_steps_ = 0;
+  Counter* skipped_steps_ = nullptr;  // of a scaled loss; the registry's
+  int skipped_in_a_row_ = 0;
   std::chrono::steady_clock::time_point begin_;
   double seconds_ = 0;      // until `begin_`
   HostActivity elsewhere_;  // outside of steps: before the first one, and in pauses that are over

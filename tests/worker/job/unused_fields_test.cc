@@ -219,6 +219,22 @@ TEST(UnusedFieldsTest, TheHostHasNoneOfADevicesSettings) {
   EXPECT_THAT(idle_on("CUDA", SettingsFor::Training), IsEmpty());
 }
 
+TEST(UnusedFieldsTest, PrecisionHasTheSettingsOfItsKind) {
+  EXPECT_THAT(
+      idle("runtime { device: CPU mixed_precision { keep_ops: 'Einsum' } }"),
+      ElementsAre("runtime.mixed_precision has no effect: runtime.precision is neither BF16 nor FP16"));
+  EXPECT_THAT(
+      idle("runtime { device: CPU precision: BF16 mixed_precision { keep_ops: 'Einsum' loss_scale: 8 } }"),
+      ElementsAre("runtime.mixed_precision.loss_scale has no effect: runtime.precision is not FP16"));
+  EXPECT_THAT(idle("runtime { precision: FP16 mixed_precision { loss_scale: 8 loss_scale_steps: 9 } }"),
+              IsEmpty());
+  EXPECT_THAT(idle("runtime { device: CUDA precision: FP32 tf32: true }"),
+              ElementsAre("runtime.tf32 has no effect: runtime.precision is FP32"));
+  EXPECT_THAT(idle("strategy { wire: BF16 }"),
+              ElementsAre("strategy.wire has no effect: strategy.kind is LOCAL"));
+  EXPECT_THAT(idle("strategy { kind: HYBRID wire: BF16 }"), IsEmpty());
+}
+
 TEST(UnusedFieldsTest, EveryShippedJobFileMeansAllThatItSays) {
   for (const auto& entry :
        std::filesystem::directory_iterator(std::filesystem::path(BRAID_SOURCE_DIR) / "examples/jobs"))
