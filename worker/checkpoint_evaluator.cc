@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{200};  // between two looks at requests to stop
 
-double seconds_since(Clock::time_point begin) {
+double seconds_after(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -109,7 +109,7 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     }
     const std::optional<CheckpointInfo> next = waiting.take(kWait);
     if (!next) {
-      if (seconds_since(progress_at) > job.evaluation().patience_seconds())
+      if (seconds_after(progress_at) > job.evaluation().patience_seconds())
         throw Unavailable(
             fmt::format("no new checkpoint in '{}' for {} s; {}", job.checkpoint().directory(),
                         job.evaluation().patience_seconds(),
@@ -134,7 +134,7 @@ EvaluationResult evaluate_checkpoints(const proto::Job& job, const std::filesyst
     monitor.record_evaluation(last, *measured);
     if (next->meta.attributes.contains(kEndedEarly)) break;  // none follows
   }
-  result.seconds = seconds_since(begin);
+  result.seconds = seconds_after(begin);
   return result;
 }
 

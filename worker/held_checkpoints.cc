@@ -27,13 +27,13 @@ constexpr std::chrono::milliseconds kGlance{20};  // at the directory's time
 /// twice.
 constexpr std::chrono::seconds kLook{2};
 
-std::string host_name() {
+std::string this_host() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "host";
   return name.data();
 }
 
-std::string prefix() { return CheckpointStore::kReaderPrefix + host_name() + "-"; }
+std::string prefix() { return CheckpointStore::kReaderPrefix + this_host() + "-"; }
 
 /// Links of evaluators of this host that were killed.
 void remove_leftovers(const fs::path& root) {

@@ -15,7 +15,7 @@
 namespace braid::worker {
 namespace {
 
-constexpr const char* kFile = "streams.plan";
+constexpr const char* kPlanFile = "streams.plan";
 
 class Decision {
  public:
@@ -23,7 +23,7 @@ class Decision {
            const CompileOptions& options)
       : tuning_(tuning), graph_(graph), request_(request), options_(options) {
     if (!tuning.job.checkpoint().directory().empty())
-      file_ = std::filesystem::path(tuning.job.checkpoint().directory()) / kFile;
+      file_ = std::filesystem::path(tuning.job.checkpoint().directory()) / kPlanFile;
   }
 
   StreamPlan make() const {

@@ -27,7 +27,7 @@ const Pattern& max_pool_grad() {
   static const Pattern pattern{"MaxPoolGrad"};
   return pattern;
 }
-const Pattern& bias_add() {
+const Pattern& bias_of_layer() {
   static const Pattern pattern{"BiasAdd"};
   return pattern;
 }
@@ -113,7 +113,7 @@ std::optional<std::vector<NodeId>> find_pooled(const Rewrite& r, const Match& ma
   if (!may_move(r, pool) || !may_move(r, function) || !is_inner(r.plan, function.id) ||
       r.users.is_named(function.id) || !together(pool, function))
     return std::nullopt;
-  if (bias_add().names(function) && format_of(function) != format_of(pool)) return std::nullopt;
+  if (bias_of_layer().names(function) && format_of(function) != format_of(pool)) return std::nullopt;
   if (function.attrs.get<double>("alpha", 0.2) < 0) return std::nullopt;
   std::vector<NodeId> gradients;
   for (const NodeId user : r.users.of(function.id)) {

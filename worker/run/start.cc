@@ -15,7 +15,7 @@
 namespace braid::worker {
 namespace {
 
-constexpr std::chrono::seconds kTellTime{10};
+constexpr std::chrono::seconds kFarewellTime{10};
 
 /// An early word, before data is read and streams are measured: without it a job would find out at its first
 /// checkpoint.
@@ -55,7 +55,7 @@ void share_error(std::optional<ErrorRecord> error, comm::Communicator& communica
   std::string text = error ? error->message : std::string();
   share_text(text, communicator, wait);
   try {
-    communicator.barrier(wait.at_most(kTellTime));  // a leader that is gone too soon may take its words along
+    communicator.barrier(wait.at_most(kFarewellTime));  // a leader that is gone too soon may take its words along
   } catch (const Error&) {
   }
   throw_error(static_cast<ErrorCode>(code), text);
@@ -88,7 +88,7 @@ StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, co
 void tell_refusal(const Peers& peers, const Error& error) {
   if (!peers.leader() || !peers.servers || exit_code_for(error.code()) != kExitBadInput) return;
   try {
-    peers.servers->refuse({error.code(), error.message()}, WaitContext::with_timeout(kTellTime));
+    peers.servers->refuse({error.code(), error.message()}, WaitContext::with_timeout(kFarewellTime));
   } catch (const Error& silent) {
     log_warning("the other workers could not be told: {}", silent.message());
   }

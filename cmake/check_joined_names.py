@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Finds names that clash when sources of a folder are compiled together (BRAID_UNITY, as launch/quickstart does).
+
+Two sources may not each define, in an anonymous namespace or as `static`, a type or a constant of one name, or a function
+of one name and the same parameters. An alias may stand in several where it says the same. Ops are compiled alone
+(engine/ops), and so is a source that a CMakeLists.txt gives SKIP_UNITY_BUILD_INCLUSION. The compiler has the last word (the
+preset `together`); this takes a second.
+
+Usage: check_joined_names.py [ROOT]. Prints each clash and exits 1 when there are any; exits 2 where ROOT is not the project's
+folder.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+import tempfile
+
+FOLDERS = ["base", "comm", "engine", "launch", "models", "ps", "watch", "worker", "cli"]
+APART = re.compile(r"engine/ops/|(?:.*[/_])?(?:cuda|nccl|mpi)[/_]")  # as braid_unity of BraidTargets.cmake has it
+
+# (folder, name) -> why two sources may have it.
+ALLOWED = {
+    ("worker", "Rows"): "evaluation/ and strategies/, which are never joined",
+    ("worker", "Run"): "the worker's own folder and strategies/, which are never joined",
+    ("worker", "prepare_rows"): "strategies/: in different parts of the list today; to be renamed",
+}
+
+QUALIFIERS = r"(?:(?:static|constexpr|inline|const|thread_local|\[\[\w+\]\]) )*"
+TYPE = re.compile(
+    r"(?:template <[^\n]*>\s+)?(?:struct|class|enum class|enum|union) (?:alignas\([^)]*\) )?"
+    r"(\w+)(?: final)?(?: : [^\n]*)?(?: \{|$)"
+)
+ALIAS = re.compile(r"(?:using|namespace) (\w+) = ([^;]*);")
+VALUE = re.compile(QUALIFIERS + r"[\w:]+(?:<[^\n=]*>)?[ *&]+(\w+)(?:\[\w*\])*(?: =|\{|;)")
+FUNCTION = re.compile(QUALIFIERS + r"[\w:]+(?:<[^\n(]*>)?[ *&]+(\w+)\(")
+
+
+def blocks(text):
+    """(text, only static) of what has the names of one source: its anonymous namespaces, and the rest for `static`."""
+    inside = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.S | re.M)
+    for match in inside.finditer(text):
+        yield match.group(1), False
+    yield inside.sub("", text), True
+
+
+def parameters(text):
+    """The types of a parameter list that begins after its parenthesis."""
+    depth, end = 1, 0
+    while depth and end < len(text):
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        end += 1
+    parts, depth, part = [], 0, ""
+    for letter in text[: end - 1]:
+        depth += {"<": 1, "(": 1, "{": 1, ">": -1, ")": -1, "}": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    parts.append(part)
+    types = []
+    for part in parts:
+        part = " ".join(re.sub(r" = .*", "", part, flags=re.S).split())
+        # A parameter's name is a word after a type; `const Tensor&` has none.
+        part = re.sub(r"(?<=[\w>&*]) ?(?<=[ &*])\w+(?:\[\])?$", "", part).strip()
+        types.append(re.sub(r"\b(?:std|chrono|steady_clock|proto|Clock)::", "", part))
+    return ", ".join(types)
+
+
+def definitions(text):
+    """(name, kind) of each; of an alias and of a function the kind has what it says."""
+    for block, only_static in blocks(text):
+        block = re.sub(r"(?m) *//[^\n\"]*$", "", block)
+        for match in re.finditer(r"(?m)^(?=\S)", block):
+            rest = block[match.start() :]
+            line = rest.split("\n", 1)[0]
+            if only_static and not line.startswith("static "):
+                continue
+            if found := TYPE.match(line):
+                yield found[1], "type"
+            elif found := ALIAS.match(rest):
+                yield found[1], "alias " + " ".join(found[2].split())
+            elif line.startswith(("return", "using", "#", "}", "public", "private", "template", "extern")):
+                continue
+            elif (found := FUNCTION.match(rest)) and not line.rstrip().endswith(");"):
+                yield found[1], f"({parameters(rest[found.end():])})"
+            elif found := VALUE.match(line):
+                for value in [found[1], *re.findall(r", (\w+) = ", line)]:
+                    yield value, "value"
+
+
+def clashes(root):
+    """(folder, name, kinds and files) of each. Raises ValueError where ROOT has no sources."""
+    named = collections.defaultdict(lambda: collections.defaultdict(dict))
+    alone = {}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.cc")):
+            place = path.relative_to(root).as_posix()
+            if APART.match(place):
+                continue
+            target = path.parent
+            while not (target / "CMakeLists.txt").exists() and target != root:
+                target = target.parent
+            if target not in alone:
+                lists = target / "CMakeLists.txt"
+                text = lists.read_text(encoding="utf-8") if lists.exists() else ""
+                skips = re.findall(r"set_source_files_properties\(([^)]*)SKIP_UNITY_BUILD_INCLUSION", text)
+                alone[target] = {word for skip in skips for word in skip.split()}
+            if path.relative_to(target).as_posix() in alone[target]:
+                continue
+            for name, kind in definitions(path.read_text(encoding="utf-8")):
+                named[target.relative_to(root).as_posix()][name].setdefault(kind, set()).add(place)
+    if not named:
+        raise ValueError(f"{root} has no sources: ROOT is the project's folder")
+    for target, names in named.items():
+        for name, kinds in names.items():
+            if (target, name) in ALLOWED:
+                continue
+            functions = {kind: files for kind, files in kinds.items() if kind.startswith("(")}
+            others = {kind: files for kind, files in kinds.items() if not kind.startswith("(")}
+            same = [(kind, files) for kind, files in kinds.items() if len(files) > 1 and not kind.startswith("alias")]
+            # Types and values with functions or others of their name.
+            files = set().union(*others.values()) if others else set()
+            mixed = len(others) > 1 or (others and functions)
+            if same or (mixed and len(files | set().union(*kinds.values())) > 1):
+                yield target, name, kinds
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "base").mkdir()
+        (root / "base/CMakeLists.txt").write_text("set_source_files_properties(c.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)\n")
+        body = "namespace braid {{\nnamespace {{\n{}\n}}  // namespace\n}}\n"
+
+        def found(a, b, c=""):
+            for name, text in (("a", a), ("b", b), ("c", c)):
+                (root / f"base/{name}.cc").write_text(body.format(text))
+            return [name for _, name, _ in clashes(root)]
+
+        assert found("struct Row {\n};", "class Row final {\n};") == ["Row"]
+        assert found("struct Row {\n};", "int f();", "struct Row {\n};") == []  # c is compiled alone
+        assert found("int f(const A& a) {\n}", "int f(const A& other) {\n}") == ["f"]
+        assert found("int f(const A& a) {\n}", "int f(const B& a) {\n}") == []
+        assert found("constexpr int kSize = 1;", "constexpr int kSize = 2;") == ["kSize"]
+        assert found("constexpr int kOne = 1, kTwo = 2;", "constexpr int kTwo = 2;") == ["kTwo"]
+        assert found("using Ints = A;", "using Ints = A;") == []
+        assert found("using Ints = A;", "using Ints = B;") == ["Ints"]
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    self_test()
+    try:
+        found = list(clashes(root))
+    except ValueError as error:
+        sys.exit(print(f"check_joined_names.py: {error}", file=sys.stderr) or 2)
+    for target, name, kinds in found:
+        print(f"{target}: '{name}' stands in several sources that are compiled together:")
+        for kind, files in kinds.items():
+            for file in sorted(files):
+                print(f"  {file}: {kind}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
