@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from check_op_names import comparisons  # noqa: E402
 
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
-PRODUCT = ["base", "comm", "engine", "launch", "models", "ps", "worker", "cli", "examples"]
+PRODUCT = ["base", "comm", "engine", "launch", "models", "ps", "watch", "worker", "cli", "examples", "python"]
 PASSES = ["passes", "graph", "rewrite", "schedule", "memory", "verify", "compile"]  # "passes": before they were divided
 
 
