@@ -29,6 +29,20 @@ std::vector<std::string> names_on_device(const Program& program, const std::stri
   return names;
 }
 
+/// A number for each op of the device that a stream of the host waits for, into `flag_of`. Returns how many.
+int number_flags(const Program& program, std::vector<int>& flag_of) {
+  int flags = 0;
+  for (const ProgramStream& stream : program.streams) {
+    if (stream.domain == Domain::Device) continue;
+    for (const Instruction& instruction : stream.instructions) {
+      const auto op = static_cast<std::size_t>(instruction.op);
+      if (instruction.kind == Instruction::Kind::Run || program.ops[op].domain == Domain::Host) continue;
+      if (flag_of[op] < 0) flag_of[op] = flags++;
+    }
+  }
+  return flags;
+}
+
 }  // namespace
 
 std::vector<StreamRef> device_streams(const Program& program, Runtime& runtime,
@@ -83,17 +97,7 @@ void DeviceRunner::make_parts() {
   const Program& program = context_.program;
   const auto op_of = [&](int op) -> const ProgramOp& { return program.ops[static_cast<std::size_t>(op)]; };
   flag_of_.assign(program.ops.size(), -1);
-  int flags = 0;
-  for (const ProgramStream& stream : program.streams) {
-    if (stream.domain == Domain::Device) continue;
-    for (const Instruction& instruction : stream.instructions) {
-      if (instruction.kind == Instruction::Kind::Run || op_of(instruction.op).domain == Domain::Host)
-        continue;
-      int& flag = flag_of_[static_cast<std::size_t>(instruction.op)];
-      if (flag >= 0) continue;
-      flag = flags++;
-    }
-  }
+  const int flags = number_flags(program, flag_of_);
   flags_ =
       device_.allocate_pinned(static_cast<std::uint64_t>(std::max(flags, 1)) * slots_.size() * 8, "flags");
 

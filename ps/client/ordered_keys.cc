@@ -58,6 +58,20 @@ std::uint32_t find_distinct(std::span<const IdList> lists, int servers, std::uin
   return used;
 }
 
+/// Positions by place, a counting sort.
+void sort_entries(std::int64_t n, std::uint32_t used, const Scratch& s, const KeyOrder& out) {
+  std::uint32_t* const counted = s.slots;  // no longer used; as long as there are places
+  std::fill_n(counted, used + 1, 0U);
+  for (std::int64_t p = 0; p < n; ++p) {
+    const std::uint32_t place = s.place[s.number[p]];
+    out.places[p] = static_cast<std::int32_t>(place);
+    ++counted[place + 1];
+  }
+  for (std::uint32_t k = 0; k < used; ++k) counted[k + 1] += counted[k];
+  for (std::int64_t p = 0; p < n; ++p)
+    out.entries[counted[out.places[p]]++] = static_cast<std::int64_t>(out.places[p]) << 32 | p;
+}
+
 }  // namespace
 
 std::size_t order_scratch_bytes(std::int64_t n, int tables, int servers) {
@@ -119,18 +133,7 @@ void order_keys(std::span<const IdList> lists, int tables, int servers, const Ke
       s.place[next++] = place;
     }
   std::fill(out.keys + used, out.keys + n, std::int64_t{0});
-
-  // Entries: positions by place, a counting sort.
-  std::uint32_t* const counted = s.slots;  // no longer used; as long as there are places
-  std::fill_n(counted, used + 1, 0U);
-  for (std::int64_t p = 0; p < n; ++p) {
-    const std::uint32_t place = s.place[s.number[p]];
-    out.places[p] = static_cast<std::int32_t>(place);
-    ++counted[place + 1];
-  }
-  for (std::uint32_t k = 0; k < used; ++k) counted[k + 1] += counted[k];
-  for (std::int64_t p = 0; p < n; ++p)
-    out.entries[counted[out.places[p]]++] = static_cast<std::int64_t>(out.places[p]) << 32 | p;
+  sort_entries(n, used, s, out);
 }
 
 }  // namespace braid::ps

@@ -22,21 +22,26 @@ constexpr std::int64_t kMostDim = std::int64_t{1} << 24;
 // out.
 constexpr std::uint64_t kMostIncarnationStep = 1000;
 
-}  // namespace
-
-void ServerCore::enter(const Registration& r) {
+/// What is wrong with it whatever the server holds. Throws: InvalidArgument.
+void check_registration(const Registration& r, const ServerCore::Options& options) {
   if (r.job.empty()) throw InvalidArgument("[ps] a registration without the job's name");
   if (r.job.size() > kMostJobName || r.workers > kMostWorkers)
     throw InvalidArgument(
         fmt::format("[ps] a job's name has at most {} bytes and a job {} workers, got {} and {}",
                     kMostJobName, kMostWorkers, r.job.size(), r.workers));
-  if (r.server != options_.index || r.servers != options_.count)
+  if (r.server != options.index || r.servers != options.count)
     throw InvalidArgument(
         fmt::format("[ps] worker {} ({}) takes this for server {} of {}, but it is server {} of {}: "
                     "compare the cluster specs",
-                    r.worker, r.address, r.server, r.servers, options_.index, options_.count));
+                    r.worker, r.address, r.server, r.servers, options.index, options.count));
   if (r.workers < 1 || r.worker < kObserver || r.worker >= r.workers)
     throw InvalidArgument(fmt::format("[ps] there is no worker {} in a job of {}", r.worker, r.workers));
+}
+
+}  // namespace
+
+void ServerCore::enter(const Registration& r) {
+  check_registration(r, options_);
   std::lock_guard lock(mutex_);
   if (broken_) throw_error(*broken_);
   if (!job_.empty() && r.job != job_)
