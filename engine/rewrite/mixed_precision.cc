@@ -229,6 +229,11 @@ class MixedPrecision {
            shape[shape.rank() - 1] >= kLeastColumns;
   }
 
+  /// Logits and their gradients, whose sums may cancel.
+  static bool is_narrow(const OutputInfo& info) {
+    return info.shape.rank() == 2 && info.shape[1] < kLeastColumns;
+  }
+
   double bytes(ValueRef value) const { return static_cast<double>(graph_.info(value).shape.elements()); }
 
   /// Whether its values can be made as halves without a Cast of their own.
@@ -310,7 +315,9 @@ class MixedPrecision {
           friendly = friendly && is_friendly(value);
         }
         if (friendly) friendly_moves_.insert(node.id);
-        converts_[index(node.id)] = wanted > 0 && 2 * wanted >= all && able_.contains({node.id, 0});
+        const bool narrow = std::any_of(node.outputs.begin(), node.outputs.end(), is_narrow);
+        converts_[index(node.id)] =
+            wanted > 0 && 2 * wanted >= all && able_.contains({node.id, 0}) && !narrow;
         if (converts_[index(node.id)]) {
           friendly_moves_.insert(node.id);
           want_inputs(node);

@@ -211,7 +211,7 @@ TEST(CudaHalves, OpsThatTakeThemAgreeWithTheCpu) {
     int compared = 0;
     for (const DType half : {DType::Float16, DType::BFloat16})
       for (const OpCase& c : all_op_cases().of(def->name)) {
-        if (c.attrs.has("columns")) continue;  // of float32 only
+        if (!c.attrs.get<std::string>("columns", "").empty()) continue;  // of float32 only
         if (def->name == "Einsum" && c.inputs.size() < 2) continue;
         for (const bool narrow : {false, true}) {
           const auto made = half_case(*def, c, half, narrow);
@@ -219,7 +219,8 @@ TEST(CudaHalves, OpsThatTakeThemAgreeWithTheCpu) {
           SCOPED_TRACE(fmt::format("[{}] case '{}' of {}", def->name, c.label, dtype_name(half)));
           const double step = half == DType::Float16 ? 1e-3 : 8e-3;  // a rounding, and sums in another order
           try {
-            if (compare(*def, made->halves, made->rounded.empty() ? 2e-5 : step) == Outcome::Compared)
+            const double sums = std::max(5e-5, 2 * c.float32_tolerance);
+            if (compare(*def, made->halves, made->rounded.empty() ? sums : step) == Outcome::Compared)
               ++compared;
           } catch (const std::exception& error) {
             ADD_FAILURE() << error.what();

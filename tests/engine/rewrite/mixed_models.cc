@@ -92,7 +92,7 @@ class Maker {
   }
 
   void add() {
-    switch (pick(13)) {
+    switch (pick(14)) {
       case 0:
       case 1:
       case 2:
@@ -115,6 +115,8 @@ class Maker {
         return add_slice();
       case 11:
         return add_convolution();
+      case 12:
+        return add_experts();
       default: {
         const Value x = some();
         return keep(activated(x.output), x.width);
@@ -197,6 +199,24 @@ class Maker {
     const Output scores = b_.op("BatchMatMulV2", {y, y}, {{"adj_y", true}});
     const Output mixed = b_.op("BatchMatMulV2", {b_.op("Softmax", {scores}), y});
     keep(b_.reshape(mixed, {rows_, x.width}), x.width);
+  }
+
+  /// Equal layers beside each other, which become lanes of one node.
+  void add_experts() {
+    const Value x = some();
+    const std::int64_t inner = 1 + pick(20), out = 1 + pick(9);
+    std::vector<Output> experts;
+    for (int e = 2 + pick(2); e > 0; --e) {
+      Output y = x.output;
+      std::int64_t width = x.width;
+      for (const std::int64_t next : {inner, out}) {
+        y = b_.op("Relu",
+                  {b_.bias_add(b_.matmul(y, weights(Shape{width, next}, width)), vector(next, 0.2F))});
+        width = next;
+      }
+      experts.push_back(y);
+    }
+    keep(b_.concat(experts, 1), out * static_cast<std::int64_t>(experts.size()));
   }
 
   void add_gate() {
@@ -353,7 +373,7 @@ Apart apart(const MixedModel& model, const std::vector<Tensor>& got, const std::
   Apart result;
   result.loss = distance(got[0], expected[0]) / (norm(expected[0]) + kNothing);
   const auto last = static_cast<std::size_t>(model.gradients);
-  double all = 0;
+  double all = 1e-3 * norm(expected[0]);  // all gradients may be rounding, behind a softmax of one column
   for (std::size_t f = 1; f <= last; ++f) all = std::hypot(all, norm(expected[f]));
   for (std::size_t f = 1; f <= last; ++f) {
     const double error = distance(got[f], expected[f]) / (norm(expected[f]) + 0.01 * all + kNothing);

@@ -28,7 +28,8 @@ void expect_near_float32(const MixedModel& model, const std::vector<Tensor>& exp
     const std::vector<Tensor> got = run_model(model, options, kSteps, device);
     ASSERT_EQ(got.size(), expected.size());
     const Apart error = apart(model, got, expected);
-    const double most = half == DType::Float32 ? most_of_float32 : half == DType::BFloat16 ? 0.3 : 0.15;
+    // As on the host: behind a kink another element may be the largest.
+    const double most = half == DType::Float32 ? most_of_float32 : 0.5;
     EXPECT_LT(error.loss, half == DType::Float32 ? most : 0.15) << error.loss;
     EXPECT_LT(error.gradient, most) << error.worst;
     const std::vector<Tensor> again = run_model(model, options, kSteps, device);

@@ -18,6 +18,7 @@
 #include "engine/ops/common/cuda/integer_matmul.h"
 #include "engine/ops/common/cuda/skinny_product.h"
 #include "engine/ops/common/cuda/split_gemm.h"
+#include "engine/ops/common/cuda/widened_gemm.h"
 #include "engine/ops/common/halves.h"
 
 namespace braid::cuda {
@@ -213,6 +214,11 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
   const std::size_t workspace = kWorkspaceBytes;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                        sizeof(workspace));
+  if (is_half(g.dtype)) {  // parts of a sum are added up in float32 too
+    const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                         sizeof(reductions));
+  }
   for (const auto attribute :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
@@ -224,7 +230,9 @@ PreparedGemm prepare_gemm(const PrepareContext& c, const Gemm& g) {
       cublasLtMatmulAlgoGetHeuristic(device.blas(), d->product, d->b, d->a, d->y, d->y, preference,
                                      static_cast<int>(found.size()), found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+  const bool is_missing = status != CUBLAS_STATUS_SUCCESS || count == 0;
+  if (is_missing && is_half(g.dtype)) return prepare_widened_gemm(c, g);
+  if (is_missing)
     c.fail(fmt::format("cuBLASLt has no algorithm for {} [{}, {}] x [{}, {}]: {}", dtype_name(g.dtype), g.m,
                        g.k, g.k, g.n, cublasLtGetStatusString(status)));
   found.resize(static_cast<std::size_t>(count));

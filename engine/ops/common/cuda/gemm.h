@@ -5,7 +5,8 @@
 // once a process. Float32 products use TF32 inputs where the device's options allow it. Products of float16
 // and bfloat16 are added up in float32, and rounded once where y has their type. Products of integers,
 // and those with few columns and long sums for lanes that share `a`, have kernels of our own
-// (integer_matmul.h, skinny_product.h), and long sums of lanes are split (split_gemm.h).
+// (integer_matmul.h, skinny_product.h), and long sums of lanes are split (split_gemm.h). Halves that cuBLASLt
+// has no algorithm for are widened (widened_gemm.h).
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,9 @@ BRAID_OP_CASES(fused_matmul) {
                                     .inputs = {random_f64({70, 200}, 4), random_f64({5, 200, 7}, 5),
                                                random_f64(relu ? Shape{7} : Shape{5, 7}, 6)},
                                     .attrs = {{"relu", relu}}});
+  table.add("braid.FusedMatMul",
+            {.label = "lanes of one column",
+             .inputs = {random_f64({2, 8, 2}, 4), random_f64({2, 2, 1}, 5), random_f64({2, 1}, 6)}});
   // Lanes: each operand the lanes' own, or one for all.
   for (const std::int64_t n : {7, 32})
     for (const bool own_a : {false, true})
