@@ -6,7 +6,7 @@ usage: scale_out.py [--braid BINARY] [--workers N] [--servers N] [--rows 4096,16
 
 Trains each model (dlrm, dlrm_large with 1,000,000 rows of 32 numbers a table, deepfm, wide_deep, mmoe) as a user would,
 from rows in memory through the stage, with as many rows a worker: on one GPU (LOCAL), on N of them under HYBRID and
-ALLREDUCE over NCCL, and with parameter servers on the host: PS (BSP), PS_NOT_AHEAD (the same without pulls ahead), PS_ASP.
+ALLREDUCE over NCCL, and with parameter servers on the host: PS (BSP), PS_AHEAD (the same with pulls ahead), PS_ASP.
 The ways take turns, and the median of the turns counts. Prints a JSON line a model and size: us a step, examples/s over
 all workers, the gain over one GPU, and the share of the time that the leader waited for input.
 --trace also writes each way's Perfetto trace there.
@@ -43,7 +43,7 @@ WAYS = {
     "HYBRID": ("HYBRID", NCCL, 1),
     "ALLREDUCE": ("ALLREDUCE", NCCL, 0.4),
     "PS": ("PS", [], 0.2),
-    "PS_NOT_AHEAD": ("PS", ["strategy.ps.pull_ahead=false"], 0.2),
+    "PS_AHEAD": ("PS", ["strategy.ps.pull_ahead=true"], 0.2),
     "PS_ASP": ("PS", ["strategy.consistency=ASP"], 0.2),
 }
 

@@ -218,8 +218,7 @@ void add_strategy(std::vector<JobField>& table) {
                       })
           .in(seconds(0.01))
           .idle(strategy_is_not(Strategy::PS)),
-      field("strategy.ps").idle(strategy_is_not(Strategy::PS)),
-      field("strategy.ps.pull_ahead").by_default(true),
+      field("strategy.ps").idle(strategy_is_not(Strategy::PS)), field("strategy.ps.pull_ahead"),
       field("strategy.ps.table_threads").in(from_to(0, 256)),
       field("strategy.ps.shared_memory").by_default(true),
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),

@@ -41,10 +41,10 @@ std::shared_ptr<const Table> rows_of_one_id(int rows) {
 
 ServedRun expect_same_ahead(const Strings& set, int workers, int servers,
                             const std::shared_ptr<const Table>& rows) {
-  Strings without = set;
-  without.push_back("strategy.ps.pull_ahead=false");
-  const ServedRun ahead = run_with_servers(served_job(set), workers, servers, rows),
-                  its = run_with_servers(served_job(without), workers, servers, rows);
+  Strings with = set;
+  with.push_back("strategy.ps.pull_ahead=true");
+  const ServedRun ahead = run_with_servers(served_job(with), workers, servers, rows),
+                  its = run_with_servers(served_job(set), workers, servers, rows);
   for (std::size_t w = 0; w < ahead.workers.size(); ++w) {
     EXPECT_EQ(ahead.workers[w].error, "");
     EXPECT_EQ(its.workers[w].error, "");

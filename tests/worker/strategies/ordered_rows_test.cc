@@ -204,10 +204,10 @@ TEST_P(OrderedRowsTest, RandomModelsLearnAsOneProcessAndAheadHasTheSameBits) {
     const std::vector<float> local =
         Worker(model, job_of(optimizer, "kind: LOCAL"), {}, kExamples * workers).run(batches);
     const std::vector<double> ahead =
-        served(model, job_of(optimizer, "kind: PS bucket_bytes: 64"), workers, servers, batches);
-    const std::vector<double> not_ahead =
-        served(model, job_of(optimizer, "kind: PS bucket_bytes: 64 ps { pull_ahead: false }"), workers,
+        served(model, job_of(optimizer, "kind: PS bucket_bytes: 64 ps { pull_ahead: true }"), workers,
                servers, batches);
+    const std::vector<double> not_ahead =
+        served(model, job_of(optimizer, "kind: PS bucket_bytes: 64"), workers, servers, batches);
     EXPECT_EQ(ahead, not_ahead);
     for (std::size_t s = 0; s < kSteps; ++s)
       ASSERT_NEAR(ahead[s], local[s], 1e-5 * (1 + std::abs(local[s]))) << "step " << s;
@@ -263,7 +263,8 @@ struct FourTables {
 
 TEST(OrderedRowsGraphTest, TablesOfOneDimAreOneBlockEachWay) {
   FourTables model;
-  const TrainingGraph training = rewritten(model.b.graph(), model.loss, "kind: PS bucket_bytes: 64");
+  const TrainingGraph training =
+      rewritten(model.b.graph(), model.loss, "kind: PS bucket_bytes: 64 ps { pull_ahead: true }");
   const Graph& graph = training.graph;
   EXPECT_EQ(count_of(graph, "braid.PsKeys"), 2) << "one for each dim";
   EXPECT_EQ(count_of(graph, "braid.PsRows"), 1);
@@ -286,12 +287,12 @@ TEST(OrderedRowsGraphTest, TablesOfOneDimAreOneBlockEachWay) {
 TEST(OrderedRowsGraphTest, OnlySynchronousPullsAreAheadAndOnlyAsynchronousOnesHaveNoRound) {
   FourTables model;
   for (const auto& [strategy, versioned, ahead] :
-       {std::tuple{"kind: PS", true, true},
-        {"kind: PS ps { pull_ahead: false }", true, false},
-        {"kind: PS consistency: ASP", false, false},
-        {"kind: PS consistency: SSP staleness: 2", true, false},
-        {"kind: PS consistency: SSP staleness: 0", true, true},
-        {"kind: PS consistency: TIMED timed { timeout_millis: 50 }", true, false}}) {
+       {std::tuple{"kind: PS ps { pull_ahead: true }", true, true},
+        {"kind: PS", true, false},
+        {"kind: PS consistency: ASP ps { pull_ahead: true }", false, false},
+        {"kind: PS consistency: SSP staleness: 2 ps { pull_ahead: true }", true, false},
+        {"kind: PS consistency: SSP staleness: 0 ps { pull_ahead: true }", true, true},
+        {"kind: PS consistency: TIMED timed { timeout_millis: 50 } ps { pull_ahead: true }", true, false}}) {
     SCOPED_TRACE(strategy);
     const TrainingGraph training = rewritten(model.b.graph(), model.loss, strategy);
     for (NodeId id = 0; id < training.graph.size(); ++id) {
@@ -305,7 +306,8 @@ TEST(OrderedRowsGraphTest, OnlySynchronousPullsAreAheadAndOnlyAsynchronousOnesHa
 
 TEST(OrderedRowsGraphTest, APushWaitsForTheGradientsOfItsTablesAlone) {
   FourTables model;
-  const TrainingGraph training = rewritten(model.b.graph(), model.loss, "kind: PS bucket_bytes: 64");
+  const TrainingGraph training =
+      rewritten(model.b.graph(), model.loss, "kind: PS bucket_bytes: 64 ps { pull_ahead: true }");
   const Graph& graph = training.graph;
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
