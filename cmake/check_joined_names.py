@@ -2,9 +2,11 @@
 """Finds names that clash when sources of a folder are compiled together (BRAID_UNITY, as launch/quickstart does).
 
 Two sources may not each define, in an anonymous namespace or as `static`, a type or a constant of one name, or a function
-of one name and the same parameters. An alias may stand in several where it says the same. Ops are compiled alone
-(engine/ops), and so is a source that a CMakeLists.txt gives SKIP_UNITY_BUILD_INCLUSION. The compiler has the last word (the
-preset `together`); this takes a second.
+of one name and like parameters. Texts are alike, and numbers: a call would take the other source's function without a word.
+An alias may stand in several where it says the same. Ops are compiled alone (engine/ops), and so is a source that a
+CMakeLists.txt gives SKIP_UNITY_BUILD_INCLUSION. The compiler has the last word (the preset `together`); this takes a second.
+
+No two types of the product may have one full name either, joined or not: the linker keeps one of their destructors.
 
 Usage: check_joined_names.py [ROOT]. Prints each clash and exits 1 when there are any; exits 2 where ROOT is not the project's
 folder.
@@ -25,6 +27,9 @@ ALLOWED = {
     ("worker", "Run"): "the worker's own folder and strategies/, which are never joined",
     ("worker", "prepare_rows"): "strategies/: in different parts of the list today; to be renamed",
 }
+
+# Types of one full name that are known.
+ALLOWED_TWICE = {"braid::Pooling": "a struct and an enumeration, neither of which the linker has anything of; to be renamed"}
 
 QUALIFIERS = r"(?:(?:static|constexpr|inline|const|thread_local|\[\[\w+\]\]) )*"
 TYPE = re.compile(
@@ -64,7 +69,9 @@ def parameters(text):
         part = " ".join(re.sub(r" = .*", "", part, flags=re.S).split())
         # A parameter's name is a word after a type; `const Tensor&` has none.
         part = re.sub(r"(?<=[\w>&*]) ?(?<=[ &*])\w+(?:\[\])?$", "", part).strip()
-        types.append(re.sub(r"\b(?:std|chrono|steady_clock|proto|Clock)::", "", part))
+        part = re.sub(r"\b(?:std|chrono|steady_clock|proto|Clock)::", "", part)
+        part = re.sub(r"^(?:string_view|(?:const )?string&?|const char\*)$", "text", part)
+        types.append(re.sub(r"^(?:bool|int|float|double|size_t|u?int\d+_t|\w+Id)$", "number", part))
     return ", ".join(types)
 
 
@@ -88,6 +95,24 @@ def definitions(text):
             elif found := VALUE.match(line):
                 for value in [found[1], *re.findall(r", (\w+) = ", line)]:
                     yield value, "value"
+
+
+def named_twice(root):
+    """(name, files) of types that have one full name in several places."""
+    places = collections.defaultdict(set)
+    for folder in [*FOLDERS, "python"]:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+                continue
+            spaces = []
+            for line in path.read_text(encoding="utf-8").splitlines():
+                if found := re.match(r"(?:inline )?namespace ?([\w:]*) \{$", line):
+                    spaces.append(found[1])
+                elif line.startswith("}  // namespace"):
+                    del spaces[-1:]
+                elif "" not in spaces and (found := TYPE.match(re.sub(r" *//.*", "", line))):
+                    places["::".join([*spaces, found[1]])].add(path.relative_to(root).as_posix())
+    return [(name, files) for name, files in sorted(places.items()) if len(files) > 1 and name not in ALLOWED_TWICE]
 
 
 def clashes(root):
@@ -131,7 +156,8 @@ def self_test():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         (root / "base").mkdir()
-        (root / "base/CMakeLists.txt").write_text("set_source_files_properties(c.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)\n")
+        lists = "set_source_files_properties(c.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)\n"
+        (root / "base/CMakeLists.txt").write_text(lists)
         body = "namespace braid {{\nnamespace {{\n{}\n}}  // namespace\n}}\n"
 
         def found(a, b, c=""):
@@ -147,13 +173,18 @@ def self_test():
         assert found("constexpr int kOne = 1, kTwo = 2;", "constexpr int kTwo = 2;") == ["kTwo"]
         assert found("using Ints = A;", "using Ints = A;") == []
         assert found("using Ints = A;", "using Ints = B;") == ["Ints"]
+        assert found("int f(const char* a) {\n}", "int f(std::string_view a) {\n}") == ["f"]
+        assert named_twice(root) == []
+        for name in ("a.h", "b.h"):
+            (root / f"base/{name}").write_text("namespace braid {\nstruct Plan {\n};\n}  // namespace braid\n")
+        assert [name for name, _ in named_twice(root)] == ["braid::Plan"]
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     self_test()
     try:
-        found = list(clashes(root))
+        found, twice = list(clashes(root)), named_twice(root)
     except ValueError as error:
         sys.exit(print(f"check_joined_names.py: {error}", file=sys.stderr) or 2)
     for target, name, kinds in found:
@@ -161,7 +192,9 @@ def main():
         for kind, files in kinds.items():
             for file in sorted(files):
                 print(f"  {file}: {kind}")
-    sys.exit(1 if found else 0)
+    for name, files in twice:
+        print(f"{name} is defined in {', '.join(sorted(files))}: the program gets one of the two")
+    sys.exit(1 if found or twice else 0)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ bool parse_float(std::string_view field, float& value) {
   return error == std::errc() && end == field.data() + field.size() && std::isfinite(value);
 }
 
-std::string quoted(std::string_view field, const char* problem) {
+std::string field_problem(std::string_view field, const char* problem) {
   return "'" + std::string(field) + "' " + problem;
 }
 
@@ -58,22 +58,22 @@ class CriteoBuilder {
   }
 
   std::string set_label(std::string_view text) {
-    if (text != "0" && text != "1") return quoted(text, "is not 0 or 1");
+    if (text != "0" && text != "1") return field_problem(text, "is not 0 or 1");
     label_now_ = text == "1" ? 1.0F : 0.0F;
     return {};
   }
   std::string set_label(float value) {
-    if (value != 0.0F && value != 1.0F) return quoted(std::to_string(value), "is not 0 or 1");
+    if (value != 0.0F && value != 1.0F) return field_problem(std::to_string(value), "is not 0 or 1");
     label_now_ = value;
     return {};
   }
   std::string set_integer(std::size_t i, std::string_view text) {
     float value = 0;
-    if (!text.empty() && !parse_float(text, value)) return quoted(text, "is not a number");
+    if (!text.empty() && !parse_float(text, value)) return field_problem(text, "is not a number");
     return set_integer(i, value);
   }
   std::string set_integer(std::size_t i, float value) {
-    if (!std::isfinite(value)) return quoted(std::to_string(value), "is not a finite number");
+    if (!std::isfinite(value)) return field_problem(std::to_string(value), "is not a finite number");
     integers_[i] = transformed(value);
     return {};
   }
@@ -371,11 +371,11 @@ class CriteoStream : public RowStream {
 
 std::string criteo_problem(const std::vector<std::string_view>& fields) {
   if (fields.size() != kCriteoFields) return wrong_count(fields.size());
-  if (fields[0] != "0" && fields[0] != "1") return "label " + quoted(fields[0], "is not 0 or 1");
+  if (fields[0] != "0" && fields[0] != "1") return "label " + field_problem(fields[0], "is not 0 or 1");
   float value = 0;
   for (std::size_t f = 1; f <= kCriteoIntegers; ++f)
     if (!fields[f].empty() && !parse_float(fields[f], value))
-      return criteo_name(f) + " " + quoted(fields[f], "is not a number");
+      return criteo_name(f) + " " + field_problem(fields[f], "is not a number");
   return {};
 }
 

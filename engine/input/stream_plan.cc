@@ -27,7 +27,7 @@ void shuffle_by_counter(std::vector<T>& order, RngKey key) {
 }  // namespace
 
 /// The blocks of an epoch in their order.
-struct StreamPlan::Epoch {
+struct BatchPlan::Epoch {
   std::uint64_t number = 0;
   std::vector<std::uint32_t> order;  // places in blocks_
   std::vector<std::int64_t> begins;  // of each in the sequence, and the end of the last
@@ -35,7 +35,7 @@ struct StreamPlan::Epoch {
   std::int64_t steps = 0;            // whole batches
 };
 
-StreamPlan::StreamPlan(const std::vector<DataBlock>& blocks, const StreamPlanOptions& options)
+BatchPlan::BatchPlan(const std::vector<DataBlock>& blocks, const BatchPlanOptions& options)
     : options_(options) {
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     if (blocks[b].rows == 0) continue;
@@ -53,7 +53,7 @@ StreamPlan::StreamPlan(const std::vector<DataBlock>& blocks, const StreamPlanOpt
   options_.shards = static_cast<int>(std::min<std::int64_t>(options_.shards, options_.global_batch));
 }
 
-std::shared_ptr<const StreamPlan::Epoch> StreamPlan::make_epoch(std::uint64_t number) const {
+std::shared_ptr<const BatchPlan::Epoch> BatchPlan::make_epoch(std::uint64_t number) const {
   auto epoch = std::make_shared<Epoch>();
   epoch->number = number;
   epoch->order.resize(blocks_.size());
@@ -74,7 +74,7 @@ std::shared_ptr<const StreamPlan::Epoch> StreamPlan::make_epoch(std::uint64_t nu
   return epoch;
 }
 
-std::shared_ptr<const StreamPlan::Epoch> StreamPlan::epoch_of(std::uint64_t number) const {
+std::shared_ptr<const BatchPlan::Epoch> BatchPlan::epoch_of(std::uint64_t number) const {
   {
     std::lock_guard lock(mu_);
     for (const auto& epoch : epochs_)
@@ -87,7 +87,7 @@ std::shared_ptr<const StreamPlan::Epoch> StreamPlan::epoch_of(std::uint64_t numb
   return made;
 }
 
-StreamPlan::Span StreamPlan::lane_of(const Epoch& epoch, std::int64_t lane) const {
+BatchPlan::Span BatchPlan::lane_of(const Epoch& epoch, std::int64_t lane) const {
   if (lane == head_lane()) return {0, epoch.head};
   const std::int64_t whole = epoch.steps * options_.global_batch;
   if (lane == tail_lane()) return {epoch.head + whole, rows_};
@@ -105,7 +105,7 @@ std::int64_t block_at(const std::vector<std::int64_t>& begins, std::int64_t posi
 
 }  // namespace
 
-StreamPlan::Span StreamPlan::span_of(const Epoch& epoch, const StreamWindow& window) const {
+BatchPlan::Span BatchPlan::span_of(const Epoch& epoch, const StreamWindow& window) const {
   const Span lane = lane_of(epoch, window.lane);
   const std::int64_t blocks = std::ssize(epoch.order);
   const std::int64_t first = block_at(epoch.begins, lane.begin) + window.index * options_.window_blocks;
@@ -114,8 +114,8 @@ StreamPlan::Span StreamPlan::span_of(const Epoch& epoch, const StreamWindow& win
           std::min(lane.end, epoch.begins[static_cast<std::size_t>(last)])};
 }
 
-void StreamPlan::add_span(const Epoch& epoch, std::int64_t lane, Span span,
-                          std::vector<WindowRun>& runs) const {
+void BatchPlan::add_span(const Epoch& epoch, std::int64_t lane, Span span,
+                         std::vector<WindowRun>& runs) const {
   const std::int64_t first_block = block_at(epoch.begins, lane_of(epoch, lane).begin);
   for (std::int64_t at = span.begin; at < span.end;) {
     const StreamWindow window{epoch.number, lane,
@@ -127,8 +127,8 @@ void StreamPlan::add_span(const Epoch& epoch, std::int64_t lane, Span span,
   }
 }
 
-void StreamPlan::add_step(const Epoch& epoch, std::int64_t step, RowPart part,
-                          std::vector<WindowRun>& runs) const {
+void BatchPlan::add_step(const Epoch& epoch, std::int64_t step, RowPart part,
+                         std::vector<WindowRun>& runs) const {
   for (int lane = 0; lane < options_.shards; ++lane) {
     const RowPart share = row_part(options_.global_batch, lane, options_.shards);
     const std::int64_t from = std::max(share.first, part.first),
@@ -139,7 +139,7 @@ void StreamPlan::add_step(const Epoch& epoch, std::int64_t step, RowPart part,
   }
 }
 
-void StreamPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const {
+void BatchPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const {
   const std::int64_t batch = options_.global_batch, end = part.first + part.rows;
   if (!options_.carry_remainder) {
     const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch());
@@ -169,7 +169,7 @@ void StreamPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<Window
   }
 }
 
-std::vector<BlockPart> StreamPlan::parts_of(const StreamWindow& window) const {
+std::vector<BlockPart> BatchPlan::parts_of(const StreamWindow& window) const {
   const auto epoch = epoch_of(window.epoch);
   const Span span = span_of(*epoch, window);
   std::vector<BlockPart> parts;
@@ -182,12 +182,12 @@ std::vector<BlockPart> StreamPlan::parts_of(const StreamWindow& window) const {
   return parts;
 }
 
-std::int64_t StreamPlan::rows_of(const StreamWindow& window) const {
+std::int64_t BatchPlan::rows_of(const StreamWindow& window) const {
   const Span span = span_of(*epoch_of(window.epoch), window);
   return span.end - span.begin;
 }
 
-std::vector<std::uint32_t> StreamPlan::order_of(const StreamWindow& window) const {
+std::vector<std::uint32_t> BatchPlan::order_of(const StreamWindow& window) const {
   const std::int64_t rows = rows_of(window);
   if (rows > std::numeric_limits<std::uint32_t>::max())
     throw InvalidArgument("input: a window of " + std::to_string(rows) + " rows is more than 2^32");
@@ -201,7 +201,7 @@ std::vector<std::uint32_t> StreamPlan::order_of(const StreamWindow& window) cons
   return order;
 }
 
-std::pair<std::uint64_t, std::uint64_t> StreamPlan::tickets_of(const StreamWindow& window) const {
+std::pair<std::uint64_t, std::uint64_t> BatchPlan::tickets_of(const StreamWindow& window) const {
   const auto epoch = epoch_of(window.epoch);
   const Span span = span_of(*epoch, window), lane = lane_of(*epoch, window.lane);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);

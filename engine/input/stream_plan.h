@@ -25,7 +25,7 @@
 
 namespace braid {
 
-struct StreamPlanOptions {
+struct BatchPlanOptions {
   std::int64_t global_batch = 1;
   bool shuffle = true;  // false: rows in the order of the files, from one shard
   bool carry_remainder = false;
@@ -48,14 +48,14 @@ struct WindowRun {
   std::int64_t first = 0, rows = 0;
 };
 
-class StreamPlan {
+class BatchPlan {
  public:
   /// Throws: InvalidArgument (no rows; fewer than a batch, unless remainders are carried).
-  StreamPlan(const std::vector<DataBlock>& blocks, const StreamPlanOptions& options);
+  BatchPlan(const std::vector<DataBlock>& blocks, const BatchPlanOptions& options);
 
   std::int64_t rows() const { return rows_; }
   std::int64_t batches_per_epoch() const { return rows_ / options_.global_batch; }
-  const StreamPlanOptions& options() const { return options_; }
+  const BatchPlanOptions& options() const { return options_; }
 
   /// Appends the rows `part` of global batch `ticket`, in their order.
   void add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const;
@@ -83,7 +83,7 @@ class StreamPlan {
   std::int64_t tail_lane() const { return options_.shards + 1; }
 
   // Set once.
-  StreamPlanOptions options_;
+  BatchPlanOptions options_;
   std::vector<std::size_t> blocks_;       // those with rows
   std::vector<std::int64_t> block_rows_;  // of those
   std::int64_t rows_ = 0;

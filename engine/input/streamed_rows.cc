@@ -46,9 +46,9 @@ std::int64_t row_bytes_of(const Table& columns) {
   return std::max<std::int64_t>(bytes, 1);
 }
 
-StreamPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptions& options,
-                               const BatchOptions& batches) {
-  StreamPlanOptions plan;
+BatchPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptions& options,
+                              const BatchOptions& batches) {
+  BatchPlanOptions plan;
   plan.global_batch = batches.global_batch;
   plan.shuffle = batches.shuffle;
   plan.carry_remainder = batches.carry_remainder;
@@ -229,7 +229,7 @@ struct StreamedRows::Impl {
   // Set once.
   const std::shared_ptr<BlockSource> source;
   const StreamedRowsOptions options;
-  const StreamPlan plan;
+  const BatchPlan plan;
   const int rank, world;
   const std::int64_t row_bytes;
 
@@ -267,14 +267,14 @@ std::int64_t StreamedRows::rows() const { return impl_->plan.rows(); }
 std::int64_t StreamedRows::batches_per_epoch() const { return impl_->plan.batches_per_epoch(); }
 
 std::string StreamedRows::describe() const {
-  const StreamPlanOptions& plan = impl_->plan.options();
+  const BatchPlanOptions& plan = impl_->plan.options();
   return fmt::format("{} blocks, {} virtual shard{}, windows of {} block{}", impl_->source->blocks().size(),
                      plan.shards, plan.shards == 1 ? "" : "s", plan.window_blocks,
                      plan.window_blocks == 1 ? "" : "s");
 }
 
 std::string StreamedRows::order_id() const {
-  const StreamPlanOptions& plan = impl_->plan.options();
+  const BatchPlanOptions& plan = impl_->plan.options();
   return fmt::format("stream={:016x}",
                      stable_hash(fmt::format("{} {} {} {}", impl_->source->fingerprint(), plan.shards,
                                              plan.window_blocks, plan.shuffle)));

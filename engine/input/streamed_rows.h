@@ -43,7 +43,7 @@ class StreamedRows {
     std::vector<std::int64_t> rows;
   };
 
-  /// Throws: as StreamPlan.
+  /// Throws: as BatchPlan.
   StreamedRows(std::shared_ptr<BlockSource> source, const StreamedRowsOptions& options,
                const BatchOptions& batches);
   ~StreamedRows();

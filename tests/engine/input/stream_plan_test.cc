@@ -19,7 +19,7 @@ std::vector<DataBlock> blocks_of(const std::vector<std::int64_t>& rows) {
 }
 
 /// The rows of a batch, numbered through the blocks.
-std::vector<std::int64_t> batch_of(const StreamPlan& plan, const std::vector<std::int64_t>& block_rows,
+std::vector<std::int64_t> batch_of(const BatchPlan& plan, const std::vector<std::int64_t>& block_rows,
                                    std::uint64_t ticket, RowPart part) {
   std::vector<std::int64_t> begins(block_rows.size());
   std::exclusive_scan(block_rows.begin(), block_rows.end(), begins.begin(), std::int64_t{0});
@@ -48,8 +48,8 @@ TEST(StreamPlanTest, EachRowComesOnceAnEpochAndEpochsDiffer) {
   const std::int64_t rows = std::accumulate(kUneven.begin(), kUneven.end(), std::int64_t{0});
   for (const int shards : {1, 3, 4, 16})
     for (const std::int64_t window : {1, 2, 100}) {
-      const StreamPlan plan(blocks_of(kUneven),
-                            {.global_batch = 9, .seed = 5, .shards = shards, .window_blocks = window});
+      const BatchPlan plan(blocks_of(kUneven),
+                           {.global_batch = 9, .seed = 5, .shards = shards, .window_blocks = window});
       const auto per_epoch = static_cast<std::uint64_t>(plan.batches_per_epoch());
       EXPECT_EQ(per_epoch, static_cast<std::uint64_t>(rows / 9));
       std::vector<std::vector<std::int64_t>> epochs(2);
@@ -64,7 +64,7 @@ TEST(StreamPlanTest, EachRowComesOnceAnEpochAndEpochsDiffer) {
 TEST(StreamPlanTest, CarriedRemaindersLeaveNoRowOut) {
   const std::int64_t rows = std::accumulate(kUneven.begin(), kUneven.end(), std::int64_t{0});
   for (const std::int64_t batch : {7, 64, 200, 400}) {
-    const StreamPlan plan(
+    const BatchPlan plan(
         blocks_of(kUneven),
         {.global_batch = batch, .carry_remainder = true, .seed = 5, .shards = 4, .window_blocks = 2});
     std::map<std::int64_t, int> seen;
@@ -80,7 +80,7 @@ TEST(StreamPlanTest, CarriedRemaindersLeaveNoRowOut) {
 TEST(StreamPlanTest, WorkersOfAnyNumberShareTheSameGlobalBatches) {
   for (const bool carries : {false, true})
     for (const int world : {1, 2, 3, 4, 9}) {
-      const StreamPlan plan(
+      const BatchPlan plan(
           blocks_of(kUneven),
           {.global_batch = 10, .carry_remainder = carries, .seed = 5, .shards = 4, .window_blocks = 2});
       for (std::uint64_t t = 0; t < 50; ++t) {
@@ -95,7 +95,7 @@ TEST(StreamPlanTest, WorkersOfAnyNumberShareTheSameGlobalBatches) {
 
 TEST(StreamPlanTest, WorkersReadBlocksOfTheirOwnShards) {
   const std::vector<std::int64_t> rows(64, 10);
-  const StreamPlan plan(blocks_of(rows), {.global_batch = 16, .seed = 1, .shards = 4, .window_blocks = 1});
+  const BatchPlan plan(blocks_of(rows), {.global_batch = 16, .seed = 1, .shards = 4, .window_blocks = 1});
   std::vector<std::set<std::size_t>> read(4);
   for (std::uint64_t t = 0; t < static_cast<std::uint64_t>(plan.batches_per_epoch()); ++t)
     for (int rank = 0; rank < 4; ++rank) {
@@ -109,8 +109,8 @@ TEST(StreamPlanTest, WorkersReadBlocksOfTheirOwnShards) {
 }
 
 TEST(StreamPlanTest, WithoutShuffleRowsComeInTheFilesOrder) {
-  const StreamPlan plan(blocks_of(kUneven),
-                        {.global_batch = 10, .shuffle = false, .shards = 8, .window_blocks = 2});
+  const BatchPlan plan(blocks_of(kUneven),
+                       {.global_batch = 10, .shuffle = false, .shards = 8, .window_blocks = 2});
   std::int64_t next = 0;
   for (std::uint64_t t = 0; t < static_cast<std::uint64_t>(plan.batches_per_epoch()); ++t)
     for (const std::int64_t row : batch_of(plan, kUneven, t, {0, 10})) EXPECT_EQ(row, next++);
@@ -120,7 +120,7 @@ TEST(StreamPlanTest, WithoutShuffleRowsComeInTheFilesOrder) {
 /// row over many epochs is the middle, within what chance allows.
 TEST(StreamPlanTest, AWindowOfAllBlocksPermutesTheWholeEpoch) {
   const std::vector<std::int64_t> rows(8, 8);
-  const StreamPlan plan(blocks_of(rows), {.global_batch = 1, .seed = 3, .shards = 1, .window_blocks = 8});
+  const BatchPlan plan(blocks_of(rows), {.global_batch = 1, .seed = 3, .shards = 1, .window_blocks = 8});
   std::vector<double> mean(64);
   constexpr int kEpochs = 400;
   for (std::uint64_t t = 0; t < std::uint64_t{64} * kEpochs; ++t)
@@ -132,15 +132,15 @@ TEST(StreamPlanTest, AWindowOfAllBlocksPermutesTheWholeEpoch) {
 
 TEST(StreamPlanTest, MoreShardsThanRowsOfABatch) {
   const std::vector<std::int64_t> rows(10, 3);
-  const StreamPlan plan(blocks_of(rows), {.global_batch = 4, .seed = 3, .shards = 64, .window_blocks = 1});
+  const BatchPlan plan(blocks_of(rows), {.global_batch = 4, .seed = 3, .shards = 64, .window_blocks = 1});
   EXPECT_EQ(plan.options().shards, 4);
   EXPECT_EQ(batch_of(plan, rows, 3, {0, 4}).size(), 4U);
 }
 
 TEST(StreamPlanTest, RefusesWhatFillsNoBatch) {
-  EXPECT_THROW(StreamPlan(blocks_of({0, 0}), {.global_batch = 1}), InvalidArgument);
-  EXPECT_THROW(StreamPlan(blocks_of({3, 4}), {.global_batch = 8}), InvalidArgument);
-  const StreamPlan carried(blocks_of({3, 4}), {.global_batch = 16, .carry_remainder = true, .shards = 2});
+  EXPECT_THROW(BatchPlan(blocks_of({0, 0}), {.global_batch = 1}), InvalidArgument);
+  EXPECT_THROW(BatchPlan(blocks_of({3, 4}), {.global_batch = 8}), InvalidArgument);
+  const BatchPlan carried(blocks_of({3, 4}), {.global_batch = 16, .carry_remainder = true, .shards = 2});
   EXPECT_EQ(batch_of(carried, {3, 4}, 0, {0, 16}).size(), 16U);
 }
 
