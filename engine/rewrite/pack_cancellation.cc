@@ -24,7 +24,7 @@ const Pattern& unpack() {
   return pattern;
 }
 
-std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t as_index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 int axis_of(const Graph& graph, const Node& node) {
   const auto axis = static_cast<int>(node.attrs.get<std::int64_t>("axis", 0));
@@ -133,7 +133,7 @@ ValueRef reshape(Graph& graph, const Node& like, ValueRef value, const std::vect
 
 ValueRef move_axis(Graph& graph, const Node& like, ValueRef value, int from, int to) {
   if (from == to) return value;
-  std::vector<std::int32_t> order(index(graph.info(value).shape.rank()));
+  std::vector<std::int32_t> order(as_index(graph.info(value).shape.rank()));
   std::iota(order.begin(), order.end(), 0);
   order.erase(order.begin() + from);
   order.insert(order.begin() + to, from);
@@ -161,7 +161,7 @@ void build_pack(Rewrite& r, const Match& match, const Repack& repack) {
   if (repack.parts > 0) {
     const auto whole = r.graph.info(value).shape.dims();
     std::vector<std::int64_t> dims(whole.begin(), whole.end());
-    dims[index(repack.from)] /= repack.parts;
+    dims[as_index(repack.from)] /= repack.parts;
     dims.insert(dims.begin() + repack.from, repack.parts);
     value = reshape(r.graph, node, value, dims);
   }
