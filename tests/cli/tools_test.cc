@@ -74,7 +74,7 @@ TEST_F(ToolsTest, APlanHasThePullsPushesAndCollectivesOfAWorker) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   };
-  EXPECT_THAT(plan("PS", with({"--policy", "USER"})), HasSubstr("(first: 'ps/pull0')"));
+  EXPECT_THAT(plan("PS", with({"--policy", "USER"})), HasSubstr("(first: 'ps/pull_rows')"));
   // What is the fastest depends on the machine.
   EXPECT_THAT(plan("PS", with({"--measure"})),
               AllOf(HasSubstr("streams: AUTO took "), Not(HasSubstr("not measured"))));
