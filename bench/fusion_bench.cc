@@ -18,30 +18,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <ctime>
+#include <cmath>
 
-#include "engine/autodiff/gradients.h"
+#include "bench/training_step.h"
+#include "bench/zoo_cases.h"
 #include "engine/builder/graph_builder.h"
-#include "engine/compile/compile.h"
-#include "engine/exec/instance.h"
-#include "engine/exec/runtime.h"
-#include "engine/import/import.h"
-#include "engine/ops/optimizer/optimizer_attrs.h"
-#include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
-#include "models/model.h"
 #include "proto/graph.pb.h"
 
-namespace braid {
+namespace braid::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct Case {
-  std::int64_t batch = 128;  // the job's
-  ModelConfig config = {};
-  OptimizerKind optimizer = OptimizerKind::Sgd;
-};
 
 struct Options {
   std::string device = "cpu", models = "mlp,cnn,resnet18,transformer,din,mmoe,wide_deep,dlrm,gates,glu",
@@ -50,53 +38,6 @@ struct Options {
   bool notes = false, programs = false;
   std::string variants = "0,1,2,3";  // on one stream without and with fusion, on many without and with
 };
-
-/// As examples/jobs has them; of din without its list of fields.
-Case case_of(const std::string& name) {
-  const std::map<std::string, Shape> image{{"image", Shape{28, 28, 1}}, {"label", Shape{}}};
-  const auto columns = [](std::int64_t dense, std::int64_t sparse) {
-    return std::map<std::string, Shape>{
-        {"dense", Shape{dense}}, {"sparse", Shape{sparse}}, {"label", Shape{}}};
-  };
-  const auto of = [](std::vector<std::int64_t> hidden, std::int64_t dim, std::int64_t buckets,
-                     std::int64_t classes, std::map<std::string, Shape> shapes) {
-    ModelConfig config;
-    config.hidden = std::move(hidden);
-    config.embedding_dim = dim;
-    config.hash_buckets = buckets;
-    config.classes = classes;
-    config.sparse_tables = true;
-    config.columns = std::move(shapes);
-    return config;
-  };
-  if (name == "mlp") return {128, of({256, 128}, 0, 0, 10, image), OptimizerKind::Adam};
-  if (name == "cnn") return {128, of({16, 32, 128}, 0, 0, 10, image), OptimizerKind::Adam};
-  if (name == "resnet18") return {64, of({64, 128, 256, 512}, 0, 0, 10, image), OptimizerKind::Momentum};
-  if (name == "wide_deep") return {256, of({64, 32}, 8, 1000, 0, columns(5, 8)), OptimizerKind::Adagrad};
-  if (name == "dlrm") return {512, of({128, 64}, 16, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
-  if (name == "deepfm") return {512, of({128, 64}, 8, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
-  if (name == "dcn_v2") return {512, of({128, 64}, 8, 50000, 0, columns(13, 26)), OptimizerKind::Adagrad};
-  if (name == "mmoe") {
-    auto shapes = columns(3, 3);
-    shapes["click"] = shapes["purchase"] = Shape{};
-    Case c{256, of({64, 32}, 8, 200, 0, shapes), OptimizerKind::Adagrad};
-    c.config.experts = 4;
-    c.config.tasks = {"click", "purchase"};
-    return c;
-  }
-  if (name == "din") {
-    auto shapes = columns(1, 1);
-    shapes["history"] = Shape{12};
-    shapes["item"] = Shape{1};
-    return {256, of({64, 32}, 16, 500, 0, shapes), OptimizerKind::Adagrad};
-  }
-  if (name == "transformer")
-    return {64, of({64, 64}, 32, 20, 4, {{"tokens", Shape{16}}, {"label", Shape{}}}), OptimizerKind::Adam};
-  Case own;
-  own.config.classes = 10;
-  own.batch = 256;
-  return own;
-}
 
 // ---------------------------------------------------------------------------------------- models of this
 // file
@@ -247,140 +188,13 @@ ModelGraph build_two_towers() {
 
 // ------------------------------------------------------------------------------------------------- steps
 
-struct Training {
-  Graph graph;
-  CompileRequest request;
-  std::vector<Tensor> feeds;
-};
-
-void add_update(Graph& graph, const VariableGradient& gradient, const OptimizerSpec& optimizer,
-                CompileRequest& request) {
-  const VariableInfo& variable = gradient.variable;
-  Node update;
-  update.inputs.push_back({variable.handle, 0});
-  for (const SlotSpec& slot : optimizer_slots(optimizer)) {
-    Node handle;
-    handle.name = variable.name + "/" + std::string(slot.name);
-    handle.op = &OpRegistry::global().require("VarHandleOp");
-    handle.attrs = {{"dtype", variable.dtype},
-                    {"shape", variable.shape},
-                    {"_trainable", false},
-                    {"_init_kind", static_cast<std::int64_t>(InitKind::Constant)},
-                    {"_init_a", static_cast<double>(slot.initial_value)},
-                    {"_init_b", 0.0}};
-    update.inputs.push_back({graph.add(std::move(handle)), 0});
-  }
-  if (gradient.slices) update.inputs.push_back(gradient.slices->indices);
-  update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
-  update.op =
-      &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
-  update.attrs = optimizer_attrs(optimizer);
-  update.name = graph.unique_name("update/" + variable.name);
-  update.colocate_with = update.inputs.back().node;
-  request.targets.push_back(update.name);
-  graph.add(std::move(update));
+ModelGraph model_of(const std::string& name, const ZooCase& zoo) {
+  return name == "gates"        ? build_gates()
+         : name == "glu"        ? build_glu()
+         : name == "branches"   ? build_branches()
+         : name == "two_towers" ? build_two_towers()
+                                : build_model(name, zoo.config);
 }
-
-Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_t seed) {
-  Tensor tensor(dtype, shape);
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-    seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
-    const auto bits = static_cast<std::int64_t>(seed >> 33);
-    const auto at = static_cast<std::size_t>(i);
-    if (dtype == DType::Float32)
-      tensor.data<float>()[at] =
-          below == 2 ? static_cast<float>(bits % 2) : static_cast<float>(bits % 2001 - 1000) / 600.0F;
-    else if (dtype == DType::Int32)
-      tensor.data<std::int32_t>()[at] = static_cast<std::int32_t>(bits % below);
-    else
-      tensor.data<std::int64_t>()[at] = bits % below;
-  }
-  return tensor;
-}
-
-Training training_of(const std::string& name, const Case& c, std::int64_t batch) {
-  const ModelGraph model = name == "gates"        ? build_gates()
-                           : name == "glu"        ? build_glu()
-                           : name == "branches"   ? build_branches()
-                           : name == "two_towers" ? build_two_towers()
-                                                  : build_model(name, c.config);
-  Training made{import_graph(*model.graph), {}, {}};
-  OptimizerSpec optimizer;
-  optimizer.kind = c.optimizer;
-  const ValueRef loss = made.graph.parse_value(model.loss);
-  for (const VariableGradient& gradient : add_gradients(made.graph, loss))
-    add_update(made.graph, gradient, optimizer, made.request);
-  made.request.fetches = {model.loss};
-  for (const std::string& target : model.updates) made.request.targets.push_back(target);
-  for (const std::string& column : model.columns) {
-    const OutputInfo& info = made.graph.info(made.graph.parse_value(column));
-    Shape shape = info.shape;
-    shape.set_dim(0, batch);
-    const bool is_label = column == "label" || column == "click" || column == "purchase";
-    const std::int64_t below = is_label && info.dtype == DType::Float32 ? 2
-                               : is_label ? std::max<std::int64_t>(c.config.classes, 2)
-                                          : std::max<std::int64_t>(c.config.hash_buckets, 3) - 2;
-    made.request.feeds.push_back({column, info.dtype, shape});
-    made.feeds.push_back(made_up(info.dtype, shape, below, made.feeds.size() + 1));
-  }
-  return made;
-}
-
-WaitContext a_while() { return WaitContext::with_timeout(std::chrono::seconds(120)); }
-
-class Steps {
- public:
-  Steps(const Training& training, const CompileOptions& options, const std::shared_ptr<Accelerator>& device)
-      : program_(compile(training.graph, training.request, options)), runtime_({.device = device}) {
-    instance_ = std::make_unique<Instance>(program_, runtime_);
-    for (const VariableInfo& variable : list_variables(training.graph)) {
-      auto value = runtime_.variables().read(variable.name);
-      if (!value) continue;
-      initialize_variable(training.graph.node(variable.handle), 1, *value);
-      runtime_.variables().write(variable.name, *value);
-    }
-    for (const Tensor& feed : training.feeds) {
-      feeds_.push_back(feed);
-      if (!device) continue;
-      auto memory = device->allocate(feed.bytes(), "inputs");
-      device->copy_now(memory.get(), feed.raw(), feed.bytes());
-      feeds_.back() = Tensor(feed.dtype(), feed.shape(), memory, Domain::Device);
-    }
-  }
-
-  void run(int count) {
-    for (int i = 0; i < count; ++i) {
-      if (instance_->in_flight() == program_->steps_in_flight) finish();
-      StepRequest request;
-      request.params.step = next_++;
-      request.params.learning_rate = 1e-3F;
-      request.feeds = feeds_;
-      instance_->start(std::move(request), a_while());
-    }
-    while (instance_->in_flight() > 0) finish();
-  }
-  /// Microseconds a step: elapsed on a device, of CPU time on the host.
-  double time(int count, bool cpu_time) {
-    const auto begin = Clock::now();
-    const std::clock_t cpu = std::clock();
-    run(count);
-    const double us = cpu_time ? 1e6 * static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC
-                               : std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-    return us / count;
-  }
-  const Program& program() const { return *program_; }
-  const std::vector<float>& losses() const { return losses_; }
-
- private:
-  void finish() { losses_.push_back(instance_->finish(a_while()).fetches[0].data<float>()[0]); }
-
-  std::shared_ptr<const Program> program_;
-  Runtime runtime_;
-  std::unique_ptr<Instance> instance_;
-  std::vector<Tensor> feeds_;
-  std::uint64_t next_ = 0;
-  std::vector<float> losses_;
-};
 
 /// The median; on the host, which others use too, the least.
 double typical(std::vector<double> times, bool host) {
@@ -390,13 +204,17 @@ double typical(std::vector<double> times, bool host) {
 
 void measure(const std::string& name, std::int64_t wanted, const Options& options,
              const std::shared_ptr<Accelerator>& device) {
-  const Case c = case_of(name);
+  const ZooCase c = zoo_case(name);
   const std::int64_t batch = wanted == 0 ? c.batch : wanted;
-  const Training training = training_of(name, c, batch);
+  const ModelGraph model = model_of(name, c);
+  Training training = make_training(model, {.kind = c.optimizer});
+  const std::vector<std::vector<Tensor>> feeds{on_device(
+      made_up_feeds(training, model.columns, batch, c.config.classes, c.config.hash_buckets), device)};
   CompileOptions compiling;
   compiling.domain = device ? Domain::Device : Domain::Host;
   if (device) compiling.batch_siblings = BatchSiblings::AcrossScopes;
-  std::vector<std::unique_ptr<Steps>> variants;  // on one stream and on many, each without and with fusion
+  std::vector<std::unique_ptr<TimedSteps>>
+      variants;  // on one stream and on many, each without and with fusion
   std::string asked;
   double compile_s = 0;
   for (const bool many : {false, true}) {
@@ -409,15 +227,15 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
       asked.push_back(variant);
       compiling.fusion = fusion;
       const auto begin = Clock::now();
-      variants.push_back(std::make_unique<Steps>(training, compiling, device));
+      variants.push_back(std::make_unique<TimedSteps>(training, compiling, device));
       if (fusion && !many) compile_s = std::chrono::duration<double>(Clock::now() - begin).count();
-      variants.back()->run(10);
+      variants.back()->run(feeds, 10);
     }
   }
   std::vector<std::vector<double>> times(variants.size());
   for (int round = 0; round < options.rounds; ++round)
     for (std::size_t v = 0; v < variants.size(); ++v)
-      times[v].push_back(variants[v]->time(options.steps, device == nullptr));
+      times[v].push_back(variants[v]->time_us(feeds, options.steps, device == nullptr));
   if (variants.size() != 4 && device) {  // of those that were asked for
     for (std::size_t v = 0; v < variants.size(); ++v)
       fmt::print("{:<12} {:>6} | variant {} {:>9.1f} us, ops {}\n", name, batch, asked[v],
@@ -430,11 +248,7 @@ void measure(const std::string& name, std::int64_t wanted, const Options& option
     for (std::size_t v = fusion; v < variants.size(); v += 2) us = std::min(us, typical(times[v], !device));
     return us;
   };
-  double apart = 0;
-  for (std::size_t i = 0; i < 10; ++i) {
-    const double a = variants[0]->losses()[i], b = variants[1]->losses()[i];
-    apart = std::max(apart, std::abs(a - b) / std::max(std::abs(a), 1e-9));
-  }
+  const double apart = losses_apart(variants[0]->losses(), variants[1]->losses(), 10);
   fmt::print(
       "{:<12} {:>6} | without {:>9.1f} us, with {:>9.1f} us, {:.3f} x | ops {} -> {} | losses apart {:.1e} | "
       "made in "
@@ -486,6 +300,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::bench
 
-int main(int argc, char** argv) { return braid::run(argc, argv); }
+int main(int argc, char** argv) { return braid::bench::run(argc, argv); }

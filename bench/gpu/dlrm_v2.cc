@@ -23,24 +23,13 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/autodiff/gradients.h"
-#include "engine/compile/compile.h"
+#include "bench/training_step.h"
 #include "engine/device/activity.h"
-#include "engine/exec/instance.h"
-#include "engine/exec/runtime.h"
-#include "engine/import/import.h"
 #include "engine/input/mlperf_dlrm.h"
-#include "engine/ir/infer.h"
-#include "engine/ops/optimizer/optimizer_attrs.h"
-#include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
-#include "models/model.h"
-#include "proto/graph.pb.h"
 
-namespace braid {
+namespace braid::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string batches = "6912,65536", optimizers = "rowwise", zipf = "0,1.05", streams = "4";
@@ -50,38 +39,6 @@ struct Options {
   std::size_t top = 10;
   bool profile = false, no_fusion = false, plan = false;
 };
-
-struct Training {
-  Graph graph;
-  CompileRequest request;
-};
-
-/// Variables are [rows, dim], or of a row-wise slot [rows].
-void add_update(Graph& graph, const VariableGradient& gradient, OptimizerSpec optimizer,
-                CompileRequest& request) {
-  const VariableInfo& variable = gradient.variable;
-  optimizer.row_wise = optimizer.row_wise && gradient.slices;
-  Node update;
-  update.inputs.push_back({variable.handle, 0});
-  for (const SlotSpec& slot : optimizer_slots(optimizer)) {
-    Node handle;
-    handle.name = variable.name + "/" + std::string(slot.name);
-    handle.op = &OpRegistry::global().require("VarHandleOp");
-    handle.attrs = {{"dtype", variable.dtype},
-                    {"shape", optimizer.row_wise ? Shape{variable.shape[0]} : variable.shape},
-                    {"_trainable", false}};
-    update.inputs.push_back({graph.add(std::move(handle)), 0});
-  }
-  if (gradient.slices) update.inputs.push_back(gradient.slices->indices);
-  update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
-  update.op =
-      &OpRegistry::global().require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
-  update.attrs = optimizer_attrs(optimizer);
-  update.name = graph.unique_name("update/" + variable.name);
-  update.colocate_with = update.inputs.back().node;
-  request.targets.push_back(update.name);
-  graph.add(std::move(update));
-}
 
 Training training_of(const Options& options, const std::string& optimizer, std::int64_t batch) {
   ModelConfig config;
@@ -94,22 +51,17 @@ Training training_of(const Options& options, const std::string& optimizer, std::
                                        .ids = mlperf_rows(c, options.max_rows),
                                        .filled = false});
   const ModelGraph model = build_model("dlrm_v2", config);
-  Training made{import_graph(*model.graph), {}};
   OptimizerSpec spec{.kind = OptimizerKind::Adagrad,
                      .initial_accumulator = 0,
                      .adagrad_epsilon = 1e-8F,
                      .row_wise = optimizer == "rowwise"};
   if (optimizer == "sgd") spec = {};
-  for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(model.loss)))
-    add_update(made.graph, gradient, spec, made.request);
-  made.request.fetches = {model.loss};
+  Training made = make_training(model, spec);
   made.request.feeds = {{"dense", DType::Float32, {batch, kMlperfDense}},
                         {"sparse", DType::Int32, {batch, kMlperfIds}},
                         {"label", DType::Float32, {batch}}};
   return made;
 }
-
-WaitContext a_while() { return WaitContext::with_timeout(std::chrono::seconds(300)); }
 
 /// One batch in page-locked memory.
 std::vector<Tensor> batch_of(const Training& training, const Options& options, double zipf,
@@ -147,51 +99,13 @@ std::vector<Tensor> batch_of(const Training& training, const Options& options, d
   return feeds;
 }
 
-class Steps {
- public:
-  Steps(const Training& training, const CompileOptions& options, const std::shared_ptr<Accelerator>& device)
-      : program_(compile(training.graph, training.request, options)), runtime_({.device = device}) {
-    instance_ = std::make_unique<Instance>(program_, runtime_);
-    for (const VariableInfo& variable : list_variables(training.graph)) {
-      const bool is_table = variable.name.ends_with("/table") || variable.name.ends_with("/accumulator");
-      if (is_table || !runtime_.variables().contains(variable.name)) continue;
-      Tensor value(variable.dtype, variable.shape);
-      initialize_variable(training.graph.node(variable.handle), 1, value);
-      runtime_.variables().write(variable.name, value);
-    }
-  }
+/// Tables and their slots begin with zeros.
+bool is_table(const VariableInfo& variable) {
+  return variable.name.ends_with("/table") || variable.name.ends_with("/accumulator");
+}
 
-  void run(const std::vector<std::vector<Tensor>>& batches, int count) {
-    for (int i = 0; i < count; ++i) {
-      if (instance_->in_flight() == program_->steps_in_flight) finish();
-      StepRequest request;
-      request.params.step = next_++;
-      request.params.learning_rate = 4e-3F;
-      request.feeds = batches[next_ % batches.size()];
-      instance_->start(std::move(request), a_while());
-    }
-    while (instance_->in_flight() > 0) finish();
-  }
-  double time_us(const std::vector<std::vector<Tensor>>& batches, int count) {
-    const auto begin = Clock::now();
-    run(batches, count);
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count;
-  }
-  const Program& program() const { return *program_; }
-  const std::vector<float>& losses() const { return losses_; }
-
- private:
-  void finish() { losses_.push_back(instance_->finish(a_while()).fetches[0].data<float>()[0]); }
-
-  std::shared_ptr<const Program> program_;
-  Runtime runtime_;
-  std::unique_ptr<Instance> instance_;
-  std::uint64_t next_ = 0;
-  std::vector<float> losses_;
-};
-
-void profile(Steps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device, double us,
-             std::size_t top) {
+void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
+             double us, std::size_t top) {
   const auto sampler = make_activity_sampler(device);
   if (!sampler) return fmt::print("  no CUPTI here\n");
   DeviceActivity activity;
@@ -257,7 +171,7 @@ void measure(const Options& options, const std::string& optimizer, std::int64_t 
   if (options.plan)
     return print_plan(optimizer, batch, precision, *compile(training.graph, training.request, compiling));
   const std::shared_ptr<Accelerator> device = open_cuda({.tf32 = precision != "FP32"});
-  Steps steps(training, compiling, device);
+  TimedSteps steps(training, compiling, device, {.learning_rate = 4e-3F, .stays_zero = is_table});
   for (const double zipf : skews) {
     std::vector<std::vector<Tensor>> batches;
     for (std::uint64_t seed = 1; seed <= 4; ++seed)
@@ -316,6 +230,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::bench
 
-int main(int argc, char** argv) { return braid::run(argc, argv); }
+int main(int argc, char** argv) { return braid::bench::run(argc, argv); }

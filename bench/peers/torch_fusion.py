@@ -6,10 +6,11 @@ usage: torch_fusion.py [--batches 256,4096] [--models gates,glu,branches,two_tow
 """
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
+
+from torch_steps import captured, time_us
 
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
 DEVICE = "cuda"
@@ -151,34 +152,6 @@ def two_towers(p, user, item, y):
     return F.binary_cross_entropy_with_logits(dense(p, "head", x)[:, 0], y)
 
 
-def captured(step):
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(5):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def time(step, count=50):
-    for _ in range(10):
-        step()
-    times = []
-    for _ in range(5):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(count):
-            step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / count)
-    return statistics.median(times)
-
-
 def measured(loss, shapes, inputs, compiles):
     p = parameters(shapes)
     optimizer = torch.optim.SGD(p.values(), lr=1e-3, foreach=True)
@@ -189,7 +162,7 @@ def measured(loss, shapes, inputs, compiles):
         function(p, *inputs).backward()
         optimizer.step()
 
-    return round(time(captured(step)), 1)
+    return round(time_us(captured(step), 50), 1)
 
 
 def main():

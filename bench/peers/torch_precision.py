@@ -6,10 +6,11 @@ usage: torch_precision.py [--models layers,dlrm_v2] [--batches 4096] [--ways bf1
 """
 import argparse
 import json
-import statistics
 
 import torch
 import torch.nn.functional as F
+
+from torch_steps import captured, time_us
 
 DEVICE = "cuda"
 
@@ -97,34 +98,6 @@ class Adagrad:
         torch._foreach_addcdiv_(self.parameters, gradients, roots, value=-1e-3)
 
 
-def captured(step):
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(5):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def time(step, count=20):
-    for _ in range(3):
-        step()
-    times = []
-    for _ in range(5):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(count):
-            step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / count)
-    return statistics.median(times)
-
-
 def measured(make, batch, way):
     torch.manual_seed(0)
     torch.cuda.reset_peak_memory_stats()
@@ -144,7 +117,7 @@ def measured(make, batch, way):
         value.backward()
         optimizer.step()
 
-    return time(captured(step)), torch.cuda.max_memory_allocated()
+    return time_us(captured(step), 20), torch.cuda.max_memory_allocated()
 
 
 def main():
