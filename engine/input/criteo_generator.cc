@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/init.h"
+#include "engine/input/auc_ceiling.h"
 #include "engine/input/criteo_fields.h"
 #include "engine/input/record_sink.h"
 
@@ -55,20 +56,6 @@ std::size_t draw(const std::vector<double>& cumulative, float uniform) {
   return static_cast<std::size_t>(std::min(at - cumulative.begin(), std::ssize(cumulative) - 1));
 }
 
-double auc(std::vector<std::pair<float, bool>>& scored) {
-  std::sort(scored.begin(), scored.end());
-  double positives = 0, rank_sum = 0;
-  for (std::size_t i = 0; i < scored.size(); ++i) {
-    if (!scored[i].second) continue;
-    positives += 1;
-    rank_sum += static_cast<double>(i + 1);
-  }
-  const double negatives = static_cast<double>(scored.size()) - positives;
-  return positives == 0 || negatives == 0
-             ? 0.5
-             : (rank_sum - positives * (positives + 1) / 2) / (positives * negatives);
-}
-
 }  // namespace
 
 CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
@@ -79,8 +66,7 @@ CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
   const RngKey normal_key = make_rng_key(options.seed, "criteo/normal");
   const std::vector<std::string> names = criteo_names();
   CriteoGeneratorResult result;
-  std::vector<std::pair<float, bool>> scored;
-  scored.reserve(static_cast<std::size_t>(options.rows));
+  AucCeiling ceiling;
   Uniforms uniform{};
   std::array<float, kIntegers> normal{};
   std::array<std::int64_t, kIntegers> integer{};
@@ -104,8 +90,7 @@ CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
     }
     const double probability = 1.0 / (1.0 + std::exp(-logit));
     const bool positive = uniform.back() < probability;
-    result.positives += positive;
-    scored.emplace_back(static_cast<float>(probability), positive);
+    ceiling.add(probability, positive);
     record.clear();
     record.add(names[0], std::int64_t{positive});
     for (std::size_t i = 0; i < kIntegers; ++i)
@@ -116,7 +101,8 @@ CriteoGeneratorResult generate_criteo(const std::filesystem::path& file,
   }
   out->finish();
   result.rows = options.rows;
-  result.auc_ceiling = auc(scored);
+  result.positives = ceiling.positives();
+  result.auc_ceiling = ceiling.auc();
   return result;
 }
 

@@ -17,16 +17,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "rows are read as they are");
 
-/// A row as it lies in a file.
-struct Row {
-  std::int32_t label;
-  float dense[kMlperfDense];
-  std::int32_t ids[kMlperfIds];
-};
-static_assert(sizeof(Row) == kMlperfRowBytes);
-
 /// What is wrong with the row, or an empty text.
-std::string problem_of(const Row& row, bool has_label) {
+std::string problem_of(const MlperfRow& row, bool has_label) {
   if (has_label && row.label != 0 && row.label != 1) return fmt::format("label {} is not 0 or 1", row.label);
   for (int i = 0; i < kMlperfDense; ++i)
     if (!std::isfinite(row.dense[i])) return fmt::format("number {} is not finite", i);
@@ -123,7 +115,7 @@ class MlperfRows : public RowStream {
     Tensor label(DType::Float32, Shape{rows});
     std::int64_t taken = 0;
     // Where all are asked for, rows of other workers behind the last one of this are counted, too.
-    for (const Row* row = nullptr; taken < most && (row = read()) != nullptr;) {
+    for (const MlperfRow* row = nullptr; taken < most && (row = read()) != nullptr;) {
       const std::int64_t number = seen_++;
       if (options_.read.progress && seen_ % kBlockRows == 0) options_.read.progress(seen_);
       if (number % options_.read.world != options_.read.rank) continue;
@@ -150,10 +142,10 @@ class MlperfRows : public RowStream {
 
  private:
   static constexpr std::int64_t kBlockRows = 1024;
-  static constexpr Row kNoRow{};
+  static constexpr MlperfRow kNoRow{};
 
   /// The same as problem_of(), at the speed of memory.
-  bool is_bad(const Row& row) const {
+  bool is_bad(const MlperfRow& row) const {
     unsigned bad = has_labels_ && static_cast<unsigned>(row.label) > 1U ? 1U : 0U;
     for (const float value : row.dense) bad |= std::isfinite(value) ? 0U : 1U;
     for (std::size_t i = 0; i < kMlperfIds; ++i)
@@ -161,7 +153,7 @@ class MlperfRows : public RowStream {
     return bad != 0;
   }
 
-  void take_ids(const Row& row, std::int32_t* to) const {
+  void take_ids(const MlperfRow& row, std::int32_t* to) const {
     std::copy_n(row.ids, kMlperfIds, to);
     for (const Cut& cut : cuts_) cut.apply(to);
   }
@@ -197,7 +189,7 @@ class MlperfRows : public RowStream {
   }
 
   /// The next row; null at the end. It is good until the next call.
-  const Row* read() {
+  const MlperfRow* read() {
     while (at_ == block_.size()) {
       if (part_.first == part_.end) {
         if (opened_ == pieces_.size()) return nullptr;
@@ -248,7 +240,7 @@ class MlperfRows : public RowStream {
   bool has_labels_ = true;
   std::size_t opened_ = 0;  // pieces
   RowsOfFile part_;         // of the piece that was opened last, what is not in a block yet
-  std::vector<Row> block_;
+  std::vector<MlperfRow> block_;
   std::size_t at_ = 0;             // in the block
   std::int64_t block_begins_ = 0;  // row of the file
   std::int64_t unread_ = -1;       // rows of all pieces; -1: not counted yet

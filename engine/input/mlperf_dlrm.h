@@ -19,8 +19,15 @@
 namespace braid {
 
 inline constexpr int kMlperfDense = 13, kMlperfColumns = 26, kMlperfIds = 214;
-inline constexpr std::int64_t kMlperfRowBytes = 4 * (1 + kMlperfDense + kMlperfIds);
-static_assert(kMlperfRowBytes == 912);
+inline constexpr std::int64_t kMlperfRowBytes = 912;
+
+/// A row as it lies in a file.
+struct MlperfRow {
+  std::int32_t label;
+  float dense[kMlperfDense];
+  std::int32_t ids[kMlperfIds];
+};
+static_assert(sizeof(MlperfRow) == kMlperfRowBytes);
 
 inline constexpr std::array<std::int64_t, kMlperfColumns> kMlperfRows{
     40000000, 39060, 17295, 7424, 20265, 3,  7122,     1543,     63,       40000000, 3067956, 405282, 10,

@@ -1,6 +1,6 @@
-// Rows of MLPerf's DLRM-v2 from a hidden model (engine/input/mlperf_dlrm.h). Row r is a function of (seed,
-// r), so any part of them can be made alone. The exponents of the columns' popularity are those that were
-// measured on 9.8 million rows of the benchmark's first day; those between the published ones are
+// Rows of MLPerf's DLRM-v2 from a hidden model (engine/input/mlperf_dlrm.h). Row r is a function of
+// (seed, r), so any part of them can be made alone. The exponents of the columns' popularity are those that
+// were measured on 9.8 million rows of the benchmark's first day; those between the published ones are
 // interpolated.
 #include <fmt/format.h>
 
@@ -13,6 +13,7 @@
 #include "base/formats/zip.h"
 #include "base/init.h"
 #include "base/random_formulas.h"
+#include "engine/input/auc_ceiling.h"
 #include "engine/input/mlperf_dlrm.h"
 
 namespace braid {
@@ -23,13 +24,6 @@ constexpr std::array<double, kMlperfColumns> kExponents{
     1.45,  1.20, 2.6,  1.50, 1.9,  2.4, 1.04, 1.095, 1.045, 1.138, 0.92, 3.2,  4.0};
 constexpr double kShift = 1.6;
 
-struct Row {
-  std::int32_t label;
-  float dense[kMlperfDense];
-  std::int32_t ids[kMlperfIds];
-};
-static_assert(sizeof(Row) == kMlperfRowBytes);
-
 /// Id of a power law over `rows` ids, the density of x being x^-exponent from 1 on.
 std::int32_t popular_id(double uniform, double exponent, std::int64_t rows) {
   const auto n = static_cast<double>(rows);
@@ -39,9 +33,9 @@ std::int32_t popular_id(double uniform, double exponent, std::int64_t rows) {
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(x) - 1, 0, rows - 1));
 }
 
-class Rows {
+class MlperfModel {
  public:
-  explicit Rows(const MlperfGeneratorOptions& options)
+  explicit MlperfModel(const MlperfGeneratorOptions& options)
       : uniform_(make_rng_key(options.seed, "mlperf_dlrm/uniform")),
         normal_(make_rng_key(options.seed, "mlperf_dlrm/normal")),
         weights_(make_rng_key(options.seed, "mlperf_dlrm/weights")) {
@@ -49,7 +43,7 @@ class Rows {
   }
 
   /// Returns the true probability of a label of 1.
-  double make(std::int64_t number, Row& row) const {
+  double make(std::int64_t number, MlperfRow& row) const {
     // Two uniforms a column: 24 bits alone name too few of 40 million rows.
     std::array<float, 2 * kMlperfColumns + 2> uniform{};
     fill_uniform01(uniform_, static_cast<std::uint64_t>(number) * uniform.size(), uniform);
@@ -93,36 +87,14 @@ class Rows {
   std::array<float, kMlperfDense> slopes_{};
 };
 
-/// Scores and labels of the rows, for the AUC of the true probabilities.
-class Ceiling {
- public:
-  void add(double probability, bool positive) {
-    scored_.emplace_back(static_cast<float>(probability), positive);
-    positives_ += positive ? 1 : 0;
-  }
-  MlperfGeneratorResult result() {
-    std::sort(scored_.begin(), scored_.end());
-    double ranks = 0;
-    for (std::size_t i = 0; i < scored_.size(); ++i)
-      if (scored_[i].second) ranks += static_cast<double>(i + 1);
-    const auto rows = static_cast<std::int64_t>(scored_.size());
-    const auto p = static_cast<double>(positives_), n = static_cast<double>(rows - positives_);
-    return {rows, positives_, p == 0 || n == 0 ? 0.5 : (ranks - p * (p + 1) / 2) / (p * n)};
-  }
-
- private:
-  std::vector<std::pair<float, bool>> scored_;
-  std::int64_t positives_ = 0;
-};
-
 constexpr std::int64_t kBlockRows = 4096;
 
 /// body(rows) for block after block.
 template <class Body>
 MlperfGeneratorResult make_blocks(const MlperfGeneratorOptions& options, const Body& body) {
-  const Rows model(options);
-  Ceiling ceiling;
-  std::vector<Row> block;
+  const MlperfModel model(options);
+  AucCeiling ceiling;
+  std::vector<MlperfRow> block;
   for (std::int64_t begin = 0; begin < options.rows; begin += kBlockRows) {
     block.resize(static_cast<std::size_t>(std::min(kBlockRows, options.rows - begin)));
     for (std::size_t i = 0; i < block.size(); ++i) {
@@ -130,9 +102,9 @@ MlperfGeneratorResult make_blocks(const MlperfGeneratorOptions& options, const B
           model.make(options.first_row + begin + static_cast<std::int64_t>(i), block[i]);
       ceiling.add(probability, block[i].label == 1);
     }
-    body(std::span<const Row>(block));
+    body(std::span<const MlperfRow>(block));
   }
-  return ceiling.result();
+  return {ceiling.rows(), ceiling.positives(), ceiling.auc()};
 }
 
 }  // namespace
@@ -141,7 +113,7 @@ MlperfGeneratorResult generate_mlperf_dlrm(const std::filesystem::path& file,
                                            const MlperfGeneratorOptions& options) {
   File out = File::create(file);
   const MlperfGeneratorResult result =
-      make_blocks(options, [&](std::span<const Row> rows) { out.write(std::as_bytes(rows)); });
+      make_blocks(options, [&](std::span<const MlperfRow> rows) { out.write(std::as_bytes(rows)); });
   out.close();
   return result;
 }
@@ -151,8 +123,8 @@ MlperfGeneratorResult generate_mlperf_dlrm_arrays(const std::filesystem::path& s
   std::vector<std::int32_t> labels;
   std::vector<float> dense;
   std::array<std::vector<std::int32_t>, kMlperfColumns> ids;
-  const MlperfGeneratorResult result = make_blocks(options, [&](std::span<const Row> rows) {
-    for (const Row& row : rows) {
+  const MlperfGeneratorResult result = make_blocks(options, [&](std::span<const MlperfRow> rows) {
+    for (const MlperfRow& row : rows) {
       labels.push_back(row.label);
       dense.insert(dense.end(), row.dense, row.dense + kMlperfDense);
       const std::int32_t* at = row.ids;
