@@ -2,6 +2,7 @@
 // kernel's argument. A block works on kTile elements of one of them.
 #include <algorithm>
 
+#include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/half.h"
 
@@ -30,12 +31,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     cast_kernel(const __grid_constant__ Tensors<From, To> tensors) {
   static_assert(sizeof(Tensors<From, To>) <= 4096);
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0;  // the last tensor that begins at this block or before
-  for (int high = tensors.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (tensors.at[middle].first_block <= block ? low : high) = middle;
-  }
-  const auto& tensor = tensors.at[low];
+  const auto& tensor = cuda::part_of_block(tensors, block);
   const std::int64_t begin = static_cast<std::int64_t>(block - tensor.first_block) * kTile;
   const std::int64_t end = begin + kTile < tensor.elements ? begin + kTile : tensor.elements;
   std::int64_t rest = begin;

@@ -2,6 +2,7 @@
 // kernel's argument. A block moves kTile units of one table's output; a unit is 16 bytes where all tables are
 // aligned so. A row whose index is out of range is reported and zeroed.
 #include "engine/ops/common/cuda/divide.cuh"
+#include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 
 namespace braid {
@@ -31,12 +32,7 @@ static_assert(sizeof(Tables) + 32 <= 4096);
 template <class Unit>
 __global__ void gather_kernel(const __grid_constant__ Tables tables, StepStatus* status, int op) {
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0;  // the last table that begins at this block or before
-  for (int high = tables.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (tables.at[middle].first_block <= block ? low : high) = middle;
-  }
-  const Table& t = tables.at[low];
+  const Table& t = cuda::part_of_block(tables, block);
   const std::int64_t begin = static_cast<std::int64_t>(block - t.first_block) * kTile;
   const std::int64_t end = begin + kTile < t.units ? begin + kTile : t.units;
   const bool narrow = t.units < cuda::kDividerLimit;

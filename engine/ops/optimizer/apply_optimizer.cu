@@ -3,6 +3,7 @@
 // variable.
 #include <algorithm>
 
+#include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/optimizer/update.cuh"
 #include "engine/ops/optimizer/update_inputs.h"
 
@@ -53,12 +54,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   __shared__ PreparedUpdate u;
   cuda::load_update(u, spec, params);
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0;  // the last variable that begins at this block or before
-  for (int high = variables.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (variables.at[middle].first_block <= block ? low : high) = middle;
-  }
-  const Variable& v = variables.at[low];
+  const Variable& v = cuda::part_of_block(variables, block);
   const std::int64_t begin = static_cast<std::int64_t>(block - v.first_block) * kTile;
   const std::int64_t end = begin + kTile < v.elements ? begin + kTile : v.elements;
   cuda::with_formula<kBasic>(u, [&]<class Formula>() { update_tile<Formula, kBasic>(u, v, begin, end); });

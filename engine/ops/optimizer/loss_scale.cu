@@ -1,5 +1,6 @@
 // CUDA kernels of braid.NotFinite and braid.LossScaleStep.
 #include "engine/device/accelerator.h"
+#include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/optimizer/loss_scale.h"
 
@@ -25,12 +26,7 @@ static_assert(sizeof(Tensors) + sizeof(float*) <= 4096);
 __global__ void __launch_bounds__(cuda::kThreads)
     find_not_finite(const __grid_constant__ Tensors tensors, float* found) {
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0;  // the last tensor that begins at this block or before
-  for (int high = tensors.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (tensors.at[middle].first_block <= block ? low : high) = middle;
-  }
-  const Tensors::One& tensor = tensors.at[low];
+  const Tensors::One& tensor = cuda::part_of_block(tensors, block);
   const std::int64_t begin = static_cast<std::int64_t>(block - tensor.first_block) * kTile;
   const std::int64_t end = begin + kTile < tensor.elements ? begin + kTile : tensor.elements;
   float sum = 0;  // of what is 0 for a number and NaN for others

@@ -4,6 +4,7 @@
 // whose offsets are, are reported and count as zeros.
 #include <bit>
 
+#include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/sparse/bag_args.h"
@@ -39,12 +40,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     bag_kernel(const __grid_constant__ BagTables<T> tables, StepStatus* status, int op) {
   using Elements = cuda::Pack<T, kPack>;
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  int low = 0;  // the last table that begins at this block or before
-  for (int high = tables.count; high - low > 1;) {
-    const int middle = (low + high) / 2;
-    (tables.at[middle].first_block <= block ? low : high) = middle;
-  }
-  const BagTable<T>& t = tables.at[low];
+  const BagTable<T>& t = cuda::part_of_block(tables, block);
   const int lane = static_cast<int>(threadIdx.x) & (t.lanes - 1);
   const std::int64_t bag =
       static_cast<std::int64_t>(block - t.first_block) * (cuda::kThreads / t.lanes) + threadIdx.x / t.lanes;
