@@ -199,6 +199,7 @@ std::vector<IdColumn> list_columns(GraphBuilder& builder, const ModelConfig& con
     to.length = field.length;
     to.rows = field.ids > 0 ? field.ids : rows;
     to.filled = field.filled && field.length > 1;
+    to.id_type = id_type(config, column);
     to.ids = {split.node, split.index + static_cast<int>(columns.size())};
     columns.push_back(std::move(to));
   }
@@ -216,7 +217,7 @@ Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& 
   const NameScope scope(builder, column.name);
   AttrMap attrs{{"dtype", DType::Float32}, {"pooling", combiner == Combiner::Mean ? "mean" : "sum"}};
   if (!column.filled) return builder.op("braid.Bag", {table, column.ids}, attrs, "bag");
-  const bool narrow = id_type(config, "sparse") == DType::Int32;
+  const bool narrow = column.id_type == DType::Int32;
   const Output filler =
       builder.constant(narrow ? Tensor::scalar<std::int32_t>(0) : Tensor::scalar<std::int64_t>(0), "filler");
   const Output present = builder.op("Cast", {builder.op("NotEqual", {column.ids, filler})},

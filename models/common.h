@@ -60,6 +60,7 @@ struct IdColumn {
   std::string name;         // of its variables: the column's, with '_' for what no name of a node has
   std::string former_name;  // that they had before they were named after columns
   Output ids;               // [B] int64; of a list [B, length], which 0 fills
+  DType id_type = DType::Int64;
   std::int64_t length = 1;
   std::int64_t rows = 0;  // of the table
   bool filled = true;     // 0 stands for no id of a list

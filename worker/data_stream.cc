@@ -15,6 +15,7 @@
 #include "engine/input/sniff.h"
 #include "proto/job.pb.h"
 #include "worker/data.h"
+#include "worker/job/job.h"
 
 namespace braid::worker {
 namespace {
@@ -24,12 +25,6 @@ using FilePaths = std::vector<std::filesystem::path>;
 constexpr std::int64_t kStreamFromBytes = std::int64_t{1} << 30;
 /// Of a packed file's bytes, about what its rows take.
 constexpr std::int64_t kPackedRatio = 4;
-
-bool has_blocks(proto::Input::Format format) {
-  return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
-         format == proto::Input::MLPERF_DLRM;
-}
 
 /// Bytes of the files as they lie; packed ones, and Parquet, as they are inside.
 std::int64_t data_bytes(const proto::Job& job, const FilePaths& files, std::int64_t enough) {
@@ -106,7 +101,7 @@ bool is_streamed(const proto::Job& job, const char* field, const FilePaths& file
           "input.train_files: '-' is read once, so its rows are held: input.read cannot be STREAM");
     return false;
   }
-  if (!has_blocks(input.format())) return false;
+  if (!can_stream(input)) return false;
   if (input.read() != proto::Input::AUTO) return input.read() == proto::Input::STREAM;
   if (input.shard() == proto::Input::ROWS || input.shuffle_buffer() > 0) return false;
   const std::int64_t from = input.stream().from_bytes() > 0 ? input.stream().from_bytes() : kStreamFromBytes;

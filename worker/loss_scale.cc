@@ -7,18 +7,8 @@
 namespace braid::worker {
 namespace {
 
-constexpr double kFirstScale = 65536;
+constexpr float kFirstScale = 65536;
 constexpr std::int64_t kGrowthSteps = 2000;
-
-NodeId add_variable(Graph& graph, const std::string& name, double first) {
-  Node handle;
-  handle.name = name;
-  handle.op = &OpRegistry::global().require("VarHandleOp");
-  handle.attrs = {{"dtype", DType::Float32}, {"shape", Shape{}},
-                  {"_trainable", false},     {"_init_kind", static_cast<std::int64_t>(InitKind::Constant)},
-                  {"_init_a", first},        {"_init_b", 0.0}};
-  return graph.add(std::move(handle));
-}
 
 /// One for all, or where a rank has a part of some gradients one for each.
 std::vector<ValueRef> flags_of(TrainingGraph& training, const std::vector<VariableGradient>& gradients,
@@ -45,7 +35,7 @@ std::vector<ValueRef> flags_of(TrainingGraph& training, const std::vector<Variab
 /// The factor of this step's gradients; NaN: they are not to be used.
 ValueRef decide(TrainingGraph& training, std::vector<ValueRef> flags) {
   const LossScale& scale = *training.loss_scale;
-  std::vector<ValueRef> inputs{{scale.scale, 0}, {scale.good_steps, 0}, {scale.skipped_steps, 0}};
+  std::vector<ValueRef> inputs{scale.scale, scale.good_steps, scale.skipped_steps};
   inputs.insert(inputs.end(), flags.begin(), flags.end());
   const ValueRef inverse = add_node(training.graph, "braid.LossScaleStep", "loss_scale/step",
                                     std::move(inputs), {{"growth", scale.growth_steps}});
@@ -71,7 +61,7 @@ std::optional<LossScaleOptions> loss_scale_of(const proto::Job& job) {
   if (job.runtime().precision() != proto::Runtime::FP16) return std::nullopt;
   const proto::MixedPrecision& mixed = job.runtime().mixed_precision();
   LossScaleOptions options{kFirstScale, kGrowthSteps};
-  if (mixed.loss_scale() > 0) options.first = mixed.loss_scale();
+  if (mixed.loss_scale() > 0) options.first = static_cast<float>(mixed.loss_scale());
   if (mixed.loss_scale_steps() > 0) options.growth_steps = mixed.loss_scale_steps();
   return options;
 }
@@ -79,13 +69,16 @@ std::optional<LossScaleOptions> loss_scale_of(const proto::Job& job) {
 ValueRef add_loss_scale(TrainingGraph& training, ValueRef loss, const LossScaleOptions& options) {
   Graph& graph = training.graph;
   LossScale scale;
-  scale.scale = add_variable(graph, "loss_scale", options.first);
-  scale.good_steps = add_variable(graph, "loss_scale/good_steps", 0);
-  scale.skipped_steps = add_variable(graph, "loss_scale/skipped_steps", 0);
+  const auto scalar = [&](const char* name, float first) {
+    return add_state(graph, name, Shape{}, first, first);
+  };
+  scale.scale = scalar("loss_scale", options.first);
+  scale.good_steps = scalar("loss_scale/good_steps", 0);
+  scale.skipped_steps = scalar("loss_scale/skipped_steps", 0);
   scale.growth_steps = options.growth_steps;
   training.loss_scale = scale;
   const ValueRef read =
-      add_node(graph, "ReadVariableOp", "loss_scale/read", {{scale.scale, 0}}, {{"dtype", DType::Float32}});
+      add_node(graph, "ReadVariableOp", "loss_scale/read", {scale.scale}, {{"dtype", DType::Float32}});
   return add_node(graph, "Mul", "loss_scale/scaled", {loss, read}, {{"T", DType::Float32}});
 }
 

@@ -30,11 +30,11 @@ struct SliceRows {
 
 /// Dynamic loss scaling (worker/loss_scale.h).
 struct LossScaleOptions {
-  double first = 1;
+  float first = 1;
   std::int64_t growth_steps = 1;  // without an overflow, after which the scale is doubled
 };
 struct LossScale {
-  NodeId scale = kNoNode, good_steps = kNoNode, skipped_steps = kNoNode;  // handles
+  ValueRef scale, good_steps, skipped_steps;  // handles
   std::int64_t growth_steps = 1;
 };
 

@@ -75,13 +75,6 @@ class Checker {
   const proto::Job& job_;
 };
 
-/// Whether the format's rows can be read while they are used.
-bool can_stream(proto::Input::Format format) {
-  return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
-         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
-         format == proto::Input::MLPERF_DLRM;
-}
-
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
   for (const proto::Column* column : columns_of(job))
@@ -97,7 +90,7 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.read() != proto::Input::STREAM || input.shard() != proto::Input::ROWS,
                 "input.shard ROWS is for rows in memory: with input.read STREAM workers share "
                 "input.stream.virtual_shards");
-  check.require(input.read() != proto::Input::STREAM || can_stream(input.format()),
+  check.require(input.read() != proto::Input::STREAM || can_stream(input),
                 "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM, not " +
                     proto::Input::Format_Name(input.format()));
 }
@@ -263,6 +256,13 @@ void check_groups(const proto::Job& job, const Checker& check) {
 }
 
 }  // namespace
+
+bool can_stream(const proto::Input& input) {
+  const proto::Input::Format format = input.format();
+  return format == proto::Input::CSV || format == proto::Input::CRITEO || format == proto::Input::TFRECORD ||
+         format == proto::Input::PARQUET || format == proto::Input::TEXT ||
+         format == proto::Input::MLPERF_DLRM;
+}
 
 void check_execution(const proto::Job& job) {
   const Checker check(job);

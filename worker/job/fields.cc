@@ -323,8 +323,8 @@ void add_updates(std::vector<JobField>& table) {
       field("optimizer.l2_shrinkage").in(not_negative()).idle(no_ftrl),
       field("optimizer.clip_value").in(not_negative()), field("optimizer.clip_norm").in(not_negative()),
       field("optimizer.clip_worker_norm").in(not_negative()),
-      // Each part is a copy of the step's graph.
       field("optimizer.row_wise").idle(optimizer_is_none_of({Optimizer::ADAGRAD})),
+      // Each part is a copy of the step's graph.
       field("optimizer.accumulate_steps").by_default(1).in(at_most(256)), field("optimizer.group"));
   // What is said of a group is said of the optimizer that its variables have (optimizers.h).
   for (const char* name : {"match", "frozen", "kind", "learning_rate", "momentum", "nesterov", "beta1",

@@ -12,6 +12,7 @@
 #include "engine/compile/compile.h"
 
 namespace braid::proto {
+class Input;
 class Job;
 class Model;
 }  // namespace braid::proto
@@ -39,6 +40,9 @@ void set_job_field(proto::Job& job, const std::string& assignment);
 void fill_job_defaults(proto::Job& job);  // those that proto/job.proto names, of absent fields and zeros
 void check_job(const proto::Job& job);    // REQUIRES: defaults are filled. Throws: InvalidArgument by field
 void check_execution(const proto::Job& job);  // the same of streams and runtime alone
+
+/// Whether rows of the input's format can be read while they are used.
+bool can_stream(const proto::Input& input);
 
 /// Whether its workers meet in collectives: ALLREDUCE and HYBRID.
 bool has_communicator(const proto::Job& job);

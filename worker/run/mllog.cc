@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
+#include "worker/job/job.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -41,19 +42,11 @@ std::string platform_of(Runtime& runtime, int world) {
   return fmt::format("{} x {}", world, device ? device->description() : "CPU");
 }
 
-std::string product_precision(const proto::Runtime& runtime, bool on_device) {
-  switch (runtime.precision()) {
-    case proto::Runtime::BF16:
-      return "bfloat16";
-    case proto::Runtime::FP16:
-      return "fp16";
-    case proto::Runtime::FP32:
-      return "fp32";
-    case proto::Runtime::TF32:
-      return on_device ? "tf32" : "fp32";
-    default:
-      return on_device && runtime.tf32() ? "tf32" : "fp32";
-  }
+std::string product_precision(const proto::Job& job, bool on_device) {
+  const DType half = precision_of(job).half;
+  if (half == DType::BFloat16) return "bfloat16";
+  if (half == DType::Float16) return "fp16";
+  return on_device && uses_tf32(job) ? "tf32" : "fp32";
 }
 
 }  // namespace
@@ -120,7 +113,7 @@ void MlLog::hyper_parameters(std::uint64_t total, std::int64_t train_rows) {
   point("opt_learning_rate_decay_start_step", whole(decays ? warmup : 0));
   point("opt_learning_rate_decay_steps", whole(decays && total > warmup ? total - warmup : 0));
   point("lowest_numerical_precision_in_linear",
-        quoted(product_precision(run_.job.runtime(), run_.runtime.device() != nullptr)));
+        quoted(product_precision(run_.job, run_.runtime.device() != nullptr)));
 }
 
 double MlLog::epoch(std::uint64_t step) const {

@@ -73,12 +73,12 @@ void RunReport::record(const StepOutcome& outcome) {
   skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
   if (outcome.skipped && skipped_steps_) skipped_steps_->add();
   if (skipped_in_a_row_ == kMostSkipped)
-    throw Internal(fmt::format(
-        "the gradients of {} steps in a row, up to step {}, overflowed, with any scale of the loss: the "
-        "model or its "
-        "input has numbers that float16 does not; runtime.precision BF16 has the range of float32, and "
-        "--check-numerics names the node that makes the first such number",
-        kMostSkipped, outcome.step));
+    throw Internal(
+        fmt::format("the gradients of {} steps in a row, up to step {}, overflowed, with any scale of the "
+                    "loss: the model or its input has numbers that float16 does not; runtime.precision BF16 "
+                    "has the range of float32, and "
+                    "--check-numerics names the node that makes the first such number",
+                    kMostSkipped, outcome.step));
   if (!std::isfinite(loss_) && !outcome.skipped)
     throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
                    "; --check-numerics names the node that makes the first such number");

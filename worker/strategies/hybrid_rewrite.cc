@@ -1,5 +1,4 @@
 #include "worker/strategies/hybrid_rewrite.h"
-#include "worker/strategies/expand_bags.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,6 +6,7 @@
 #include "base/error.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
+#include "worker/strategies/expand_bags.h"
 #include "worker/strategies/table_gathers.h"
 
 namespace braid::worker {

@@ -3,7 +3,7 @@
 // embedding tables (VariableInfo::sparse) exist on the servers only, and a gather from one becomes a pull of
 // its rows. Gradients are pushed in buckets; what one bucket pushes, one pull fetches in the next step.
 // Tables that gathers alone read have a pull and a push of their own (ordered_rows.h), whose keys are made in
-// the stage and whose rows are pulled a step ahead.
+// the stage and whose rows may be pulled a step ahead.
 #include <algorithm>
 #include <map>
 
