@@ -55,7 +55,8 @@ void share_error(std::optional<ErrorRecord> error, comm::Communicator& communica
   std::string text = error ? error->message : std::string();
   share_text(text, communicator, wait);
   try {
-    communicator.barrier(wait.at_most(kFarewellTime));  // a leader that is gone too soon may take its words along
+    communicator.barrier(
+        wait.at_most(kFarewellTime));  // a leader that is gone too soon may take its words along
   } catch (const Error&) {
   }
   throw_error(static_cast<ErrorCode>(code), text);

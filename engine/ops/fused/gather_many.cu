@@ -1,8 +1,8 @@
 // CUDA kernel of braid.GatherMany: one launch for up to kMost tables, whose addresses and sizes are the
 // kernel's argument. A block moves kTile units of one table's output; a unit is 16 bytes where all tables are
 // aligned so. A row whose index is out of range is reported and zeroed.
-#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/block_owner.cuh"
+#include "engine/ops/common/cuda/divide.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 
 namespace braid {
