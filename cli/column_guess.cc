@@ -38,10 +38,15 @@ bool has_part(const std::string& name, const std::array<const char*, N>& words) 
   return false;
 }
 
+/// A whole number is a name there and no amount. Of "user" and "user_age" only the first names who it is.
 bool names_an_id(const std::string& name) {
-  return has_part(
-      name, std::array{"id", "ids", "uid", "uuid", "code", "zip", "zipcode", "postcode", "hash", "category",
-                       "categories", "cat", "type", "kind", "class", "device", "region", "country"});
+  static constexpr std::array kThings{"user",       "customer",  "member",  "item",     "product",
+                                      "sku",        "brand",     "seller",  "merchant", "campaign",
+                                      "advertiser", "publisher", "creative"};
+  return has_part(name, std::array{"id", "ids", "uid", "uuid", "code", "zip", "zipcode", "postcode", "hash",
+                                   "category", "categories", "cat", "type", "kind", "class", "device",
+                                   "region", "country", "city"}) ||
+         has_part(parts_of(name).back(), kThings);
 }
 
 bool names_a_label(const std::string& name) {

@@ -1,4 +1,5 @@
 // What a newcomer types first: `braid init`, `doctor`, `completion`, and the manual pages.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -59,6 +60,17 @@ TEST_F(SetupToolsTest, InitWritesAJobThatTrains) {
                                      "steps=20", "--set", "checkpoint.directory=" + path("run")});
   ASSERT_EQ(process->wait(kLongRun), 0) << process->err();
   EXPECT_EQ(result_of(*process).steps, 20);
+}
+
+TEST_F(SetupToolsTest, NumbersThatNameSomethingAreCategories) {
+  std::string text = "user,user_age,seller,adults,bought\n";
+  for (int i = 0; i < 200; ++i)
+    text += fmt::format("{},{},{},{},{}\n", i % 60, 20 + i % 30, i % 9, i % 5, i % 3 == 0 ? 1 : 0);
+  const std::string columns = expect_good({"data", "show", "--columns", write("shop.csv", text)});
+  EXPECT_THAT(columns, AllOf(HasSubstr("name: \"user\" kind: CATEGORICAL buckets: 200"),
+                             HasSubstr("name: \"user_age\" kind: NUMERIC"),
+                             HasSubstr("name: \"seller\" kind: CATEGORICAL buckets: 20"),
+                             HasSubstr("name: \"adults\" kind: NUMERIC")));
 }
 
 TEST_F(SetupToolsTest, ShowPrintsTheSameColumns) {
