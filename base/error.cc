@@ -26,6 +26,28 @@ std::string_view error_code_name(ErrorCode code) {
   return "Unknown";
 }
 
+Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) {}
+Error::Error(const Error& other) = default;
+Error& Error::operator=(const Error& other) = default;
+Error::~Error() = default;
+const char* Error::what() const noexcept { return message_.c_str(); }
+
+#define BRAID_DEFINE_ERROR(Name)                                                  \
+  Name::Name(std::string message) : Error(ErrorCode::Name, std::move(message)) {} \
+  Name::Name(const Name& other) = default;                                        \
+  Name& Name::operator=(const Name& other) = default;                             \
+  Name::~Name() = default;
+BRAID_DEFINE_ERROR(InvalidArgument)
+BRAID_DEFINE_ERROR(Unavailable)
+BRAID_DEFINE_ERROR(DeadlineExceeded)
+BRAID_DEFINE_ERROR(OutOfMemory)
+BRAID_DEFINE_ERROR(DeviceError)
+BRAID_DEFINE_ERROR(DataLoss)
+BRAID_DEFINE_ERROR(Internal)
+BRAID_DEFINE_ERROR(Cancelled)
+BRAID_DEFINE_ERROR(OutOfRange)
+#undef BRAID_DEFINE_ERROR
+
 ErrorPtr make_error(ErrorCode code, std::string message) {
   return std::make_shared<const ErrorRecord>(ErrorRecord{code, std::move(message)});
 }

@@ -29,20 +29,26 @@ std::string_view error_code_name(ErrorCode code);
 
 class Error : public std::exception {
  public:
-  Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Error(ErrorCode code, std::string message);
+  Error(const Error& other);
+  Error& operator=(const Error& other);
+  ~Error() override;
   ErrorCode code() const noexcept { return code_; }
   const std::string& message() const noexcept { return message_; }
-  const char* what() const noexcept override { return message_.c_str(); }
+  const char* what() const noexcept override;
 
  private:
   ErrorCode code_;
   std::string message_;
 };
 
-#define BRAID_DEFINE_ERROR(Name)                                                       \
-  class Name : public Error {                                                          \
-   public:                                                                             \
-    explicit Name(std::string message) : Error(ErrorCode::Name, std::move(message)) {} \
+#define BRAID_DEFINE_ERROR(Name)        \
+  class Name : public Error {           \
+   public:                              \
+    explicit Name(std::string message); \
+    Name(const Name& other);            \
+    Name& operator=(const Name& other); \
+    ~Name() override;                   \
   };
 BRAID_DEFINE_ERROR(InvalidArgument)
 BRAID_DEFINE_ERROR(Unavailable)

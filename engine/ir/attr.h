@@ -18,27 +18,50 @@ using AttrValue_ = std::variant<std::int64_t, double, bool, std::string, DType, 
                                 std::vector<std::int64_t>, std::vector<double>, std::vector<bool>,
                                 std::vector<std::string>, std::vector<DType>, std::vector<Shape>>;
 
-/// The value of one attribute. Integers are int64, floats double.
+/// The value of one attribute. Integers are int64, floats double. What the compiler would write in every
+/// source that has attributes is written once, in attr.cc.
 struct Attr : AttrValue_ {
-  using AttrValue_::AttrValue_;
-  Attr(int value) : AttrValue_(static_cast<std::int64_t>(value)) {}  // NOLINT: implicit by design
-  Attr(float value) : AttrValue_(static_cast<double>(value)) {}      // NOLINT
-  Attr(const char* value) : AttrValue_(std::string(value)) {}        // NOLINT
-  Attr(std::string_view value) : AttrValue_(std::string(value)) {}   // NOLINT
+  Attr();
+  Attr(const Attr& other);
+  Attr(Attr&& other) noexcept;
+  Attr& operator=(const Attr& other);
+  Attr& operator=(Attr&& other) noexcept;
+  ~Attr();
+
+  // Implicit by design: {{"axis", 1}, {"name", "x"}}.
+  Attr(std::int64_t value);
+  Attr(int value);
+  Attr(double value);
+  Attr(float value);
+  Attr(bool value);
+  Attr(std::string value);
+  Attr(const char* value);
+  Attr(std::string_view value);
+  Attr(DType value);
+  Attr(Shape value);
+  Attr(Tensor value);
+  Attr(std::vector<std::int64_t> value);
+  Attr(std::vector<double> value);
+  Attr(std::vector<bool> value);
+  Attr(std::vector<std::string> value);
+  Attr(std::vector<DType> value);
+  Attr(std::vector<Shape> value);
 };
 
 /// Attributes by name, in the order of their names.
 class AttrMap {
  public:
-  AttrMap() = default;
-  AttrMap(std::initializer_list<std::pair<const std::string, Attr>> items) : items_(items) {}
+  AttrMap();
+  AttrMap(std::initializer_list<std::pair<const std::string, Attr>> items);
+  AttrMap(const AttrMap& other);
+  AttrMap(AttrMap&& other) noexcept;
+  AttrMap& operator=(const AttrMap& other);
+  AttrMap& operator=(AttrMap&& other) noexcept;
+  ~AttrMap();
 
-  bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
-  void set(std::string name, Attr value) { items_.insert_or_assign(std::move(name), std::move(value)); }
-  const Attr* find(std::string_view name) const {
-    auto it = items_.find(name);
-    return it == items_.end() ? nullptr : &it->second;
-  }
+  bool has(std::string_view name) const;
+  void set(std::string name, Attr value);
+  const Attr* find(std::string_view name) const;
   /// The attribute's value, or `fallback` when it is absent. Throws: InvalidArgument naming the attribute
   /// when it has another type.
   template <class T>

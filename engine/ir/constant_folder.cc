@@ -1,7 +1,9 @@
 #include "engine/ir/constant_folder.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "base/wait_context.h"
 #include "engine/ir/infer.h"
 #include "engine/ir/string_ids.h"
 

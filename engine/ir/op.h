@@ -24,11 +24,12 @@
 #include "base/init.h"
 #include "base/stream_ref.h"
 #include "base/thread_pool.h"
-#include "base/wait_context.h"
 #include "engine/ir/graph.h"
 #include "engine/ir/op_traits.h"
 
 namespace braid {
+
+struct WaitContext;  // base/wait_context.h
 
 /// The block that a program's kernels read for one step.
 struct StepParams {

@@ -1,12 +1,14 @@
 #include "tests/engine/ops/op_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
 
 #include "base/thread_pool.h"
+#include "base/wait_context.h"
 #include "tests/support/message_of.h"
 
 namespace braid::testing {

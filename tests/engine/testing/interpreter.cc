@@ -1,11 +1,13 @@
 #include "tests/engine/testing/interpreter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <set>
 
 #include "base/error.h"
+#include "base/wait_context.h"
 #include "engine/ir/infer.h"
 
 namespace braid::testing {
