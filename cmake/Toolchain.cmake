@@ -1,9 +1,10 @@
-# Compiler launcher, linker and sanitizers. Sets nothing that a preset could not override.
+# Compiler launcher, linker and sanitizers. Sets nothing that a preset could not override. ccache takes the names of
+# headers from what Ninja has the compiler write, so that a source that it does not know is not preprocessed twice.
 find_program(BRAID_CCACHE ccache)
 if(BRAID_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros ${BRAID_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 ${BRAID_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
@@ -21,6 +22,19 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in `"text" + std::string` once it is inlined (GCC bug 105651).
   add_compile_options($<$<CONFIG:Release>:-Wno-restrict>)
+endif()
+
+if(BRAID_NATIVE AND EXISTS /proc/cpuinfo AND NOT BRAID_SANITIZE)
+  file(STRINGS /proc/cpuinfo flags LIMIT_COUNT 1 REGEX "^flags")
+  foreach(set avx2 avx512f)
+    if(flags MATCHES " ${set}( |$)")
+      set(BRAID_VECTORS ${set})
+    endif()
+  endforeach()
+  if(BRAID_VECTORS)
+    message(STATUS "Kernels for processors with ${BRAID_VECTORS} alone")
+    add_compile_definitions(BRAID_VECTORS="${BRAID_VECTORS}")
+  endif()
 endif()
 
 if(BRAID_SANITIZE)

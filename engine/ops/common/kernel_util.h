@@ -14,7 +14,11 @@
 // Loops keep their bits on every choice because the kernel files are compiled with -ffp-contract=off. Off
 // under sanitizers, whose runtimes are not up yet when the loader resolves.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(BRAID_SANITIZED) && !defined(__CUDACC__)
+#ifdef BRAID_VECTORS  // of this machine's processor alone (BRAID_NATIVE)
+#define BRAID_VECTOR_CLONES __attribute__((target(BRAID_VECTORS)))
+#else
 #define BRAID_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 #else
 #define BRAID_VECTOR_CLONES
 #endif
