@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -19,6 +20,7 @@ namespace {
 using worker::GraphRun;
 using worker::GraphSession;
 using worker::GraphSessionOptions;
+using Peers = worker::SessionPeers;
 
 /// Ends without the lock: threads of stages may want it for a source.
 class Session {
@@ -39,7 +41,8 @@ class Session {
 using Pools = std::vector<nb::tuple>;
 
 void make_session(Session* place, int streams, const std::string& policy, std::uint64_t seed, int threads,
-                  double timeout, bool stage_multi_stream, const Pools& pools) {
+                  double timeout, bool stage_multi_stream, const Pools& pools,
+                  std::shared_ptr<const Peers> peers) {
   refuse_forked_child();
   GraphSessionOptions options;
   options.seed = seed;
@@ -59,6 +62,7 @@ void make_session(Session* place, int streams, const std::string& policy, std::u
                           .global_name = nb::cast<std::string>(pool[2])});
     options.stages.pools = std::make_shared<StagePools>(declared);
   }
+  options.peers = std::move(peers);
   new (place) Session(std::move(options));
 }
 
@@ -117,9 +121,33 @@ void add_source(Session& session, std::vector<std::string> placeholders, nb::obj
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  nb::class_<Peers>(module, "Peers")
+      .def(
+          "__init__",
+          [](Peers* place, const std::string& cluster, const std::string& task, double timeout) {
+            refuse_forked_child();
+            const nb::gil_scoped_release released;
+            new (place)
+                Peers(cluster, task, std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000)));
+          },
+          nb::arg("cluster"), nb::arg("task"), nb::arg("timeout"))
+      .def_prop_ro("rank", &Peers::rank)
+      .def_prop_ro("world", &Peers::world)
+      .def("broadcast",
+           [](const Peers& peers, nb::object value) {
+             const Tensor mine = to_tensor(value, "a value");
+             const Tensor theirs = [&] {
+               const nb::gil_scoped_release released;
+               return peers.broadcast(mine);
+             }();
+             return to_array(theirs);
+           })
+      .def("barrier", &Peers::barrier, nb::call_guard<nb::gil_scoped_release>())
+      .def("abort", &Peers::abort);
   nb::class_<Session>(module, "Session")
       .def("__init__", make_session, nb::arg("streams"), nb::arg("policy"), nb::arg("seed"),
-           nb::arg("threads"), nb::arg("timeout"), nb::arg("stage_multi_stream"), nb::arg("pools"))
+           nb::arg("threads"), nb::arg("timeout"), nb::arg("stage_multi_stream"), nb::arg("pools"),
+           nb::arg("peers").none() = nb::none())
       .def("run", run, nb::arg("graph"), nb::arg("fetches"), nb::arg("targets"), nb::arg("feeds"))
       .def("add_source", add_source, nb::arg("placeholders"), nb::arg("read"))
       .def("start_stages",
