@@ -6,7 +6,7 @@ from typing import Callable
 import keras
 import numpy as np
 import tensorflow as tf
-from jobs import Exported, batches, random_data, write_csv, write_job
+from jobs import Exported, batches, has_ids, random_data, write_csv, write_job
 
 
 def handle_graph(function, names):
@@ -78,7 +78,17 @@ class RawOptimizer:
             raw.ResourceSparseApplyFtrl(var=h, accum=self.slot(v, "a", 0.1).handle, linear=self.slot(v, "l", 0.0).handle, grad=values,
                                         indices=indices, lr=0.05, l1=0.0, l2=0.0, lr_power=-0.5)
         else:
-            raise ValueError("Adam of rows differs: TensorFlow decays the moments of all")
+            self.adam_rows(v, values, indices)
+
+    def adam_rows(self, v, g, indices):
+        """Lazy: rows that the batch does not name keep their moments."""
+        moments = [self.slot(v, name, 0.0) for name in ("m", "v")]
+        first = 0.9 * tf.gather(moments[0], indices) + (1 - 0.9) * g
+        second = 0.999 * tf.gather(moments[1], indices) + (1 - 0.999) * g * g
+        for kept, rows in zip(moments, (first, second)):
+            kept.scatter_update(tf.IndexedSlices(rows, indices))
+        rate = 0.002 * (1 - 0.999**self.step) ** 0.5 / (1 - 0.9**self.step)
+        tf.raw_ops.ResourceScatterSub(resource=v.handle, indices=indices, updates=rate * first / (tf.sqrt(second) + 1e-7))
 
 
 @dataclasses.dataclass
@@ -86,14 +96,27 @@ class KerasProgram:
     """model() gives a model of the columns but the label; loss(label, output) a scalar."""
 
     name: str
-    optimizer: str
     columns: dict
     model: Callable
     loss: Callable
     parallel: bool = True
     saved_model: bool = False
 
-    def export(self, folder):
+    clip = 0
+    ways = ("REDO",)
+
+    @property
+    def form(self):
+        return "SavedModel" if self.saved_model else "Keras"
+
+    @property
+    def tables(self):
+        return has_ids(self.columns)
+
+    def refuses(self, optimizer):
+        return ""
+
+    def export(self, folder, kind):
         folder.mkdir(parents=True, exist_ok=True)
         keras.utils.set_random_seed(11)
         data = random_data(self.columns, np.random.default_rng(len(self.name)))
@@ -125,7 +148,6 @@ class KerasProgram:
         (folder / "predict.pb").write_bytes(handle_graph(predicts, ids).SerializeToString())
         np.savez(folder / "first.npz", **{path: v.numpy() for path, v in variables.items()})
         graph_fields = f'  file: "{folder}/graph.pb" inference_file: "{folder}/predict.pb" loss: "loss" prediction: "prediction" initial_file: "{folder}/first.npz"'
-        form = "GraphDef of Keras"
         trained = [v.value for v in model.trainable_variables]
         names = "|".join(v.path for v in model.trainable_variables)
         if self.saved_model:
@@ -134,15 +156,15 @@ class KerasProgram:
             train = tf.function(lambda *values: {"loss": loss_of(*values), "prediction": prediction_of(*values)}, input_signature=specs)
             tf.saved_model.save(module, str(folder / "saved"), signatures={"train": train})
             graph_fields = f'  file: "{folder}/saved" loss: "loss" prediction: "prediction"'
-            form, names = "SavedModel", ""
+            names = ""
         if names:
             graph_fields += f' trainable: "{names}"'
-        optimizer, losses = RawOptimizer(self.optimizer), []
+        optimizer, losses = RawOptimizer(kind), []
         for batch in batches(data):
             with tf.GradientTape() as tape:
                 loss = traced(*[tf.constant(batch[name]) for name in self.columns])
             optimizer.apply(zip(tape.gradient(loss, trained), trained))
             losses.append(float(loss))
         kept = {v.path: v.numpy() for v in model.variables if "seed" not in v.path}
-        job = write_job(folder, write_csv(folder, data, self.columns), self.optimizer, graph_fields)
-        return Exported(job, form, "", np.array(losses), kept)
+        job = write_job(folder, write_csv(folder, data, self.columns), kind, graph_fields)
+        return Exported(job, "", np.array(losses), kept)
