@@ -1,6 +1,6 @@
 """Builds the wheel and tests what it installs.
 
-    V/bin/pip install scikit-build-core nanobind
+    V/bin/pip install scikit-build-core
     V/bin/python python/make_wheel.py --out dist [--build build/release] [--test]
 
 --build takes a build folder that is there, of the same Python, so that only the module is linked again; without it the
@@ -39,7 +39,13 @@ def build_wheel(out, build):
         for setting in settings_of(build.resolve()):
             command += ["--config-settings", setting]
     before = {each: each.stat().st_mtime for each in out.glob("*.whl")}
-    subprocess.run(command, check=True)
+    cache = build and build / "CMakeCache.txt"
+    was = cache and cache.read_text()
+    try:
+        subprocess.run(command, check=True)
+    finally:
+        if was:  # without the prefix and the settings of wheels
+            cache.write_text(was)
     made = [each for each in out.glob("*.whl") if before.get(each) != each.stat().st_mtime]
     if len(made) != 1:
         raise SystemExit(f"pip made {len(made)} wheels in {out}")

@@ -11,7 +11,7 @@ JOB_OPTIMIZERS = {
     "SGD": "kind: SGD learning_rate: 0.05",
     "MOMENTUM": "kind: MOMENTUM learning_rate: 0.02 momentum: 0.9",
     "ADAGRAD": "kind: ADAGRAD learning_rate: 0.05 initial_accumulator: 0.1",
-    "ADAM": "kind: ADAM learning_rate: 0.002 epsilon: 1e-7",
+    "ADAM": "kind: ADAM learning_rate: 0.002 epsilon: 1e-5",
     "FTRL": "kind: FTRL learning_rate: 0.05 initial_accumulator: 0.1",
 }
 

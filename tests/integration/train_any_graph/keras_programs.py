@@ -187,6 +187,8 @@ LONG = {"tokens": ((10,), 30), "label": ((), "label")}
 VALUES = {"dense": ((6,), "float"), "label": ((2,), "float")}
 TOWERS = {"user": ((3,), 50), "item": ((4,), 50), "label": ((), "label")}
 
+LOOP = "gradients of a loop"
+
 PROGRAMS = [
     KerasProgram("keras_dlrm", KERAS_IDS, keras_dlrm, binary),
     KerasProgram("keras_dlrm_dropout", KERAS_IDS, lambda: keras_dlrm(0.2), binary, parallel=False),
@@ -198,11 +200,11 @@ PROGRAMS = [
     KerasProgram("keras_mlp", VALUES, keras_mlp, squares),
     KerasProgram("keras_saved_model", VALUES, keras_mlp, squares, saved_model=True),
     KerasProgram("keras_saved_dropout", VALUES, lambda: keras_mlp(0.2), squares, parallel=False, saved_model=True),
-    KerasProgram("keras_lstm_loop", TOKENS, keras_lstm_loop, binary),
-    KerasProgram("keras_gru_loop", TOKENS, keras_recurrent(lambda: layers.GRU(8)), binary),
-    KerasProgram("keras_rnn_loop", TOKENS, keras_recurrent(lambda: layers.SimpleRNN(8)), binary, parallel=False),
-    KerasProgram("keras_bilstm_loop", TOKENS, keras_recurrent(lambda: layers.Bidirectional(layers.LSTM(4))), binary),
-    KerasProgram("keras_masked_gru", TOKENS, keras_masked, binary, parallel=False),
+    KerasProgram("keras_lstm_loop", TOKENS, keras_lstm_loop, binary, no_keep=LOOP),
+    KerasProgram("keras_gru_loop", TOKENS, keras_recurrent(lambda: layers.GRU(8)), binary, no_keep=LOOP),
+    KerasProgram("keras_rnn_loop", TOKENS, keras_recurrent(lambda: layers.SimpleRNN(8)), binary, parallel=False, no_keep=LOOP),
+    KerasProgram("keras_bilstm_loop", TOKENS, keras_recurrent(lambda: layers.Bidirectional(layers.LSTM(4))), binary, no_keep=LOOP),
+    KerasProgram("keras_masked_gru", TOKENS, keras_masked, binary, parallel=False, no_keep=LOOP),
     KerasProgram("keras_noise", VALUES, keras_noise, squares, parallel=False),
     KerasProgram("keras_autoencoder", VALUES, keras_autoencoder, squares),
     KerasProgram("keras_separable", KERAS_IMAGE, keras_separable, classes),

@@ -130,7 +130,7 @@ def compare(braid, program, optimizer, folder):
             losses, values = run_braid(braid, exported.job, folder / f"{i}_{column}", settings, cluster)
             of_losses = float(np.max(np.abs(losses - exported.losses) / np.maximum(np.abs(exported.losses), 1e-3)))
             of_variables, where = largest_difference(values, exported.variables)
-            good = of_losses <= LOSS_LIMIT and of_variables <= VARIABLE_LIMIT
+            good = of_losses <= getattr(program, "loss_limit", LOSS_LIMIT) and of_variables <= VARIABLE_LIMIT
             yield column, of_losses, of_variables, "" if good else f"beyond the limits, most at '{where}'"
         except Exception as error:  # noqa: BLE001: one program must not end the others
             yield column, float("nan"), float("nan"), str(error)
@@ -141,7 +141,8 @@ COLUMNS = ("LOCAL", "KEEP", "ALLREDUCE", "PS")
 
 def row_of(braid, program, optimizers, root):
     """Trains a program with all optimizers and prints its row; the number of ways that are beyond the limits."""
-    worst, variables, bad, refused = {}, 0.0, 0, []
+    worst, variables, bad = {}, 0.0, 0
+    refused = [f"KEEP: {program.no_keep}"] if getattr(program, "no_keep", "") else []
     for optimizer in optimizers:
         why = program.refuses(optimizer)
         if why:

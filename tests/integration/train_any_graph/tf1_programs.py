@@ -15,7 +15,7 @@ def tf1_optimizer(kind):
         "SGD": lambda: tf1.train.GradientDescentOptimizer(0.05),
         "MOMENTUM": lambda: tf1.train.MomentumOptimizer(0.02, 0.9),
         "ADAGRAD": lambda: tf1.train.AdagradOptimizer(0.05, initial_accumulator_value=0.1),
-        "ADAM": lambda: tf1.train.AdamOptimizer(0.002, epsilon=1e-7),
+        "ADAM": lambda: tf1.train.AdamOptimizer(0.002, epsilon=1e-5),
         "FTRL": lambda: tf1.train.FtrlOptimizer(0.05, initial_accumulator_value=0.1),
     }[kind]()
 
@@ -28,8 +28,10 @@ class Tf1Program:
     columns: dict
     build: Callable
     parallel: bool = True
-    keeps: bool = True  # its own gradients have static sizes, too
+    no_keep: str = ""  # why its own gradients cannot be kept
     meta: bool = False  # a .meta file instead of a GraphDef
+    # Of losses, where TensorFlow's own float32 is further than the usual from its float64.
+    loss_limit: float = 1e-5
     clip: float = 0  # by tf.clip_by_global_norm, in whose norm each use of a row counts: KEEP alone is the same
 
     @property
@@ -38,7 +40,7 @@ class Tf1Program:
 
     @property
     def ways(self):
-        return [*([] if self.clip else ["REDO"]), *(["KEEP"] if self.keeps else [])]
+        return [*([] if self.clip else ["REDO"]), *([] if self.no_keep else ["KEEP"])]
 
     @property
     def tables(self):
@@ -86,7 +88,7 @@ class Tf1Program:
         schema = write_csv(folder, data, self.columns)
         graph_fields = f'  file: "{folder}/{file}" loss: "loss:0" prediction: "prediction" initial_file: "{folder}/first"'
         job = write_job(folder, schema, kind, graph_fields)
-        return Exported(job, "train" if self.keeps else "", np.array(losses), variables)
+        return Exported(job, "" if self.no_keep else "train", np.array(losses), variables)
 
 
 def variable(name, shape, scale=0.1):
@@ -253,17 +255,20 @@ IMAGE = {"image": ((64,), "float"), "label": ((), 3)}
 
 AGES = {"age": ((), "float"), **DIN}
 
+SIZES = "gradients whose sizes follow from data"
+
 PROGRAMS = [
     Tf1Program("wide_deep", IDS, wide_deep),
     Tf1Program("din", DIN, din),
     Tf1Program("din_clipped", DIN, din, clip=0.05, parallel=False),
-    Tf1Program("two_towers", TOWERS, two_towers, meta=True),
+    # With SGD TensorFlow's losses are 1.9e-5 from those of float64, and Braid's 2.4e-6.
+    Tf1Program("two_towers", TOWERS, two_towers, meta=True, loss_limit=2e-5),
     Tf1Program("classifier", NUMBERS, classifier),
     Tf1Program("convolutions", IMAGE, convolutions, meta=True, parallel=False),
-    Tf1Program("safe_lookup", DIN, safe_lookup, keeps=False),
-    Tf1Program("partitions", DIN, partitions, keeps=False),
-    Tf1Program("feature_columns", AGES, feature_columns, keeps=False),
+    Tf1Program("safe_lookup", DIN, safe_lookup, no_keep=SIZES),
+    Tf1Program("partitions", DIN, partitions, no_keep=SIZES),
+    Tf1Program("feature_columns", AGES, feature_columns, no_keep=SIZES),
     Tf1Program("deepfm", IDS, deepfm),
     Tf1Program("cross_network", IDS, cross_network),
-    Tf1Program("dien", DIN, dien, keeps=False),
+    Tf1Program("dien", DIN, dien, no_keep="gradients of a loop"),
 ]

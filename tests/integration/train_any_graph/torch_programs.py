@@ -57,7 +57,7 @@ OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, 0.05),
     "MOMENTUM": lambda p: torch.optim.SGD(p, 0.02, momentum=0.9),
     "ADAGRAD": lambda p: torch.optim.Adagrad(p, 0.05, initial_accumulator_value=0.1, eps=0.0),
-    "ADAM": lambda p: Adam(p, 0.002, 1e-7),
+    "ADAM": lambda p: Adam(p, 0.002, 1e-5),
     "FTRL": lambda p: Ftrl(p, 0.05, 0.1),
 }
 FUNCTIONS = {"cross_entropy": torch.nn.functional.cross_entropy, "binary_cross_entropy_with_logits":
