@@ -6,6 +6,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+#include <future>
+#include <stop_token>
+
 #include "base/error.h"
 #include "engine/staging/stage_pools.h"
 #include "python/src/arrays.h"
@@ -26,12 +30,13 @@ using Peers = worker::SessionPeers;
 class Session {
  public:
   explicit Session(GraphSessionOptions options)
-      : session_(std::make_unique<GraphSession>(std::move(options))) {}
+      : peers(options.peers), session_(std::make_unique<GraphSession>(std::move(options))) {}
   ~Session() {
     const nb::gil_scoped_release released;
     session_.reset();
   }
   GraphSession* operator->() { return session_.get(); }
+  const std::shared_ptr<const Peers> peers;
 
  private:
   std::unique_ptr<GraphSession> session_;
@@ -72,6 +77,44 @@ void poll_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
+/// Does what may wait for other processes, on a thread of its own: Ctrl-C ends it here. REQUIRES: without the
+/// interpreter's lock.
+template <class Work, class Interrupt>
+auto interruptible(Work work, Interrupt interrupt) {
+  auto result = std::async(std::launch::async, std::move(work));
+  while (result.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    try {
+      poll_signals();
+    } catch (...) {
+      interrupt();
+      result.wait();
+      throw;
+    }
+  }
+  return result.get();
+}
+
+std::vector<Tensor> run_with_peers(Session& session, const Graph& graph, GraphRun& asked) {
+  std::atomic<bool> interrupted = false;
+  asked.poll = [&] {
+    if (interrupted) throw Cancelled("interrupted");
+  };
+  return interruptible([&] { return session->run(graph, asked); },
+                       [&] {
+                         interrupted = true;
+                         session.peers->abort();
+                       });
+}
+
+std::shared_ptr<Peers> make_peers(const std::string& cluster, const std::string& task, double timeout) {
+  refuse_forked_child();
+  const nb::gil_scoped_release released;
+  std::stop_source stop;
+  const std::chrono::milliseconds wait(static_cast<std::int64_t>(timeout * 1000));
+  return interruptible([&] { return std::make_shared<Peers>(cluster, task, wait, stop.get_token()); },
+                       [&] { stop.request_stop(); });
+}
+
 nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetches,
              std::vector<std::string> targets, const std::vector<std::pair<std::string, nb::object>>& feeds) {
   refuse_forked_child();
@@ -82,7 +125,7 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
   std::vector<Tensor> values;
   {
     const nb::gil_scoped_release released;
-    values = session->run(graph, asked);
+    values = session.peers ? run_with_peers(session, graph, asked) : session->run(graph, asked);
     asked.feeds.clear();
   }
   nb::list result;
@@ -121,16 +164,9 @@ void add_source(Session& session, std::vector<std::string> placeholders, nb::obj
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  module.def("meet_peers", make_peers, nb::arg("cluster"), nb::arg("task"), nb::arg("timeout"),
+             "The other workers of a cluster; waits for all of them.");
   nb::class_<Peers>(module, "Peers")
-      .def(
-          "__init__",
-          [](Peers* place, const std::string& cluster, const std::string& task, double timeout) {
-            refuse_forked_child();
-            const nb::gil_scoped_release released;
-            new (place)
-                Peers(cluster, task, std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000)));
-          },
-          nb::arg("cluster"), nb::arg("task"), nb::arg("timeout"))
       .def_prop_ro("rank", &Peers::rank)
       .def_prop_ro("world", &Peers::world)
       .def("broadcast",

@@ -1,9 +1,11 @@
 """Between-graph replication: ClusterSpec, Server, SyncReplicasOptimizer, over real processes."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -117,6 +119,31 @@ def test_a_worker_that_dies_is_told(tmp_path):
     assert processes[1].returncode == 9 and processes[0].returncode not in (0, None) and "TIMEOUT" not in outputs[0]
     assert processes[2].returncode == 0, outputs[2]
     assert "rank 1" in outputs[0] or "Unavailable" in outputs[0], outputs[0]
+
+
+@pytest.mark.parametrize("where", ["before the others come", "in a step"])
+def test_ctrl_c_ends_a_worker_that_waits_for_others(tmp_path, where):
+    program = tmp_path / "train.py"
+    begun = where == "in a step"
+    before = "    while not session" if begun else "hooks = ["
+    text = PROGRAM.replace(before, "    " * begun + "print('begun', flush=True)\n" + before, 1)
+    program.write_text(text.replace("        runs += 1\n", "        runs += 1\n        import time; index and time.sleep(60)\n"))
+    addresses = free_addresses(3)
+    processes = [start(program, "ps", 0, addresses, "sync", tmp_path / "run", "-")]
+    processes += [start(program, "worker", i, addresses, "sync", tmp_path / "run", tmp_path / f"{i}.npz")
+                  for i in ((0, 1) if begun else (0,))]
+    try:
+        while "begun" not in processes[1].stdout.readline():
+            assert processes[1].poll() is None
+        time.sleep(1.5)
+        at = time.monotonic()
+        processes[1].send_signal(signal.SIGINT)
+        output = processes[1].communicate(timeout=20)[0]
+        assert time.monotonic() - at < 5 and "KeyboardInterrupt" in output, output
+    finally:
+        for each in processes:
+            each.kill()
+            each.communicate()
 
 
 @pytest.mark.parametrize("arguments, message", [

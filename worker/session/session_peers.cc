@@ -33,7 +33,7 @@ struct SessionPeers::Impl {
 };
 
 SessionPeers::SessionPeers(const std::string& cluster, const std::string& task,
-                           std::chrono::milliseconds timeout)
+                           std::chrono::milliseconds timeout, std::stop_token stop)
     : impl_(std::make_unique<Impl>()) {
   launch::LaunchFlags flags;
   flags.cluster = cluster;
@@ -44,7 +44,7 @@ SessionPeers::SessionPeers(const std::string& cluster, const std::string& task,
   impl_->timeout = timeout;
   impl_->services->peer_deadline = timeout;
   impl_->services->stop = std::make_shared<StopFlag>();
-  impl_->bootstrap.emplace(job, spec, nullptr, impl_->wait());
+  impl_->bootstrap.emplace(job, spec, nullptr, WaitContext::with_timeout(timeout, std::move(stop)));
 }
 
 SessionPeers::~SessionPeers() = default;

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "engine/ir/tensor.h"
@@ -20,8 +21,9 @@ class SessionPeers {
  public:
   /// cluster: "chief=host:port;worker=host:port,host:port", without servers. task: "worker:1". Waits for all;
   /// `timeout` also bounds each later wait for the others. Throws: InvalidArgument for a cluster that is none
-  /// or does not list the task, DeadlineExceeded naming who is missing.
-  SessionPeers(const std::string& cluster, const std::string& task, std::chrono::milliseconds timeout);
+  /// or does not list the task, DeadlineExceeded naming who is missing, Cancelled once `stop` is requested.
+  SessionPeers(const std::string& cluster, const std::string& task, std::chrono::milliseconds timeout,
+               std::stop_token stop = {});
   ~SessionPeers();
 
   int rank() const;

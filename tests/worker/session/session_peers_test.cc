@@ -87,6 +87,16 @@ TEST_F(SessionPeersTest, OneThatDoesNotComeIsNamedByTheDeadline) {
   }
 }
 
+TEST_F(SessionPeersTest, AStopEndsTheWaitForTheOthers) {
+  std::stop_source stop;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stop.request_stop();
+  });
+  EXPECT_THROW(SessionPeers(cluster(), "worker:0", seconds(60), stop.get_token()), Cancelled);
+  later.join();
+}
+
 TEST_F(SessionPeersTest, ATaskThatIsNotListedIsRefused) {
   EXPECT_THROW(SessionPeers("worker=a:1,b:2", "worker:7", seconds(1)), InvalidArgument);
   EXPECT_THROW(SessionPeers("worker=a:1,b:2;ps=c:3", "worker:0", seconds(1)), InvalidArgument);

@@ -109,7 +109,7 @@ class Server:
                 jobs.setdefault("chief" if name == "master" else name, []).append(self._address((name, index)))
             text = ";".join(f"{name}={','.join(addresses)}" for name, addresses in jobs.items())
             job = "chief" if self.job_name == "master" else self.job_name
-            self._peers = _braid.Peers(text, f"{job}:{self.task_index}", _PATIENCE)
+            self._peers = _braid.meet_peers(text, f"{job}:{self.task_index}", _PATIENCE)
         return self._peers
 
     def _connect(self, index):
