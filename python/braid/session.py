@@ -19,7 +19,11 @@ def default_session():
 
 
 def as_feed(tensor, value):
-    """`value` as an array of the tensor's type, without a copy where it is one."""
+    """`value` as an array of the tensor's type, without a copy where it is one: of NumPy, or of any other that gives its
+    memory by DLPack (PyTorch's on the CPU, JAX's)."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        if str(value.dtype).rsplit(".", 1)[-1] == tensor.dtype.name:
+            return value
     if tensor.dtype == string:
         return to_native(np.asarray(value, dtype=object))
     if not isinstance(value, np.ndarray) or value.dtype != tensor.dtype.numpy:
@@ -40,11 +44,12 @@ class Session:
     """
 
     def __init__(self, graph=None, streams=None, policy="AUTO", seed=1, threads=0, timeout=3600.0,
-                 stage_multi_stream=False, pools=()):
+                 stage_multi_stream=False, pools=(), peers=None):
         self.graph = graph or _graph.default_graph()
         if streams is None:
             streams = 1 + max(self.graph.collections.get("__streams", ()), default=0)
-        self._native = _braid.Session(streams, policy, seed, threads, timeout, stage_multi_stream, list(pools))
+        self._native = _braid.Session(streams, policy, seed, threads, timeout, stage_multi_stream, list(pools),
+                                      peers)
         self._plans = {}
         self._sources = 0
         self._entered = []

@@ -19,7 +19,8 @@ namespace {
 constexpr std::uintptr_t kAlignment = 16;
 
 std::mutex dropped_mu;
-std::vector<Py_buffer*> dropped;  // guarded by dropped_mu
+std::vector<Py_buffer*> dropped;                   // guarded by dropped_mu
+std::vector<nb::ndarray<nb::ro>*> dropped_arrays;  // guarded by dropped_mu
 std::atomic<bool> any_dropped{false};
 std::atomic<std::uint64_t> bytes_shared{0}, bytes_copied{0};
 
@@ -96,11 +97,77 @@ std::vector<T> list_of(nb::handle value) {
 
 }  // namespace
 
+namespace {
+
+/// Row-major memory of this machine that somebody else owns.
+struct Foreign {
+  DType dtype = DType::Invalid;
+  Shape shape;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// `keep` makes what holds the memory: it is called where the memory is used in place.
+template <class Keep>
+Tensor share_or_copy(const Foreign& from, Keep keep) {
+  if (from.bytes > 0 && reinterpret_cast<std::uintptr_t>(from.data) % kAlignment == 0) {
+    bytes_shared += from.bytes;
+    return Tensor(from.dtype, from.shape, keep());
+  }
+  Tensor copy(from.dtype, from.shape);
+  if (from.bytes > 0) std::memcpy(copy.raw(), from.data, from.bytes);
+  bytes_copied += from.bytes;
+  return copy;
+}
+
+DType dtype_of_dlpack(nb::dlpack::dtype type, const std::string& what) {
+  for (const DType dtype :
+       {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Int64, DType::Int32,
+        DType::Int16, DType::Int8, DType::UInt8, DType::UInt16, DType::UInt32, DType::UInt64, DType::Bool})
+    if (dlpack_type(dtype) == type) return dtype;
+  throw InvalidArgument(what + ": the array's element type is not taken");
+}
+
+/// Tensors of PyTorch, JAX and others that are no buffers.
+Tensor from_dlpack(nb::handle array, const std::string& what) {
+  using Array = nb::ndarray<nb::ro>;
+  auto kept = std::make_unique<Array>();
+  if (!nb::try_cast(array, *kept))
+    throw InvalidArgument(what +
+                          ": its __dlpack__ gives no array (a tensor that needs gradients must be detached)");
+  if (kept->device_type() != nb::device::cpu::value)
+    throw InvalidArgument(what + ": the array is on a device: its .cpu() is taken");
+  Foreign from{dtype_of_dlpack(kept->dtype(), what), {}, kept->data(), kept->nbytes()};
+  std::vector<std::int64_t> dims;
+  std::int64_t stride = 1;
+  bool row_major = true;
+  for (std::size_t i = 0; i < kept->ndim(); ++i) dims.push_back(static_cast<std::int64_t>(kept->shape(i)));
+  for (std::size_t i = kept->ndim(); i-- > 0;) {
+    row_major &= dims[i] == 1 || kept->stride(i) == stride;
+    stride *= dims[i];
+  }
+  if (!row_major && stride > 0)
+    throw InvalidArgument(what + ": not an array in row-major order (.contiguous() is one)");
+  from.shape = Shape(std::move(dims));
+  return share_or_copy(from, [&] {
+    void* const data = const_cast<void*>(kept->data());
+    return std::shared_ptr<std::byte[]>(static_cast<std::byte*>(data), [array = kept.release()](std::byte*) {
+      std::lock_guard lock(dropped_mu);
+      dropped_arrays.push_back(array);
+      any_dropped = true;
+    });
+  });
+}
+
+}  // namespace
+
 Tensor to_tensor(nb::handle array, const std::string& what) {
   if (nb::isinstance<nb::tuple>(array)) return string_tensor(array);
   auto view = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(array.ptr(), view.get(), PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
+    if (!PyObject_CheckBuffer(array.ptr()) && nb::hasattr(array, "__dlpack__"))
+      return from_dlpack(array, what);
     throw InvalidArgument(what + ": not an array in row-major order that can be read");
   }
   const auto release = [](Py_buffer* held) {
@@ -108,16 +175,10 @@ Tensor to_tensor(nb::handle array, const std::string& what) {
     delete held;
   };
   std::unique_ptr<Py_buffer, decltype(release)> held(view.release(), release);
-  const DType dtype = dtype_of_format(held->format, held->itemsize, what);
-  Shape shape(std::vector<std::int64_t>(held->shape, held->shape + held->ndim));
-  if (held->len > 0 && reinterpret_cast<std::uintptr_t>(held->buf) % kAlignment == 0) {
-    bytes_shared += static_cast<std::uint64_t>(held->len);
-    return Tensor(dtype, std::move(shape), hold(held.release()));
-  }
-  Tensor copy(dtype, std::move(shape));
-  if (held->len > 0) std::memcpy(copy.raw(), held->buf, static_cast<std::size_t>(held->len));
-  bytes_copied += static_cast<std::uint64_t>(held->len);
-  return copy;
+  const Foreign from{dtype_of_format(held->format, held->itemsize, what),
+                     Shape(std::vector<std::int64_t>(held->shape, held->shape + held->ndim)), held->buf,
+                     static_cast<std::size_t>(held->len)};
+  return share_or_copy(from, [&] { return hold(held.release()); });
 }
 
 nb::object to_array(const Tensor& tensor) {
@@ -195,10 +256,13 @@ nb::object from_attr(const Attr& attr) {
 void release_dropped() {
   if (!any_dropped.exchange(false)) return;
   std::vector<Py_buffer*> mine;
+  std::vector<nb::ndarray<nb::ro>*> arrays;
   {
     std::lock_guard lock(dropped_mu);
     mine.swap(dropped);
+    arrays.swap(dropped_arrays);
   }
+  for (const auto* array : arrays) delete array;
   for (Py_buffer* view : mine) {
     PyBuffer_Release(view);
     delete view;

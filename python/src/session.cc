@@ -2,8 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <future>
+#include <stop_token>
 
 #include "base/error.h"
 #include "engine/staging/stage_pools.h"
@@ -19,17 +24,19 @@ namespace {
 using worker::GraphRun;
 using worker::GraphSession;
 using worker::GraphSessionOptions;
+using Peers = worker::SessionPeers;
 
 /// Ends without the lock: threads of stages may want it for a source.
 class Session {
  public:
   explicit Session(GraphSessionOptions options)
-      : session_(std::make_unique<GraphSession>(std::move(options))) {}
+      : peers(options.peers), session_(std::make_unique<GraphSession>(std::move(options))) {}
   ~Session() {
     const nb::gil_scoped_release released;
     session_.reset();
   }
   GraphSession* operator->() { return session_.get(); }
+  const std::shared_ptr<const Peers> peers;
 
  private:
   std::unique_ptr<GraphSession> session_;
@@ -39,7 +46,8 @@ class Session {
 using Pools = std::vector<nb::tuple>;
 
 void make_session(Session* place, int streams, const std::string& policy, std::uint64_t seed, int threads,
-                  double timeout, bool stage_multi_stream, const Pools& pools) {
+                  double timeout, bool stage_multi_stream, const Pools& pools,
+                  std::shared_ptr<const Peers> peers) {
   refuse_forked_child();
   GraphSessionOptions options;
   options.seed = seed;
@@ -59,6 +67,7 @@ void make_session(Session* place, int streams, const std::string& policy, std::u
                           .global_name = nb::cast<std::string>(pool[2])});
     options.stages.pools = std::make_shared<StagePools>(declared);
   }
+  options.peers = std::move(peers);
   new (place) Session(std::move(options));
 }
 
@@ -66,6 +75,44 @@ void make_session(Session* place, int streams, const std::string& policy, std::u
 void poll_signals() {
   const nb::gil_scoped_acquire held;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// Does what may wait for other processes, on a thread of its own: Ctrl-C ends it here. REQUIRES: without the
+/// interpreter's lock.
+template <class Work, class Interrupt>
+auto interruptible(Work work, Interrupt interrupt) {
+  auto result = std::async(std::launch::async, std::move(work));
+  while (result.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+    try {
+      poll_signals();
+    } catch (...) {
+      interrupt();
+      result.wait();
+      throw;
+    }
+  }
+  return result.get();
+}
+
+std::vector<Tensor> run_with_peers(Session& session, const Graph& graph, GraphRun& asked) {
+  std::atomic<bool> interrupted = false;
+  asked.poll = [&] {
+    if (interrupted) throw Cancelled("interrupted");
+  };
+  return interruptible([&] { return session->run(graph, asked); },
+                       [&] {
+                         interrupted = true;
+                         session.peers->abort();
+                       });
+}
+
+std::shared_ptr<Peers> make_peers(const std::string& cluster, const std::string& task, double timeout) {
+  refuse_forked_child();
+  const nb::gil_scoped_release released;
+  std::stop_source stop;
+  const std::chrono::milliseconds wait(static_cast<std::int64_t>(timeout * 1000));
+  return interruptible([&] { return std::make_shared<Peers>(cluster, task, wait, stop.get_token()); },
+                       [&] { stop.request_stop(); });
 }
 
 nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetches,
@@ -78,7 +125,7 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
   std::vector<Tensor> values;
   {
     const nb::gil_scoped_release released;
-    values = session->run(graph, asked);
+    values = session.peers ? run_with_peers(session, graph, asked) : session->run(graph, asked);
     asked.feeds.clear();
   }
   nb::list result;
@@ -117,9 +164,26 @@ void add_source(Session& session, std::vector<std::string> placeholders, nb::obj
 }  // namespace
 
 void bind_session(nb::module_& module) {
+  module.def("meet_peers", make_peers, nb::arg("cluster"), nb::arg("task"), nb::arg("timeout"),
+             "The other workers of a cluster; waits for all of them.");
+  nb::class_<Peers>(module, "Peers")
+      .def_prop_ro("rank", &Peers::rank)
+      .def_prop_ro("world", &Peers::world)
+      .def("broadcast",
+           [](const Peers& peers, nb::object value) {
+             const Tensor mine = to_tensor(value, "a value");
+             const Tensor theirs = [&] {
+               const nb::gil_scoped_release released;
+               return peers.broadcast(mine);
+             }();
+             return to_array(theirs);
+           })
+      .def("barrier", &Peers::barrier, nb::call_guard<nb::gil_scoped_release>())
+      .def("abort", &Peers::abort);
   nb::class_<Session>(module, "Session")
       .def("__init__", make_session, nb::arg("streams"), nb::arg("policy"), nb::arg("seed"),
-           nb::arg("threads"), nb::arg("timeout"), nb::arg("stage_multi_stream"), nb::arg("pools"))
+           nb::arg("threads"), nb::arg("timeout"), nb::arg("stage_multi_stream"), nb::arg("pools"),
+           nb::arg("peers").none() = nb::none())
       .def("run", run, nb::arg("graph"), nb::arg("fetches"), nb::arg("targets"), nb::arg("feeds"))
       .def("add_source", add_source, nb::arg("placeholders"), nb::arg("read"))
       .def("start_stages",

@@ -1,6 +1,7 @@
 """The extension module: what it exports, how it loads, beside whom it lives."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -54,6 +55,14 @@ def _needs_tensorflow():
         pytest.skip("tensorflow is not installed")
 
 
+def test_import_is_quick_and_brings_no_framework():
+    code = ("import numpy, sys, time\nbegin = time.process_time()\nimport braid\nprint(time.process_time() - begin)\n"
+            "assert not {'tensorflow', 'torch', 'keras', 'onnx', 'pyarrow'} & set(sys.modules)")
+    done = [run(code) for _ in range(5)]
+    assert all(each.returncode == 0 for each in done), done[0].stderr
+    assert min(float(each.stdout) for each in done) < 0.3
+
+
 def test_refuses_a_preloaded_malloc_in_words():
     done = run("import braid", LD_PRELOAD="/usr/lib/libjemalloc-is-not-here.so")
     assert done.returncode != 0 and "LD_PRELOAD" in done.stderr
@@ -84,3 +93,9 @@ def test_type_checkers_see_the_ops(tmp_path):
     done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "program.py"], cwd=tmp_path,
                           capture_output=True, text=True, env={**os.environ, "MYPYPATH": ""}, timeout=240)
     assert done.returncode == 1 and "program.py:5" in done.stdout and done.stdout.count("error:") == 1, done.stdout
+
+
+def test_the_reference_is_that_of_the_docstrings():
+    from braid import _reference
+    page = pathlib.Path(__file__).parents[2] / "docs" / "user" / "python_reference.md"
+    assert page.read_text() == _reference.text(), "python -m braid._reference > docs/user/python_reference.md"

@@ -15,6 +15,7 @@
 #include "engine/import/write_graph.h"
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
+#include "worker/model/bounded_sizes.h"
 #include "worker/model/decide_variables.h"
 #include "worker/model/def_graph.h"
 #include "worker/model/graph_outputs.h"
@@ -226,6 +227,7 @@ class GraphModelBuilder {
 
   void shape_graph(Half& half) {
     promote(half);
+    bound_sizes(half.graph);
     gather_from_variables(half.graph);
     std::set<std::string> roots;
     for (const std::string& root : half.roots) roots.insert(parse_value_name(root).node);

@@ -264,13 +264,18 @@ std::optional<InitialValue> InitialValues::value_of(const VariableInfo& variable
 }
 
 std::optional<float> InitialValues::constant_of(const std::string& variable) const {
-  const auto initializer = initializer_of(variable);
-  if (!initializer) return std::nullopt;
-  try {
-    const Graph graph = import_graph(file_.graph, file_.source, {.roots = {*initializer}});
-    const auto spec = recognised_init(graph, graph.parse_value(*initializer));
+  const auto constant = [](const std::optional<InitSpec>& spec) -> std::optional<float> {
     if (!spec || spec->kind > InitKind::Constant) return std::nullopt;
     return spec->kind == InitKind::Zeros ? 0.0F : spec->a;
+  };
+  const auto initializer = initializer_of(variable);
+  if (!initializer) {
+    const auto at = stored_.find(variable);
+    return at == stored_.end() ? std::nullopt : constant(recognised_init(at->second));
+  }
+  try {
+    const Graph graph = import_graph(file_.graph, file_.source, {.roots = {*initializer}});
+    return constant(recognised_init(graph, graph.parse_value(*initializer)));
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }

@@ -46,7 +46,7 @@ class InitialValues {
   }
   /// Nothing where neither a file nor the graph has one, with a problem that says why.
   std::optional<InitialValue> value_of(const VariableInfo& variable, Problems& problems) const;
-  /// The number that all of a variable begins with, by the graph; nothing for others.
+  /// The number that all of a variable begins with, by the graph, else by the file; nothing for others.
   std::optional<float> constant_of(const std::string& variable) const;
 
  private:

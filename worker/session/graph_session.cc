@@ -42,6 +42,7 @@ using Key = std::tuple<std::vector<std::string>, std::vector<std::string>, std::
 struct GraphSession::Impl {
   explicit Impl(GraphSessionOptions o) : options(std::move(o)), runtime(runtime_options(options)) {
     options.compile.steps_in_flight = 1;
+    if (options.peers) options.peers->provide(runtime.services());
   }
 
   Prepared& prepare(const Graph& graph, const GraphRun& asked);

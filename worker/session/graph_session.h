@@ -21,6 +21,7 @@
 
 #include "engine/ir/graph.h"
 #include "engine/staging/staged_session.h"
+#include "worker/session/session_peers.h"
 
 namespace braid::worker {
 
@@ -28,8 +29,9 @@ struct GraphSessionOptions {
   CompileOptions compile = {};
   StageSession stages = {};
   std::uint64_t seed = 1;
-  int intra_op_threads = 0;                      // 0: one for each usable core
-  std::chrono::milliseconds timeout{3'600'000};  // of a run
+  int intra_op_threads = 0;                             // 0: one for each usable core
+  std::chrono::milliseconds timeout{3'600'000};         // of a run
+  std::shared_ptr<const SessionPeers> peers = nullptr;  // that collectives of the graph meet
 };
 
 struct GraphRun {

@@ -82,3 +82,14 @@ def keras(model, loss=None, label=None, inputs=None):
     Keras loss. inputs: columns by the order of the model's inputs; default their names."""
     from braid.io._keras import KerasSource
     return KerasSource(model, loss, label, inputs)
+
+
+def torch(program, loss=None, label=None, *, inputs=None, output=None, freeze=None, tables=None, example_label=None):
+    """An ExportedProgram of PyTorch, of torch.export.export(module.train(), ...) with a dynamic first dimension. loss:
+    "cross_entropy", "binary_cross_entropy_with_logits", "mse_loss" or a function (output, label) of PyTorch; None: the
+    first output is the loss, and the label is an input. inputs: {input: column}, default their names. output: the number
+    of the output that is the prediction. freeze: a pattern of parameters that stay. tables: a pattern of embeddings that
+    are trained by rows; default those with sparse=True. example_label: a tensor for a loss whose label cannot be guessed.
+    Dropout and batch normalisation are as in eval() where the model predicts. Throws: InvalidArgument naming each node."""
+    from braid.io._torch import TorchSource
+    return TorchSource(program, loss, label, inputs, output, freeze, tables, example_label)

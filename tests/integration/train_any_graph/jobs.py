@@ -11,7 +11,7 @@ JOB_OPTIMIZERS = {
     "SGD": "kind: SGD learning_rate: 0.05",
     "MOMENTUM": "kind: MOMENTUM learning_rate: 0.02 momentum: 0.9",
     "ADAGRAD": "kind: ADAGRAD learning_rate: 0.05 initial_accumulator: 0.1",
-    "ADAM": "kind: ADAM learning_rate: 0.002 epsilon: 1e-7",
+    "ADAM": "kind: ADAM learning_rate: 0.002 epsilon: 1e-5",
     "FTRL": "kind: FTRL learning_rate: 0.05 initial_accumulator: 0.1",
 }
 
@@ -19,7 +19,6 @@ JOB_OPTIMIZERS = {
 @dataclasses.dataclass
 class Exported:
     job: pathlib.Path
-    format: str
     train_op: str
     losses: np.ndarray
     variables: dict
@@ -37,6 +36,11 @@ def random_data(columns, rng):
         else:
             data[name] = rng.integers(0, kind, (rows, *shape)).astype(np.int64)
     return data
+
+
+def has_ids(columns):
+    """Whether embeddings are read, which are trained by rows."""
+    return any(isinstance(kind, int) and name != "label" for name, (_, kind) in columns.items())
 
 
 def write_csv(folder, data, columns):

@@ -123,6 +123,62 @@ def keras_mlp(rate=0.0):
     return keras.Model(numbers, layers.Dense(2)(x))
 
 
+def keras_deepfm():
+    numbers, ids = keras.Input((6,)), keras.Input((4,), dtype="int64")
+    rows = layers.Embedding(40, 8)(ids)
+    total, squares = keras.ops.sum(rows, 1), keras.ops.sum(rows * rows, 1)
+    second = 0.5 * keras.ops.sum(total * total - squares, 1, keepdims=True)
+    first = keras.ops.sum(layers.Embedding(40, 1)(ids), 1)
+    deep = layers.Dense(16, activation="relu")(layers.Concatenate()([layers.Flatten()(rows), numbers]))
+    return keras.Model([numbers, ids], first + second + layers.Dense(1)(deep))
+
+
+def keras_experts():
+    """Mixture of experts with a gate."""
+    numbers = keras.Input((6,))
+    experts = keras.ops.stack([layers.Dense(8, activation="relu")(numbers) for _ in range(3)], axis=1)
+    gate = layers.Dense(3, activation="softmax")(numbers)
+    mixed = keras.ops.sum(experts * keras.ops.expand_dims(gate, -1), axis=1)
+    return keras.Model(numbers, layers.Dense(2)(layers.Dense(8, activation="relu")(mixed)))
+
+
+def keras_attention():
+    """A query over a history, ids 0 masked."""
+    history = keras.Input((6,), dtype="int64")
+    rows = layers.Embedding(30, 8, mask_zero=True)(history)
+    mixed = layers.Attention(use_scale=True)([rows, rows])
+    other = layers.AdditiveAttention()([rows, rows])
+    return keras.Model(history, layers.Dense(1)(layers.GlobalAveragePooling1D()(layers.Concatenate()([mixed, other]))))
+
+
+def keras_residual():
+    x = image = keras.Input((8, 8, 1))
+    x = layers.Conv2D(4, 3, padding="same")(x)
+    for stride in (1, 2):
+        y = layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x))
+        y = layers.Conv2D(4, 3, strides=stride, padding="same", use_bias=False)(y)
+        y = layers.Conv2D(4, 3, padding="same", kernel_regularizer="l2")(layers.ReLU()(layers.BatchNormalization(momentum=0.9)(y)))
+        x = layers.Add()([layers.Conv2D(4, 1, strides=stride)(x), y])
+    return keras.Model(image, layers.Dense(3)(layers.Flatten()(layers.AveragePooling2D(2)(x))))
+
+
+def keras_dilated():
+    tokens = keras.Input((10,), dtype="int64")
+    x = layers.Embedding(30, 8)(tokens)
+    for rate in (1, 2, 4):
+        x = x + layers.Conv1D(8, 2, padding="causal", dilation_rate=rate, activation="tanh")(x)
+    return keras.Model(tokens, layers.Dense(1)(layers.GlobalMaxPooling1D()(x)))
+
+
+def keras_encoding():
+    """Preprocessing layers: how often each id is there, and buckets of numbers."""
+    numbers, ids = keras.Input((6,)), keras.Input((4,), dtype="int64")
+    counts = layers.CategoryEncoding(40, output_mode="count")(ids)
+    hot = layers.CategoryEncoding(40, output_mode="multi_hot")(ids)
+    buckets = layers.Embedding(4, 3)(layers.Discretization([-1.0, 0.0, 1.0])(numbers))
+    return keras.Model([numbers, ids], layers.Dense(1)(layers.Concatenate()([counts, hot, layers.Flatten()(buckets)])))
+
+
 KERAS_IDS = {"dense": ((6,), "float"), "ids": ((4,), 40), "label": ((), "label")}
 KERAS_IMAGE = {"image": ((8, 8, 1), "float"), "label": ((), 3)}
 TOKENS = {"tokens": ((6,), 30), "label": ((), "label")}
@@ -131,24 +187,32 @@ LONG = {"tokens": ((10,), 30), "label": ((), "label")}
 VALUES = {"dense": ((6,), "float"), "label": ((2,), "float")}
 TOWERS = {"user": ((3,), 50), "item": ((4,), 50), "label": ((), "label")}
 
+LOOP = "gradients of a loop"
+
 PROGRAMS = [
-    *[KerasProgram(f"keras_dlrm_{kind.lower()}", kind, KERAS_IDS, keras_dlrm, binary) for kind in ("SGD", "ADAGRAD", "FTRL")],
-    KerasProgram("keras_dlrm_dropout", "ADAGRAD", KERAS_IDS, lambda: keras_dlrm(0.2), binary, parallel=False),
-    *[KerasProgram(f"keras_cnn_{kind.lower()}", kind, KERAS_IMAGE, keras_cnn, classes, parallel=False) for kind in ("SGD", "ADAM")],
-    *[KerasProgram(f"keras_gru_{kind.lower()}", kind, TOKENS, keras_gru, binary) for kind in ("MOMENTUM", "ADAGRAD")],
-    *[KerasProgram(f"keras_transformer_{kind.lower()}", kind, TOKEN_CLASSES, keras_transformer, classes) for kind in ("SGD", "ADAGRAD")],
-    KerasProgram("keras_transformer_dropout", "SGD", TOKEN_CLASSES, lambda: keras_transformer(0.1), classes, parallel=False),
-    KerasProgram("keras_text_cnn", "ADAGRAD", LONG, keras_text_cnn, binary),
-    *[KerasProgram(f"keras_mlp_{kind.lower()}", kind, VALUES, keras_mlp, squares) for kind in ("ADAM", "MOMENTUM")],
-    KerasProgram("keras_saved_model", "ADAM", VALUES, keras_mlp, squares, saved_model=True),
-    KerasProgram("keras_saved_dropout", "ADAGRAD", VALUES, lambda: keras_mlp(0.2), squares, parallel=False, saved_model=True),
-    KerasProgram("keras_lstm_loop", "ADAGRAD", TOKENS, keras_lstm_loop, binary),
-    KerasProgram("keras_gru_loop", "SGD", TOKENS, keras_recurrent(lambda: layers.GRU(8)), binary),
-    KerasProgram("keras_rnn_loop", "FTRL", TOKENS, keras_recurrent(lambda: layers.SimpleRNN(8)), binary, parallel=False),
-    KerasProgram("keras_bilstm_loop", "MOMENTUM", TOKENS, keras_recurrent(lambda: layers.Bidirectional(layers.LSTM(4))), binary),
-    KerasProgram("keras_masked_gru", "SGD", TOKENS, keras_masked, binary, parallel=False),
-    KerasProgram("keras_noise", "ADAM", VALUES, keras_noise, squares, parallel=False),
-    KerasProgram("keras_autoencoder", "MOMENTUM", VALUES, keras_autoencoder, squares),
-    KerasProgram("keras_separable", "ADAGRAD", KERAS_IMAGE, keras_separable, classes),
-    KerasProgram("keras_two_towers", "FTRL", TOWERS, keras_two_towers, binary),
+    KerasProgram("keras_dlrm", KERAS_IDS, keras_dlrm, binary),
+    KerasProgram("keras_dlrm_dropout", KERAS_IDS, lambda: keras_dlrm(0.2), binary, parallel=False),
+    KerasProgram("keras_cnn", KERAS_IMAGE, keras_cnn, classes, parallel=False),
+    KerasProgram("keras_gru", TOKENS, keras_gru, binary),
+    KerasProgram("keras_transformer", TOKEN_CLASSES, keras_transformer, classes),
+    KerasProgram("keras_transformer_dropout", TOKEN_CLASSES, lambda: keras_transformer(0.1), classes, parallel=False),
+    KerasProgram("keras_text_cnn", LONG, keras_text_cnn, binary),
+    KerasProgram("keras_mlp", VALUES, keras_mlp, squares),
+    KerasProgram("keras_saved_model", VALUES, keras_mlp, squares, saved_model=True),
+    KerasProgram("keras_saved_dropout", VALUES, lambda: keras_mlp(0.2), squares, parallel=False, saved_model=True),
+    KerasProgram("keras_lstm_loop", TOKENS, keras_lstm_loop, binary, no_keep=LOOP),
+    KerasProgram("keras_gru_loop", TOKENS, keras_recurrent(lambda: layers.GRU(8)), binary, no_keep=LOOP),
+    KerasProgram("keras_rnn_loop", TOKENS, keras_recurrent(lambda: layers.SimpleRNN(8)), binary, parallel=False, no_keep=LOOP),
+    KerasProgram("keras_bilstm_loop", TOKENS, keras_recurrent(lambda: layers.Bidirectional(layers.LSTM(4))), binary, no_keep=LOOP),
+    KerasProgram("keras_masked_gru", TOKENS, keras_masked, binary, parallel=False, no_keep=LOOP),
+    KerasProgram("keras_noise", VALUES, keras_noise, squares, parallel=False),
+    KerasProgram("keras_autoencoder", VALUES, keras_autoencoder, squares),
+    KerasProgram("keras_separable", KERAS_IMAGE, keras_separable, classes),
+    KerasProgram("keras_two_towers", TOWERS, keras_two_towers, binary),
+    KerasProgram("keras_deepfm", KERAS_IDS, keras_deepfm, binary),
+    KerasProgram("keras_experts", VALUES, keras_experts, squares),
+    KerasProgram("keras_attention", TOKENS, keras_attention, binary),
+    KerasProgram("keras_residual", KERAS_IMAGE, keras_residual, classes, parallel=False),
+    KerasProgram("keras_dilated", LONG, keras_dilated, binary),
+    KerasProgram("keras_encoding", KERAS_IDS, keras_encoding, binary),
 ]

@@ -1,14 +1,15 @@
-"""Graphs of TensorFlow 1 and Keras trained by Braid and by TensorFlow, beside each other.
+"""Graphs of TensorFlow 1, Keras and PyTorch trained by Braid and by the framework that made them, beside each other.
 
-    python3 -m venv V && V/bin/pip install tensorflow-cpu
-    V/bin/python tests/integration/train_any_graph/oracle.py --braid build/release/cli/braid
+    python3 -m venv V && V/bin/pip install tensorflow-cpu torch
+    PYTHONPATH=build/release/python V/bin/python tests/integration/train_any_graph/oracle.py --braid build/release/cli/braid
 
-Each program (tf1_programs.py, keras_programs.py) is exported with its first values and 20 batches, trained by TensorFlow
-on one thread, and by `braid train` from the exported file: alone with gradients that Braid makes (REDO), alone with those of
-the graph (KEEP, where the program has a train_op), and by two workers (ALLREDUCE; PS with one server, BSP). Losses of all
-steps must agree within 1e-5 relative, final variables within 1e-4 of each variable's largest value. Programs that cannot be
-trained (refused_programs.py) must be refused in words. Prints tables in Markdown; exit 1 when a program is beyond that.
---only NAME,NAME, --keep DIR.
+Each program (tf1_programs.py, keras_programs.py, torch_programs.py) is exported with its first values and 20 batches, trained
+by its framework on one thread, and by `braid train` from the exported file: alone with gradients that Braid makes (REDO),
+alone with those of the graph (KEEP, where the program has a train_op), and by two workers (ALLREDUCE; PS with one server,
+BSP); with each of five optimizers. Losses of all steps must agree within 1e-5 relative, final variables within 1e-4 of each
+variable's largest value. Programs that cannot be trained (refused_programs.py) must be refused in words. Prints tables in
+Markdown, in which the largest differences over the optimizers are; exit 1 when a program is beyond that.
+--framework torch for PyTorch's programs, which need the Python module. --only NAME,NAME, --optimizers KIND,KIND, --keep DIR.
 """
 
 import argparse
@@ -26,9 +27,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 try:
     import numpy as np
-    import tensorflow
 except ImportError:
-    print(f"TensorFlow is not installed: python3 -m venv V && V/bin/pip install tensorflow-cpu, then V/bin/python {sys.argv[0]}")
+    print("NumPy is not installed")
     sys.exit(77)
 
 LOSS_LIMIT, VARIABLE_LIMIT = 1e-5, 1e-4
@@ -105,61 +105,106 @@ def largest_difference(values, expected):
     return worst, where
 
 
-def compare(braid, program, folder):
-    """A row of the table for each way of training it."""
-    exported = program.export(folder)
-    ways = [] if getattr(program, "clip", 0) else [("REDO", "LOCAL", [], None)]
+def ways_of(program, exported, optimizer):
+    """(column, settings, cluster) of each way of training."""
+    keep = ["model.graph.gradients=KEEP", f"model.graph.train_op={exported.train_op}"]
+    ways = [("LOCAL", [], None)] if "REDO" in program.ways else []
     if exported.train_op:
-        ways.append(("KEEP", "LOCAL", ["model.graph.gradients=KEEP", f"model.graph.train_op={exported.train_op}"], None))
-    if program.parallel:
-        ways.append(("REDO", "ALLREDUCE", ["strategy.kind=ALLREDUCE"], {"worker": 2, "ps": 0}))
+        ways.append(("KEEP", keep, None))
+    if not program.parallel:
+        return ways
+    ways.append(("ALLREDUCE", ["strategy.kind=ALLREDUCE"], {"worker": 2, "ps": 0}))
     # Tables that begin with a file's values are dense on servers, which refuse optimizers that would move all rows.
-    has_tables = any(isinstance(kind, int) and name != "label" for name, (_, kind) in program.columns.items())
-    if program.parallel and (not has_tables or program.optimizer in ("SGD", "ADAGRAD")):
-        ways.append(("REDO", "PS", ["strategy.kind=PS"], {"worker": 2, "ps": 1}))
+    if not program.tables or optimizer in ("SGD", "ADAGRAD"):
+        ways.append(("PS", ["strategy.kind=PS"], {"worker": 2, "ps": 1}))
         if exported.train_op:
-            keep = ["model.graph.gradients=KEEP", f"model.graph.train_op={exported.train_op}"]
-            ways.append(("KEEP", "PS", [*keep, "strategy.kind=PS"], {"worker": 2, "ps": 1}))
-    for gradients, strategy, settings, cluster in ways:
-        row = {"program": program.name, "format": exported.format, "optimizer": program.optimizer, "way": gradients, "strategy": strategy}
+            ways.append(("KEEP", [*keep, "strategy.kind=PS"], {"worker": 2, "ps": 1}))
+    return ways
+
+
+def compare(braid, program, optimizer, folder):
+    """For each way of training: its column, the largest difference of a loss, of a variable, and what is wrong."""
+    exported = program.export(folder, optimizer)
+    for i, (column, settings, cluster) in enumerate(ways_of(program, exported, optimizer)):
         try:
-            losses, values = run_braid(braid, exported.job, folder / f"{gradients}_{strategy}", settings, cluster)
-            row["losses"] = float(np.max(np.abs(losses - exported.losses) / np.maximum(np.abs(exported.losses), 1e-3)))
-            row["variables"], row["where"] = largest_difference(values, exported.variables)
-            row["good"] = row["losses"] <= LOSS_LIMIT and row["variables"] <= VARIABLE_LIMIT
+            losses, values = run_braid(braid, exported.job, folder / f"{i}_{column}", settings, cluster)
+            of_losses = float(np.max(np.abs(losses - exported.losses) / np.maximum(np.abs(exported.losses), 1e-3)))
+            of_variables, where = largest_difference(values, exported.variables)
+            good = of_losses <= getattr(program, "loss_limit", LOSS_LIMIT) and of_variables <= VARIABLE_LIMIT
+            yield column, of_losses, of_variables, "" if good else f"beyond the limits, most at '{where}'"
         except Exception as error:  # noqa: BLE001: one program must not end the others
-            row.update(losses=float("nan"), variables=float("nan"), good=False, error=str(error))
-        yield row
+            yield column, float("nan"), float("nan"), str(error)
+
+
+COLUMNS = ("LOCAL", "KEEP", "ALLREDUCE", "PS")
+
+
+def row_of(braid, program, optimizers, root):
+    """Trains a program with all optimizers and prints its row; the number of ways that are beyond the limits."""
+    worst, variables, bad = {}, 0.0, 0
+    refused = [f"KEEP: {program.no_keep}"] if getattr(program, "no_keep", "") else []
+    for optimizer in optimizers:
+        why = program.refuses(optimizer)
+        if why:
+            refused.append(f"{optimizer}: {why}")
+            continue
+        try:
+            for column, of_losses, of_variables, wrong in compare(braid, program, optimizer, root / program.name / optimizer):
+                worst[column] = max(worst.get(column, 0.0), of_losses) if of_losses == of_losses else float("nan")
+                variables = max(variables, of_variables) if of_variables == of_variables else float("nan")
+                if wrong:
+                    bad += 1
+                    print(f"{program.name}, {optimizer}, {column}: {of_losses:.1e} {of_variables:.1e} {wrong}", file=sys.stderr, flush=True)
+        except Exception as error:  # noqa: BLE001
+            bad += 1
+            print(f"{program.name}, {optimizer}: {error}", file=sys.stderr, flush=True)
+    cells = [f"{worst[column]:.0e}" if column in worst else "" for column in COLUMNS]
+    print(f"| {program.name} | {program.form} | {' | '.join(cells)} | {variables:.0e} | {'; '.join(refused)} |", flush=True)
+    return bad
+
+
+def programs_of(framework):
+    """Programs to train and to refuse. One framework a process: those of PyTorch and TensorFlow bring two LLVMs."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+    try:
+        if framework == "torch":
+            import torch
+            torch.set_num_threads(1)
+            import torch_programs
+            return torch_programs.PROGRAMS, []
+        import tensorflow
+    except ImportError as error:
+        print(f"{framework} is not there ({error}): python3 -m venv V && V/bin/pip install tensorflow-cpu torch, then "
+              f"V/bin/python {sys.argv[0]}; PyTorch's programs need the Python module, too")
+        sys.exit(77)
+    tensorflow.config.threading.set_intra_op_parallelism_threads(1)
+    tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+    import keras_programs
+    import refused_programs
+    import tf1_programs
+    return [*tf1_programs.PROGRAMS, *keras_programs.PROGRAMS], refused_programs.PROGRAMS
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--braid", required=True)
+    parser.add_argument("--framework", choices=("tensorflow", "torch"), default="tensorflow")
     parser.add_argument("--only", default="")
+    parser.add_argument("--optimizers", default="SGD,MOMENTUM,ADAGRAD,ADAM,FTRL")
     parser.add_argument("--keep", default="", help="a folder where the exported files stay")
     options = parser.parse_args()
-    tensorflow.config.threading.set_intra_op_parallelism_threads(1)
-    tensorflow.config.threading.set_inter_op_parallelism_threads(1)
-    sys.path.insert(0, str(pathlib.Path(__file__).parent))
-    import keras_programs
-    import refused_programs
-    import tf1_programs
-
+    trained, refused = programs_of(options.framework)
     wanted = set(filter(None, options.only.split(",")))
     root = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="train_any_graph_"))
+    optimizers = options.optimizers.split(",")
     bad = 0
-    print("| program | file | optimizer | gradients | strategy | losses | variables |")
-    print("|---|---|---|---|---|---|---|")
-    for program in [*tf1_programs.PROGRAMS, *keras_programs.PROGRAMS]:
-        if wanted and program.name not in wanted:
-            continue
-        for row in compare(options.braid, program, root / program.name):
-            bad += not row["good"]
-            print("| {program} | {format} | {optimizer} | {way} | {strategy} | {losses:.1e} | {variables:.1e} |".format(**row), flush=True)
-            if not row["good"]:
-                print(row.get("error") or f"beyond the limits: {row['where']}", file=sys.stderr, flush=True)
-    print("\n| program | is refused with |\n|---|---|")
-    for program in refused_programs.PROGRAMS:
+    print(f"| program | file | {' | '.join(COLUMNS)} | variables | left out |\n|---|---|{'---|' * len(COLUMNS)}---|---|")
+    for program in trained:
+        if not wanted or program.name in wanted:
+            bad += row_of(options.braid, program, optimizers, root)
+    if refused:
+        print("\n| program | is refused with |\n|---|---|")
+    for program in refused:
         if wanted and program.name not in wanted:
             continue
         file = program.export(root / program.name)

@@ -69,7 +69,7 @@ def strings():
 
 
 PROGRAMS = [
-    RefusedProgram("safe_embedding_lookup_sparse", "[SparseReshape]", safe_lookup),
+    RefusedProgram("ids_fed_as_a_sparse_tensor", "its size or value follows from data", safe_lookup),
     RefusedProgram("custom_gradient", "has a gradient of its own", own_gradient),
     RefusedProgram("while_of_data", "how often the loop turns does not follow from the graph", data_decides),
     RefusedProgram("word2vec_nce", "[LearnedUnigramCandidateSampler]", word2vec),

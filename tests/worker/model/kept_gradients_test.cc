@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "base/formats/npy.h"
+#include "base/formats/zip.h"
 #include "tests/worker/model/graph_model.h"
 
 namespace braid::testing {
@@ -54,6 +56,25 @@ TEST_F(KeptGradientsTest, RowsWhoseDuplicatesWereSummedAreTakenFromBefore) {
   EXPECT_EQ(given.optimizer.kind, OptimizerKind::Adagrad);
   EXPECT_FLOAT_EQ(given.optimizer.initial_accumulator, 0.3F);
   EXPECT_FLOAT_EQ(given.optimizer.learning_rate_factor, 0.1F) << "of the job's rate of 0.5";
+}
+
+TEST_F(KeptGradientsTest, AnAccumulatorMayBeginWithWhatAFileHas) {
+  const Output acc = b.op(
+      "VarHandleOp", {}, {{"dtype", DType::Float32}, {"shape", Shape{10, 3}}, {"shared_name", "acc"}}, "acc");
+  b.op("ResourceSparseApplyAdagrad", {w, acc, number(0.05F), gradient, ids}, {}, "apply");
+  const auto with_first = [&](float last) {
+    std::vector<float> values(30, 0.25F);
+    values.back() = last;
+    ZipWriter zip(dir.path() / "first.npz");
+    const std::string array =
+        format_npy(DType::Float32, std::vector<std::int64_t>{10, 3}, std::as_bytes(std::span(values)));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(array));
+    zip.add("acc.npy", std::span(&bytes, 1));
+    zip.finish();
+    return fields() + "initial_file: '" + (dir.path() / "first.npz").string() + "' ";
+  };
+  EXPECT_FLOAT_EQ(build(with_first(0.25F)).gradients.at(0).optimizer.initial_accumulator, 0.25F);
+  EXPECT_THAT(error_of(with_first(7)), HasSubstr("what its accumulator begins with is not known"));
 }
 
 TEST_F(KeptGradientsTest, SettingsStandBehindTheIndices) {

@@ -1,10 +1,11 @@
 """Hooks, and sessions that call them."""
 
+import contextlib
 import os
 
 import numpy as np
 
-from braid.compat.v1 import errors as _errors
+from braid.compat.v1 import _cluster, errors as _errors
 from braid.compat.v1._config import say_once
 from braid.compat.v1._saver import Saver, latest_checkpoint
 from braid.compat.v1._session import Session as _Session
@@ -157,9 +158,10 @@ class Scaffold:
 class ChiefSessionCreator:
     def __init__(self, scaffold=None, master="", config=None, checkpoint_dir=None, **_):
         self.scaffold, self.config, self.checkpoint_dir = scaffold or Scaffold(), config, checkpoint_dir
+        self.master = master
 
     def create_session(self):
-        session = _Session(config=self.config)
+        session = _Session(self.master, config=self.config)
         path = self.checkpoint_dir and latest_checkpoint(self.checkpoint_dir)
         if path:
             (self.scaffold.saver or Saver()).restore(session, path)
@@ -168,10 +170,59 @@ class ChiefSessionCreator:
             session.run(init if init is not None else global_variables_initializer(), self.scaffold.init_feed_dict)
         if self.scaffold.init_fn:
             self.scaffold.init_fn(self.scaffold, session)
+        _share(session)
         return session
 
 
-WorkerSessionCreator = ChiefSessionCreator
+class WorkerSessionCreator(ChiefSessionCreator):
+    """Of a worker that is no chief, whose values it gets."""
+
+    def __init__(self, scaffold=None, master="", config=None, **_):
+        super().__init__(scaffold, master, config)
+
+
+def _share(session):
+    if session._peers is not None:
+        _cluster.share_values(session)
+
+
+class Supervisor:
+    """tf.train.Supervisor: initial values or the newest checkpoint of `logdir`, the chief's for all workers."""
+
+    def __init__(self, graph=None, is_chief=True, init_op=None, saver=None, global_step=None, logdir=None,
+                 save_model_secs=600, **_):
+        self.is_chief, self._stop, self.global_step = is_chief, False, global_step
+        self._logdir = logdir if is_chief else None
+        self._creator = ChiefSessionCreator(Scaffold(init_op, saver=saver), checkpoint_dir=self._logdir)
+        self.saver = saver or Saver()
+
+    def prepare_or_wait_for_session(self, master="", config=None, **_):
+        self._creator.master, self._creator.config = master, config
+        return self._creator.create_session()
+
+    @contextlib.contextmanager
+    def managed_session(self, master="", config=None, **_):
+        session = self.prepare_or_wait_for_session(master, config)
+        with session:
+            try:
+                yield session
+            except (_errors.OutOfRangeError, StopIteration):
+                pass
+            if self._logdir:
+                self.saver.save(session, os.path.join(self._logdir, "model.ckpt"), self.global_step)
+
+    def should_stop(self):
+        return self._stop
+
+    def request_stop(self, ex=None):
+        self._stop = True
+
+    stop = request_stop
+
+    def start_queue_runners(self, *_, **__):
+        return []
+
+    start_standard_services = start_queue_runners
 
 
 class MonitoredSession:
@@ -255,4 +306,6 @@ def MonitoredTrainingSession(master="", is_chief=True, checkpoint_dir=None, scaf
         hooks.append(CheckpointSaverHook(checkpoint_dir, save_steps=save_checkpoint_steps))
     if any(isinstance(each, (CheckpointSaverHook, StopAtStepHook)) for each in hooks):
         get_or_create_global_step()  # before the initial values are
-    return MonitoredSession(ChiefSessionCreator(scaffold, master, config, checkpoint_dir), hooks)
+    creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir) if is_chief else WorkerSessionCreator(
+        scaffold, master, config)
+    return MonitoredSession(creator, hooks)

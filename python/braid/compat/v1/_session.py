@@ -1,7 +1,7 @@
 """tf.Session over braid.Session."""
 
 from braid import session as _session
-from braid.compat.v1 import cuda
+from braid.compat.v1 import _cluster, cuda
 from braid.compat.v1._config import say_once
 from braid.graph import default_graph
 
@@ -32,10 +32,11 @@ class Session(_session.Session):
 
     def __init__(self, target="", graph=None, config=None):
         graph = graph or default_graph()
-        if target:
+        self._peers = _cluster.peers() if target else None
+        if target and _cluster.world() == 1:
             say_once(f"Session(target={target!r}): this process runs its own graph; the target is not used")
         seed = graph.seed if graph.seed is not None else 1
-        super().__init__(graph, seed=seed, **_settings(config, graph))
+        super().__init__(graph, seed=seed, peers=self._peers, **_settings(config, graph))
 
     def list_devices(self):
         return []

@@ -3,13 +3,14 @@
 import numpy as np
 
 from braid import ops, optim as _optim
-from braid.compat.v1 import errors as _errors
+from braid.compat.v1 import _cluster, errors as _errors
+from braid.compat.v1._cluster import ClusterSpec, Server, replica_device_setter
 from braid.compat.v1._config import say_once
 from braid.compat.v1._hooks import (CheckpointSaverHook, ChiefSessionCreator, LoggingTensorHook, MonitoredSession,
                                     MonitoredTrainingSession, NanLossDuringTrainingError, NanTensorHook,
                                     PrefetchHook as _PrefetchHook, ProfilerHook, Scaffold, SessionRunArgs,
                                     SessionRunContext, SessionRunHook, SessionRunValues, SingularMonitoredSession,
-                                    StepCounterHook, StopAtStepHook, SummarySaverHook, WorkerSessionCreator)
+                                    StepCounterHook, StopAtStepHook, Supervisor, SummarySaverHook, WorkerSessionCreator)
 from braid.compat.v1._input import batch, shuffle_batch, string_input_producer
 from braid.compat.v1._saver import CheckpointState, Saver, get_checkpoint_state, latest_checkpoint
 from braid.compat.v1._variables import (GraphKeys, add_to_collection, create_global_step, get_global_step,
@@ -20,6 +21,8 @@ from braid.graph import default_graph
 # --------------------------------------------------------------------------------------------------------- optimizers
 class Optimizer:
     """tf.train.Optimizer over the same updates as bd.optim."""
+
+    _synchronous = False
 
     def __init__(self, inner):
         self._inner = inner
@@ -38,6 +41,9 @@ class Optimizer:
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         pairs = [((each.indices, each.values) if hasattr(each, "indices") else each, variable)
                  for each, variable in grads_and_vars]
+        if _cluster.world() > 1 and not self._synchronous:
+            say_once("several workers: each step averages all workers' gradients, as SyncReplicasOptimizer does")
+        pairs = _cluster.averaged(pairs)
         graph, before = default_graph(), set(default_graph().variables)
         made = self._inner.apply_gradients(pairs, global_step, name)
         for each in graph.variables:  # slots: a program's initializer gives them values, and so does a rule
@@ -52,6 +58,36 @@ class Optimizer:
 
     def get_slot(self, var, name):
         raise _errors.UnimplementedError(None, None, "Optimizer.get_slot")
+
+
+class SyncReplicasOptimizer(Optimizer):
+    """tf.train.SyncReplicasOptimizer: each step applies the mean of all workers' gradients."""
+
+    _synchronous = True
+    chief_init_op = local_step_init_op = ready_for_local_init_op = None
+
+    def __init__(self, opt, replicas_to_aggregate, total_num_replicas=None, variable_averages=None,
+                 variables_to_average=None, use_locking=False, name="sync_replicas"):
+        super().__init__(opt._inner)
+        workers = _cluster.world()
+        for what, number in (("replicas_to_aggregate", replicas_to_aggregate),
+                             ("total_num_replicas", total_num_replicas or replicas_to_aggregate)):
+            if number != workers:
+                raise _errors.InvalidArgumentError(
+                    f"SyncReplicasOptimizer: {what} is {number}, and {workers} workers train together"
+                    f"{' (tf.train.Server makes a process one of several)' if workers == 1 else ''}; gradients of all "
+                    "workers are averaged")
+        if variable_averages is not None:
+            raise _errors.UnimplementedError(None, None, "SyncReplicasOptimizer(variable_averages=...)")
+
+    def make_session_run_hook(self, is_chief, num_tokens=-1):
+        return SessionRunHook()
+
+    def get_init_tokens_op(self, num_tokens=-1):
+        return default_graph().add("NoOp", [], None, "sync_replicas/tokens")
+
+    def get_chief_queue_runner(self):
+        return None
 
 
 def _optimizer(inner, *names):
@@ -130,41 +166,3 @@ class Coordinator:
 def start_queue_runners(sess=None, coord=None, **_):
     """Nothing to start: records are read where a run needs them."""
     return []
-
-
-class ClusterSpec:
-    """tf.train.ClusterSpec: job names to addresses."""
-
-    def __init__(self, cluster):
-        self._cluster = {name: list(tasks.values() if isinstance(tasks, dict) else tasks)
-                         for name, tasks in (cluster.as_dict() if isinstance(cluster, ClusterSpec) else cluster).items()}
-        for name, tasks in self._cluster.items():
-            for task in tasks:
-                if task.count(":") != 1:
-                    raise ValueError(f"ClusterSpec: '{task}' of job '{name}' is not host:port; is a comma missing?")
-
-    def as_dict(self):
-        return dict(self._cluster)
-
-    @property
-    def jobs(self):
-        return sorted(self._cluster)
-
-    def num_tasks(self, job_name):
-        return len(self._cluster[job_name])
-
-
-def Server(*_, **__):  # noqa: N802
-    raise _errors.UnimplementedError(
-        None, None, "tf.train.Server: distributed training is bd.Trainer(strategy=bd.PS()) under `braid launch`; Server")
-
-
-def SyncReplicasOptimizer(*_, **__):  # noqa: N802
-    raise _errors.UnimplementedError(
-        None, None, "tf.train.SyncReplicasOptimizer: bd.Trainer(strategy=bd.AllReduce()) averages gradients; it")
-
-
-def replica_device_setter(*_, **__):
-    """Variables of all servers' names are this process's own."""
-    say_once("replica_device_setter: a process runs its own graph; variables are its own")
-    return ""

@@ -1,0 +1,197 @@
+"""Programs of torch.export as the model of a Trainer: parameters are variables under their PyTorch names."""
+
+import os
+import re
+
+import numpy as np
+import torch
+
+from braid import _braid, losses, ops
+from braid.data import Word
+from braid.graph import Graph
+from braid.io import Source
+from braid.io import _aten, _aten_layers, _aten_math, _aten_shapes  # noqa: F401: they register their rules
+
+_LOSSES = {"cross_entropy": losses.softmax, "binary_cross_entropy_with_logits": losses.sigmoid, "mse_loss": losses.squared}
+_CLASSES = {torch.nn.CrossEntropyLoss: torch.nn.functional.cross_entropy,
+            torch.nn.BCEWithLogitsLoss: torch.nn.functional.binary_cross_entropy_with_logits}
+
+
+class _Converter(_aten.Converter):
+    """Gathers rows of parameters as rows of tables."""
+
+    def __init__(self, graph, training, by_rows):
+        super().__init__(graph, training)
+        self._by_rows = by_rows
+
+    def rows(self, weight, ids, sparse):
+        name = getattr(weight, "variable_name", None)
+        if name and (self._by_rows.fullmatch(name) if self._by_rows else sparse):
+            return ops.call("ResourceGather", [weight.handle, ids], {"dtype": weight.dtype})
+        # The reshaped value is no variable: its gradient is dense, and the optimizer moves all rows, as PyTorch's do.
+        return ops.gather(ops.reshape(weight, list(weight.shape)) if name else weight, ids)
+
+
+class _Wrapped(torch.nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, output, label):
+        return self.loss(output, label)
+
+
+def _example(value, rows=4):
+    """A real tensor like a fake one whose first dimension may be symbolic."""
+    shape = [each if isinstance(each, int) else rows for each in value.shape]
+    return torch.zeros(shape, dtype=value.dtype)
+
+
+class TorchSource(Source):
+    """An ExportedProgram; write_back() sets its parameters and buffers, or those of the module that it was made of."""
+
+    def __init__(self, program, loss, label, inputs, output, freeze, tables, example_label):
+        super().__init__({})
+        if not isinstance(program, torch.export.ExportedProgram):
+            raise _braid.InvalidArgument("bd.io.torch takes an ExportedProgram: torch.export.export(module.train(), ...)")
+        self.program = program
+        self._loss, self._label, self._inputs, self._output = loss, label, inputs, output
+        self._freeze, self._tables = freeze and re.compile(freeze), tables and re.compile(tables)
+        self._example_label = example_label
+        self._converted = _aten.decomposed(program)
+        self._names = {}
+
+    # -------------------------------------------------------------------------------------------------------- the graphs
+    def _given(self, graph, columns):
+        """Values of the program's placeholders, by name, and the placeholders that columns feed."""
+        program, given, fed = self._converted, {}, []
+        state = {**program.state_dict, **program.constants}
+        fakes = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+        mutated = set(program.graph_signature.buffers_to_mutate.values())
+        for spec in program.graph_signature.input_specs:
+            name, kind = spec.arg.name, spec.kind.name
+            if kind == "USER_INPUT":
+                if not isinstance(fakes.get(name), torch.Tensor):
+                    raise _braid.InvalidArgument(f"input '{name}' is no tensor: export with it as a constant")
+                column = columns.get(name, name)
+                shape = [each if isinstance(each, int) else None for each in fakes[name].shape]
+                given[name] = _placeholder(graph, f"in_{column}", shape, _aten.dtype_of(fakes[name].dtype))
+                fed.append((given[name], column))
+            elif kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+                value = state[spec.target]
+                if kind == "PARAMETER" or spec.target in mutated:
+                    given[name] = self._variable(graph, spec.target, value, kind == "PARAMETER" and value.requires_grad)
+                else:
+                    given[name] = graph.constant(value.detach().cpu().numpy(), _aten.dtype_of(value.dtype), name=name)
+            else:
+                raise _braid.InvalidArgument(f"input '{name}' is a {kind.lower()}, which no graph can hold")
+        return given, fed
+
+    def _variable(self, graph, name, value, trainable):
+        self._names[name] = value
+        frozen = self._freeze is not None and self._freeze.fullmatch(name)
+        return graph.add_variable(name, list(value.shape), _aten.dtype_of(value.dtype), None, trainable and not frozen)
+
+    def _trace(self, folder, training, label):
+        columns = dict(self._inputs or {})
+        with Graph() as graph:
+            given, fed = self._given(graph, columns)
+            walk = _Converter(graph, training, self._tables)
+            outputs = walk.run(self._converted.graph_module, given)
+            if walk.problems:
+                raise _braid.InvalidArgument("the program cannot be trained here:\n  " + "\n  ".join(walk.problems))
+            specs = self._converted.graph_signature.output_specs
+            results = [value for spec, value in zip(specs, outputs) if spec.kind.name in ("USER_OUTPUT", "LOSS_OUTPUT")]
+            fakes = [node.meta["val"] for node in self._converted.graph.output_node().args[0]
+                     if isinstance(node, torch.fx.Node)]
+            fakes = [fake for spec, fake in zip(specs, fakes) if spec.kind.name == "USER_OUTPUT"]
+            updates = [self._update(graph, spec.target, value) for spec, value in zip(specs, outputs)
+                       if spec.kind.name == "BUFFER_MUTATION"] if training else []
+            loss, prediction = self._ends(graph, results, fakes, fed, label)
+            path = os.path.join(folder, "model.pb" if training else "inference.pb")
+            graph.write(path)
+        return path, loss.value_name, prediction.value_name, updates, fed
+
+    def _update(self, graph, name, value):
+        variable = next(each for each in graph.variables if each.variable_name == name)
+        made = variable.assign(value)
+        return getattr(made, "op", made).name
+
+    def _ends(self, graph, results, fakes, fed, label):
+        """The loss and the prediction."""
+        if self._loss is None:  # the program computes it
+            if results[0].shape not in ((), (1,)):
+                raise _braid.InvalidArgument(f"the program's first output is {list(results[0].shape)}, no loss: loss=...")
+            return ops.reduce_sum(results[0], name="loss"), ops.identity(results[self._output or -1], name="prediction")
+        at = self._output or 0
+        prediction = ops.identity(results[at], name="prediction")
+        if isinstance(self._loss, str):
+            if self._loss not in _LOSSES:
+                raise _braid.InvalidArgument(f"there is no loss '{self._loss}': {sorted(_LOSSES)}, or a function")
+            shape = [None] if self._loss == "cross_entropy" else list(prediction.shape)
+            kind = "int64" if self._loss == "cross_entropy" else "float32"
+            truth = _placeholder(graph, f"in_{label}", shape, kind)
+            fed.append((truth, label))
+            return ops.identity(_LOSSES[self._loss](prediction, truth), name="loss"), prediction
+        return self._traced_loss(graph, prediction, fakes[at], fed, label), prediction
+
+    def _traced_loss(self, graph, prediction, fake, fed, label):
+        """The loss is a function of PyTorch: exported by itself, and converted."""
+        output = _example(fake)
+        tries = [self._example_label] if self._example_label is not None else [
+            torch.zeros(output.shape[:1], dtype=torch.int64), torch.zeros_like(output), torch.zeros(output.shape[:1])]
+        said = []
+        for example in tries:
+            try:
+                rows = torch.export.Dim("rows")
+                with torch.no_grad():
+                    if tuple(self._loss(output, example).shape) not in ((), (1,)):
+                        raise ValueError("the loss is no scalar")
+                exported = torch.export.export(_Wrapped(self._loss), (output, example),
+                                               dynamic_shapes=({0: rows}, {0: rows}))
+            except Exception as error:  # noqa: BLE001: another type or shape of the label may do
+                said.append(f"label {example.dtype} {list(example.shape)}: {str(error).splitlines()[0]}")
+                continue
+            truth = _placeholder(graph, f"in_{label}", [None, *example.shape[1:]], _aten.dtype_of(example.dtype))
+            fed.append((truth, label))
+            made = _aten.decomposed(exported)
+            names = [spec.arg.name for spec in made.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+            given = dict(zip(names, (prediction, truth)))
+            for spec in made.graph_signature.input_specs:
+                if spec.kind.name != "USER_INPUT":
+                    value = {**made.state_dict, **made.constants}[spec.target]
+                    given[spec.arg.name] = graph.constant(value.detach().numpy(), _aten.dtype_of(value.dtype))
+            walk = _Converter(graph, True, None)
+            results = walk.run(made.graph_module, given)
+            if walk.problems:
+                raise _braid.InvalidArgument("the loss cannot be computed here:\n  " + "\n  ".join(walk.problems))
+            return ops.reduce_sum(results[0], name="loss")
+        raise _braid.InvalidArgument("the loss takes no label that was tried (example_label=...):\n  " + "\n  ".join(said))
+
+    def job_fields(self, folder, label):
+        label = self._label or label
+        path, loss, prediction, updates, fed = self._trace(folder, True, label)
+        inference, *_ = self._trace(folder, False, label)
+        values = os.path.join(folder, "initial.npz")
+        np.savez(values, **{name: value.detach().cpu().numpy() for name, value in self._names.items()})
+        fields = {"file": path, "inference_file": inference, "loss": loss, "prediction": prediction, "label": label,
+                  "updates": updates or ["NONE"], "initial": Word("FILE"), "initial_file": values,
+                  "feeds": [{"value": value.value_name, "column": column} for value, column in fed]}
+        return {"graph": fields}
+
+    def write_back(self, module=None):
+        """Sets the parameters and buffers of `module`, default the ExportedProgram's, to the trained values."""
+        state = (self.program if module is None else module).state_dict
+        state = state() if callable(state) else state
+        missing = [name for name in self._names if name not in state]
+        if missing:
+            raise _braid.InvalidArgument(f"the module has no '{missing[0]}': it is not the one that was exported")
+        trained = self._trained()
+        with torch.no_grad():
+            for name in self._names:
+                state[name].copy_(torch.from_numpy(np.array(trained[name])))
+
+
+def _placeholder(graph, name, shape, kind):
+    from braid.scopes import placeholder
+    return placeholder(name, shape, kind)

@@ -1,0 +1,161 @@
+"""Programs of torch.export: trained here as PyTorch trains them, and written back; what is refused."""
+
+import importlib.util
+import os
+import sys
+
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("torch is not installed", allow_module_level=True)
+import braid as bd
+import torch
+from torch import nn
+
+sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration", "train_any_graph"))
+import torch_models
+
+BATCH, STEPS = 16, 6
+_LOSSES = {"cross_entropy": nn.functional.cross_entropy,
+           "binary_cross_entropy_with_logits": nn.functional.binary_cross_entropy_with_logits}
+
+
+def arrays_of(columns, rows=BATCH * STEPS):
+    rng = np.random.default_rng(3)
+    made = {}
+    for name, (shape, kind) in columns.items():
+        if kind == "float":
+            made[name] = rng.standard_normal((rows, *shape)).astype(np.float32)
+        elif kind == "label":
+            made[name] = rng.integers(0, 2, (rows, *shape)).astype(np.float32)
+        else:
+            made[name] = rng.integers(0, kind, (rows, *shape))
+    return made
+
+
+@pytest.mark.parametrize("name", torch_models.MODELS)
+def test_trains_as_pytorch_does_and_writes_back(name):
+    make, columns, loss = torch_models.MODELS[name]
+    torch.manual_seed(1)
+    model, data = make(), arrays_of(columns)
+    source = bd.io.torch(torch_models.exported(model, columns), loss=loss)
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(BATCH, shuffle=False), bd.optim.SGD(0.05))
+    losses = t.fit(steps=STEPS)["loss"]
+    begin = {key: value.clone() for key, value in model.state_dict().items()}
+    expected = train(model, data, _LOSSES.get(loss, loss))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    trained = {key: value.clone() for key, value in model.state_dict().items()}
+    model.load_state_dict(begin)
+    source.write_back(model)
+    for key, value in model.state_dict().items():
+        if value.is_floating_point():
+            np.testing.assert_allclose(value.numpy(), trained[key].numpy(), atol=2e-6, err_msg=key)
+    with torch.no_grad():
+        inputs = [torch.from_numpy(data[key]) for key in columns if key != "label"]
+        output = model.eval()(*inputs).numpy()
+    predicted = t.predict(data, next(each for each in ("logit", "logits", "value") if each in t._whole_model().outputs()))
+    np.testing.assert_allclose(predicted.reshape(output.shape), output, atol=1e-5)
+
+
+def train(model, data, loss_of):
+    optimizer, losses = torch.optim.SGD(model.train().parameters(), 0.05), []
+    for step in range(STEPS):
+        batch = {name: torch.from_numpy(value[step * BATCH:(step + 1) * BATCH]) for name, value in data.items()}
+        label = batch.pop("label")
+        optimizer.zero_grad()
+        loss = loss_of(model(*batch.values()), label)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+class Dense(nn.Module):
+    def __init__(self, rate=0.0):
+        super().__init__()
+        self.first, self.last, self.rate = nn.Linear(4, 8), nn.Linear(8, 1), nn.Dropout(rate)
+
+    def forward(self, dense):
+        return self.last(self.rate(torch.tanh(self.first(dense)))).squeeze(1)
+
+
+DENSE = {"dense": ((4,), "float"), "label": ((), "label")}
+
+
+def trainer(model, data=None, **settings):
+    settings = {"loss": "binary_cross_entropy_with_logits", **settings}
+    source = bd.io.torch(torch_models.exported(model, DENSE), **settings)
+    data = data or arrays_of(DENSE)
+    return source, bd.Trainer(source, bd.data.arrays(**data).batch(BATCH), bd.optim.Adam(0.01))
+
+
+def test_frozen_parameters_stay():
+    model = Dense()
+    source, t = trainer(model, freeze=r"first\..*")
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    t.fit(steps=3)
+    source.write_back(model)
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed == {"last.weight", "last.bias"}
+
+
+def test_dropout_is_off_in_predictions():
+    model, data = Dense(rate=0.5), arrays_of(DENSE)
+    source, t = trainer(model, data)
+    t.fit(steps=3)
+    source.write_back(model)
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(data["dense"])).numpy()
+    np.testing.assert_allclose(t.predict(data, "logit"), expected, atol=1e-5)
+
+
+def test_a_loss_of_the_program_itself():
+    class WithLoss(Dense):
+        def forward(self, dense, label):
+            logit = super().forward(dense)
+            return nn.functional.binary_cross_entropy_with_logits(logit, label), logit
+
+    model, rows = WithLoss(), torch.export.Dim("rows")
+    program = torch.export.export(model.train(), (torch.zeros(4, 4), torch.zeros(4)), dynamic_shapes=({0: rows}, {0: rows}))
+    source = bd.io.torch(program)
+    data = arrays_of(DENSE)
+    t = bd.Trainer(source, bd.data.arrays(**data).batch(BATCH, shuffle=False), bd.optim.SGD(0.05))
+    losses = t.fit(steps=STEPS)["loss"]
+    plain = Dense()
+    plain.load_state_dict(model.state_dict())
+    np.testing.assert_allclose(losses, train(plain, data, nn.functional.binary_cross_entropy_with_logits), rtol=1e-5)
+
+
+def test_the_exported_program_is_written_back_to():
+    model = Dense()
+    source, t = trainer(model)
+    t.fit(steps=2)
+    source.write_back()
+    np.testing.assert_array_equal(source.program.state_dict["last.bias"].detach().numpy(), t.variables["last.bias"])
+
+
+def test_what_cannot_be_trained_is_told_at_once_by_node():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4, 4))
+
+        def forward(self, dense):
+            return torch.fft.rfft(dense @ self.w).abs().sum(1) + torch.linalg.qr(dense @ self.w)[1].sum(1)
+
+    program = torch.export.export(Odd().train(), (torch.zeros(4, 4),))
+    source = bd.io.torch(program, loss="mse_loss")
+    with pytest.raises(bd.InvalidArgument) as error:
+        bd.Trainer(source, bd.data.arrays(**arrays_of(DENSE)).batch(4), bd.optim.SGD(0.1))
+    text = str(error.value)
+    assert "linalg_qr" in text and "fft" in text and "there is no rule" in text, text
+    assert "test_torch.py" in text  # the user's line
+
+
+def test_a_module_is_no_program():
+    with pytest.raises(bd.InvalidArgument, match="ExportedProgram"):
+        bd.io.torch(Dense(), loss="mse_loss")
+    with pytest.raises(bd.InvalidArgument, match="no loss 'hinge'"):
+        trainer(Dense(), loss="hinge")

@@ -1,0 +1,200 @@
+// Sizes that follow from data, bounded: what lookups of sparse ids, partitions and indicators compute is
+// compared with sums by hand, on graphs of TensorFlow's form. Every rule has a graph that it is needed for.
+#include "worker/model/bounded_sizes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "engine/builder/graph_builder.h"
+#include "engine/import/import.h"
+#include "engine/ir/op.h"
+#include "proto/graph.pb.h"
+#include "worker/model/tables.h"
+#include "worker/session/graph_session.h"
+
+namespace braid::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::Pointwise;
+
+/// [rows, width] ids, of which `none` is no id, as sparse indices, values and dense shape.
+struct Sparse {
+  Output indices, values, shape;
+};
+
+class BoundedSizes : public testing::Test {
+ protected:
+  Output ints(std::vector<std::int64_t> values) {
+    const Shape shape{static_cast<std::int64_t>(values.size())};
+    return b.constant(Tensor::from<std::int64_t>(shape, values));
+  }
+  Output number(std::int64_t value) { return b.constant(Tensor::scalar(value)); }
+  Output axis(std::int32_t value) { return b.constant(Tensor::scalar(value)); }
+
+  Sparse from_dense(const Output& dense, std::int64_t none) {
+    const Output chosen = b.op("NotEqual", {dense, number(none)});
+    const Output indices = b.op("Where", {chosen}, {{"T", DType::Bool}});
+    return {indices, b.op("GatherNd", {dense, indices}),
+            b.op("Shape", {dense}, {{"out_type", DType::Int64}})};
+  }
+  Output column_of(const Output& indices) {
+    return b.op("StridedSlice", {indices, ints({0, 0}), ints({0, 1}), ints({1, 1})},
+                {{"begin_mask", std::int64_t{1}},
+                 {"end_mask", std::int64_t{1}},
+                 {"shrink_axis_mask", std::int64_t{2}}});
+  }
+  /// As safe_embedding_lookup_sparse, up to the rows of zeros for those without ids.
+  Output bag(Sparse ids, const std::string& how) {
+    const Output reshaped = b.op("SparseReshape", {ids.indices, ids.shape, b.op("Identity", {ids.shape})});
+    const Output kept =
+        b.op("Reshape", {b.op("Where", {b.op("GreaterEqual", {ids.values, number(0)})}), ints({-1})});
+    const Output indices = b.op("GatherV2", {reshaped, kept, axis(0)});
+    const Output values = b.op("GatherV2", {ids.values, kept, axis(0)});
+    const Output filled = b.op("SparseFillEmptyRows", {indices, values, Output{reshaped.node, 1}, number(0)});
+    const Output rows = b.op("Cast", {column_of(filled)}, {{"SrcT", DType::Int64}, {"DstT", DType::Int32}});
+    const Output unique = b.op("Unique", {Output{filled.node, 1}}, {{"out_idx", DType::Int32}});
+    const Output found = b.op("GatherV2", {table(), unique, axis(0)});
+    const Output pooled = b.op("SparseSegment" + how, {found, Output{unique.node, 1}, rows});
+    const Output empty = b.op("ExpandDims", {Output{filled.node, 2}, axis(1)});
+    return b.op("SelectV2", {empty, b.op("ZerosLike", {pooled}), pooled}, {}, "result");
+  }
+  /// Row i is [i, 10 i].
+  Output table() {
+    std::vector<float> values;
+    for (int i = 0; i < 20; ++i)
+      values.insert(values.end(), {static_cast<float>(i), 10.0F * static_cast<float>(i)});
+    return b.constant(Tensor::from<float>(Shape{20, 2}, values));
+  }
+
+  Graph bounded() {
+    Graph graph = import_graph(b.graph());
+    bound_sizes(graph);
+    remove_unused(graph, {"result", "ids"});
+    return graph;
+  }
+  std::vector<float> run(Shape shape, std::vector<std::int64_t> ids) {
+    const Graph graph = bounded();
+    for (NodeId id = 0; id < graph.size(); ++id) {
+      if (graph.node(id).removed) continue;
+      EXPECT_FALSE(unbounded.contains(graph.node(id).op->name)) << graph.node(id).name << " is still there";
+    }
+    GraphSession session({});
+    GraphRun asked{{"result"}, {}};
+    asked.feeds.emplace_back("ids", Tensor::from<std::int64_t>(std::move(shape), ids));
+    const Tensor result = session.run(graph, asked)[0];
+    return {result.data<float>().begin(), result.data<float>().end()};
+  }
+
+  const std::set<std::string> unbounded{"Where", "Unique", "SparseFillEmptyRows", "DynamicPartition"};
+  GraphBuilder b;
+  Output ids = b.placeholder("ids", DType::Int64, {-1, 3});
+};
+
+TEST_F(BoundedSizes, BagsAreMeansOfTheIdsThatAreThere) {
+  bag(from_dense(ids, -1), "Mean");
+  EXPECT_THAT(run({3, 3}, {4, -1, 6, -1, -1, -1, 7, 7, 1}), ElementsAre(5, 50, 0, 0, 5, 50));
+  EXPECT_THAT(run({1, 3}, {-1, -1, -1}), ElementsAre(0, 0));
+}
+
+TEST_F(BoundedSizes, NegativeIdsArePruned) {
+  bag(from_dense(ids, -1), "Sum");
+  EXPECT_THAT(run({2, 3}, {4, -2, 6, -2, -1, -5}), ElementsAre(10, 100, 0, 0));
+}
+
+TEST_F(BoundedSizes, SquareRootsOfCounts) {
+  bag(from_dense(ids, 0), "SqrtN");
+  const float root = std::sqrt(2.0F);
+  EXPECT_THAT(run({2, 3}, {4, 0, 6, 3, 0, 0}), Pointwise(FloatEq(), {10 / root, 100 / root, 3.0F, 30.0F}));
+}
+
+TEST_F(BoundedSizes, WeightedSumsAreSegments) {
+  const Sparse sparse = from_dense(ids, 0);
+  const Output rows = b.op("GatherV2", {table(), sparse.values, axis(0)});
+  const Output weights =
+      b.op("ExpandDims",
+           {b.op("Cast", {sparse.values}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}}), axis(1)});
+  b.op("SegmentSum", {b.op("Mul", {rows, weights}), column_of(sparse.indices)}, {}, "result");
+  EXPECT_THAT(run({3, 3}, {2, 0, 3, 0, 0, 0, 1, 0, 0}), ElementsAre(13, 130, 0, 0, 1, 10))
+      << "rows without ids are zeros";
+}
+
+TEST_F(BoundedSizes, IndicatorsComeBackToTheirPlaces) {
+  const Sparse sparse = from_dense(ids, 0);
+  const Output dense = b.op("SparseToDense", {sparse.indices, sparse.shape, sparse.values, number(-7)});
+  b.op("Cast", {dense}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}}, "result");
+  EXPECT_THAT(run({2, 3}, {2, 0, 3, 0, 5, 0}), ElementsAre(2, -7, 3, -7, 5, -7));
+}
+
+TEST_F(BoundedSizes, PartsOfATableAreStitched) {
+  const Output flat = b.op("Reshape", {ids, ints({-1})});
+  const Output part =
+      b.op("Cast", {b.op("FloorMod", {flat, number(2)})}, {{"SrcT", DType::Int64}, {"DstT", DType::Int32}});
+  const Output row = b.op("FloorDiv", {flat, number(2)});
+  const Output places = b.op("Range", {axis(0), b.op("Size", {flat}), axis(1)});
+  const Output rows = b.op("DynamicPartition", {row, part}, {{"num_partitions", std::int64_t{2}}});
+  const Output at = b.op("DynamicPartition", {places, part}, {{"num_partitions", std::int64_t{2}}});
+  const Output even = b.op("GatherV2", {table(), rows, axis(0)});
+  const Output odd = b.op("Neg", {b.op("GatherV2", {table(), Output{rows.node, 1}, axis(0)})});
+  b.op("ParallelDynamicStitch", {at, Output{at.node, 1}, even, odd}, {{"N", std::int64_t{2}}}, "result");
+  EXPECT_THAT(run({1, 3}, {4, 7, 0}), ElementsAre(2, 20, -3, -30, 0, 0));
+}
+
+TEST_F(BoundedSizes, CountsOfNumbersInARow) {
+  const Output none = b.constant(Tensor::zeros(DType::Float32, Shape{0}));
+  b.op("DenseBincount", {ids, number(4), none}, {{"binary_output", false}}, "result");
+  EXPECT_THAT(run({2, 3}, {1, 1, 3, 0, 2, 3}), ElementsAre(0, 2, 0, 1, 1, 0, 1, 1));
+}
+
+TEST_F(BoundedSizes, ASizeBetweenTwoEqualLimitsIsKnown) {
+  const Output none = b.constant(Tensor::zeros(DType::Float32, Shape{0}));
+  const Output most = b.op("AddV2", {b.op("Max", {ids, ints({0, 1})}), number(1)});
+  const Output size = b.op("Minimum", {number(4), b.op("Maximum", {number(4), most})});
+  b.op("DenseBincount", {ids, size, none}, {{"binary_output", true}}, "result");
+  EXPECT_THAT(run({2, 3}, {1, 1, 3, 0, 2, 3}), ElementsAre(0, 1, 0, 1, 1, 0, 1, 1));
+}
+
+TEST_F(BoundedSizes, AllOfWhatIsThereCounts) {
+  const Sparse sparse = from_dense(ids, -1);
+  const Output good = b.op("All", {b.op("Less", {sparse.values, number(5)}), ints({0})});
+  b.op("Cast", {good}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}, "result");
+  EXPECT_THAT(run({1, 3}, {4, -1, -1}), ElementsAre(1));
+  EXPECT_THAT(run({1, 3}, {4, -1, 5}), ElementsAre(0));
+}
+
+TEST_F(BoundedSizes, WhatHasNoRuleStaysAsItIs) {
+  const Sparse sparse = from_dense(ids, 0);
+  b.op("Cast", {b.op("Cumsum", {sparse.values, axis(0)})}, {{"SrcT", DType::Int64}, {"DstT", DType::Float32}},
+       "result");
+  const Graph graph = bounded();
+  EXPECT_NE(graph.find("Where"), kNoNode);
+}
+
+/// A row that the batch does not name must not learn: optimizers with state would move it.
+TEST_F(BoundedSizes, PlacesWithoutIdsReadARowThatTheBatchNames) {
+  const Sparse sparse = from_dense(ids, 0);
+  const Output found = b.op("GatherV2", {table(), sparse.values, axis(0)});
+  b.op("SegmentSum", {found, column_of(sparse.indices)}, {}, "result");
+  const Graph graph = bounded();
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (node.removed || node.op->name != "GatherV2" || graph.info(node.inputs[0]).shape != Shape({20, 2}))
+      continue;
+    GraphSession session({});
+    GraphRun asked{{graph.value_name(node.inputs[1])}, {}};
+    asked.feeds.emplace_back(
+        "ids", Tensor::from<std::int64_t>(Shape{2, 3}, std::vector<std::int64_t>{0, 9, 0, 0, 4, 0}));
+    const Tensor read = session.run(graph, asked)[0];
+    EXPECT_THAT(std::vector<std::int64_t>(read.data<std::int64_t>().begin(), read.data<std::int64_t>().end()),
+                ElementsAre(9, 9, 9, 9, 4, 9));
+    return;
+  }
+  FAIL() << "there is no gather of the table";
+}
+
+}  // namespace
+}  // namespace braid::worker

@@ -1,0 +1,155 @@
+#include "worker/model/bounded_sizes.h"
+
+#include <algorithm>
+
+#include "engine/ir/op.h"
+#include "worker/model/bounded_values.h"
+#include "worker/training_graph.h"
+
+namespace braid::worker {
+
+ValueRef BoundedGraph::op(const char* op, std::vector<ValueRef> inputs, AttrMap attrs) {
+  return add_node(graph, op, node().name + "/" + op, std::move(inputs), std::move(attrs), at);
+}
+
+ValueRef BoundedGraph::number(std::int64_t value, DType dtype) {
+  const Tensor scalar =
+      dtype == DType::Int32 ? Tensor::scalar(static_cast<std::int32_t>(value)) : Tensor::scalar(value);
+  return op("Const", {}, {{"dtype", dtype}, {"value", scalar}});
+}
+
+ValueRef BoundedGraph::numbers(std::vector<std::int64_t> values) {
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  return op("Const", {}, {{"dtype", DType::Int64}, {"value", Tensor::from<std::int64_t>(shape, values)}});
+}
+
+ValueRef BoundedGraph::like(ValueRef value, double filler) {
+  const DType dtype = graph.info(value).dtype;
+  if (dtype == DType::Bool)
+    return op("Const", {}, {{"dtype", dtype}, {"value", Tensor::scalar(filler != 0)}});
+  const ValueRef made =
+      op("Const", {}, {{"dtype", DType::Float32}, {"value", Tensor::scalar(static_cast<float>(filler))}});
+  return cast(made, dtype);
+}
+
+ValueRef BoundedGraph::cast(ValueRef value, DType dtype) {
+  const DType from = graph.info(value).dtype;
+  return from == dtype ? value : op("Cast", {value}, {{"SrcT", from}, {"DstT", dtype}});
+}
+
+ValueRef BoundedGraph::flat(ValueRef value) {
+  return rank(value) == 1 ? value : op("Reshape", {value, numbers({-1})}, {{"Tshape", DType::Int64}});
+}
+
+ValueRef BoundedGraph::column(ValueRef matrix, std::int64_t at_column) {
+  return op("GatherV2", {matrix, number(at_column), number(1, DType::Int32)});
+}
+
+ValueRef BoundedGraph::element(ValueRef vector, std::int64_t at_element) {
+  return op("GatherV2", {vector, number(at_element), number(0, DType::Int32)});
+}
+
+ValueRef BoundedGraph::mask_for(const PlaceSet& set, ValueRef value) {
+  const int dims = rank(value);
+  if (dims <= 1) return set.valid;
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(dims), 1);
+  shape[0] = -1;
+  return op("Reshape", {set.valid, numbers(std::move(shape))}, {{"Tshape", DType::Int64}});
+}
+
+ValueRef BoundedGraph::masked(const PlaceSet& set, ValueRef value, double filler) {
+  return set.all ? value : op("SelectV2", {mask_for(set, value), value, like(value, filler)});
+}
+
+ValueRef BoundedGraph::strides(ValueRef shape) {
+  return op("Cumprod", {shape, number(0, DType::Int32)}, {{"exclusive", true}, {"reverse", true}});
+}
+
+ValueRef BoundedGraph::coordinates(ValueRef linear, ValueRef shape) {
+  const ValueRef rows = op("ExpandDims", {linear, number(1, DType::Int32)});
+  return op("FloorMod", {op("FloorDiv", {rows, strides(shape)}), shape});
+}
+
+int BoundedGraph::rank(ValueRef value) const {
+  const Shape& shape = graph.info(value).shape;
+  return shape.has_rank() ? shape.rank() : -1;
+}
+
+const Bounded* BoundedGraph::find(ValueRef value) const {
+  const auto found = values_.find(value);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+Bounded BoundedGraph::rows_of(ValueRef value) {
+  if (const Bounded* found = find(value)) return *found;
+  std::shared_ptr<const PlaceSet>& set = whole_[value];
+  if (!set) {
+    const ValueRef count = op("GatherV2", {op("Shape", {value}, {{"out_type", DType::Int64}}), numbers({0}),
+                                           number(0, DType::Int32)});
+    const ValueRef yes = op("Const", {}, {{"dtype", DType::Bool}, {"value", Tensor::scalar(true)}});
+    set = std::make_shared<PlaceSet>(PlaceSet{op("Fill", {count, yes}), {}, true});
+  }
+  return {Bounded::Kind::Rows, set, value};
+}
+
+std::shared_ptr<const PlaceSet> BoundedGraph::part_of(const Bounded& parts, int k) {
+  std::shared_ptr<const PlaceSet>& set = parts_[{parts.padded, k}];
+  if (!set) {
+    const ValueRef here = op("Equal", {parts.padded, number(k, graph.info(parts.padded).dtype)});
+    set = std::make_shared<PlaceSet>(PlaceSet{op("LogicalAnd", {parts.set->valid, here}), {}, false});
+  }
+  return set;
+}
+
+void BoundedGraph::replace(ValueRef value, ValueRef with) {
+  const Node& old = graph.node(value.node);
+  if (old.outputs.size() > 1) {
+    graph.replace_uses(value, with);
+    return;
+  }
+  // Its name stays, as the job may know it.
+  const std::string name = old.name;
+  const int stream = old.stream;
+  graph.remove(value.node);
+  const ValueRef made = add_node(graph, "Identity", name, {with});
+  graph.mutable_node(made.node).stream = stream;
+  graph.replace_uses(value, made);
+  for (NodeId other = 0; other < graph.size(); ++other) {
+    Node& user = graph.mutable_node(other);
+    std::replace(user.control_inputs.begin(), user.control_inputs.end(), value.node, made.node);
+    if (user.colocate_with == value.node) user.colocate_with = made.node;
+  }
+}
+
+ValueRef BoundedGraph::copy_with_padded_inputs() {
+  Node copy = node();
+  copy.id = kNoNode;
+  copy.name = graph.unique_name(copy.name + "/padded");
+  copy.outputs.clear();
+  copy.known_values.clear();
+  for (ValueRef& input : copy.inputs)
+    if (const Bounded* bounded = find(input)) input = bounded->padded;
+  return {graph.add(std::move(copy)), 0};
+}
+
+void bound_sizes(Graph& graph) {
+  std::map<std::string, BoundedRule> rules;
+  add_bounded_rules(rules);
+  add_sparse_rules(rules);
+  BoundedGraph g(graph);
+  for (const NodeId id : graph.topological_order()) {
+    const Node& node = graph.node(id);
+    const bool known = !node.outputs.empty() && graph.known_value({id, 0});
+    const bool touched =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueRef v) { return g.find(v); });
+    const auto rule = rules.find(node.op->name);
+    g.at = id;
+    if (known) continue;
+    if (rule != rules.end())
+      rule->second(g);
+    else if (touched && node.op->traits.elements == Elements::Pointwise)
+      rules.at("pointwise")(g);
+  }
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,126 @@
+#include <algorithm>
+
+#include "engine/ir/op.h"
+#include "worker/model/bounded_values.h"
+
+namespace braid::worker {
+namespace {
+
+using Kind = Bounded::Kind;
+
+/// The new dense shape, with what a -1 stands for.
+ValueRef resolved_shape(BoundedGraph& g, ValueRef shape, ValueRef asked) {
+  const ValueRef is_open = g.op("Less", {asked, g.number(0)});
+  const ValueRef others = g.op("SelectV2", {is_open, g.number(1), asked});
+  const auto product = [&](ValueRef sizes) {
+    return g.op("Prod", {sizes, g.numbers({0})}, {{"keep_dims", false}});
+  };
+  return g.op("SelectV2", {is_open, g.op("FloorDiv", {product(shape), product(others)}), asked});
+}
+
+bool sparse_reshape(BoundedGraph& g) {
+  const Bounded* at = g.find(g.input(0));
+  if (at && at->kind != Kind::Rows) return false;
+  const ValueRef indices = at ? at->padded : g.input(0);
+  const ValueRef shape = g.cast(g.input(1), DType::Int64);
+  const ValueRef resolved = resolved_shape(g, shape, g.cast(g.input(2), DType::Int64));
+  const ValueRef linear =
+      g.op("Sum", {g.op("Mul", {indices, g.strides(shape)}), g.numbers({1})}, {{"keep_dims", false}});
+  const ValueRef moved = g.coordinates(linear, resolved);
+  if (at)
+    g.set(g.output(), {Kind::Rows, at->set, moved, resolved});
+  else
+    g.replace(g.output(), moved);
+  g.replace(g.output(1), resolved);
+  return true;
+}
+
+/// A further place for each row, which is chosen where none of the row's others is.
+bool fill_empty_rows(BoundedGraph& g) {
+  const Bounded at = g.rows_of(g.input(0));
+  Bounded values = g.rows_of(g.input(1));
+  if (values.set->all && at.set->all) values.set = at.set;
+  if (at.kind != Kind::Rows || values.kind != Kind::Rows || values.set != at.set ||
+      g.rank(values.padded) != 1)
+    return false;
+  const Shape shape = g.graph.info(at.padded).shape;  // nodes that are added move it
+  if (!shape.has_rank() || shape.rank() != 2 || shape.dim(1) < 1) return false;
+  const ValueRef rows = g.element(g.cast(g.input(2), DType::Int64), 0);
+  const ValueRef chosen = g.cast(at.set->valid, DType::Int32);
+  const ValueRef counts =
+      g.op("UnsortedSegmentSum", {chosen, g.column(at.padded, 0), g.cast(rows, DType::Int32)});
+  const ValueRef empty = g.op("Equal", {counts, g.number(0, DType::Int32)});
+  const ValueRef each = g.op("Range", {g.number(0), rows, g.number(1)});
+  std::vector<ValueRef> columns(static_cast<std::size_t>(shape.dim(1)), g.op("ZerosLike", {each}));
+  columns[0] = each;
+  const auto count = static_cast<std::int64_t>(columns.size());
+  const ValueRef further = g.op("Pack", std::move(columns), {{"axis", std::int64_t{1}}, {"N", count}});
+  const auto join = [&](ValueRef a, ValueRef b) {
+    return g.op("ConcatV2", {a, b, g.number(0, DType::Int32)}, {{"N", std::int64_t{2}}});
+  };
+  const ValueRef defaults = g.op("Fill", {g.op("ExpandDims", {rows, g.number(0, DType::Int32)}), g.input(3)});
+  auto set = std::make_shared<PlaceSet>(PlaceSet{join(at.set->valid, empty), {}, false});
+  g.set(g.output(0), {Kind::Rows, set, join(at.padded, further), g.cast(g.input(2), DType::Int64)});
+  g.set(g.output(1), {Kind::Rows, set, join(values.padded, defaults)});
+  g.replace(g.output(2), empty);
+  return true;
+}
+
+/// Sums of rows by the row of the batch that they belong to.
+bool segments(BoundedGraph& g, const Bounded& data, const Bounded& ids, const std::string& how) {
+  if (data.kind != Kind::Rows || ids.kind != Kind::Rows || data.set != ids.set || !ids.limits.valid())
+    return false;
+  if (g.rank(ids.padded) != 1 || g.rank(data.padded) < 1) return false;
+  const ValueRef count = g.cast(ids.limits, DType::Int32);
+  const ValueRef rows = g.masked(*data.set, data.padded, 0);
+  ValueRef result = g.op("UnsortedSegmentSum", {rows, ids.padded, count});
+  if (how != "Sum") {
+    const DType dtype = g.graph.info(rows).dtype;
+    const ValueRef chosen = g.op("UnsortedSegmentSum", {g.cast(data.set->valid, dtype), ids.padded, count});
+    ValueRef by = g.op("Maximum", {chosen, g.like(rows, 1)});
+    if (how == "SqrtN") by = g.op("Sqrt", {by});
+    result = g.op("RealDiv", {result, g.mask_for({by, {}, false}, data.padded)});
+  }
+  g.replace(g.output(), result);
+  return true;
+}
+
+bool segment_reduce(BoundedGraph& g) {
+  const Bounded *data = g.find(g.input(0)), *ids = g.find(g.input(1));
+  if (!data || !ids) return false;
+  return segments(g, *data, *ids, g.node().op->name == "SegmentMean" ? "Mean" : "Sum");
+}
+
+bool sparse_segment_reduce(BoundedGraph& g) {
+  const Bounded *data = g.find(g.input(0)), *places = g.find(g.input(1)), *ids = g.find(g.input(2));
+  if (!data || !places || !ids || places->kind != Kind::Places || places->of != data->set) return false;
+  Bounded rows = *data;
+  rows.set = places->set;
+  return segments(g, rows, *ids, g.node().op->name.substr(std::string("SparseSegment").size()));
+}
+
+/// Chosen places of a dense value, back in their places.
+bool sparse_to_dense(BoundedGraph& g) {
+  const Bounded *at = g.find(g.input(0)), *values = g.find(g.input(2));
+  if (!at || !at->set->coordinates.valid() || at->padded != at->set->coordinates) return false;
+  if (values && (values->kind != Kind::Rows || values->set != at->set)) return false;
+  const ValueRef elements = values ? values->padded : g.input(2);
+  const ValueRef flat = g.op("SelectV2", {at->set->valid, elements, g.input(3)});
+  g.replace(g.output(), g.op("Reshape", {flat, g.input(1)}));
+  return true;
+}
+
+}  // namespace
+
+void add_sparse_rules(std::map<std::string, BoundedRule>& rules) {
+  rules.insert({{"SparseReshape", sparse_reshape},
+                {"SparseFillEmptyRows", fill_empty_rows},
+                {"SegmentSum", segment_reduce},
+                {"SegmentMean", segment_reduce},
+                {"SparseSegmentSum", sparse_segment_reduce},
+                {"SparseSegmentMean", sparse_segment_reduce},
+                {"SparseSegmentSqrtN", sparse_segment_reduce},
+                {"SparseToDense", sparse_to_dense}});
+}
+
+}  // namespace braid::worker
