@@ -1,14 +1,21 @@
 #include "base/log.h"
 
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
+#include <utility>
 
+#include "base/error.h"
+#include "base/log_file.h"
 #include "base/status_line.h"
 
 namespace braid {
 namespace {
+
+constexpr const char* kPattern = "%H:%M:%S.%e %^%l%$ %v";
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
@@ -34,10 +41,22 @@ spdlog::logger& logger() {
     if (level == spdlog::level::off && std::string_view(wanted) != "off")
       level = spdlog::level::info;  // unknown
     made->set_level(level);
-    made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    made->set_pattern(kPattern);
     return made;
   }();
   return *instance;
+}
+
+constexpr std::size_t kKeptLines = 1000;
+
+struct OtherSinks {
+  std::string pattern = kPattern;
+  std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> kept;  // null: none
+};
+
+OtherSinks& other_sinks() {
+  static OtherSinks sinks;
+  return sinks;
 }
 
 /// Decided for each line, like the status line's: the environment and where standard error goes may change
@@ -51,7 +70,41 @@ void choose_colour() {
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
-void set_log_role(std::string role) { logger().set_pattern("%H:%M:%S.%e %^%l%$ [" + role + "] %v"); }
+void set_log_role(std::string role) {
+  other_sinks().pattern = "%H:%M:%S.%e %^%l%$ [" + role + "] %v";
+  logger().set_pattern(other_sinks().pattern);
+}
+
+void keep_log_lines() {
+  above_status_line([] {
+    OtherSinks& sinks = other_sinks();
+    if (sinks.kept) return;
+    sinks.kept = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kKeptLines);
+    sinks.kept->set_pattern(sinks.pattern);
+    logger().sinks().push_back(sinks.kept);
+  });
+}
+
+void log_to_file(const std::filesystem::path& file) {
+  std::shared_ptr<spdlog::sinks::basic_file_sink_mt> sink;
+  try {
+    sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
+  } catch (const spdlog::spdlog_ex& error) {
+    throw Unavailable(fmt::format("log: {}", error.what()));
+  }
+  above_status_line([&] {
+    OtherSinks& sinks = other_sinks();
+    auto& all = logger().sinks();
+    sink->set_pattern("%Y-%m-%d " + sinks.pattern);
+    if (sinks.kept) {
+      for (const spdlog::details::log_msg_buffer& line : sinks.kept->last_raw()) sink->log(line);
+      sinks.kept = nullptr;
+    }
+    all.resize(1);  // the one of standard error
+    all.push_back(sink);
+    logger().flush_on(spdlog::level::trace);
+  });
+}
 
 void log_line(LogLevel level, std::string_view message) {
   above_status_line([&] {

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -24,8 +25,33 @@ struct LaunchCommandOptions {
   double grace_seconds = std::chrono::duration<double>(launch.grace).count();
   bool evaluator = false;
   int max_restarts = 0;
+  std::string hosts;
+  std::string ssh;
+  CLI::Option* workers = nullptr;
   std::vector<std::string> command;
 };
+
+/// All slots of the hosts are for workers where nobody says how many.
+void read_hosts(LaunchCommandOptions& options) {
+  launch::LocalLaunchOptions& launch = options.launch;
+  if (options.hosts.empty()) {
+    if (!options.ssh.empty() || launch.first_port > 0)
+      throw InvalidArgument("--ssh and --first-port are for --hosts");
+    return;
+  }
+  if (launch.watch_port > 0) throw InvalidArgument("--watch-port is for one host; --watch finds ports");
+  launch.hosts = launch::parse_host_file(read_file(options.hosts), options.hosts);
+  if (options.workers->count() == 0) {
+    launch.workers = launch.with_chief ? -1 : 0;
+    for (const launch::Host& host : launch.hosts) launch.workers += host.slots;
+  }
+  if (!options.ssh.empty()) {
+    std::istringstream words(options.ssh);
+    launch.ssh.clear();
+    for (std::string word; words >> word;) launch.ssh.push_back(word);
+    if (launch.ssh.empty()) throw InvalidArgument("--ssh: no program");
+  }
+}
 
 /// A file that can be executed, found as a shell finds it.
 bool is_program(const std::string& word) {
@@ -43,6 +69,7 @@ int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
     throw InvalidArgument(fmt::format("--grace must be from 0 to {:g} seconds, got {:g}", kMostGraceSeconds,
                                       options.grace_seconds));
   options.launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(options.grace_seconds * 1000));
+  read_hosts(options);
   options.launch.environment["BRAID_LOG_ROLE"] = "off";  // the launcher says whose line it is
   options.launch.command = is_subcommand ? own_command() : std::vector<std::string>{};
   if (!is_subcommand && !is_program(options.command.front()))
@@ -67,19 +94,36 @@ int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
 
 void add_launch(CLI::App& app, Action& action) {
   auto options = std::make_shared<LaunchCommandOptions>();
-  CLI::App* launch = app.add_subcommand("launch",
-                                        "Start a cluster of processes on this host, each running the same "
-                                        "braid command line, or the same\nprogram, with its own TF_CONFIG.\n"
-                                        "Example: braid launch --workers 2 --ps 1 -- train --job "
-                                        "examples/jobs/fashion_mnist_cnn.pbtxt --set strategy.kind=PS");
-  launch->add_option("--workers", options->launch.workers, "Workers; worker 0 leads unless there is a chief")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  CLI::App* launch =
+      app.add_subcommand("launch",
+                         "Start a cluster of processes on this host, or on --hosts, each running the same "
+                         "braid command line, or the same\nprogram, with its own TF_CONFIG.\n"
+                         "Example: braid launch --workers 2 --ps 1 -- train --job "
+                         "examples/jobs/fashion_mnist_cnn.pbtxt --set strategy.kind=PS");
+  options->workers = launch
+                         ->add_option("--workers", options->launch.workers,
+                                      "Workers; worker 0 leads unless there is a chief. With --hosts: as "
+                                      "many as there are slots")
+                         ->check(CLI::NonNegativeNumber)
+                         ->capture_default_str();
   launch->add_option("--ps", options->launch.servers, "Parameter servers")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   launch->add_flag("--chief", options->launch.with_chief, "Also start a chief");
   launch->add_flag("--evaluator", options->evaluator, "Also start an evaluator");
+  launch
+      ->add_option("--hosts", options->hosts,
+                   "Start the tasks on these hosts over ssh: a file with lines 'host slots=2'. Program and "
+                   "directory are at\nthe same place on all of them; variables of Braid and NCCL go along")
+      ->check(CLI::ExistingFile);
+  launch->add_option("--ssh", options->ssh,
+                     "With --hosts: the program that runs a command on a host, and its arguments; default: "
+                     "ssh -o BatchMode=yes -o ConnectTimeout=20");
+  launch
+      ->add_option("--first-port", options->launch.first_port,
+                   "With --hosts: the tasks of each host listen on this port and those behind it; default: "
+                   "by chance, from 20000 to 28000")
+      ->check(CLI::Range(1, 60000));
   launch->add_option("--log-dir", options->launch.log_dir,
                      "Also write each task's output to <log-dir>/<task>.log");
   launch

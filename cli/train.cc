@@ -8,6 +8,7 @@
 #include "cli/step_flags.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
+#include "worker/cluster_report.h"
 #include "worker/job/job.h"
 #include "worker/roles.h"
 
@@ -22,10 +23,12 @@ struct TrainOptions {
   CLI::Option* op_libraries = nullptr;
   std::string device;
   std::string config;
+  std::string run_directory;
   StepFlags step;
   bool resume = false;
   bool overwrite = false;
   bool print_job = false;
+  bool print_cluster = false;
   launch::LaunchFlags cluster;
 };
 
@@ -44,6 +47,7 @@ proto::Job load(const TrainOptions& options, const std::vector<std::string>& ove
 int run_train(const TrainOptions& options) {
   std::vector<std::string> overrides = options.set;
   for (std::string& field : options.step.overrides()) overrides.push_back(std::move(field));
+  if (!options.run_directory.empty()) overrides.push_back("run_directory=" + options.run_directory);
   if (!options.device.empty()) overrides.push_back("runtime.device=" + options.device);
   const std::vector<std::string> settings =
       job_settings(read_process_settings(options.config, worker::SettingsFor::Training));
@@ -56,6 +60,10 @@ int run_train(const TrainOptions& options) {
   }
   worker::RoleOptions role;
   role.cluster = launch::resolve_cluster(launch::process_environment(), options.cluster);
+  if (options.print_cluster) {
+    fmt::print("{}\n", worker::cluster_report(job, role.cluster));
+    return kExitSuccess;
+  }
   role.start = options.resume ? RunStart::Resume : options.overwrite ? RunStart::Overwrite : RunStart::New;
   role.data_dir = data_directory(options.data_dir);
   return worker::run_role(job, role);
@@ -95,6 +103,10 @@ void add_train(CLI::App& app, Action& action) {
       ->allow_extra_args(false);
   train->add_option("--data-dir", options->data_dir,
                     "Where input files are; default: $BRAID_DATA, otherwise the current directory");
+  train->add_option("--run-dir", options->run_directory,
+                    "Keep all that the run leaves in this directory, runs/NAME: job, log, metrics.jsonl, "
+                    "checkpoints, trace and\nTensorBoard's files. A run that is there is not touched "
+                    "without --resume or --overwrite");
   options->op_libraries = add_op_library_option(*train);
   add_device_option(*train, options->device);
   add_config_option(*train, options->config);
@@ -111,6 +123,9 @@ void add_train(CLI::App& app, Action& action) {
       ->excludes(resume);
   train->add_flag("--print-job", options->print_job,
                   "Print the resolved job, with defaults and overrides, and exit");
+  train->add_flag("--print-cluster", options->print_cluster,
+                  "Print who this process is, its peers, and the cores, NUMA nodes and GPU that it is bound "
+                  "to, and exit");
   train->add_option("--cluster", options->cluster.cluster,
                     "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
   train->add_option("--task", options->cluster.task, "This process's task: 'worker:1'");

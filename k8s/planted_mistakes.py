@@ -60,6 +60,17 @@ FOR_ALL = [
         "little shared memory beside a card",
         lambda o: pod(o, "Job", "braid-worker")["volumes"][2]["emptyDir"].update(sizeLimit="64Mi"),
     ),
+    (
+        "plain",
+        "data ports that no policy opens",
+        lambda o: find(o, "NetworkPolicy")["spec"]["ingress"][0]["ports"][1].update(endPort=2230),
+    ),
+    ("plain", "a policy for other pods", lambda o: find(o, "NetworkPolicy")["spec"]["ingress"][0].pop("from")),
+    (
+        "jobset",
+        "more servers of a set than the budget covers",
+        lambda o: find(o, "PodDisruptionBudget")["spec"].update(minAvailable=2),
+    ),
     ("tfjob", "unknown replica type", lambda o: rename(tf(o)["tfReplicaSpecs"], "PS", "Server")),
     ("tfjob", "unknown restartPolicy", lambda o: servers(o).update(restartPolicy="Sometimes")),
     ("tfjob", "wrong container name", lambda o: servers(o)["template"]["spec"]["containers"][0].update(name="braid")),

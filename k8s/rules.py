@@ -173,6 +173,41 @@ def check_container(where, container, volumes):
         yield f"{where}: BRAID_HTTP is not the port of the probes"
 
 
+def pods_of(owner, template):
+    """How many pods a Job, StatefulSet or a JobSet's Job makes of the template."""
+    for job in owner["spec"].get("replicatedJobs", []):
+        if job["template"]["spec"]["template"] is template:
+            return job.get("replicas", 1) * job["template"]["spec"].get("completions", 1)
+    return owner["spec"].get("replicas", owner["spec"].get("completions", 1))
+
+
+def check_network_policy(objects):
+    """Exactly the ports that the job's file fixes, and nobody else's pods."""
+    texts = [text for o in objects if o["kind"] == "ConfigMap" for text in o["data"].values()]
+    mpi = any(o["kind"] == "MPIJob" for o in objects)
+    for policy in (o for o in objects if o["kind"] == "NetworkPolicy"):
+        where, spec = name_of(policy), policy["spec"]
+        labels = spec["podSelector"]["matchLabels"].items()
+        for _, template in (each for o in objects for each in pod_templates(o)):
+            if not labels <= template["metadata"]["labels"].items():
+                yield f"{where}: does not cover all pods of the job"
+        inside, outside = spec["ingress"]
+        peers = [p.get("podSelector", {}).get("matchLabels", {}) for p in inside.get("from", [])]
+        if peers != [spec["podSelector"]["matchLabels"]]:
+            yield f"{where}: control and data are for the job's own pods"
+        if [p["port"] for p in outside["ports"]] != ["http"]:
+            yield f"{where}: others reach more than metrics"
+        if mpi:
+            if "ports" in inside:
+                yield f"{where}: MPI and NCCL pick ports by themselves"
+            continue
+        ports = [(p["port"], p.get("endPort", p["port"])) for p in inside.get("ports", [])]
+        fixed = re.search(r'data_ports: "(\d+)(?:-(\d+))?"', "".join(texts))
+        wanted = fixed and (int(fixed[1]), int(fixed[2] or fixed[1]))
+        if ports != [(2222, 2222), wanted]:
+            yield f"{where}: opens {ports}, but the pods listen on 2222 and on data_ports {wanted}"
+
+
 def check_labels(objects):
     """Pods are found by the PodMonitor, and each budget covers just its pods."""
     templates = [(w, t, o) for o in objects for w, t in pod_templates(o)]
@@ -185,7 +220,7 @@ def check_labels(objects):
         for _, template, owner in templates:
             if wanted <= template["metadata"]["labels"].items():
                 kind = next((k for k, r in replicas_of(owner).items() if r["template"] is template), None)
-                covered += (replicas_of(owner)[kind] if kind else owner["spec"]).get("replicas", 1)
+                covered += replicas_of(owner)[kind].get("replicas", 1) if kind else pods_of(owner, template)
         if not isinstance(budget["spec"].get("minAvailable"), int) or "maxUnavailable" in budget["spec"]:
             yield f"{name_of(budget)}: pods of an operator allow minAvailable as a number only"
         elif budget["spec"]["minAvailable"] != covered:
@@ -207,9 +242,10 @@ def check_tf_config(objects):
             if config["task"]["index"] != "$(TASK_INDEX)" or config["task"]["type"] not in config["cluster"]:
                 yield f"{where}: TF_CONFIG's task is {config['task']}"
             for job, addresses in config["cluster"].items():
-                owner = owners.get(f"braid-{job}")
+                name = thing["metadata"]["name"].rsplit("-", 1)[0]
+                owner = owners.get(f"{name}-{job}")
                 count = owner and owner["spec"].get("replicas", owner["spec"].get("completions"))
-                expected = [f"braid-{job}-{i}.braid-{job}:2222" for i in range(count or 0)]
+                expected = [f"{name}-{job}-{i}.{name}-{job}:2222" for i in range(count or 0)]
                 if addresses != expected:
                     yield f"{where}: TF_CONFIG lists {addresses} as {job}, the pods are {expected}"
     for service in services.values():
@@ -220,4 +256,13 @@ def check_tf_config(objects):
             yield f"{name_of(service)}: selects no pod"
 
 
-ALL = [check_tfjob, check_mpijob, check_jobset, check_gpus, check_pods, check_labels, check_tf_config]
+ALL = [
+    check_tfjob,
+    check_mpijob,
+    check_jobset,
+    check_gpus,
+    check_pods,
+    check_network_policy,
+    check_labels,
+    check_tf_config,
+]

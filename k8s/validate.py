@@ -18,12 +18,13 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
+import chart
 import planted_mistakes
 import rules
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OVERLAYS = ROOT / "k8s" / "overlays"
-SHARED = {"ConfigMap", "PersistentVolumeClaim", "PodMonitor"}
+SHARED = {"ConfigMap", "PersistentVolumeClaim", "PodMonitor", "NetworkPolicy"}
 EXPECTED_KINDS = {
     "tfjob": SHARED | {"TFJob", "PodDisruptionBudget"},
     "mpijob": SHARED | {"MPIJob"},
@@ -31,7 +32,7 @@ EXPECTED_KINDS = {
     "tfjob-gpu": SHARED | {"TFJob", "PodDisruptionBudget"},
     "mpijob-gpu": SHARED | {"MPIJob"},
     "plain-gpu": SHARED | {"Job", "Service", "PodDisruptionBudget"},
-    "jobset": SHARED | {"JobSet"},
+    "jobset": SHARED | {"JobSet", "PodDisruptionBudget"},
 }
 CUSTOM_GROUPS = {"kubeflow.org", "monitoring.coreos.com", "jobset.x-k8s.io"}
 KUBERNETES_VERSIONS = ["1.31", kubernetes_validate.latest_version()]
@@ -156,10 +157,15 @@ def main():
     if not errors:
         for overlay, objects in rendered.items():
             errors += [f"{overlay}: {message}" for message in (*all_errors(objects, crds), *job_file_errors(objects))]
+    charts = chart.render_all()
+    for case, objects in charts.items():
+        errors += [f"{case}: {message}" for message in (*all_errors(objects, crds), *job_file_errors(objects))]
+    errors += chart.differences(charts, rendered) + chart.accepted_mistakes() if charts else []
     if errors:
         sys.exit("\n".join(errors))
     planted = self_test(rendered, crds)
     count = sum(map(len, rendered.values()))
+    print(f"chart: {len(charts)} sets of values are valid, {len(chart.SAME)} of them are what an overlay says")
     print(f"manifests: {count} objects of {len(rendered)} overlays are valid; {planted} planted mistakes were refused")
 
 

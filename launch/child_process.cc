@@ -81,7 +81,8 @@ ChildProcess::ChildProcess(const ChildCommand& command) {
   const std::vector<char*> environment = pointers_to(variables);
   const FileDescriptor empty(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe failure = make_pipe();
-  const Prepared prepared{argv.data(), environment.data(), empty.get(), command.out, command.err, ::getpid()};
+  const Prepared prepared{argv.data(), environment.data(), command.in < 0 ? empty.get() : command.in,
+                          command.out, command.err,        ::getpid()};
 
   pid_ = ::fork();
   if (pid_ < 0) throw Unavailable(fmt::format("[launch] cannot start a process: {}", std::strerror(errno)));

@@ -1,5 +1,5 @@
 // A child process in its own process group that cannot outlive its parent: Linux kills it when the thread
-// that started it ends. Its standard input is empty. When it ends, what it left running in its group is ended
+// that started it ends. When it ends, what it left running in its group is ended
 // too. Thread rule: one thread makes, polls and destroys it, and lives as long as the child.
 #pragma once
 
@@ -31,6 +31,8 @@ struct ChildCommand {
   /// Descriptors that become the child's standard output and error.
   int out = 1;
   int err = 2;
+  /// Its standard input; -1: empty.
+  int in = -1;
 };
 
 class ChildProcess {

@@ -5,15 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <optional>
 
 #include "base/error.h"
-#include "base/secret.h"
+#include "base/files.h"
 #include "launch/cluster_spec.h"
+#include "launch/job_results.h"
+#include "launch/launch_plan.h"
 #include "launch/output_forwarder.h"
 #include "launch/port_reservation.h"
+#include "launch/remote_task.h"
 #include "launch/signal_pipe.h"
 #include "launch/tf_config.h"
 
@@ -30,24 +35,7 @@ constexpr std::chrono::seconds kLeastDrain{1};
 // Who is stopped by a signal for so long while the others end will not end by itself.
 constexpr std::chrono::seconds kStopped{2};
 constexpr std::chrono::milliseconds kLookForStopped{250};
-constexpr int kMostTasks = 1024;  // more is a mistake on one host
-constexpr std::chrono::hours kMostGrace{24 * 365};
-
-void check(const LocalLaunchOptions& options) {
-  if (options.command.empty()) throw InvalidArgument("[launch] no command to run");
-  if (options.workers < 0 || options.servers < 0 || options.evaluators < 0)
-    throw InvalidArgument("[launch] the number of tasks must not be negative");
-  if (options.workers == 0 && !options.with_chief)
-    throw InvalidArgument("[launch] a job needs at least one worker");
-  if (std::max({options.workers, options.servers}) > kMostTasks)
-    throw InvalidArgument(fmt::format("[launch] at most {} workers and {} servers on one host, got {} and {}",
-                                      kMostTasks, kMostTasks, options.workers, options.servers));
-  if (options.grace < std::chrono::milliseconds(0) || options.grace > kMostGrace)
-    throw InvalidArgument(fmt::format("[launch] the grace period must be from 0 to {} s, got {:g}",
-                                      std::chrono::seconds(kMostGrace).count(),
-                                      std::chrono::duration<double>(options.grace).count()));
-  if (options.evaluators > 1) throw InvalidArgument("[launch] a cluster has at most one evaluator");
-}
+constexpr int kExitOfSsh = 255;  // it cannot connect, or the connection is lost
 
 void make_log_directory(const std::filesystem::path& directory) {
   try {
@@ -57,57 +45,40 @@ void make_log_directory(const std::filesystem::path& directory) {
   }
 }
 
-ClusterSpec make_cluster(const LocalLaunchOptions& options, const std::vector<std::string>& addresses) {
-  ClusterSpec cluster;
-  auto address = addresses.begin();
-  const auto add = [&](TaskType type, int count) {
-    for (int i = 0; i < count; ++i) cluster.job(type)[i] = *address++;
-  };
-  add(TaskType::Chief, options.with_chief ? 1 : 0);
-  add(TaskType::Worker, options.workers);
-  add(TaskType::Ps, options.servers);
-  add(TaskType::Evaluator, options.evaluators);
-  return cluster;
-}
-
-bool has_token(const Environment& environment) {
-  for (const char* name : {"BRAID_TOKEN", "BRAID_TOKEN_FILE"})
-    if (const std::string* text = find_variable(environment, name); text != nullptr && !text->empty())
-      return true;
-  return false;
-}
-
 /// One task: its process and what it writes.
 struct Running {
   Task task;
   std::optional<File> log;
+  std::optional<RemoteControl> remote;  // of a task on another host
   std::optional<ChildProcess> process;
   std::deque<OutputForwarder> outputs;
   bool ended = false;
   std::optional<Clock::time_point> stopped_since;  // as the launcher saw it
 
   bool is_server() const { return task.type == TaskType::Ps; }
+  void signal(int number) {
+    if (remote) remote->signal(number);
+    if (!remote || number == SIGKILL) process->signal(number);
+  }
 };
 
 class LocalJob {
  public:
   explicit LocalJob(const LocalLaunchOptions& options)
       : options_(options),
-        ports_((options.watch ? 2 : 1) *
-               (options.workers + options.servers + options.evaluators + (options.with_chief ? 1 : 0))),
-        cluster_(make_cluster(options, ports_.addresses())),
-        token_(has_token(options.environment) ? "" : random_secret()),
+        ports_(reserve_ports(options)),
+        plan_(plan_launch(options, ports_.addresses())),
         err_(options.err) {
     if (!LineSink::same_target(options.out, options.err)) own_out_.emplace(options.out);
-    if (options.watch) assign_pages();
   }
 
   int run();
 
  private:
   void start(const Task& task);
-  void assign_pages();
+  void make_remote(Running& child, ChildCommand& command, const std::string& host);
   void wait_for_events();
+  void write_results();
   void drain();
   void handle_signals();
   void reap();
@@ -130,14 +101,13 @@ class LocalJob {
   const LocalLaunchOptions& options_;
   SignalPipe signals_;
   PortReservation ports_;
-  ClusterSpec cluster_;
-  std::map<Task, std::string> pages_;  // HTTP addresses; empty: none is watched
-  std::string page_list_;
-  const std::string token_;  // of the tasks; empty: they have one from whoever started us
+  const LaunchPlan plan_;
+  const ClusterSpec& cluster_ = plan_.placement.cluster;
   LineSink err_;
   std::optional<LineSink> own_out_;
   std::deque<Running> children_;
   std::vector<ExitStatus> statuses_;
+  JobResults results_;
   bool failed_ = false;
   bool asked_to_stop_ = false;
   Clock::time_point asked_at_;
@@ -150,7 +120,7 @@ class LocalJob {
 int LocalJob::run() {
   if (!options_.log_dir.empty()) make_log_directory(options_.log_dir);
   if (options_.watch) {
-    const std::string& page = pages_.at(cluster_.leader());
+    const std::string& page = plan_.pages.at(cluster_.leader());
     say(fmt::format("watch the job at http://{}/ or by: braid top {}", page, page));
   }
   for (const Task& task : cluster_.tasks()) start(task);
@@ -160,10 +130,18 @@ int LocalJob::run() {
     reap();
     advance();
   }
-  for (Running& child : children_)
-    for (OutputForwarder& output : child.outputs) output.release();
+  write_results();
   drain();
   return job_exit_code(statuses_);
+}
+
+/// One table and one "result:" line of the whole job, the latter last.
+void LocalJob::write_results() {
+  std::string held;
+  for (Running& child : children_)
+    for (OutputForwarder& output : child.outputs)
+      if (auto line = output.take_held()) held = std::move(*line);
+  for (const std::string& line : results_.last_lines(cluster_.leader(), held)) out().write_line("", line);
 }
 
 /// Writes what is left, as long as somebody reads it.
@@ -180,17 +158,6 @@ void LocalJob::drain() {
     say(fmt::format("the output has no reader: dropping the last {} bytes", lost));
 }
 
-void LocalJob::assign_pages() {
-  const std::vector<Task> tasks = cluster_.tasks();
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    std::string address = ports_.addresses()[tasks.size() + i];
-    if (tasks[i] == cluster_.leader() && options_.watch_port > 0)
-      address = fmt::format("127.0.0.1:{}", options_.watch_port);
-    page_list_ += fmt::format("{}{}:{}={}", i ? "," : "", job_name(tasks[i].type), tasks[i].index, address);
-    pages_[tasks[i]] = std::move(address);
-  }
-}
-
 void LocalJob::start(const Task& task) {
   Running& child = children_.emplace_back();
   child.task = task;
@@ -201,10 +168,10 @@ void LocalJob::start(const Task& task) {
 
   ChildCommand command{options_.command, options_.environment, options_.out, options_.err};
   command.environment["TF_CONFIG"] = write_tf_config(cluster_, task);
-  if (!token_.empty()) command.environment["BRAID_TOKEN"] = token_;
-  if (const auto page = pages_.find(task); page != pages_.end()) {
+  if (!plan_.token.empty()) command.environment["BRAID_TOKEN"] = plan_.token;
+  if (const auto page = plan_.pages.find(task); page != plan_.pages.end()) {
     command.environment["BRAID_HTTP"] = page->second;
-    command.environment["BRAID_HTTP_PEERS"] = page_list_;
+    command.environment["BRAID_HTTP_PEERS"] = plan_.page_list;
   }
   // The write ends close when the child has its own copies, so that the end of its output can be seen.
   std::vector<FileDescriptor> write_ends;
@@ -215,13 +182,39 @@ void LocalJob::start(const Task& task) {
     child.outputs.emplace_back(std::move(pipe.read_end), sink, std::move(forwarding));
   };
   const bool leads = task == cluster_.leader();
+  const auto on_result = [this, task](std::string_view line) { results_.add(task, line); };
   if (!leads) {
-    capture(command.out, err_, {prefix, false, log});
+    capture(command.out, err_, {prefix, false, on_result, log});
   } else if (::isatty(options_.out) == 0) {
-    capture(command.out, out(), {"", true, log});
+    capture(command.out, out(), {"", true, on_result, log});
   }
-  if (!leads || ::isatty(options_.err) == 0) capture(command.err, err_, {prefix, false, log});
+  // Who writes to a terminal by itself leaves its result in a file.
+  if (leads && ::isatty(options_.out) != 0) command.environment["BRAID_RESULT_FILE"] = results_.own_file();
+  if (!leads || ::isatty(options_.err) == 0) capture(command.err, err_, {prefix, false, nullptr, log});
+  if (const auto host = plan_.placement.host_of.find(task); host != plan_.placement.host_of.end())
+    make_remote(child, command, host->second);
   child.process.emplace(command);
+  if (child.remote) child.remote->read_end().reset();
+}
+
+/// `command` becomes the ssh that starts it on `host`.
+void LocalJob::make_remote(Running& child, ChildCommand& command, const std::string& host) {
+  RemoteCommand remote{options_.ssh,
+                       host,
+                       command.argv,
+                       std::filesystem::current_path().string(),
+                       variables_to_send(command.environment),
+                       static_cast<int>(std::chrono::ceil<std::chrono::seconds>(options_.grace).count())};
+  remote.environment["TF_CONFIG"] = command.environment["TF_CONFIG"];
+  remote.environment.erase("BRAID_RESULT_FILE");
+  // Its page is there for other hosts.
+  if (const auto page = remote.environment.find("BRAID_HTTP");
+      page != remote.environment.end() && !host.starts_with("127."))
+    page->second = "0.0.0.0" + page->second.substr(page->second.rfind(':'));
+  child.remote.emplace(plan_.token);
+  command.argv = remote_argv(remote);
+  command.environment = options_.environment;
+  command.in = child.remote->read_end().get();
 }
 
 void LocalJob::wait_for_events() {
@@ -278,12 +271,15 @@ void LocalJob::reap() {
 }
 
 void LocalJob::on_end(Running& child, const ExitStatus& status) {
+  results_.ended(child.task, status);
   const bool stopped_server = child.is_server() && (status.code == 0 || status.code == 128 + SIGTERM);
   statuses_.push_back(stopped_server ? ExitStatus{} : status);
   if (stopped_server || status.code == 0) return;
   const bool first = !failed_ && !asked_to_stop_;
   failed_ = true;
   std::string text = fmt::format("{} {}", task_name(child.task), describe_exit(status));
+  if (child.remote && status.code == kExitOfSsh)
+    text += fmt::format(": no connection to host {}", plan_.placement.host_of.at(child.task));
   if (child.log) text += fmt::format(", see {}", child.log->path().string());
   if (first && !options_.keep_going && !all_ended(true)) {
     text += fmt::format("; the others get {:g} s to shut down", grace_seconds());
@@ -326,7 +322,7 @@ void LocalJob::end_stopped(Clock::time_point now) {
       child.stopped_since = now;
     } else if (now >= *child.stopped_since + kStopped) {
       say(fmt::format("{} is stopped by a signal and cannot end: killing it", task_name(child.task)));
-      child.process->signal(SIGKILL);
+      child.signal(SIGKILL);
       child.stopped_since.reset();
     }
   }
@@ -334,7 +330,7 @@ void LocalJob::end_stopped(Clock::time_point now) {
 
 void LocalJob::signal_all(int number, bool servers_too) {
   for (Running& child : children_)
-    if (servers_too || !child.is_server()) child.process->signal(number);
+    if (servers_too || !child.is_server()) child.signal(number);
 }
 
 bool LocalJob::all_ended(bool servers_too) const {
@@ -346,7 +342,7 @@ bool LocalJob::all_ended(bool servers_too) const {
 }  // namespace
 
 int launch_local(const LocalLaunchOptions& options) {
-  check(options);
+  check_launch(options);
   return LocalJob(options).run();
 }
 

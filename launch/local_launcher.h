@@ -1,7 +1,7 @@
-// Starts the tasks of a cluster as processes of this host, shows their output, and ends them together. Each
-// gets the same command and a TF_CONFIG that says which task it is, with ports of 127.0.0.1; and a
-// BRAID_TOKEN that is drawn anew for each job, so that nobody else on the host can take part, unless one is
-// set already.
+// Starts the tasks of a cluster as processes of this host, or of others over ssh (launch/remote_task.h),
+// shows their output, and ends them together. Each gets the same command and a TF_CONFIG that says which task
+// it is, with ports of 127.0.0.1; and a BRAID_TOKEN that is drawn anew for each job, so that nobody else on
+// the host can take part, unless one is set already.
 //
 // Output. Standard output of the launcher is that of the leading task (the chief, else worker 0), without a
 // prefix, its "result:" line last; everything else goes to standard error with "[worker 1] " in front. Where
@@ -25,6 +25,7 @@
 
 #include "launch/child_process.h"
 #include "launch/environment.h"
+#include "launch/host_file.h"
 
 namespace braid::launch {
 
@@ -46,6 +47,11 @@ struct LocalLaunchOptions {
   /// leader's at the head of the output: the page of the whole job.
   bool watch = false;
   int watch_port = 0;  // of the leader's page, on 127.0.0.1; 0: a free one
+  /// Tasks run on these hosts, over ssh, with the same program, directory and variables of Braid and NCCL;
+  /// all must reach each other. Empty: here.
+  std::vector<Host> hosts;
+  std::vector<std::string> ssh{"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"};
+  int first_port = 0;  // of the tasks of each host; 0: one of 20000 to 28000 by chance
   /// Beyond what a worker that is asked to stop waits for a lost peer (15 s, worker/stop_grace.h).
   std::chrono::milliseconds grace{30'000};
   /// Where the launcher writes.

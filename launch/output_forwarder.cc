@@ -59,6 +59,7 @@ void OutputForwarder::take_lines() {
 
 void OutputForwarder::emit(std::string_view line) {
   release();
+  if (options_.on_result && line.starts_with("result:")) options_.on_result(line);
   if (options_.hold_result && line.starts_with("result:")) {
     held_ = line;
   } else {

@@ -2,9 +2,11 @@
 // processes do not run into each other. Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/files.h"
 #include "launch/file_descriptor.h"
@@ -19,6 +21,8 @@ class OutputForwarder {
     /// Keeps a line that starts with "result:" back until finish(), so that it is the last one. A line after
     /// it frees it.
     bool hold_result = false;
+    /// Is told each line that starts with "result:"; may be null.
+    std::function<void(std::string_view)> on_result = nullptr;
     /// Gets every byte as it came, until it cannot be written; may be null.
     File* log = nullptr;
   };
@@ -31,13 +35,14 @@ class OutputForwarder {
   void forward();
   /// The writer has ended: forwards what is left, closes, and ends a last line that has no newline.
   void finish();
-  /// Writes the line that was kept back.
-  void release();
+  /// The line that was kept back, which is not written then.
+  std::optional<std::string> take_held() { return std::exchange(held_, std::nullopt); }
 
  private:
   void write_log(std::string_view text);
   void take_lines();
   void emit(std::string_view line);
+  void release();  // writes the line that was kept back
 
   FileDescriptor source_;
   LineSink& sink_;

@@ -51,6 +51,10 @@ bool started_by_torchrun(const Environment& environment);
 /// Hydra's: MPICH, Intel MPI.
 std::optional<RankInfo> read_pmi(const Environment& environment);
 
+/// Tasks of the `node`-th node in a list of counts: "2(x3),1" is 2 of nodes 0 to 2 and 1 of node 3. 0 where
+/// it does not say.
+int slurm_tasks_of_node(std::string_view counts, int node);
+
 /// The first node of a Slurm node list: "gpu[03-07,9],cpu1" -> "gpu03". Empty for an empty list.
 std::string first_slurm_node(std::string_view node_list);
 

@@ -94,6 +94,7 @@ ClusterSpec from_list(const ListedCluster& listed, const Environment& environmen
   // Where only a part is listed, a task may be missing from its own list.
   if (spec.partial) spec.job(spec.task.type).try_emplace(spec.task.index);
   number(spec, ranks);
+  spec.shared_output = ranks.has_value();
   return spec;
 }
 
@@ -109,6 +110,7 @@ ClusterSpec from_ranks(const RankInfo& ranks, int ps_ranks) {
   spec.source = ranks.source;
   spec.task = task_of_rank(spec, ranks);
   number(spec, ranks);
+  spec.shared_output = ranks.size > 1;
   return spec;
 }
 

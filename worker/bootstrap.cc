@@ -31,10 +31,13 @@ std::uint64_t incarnation() {
 }
 
 /// Workers of one host each write files of their own.
-void check_files(const proto::Metrics& metrics, const ClusterSpec& cluster) {
+void check_files(const proto::Job& job, const ClusterSpec& cluster) {
   if (cluster.local_world < 2) return;
+  const proto::Metrics& metrics = job.metrics();
+  const bool leader_logs_steps = !job.run_directory().empty();
   for (const auto& [field, name] :
-       {std::pair("trace_file", metrics.trace_file()), std::pair("steps_file", metrics.steps_file())})
+       {std::pair("trace_file", metrics.trace_file()),
+        std::pair("steps_file", leader_logs_steps ? std::string() : metrics.steps_file())})
     if (!name.empty() && name.find("%r") == std::string::npos && !name.starts_with("/dev/"))
       throw InvalidArgument("metrics." + std::string(field) + " '" + name + "' would be written by " +
                             std::to_string(cluster.local_world) +
@@ -54,7 +57,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
   if (!cluster.evaluator.empty() && has_communicator(job) && job.strategy().backend() == proto::Strategy::MPI)
     refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
   if (cluster.task.type == TaskType::Evaluator) return;
-  check_files(job.metrics(), cluster);
+  check_files(job, cluster);
   if (cluster.partial)
     refuse(
         "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
@@ -81,6 +84,10 @@ std::string listen_address(const ClusterSpec& cluster) {
   if (own.empty()) return cluster.local_world >= cluster.world ? "127.0.0.1:0" : comm::any_host() + ":0";
   const std::string host = own.substr(0, own.rfind(':'));
   return (is_loopback(host) ? host : comm::any_host()) + own.substr(own.rfind(':'));
+}
+
+std::string data_ports(const proto::Job& job) {
+  return ":" + (job.strategy().data_ports().empty() ? "0" : job.strategy().data_ports());
 }
 
 std::string own_host(const ClusterSpec& cluster) {
@@ -159,7 +166,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
     impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, security);
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
-    options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + ":0";
+    options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
     options.ring.advertise_host = host;
     options.ring.security = security;
     options.rendezvous = impl_->rendezvous.get();

@@ -27,6 +27,8 @@ void check_cluster(const proto::Job& job, const launch::ClusterSpec& cluster);
 /// "host:port" to bind for this task: all interfaces, for IPv4 and IPv6, with the port of its address, or a
 /// free port when it has none yet.
 std::string listen_address(const launch::ClusterSpec& cluster);
+/// ":0", or ":4100-4110" of strategy.data_ports: where a process listens for data, behind its host.
+std::string data_ports(const proto::Job& job);
 
 /// Under mpirun without TF_CONFIG addresses are not known: every rank tells the others `own` ("host:port",
 /// empty when it serves nothing) over MPI, and the spec is filled. A collective operation of all ranks; does

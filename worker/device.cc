@@ -31,11 +31,19 @@ std::vector<int> usable_devices(const proto::Job& job) {
   return devices;
 }
 
+/// srun that binds GPUs (--gpus-per-task, --gpu-bind) shows each task its own alone.
+bool launcher_binds_devices() {
+  for (const char* variable : {"SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK"})
+    if (env_string(variable)) return true;
+  return false;
+}
+
 /// Whether the visible devices are as many as the workers of this host, as far as this process knows them.
 bool enough_devices(const proto::Job& job, const launch::ClusterSpec& cluster) {
   const int count = static_cast<int>(usable_devices(job).size());
   const bool one_host = cluster.local_world >= static_cast<int>(cluster.tasks().size());
-  if (count == 0 || !one_host || cluster.world <= count) return count > 0;
+  if (count == 0 || !one_host || (count == 1 && launcher_binds_devices()) || cluster.world <= count)
+    return count > 0;
   log_warning(
       "device: the {} workers of this host compute on the CPU, because there {}; set --device cuda and "
       "start fewer to use {}",
@@ -65,18 +73,25 @@ void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster) {
     runtime.set_device(nccl || enough_devices(job, cluster) ? proto::Runtime::CUDA : proto::Runtime::CPU);
 }
 
-std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {
-  if (job.runtime().device() != proto::Runtime::CUDA) return nullptr;
+std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  if (job.runtime().device() != proto::Runtime::CUDA) return std::nullopt;
   const std::vector<int> devices = usable_devices(job);
   const int count = static_cast<int>(devices.size());
+  if (count == 1 && launcher_binds_devices()) return devices.front();
   if (count > 0 && cluster.local_rank >= count)
     throw InvalidArgument(fmt::format(
         "process {} of this host needs a GPU of its own, and there {} (CUDA_VISIBLE_DEVICES: {}): start as "
         "many workers as there are GPUs, or set --device cpu",
         cluster.local_rank, count == 1 ? "is 1" : fmt::format("are {}", count),
         env_string("CUDA_VISIBLE_DEVICES").value_or("not set")));
+  return count > 0 ? devices[static_cast<std::size_t>(cluster.local_rank)] : 0;
+}
+
+std::shared_ptr<Accelerator> open_device(const proto::Job& job, const launch::ClusterSpec& cluster) {
+  const std::optional<int> ordinal = device_ordinal(job, cluster);
+  if (!ordinal) return nullptr;
   AcceleratorOptions options;
-  options.ordinal = count > 0 ? devices[static_cast<std::size_t>(cluster.local_rank)] : 0;
+  options.ordinal = *ordinal;
   options.memory_limit = memory_limit(job, options.ordinal);
   options.memory_up_front = job.runtime().device_memory_up_front();
   options.tf32 = uses_tf32(job);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "engine/device/accelerator.h"
 #include "launch/cluster_spec.h"
@@ -18,6 +19,9 @@ namespace braid::worker {
 /// lacks a device is not known to the others, so there it is an error in open_device(). Throws:
 /// InvalidArgument for NCCL with device CPU.
 void resolve_device(proto::Job& job, const launch::ClusterSpec& cluster);
+
+/// Which visible GPU this process takes; nothing on the CPU. REQUIRES and throws as open_device().
+std::optional<int> device_ordinal(const proto::Job& job, const launch::ClusterSpec& cluster);
 
 /// This process's device; null for CPU. REQUIRES: resolve_device() was called. Throws: InvalidArgument when
 /// there is no usable one, or the host has fewer than processes.

@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "engine/device/core_budget.h"
@@ -33,6 +34,8 @@
 #include "worker/op_libraries.h"
 #include "worker/page_access.h"
 #include "worker/progress.h"
+#include "worker/run/job_report.h"
+#include "worker/run/run_directory.h"
 #include "worker/security.h"
 #include "worker/stop_signal.h"
 #include "worker/strategies/step_services.h"
@@ -114,10 +117,8 @@ WaitContext start_wait(const proto::Job& job, const StopFlag& stop) {
 
 /// The last line of a run. Result: its exit code.
 template <class Result>
-int report(const Result& result, const RoleOptions& options) {
-  if (options.hooks) return result.exit;
-  fmt::print("result: {}\n", result.to_json());
-  if (std::fflush(stdout) != 0) log_error("the result cannot be written: {}", std::strerror(errno));
+int report(const Result& result, const RoleOptions& options, comm::Communicator* communicator = nullptr) {
+  if (!options.hooks) print_result(result.to_json(), result.exit, options.cluster, communicator);
   return result.exit;
 }
 
@@ -218,7 +219,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   options.index = cluster.task.index;
   options.count = static_cast<int>(cluster.ps.size());
   options.grpc_listen = listen_address(cluster);
-  options.data_listen = options.grpc_listen.substr(0, options.grpc_listen.rfind(':')) + ":0";
+  options.data_listen = options.grpc_listen.substr(0, options.grpc_listen.rfind(':')) + data_ports(job);
   ps::remove_dead_sockets();
   options.unix_socket = ps::new_socket_file(options.index);
   options.deadline = to_ms(job.strategy().deadline_seconds());
@@ -238,6 +239,7 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   monitor.watch_part([counters = server->core().counters(), index = options.index](watch::Status& status) {
     tell_server(*counters, index, status);
   });
+  log_into_run_directory(job, fmt::format("ps-{}", options.index));
   monitor.set_state("serving");
   const int code = serve(*server, job.strategy(), *stop);
   monitor.set_ready(false);
@@ -295,8 +297,8 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   Monitor monitor(monitor_options(job, cluster));
   open_page(job, cluster, monitor);
   RuntimeOptions its = runtime_options(job, cluster);
-  const bool traces_always = !job.metrics().trace_file().empty();
-  its.trace = traces_always || monitor.page();
+  const bool traces_always = traces_all_steps(job);
+  its.trace = !job.metrics().trace_file().empty() || monitor.page();
   std::optional<Bootstrap> bootstrap;
   try {
     bootstrap.emplace(job, cluster, its.device.get(), start_wait(job, *stop));
@@ -330,7 +332,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
   monitor.set_ready(false);
   if (device_watch) fmt::print("{}", device_watch->table());
-  return report(result, options);
+  return report(result, options, peers.communicator.get());
 }
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {
@@ -344,6 +346,7 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   if (ring || job.strategy().kind() == proto::Strategy::PS)
     exchange_addresses(cluster, "", start_wait(job, *stop));
   mpi.reset();
+  log_into_run_directory(job, "evaluator-0");
   Runtime runtime(runtime_options(job, cluster));
   const EvaluationResult result =
       evaluate_checkpoints(job, options.data_dir, options.start, runtime, monitor, *stop);
@@ -364,6 +367,7 @@ int run_role(const proto::Job& job, const RoleOptions& options, const std::share
     if (env_bool("BRAID_LOG_ROLE").value_or(true)) set_log_role(task_name(cluster.task));
     log_info("{}", cluster.describe());
   }
+  if (!job.run_directory().empty()) keep_log_lines();
   check_cluster(job, cluster);
   progress_mode();  // a variable that says nothing known is refused before anything starts
   register_strategy_ops();

@@ -1,6 +1,7 @@
 // A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}, and of one
 // that updated nothing (worker/loss_scale.h) "skipped":true. Losses are written so that reading them back
-// gives the same bits.
+// gives the same bits. In a run directory evaluations have lines, too: {"step":100,"evaluation":{"auc":0.7}},
+// and a run that is resumed adds to its lines.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,22 @@ std::string with_role(std::string pattern, const std::string& role);
 
 class StepLog {
  public:
-  /// An empty path logs nothing. Throws: InvalidArgument when the file cannot be made.
-  explicit StepLog(const std::string& path);
+  /// An empty path logs nothing. `goes_on`: lines that are there stay. Throws: InvalidArgument when the file
+  /// cannot be made.
+  explicit StepLog(const std::string& path, bool goes_on = false);
+  /// Step `first` is the next one: lines of it and later ones, of a run that was lost behind its checkpoint,
+  /// go.
+  void begin(std::uint64_t first);
   /// A file that cannot be written any more, as on a full disk, ends with a warning.
   void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false);
+  /// `measured`: a JSON object.
+  void write_evaluation(std::uint64_t step, const std::string& measured);
 
  private:
+  void add(const std::string& line, std::uint64_t step);
+
   std::string path_;
+  bool goes_on_ = false;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 

@@ -18,8 +18,10 @@
 #include "worker/run/hooks.h"
 #include "worker/run/input.h"
 #include "worker/run/report.h"
+#include "worker/run/run_directory.h"
 #include "worker/run/start.h"
 #include "worker/run/steps.h"
+#include "worker/run/user_hooks.h"
 #include "worker/run/waits.h"
 #include "worker/stop_grace.h"
 
@@ -38,8 +40,7 @@ class Run {
       : run_(run),
         hooks_(run.options.hooks ? *run.options.hooks : kNoHooks),
         grace_(run.stop),
-        waits_(run, grace_),
-        report_(run) {}
+        waits_(run, grace_) {}
 
   TrainResult train() {
     try {
@@ -50,26 +51,39 @@ class Run {
       return stopped_before_steps(run_.job, error);
     }
     try {
+      make_steps();
+      return end();
+    } catch (const Error& error) {
+      user_hooks_->fail(error);
+      throw;
+    }
+  }
+
+ private:
+  void make_steps() {
+    try {
       loop();
     } catch (const Cancelled& error) {
-      report_.write_trace_of_failure();
+      report_->write_trace_of_failure();
       if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
       throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}", steps_->done(),
                                     error.message()));
     } catch (...) {
-      report_.write_trace_of_failure();
+      report_->write_trace_of_failure();
       throw;
     }
-    return end();
   }
 
- private:
   void prepare() {
-    const StartedRun started = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
+    StartedRun started = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
+    directory_ = std::move(started.directory);
+    log_into_run_directory(run_.job, run_.options.role);
+    report_.emplace(run_);
+    user_hooks_ = std::make_unique<UserHooks>(run_);
     input_ = load_input(run_);
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
-    report_.draw(built_->instance->program());
+    report_->draw(built_->instance->program());
     steps_.emplace(run_, *built_, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
@@ -81,26 +95,28 @@ class Run {
                                      restored ? restored->meta.step : hooks_.first_step, wait);
     checkpoints_->begin(first_, restored.has_value());
     steps_->begin(first_, input_.total_steps);
-    report_.watch(*steps_);
+    report_->watch(*steps_);
   }
 
   bool is_complete() const { return steps_->done() >= input_.total_steps; }
 
   void loop() {
-    report_.begin(first_, input_.total_steps, input_.share, train_rows());
+    directory_.begin(run_.job);
+    report_->begin(first_, input_.total_steps, input_.share, train_rows());
     checkpoints_->start_clock();
     grace_.resume();
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
       if (const auto outcome = steps_->advance(border)) {
-        report_.record(*outcome);
+        report_->record(*outcome);
         if (hooks_.step) hooks_.step(*outcome);
+        user_hooks_->step(outcome->step, outcome->loss);
       }
       if (steps_->done() == border && steps_->idle() && !is_complete()) at_border();
     }
     grace_.pause();
-    report_.finish();
+    report_->finish();
   }
 
   std::uint64_t next_border() const {
@@ -113,12 +129,12 @@ class Run {
 
   void at_border() {
     grace_.pause();
-    report_.pause();
+    report_->pause();
     const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
     if (evaluation_->is_due(steps_->done())) {
       measure(steps_->done());
       if (const auto& measured = evaluation_->last())
-        report_.evaluated(steps_->done(), evaluation_->metric(), *measured);
+        report_->evaluated(steps_->done(), evaluation_->metric(), *measured);
       tell_evaluation();
       stop_early_or_go_on();
     }
@@ -127,12 +143,12 @@ class Run {
     if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
     if (hooks_.border) hooks_.border(steps_->done());
     built_->strategy->meet_at_border(waits_.peers());
-    report_.resume();
+    report_->resume();
     grace_.resume();
   }
 
   void measure(std::uint64_t step) {
-    if (evaluation_->measures()) report_.evaluating(step);
+    if (evaluation_->measures()) report_->evaluating(step);
     evaluation_->measure(step);
   }
 
@@ -159,12 +175,13 @@ class Run {
   void save() {
     const std::uint64_t done = steps_->done();
     std::map<std::string, double> metrics = evaluation_->metrics(done);
-    metrics["loss"] = report_.loss();
+    metrics["loss"] = report_->loss();
     std::map<std::string, std::string> attributes;
     if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
     if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
     checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
                        attributes, waits_.start());
+    user_hooks_->checkpoint(done, checkpoints_->directory_of(done), metrics);
   }
 
   TrainResult end() {
@@ -178,19 +195,22 @@ class Run {
     if (!terminated) {
       measure(done);
       if (evaluation_->has_measured(done) && evaluation_->last())
-        report_.evaluated(done, evaluation_->metric(), *evaluation_->last());
+        report_->evaluated(done, evaluation_->metric(), *evaluation_->last());
       terminated = evaluation_->measures() && !evaluation_->has_measured(done);
     }
-    report_.end(done, terminated);
-    report_.write_trace();
-    if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_.print_streams();
+    report_->end(done, terminated);
+    report_->write_trace();
+    if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_->print_streams();
     if (hooks_.ended) {
       if (!terminated) tell_evaluation();
       if (run_.peers.leader()) built_->strategy->refresh_variables(waits_.start());
       hooks_.ended(result(terminated), run_.runtime.variables());
     }
     built_->strategy->shut_down(terminated, waits_.start());
-    return result(terminated);
+    const TrainResult all = result(terminated);
+    directory_.end(all.to_json());
+    user_hooks_->end(all);
+    return all;
   }
 
   TrainResult result(bool terminated) const {
@@ -198,13 +218,13 @@ class Run {
     result.job = run_.job.name();
     result.steps = steps_->done() - first_;
     result.last_step = steps_->done();
-    result.loss = report_.loss();
+    result.loss = report_->loss();
     result.measured = evaluation_->last();
     result.best = best();
     result.stopped_early = stopped_early_;
-    if (built_->training.loss_scale) result.skipped_steps = report_.skipped_steps();
+    if (built_->training.loss_scale) result.skipped_steps = report_->skipped_steps();
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
-    result.seconds = report_.seconds();
+    result.seconds = report_->seconds();
     result.input_wait_seconds = steps_->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
@@ -230,7 +250,9 @@ class Run {
   std::optional<RunEvaluation> evaluation_;
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<TrainingSteps> steps_;
-  RunReport report_;  // goes before the steps, which the HTTP thread sees through it
+  RunDirectory directory_;
+  std::unique_ptr<UserHooks> user_hooks_;
+  std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   std::uint64_t first_ = 0;
   std::string stopped_early_;  // why
 };

@@ -44,6 +44,25 @@ Address parse_address(const std::string& text) {
   return address;
 }
 
+std::vector<std::string> listen_candidates(const std::string& listen) {
+  const auto colon = listen.rfind(':'), dash = listen.rfind('-');
+  const bool is_range = colon != std::string::npos && dash != std::string::npos && dash > colon &&
+                        !listen.starts_with("unix:") && !listen.starts_with("shm:");
+  if (!is_range) return {listen};
+  const auto port = [&](std::string_view text) {
+    int value = 0;
+    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+    return parsed.ec == std::errc{} && parsed.ptr == text.data() + text.size() ? value : 0;
+  };
+  const std::string_view ports(listen);
+  const int first = port(ports.substr(colon + 1, dash - colon - 1)), last = port(ports.substr(dash + 1));
+  if (first < 1 || last < first || last > 65535)
+    throw bad_address(listen, "expected a range of ports from 1 to 65535, such as 4100-4110, after the ':'");
+  std::vector<std::string> each;
+  for (int at = first; at <= last; ++at) each.push_back(listen.substr(0, colon + 1) + std::to_string(at));
+  return each;
+}
+
 std::string any_host() {
   const int socket = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return "0.0.0.0";

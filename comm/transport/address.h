@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace braid::comm {
 
@@ -15,6 +16,10 @@ struct Address {
 
 /// Throws: InvalidArgument naming the text and what is wrong with it.
 Address parse_address(const std::string& text);
+
+/// "host:4100-4102" is one of "host:4100", "host:4101", "host:4102", the first that is free; any other
+/// address is itself alone. Throws: InvalidArgument for ports that are no range.
+std::vector<std::string> listen_candidates(const std::string& listen);
 
 /// The host to listen on where peers may come from anywhere: "[::]", which takes IPv4 as well, or "0.0.0.0"
 /// on a machine without IPv6.

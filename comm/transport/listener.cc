@@ -34,6 +34,19 @@ Protocol::endpoint resolve(boost::asio::io_context& context, const Address& addr
 
 Listener::Listener(Context context, const std::string& listen)
     : context_(std::move(context)), acceptor_(*context_), retry_(*context_) {
+  const std::vector<std::string> candidates = listen_candidates(listen);
+  for (std::size_t i = 0; !acceptor_.is_open() && i < candidates.size(); ++i) {
+    try {
+      listen_at(candidates[i]);
+    } catch (const Unavailable&) {
+      boost::system::error_code ignored;
+      acceptor_.close(ignored);
+      if (i + 1 == candidates.size()) throw;
+    }
+  }
+}
+
+void Listener::listen_at(const std::string& listen) {
   auto address = parse_address(listen);
   try {
     auto endpoint = resolve(*context_, address);

@@ -31,6 +31,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   const std::string& address() const { return address_; }
 
  private:
+  void listen_at(const std::string& listen);
   void accept();
 
   const Context context_;

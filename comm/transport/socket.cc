@@ -108,7 +108,9 @@ void Fd::reset() {
   fd_ = -1;
 }
 
-ListenSocket listen_on(const std::string& listen) {
+namespace {
+
+ListenSocket listen_at(const std::string& listen) {
   auto address = tcp_address(listen);
   auto fail = [&](const std::string& reason) -> Unavailable {
     return Unavailable(fmt::format("[transport] cannot listen on {}: {}", listen, reason));
@@ -130,6 +132,19 @@ ListenSocket listen_on(const std::string& listen) {
   auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port;
   return {std::move(fd), ntohs(port)};
+}
+
+}  // namespace
+
+ListenSocket listen_on(const std::string& listen) {
+  const std::vector<std::string> candidates = listen_candidates(listen);
+  for (std::size_t i = 0; i + 1 < candidates.size(); ++i) {
+    try {
+      return listen_at(candidates[i]);
+    } catch (const Unavailable&) {  // of the last one it is told
+    }
+  }
+  return listen_at(candidates.back());
 }
 
 int poll_milliseconds(const WaitContext& wait) {

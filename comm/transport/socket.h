@@ -38,6 +38,7 @@ struct ListenSocket {
   Fd fd;
   int port = 0;
 };
+/// "host:4100-4110" takes the first free port.
 ListenSocket listen_on(const std::string& listen);
 
 /// Waits until poll() reports `events` for the descriptor. False: the time is over, or a stop was asked for.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace braid {
@@ -32,6 +33,8 @@ class DeviceHealthReader {
 
 /// Bytes of a visible device, all of them. Throws: InvalidArgument when there is no such device.
 std::uint64_t cuda_device_memory(int ordinal);
+/// "0000:1b:00.0", as Linux names its place on the bus. Throws: as cuda_device_memory().
+std::string cuda_bus_id(int ordinal);
 
 /// Null where NVML is missing or does not know the device; the reason is logged.
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator& device);

@@ -14,6 +14,7 @@ std::shared_ptr<Accelerator> open_cuda(const AcceleratorOptions&) {
 }
 
 std::uint64_t cuda_device_memory(int) { throw InvalidArgument("this build has no CUDA"); }
+std::string cuda_bus_id(int) { throw InvalidArgument("this build has no CUDA"); }
 
 std::unique_ptr<DeviceHealthReader> open_device_health(const Accelerator&) { return nullptr; }
 

@@ -1,5 +1,6 @@
 // A library to be preloaded, which plants a cause: the variable SLOW_DISK makes every fsync and fdatasync
-// take so many microseconds longer, SLOW_KERNELS every primitive of oneDNN. SLOW_TASK ("worker\", \"index\":
+// take so many microseconds longer, SLOW_READS every positioned read of a block, SLOW_KERNELS every primitive
+// of oneDNN. SLOW_TASK ("worker\", \"index\":
 // 2") is what TF_CONFIG must contain for that; unset: any.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -32,6 +33,13 @@ int fsync(int descriptor) {
 int fdatasync(int descriptor) {
   take_longer("SLOW_DISK");
   return next<int (*)(int)>("fdatasync")(descriptor);
+}
+ssize_t pread64(int descriptor, void* bytes, size_t count, off_t offset) {
+  if (count >= 64) take_longer("SLOW_READS");
+  return next<ssize_t (*)(int, void*, size_t, off_t)>("pread64")(descriptor, bytes, count, offset);
+}
+ssize_t pread(int descriptor, void* bytes, size_t count, off_t offset) {
+  return pread64(descriptor, bytes, count, offset);
 }
 int dnnl_primitive_execute(const void* primitive, void* stream, int count, const void* arguments) {
   take_longer("SLOW_KERNELS");

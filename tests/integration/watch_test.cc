@@ -1,10 +1,8 @@
-// Running jobs, watched: what processes say of themselves, `braid top`, `braid trace`, and the rules, each of
-// which names the cause that was planted in a small job.
+// Running jobs, watched: what processes say of themselves, `braid top` and `braid trace`.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "base/files.h"
 #include "tests/integration/http_client.h"
 #include "tests/integration/run.h"
+#include "tests/integration/watched_job.h"
 
 namespace braid::integration {
 namespace {
@@ -30,71 +29,7 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-constexpr const char* kForever = "steps=100000000";
-
-json parse(const std::optional<HttpReply>& reply) {
-  return json::parse(reply.value_or(HttpReply{}).body, nullptr, false);
-}
-
-/// The rules that speak, as "slow_input worker 0".
-std::set<std::string> findings(const json& job) {
-  std::set<std::string> found;
-  if (job.is_object())
-    for (const json& warning : job.value("warnings", json::array()))
-      found.insert(warning["rule"].get<std::string>() + " " + warning["task"].get<std::string>());
-  return found;
-}
-
-class WatchTest : public IntegrationTest {
- protected:
-  /// Workers and servers with pages that know each other.
-  std::unique_ptr<Process> launch(const Job& job, int workers, int servers, const Variables& variables = {}) {
-    std::vector<std::string> arguments{
-        "launch", "--workers", std::to_string(workers), "--ps", std::to_string(servers), "--watch", "--grace",
-        "5",      "--"};
-    for (const std::string& argument : job.arguments()) arguments.push_back(argument);
-    return std::make_unique<Process>(braid(arguments), variables, directory() / "launch");
-  }
-
-  static std::string page_of(Process& launcher) {
-    const std::string mark = "braid top ";
-    EXPECT_TRUE(launcher.says(mark)) << launcher.err();
-    const std::string log = launcher.err();
-    const std::size_t begin = log.find(mark) + mark.size();
-    return log.substr(begin, log.find('\n', begin) - begin);
-  }
-
-  /// Asks `address` until `good` says yes to its /job.json.
-  template <class Good>
-  json wait_for_job(const std::string& address, Good good, std::chrono::seconds limit = 120s) {
-    json job;
-    for (const auto end = Clock::now() + limit; Clock::now() < end; std::this_thread::sleep_for(200ms)) {
-      job = parse(http_get(address, "/job.json"));
-      if (job.is_object() && good(job)) return job;
-    }
-    ADD_FAILURE() << job.dump(1);
-    return job;
-  }
-
-  json wait_for_finding(const std::string& address, const std::string& finding) {
-    SCOPED_TRACE(finding);
-    return wait_for_job(address, [&](const json& job) { return findings(job).contains(finding); });
-  }
-
-  static bool trains(const json& job, std::size_t peers) {
-    std::size_t training = 0;
-    for (const json& peer : job["peers"])
-      training += peer.contains("status") && peer["status"].value("window_seconds", 0.0) > 2 &&
-                  (!peer["status"]["trains"] || peer["status"].value("steps_per_second", 0.0) > 0);
-    return training == peers;
-  }
-
-  std::string tool(const std::vector<std::string>& arguments, int expected = 0) {
-    const auto process = run("tool", arguments);
-    EXPECT_EQ(process->exit_code(), expected) << process->out() << process->err();
-    return process->out();
-  }
-};
+using WatchTest = WatchedJobTest;
 
 TEST_F(WatchTest, AWholeJobIsSeenInOnePlace) {
   const auto launcher = launch(wide_deep().with({kForever, "strategy.kind=PS", "streams.policy=COST"}), 3, 1);
@@ -274,54 +209,6 @@ TEST_F(WatchTest, TopTakesKeysAndLeavesTheTerminalAsItWas) {
   EXPECT_TRUE(bytes.ends_with("\x1b[?25h\x1b[?1049l")) << "the screen from before is back";
   EXPECT_THAT(top_on_terminal(braid({"top", address}), 40, {"q"}, {{"NO_COLOR", "1"}}),
               Not(HasSubstr("\x1b[32m")));
-}
-
-// ---- planted causes ----
-
-class PlantedCauseTest : public WatchTest {};
-
-TEST_F(PlantedCauseTest, MemoryNearItsLimit) {
-  const Job job = mlp().with({kForever, "metrics.listen=127.0.0.1:0"});
-  Process process(braid(job.arguments()), {}, directory() / "job");
-  const std::string address = metrics_address(process);
-  const json before = wait_for_job(address, [](const json& j) { return trains(j, 1); });
-  EXPECT_FALSE(findings(before).contains("memory worker 0"));
-  const rlimit limit{before["peers"][0]["status"]["process"]["resident_bytes"].get<rlim_t>() * 21 / 20,
-                     RLIM_INFINITY};
-  ASSERT_EQ(::prlimit(process.pid(), RLIMIT_DATA, &limit, nullptr), 0);
-  wait_for_finding(address, "memory worker 0");
-}
-
-TEST_F(PlantedCauseTest, AHotServer) {
-  // One column of one id: its row, which is long, is on one of three servers.
-  const std::string file = write("job", R"(
-    name: "hot" seed: 4 steps: 100000000
-    model { name: "wide_deep" hidden: 1 embedding_dim: 4096 sparse_tables: true }
-    input { format: GENERATOR generator { rows: 1000 } global_batch_size: 8
-      columns { name: "age" kind: NUMERIC }
-      columns { name: "city" kind: CATEGORICAL buckets: 1 }
-      columns { name: "clicked" kind: LABEL } }
-    strategy { kind: PS }
-    optimizer { kind: ADAGRAD learning_rate: 0.05 })");
-  const Job job{file, "", {"runtime.intra_op_threads=1", "runtime.device=CPU", "streams.count=1"}};
-  const auto launcher = launch(job, 2, 3);
-  const std::string page = page_of(*launcher);
-  wait_for_job(page, [](const json& j) {
-    for (const std::string& finding : findings(j))
-      if (finding.starts_with("hot_server ps ")) return true;
-    return false;
-  });
-}
-
-TEST_F(PlantedCauseTest, ASlowDiskUnderCheckpoints) {
-  const Job job = mlp().with({kForever, "checkpoint.directory=" + path("ck"), "checkpoint.every_steps=50",
-                              "metrics.listen=127.0.0.1:0"});
-  Process process(braid(job.arguments()), {{"LD_PRELOAD", BRAID_SLOW_DOWN}, {"SLOW_DISK", "100000"}},
-                  directory() / "job");
-  const std::string address = metrics_address(process);
-  wait_for_finding(address, "slow_disk worker 0");
-  EXPECT_THAT(tool({"doctor", address}, 1),
-              AllOf(HasSubstr("slow_disk"), HasSubstr("checkpoint.every_steps")));
 }
 
 }  // namespace

@@ -66,6 +66,24 @@ TEST(RankVariablesTest, SlurmStepNamesItsLeader) {
   EXPECT_EQ(read_slurm(step, 4000)->leader_address, "gpu03:4000");
 }
 
+TEST(RankVariablesTest, SlurmSaysHowManyTasksANodeHas) {
+  Environment step = {{"SLURM_PROCID", "0"},
+                      {"SLURM_STEP_NUM_TASKS", "7"},
+                      {"SLURM_LOCALID", "0"},
+                      {"SLURM_NODEID", "3"},
+                      {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+  EXPECT_EQ(read_slurm(step, 0)->local_size, 1);
+  step["SLURM_NODEID"] = "2";
+  EXPECT_EQ(read_slurm(step, 0)->local_size, 2) << "also of the first task of a node";
+  step["SLURM_STEP_TASKS_PER_NODE"] = "two";
+  EXPECT_EQ(read_slurm(step, 0)->local_size, 1);
+  EXPECT_EQ(slurm_tasks_of_node("4", 0), 4);
+  EXPECT_EQ(slurm_tasks_of_node("4", 1), 0);
+  EXPECT_EQ(slurm_tasks_of_node("1,3(x2),5", 2), 3);
+  EXPECT_EQ(slurm_tasks_of_node("1,3(x2),5", 3), 5);
+  EXPECT_EQ(slurm_tasks_of_node("", 0), 0);
+}
+
 TEST(RankVariablesTest, FirstNodeOfAList) {
   EXPECT_EQ(first_slurm_node("cpu1"), "cpu1");
   EXPECT_EQ(first_slurm_node("cpu1,cpu2"), "cpu1");

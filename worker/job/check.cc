@@ -4,6 +4,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -199,6 +200,18 @@ void check_weights(const proto::Model& model, const Checker& check) {
       "model.class_weights are all 0");
 }
 
+/// "4100" or "4100-4110".
+bool are_ports(std::string_view text) {
+  const auto port = [](std::string_view part) {
+    int value = 0;
+    const auto parsed = std::from_chars(part.data(), part.data() + part.size(), value);
+    return parsed.ec == std::errc{} && parsed.ptr == part.data() + part.size() && value <= 65535 ? value : 0;
+  };
+  const auto dash = text.find('-');
+  const int first = port(text.substr(0, dash));
+  return first > 0 && (dash == std::string_view::npos || port(text.substr(dash + 1)) >= first);
+}
+
 /// Of a graph as the model: what can be said before its file is read.
 void check_model(const proto::Job& job, const Checker& check) {
   const proto::Model& model = job.model();
@@ -282,6 +295,10 @@ void check_job(const proto::Job& job) {
   check_execution(job);
   check_strategy(job.strategy(), check);
   check_methods(job, check);
+  const std::string& ports = job.strategy().data_ports();
+  check.require(
+      ports.empty() || are_ports(ports),
+      "strategy.data_ports '" + ports + "' is neither a port, such as 4100, nor a range, 4100-4110");
   check.require(job.runtime().recompute().scope().empty() || job.runtime().recompute().memory_bytes() == 0,
                 "runtime.recompute.scope and memory_bytes are both set: either says what is computed again");
   check_evaluation(job, check);

@@ -366,8 +366,23 @@ Reason no_patience() {
               "evaluation.early_stopping.patience is not set");
 }
 Reason no_checkpoints() {
-  return when([](const FieldScope& at) { return at.job.checkpoint().directory().empty(); },
-              "checkpoint.directory is not set");
+  return when(
+      [](const FieldScope& at) {
+        return at.job.checkpoint().directory().empty() && at.job.run_directory().empty();
+      },
+      "checkpoint.directory is not set");
+}
+Reason no_step_hook() {
+  return when([](const FieldScope& at) { return at.job.hooks().on_step().empty(); },
+              "hooks.on_step is not set");
+}
+Reason no_hooks() {
+  return when(
+      [](const FieldScope& at) {
+        const proto::Hooks& hooks = at.job.hooks();
+        return hooks.on_step().empty() && hooks.on_checkpoint().empty() && hooks.on_end().empty();
+      },
+      "there are no hooks");
 }
 Reason no_sampling() {
   return when(

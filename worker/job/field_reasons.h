@@ -91,5 +91,7 @@ Reason no_metric_at_k();
 Reason no_patience();
 Reason no_checkpoints();
 Reason no_sampling();
+Reason no_step_hook();
+Reason no_hooks();
 
 }  // namespace braid::worker

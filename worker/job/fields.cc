@@ -2,6 +2,7 @@
 #include "worker/job/fields.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,14 @@ using proto::Streams;
 
 JobField field(const char* path) { return JobField(path); }
 JobField column(const char* name) { return JobField(std::string("input.columns.") + name); }
+
+/// A file or directory of a run: where the job does not say it, `name` in its run_directory.
+JobField in_run_directory(const char* path, const char* name, std::string* (*text)(proto::Job&)) {
+  return JobField(path).by_default("in run_directory", [name, text](proto::Job& job) {
+    if (!job.run_directory().empty())
+      *text(job) = (std::filesystem::path(job.run_directory()) / name).string();
+  });
+}
 
 template <class... More>
 void add(std::vector<JobField>& table, More&&... more) {
@@ -265,6 +274,7 @@ void add_strategy(std::vector<JobField>& table) {
           .idle(compression_is_not(Compression::POWER_SGD)),
       field("strategy.token_file").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.insecure").idle(strategy_is_local()).idle(backend_is_mpi()),
+      field("strategy.data_ports").default_elsewhere("any").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls").idle(strategy_is_local()).idle(backend_is_mpi()),
       field("strategy.tls.certificate_file"), field("strategy.tls.key_file"), field("strategy.tls.ca_file"));
 }
@@ -357,17 +367,33 @@ void add_results(std::vector<JobField>& table) {
       field("evaluation.early_stopping.patience"),
       field("evaluation.early_stopping.min_delta").by_default(0).in(not_negative()).idle(no_patience()),
       field("evaluation.target"),  //
-      field("checkpoint.directory"), field("checkpoint.every_steps").idle(no_checkpoints()),
+      in_run_directory("checkpoint.directory", "checkpoints",
+                       [](proto::Job& job) { return job.mutable_checkpoint()->mutable_directory(); }),
+      field("checkpoint.every_steps").idle(no_checkpoints()),
       field("checkpoint.keep").by_default(3).idle(no_checkpoints()),
       field("checkpoint.every_seconds").in(seconds(0)).idle(no_checkpoints()),
       field("checkpoint.keep_best").idle(no_checkpoints()),  //
-      field("metrics.listen"), field("metrics.trace_file"), field("metrics.steps_file"),
+      field("metrics.listen"),
+      in_run_directory("metrics.trace_file", "trace/%r.json",
+                       [](proto::Job& job) { return job.mutable_metrics()->mutable_trace_file(); }),
+      in_run_directory("metrics.steps_file", "metrics.jsonl",
+                       [](proto::Job& job) { return job.mutable_metrics()->mutable_steps_file(); }),
       field("metrics.progress_seconds").in(seconds(0)).default_elsewhere("5 (0.2 on a terminal)"),
       field("metrics.sampling").by_default(true).was_not("no_sampling"),
       field("metrics.sample_every_seconds").by_default(5).in(seconds(0)).idle(no_sampling()),
       field("metrics.sample_window_seconds").by_default(0.05).in(from_to(0, 1)).idle(no_sampling()),
       field("metrics.mllog"), field("metrics.mllog_submitter").default_elsewhere("\"none\"").idle(no_mllog()),
-      field("metrics.mllog_closed").idle(no_mllog()));
+      field("metrics.mllog_closed").idle(no_mllog()),
+      in_run_directory("metrics.tensorboard_dir", "tensorboard",
+                       [](proto::Job& job) { return job.mutable_metrics()->mutable_tensorboard_dir(); }));
+}
+
+void add_hooks(std::vector<JobField>& table) {
+  add(table,  //
+      field("run_directory"), field("hooks.on_step"),
+      field("hooks.every_steps").by_default(100).idle(no_step_hook()),
+      field("hooks.on_checkpoint").idle(no_checkpoints()), field("hooks.on_end"),
+      field("hooks.deadline_seconds").by_default(60).in(seconds(0.01)).idle(no_hooks()));
 }
 
 void add_runtime(std::vector<JobField>& table) {
@@ -426,6 +452,7 @@ std::vector<JobField> make_table() {
   add_updates(table);
   add_results(table);
   add_runtime(table);
+  add_hooks(table);
   return table;
 }
 

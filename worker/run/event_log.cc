@@ -43,12 +43,14 @@ std::vector<EventGraphNode> graph_of(const Program& program) {
 }  // namespace
 
 EventLog::EventLog(const RunContext& run) : run_(run) {
-  const std::string directory = env_string("BRAID_TENSORBOARD").value_or("");
+  const auto variable = env_string("BRAID_TENSORBOARD");
+  field_ = variable ? "BRAID_TENSORBOARD" : "metrics.tensorboard_dir";
+  const std::string directory = variable.value_or(run.job.metrics().tensorboard_dir());
   if (directory.empty() || (!run.peers.leader() && directory.find("%r") == std::string::npos)) return;
   try {
     file_ = std::make_unique<EventFile>(with_role(directory, run.options.role));
   } catch (const Error& error) {
-    throw InvalidArgument("BRAID_TENSORBOARD: " + error.message());
+    throw InvalidArgument(std::string(field_) + ": " + error.message());
   }
   log_info("tensorboard: {}", file_->path().string());
 }
@@ -58,7 +60,7 @@ void EventLog::write(const std::function<void(EventFile&)>& add) {
   try {
     add(*file_);
   } catch (const Error& error) {
-    log_warning("BRAID_TENSORBOARD: {}; the file ends here", error.message());
+    log_warning("{}: {}; the file ends here", field_, error.message());
     file_.reset();
   }
 }

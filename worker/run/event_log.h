@@ -1,8 +1,8 @@
 // A run's event files for TensorBoard (base/formats/event_file.h): loss, learning rate, speed, metrics of
 // evaluations, histograms of variables, the plan as a graph whose devices are streams, and hyper-parameters.
-// The variable BRAID_TENSORBOARD names the directory; the leader writes, all others where it contains "%r",
-// which becomes the role. A file that cannot be written any more ends with a warning. Thread rule: one
-// thread.
+// metrics.tensorboard_dir names the directory, or the variable BRAID_TENSORBOARD; the leader writes, all
+// others where it contains "%r", which becomes the role. A file that cannot be written any more ends with a
+// warning. Thread rule: one thread.
 #pragma once
 
 #include <chrono>
@@ -37,6 +37,7 @@ class EventLog {
   void write(const std::function<void(EventFile&)>& add);
 
   const RunContext run_;
+  const char* field_ = "";           // that names the directory
   std::unique_ptr<EventFile> file_;  // null: none
   std::chrono::steady_clock::time_point next_;
   std::uint64_t last_step_ = 0;

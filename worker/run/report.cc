@@ -4,21 +4,32 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "worker/activity.h"
 #include "worker/job/schedule.h"
 #include "worker/loss_scale.h"
+#include "worker/metrics/metrics_json.h"
 #include "worker/monitor.h"
+#include "worker/run/run_directory.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
 namespace {
+
+/// Of a run directory the leader's alone, unless each role has one.
+std::string steps_file_of(const RunContext& run) {
+  const std::string& file = run.job.metrics().steps_file();
+  const bool is_leaders = !run.job.run_directory().empty() && file.find("%r") == std::string::npos;
+  return is_leaders && !run.peers.leader() ? "" : with_role(file, run.options.role);
+}
 
 /// In a row; the scale is at its least after 24.
 constexpr int kMostSkipped = 200;
@@ -27,9 +38,11 @@ constexpr int kMostSkipped = 200;
 
 RunReport::RunReport(const RunContext& run)
     : run_(run),
-      step_log_(with_role(run.job.metrics().steps_file(), run.options.role)),
+      step_log_(steps_file_of(run), run.resumes() && !run.job.run_directory().empty()),
       events_(run),
       mllog_(run) {
+  if (keeps_trace() && !run.job.run_directory().empty())
+    make_directories(std::filesystem::path(trace_file()).parent_path());
   if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
     throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
   if (loss_scale_of(run.job))
@@ -57,6 +70,11 @@ void RunReport::begin(std::uint64_t first, std::uint64_t total, const BatchShare
   const Stage* stage = steps_ ? steps_->stage() : nullptr;
   run_.monitor.begin_run(total, share_.rows(), share_.global_rows, stage ? stage->stats().num_threads : 0,
                          run_.job.strategy().consistency() == proto::Strategy::BSP);
+  if (keeps_trace() && !traces_all_steps(run_.job)) {
+    traced_until_ = first + kTracedSteps;
+    run_.runtime.trace()->set_recording(true);
+  }
+  step_log_.begin(first);
   mllog_.begin(first, total, train_rows);
   resume();
 }
@@ -67,6 +85,7 @@ void RunReport::record(const StepOutcome& outcome) {
   run_.monitor.record_step(outcome.step, loss_, share_.rows(), outcome.seconds, rate);
   const double seconds = step_seconds();
   ++recorded_;
+  if (outcome.step + 1 == traced_until_) run_.runtime.trace()->set_recording(false);
   events_.step(outcome.step, loss_, rate,
                seconds > 0 ? static_cast<double>(recorded_ * share_.global_rows) / seconds : 0);
   step_log_.write(outcome.step, loss_, share_.rows(), outcome.seconds, outcome.skipped);
@@ -89,6 +108,7 @@ void RunReport::evaluated(std::uint64_t step, const Metric& metric, const Metric
   mllog_.evaluated(step, metric, measured);
   progress_->set_metric(metric.name(), measured.value(metric.name()));
   events_.evaluated(step, measured, run_.runtime.variables());
+  if (!run_.job.run_directory().empty()) step_log_.write_evaluation(step, metrics_json(measured));
 }
 
 double RunReport::step_seconds() const {

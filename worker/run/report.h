@@ -81,7 +81,8 @@ class RunReport {
   std::optional<Progress> progress_;
   BatchShare share_;
   std::uint64_t total_ = 0;
-  std::int64_t recorded_ = 0;  // steps
+  std::int64_t recorded_ = 0;       // steps
+  std::uint64_t traced_until_ = 0;  // step of a run directory's trace
   std::optional<std::chrono::steady_clock::time_point> paused_since_;
   float loss_ = 0;
   Counter* skipped_steps_ = nullptr;  // of a scaled loss; the registry's

@@ -30,7 +30,10 @@ void make_directory(const std::filesystem::path& directory) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(std::strerror(errno));
 }
 
-StartedRun leaders_run(const std::string& directory, RunStart how) {
+StartedRun leaders_run(const proto::Job& job, RunStart how) {
+  const std::string& directory = job.checkpoint().directory();
+  RunDirectory of_run;
+  if (!job.run_directory().empty()) of_run = RunDirectory(job.run_directory(), how);
   if (directory.empty()) {
     if (how == RunStart::New) return {};
     throw InvalidArgument(std::string(how == RunStart::Resume ? "--resume" : "--overwrite") +
@@ -43,7 +46,7 @@ StartedRun leaders_run(const std::string& directory, RunStart how) {
   if (how == RunStart::Overwrite)
     log_info("checkpoint.directory '{}': {}; its first checkpoint replaces the earlier ones", directory,
              run.describe());
-  return {std::move(run), continued};
+  return {std::move(run), continued, std::move(of_run)};
 }
 
 /// `error` of the leader is thrown on all workers; empty: none.
@@ -70,7 +73,7 @@ StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, co
   std::optional<ErrorRecord> refused;
   if (peers.leader()) {
     try {
-      run = leaders_run(directory, how);
+      run = leaders_run(job, how);
     } catch (const Error& error) {
       refused = {error.code(), error.message()};
     }

@@ -9,6 +9,7 @@
 #include "base/checkpoint.h"
 #include "base/error.h"
 #include "base/wait_context.h"
+#include "worker/run/run_directory.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::proto {
@@ -22,10 +23,12 @@ struct StartedRun {
   std::optional<CheckpointRun> id;
   /// It was there before. Of a directory's first run the leader alone knows that.
   bool continued = false;
+  RunDirectory directory;  // the leader's
 };
 
-/// Every worker calls it, before all others. Throws: InvalidArgument when the directory cannot be made or
-/// written into, or has checkpoints of another run; on the other workers of an all-reduce the leader's error.
+/// Every worker calls it, before all others. Throws: InvalidArgument when a directory cannot be made or
+/// written into, or has another run or its checkpoints; on the other workers of an all-reduce the leader's
+/// error.
 StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, const WaitContext& wait);
 
 /// The leader fails before the first step. With parameter servers the others would wait for it until their

@@ -4,6 +4,8 @@
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "base/cuda/await.h"
 #include "base/cuda/check.h"
@@ -209,6 +211,14 @@ int cuda_device_count() {
     return 0;
   }
   return count;
+}
+
+std::string cuda_bus_id(int ordinal) {
+  std::array<char, 32> text{};
+  BRAID_CUDA_CHECK(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), ordinal));
+  std::string name = text.data();
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
 }
 
 std::uint64_t cuda_device_memory(int ordinal) {
