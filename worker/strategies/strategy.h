@@ -35,8 +35,8 @@ namespace braid::worker {
 struct Peers {
   int rank = 0;
   int world = 1;
-  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID
-  std::shared_ptr<ps::PsClient> servers;             // PS
+  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID, PS_ALLREDUCE
+  std::shared_ptr<ps::PsClient> servers;             // PS, PS_ALLREDUCE
   bool leader() const { return rank == 0; }
 };
 
@@ -113,6 +113,8 @@ std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime
                                                   const Peers& peers);
 std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+std::unique_ptr<Strategy> make_ps_allreduce_strategy(const proto::Job& job, Runtime& runtime,
+                                                     const Peers& peers);
 
 /// Registers the ops of all strategies. REQUIRES: called before graphs are made, by one thread; idempotent.
 void register_strategy_ops();
