@@ -15,6 +15,7 @@
 #include "worker/job/schedule.h"
 #include "worker/loss_scale.h"
 #include "worker/monitor.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -152,6 +153,8 @@ void RunReport::print_streams() const {
       (run_.options.role + ": time per stream during steps\n" + Monitor::stream_table(activity_, seconds_))
           .c_str(),
       stdout);
+  if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
+    if (const std::string text = cache->text(); !text.empty()) fmt::print("{}\n", text);
   std::fflush(stdout);
 }
 

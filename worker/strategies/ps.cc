@@ -2,7 +2,6 @@
 // step and pushes gradients as backward makes them (remote_tables.h).
 #include "base/log.h"
 #include "proto/job.pb.h"
-#include "ps/client/ps_client.h"
 #include "worker/clip_gradients.h"
 #include "worker/loss_scale.h"
 #include "worker/strategies/expand_bags.h"
@@ -33,6 +32,8 @@ class PsStrategy : public Strategy {
     training.votes_for_others = tables_.means();
   }
   void rewrite_inference(Graph& graph) override { tables_.rewrite_inference(graph); }
+  std::vector<Lane> begin_trial(const WaitContext& wait) override { return tables_.begin_trial(wait); }
+  void end_trial() override { tables_.end_trial(); }
 
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override {
@@ -43,6 +44,7 @@ class PsStrategy : public Strategy {
     return tables_.asp() ? step : rounds;
   }
 
+  void end_step(std::uint64_t step) override { tables_.end_step(step); }
   void refresh_variables(const WaitContext& wait) override { tables_.refresh(wait); }
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
-#include "ps/client/ps_client.h"
 #include "worker/clip_gradients.h"
 #include "worker/job/optimizers.h"
 #include "worker/loss_scale.h"
@@ -52,6 +51,8 @@ class PsAllReduceStrategy : public CollectiveStrategy {
       add_update(training, gradient, optimizer_of(training, optimizers_, gradient.variable.name));
   }
   void rewrite_inference(Graph& graph) override { tables_.rewrite_inference(graph); }
+  std::vector<Lane> begin_trial(const WaitContext& wait) override { return tables_.begin_trial(wait); }
+  void end_trial() override { tables_.end_trial(); }
 
   /// The others come to the servers behind the leader, who may restore what is there.
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
@@ -66,6 +67,12 @@ class PsAllReduceStrategy : public CollectiveStrategy {
     if (tables_.bsp() && rounds != first) refuse_rows_alone();
     return first;
   }
+
+  void end_step(std::uint64_t step) override {
+    CollectiveStrategy::end_step(step);
+    tables_.end_step(step);
+  }
+  void refresh_variables(const WaitContext& wait) override { tables_.refresh(wait); }
 
   std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t step,
                                      const std::string& run, const WaitContext& wait) override {

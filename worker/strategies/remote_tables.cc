@@ -1,6 +1,7 @@
 #include "worker/strategies/remote_tables.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -8,9 +9,9 @@
 #include "engine/ir/op.h"
 #include "engine/ops/state/variable_init.h"
 #include "proto/job.pb.h"
-#include "ps/client/ps_client.h"
 #include "worker/batch_share.h"
 #include "worker/stored_variables.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/ordered_rows.h"
 #include "worker/strategies/step_services.h"
@@ -62,6 +63,8 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
       examples_(batch_share(job, peers.rank, peers.world).rows()),
       pull_ahead_(job.strategy().ps().pull_ahead()),
       fills_(job.runtime().check_numerics()),
+      cache_rows_(job.strategy().ps().cache_rows()),
+      cache_age_(job.strategy().ps().cache_age()),
       rows_may_be_dense_(job.model().has_graph()),
       optimizers_(job) {
   runtime.services().provide<ps::PsClient>(peers.servers);
@@ -69,6 +72,7 @@ RemoteTables::RemoteTables(const proto::Job& job, Runtime& runtime, const Peers&
   for (int g = 1; g <= optimizers_.groups(); ++g) set_.groups.push_back(optimizers_.spec(g));
   set_.consistency = consistency_of(job.strategy());
   set_.workers = peers.world;
+  set_.cached = cache_rows_ > 0;
   set_.staleness = std::max(job.strategy().staleness(), 1U);
   if (set_.consistency == ps::Consistency::Timed) set_.timed = timed_rule(job, peers.world);
 }
@@ -115,6 +119,7 @@ void RemoteTables::declare(TrainingGraph& training, VariableGradient& gradient) 
   const int group = group_of(training, variable.name);
   if (variable.sparse && gradient.slices) {
     sparse_[variable.name] = static_cast<int>(set_.sparse.size());
+    rows_.push_back(variable.shape[0]);
     set_.sparse.push_back({variable.name, variable.shape[1], variable_init_spec(handle),
                            make_rng_key(seed_, variable.name), former_name(training.graph, variable), group});
   } else if (gradient.slices) {
@@ -128,26 +133,40 @@ void RemoteTables::declare(TrainingGraph& training, VariableGradient& gradient) 
   }
 }
 
+/// Whether they travel with the rows, so that a step has one request each way.
+bool RemoteTables::fit_one_bucket(const std::vector<VariableGradient>& gradients) const {
+  std::int64_t bytes = 0;
+  for (const VariableGradient& gradient : gradients) {
+    if (gradient.slices) return false;
+    bytes += gradient.variable.shape.elements() * static_cast<std::int64_t>(sizeof(float));
+  }
+  return !gradients.empty() && bytes <= bucket_bytes_;
+}
+
 ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<VariableGradient>& gradients,
                                 bool says_vote) {
   ValueRef heard;
   OrderedRows ordered(training, {.servers = peers_.servers ? peers_.servers->servers() : 1,
                                  .versioned = !asp(),
                                  .ahead = bsp() && pull_ahead_,
-                                 .fill = fills_});
+                                 .fill = fills_,
+                                 .cached = set_.cached});
   std::vector<VariableGradient> others;
   for (const VariableGradient& gradient : gradients)
     if (sparse_.contains(gradient.variable.name) && OrderedRows::can_take(training.graph, gradient))
-      ordered.add(gradient, sparse_.at(gradient.variable.name));
+      ordered.add(gradient, sparse_.at(gradient.variable.name), slots_of(sparse_.at(gradient.variable.name)));
     else
       others.push_back(gradient);
   const auto buckets = bucket_gradients(others, bucket_bytes_);
-  const bool rows_vote = buckets.empty();
+  const bool small = !ordered.empty() && fit_one_bucket(others);
   if (!ordered.empty()) {
-    const ValueRef votes = ordered.pull(rows_vote);
-    if (rows_vote) heard = votes;
+    if (set_.cached) make_caches(ordered.tables());
+    std::vector<OrderedRows::Dense> variables;
+    for (const VariableGradient& gradient : others)
+      if (small) variables.push_back({dense_.at(gradient.variable.name), {gradient.variable.handle, 0}});
+    heard = ordered.pull(small || buckets.empty(), variables);
   }
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
+  for (std::size_t b = 0; b < buckets.size() && !small; ++b) {
     // Forward needs the last bucket's variables first, so pulls are made in the reverse order.
     const std::size_t bucket = buckets.size() - 1 - b;
     std::vector<VariableInfo> variables;
@@ -156,14 +175,43 @@ ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<Varia
                                     {.versioned = !asp(), .insert = true, .votes = bucket == 0});
     if (bucket == 0) heard = votes;
   }
-  for (std::size_t b = 0; b < buckets.size(); ++b) add_push(training, buckets[b], b, says_vote && b == 0);
-  auto sequence = std::ssize(buckets);
-  for (const std::vector<int>& groups : ordered.pushes(bucket_bytes_, examples_)) {
+  const auto row_pushes = ordered.pushes(bucket_bytes_, examples_);
+  const bool pushed_together = small && row_pushes.size() == 1;
+  std::int64_t sequence = 0;
+  for (std::size_t b = 0; b < buckets.size() && !pushed_together; ++b, ++sequence)
+    add_push(training, buckets[b], b, says_vote && b == 0);
+  std::vector<OrderedRows::Dense> gradients_beside;
+  for (const VariableGradient& gradient : others)
+    if (pushed_together) gradients_beside.push_back({dense_.at(gradient.variable.name), gradient.dense});
+  for (const std::vector<int>& groups : row_pushes) {
     const bool first = sequence == 0;
     ordered.push(groups, sequence++, first ? examples_ : 0,
-                 first && says_vote ? stop_vote(training.graph) : ValueRef{});
+                 first && says_vote ? stop_vote(training.graph) : ValueRef{}, gradients_beside);
   }
   return heard;
+}
+
+std::size_t RemoteTables::slots_of(int table) const {
+  return optimizer_slots(set_.optimizer_of(set_.sparse[static_cast<std::size_t>(table)].group)).size();
+}
+
+void RemoteTables::make_caches(const std::vector<std::vector<int>>& groups) {
+  if (!peers_.servers) return;  // the step is only looked at
+  std::vector<ps::RowCache::Options> caches;
+  for (const std::vector<int>& tables : groups) {
+    ps::RowCache::Options& cache = caches.emplace_back();
+    cache.rows = cache_rows_;
+    if (!bsp()) cache.most_age = cache_age_;
+    for (const int table : tables) {
+      const ps::SparseTableSpec& spec = set_.sparse[static_cast<std::size_t>(table)];
+      cache.dim = spec.dim;
+      cache.optimizers.push_back(set_.optimizer_of(spec.group));
+      cache.table_rows += rows_[static_cast<std::size_t>(table)];
+    }
+    cache.rows = std::min(cache.rows, cache.table_rows);
+  }
+  cached_ = std::make_shared<CachedRows>(peers_.servers, std::move(caches), bsp());
+  runtime_.services().provide<CachedRows>(cached_);
 }
 
 void RemoteTables::rewrite_inference(Graph& graph) {
@@ -207,19 +255,8 @@ ValueRef RemoteTables::add_pull(Graph& graph, const std::vector<VariableInfo>& v
   const NodeId id = graph.add(std::move(pull));
   for (std::size_t g = 0; g < gathers.size(); ++g)
     graph.replace_uses({gathers[g], 0}, {id, static_cast<int>(g)});
-  // A dense variable is read after its pull.
-  for (const VariableInfo& variable : variables) {
-    if (!dense_.contains(variable.name)) continue;
-    for (NodeId reader = 0; reader < id; ++reader) {
-      Node& node = graph.mutable_node(reader);
-      if (node.removed) continue;
-      for (const ValueRef& input : node.inputs)
-        if (input == ValueRef{variable.handle, 0}) {
-          node.control_inputs.push_back(id);
-          break;
-        }
-    }
-  }
+  for (const VariableInfo& variable : variables)
+    if (dense_.contains(variable.name)) read_behind(graph, {variable.handle, 0}, id);
   return {id, static_cast<int>(gathers.size())};
 }
 
@@ -252,7 +289,19 @@ void RemoteTables::add_push(TrainingGraph& training, const std::vector<VariableG
 
 // ---------------------------------------------------------------------------------------------- around steps
 
+std::vector<Lane> RemoteTables::begin_trial(const WaitContext& wait) {
+  create(wait);
+  servers().set_trial(true);
+  return {Lane::Pull, Lane::Push};
+}
+
+void RemoteTables::end_trial() {
+  servers().set_trial(false);
+  if (cached_) cached_->clear();
+}
+
 void RemoteTables::create(const WaitContext& wait) {
+  if (std::exchange(created_, true)) return;
   if (const auto* services = runtime_.services().find<StepServices>())
     set_.timed.rounds = services->total_steps.load();
   servers().create_tables(set_, wait);
@@ -272,11 +321,21 @@ bool RemoteTables::fill(const CheckpointInfo* restored, bool resume, const WaitC
 }
 
 void RemoteTables::refresh(const WaitContext& wait) {
-  for (const auto& table : set_.dense) {
-    Tensor value = *runtime_.variables().read(table.name);
-    servers().read_dense(table.name, value.data<float>(), wait);
-    runtime_.variables().write(table.name, value);
+  std::vector<Tensor> values;
+  ps::PullRequest all;
+  all.min_version = bsp() ? steps_ : 0;
+  all.insert = false;
+  all.names_all = true;
+  for (std::size_t t = 0; t < set_.dense.size(); ++t) {
+    values.push_back(*runtime_.variables().read(set_.dense[t].name));
+    all.dense.push_back({static_cast<int>(t), values.back().data<float>()});
   }
+  std::vector<int> tables(set_.sparse.size());
+  std::iota(tables.begin(), tables.end(), 0);
+  const std::vector<std::int64_t> no_keys(static_cast<std::size_t>(servers().servers()));
+  for (const int& table : tables) all.ordered.push_back({{{&table, 1}, nullptr, no_keys}, nullptr});
+  servers().pull(std::move(all), wait);
+  for (std::size_t t = 0; t < values.size(); ++t) runtime_.variables().write(set_.dense[t].name, values[t]);
 }
 
 void RemoteTables::finish_steps(const WaitContext& wait) {

@@ -12,12 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "ps/table_set.h"
+#include "ps/client/ps_client.h"
 #include "worker/job/optimizers.h"
 #include "worker/strategies/strategy.h"
 #include "worker/training_graph.h"
 
 namespace braid::worker {
+
+class CachedRows;
 
 class RemoteTables {
  public:
@@ -44,12 +46,18 @@ class RemoteTables {
   /// pulled as they are read.
   void rewrite_inference(Graph& graph);
 
-  /// Makes the tables on the servers; on all workers.
+  /// As of Strategy. REQUIRES: exchange().
+  std::vector<Lane> begin_trial(const WaitContext& wait);
+  void end_trial();
+  /// Makes the tables on the servers; on all workers. Idempotent.
   void create(const WaitContext& wait);
   /// On the leader: gives them the values of `restored`, else of the local store, or with `resume` leaves
   /// those that they have from an earlier leader. Result: whether it left such.
   bool fill(const CheckpointInfo* restored, bool resume, const WaitContext& wait);
-  /// Dense variables of the local store are as the servers have them.
+  /// Of each step, at its end.
+  void end_step(std::uint64_t step) { steps_ = step + 1; }
+  /// Dense variables of the local store are as the servers have them; BSP: waits until these have the rounds
+  /// of all steps that have ended here, in rows, too.
   void refresh(const WaitContext& wait);
   void finish_steps(const WaitContext& wait);
   ps::PsClient& servers() const { return *peers_.servers; }
@@ -62,7 +70,10 @@ class RemoteTables {
   };
 
   int group_of(const TrainingGraph& training, const std::string& variable);
+  std::size_t slots_of(int table) const;
+  void make_caches(const std::vector<std::vector<int>>& groups);
   void make_dense(TrainingGraph& training, VariableGradient& gradient);
+  bool fit_one_bucket(const std::vector<VariableGradient>& gradients) const;
   ValueRef add_pull(Graph& graph, const std::vector<VariableInfo>& variables, const std::string& name,
                     PullKind kind);
   void add_push(TrainingGraph& training, const std::vector<VariableGradient>& bucket, std::size_t sequence,
@@ -75,10 +86,16 @@ class RemoteTables {
   const std::int64_t bucket_bytes_;
   const std::int64_t examples_;  // of this worker, in a step
   const bool pull_ahead_, fills_;
-  const bool rows_may_be_dense_;  // models of the zoo say which tables are sparse
+  const std::int64_t cache_rows_;  // 0: none
+  const std::uint64_t cache_age_;  // but for BSP
+  const bool rows_may_be_dense_;   // models of the zoo say which tables are sparse
   const Optimizers optimizers_;
   ps::TableSet set_;
   std::map<std::string, int> dense_, sparse_;  // table numbers by variable
+  std::vector<std::int64_t> rows_;             // of sparse tables, by number
+  std::shared_ptr<CachedRows> cached_;         // null: none
+  bool created_ = false;
+  std::uint64_t steps_ = 0;  // that have ended
 };
 
 }  // namespace braid::worker

@@ -60,6 +60,12 @@ class Strategy {
   /// process holds a part of it.
   virtual Shape whole_shape(const std::string& /*name*/, const Shape& local) const { return local; }
 
+  /// Steps of the graph will be run for their time, before start(): from now on what they exchange on these
+  /// lanes is on trial, and changes nothing of the job.
+  virtual std::vector<Lane> begin_trial(const WaitContext& /*wait*/) { return {}; }
+  /// It is over. Throws nothing.
+  virtual void end_trial() {}
+
   /// Whether the workers' steps meet in each collective, so that their programs must agree.
   virtual bool needs_one_plan() const { return false; }
   /// Whether programs may differ in what a rank holds, so that only variables as a whole and collectives
