@@ -4,11 +4,11 @@
 // step a worker draws `ids` ids by a Zipf law (exponent S) from a table of 2^18 rows of `dim` columns with
 // Adagrad, pulls their rows, each once, and pushes a gradient of each. Tables of one kind, one for each size
 // of the cache (0: none), are trained in turns of `steps` steps, so that what else the machine does hits all
-// alike. Numbers are medians over turns of this worker's time a step, and of the CPU time of all three
-// processes a step; bytes are the rows' that the server sends. Verified: at the end rows pulled from all
-// tables have the same bits.
+// alike. With --age it is ASP, and rows are used for so many steps. Numbers are medians over turns of this
+// worker's time a step, and of the CPU time of all three processes a step; bytes are the rows' that the
+// server sends. Verified in BSP: at the end rows pulled from all tables have the same bits.
 //
-//   cache_bench [--dim D] [--ids N] [--zipf S] [--steps N] [--turns T] [--workers 1|2] [--tcp 1]
+//   cache_bench [--dim D] [--ids N] [--zipf S] [--steps N] [--turns T] [--workers 1|2] [--tcp 1] [--age N]
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +42,7 @@ struct Settings {
   double zipf = 1.0;
   int steps = 20, turns = 9, workers = 2;
   bool tcp = false;
+  std::uint64_t age = 0;  // 0: BSP
 };
 
 WaitContext long_wait() { return WaitContext::with_timeout(std::chrono::seconds(120)); }
@@ -73,6 +74,7 @@ TableSet table_set(const Settings& settings) {
   set.optimizer.kind = OptimizerKind::Adagrad;
   set.workers = settings.workers;
   set.cached = true;
+  if (settings.age > 0) set.consistency = Consistency::Asp;
   return set;
 }
 
@@ -116,9 +118,9 @@ class Worker {
     client_->wait_initialized(long_wait());
     for (const double share : kShares) {
       const auto rows = static_cast<std::int64_t>(share * static_cast<double>(kRows));
-      caches_.push_back(rows == 0 ? nullptr
-                                  : std::make_unique<RowCache>(
-                                        RowCache::Options{{set.optimizer}, settings.dim, rows, kRows}));
+      RowCache::Options cache{{set.optimizer}, settings.dim, rows, kRows};
+      if (settings.age > 0) cache.most_age = settings.age;
+      caches_.push_back(rows == 0 ? nullptr : std::make_unique<RowCache>(std::move(cache)));
     }
   }
 
@@ -173,7 +175,7 @@ class Worker {
                    float* rows) {
     const double row_bytes = static_cast<double>(self.settings_.dim) * sizeof(float);
     PullRequest plain;
-    plain.min_version = step;
+    plain.min_version = self.settings_.age > 0 ? 0 : step;
     if (!self.caches_[table]) {
       plain.ordered = {{keys, rows}};
       self.client_->pull(plain, long_wait());
@@ -232,12 +234,12 @@ void report(const Settings& settings, std::size_t table, const Measured& measure
     return all == 0 ? 0 : static_cast<double>(now.*what - measured.before.*what) / all;
   };
   fmt::print(
-      "{{\"bench\":\"cache\",\"workers\":{},\"dim\":{},\"ids\":{},\"zipf\":{},\"cache_share\":{},"
+      "{{\"bench\":\"cache\",\"age\":{},\"workers\":{},\"dim\":{},\"ids\":{},\"zipf\":{},\"cache_share\":{},"
       "\"rows_a_step\":{:.0f},\"ms_a_step\":{:.3f},\"cpu_ms_a_step\":{:.3f},\"kb_of_rows_a_step\":{:.1f},"
       "\"here\":{:.3f},\"changed_by_others\":{:.3f},\"turns\":{}}}\n",
-      settings.workers, settings.dim, settings.ids, settings.zipf, kShares[table], median(measured.rows),
-      median(measured.ms), median(measured.cpu_ms), median(measured.bytes) / 1e3, share(&CacheCounts::hits),
-      share(&CacheCounts::repairs), settings.turns);
+      settings.age, settings.workers, settings.dim, settings.ids, settings.zipf, kShares[table],
+      median(measured.rows), median(measured.ms), median(measured.cpu_ms), median(measured.bytes) / 1e3,
+      share(&CacheCounts::hits), share(&CacheCounts::repairs), settings.turns);
 }
 
 void measure(const Settings& settings, const std::string& address, const std::vector<pid_t>& others) {
@@ -265,8 +267,8 @@ void measure(const Settings& settings, const std::string& address, const std::ve
         its.rows.push_back(rows);
       });
   const auto version = static_cast<std::uint64_t>((settings.turns + 1) * settings.steps);
-  const std::vector<float> without = worker.values(0, version);
-  for (std::size_t table = 1; table < kShares.size(); ++table)
+  const std::vector<float> without = worker.values(0, settings.age > 0 ? 0 : version);
+  for (std::size_t table = 1; table < kShares.size() && settings.age == 0; ++table)
     if (worker.values(table, version) != without) throw Internal("cache_bench: other rows than without");
   for (std::size_t table = 0; table < kShares.size(); ++table)
     report(settings, table, measured[table], worker.counts(table));
@@ -330,6 +332,7 @@ int main(int count, char** arguments) {
     if (name == "--steps") settings.steps = static_cast<int>(value);
     if (name == "--turns") settings.turns = static_cast<int>(value);
     if (name == "--workers") settings.workers = static_cast<int>(value);
+    if (name == "--age") settings.age = static_cast<std::uint64_t>(value);
     if (name == "--tcp") settings.tcp = value != 0;
   }
   try {

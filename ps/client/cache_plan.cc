@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <bit>
 
-#include "ps/table_set.h"
-
 namespace braid::ps {
 
 CachePlan::CachePlan(std::int64_t slots, std::optional<std::uint64_t> most_age)
     : most_age_(most_age),
       entries_(static_cast<std::size_t>(slots)),
       places_(std::bit_ceil(2 * static_cast<std::size_t>(slots) + 1), kNone) {}
-
-std::size_t CachePlan::home(int table, std::int64_t key) const {
-  return key_hash(key + (std::int64_t{table} << 48)) & (places_.size() - 1);
-}
 
 /// The place of the row, or the free one where it would be.
 std::size_t CachePlan::find(int table, std::int64_t key) const {

@@ -13,6 +13,8 @@
 #include <optional>
 #include <vector>
 
+#include "ps/table_set.h"
+
 namespace braid::ps {
 
 /// Of the rows that steps have named, each counted once a step.
@@ -43,6 +45,12 @@ class CachePlan {
   std::int64_t slots() const { return static_cast<std::int64_t>(entries_.size()); }
   std::int64_t used() const { return used_; }
 
+  /// Ask for what use() will look at: where it looks first, then what it finds there.
+  void prefetch(int table, std::int64_t key) const { __builtin_prefetch(&places_[home(table, key)]); }
+  void prefetch_entry(int table, std::int64_t key) const {
+    if (const std::uint32_t slot = places_[home(table, key)]; slot != kNone)
+      __builtin_prefetch(&entries_[slot], 1);
+  }
   /// REQUIRES: steps do not fall; a row is named once a step.
   Place use(int table, std::int64_t key, std::uint64_t step);
   /// As often as use() gave the slot. REQUIRES: it is no kNone.
@@ -60,7 +68,9 @@ class CachePlan {
     std::uint32_t newer = kNone, older = kNone;  // by last use
   };
 
-  std::size_t home(int table, std::int64_t key) const;
+  std::size_t home(int table, std::int64_t key) const {
+    return key_hash(key + (std::int64_t{table} << 48)) & (places_.size() - 1);
+  }
   std::size_t find(int table, std::int64_t key) const;
   std::uint32_t take_slot();
   void erase(std::size_t at);

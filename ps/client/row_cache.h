@@ -69,6 +69,12 @@ class RowCache {
   std::size_t bytes() const { return static_cast<std::size_t>(options_.rows) * width_ * sizeof(float); }
 
  private:
+  /// Of the row at that place of the round, if there is one.
+  void prefetch_row(const Round& round, std::size_t at) const {
+    if (at >= round.places.size() || round.places[at].slot == CachePlan::kNone) return;
+    const float* const values = row(round.places[at].slot);
+    for (std::size_t i = 0; i < width_ && i < 64; i += 16) __builtin_prefetch(values + i, 1);
+  }
   float* row(std::uint32_t slot) const {
     return reinterpret_cast<float*>(rows_.data()) + std::size_t{slot} * width_;
   }
