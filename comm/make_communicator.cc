@@ -51,10 +51,11 @@ std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& optio
       return make_ring_communicator(ring, required_rendezvous(options), wait);
     case Backend::Mpi: {
       auto session = MpiSession::start();
-      if (session->rank() != ring.rank || session->size() != ring.size)
+      const bool fits = options.others_in_mpi ? session->size() >= ring.size : session->size() == ring.size;
+      if (session->rank() != ring.rank || !fits)
         throw InvalidArgument(fmt::format("[mpi] the job says rank {} of {}, and MPI says rank {} of {}",
                                           ring.rank, ring.size, session->rank(), session->size()));
-      return make_mpi_communicator(std::move(session), wait);
+      return make_mpi_communicator(std::move(session), ring.size, wait);
     }
     case Backend::Nccl:
       return make_nccl_communicator({ring.rank, ring.size, options.device, ring.name},

@@ -18,14 +18,15 @@ std::optional<Backend> backend_from_name(std::string_view name);  // "local", "r
 
 struct CommunicatorOptions {
   Backend backend = Backend::Ring;
-  RingOptions ring;  // rank, size and name are those of every backend; the rest is for the ring
-  int device = 0;    // Nccl
+  RingOptions ring;            // rank, size and name are those of every backend; the rest is for the ring
+  int device = 0;              // Nccl
+  bool others_in_mpi = false;  // Mpi: ranks behind the first `size` are of the job and no members
   Rendezvous* rendezvous = nullptr;  // Ring, Nccl
 };
 
 /// Local: a group of one; make_local_group makes larger ones. Mpi: rank and size are MPI's, and must be those
-/// of the options. Throws: as the backend's own factory; InvalidArgument for options that do not fit, or a
-/// backend that this build lacks.
+/// of the options, but for others_in_mpi. Throws: as the backend's own factory; InvalidArgument for options
+/// that do not fit, or a backend that this build lacks.
 std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options, const WaitContext& wait);
 
 }  // namespace braid::comm

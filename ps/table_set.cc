@@ -61,6 +61,8 @@ void check_table_set(const TableSet& set) {
   if (set.consistency == Consistency::Timed && (set.timed.quorum < 1 || set.timed.quorum > set.workers))
     throw InvalidArgument(
         fmt::format("[ps] TIMED: a quorum of {} workers of {}", set.timed.quorum, set.workers));
+  if (set.consistency == Consistency::Timed && set.cached)
+    throw InvalidArgument("[ps] TIMED: workers that keep rows would not know what became of their gradients");
   if (set.workers < 1) throw InvalidArgument(fmt::format("[ps] workers must be >= 1, got {}", set.workers));
   std::set<std::string_view> names;
   auto check_group = [&](const std::string& name, int group) {
@@ -118,6 +120,7 @@ std::uint64_t table_set_hash(const TableSet& set) {
   out.real(set.timed.late_scale);
   out.real(static_cast<float>(set.timed.max_late_share));
   out.integer(set.timed.rounds);
+  out.integer(set.cached ? 1 : 0);
   return stable_hash(out.bytes());
 }
 

@@ -64,6 +64,7 @@ struct TableSet {
   int workers = 1;
   std::uint64_t staleness = 1;  // of Ssp: steps that a pull may be ahead of the slowest worker's pushes
   TimedRule timed = {};
+  bool cached = false;  // workers keep rows, so that servers are to know who has changed a row last
 
   const OptimizerSpec& optimizer_of(int group) const {
     return group == 0 ? optimizer : groups[static_cast<std::size_t>(group) - 1];

@@ -82,6 +82,7 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
   timed->set_late_scale(set.timed.late_scale);
   timed->set_max_late_share(set.timed.max_late_share);
   timed->set_rounds(set.timed.rounds);
+  out->set_cached(set.cached);
 }
 
 TableSet from_proto(const proto::PsTableSet& in) {
@@ -103,6 +104,7 @@ TableSet from_proto(const proto::PsTableSet& in) {
   set.timed = {
       in.timed().timeout_ms(), in.timed().quorum(),         static_cast<TimedRule::Late>(in.timed().late()),
       in.timed().late_scale(), in.timed().max_late_share(), in.timed().rounds()};
+  set.cached = in.cached();
   return set;
 }
 

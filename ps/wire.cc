@@ -113,7 +113,7 @@ Meta encode(const PushHead& head) {
   out.integer(head.sequence);
   out.integer(head.examples);
   out.integer(static_cast<std::uint32_t>((head.votes_to_stop ? 1 : 0) | (head.votes_to_finish ? 2 : 0) |
-                                         (head.ordered ? 4 : 0)));
+                                         (head.ordered ? 4 : 0) | (head.trial ? 8 : 0)));
   out.real(head.params.learning_rate);
   out.real(head.params.grad_scale);
   out.integer(head.params.step);
@@ -133,6 +133,7 @@ PushHead decode_push(std::span<const std::byte> meta) {
   head.votes_to_stop = (votes & 1) != 0;
   head.votes_to_finish = (votes & 2) != 0;
   head.ordered = (votes & 4) != 0;
+  head.trial = (votes & 8) != 0;
   head.params.learning_rate = in.real();
   head.params.grad_scale = in.real();
   head.params.step = in.integer<std::uint64_t>();
@@ -148,6 +149,7 @@ Meta encode(const PullHead& head) {
   out.integer(head.min_version);
   out.integer(head.timeout_ms);
   out.integer(static_cast<std::uint32_t>((head.insert ? 1 : 0) | (head.ordered ? 2 : 0) |
+                                         (head.slots ? 4 : 0) | (head.trial ? 8 : 0) |
                                          static_cast<std::uint32_t>(head.kind) << kKindShift));
   out.integer(head.ahead);
   out.parts(head.dense);
@@ -164,7 +166,9 @@ PullHead decode_pull(std::span<const std::byte> meta) {
   const auto flags = in.integer<std::uint32_t>();
   head.insert = (flags & 1) != 0;
   head.ordered = (flags & 2) != 0;
-  if (flags >> kKindShift > static_cast<std::uint32_t>(PullKind::Repair))
+  head.slots = (flags & 4) != 0;
+  head.trial = (flags & 8) != 0;
+  if (flags >> kKindShift > static_cast<std::uint32_t>(PullKind::Changed))
     throw DataLoss(fmt::format("[ps] bad message: a pull of kind {}", flags >> kKindShift));
   head.kind = static_cast<PullKind>(flags >> kKindShift);
   head.ahead = in.integer<std::uint64_t>();
@@ -222,6 +226,11 @@ std::uint64_t key_bytes(const std::vector<PartHead>& sparse) {
   return bytes;
 }
 
+std::uint64_t sent_bytes(const PullHead& head) {
+  const std::uint64_t keys = key_bytes(head.sparse);
+  return head.kind == PullKind::Changed ? keys + keys / sizeof(std::int64_t) * sizeof(std::uint32_t) : keys;
+}
+
 std::uint64_t value_bytes(const std::vector<PartHead>& parts) {
   std::uint64_t bytes = 0;
   for (const PartHead& part : parts) bytes += part.count * part.width * sizeof(float);
@@ -245,9 +254,13 @@ void locate(const PushHead& head, const std::byte* payload, std::vector<DensePar
 
 void locate(const PullHead& head, const std::byte* payload, std::vector<SparsePart>& sparse) {
   const auto* keys = reinterpret_cast<const std::int64_t*>(payload);
+  const auto* known = reinterpret_cast<const std::uint32_t*>(payload + key_bytes(head.sparse));
   for (const PartHead& part : head.sparse) {
     sparse.push_back({part.table, part.width, {keys, part.count}, nullptr, head.ordered});
     keys += part.count;
+    if (head.kind != PullKind::Changed) continue;
+    sparse.back().known = {known, part.count};
+    known += part.count;
   }
 }
 

@@ -34,11 +34,13 @@ struct PushHead {
   bool votes_to_stop = false;
   bool votes_to_finish = false;
   bool ordered = false;  // the keys of each part rise by bucket_of_hash()
+  bool trial = false;    // for its time alone
 };
 
 /// Pull. Payload: keys of all sparse parts. The answer's: values of all dense parts, rows of all sparse
 /// parts; of a repair in their place `repaired` numbers (u32) of keys of the pull ahead, counted through all
-/// its parts, and their rows.
+/// its parts, and their rows. Of Changed what the worker knows of each key (u32) follows the keys, and the
+/// answer is as a repair's.
 struct PullHead {
   Sender sender;
   std::uint64_t min_version = 0;
@@ -49,6 +51,8 @@ struct PullHead {
   bool ordered = false;          // the keys of each part rise by bucket_of_hash()
   PullKind kind = PullKind::Plain;
   std::uint64_t ahead = 0;
+  bool slots = false;  // rows come with their slots, and the parts' width is of both
+  bool trial = false;  // for its time alone
 };
 
 /// The answer to every message. With an error there is no payload.
@@ -75,8 +79,9 @@ PullHead decode_pull(std::span<const std::byte> meta);
 Sender decode_heartbeat(std::span<const std::byte> meta);
 ReplyHead decode_reply(std::span<const std::byte> meta);
 
-/// Bytes of the keys, and of the values and rows, of these parts.
+/// Bytes of the keys, and of the values and rows, of these parts; of what a pull sends.
 std::uint64_t key_bytes(const std::vector<PartHead>& sparse);
+std::uint64_t sent_bytes(const PullHead& head);
 std::uint64_t value_bytes(const std::vector<PartHead>& parts);
 
 /// The parts of a push whose payload lies at `payload`. REQUIRES: it has key_bytes + value_bytes bytes.

@@ -62,7 +62,7 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse(
         "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
         "supported");
-  if (kind == proto::Strategy::PS) {
+  if (has_servers(job)) {
     if (cluster.ps.empty())
       refuse(
           "needs at least one ps task (on one host: braid launch --workers 2 --ps 1 -- train ...; "
@@ -71,8 +71,10 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     return;
   }
   if (!cluster.ps.empty())
-    refuse(fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS",
-                       cluster.ps.size()));
+    refuse(
+        fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS "
+                    "or PS_ALLREDUCE",
+                    cluster.ps.size()));
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse(
         fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
@@ -114,6 +116,35 @@ struct Bootstrap::Impl {
   std::unique_ptr<comm::Rendezvous> rendezvous;
 };
 
+namespace {
+
+comm::Backend backend_of(const proto::Job& job, int world) {
+  switch (job.strategy().backend()) {
+    case proto::Strategy::MPI:
+      return comm::Backend::Mpi;
+    case proto::Strategy::NCCL:
+      return comm::Backend::Nccl;
+    default:
+      return world == 1 ? comm::Backend::Local : comm::Backend::Ring;
+  }
+}
+
+std::unique_ptr<ps::PsClient> connect_servers(const proto::Job& job, const ClusterSpec& cluster,
+                                              const comm::Security& security, const WaitContext& wait) {
+  ps::PsClient::Options options;
+  for (const auto& [index, address] : cluster.ps) options.servers.push_back(address);
+  options.worker = cluster.rank.value_or(0);
+  options.workers = cluster.world;
+  options.job = job.name();
+  options.incarnation = incarnation();
+  options.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
+  options.security = security;
+  return ps::PsClient::connect(std::move(options), wait);
+}
+
+}  // namespace
+
 Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerator* device,
                      const WaitContext& wait)
     : impl_(std::make_unique<Impl>()) {
@@ -121,56 +152,44 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
   const comm::Security security = job_security(job, cluster, wait);
   peers_.rank = cluster.rank.value_or(0);
   peers_.world = cluster.world;
-  if (job.strategy().kind() == proto::Strategy::PS) {
-    exchange_addresses(cluster, "", wait);
-    mpi.reset();
-    ps::PsClient::Options options;
-    for (const auto& [index, address] : cluster.ps) options.servers.push_back(address);
-    options.worker = peers_.rank;
-    options.workers = peers_.world;
-    options.job = job.name();
-    options.incarnation = incarnation();
-    options.deadline =
-        std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
-    options.security = security;
-    peers_.servers = ps::PsClient::connect(std::move(options), wait);
-    return;
+  const comm::Backend backend = backend_of(job, peers_.world);
+  const bool meets = has_communicator(job) && peers_.world > 1 &&
+                     (backend == comm::Backend::Ring || backend == comm::Backend::Nccl);
+  // The leader hosts the rendezvous at its address of the cluster spec. The others need no address there:
+  // each tells its own at the rendezvous.
+  std::string own;
+  if (meets && peers_.leader()) {
+    impl_->rendezvous_server =
+        comm::RendezvousServer::start({.listen = listen_address(cluster), .security = security});
+    const std::string bound = impl_->rendezvous_server->address();
+    own = own_host(cluster) + bound.substr(bound.rfind(':'));
   }
+  if (has_servers(job) || (meets && cluster.address(cluster.leader()).value_or("").empty()))
+    exchange_addresses(cluster, own, wait);
+  if (backend != comm::Backend::Mpi || !has_communicator(job)) mpi.reset();
+  if (has_servers(job)) peers_.servers = connect_servers(job, cluster, security, wait);
   if (!has_communicator(job)) return;
 
   comm::CommunicatorOptions options;
+  options.backend = backend;
   options.ring.rank = peers_.rank;
   options.ring.size = peers_.world;
-  options.backend = job.strategy().backend() == proto::Strategy::MPI    ? comm::Backend::Mpi
-                    : job.strategy().backend() == proto::Strategy::NCCL ? comm::Backend::Nccl
-                    : peers_.world == 1                                 ? comm::Backend::Local
-                                                                        : comm::Backend::Ring;
+  options.others_in_mpi = has_servers(job);
   if (device) options.device = device->options().ordinal;
-  if (options.backend == comm::Backend::Nccl && peers_.world == 1) {
-    impl_->rendezvous = comm::make_in_process_rendezvous(std::make_shared<comm::RendezvousStore>(),
-                                                         {job.name(), incarnation()});
-    options.rendezvous = impl_->rendezvous.get();
-  } else if (options.backend == comm::Backend::Ring || options.backend == comm::Backend::Nccl) {
-    // The leader hosts the rendezvous at its address of the cluster spec.
-    std::string own;
-    if (peers_.leader()) {
-      impl_->rendezvous_server =
-          comm::RendezvousServer::start({.listen = listen_address(cluster), .security = security});
-      const std::string bound = impl_->rendezvous_server->address();
-      own = own_host(cluster) + bound.substr(bound.rfind(':'));
-    }
-    // The others need no address in the spec: each tells its own at the rendezvous.
-    if (cluster.address(cluster.leader()).value_or("").empty()) exchange_addresses(cluster, own, wait);
-    mpi.reset();
-    const std::string leader = cluster.address(cluster.leader()).value_or(own);
-    impl_->rendezvous = comm::make_grpc_rendezvous(leader, {job.name(), incarnation()}, security);
+  if (meets) {
+    const std::string leader = cluster.address(cluster.leader()).value_or("");
+    impl_->rendezvous =
+        comm::make_grpc_rendezvous(leader.empty() ? own : leader, {job.name(), incarnation()}, security);
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
     options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
     options.ring.advertise_host = host;
     options.ring.security = security;
-    options.rendezvous = impl_->rendezvous.get();
+  } else if (backend == comm::Backend::Nccl) {
+    impl_->rendezvous = comm::make_in_process_rendezvous(std::make_shared<comm::RendezvousStore>(),
+                                                         {job.name(), incarnation()});
   }
+  options.rendezvous = impl_->rendezvous.get();
   peers_.communicator = comm::make_communicator(options, wait);
   log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
 }

@@ -1,7 +1,7 @@
 // How the processes of a job find each other, before the first step: addresses that only MPI can tell, the
-// rendezvous that the leader hosts, the communicator of ALLREDUCE and HYBRID, the client of PS. Throws (all):
-// DeadlineExceeded and Unavailable naming who is missing; InvalidArgument for a cluster that does not fit the
-// strategy.
+// rendezvous that the leader hosts, the communicator of ALLREDUCE and HYBRID, the client of PS, and both of
+// PS_ALLREDUCE. Throws (all): DeadlineExceeded and Unavailable naming who is missing; InvalidArgument for a
+// cluster that does not fit the strategy.
 #pragma once
 
 #include <memory>

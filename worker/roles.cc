@@ -234,7 +234,11 @@ int run_server(const proto::Job& job, launch::ClusterSpec cluster, const std::sh
   const auto server = ps::PsServer::start(options);
   const std::string port = server->grpc_address().substr(server->grpc_address().rfind(':'));
   exchange_addresses(cluster, own_host(cluster) + port, start_wait(job, *stop));
-  mpi.reset();
+  // Where the workers' sums are MPI's, it ends with all ranks.
+  if (!has_communicator(job) || job.strategy().backend() != proto::Strategy::MPI)
+    mpi.reset();
+  else if (!mpi)
+    mpi = comm::MpiSession::start();
   open_page(job, cluster, monitor);
   monitor.watch_part([counters = server->core().counters(), index = options.index](watch::Status& status) {
     tell_server(*counters, index, status);
@@ -259,7 +263,9 @@ void say_what_to_start_again(const Peers& peers, bool resumes) {
     return;
   }
   const std::string lost = peers.servers->report_lost_server(WaitContext::with_timeout(kReportTime));
-  if (lost.empty())
+  if (lost.empty() && peers.communicator && peers.world > 1)
+    log_error("the job cannot go on: start all its workers again {}; the servers wait for them", how);
+  else if (lost.empty())
     log_error("start the workers that have ended again {}; the servers wait for them", how);
   else
     log_error("{} is lost, and a part of the job's state with it: start all workers and all servers again {}",
@@ -342,9 +348,7 @@ int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::
   // Under mpirun all ranks tell their addresses, and hear the job's token.
   auto mpi = hold_mpi(job, cluster);
   if (mpi) job_security(job, cluster, start_wait(job, *stop));
-  const bool ring = has_communicator(job);
-  if (ring || job.strategy().kind() == proto::Strategy::PS)
-    exchange_addresses(cluster, "", start_wait(job, *stop));
+  if (has_communicator(job) || has_servers(job)) exchange_addresses(cluster, "", start_wait(job, *stop));
   mpi.reset();
   log_into_run_directory(job, "evaluator-0");
   Runtime runtime(runtime_options(job, cluster));

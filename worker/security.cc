@@ -53,8 +53,7 @@ std::vector<Task> listeners(const proto::Job& job, const ClusterSpec& cluster) {
   std::vector<Task> found;
   for (const Task& task : cluster.tasks()) {
     const bool ranked = task.type == TaskType::Chief || task.type == TaskType::Worker;
-    if (strategy.kind() == proto::Strategy::PS ? task.type == TaskType::Ps : ring && ranked)
-      found.push_back(task);
+    if ((has_servers(job) && task.type == TaskType::Ps) || (ring && ranked)) found.push_back(task);
   }
   return found;
 }
@@ -78,7 +77,7 @@ bool is_loopback(const std::string& host) {
 
 bool asks_mpi(const proto::Job& job, const ClusterSpec& cluster) {
   if (cluster.addresses_known() || cluster.single_machine()) return false;
-  if (job.strategy().kind() == proto::Strategy::PS) return true;
+  if (has_servers(job)) return true;
   return has_communicator(job) && job.strategy().backend() != proto::Strategy::MPI &&
          cluster.address(cluster.leader()).value_or("").empty();
 }

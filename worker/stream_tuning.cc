@@ -17,6 +17,17 @@ namespace {
 
 constexpr const char* kPlanFile = "streams.plan";
 
+/// As long as it lives, what can be exchanged on trial is.
+struct Trial {
+  explicit Trial(const StreamTuning& tuning)
+      : strategy(tuning.strategy), lanes(strategy.begin_trial(tuning.wait)) {}
+  ~Trial() { strategy.end_trial(); }
+  Trial(const Trial&) = delete;
+
+  Strategy& strategy;
+  const std::vector<Lane> lanes;
+};
+
 class Decision {
  public:
   Decision(const StreamTuning& tuning, const Graph& graph, const CompileRequest& request,
@@ -35,6 +46,8 @@ class Decision {
     tune.budget =
         std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * tuning_.job.streams().measure_seconds()));
     const std::vector<Tensor> feeds = tuning_.first_feeds(graph_, request_);
+    const Trial trial(tuning_);
+    tune.real = trial.lanes;
     StreamPlan plan = tune_streams(graph_, request_, options_, feeds, tuning_.runtime, tune);
     keep(plan);
     return plan;

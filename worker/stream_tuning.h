@@ -16,6 +16,7 @@ namespace braid::worker {
 struct StreamTuning {
   const proto::Job& job;
   const Peers& peers;
+  Strategy& strategy;
   Runtime& runtime;
   /// What a step of this graph is fed with: values for the request's feeds.
   std::function<std::vector<Tensor>(const Graph&, const CompileRequest&)> first_feeds;

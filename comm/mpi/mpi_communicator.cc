@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;  // of one call; MPI counts in int
 constexpr std::chrono::milliseconds kAnswerTime{1000};
-constexpr int kNoticeTag = 1;
+constexpr int kNoticeTag = 1, kMeetTag = 2;
 // What a notice says. Objects, since MPI may send from them after the call.
 const int kWaiting = 0;
 const int kGaveUp = 1;
@@ -66,11 +66,12 @@ MPI_Op reduction(ReduceOp op) {
 /// them too.
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<MpiSession> session, const WaitContext& wait)
-      : session_(std::move(session)), rank_(session_->rank()), size_(session_->size()) {
+  MpiCommunicator(std::shared_ptr<MpiSession> session, int size, const WaitContext& wait)
+      : session_(std::move(session)), rank_(session_->rank()), size_(size) {
+    const MPI_Comm members = size_ == session_->size() ? MPI_COMM_WORLD : first_ranks(wait);
     for (auto* communicator : {&data_, &control_}) {
       start("create", wait,
-            [&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, communicator, request); });
+            [&](MPI_Request* request) { return MPI_Comm_idup(members, communicator, request); });
       MPI_Comm_set_errhandler(*communicator, MPI_ERRORS_RETURN);
     }
     listening_ = true;
@@ -228,6 +229,37 @@ class MpiCommunicator final : public Communicator {
     std::vector<int> counts, offsets;
   };
 
+  /// MPI makes a communicator of some ranks by a blocking call alone: all of them have come to it before
+  /// anyone calls.
+  MPI_Comm first_ranks(const WaitContext& wait) {
+    static int heard = 0;  // MPI may write here after a wait is given up
+    const auto tell = [&](int rank) {
+      start("create", wait, [rank](MPI_Request* request) {
+        return MPI_Isend(&kWaiting, 1, MPI_INT, rank, kMeetTag, MPI_COMM_WORLD, request);
+      });
+    };
+    const auto hear = [&](int rank) {
+      start("create", wait, [rank](MPI_Request* request) {
+        return MPI_Irecv(&heard, 1, MPI_INT, rank, kMeetTag, MPI_COMM_WORLD, request);
+      });
+    };
+    if (rank_ == 0) {
+      for (int rank = 1; rank < size_; ++rank) hear(rank);
+      for (int rank = 1; rank < size_; ++rank) tell(rank);
+    } else {
+      tell(0);
+      hear(0);
+    }
+    int range[1][3] = {{0, size_ - 1, 1}};
+    MPI_Group all = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+    MPI_Comm members = MPI_COMM_NULL;
+    std::lock_guard lock(session_->mutex());
+    BRAID_MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &all), rank_);
+    BRAID_MPI_CHECK(MPI_Group_range_incl(all, 1, range, &group), rank_);
+    BRAID_MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, group, kMeetTag, &members), rank_);
+    return members;
+  }
+
   static void* at(const void* data, std::int64_t offset) {
     return static_cast<std::byte*>(const_cast<void*>(data)) + offset;
   }
@@ -366,9 +398,9 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session,
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, int size,
                                                     const WaitContext& wait) {
-  return std::make_unique<MpiCommunicator>(std::move(session), wait);
+  return std::make_unique<MpiCommunicator>(std::move(session), size, wait);
 }
 
 }  // namespace braid::comm

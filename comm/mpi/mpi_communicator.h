@@ -1,4 +1,5 @@
-// The communicator over MPI for host tensors, on a duplicate of MPI_COMM_WORLD. Operations are MPI's
+// The communicator over MPI for host tensors, on a duplicate of MPI_COMM_WORLD or of its first ranks.
+// Operations are MPI's
 // non-blocking ones, tested with a back-off until the deadline (mpi_session.h says what happens after it).
 //
 // The order of sums is the library's: with the same library, settings, size and count it is the same each
@@ -14,9 +15,9 @@
 
 namespace braid::comm {
 
-/// A collective operation of all ranks. Throws: DeadlineExceeded, Cancelled, Unavailable; InvalidArgument
-/// without MPI.
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session,
+/// Of the first `size` ranks, whose collective operation it is. Throws: DeadlineExceeded, Cancelled,
+/// Unavailable; InvalidArgument without MPI.
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession> session, int size,
                                                     const WaitContext& wait);
 
 }  // namespace braid::comm

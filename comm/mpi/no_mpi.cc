@@ -26,7 +26,7 @@ std::vector<std::string> MpiSession::exchange(const std::string&, const WaitCont
 std::mutex& MpiSession::mutex() { refuse(); }
 void MpiSession::poison() { refuse(); }
 
-std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession>, const WaitContext&) {
+std::unique_ptr<Communicator> make_mpi_communicator(std::shared_ptr<MpiSession>, int, const WaitContext&) {
   refuse();
 }
 

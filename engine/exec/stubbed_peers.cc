@@ -67,7 +67,8 @@ class LaneStandIns::Timer {
 LaneStandIns::LaneStandIns() : timer_(std::make_shared<Timer>()) {}
 LaneStandIns::~LaneStandIns() = default;
 
-std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& program) {
+std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& program,
+                                                           const std::vector<Lane>& real) {
   auto alone = std::make_shared<Program>(program);
   for (const ProgramOp& op : program.ops) {
     const bool on_device = op.domain == Domain::Device;
@@ -75,6 +76,7 @@ std::shared_ptr<const Program> LaneStandIns::without_peers(const Program& progra
     Node& node = alone->graph.mutable_node(op.node);
     const Lane lane = node.op->lane;
     if (lane != Lane::Pull && lane != Lane::Push && lane != Lane::Comm) continue;
+    if (std::ranges::find(real, lane) != real.end()) continue;
     auto stand_in = std::make_unique<OpDef>(*node.op);
     const std::chrono::nanoseconds delay(static_cast<std::int64_t>(1e3 * op.cost_us));
     stand_in->cpu = [timer = timer_, delay](const PrepareContext& c) {

@@ -1,5 +1,6 @@
 // A program that can be run for its time alone: what would talk to other processes (lanes Pull, Push and
-// Comm) is replaced by nodes that write zeros and complete after the cost that the program has for them.
+// Comm) is replaced by nodes that write zeros and complete after the cost that the program has for them,
+// unless its lane is among those that are real.
 // Thread rule: one thread; outlives the instances of its programs.
 #pragma once
 
@@ -16,7 +17,7 @@ class LaneStandIns {
   ~LaneStandIns();
   LaneStandIns(const LaneStandIns&) = delete;
 
-  std::shared_ptr<const Program> without_peers(const Program& program);
+  std::shared_ptr<const Program> without_peers(const Program& program, const std::vector<Lane>& real = {});
 
  private:
   class Timer;

@@ -157,7 +157,8 @@ class Tuner {
   /// Binds a candidate to scratch memory, with the values that variables have at step 0.
   void bind(Candidate& candidate, Runtime& runtime) {
     if (feeds_.empty()) feeds_ = zero_feeds(*candidate.program);
-    candidate.instance = std::make_unique<Instance>(stand_ins_.without_peers(*candidate.program), runtime);
+    candidate.instance =
+        std::make_unique<Instance>(stand_ins_.without_peers(*candidate.program, tune_.real), runtime);
   }
 
   void initialize(Runtime& runtime) const {
@@ -184,7 +185,7 @@ class Tuner {
     const std::unique_ptr<Runtime> runtime = make_runtime(true);
     bind(candidates_[0], *runtime);
     initialize(*runtime);
-    plan_.costs = measure_costs(*candidates_[0].instance, *runtime, feeds_);
+    plan_.costs = measure_costs(*candidates_[0].instance, *runtime, feeds_, tune_.real);
     candidates_[0].instance.reset();
     candidates_[0] = make(candidates_[0].policy, candidates_[0].streams);
   }
@@ -332,16 +333,22 @@ std::size_t choose_plan(const std::vector<double>& ratios, const std::vector<std
   return chosen;
 }
 
-MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds) {
+MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds,
+                            const std::vector<Lane>& real) {
   const WaitContext wait = WaitContext::with_timeout(kDeadline);
   for (std::uint64_t step = 0; step < kWarmUpSteps + kCostSteps; ++step)
     instance.run(scratch_step(step, feeds), wait);
   std::map<std::string, std::vector<double>> samples;
-  for (const ProgramStream& stream : instance.program().streams)
-    for (const TraceSlice& slice : runtime.trace()->track(stream.name).slices())
-      if (slice.kind == TraceSlice::Kind::Work && slice.step >= kWarmUpSteps)
+  for (const ProgramStream& stream : instance.program().streams) {
+    const bool is_real = std::ranges::find(real, stream.lane) != real.end();
+    for (const TraceSlice& slice : runtime.trace()->track(stream.name).slices()) {
+      const bool counts =
+          slice.kind == TraceSlice::Kind::Work || (slice.kind == TraceSlice::Kind::Async && is_real);
+      if (counts && slice.step >= kWarmUpSteps)
         samples[slice.name].push_back(
             std::chrono::duration<double, std::micro>(slice.end - slice.begin).count());
+    }
+  }
   MeasuredCosts costs;
   for (auto& [name, us] : samples) costs[name] = std::round(1e3 * median(std::move(us))) / 1e3;
   return costs;

@@ -1,6 +1,6 @@
 // AUTO by measurement: before step 0, compiles the candidates for a program's streams and times them on
 // scratch data, with variables, streams and a pool of their own, so nothing of the job is touched. What needs
-// other processes is replaced by its modelled time (stubbed_peers.h).
+// other processes is replaced by its modelled time (stubbed_peers.h), but for what can be made on trial.
 //
 // First the costs of the ops are measured, in steps on one stream, and every candidate is compiled with them.
 // Then the candidates run in turns, a burst of steps each, with as many steps in flight as the job has, so
@@ -31,6 +31,7 @@ struct TuneOptions {
   double as_fast = 0.01;          // so near to the fastest, a smaller arena wins,
   double smaller = 0.95;          //   if it is at most this part of the fastest one's
   std::uint64_t seed = 0;         // of the scratch variables' values
+  std::vector<Lane> real = {};    // of nodes that talk to other processes and may do so here
 };
 
 /// The decision for a program that is compiled with `options` (policy AUTO). `feeds` are values for the
@@ -46,7 +47,9 @@ std::size_t choose_plan(const std::vector<double>& ratios, const std::vector<std
                         const TuneOptions& tune);
 
 /// Medians of what the ops of a program take, in microseconds by node name, over some steps of an instance
-/// whose runtime traces. REQUIRES: no step in flight, a program of the host.
-MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds);
+/// whose runtime traces; of nodes that complete later those on the lanes `real`. REQUIRES: no step in flight,
+/// a program of the host.
+MeasuredCosts measure_costs(Instance& instance, Runtime& runtime, const std::vector<Tensor>& feeds,
+                            const std::vector<Lane>& real = {});
 
 }  // namespace braid

@@ -54,6 +54,17 @@ std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const cha
   return static_cast<std::size_t>(tables[static_cast<std::size_t>(keys.tables[0])].dim);
 }
 
+std::size_t slots_of(const Fleet& fleet, const OrderedKeys& keys) {
+  const auto its = [&](int table) {
+    const int group = fleet.set->sparse[static_cast<std::size_t>(table)].group;
+    return optimizer_slots(fleet.set->optimizer_of(group)).size();
+  };
+  for (const int table : keys.tables)
+    if (its(table) != its(keys.tables[0]))
+      throw InvalidArgument("[ps] pull: rows with slots are of tables that have as many");
+  return its(keys.tables[0]);
+}
+
 Join::Join(Fleet& fleet, std::size_t calls, const WaitContext& wait, PsClient::Done done)
     : fleet_(fleet), deadline_(wait.deadline), done_(std::move(done)), remaining_(calls) {
   fleet_.requests.begin();

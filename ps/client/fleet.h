@@ -45,6 +45,7 @@ struct Fleet {
   std::atomic<std::uint64_t> applied{0}, duplicate{0}, dropped{0}, late{0};
   std::atomic<std::uint64_t> pulled_ahead{0}, repaired{0}, unknown{0};
   AheadChoice ahead;
+  std::atomic<bool> trial{false};
 
   int servers() const { return static_cast<int>(links.size()); }
   /// Throws: InvalidArgument before create_tables.
@@ -78,6 +79,8 @@ class Join {
 /// Throws: InvalidArgument where the tables are none of the set's, have different dims, or counts are not
 /// theirs. Result: the dim.
 std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const char* what);
+/// Slots of each of these tables. Throws: InvalidArgument where they differ in their number.
+std::size_t slots_of(const Fleet& fleet, const OrderedKeys& keys);
 
 /// `done` gets errors of bad requests too; these throw nothing.
 void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait);

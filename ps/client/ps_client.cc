@@ -262,6 +262,8 @@ void PsClient::push(PushRequest request, const WaitContext& wait) {
   run_blocking([&](Done done) { start_push(impl_->fleet, request, std::move(done), wait); });
 }
 
+void PsClient::set_trial(bool on) { impl_->fleet.trial = on; }
+
 void PsClient::read_dense(std::string_view name, std::span<float> out, const WaitContext& wait) {
   const int table = find_dense(tables(), name, out.size());
   PullRequest request;

@@ -56,6 +56,10 @@ struct OrderedKeys {
 struct OrderedPull {
   OrderedKeys keys;
   float* rows = nullptr;
+  /// Set, by key, of all groups or of none: the caller has the rows with their slots as it has updated them
+  /// in step known - 1 (modulo 2^32), and gets those alone that others have changed in that step too or
+  /// since. Of these it is 0 behind the call (BSP).
+  std::uint32_t* known = nullptr;
 };
 struct OrderedPush {
   OrderedKeys keys;
@@ -80,6 +84,8 @@ struct PullRequest {
   /// when all of these are applied (BSP). The number tells such pulls of this client that are under way
   /// apart. ASP, and where most of such rows were pulled again lately (ps/client/ahead_choice.h): as without.
   std::uint64_t ahead = 0;
+  bool slots = false;      // a row is its values and slots; where the tables are declared as cached
+  bool names_all = false;  // the pull is of all the tables of `ordered`, also where they have no keys in it
 };
 
 struct DensePush {
@@ -193,6 +199,9 @@ class PsClient {
   /// is started. Result: its step.
   std::uint64_t restore(const std::filesystem::path& directory, const WaitContext& wait);
 
+  /// On: pulls and pushes are made on trial, for their time: on tables of their own, without waiting for
+  /// rounds or values. REQUIRES: create_tables(); nothing is under way.
+  void set_trial(bool on);
   /// Of all servers, in their order.
   std::vector<ServerStats> stats(const WaitContext& wait);
   /// Since connect().

@@ -23,16 +23,17 @@ struct SparseWork {
 
 /// Rows of one server by ordered keys.
 struct OrderedRows {
-  std::size_t dim = 0;
+  std::size_t width = 0;
   std::uint64_t count = 0;
   float* rows = nullptr;
+  std::uint32_t* known = nullptr;
 };
 
 /// What one server sends, until it is at its place.
 struct ServerPart {
   PullHead head;
   std::vector<OrderedRows> ordered;  // in the order of head.sparse, or of the pull ahead's
-  std::vector<comm::Bytes> keys;
+  std::vector<comm::Bytes> keys, known;
   std::vector<comm::MutableBytes> destinations;
   std::shared_ptr<std::byte> block;  // rows that do not land directly
   struct Scatter {
@@ -42,6 +43,9 @@ struct ServerPart {
   };
   std::vector<Scatter> scatters;
 };
+
+/// Its answer names the rows that it has.
+bool is_named(PullKind kind) { return kind == PullKind::Repair || kind == PullKind::Changed; }
 
 struct PullState {
   PullRequest request;  // of ordered keys
@@ -121,26 +125,29 @@ void add_sparse(Fleet& fleet, PullState& state) {
 void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& state) {
   for (const OrderedPull& pull : request.ordered) {
     const std::size_t dim = check_ordered(fleet, pull.keys, "pull"), tables = pull.keys.tables.size();
+    const std::size_t width = request.slots ? dim * (1 + slots_of(fleet, pull.keys)) : dim;
     const std::int64_t* keys = pull.keys.keys;
     float* rows = pull.rows;
+    std::uint32_t* known = pull.known;
     for (std::size_t s = 0; s < state.servers.size(); ++s) {
       ServerPart& server = state.servers[s];
       std::uint64_t all = 0;
       for (std::size_t t = 0; t < tables; ++t) {
         const auto count = static_cast<std::uint64_t>(pull.keys.counts[s * tables + t]);
         all += count;
-        if (count != 0 && server.head.kind != PullKind::Repair)
+        if ((count != 0 || request.names_all) && server.head.kind != PullKind::Repair)
           server.head.sparse.push_back(
-              {static_cast<std::uint32_t>(pull.keys.tables[t]), static_cast<std::uint32_t>(dim), count});
+              {static_cast<std::uint32_t>(pull.keys.tables[t]), static_cast<std::uint32_t>(width), count});
       }
       if (all == 0) continue;
-      server.ordered.push_back({dim, all, rows});
-      if (server.head.kind != PullKind::Repair) {
-        server.keys.push_back(std::as_bytes(std::span(keys, all)));
-        server.destinations.push_back(std::as_writable_bytes(std::span(rows, all * dim)));
-      }
+      server.ordered.push_back({width, all, rows, known});
+      if (server.head.kind != PullKind::Repair) server.keys.push_back(std::as_bytes(std::span(keys, all)));
+      if (server.head.kind == PullKind::Changed) server.known.push_back(std::as_bytes(std::span(known, all)));
+      if (!is_named(server.head.kind))
+        server.destinations.push_back(std::as_writable_bytes(std::span(rows, all * width)));
       keys += all;
-      rows += all * dim;
+      rows += all * width;
+      if (known != nullptr) known += all;
     }
   }
 }
@@ -157,9 +164,10 @@ void put_repaired(const ServerPart& server, std::uint64_t repaired, std::uint64_
     while (group != server.ordered.end() && position >= group->count) position -= (group++)->count;
     if (group == server.ordered.end())
       throw DataLoss(fmt::format("[ps] a repair names row {} of a pull that has fewer", where[i]));
-    const std::size_t row_bytes = group->dim * sizeof(float);
+    const std::size_t row_bytes = group->width * sizeof(float);
     if (at + row_bytes > bytes) break;
-    std::memcpy(group->rows + position * group->dim, block + at, row_bytes);
+    std::memcpy(group->rows + position * group->width, block + at, row_bytes);
+    if (group->known != nullptr) group->known[position] = 0;
     at += row_bytes;
   }
   if (at != bytes) throw DataLoss(fmt::format("[ps] a repair of {} rows in {} bytes", repaired, bytes));
@@ -195,6 +203,7 @@ DataCall call_of(ServerLink& link, const std::shared_ptr<PullState>& state, Serv
     return encode(head);
   };
   call.payload = server.keys;
+  call.payload.insert(call.payload.end(), server.known.begin(), server.known.end());
   call.destinations = server.destinations;
   call.hold = state;
   call.wait = wait;
@@ -211,7 +220,7 @@ void call_server(Fleet& fleet, const std::shared_ptr<PullState>& state, const st
   ServerPart& server = state->servers[s];
   DataCall call = call_of(*fleet.links[s], state, server, join->wait());
   auto came = std::make_shared<std::uint64_t>(0);
-  if (server.head.kind == PullKind::Repair)
+  if (is_named(server.head.kind))
     call.rest = [&fleet, &server, came](std::uint64_t bytes) {
       *came = bytes;
       server.block = fleet.pool.take(bytes);
@@ -243,9 +252,10 @@ void call_server(Fleet& fleet, const std::shared_ptr<PullState>& state, const st
       return fleet.links[s]->call(std::move(plain));
     }
     try {
-      if (!error && server.head.kind == PullKind::Repair) {
+      if (!error && is_named(server.head.kind)) {
         put_repaired(server, reply.repaired, *came);
-        fleet.repaired.fetch_add(reply.repaired, std::memory_order_relaxed);
+        if (server.head.kind == PullKind::Repair)
+          fleet.repaired.fetch_add(reply.repaired, std::memory_order_relaxed);
       } else if (!error) {
         scatter(server);
       }
@@ -267,6 +277,7 @@ void start_ahead(Fleet& fleet, const PullRequest& request, PsClient::Done done, 
   PullRequest rows;
   rows.ordered = request.ordered;
   rows.ahead = request.ahead;
+  rows.slots = request.slots;
   for (const OrderedPull& pull : request.ordered)
     for (const std::int64_t count : pull.keys.counts)
       fleet.pulled_ahead.fetch_add(static_cast<std::uint64_t>(count), std::memory_order_relaxed);
@@ -294,10 +305,13 @@ void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Do
       server.head.ordered = !request.ordered.empty();
       server.head.kind = kind;
       server.head.ahead = kind == PullKind::Plain ? 0 : request.ahead;
+      server.head.slots = request.slots;
+      server.head.trial = fleet.trial;
     }
     add_dense(fleet, request, *state);
     add_ordered(fleet, request, *state);
     state->request.ordered = request.ordered;
+    state->request.slots = request.slots;
     for (const SparsePull& pull : request.sparse)
       state->sparse.push_back(
           {pull, static_cast<std::size_t>(fleet.set->sparse[static_cast<std::size_t>(pull.table)].dim),
@@ -312,7 +326,7 @@ void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Do
       done(std::move(error));
     };
   const auto concerned = [asks_all = request.stop_vote != nullptr](const ServerPart& server) {
-    return asks_all || !server.destinations.empty() || !server.ordered.empty();
+    return asks_all || !server.destinations.empty() || !server.ordered.empty() || !server.head.sparse.empty();
   };
   const std::ptrdiff_t calls = std::count_if(state->servers.begin(), state->servers.end(), concerned);
   if (calls == 0) return done(nullptr);
@@ -327,7 +341,9 @@ void start(Fleet& fleet, const PullRequest& request, PullKind kind, PsClient::Do
 
 void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait) {
   const bool rounds = fleet.set && fleet.set->consistency == Consistency::Bsp;
-  if (request.ahead == 0 || request.ordered.empty() || !rounds ||
+  if (!request.ordered.empty() && request.ordered[0].known != nullptr)
+    return start(fleet, request, PullKind::Changed, std::move(done), wait);
+  if (request.ahead == 0 || request.ordered.empty() || !rounds || fleet.trial ||
       !fleet.ahead.next(fleet.pulled_ahead, fleet.repaired))
     return start(fleet, request, PullKind::Plain, std::move(done), wait);
   try {

@@ -124,8 +124,9 @@ void start(Fleet& fleet, MessageType type, const std::string& what, const std::s
       call.payload.insert(call.payload.end(), pieces->begin(), pieces->end());
     call.hold = state;
     call.wait = join->wait();
-    call.done = [&fleet, join, type](ErrorPtr error, const ReplyHead& reply) {
-      if (!error && type == MessageType::Push) {
+    call.done = [&fleet, join, counts = type == MessageType::Push && !server.head.trial](
+                    ErrorPtr error, const ReplyHead& reply) {
+      if (!error && counts) {
         auto& count = reply.result == PushResult::Applied     ? fleet.applied
                       : reply.result == PushResult::Duplicate ? fleet.duplicate
                       : reply.result == PushResult::Late      ? fleet.late
@@ -155,6 +156,7 @@ void start_push(Fleet& fleet, const PushRequest& request, PsClient::Done done, c
       server.head.votes_to_stop = request.votes_to_stop;
       server.head.votes_to_finish = request.votes_to_finish;
       server.head.ordered = !request.ordered.empty();
+      server.head.trial = fleet.trial;
     }
     if (!request.ordered.empty() && !request.sparse.empty())
       throw InvalidArgument("[ps] a push has rows by ordered keys and by others");

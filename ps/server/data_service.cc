@@ -37,7 +37,7 @@ Announced announced(std::uint16_t type, comm::Bytes meta) {
     }
     case MessageType::Pull: {
       const PullHead head = decode_pull(meta);
-      return {head.sender, key_bytes(head.sparse)};
+      return {head.sender, sent_bytes(head)};
     }
     case MessageType::Heartbeat:
       return {decode_heartbeat(meta), 0};
@@ -111,6 +111,7 @@ class DataService {
         {}};
     job.votes_to_stop = head.votes_to_stop;
     job.votes_to_finish = head.votes_to_finish;
+    job.trial = head.trial;
     locate(head, payload_of(message), job.dense, job.sparse);
     auto shared = std::make_shared<Responder>(std::move(responder));
     job.done = [shared, type = message.type](const PushAnswer& result) {
@@ -128,6 +129,8 @@ class DataService {
     job.insert = head.insert;
     job.kind = head.kind;
     job.ahead = head.ahead;
+    job.slots = head.slots;
+    job.trial = head.trial;
     job.deadline = Clock::now() + std::chrono::milliseconds(head.timeout_ms);
     for (const PartHead& part : head.dense) job.dense.push_back(part.table);
     job.hold = message.payload.keep_alive;

@@ -39,8 +39,9 @@ struct SparsePart {
   std::uint32_t table = 0;
   std::uint32_t dim = 0;
   std::span<const std::int64_t> keys;
-  const float* rows = nullptr;  // [keys, dim] f32, row-major; not used by pulls
-  bool ordered = false;         // the keys rise by bucket_of_hash()
+  const float* rows = nullptr;                // [keys, dim] f32, row-major; not used by pulls
+  bool ordered = false;                       // the keys rise by bucket_of_hash()
+  std::span<const std::uint32_t> known = {};  // by key; of pulls of what has changed
 };
 
 /// On the wire: never renumber.
@@ -69,6 +70,7 @@ struct PushJob {
   std::function<void(PushAnswer)> done;
   bool votes_to_stop = false;
   bool votes_to_finish = false;
+  bool trial = false;  // for its time alone (trial.h)
   std::uint64_t round =
       0;  // that it is for: its step, but of a worker that was late (TIMED); set by the core
 };
@@ -80,15 +82,17 @@ struct PullAnswer {
   std::shared_ptr<const void> hold;            // keeps the pieces unchanged
   bool stop = false;  // a push of a round below the pull's min_version voted to stop, or the server is to end
   bool finish = false;  // such a push voted to finish (ASP: any push)
-  // Of a repair, whose pieces end with the numbers of the rows that are sent again, then these rows:
+  // Of Repair and Changed, whose pieces end with the numbers of the rows that are sent again, then these
+  // rows:
   std::uint64_t repaired = 0;
   bool unknown = false;  // the server has no such pull ahead, and has done nothing
 };
 
 /// Rows of a step are pulled before its round (Ahead): as they are, without a trace in the tables. When the
 /// step's turn has come, a Repair names that pull, does what a pull of the same rows would have done, and
-/// sends those alone that are others than before (BSP).
-enum class PullKind : std::uint8_t { Plain = 0, Ahead = 1, Repair = 2 };
+/// sends those alone that are others than before (BSP). Changed is of rows that the worker has: of these it
+/// gets those that others have changed (BSP).
+enum class PullKind : std::uint8_t { Plain = 0, Ahead = 1, Repair = 2, Changed = 3 };
 
 struct PulledAhead;
 
@@ -97,6 +101,8 @@ struct PullJob {
   std::uint64_t min_version = 0;
   PullKind kind = PullKind::Plain;
   std::uint64_t ahead = 0;      // its number, chosen by the worker; of Ahead and Repair
+  bool slots = false;           // rows come with their slots
+  bool trial = false;           // for its time alone (trial.h)
   std::uint64_t step = 0;       // what min_version was asked to be; set by the core, as is the next
   std::uint64_t begins_at = 0;  // of a worker that is back from being late (TIMED): it begins with this round
   bool insert = true;

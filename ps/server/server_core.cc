@@ -93,6 +93,10 @@ void ServerCore::push(PushJob job_in) {
   PushAnswer answer;
   try {
     std::lock_guard lock(mutex_);
+    if (job->trial) {
+      require(job->sender);
+      return trial().push(job, pool_, table_threads_);
+    }
     answer = take(job, &answered_later);
   } catch (...) {
     answer.error = capture_current_exception();
@@ -124,6 +128,17 @@ void ServerCore::check_contribution(const PushJob& job) const {
     if (auto why = rounds_->refusal(table, job.round, job); !why.empty())
       throw InvalidArgument(
           fmt::format("[ps] server {}: table '{}': {}", options_.index, tables_->name(table), why));
+}
+
+/// Goes with the first push of a step.
+Trial& ServerCore::trial() {
+  if (!tables_) throw InvalidArgument("[ps] a trial before create_tables");
+  if (!trial_) {
+    auto tables = std::make_shared<ServerTables>(tables_->set(), options_.index, options_.count,
+                                                 table_threads_.threads());
+    trial_.emplace(std::move(tables), bsp());
+  }
+  return *trial_;
 }
 
 PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_later) {
@@ -164,6 +179,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
         fmt::format("[ps] server {}: worker {} has left and cannot push", options_.index, sender.worker));
   if (bsp()) check_contribution(*job);
 
+  trial_.reset();
   marks_.take(sender.worker, job->step, job->sequence);
   counters_->add(Count::PushesApplied);
   counters_->add(Count::Examples, job->examples);
@@ -314,6 +330,7 @@ void ServerCore::tick(Clock::time_point now) {
   {
     std::lock_guard lock(mutex_);
     if (members_.present(now)) last_present_ = now;
+    if (trial_) trial_->tick(now);
     if (started_ && tables_ && timed()) post_ready_rounds(tables_->ids());
     for (auto it = parked_.begin(); it != parked_.end();) {
       auto why = why_give_up(**it, now);

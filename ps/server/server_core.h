@@ -29,6 +29,7 @@
 #include "ps/server/server_tables.h"
 #include "ps/server/snapshot.h"
 #include "ps/server/table_threads.h"
+#include "ps/server/trial.h"
 #include "ps/server/watermarks.h"
 
 namespace braid::ps {
@@ -162,6 +163,7 @@ class ServerCore {
   void post_ready_rounds(const std::vector<TableId>& tables);
   void post_push(const std::shared_ptr<PushJob>& job);
   void post_pull(const std::shared_ptr<PullJob>& job);
+  Trial& trial();
   void keep_ahead(const std::shared_ptr<PullJob>& job);
   bool find_ahead(PullJob& job) const;
   void release_parked();
@@ -185,6 +187,7 @@ class ServerCore {
   Watermarks marks_;
   std::uint64_t set_hash_ = 0;
   std::shared_ptr<ServerTables> tables_;
+  std::optional<Trial> trial_;
   std::optional<RoundLedger> rounds_;
   std::optional<StepClocks> clocks_;  // of SSP
   std::optional<LateWorkers> late_;   // of TIMED

@@ -11,18 +11,6 @@ namespace {
 
 constexpr std::size_t kPullsAhead = 4;  // of a worker, that can be repaired
 
-/// First which rows, then the rows.
-void add_repaired(const RepairWork& repair, PullAnswer& answer) {
-  for (const auto& share : repair.shares) {
-    if (share.where.empty()) continue;
-    answer.repaired += share.where.size();
-    // Numbers among floats: pieces are sent as bytes.
-    answer.pieces.emplace_back(reinterpret_cast<const float*>(share.where.data()), share.where.size());
-  }
-  for (const auto& share : repair.shares)
-    if (!share.rows.empty()) answer.pieces.emplace_back(share.rows);
-}
-
 }  // namespace
 
 void ServerCore::pull(PullJob job_in) {
@@ -31,8 +19,11 @@ void ServerCore::pull(PullJob job_in) {
   try {
     std::lock_guard lock(mutex_);
     require(job->sender);
+    if (job->trial) return trial().pull(job, pool_, table_threads_);
     if (!tables_) throw InvalidArgument("[ps] pull before create_tables");
-    tables_->check_pull(job->dense, job->sparse);
+    tables_->check_pull(*job);
+    if (job->kind == PullKind::Changed && (!bsp() || job->sender.worker == kObserver))
+      throw InvalidArgument("[ps] a pull of changed rows is of a worker and of BSP");
     if (job->sender.worker == kObserver) job->insert = false;
     if (job->kind == PullKind::Ahead && (!bsp() || job->sender.worker == kObserver))
       job->kind = PullKind::Plain;
@@ -64,6 +55,7 @@ bool ServerCore::find_ahead(PullJob& job) const {
     if (ahead->pull->ahead == job.ahead && ahead->pull->sender.session == job.sender.session) {
       job.repairs = ahead;
       job.sparse = ahead->pull->sparse;
+      job.slots = ahead->pull->slots;
       return true;
     }
   return false;
@@ -80,6 +72,7 @@ void ServerCore::keep_ahead(const std::shared_ptr<PullJob>& job) {
   pull->sender = job->sender;
   pull->ahead = job->ahead;
   pull->sparse = job->sparse;
+  pull->slots = job->slots;
   pull->hold = job->hold;
   PulledAhead ahead{std::move(pull), {}};
   for (const SparsePart& part : job->sparse)
@@ -157,7 +150,8 @@ void ServerCore::count_served(const PullJob& job) {
 void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   auto work = std::make_shared<PullWork>(tables_->begin_pull(*job, pool_));
   auto repair = std::make_shared<RepairWork>();
-  if (job->repairs) repair->shares.resize(static_cast<std::size_t>(table_threads_.threads()));
+  const bool has_changed = job->kind == PullKind::Changed;
+  if (job->repairs || has_changed) repair->shares.resize(static_cast<std::size_t>(table_threads_.threads()));
   if (job->kind == PullKind::Ahead) keep_ahead(job);
   const std::uint64_t version = applied_everywhere();
   // Whoever pulls this version hears the same, whatever was pushed since. Without rounds each stops by
@@ -169,12 +163,13 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
   count_served(*job);
   members_.served(job->sender.worker);
   table_threads_.post(
-      [this, tables = tables_, job, work, repair](int thread) {
+      [this, tables = tables_, job, work, repair, has_changed](int thread) {
         std::int64_t made = tables->pull(thread, *job, *work);
         if (job->repairs) made += tables->repair(thread, *job->repairs, job->min_version, *repair);
+        if (has_changed) made += tables->changed(thread, *job, *repair);
         counters_->add(Count::RowsMade, static_cast<std::uint64_t>(made));
       },
-      [this, job, work, repair, version, stop, finish](ErrorPtr error) {
+      [this, job, work, repair, version, stop, finish, has_changed](ErrorPtr error) {
         PullAnswer answer;
         answer.version = version;
         answer.stop = stop;
@@ -182,13 +177,10 @@ void ServerCore::post_pull(const std::shared_ptr<PullJob>& job) {
         if (error) {
           answer.error = std::move(error);
         } else {
-          for (auto& part : work->dense)
-            for (auto& block : part) answer.pieces.push_back(block->values());
-          for (const auto& rows : work->sparse) answer.pieces.push_back(rows);
-          if (!job->repairs)
+          if (!job->repairs && !has_changed)
             for (const auto& part : job->sparse) counters_->add(Count::RowsPulled, part.keys.size());
-          add_repaired(*repair, answer);
-          counters_->add(Count::RowsRepaired, answer.repaired);
+          add_pieces(*work, *repair, answer);
+          counters_->add(has_changed ? Count::RowsChanged : Count::RowsRepaired, answer.repaired);
           for (const auto& piece : answer.pieces) counters_->add(Count::BytesSent, piece.size_bytes());
           answer.hold = std::make_shared<std::pair<std::shared_ptr<PullWork>, std::shared_ptr<RepairWork>>>(
               work, repair);

@@ -32,6 +32,7 @@ constexpr std::array<Description, kCounts> kDescriptions{{
     {"rows_pushed", "rows_total", "op", "pushed", "Sparse rows, by operation."},
     {"rows_pulled", "rows_total", "op", "pulled", "Sparse rows, by operation."},
     {"rows_repaired", "rows_total", "op", "repaired", "Sparse rows, by operation."},
+    {"rows_changed", "rows_total", "op", "changed", "Sparse rows, by operation."},
     {"rows_made", "rows_total", "op", "made", "Sparse rows, by operation."},
     {"bytes_received", "bytes_total", "direction", "received", "Payload bytes of the data plane."},
     {"bytes_sent", "bytes_total", "direction", "sent", "Payload bytes of the data plane."},

@@ -30,6 +30,7 @@ enum class Count : std::size_t {
   RowsPushed,
   RowsPulled,
   RowsRepaired,  // of those that were pulled ahead
+  RowsChanged,   // of those that workers have, sent since others had changed them
   RowsMade,
   BytesReceived,  // payloads of pushes and initial values
   BytesSent,      // payloads of pulls

@@ -16,7 +16,8 @@ ServerTables::ServerTables(const TableSet& set, int server, int servers, int thr
   }
   for (const SparseTableSpec& spec : set.sparse) {
     auto& parts = sparse_.emplace_back();
-    for (int thread = 0; thread < threads; ++thread) parts.emplace_back(spec, set_.optimizer_of(spec.group));
+    for (int thread = 0; thread < threads; ++thread)
+      parts.emplace_back(spec, set_.optimizer_of(spec.group), set.cached);
   }
 }
 
@@ -77,20 +78,21 @@ void ServerTables::check(const std::vector<DensePart>& dense, const std::vector<
   }
 }
 
-void ServerTables::check_part(const SparsePart& part) const {
+void ServerTables::check_part(const SparsePart& part, bool slots) const {
   if (part.table >= sparse_.size())
     throw InvalidArgument(fmt::format("[ps] server {} has no sparse table {}", server_, part.table));
-  if (part.dim != dim(part.table))
+  if (const std::size_t its = width(part.table, slots); part.dim != its)
     throw InvalidArgument(fmt::format("[ps] table '{}': its rows have {} elements, not {}",
-                                      set_.sparse[part.table].name, dim(part.table), part.dim));
+                                      set_.sparse[part.table].name, its, part.dim));
 }
 
-void ServerTables::check_pull(const std::vector<std::uint32_t>& dense,
-                              const std::vector<SparsePart>& sparse) const {
-  for (std::uint32_t table : dense)
+void ServerTables::check_pull(const PullJob& job) const {
+  for (std::uint32_t table : job.dense)
     if (table >= dense_.size() || !dense_[table])
       throw InvalidArgument(fmt::format("[ps] server {} holds no dense table {}", server_, table));
-  for (const SparsePart& part : sparse) check_part(part);
+  for (const SparsePart& part : job.sparse) check_part(part, job.slots);
+  if (job.kind == PullKind::Changed && !(set_.cached && job.slots && job.insert))
+    throw InvalidArgument("[ps] a pull of changed rows, of tables that are not declared as cached");
 }
 
 void ServerTables::positions_of(int thread, const SparsePart& part, std::vector<std::uint32_t>& out) const {
@@ -125,14 +127,13 @@ PullWork ServerTables::begin_pull(const PullJob& job, BufferPool& pool) const {
   PullWork work;
   for (std::uint32_t table : job.dense)
     work.dense.emplace_back(static_cast<std::size_t>(dense_[table]->blocks()));
-  if (job.kind == PullKind::Repair) return work;
+  if (job.kind == PullKind::Repair || job.kind == PullKind::Changed) return work;
   std::size_t floats = 0;
-  for (const SparsePart& part : job.sparse)
-    floats += part.keys.size() * static_cast<std::size_t>(dim(part.table));
+  for (const SparsePart& part : job.sparse) floats += part.keys.size() * width(part.table, job.slots);
   if (floats != 0) work.rows = pool.take(floats * sizeof(float));
   auto* next = reinterpret_cast<float*>(work.rows.get());
   for (const SparsePart& part : job.sparse) {
-    work.sparse.emplace_back(next, part.keys.size() * static_cast<std::size_t>(dim(part.table)));
+    work.sparse.emplace_back(next, part.keys.size() * width(part.table, job.slots));
     next += work.sparse.back().size();
   }
   return work;
@@ -150,7 +151,8 @@ std::int64_t ServerTables::pull(int thread, const PullJob& job, PullWork& work) 
   for (std::size_t i = 0; i < work.sparse.size(); ++i) {
     positions_of(thread, job.sparse[i], positions);
     made += sparse(job.sparse[i].table, thread)
-                .pull(job.sparse[i].keys, positions, job.insert, job.min_version, work.sparse[i].data());
+                .pull(job.sparse[i].keys, positions, job.insert, job.min_version, work.sparse[i].data(),
+                      job.slots);
   }
   return made;
 }
@@ -165,7 +167,23 @@ std::int64_t ServerTables::repair(int thread, const PulledAhead& ahead, std::uin
     const SparsePart& part = ahead.pull->sparse[i];
     positions_of(thread, part, positions);
     made += sparse(part.table, thread)
-                .repair(part.keys, positions, ahead.rounds[i], step, first, share.where, share.rows);
+                .repair(part.keys, positions, ahead.rounds[i], step, first, share.where, share.rows,
+                        ahead.pull->slots);
+    first += static_cast<std::uint32_t>(part.keys.size());
+  }
+  return made;
+}
+
+std::int64_t ServerTables::changed(int thread, const PullJob& job, RepairWork& work) {
+  RepairWork::Share& share = work.shares[static_cast<std::size_t>(thread)];
+  std::int64_t made = 0;
+  std::uint32_t first = 0;
+  std::vector<std::uint32_t> positions;
+  for (const SparsePart& part : job.sparse) {
+    positions_of(thread, part, positions);
+    made += sparse(part.table, thread)
+                .changed(part.keys, positions, part.known, job.sender.worker, job.min_version, first,
+                         share.where, share.rows);
     first += static_cast<std::uint32_t>(part.keys.size());
   }
   return made;
@@ -188,7 +206,7 @@ std::int64_t ServerTables::apply(int thread, const ReadyRound& round) {
   for (std::size_t i = 0; i < round.contributions.size(); ++i) {
     const SparsePart& part = round.contributions[i].push->sparse[round.contributions[i].part];
     positions_of(thread, part, positions[i]);
-    gradients.push_back({part.keys, positions[i], part.rows});
+    gradients.push_back({part.keys, positions[i], part.rows, round.contributions[i].worker});
   }
   return sparse(number - static_cast<std::uint32_t>(dense_.size()), thread)
       .apply(update, round.round, gradients);
@@ -208,7 +226,7 @@ std::int64_t ServerTables::apply(int thread, const PushJob& push) {
     positions_of(thread, part, positions);
     const PreparedUpdate update =
         prepare_update(set_.optimizer_of(set_.sparse[part.table].group), push.params);
-    const SparseGradient gradient{part.keys, positions, part.rows};
+    const SparseGradient gradient{part.keys, positions, part.rows, push.sender.worker};
     made += sparse(part.table, thread).apply(update, push.step, {&gradient, 1});
   }
   return made;

@@ -73,12 +73,13 @@ class ServerTables {
   /// Throws: InvalidArgument when a part names no table of this server or has the wrong size.
   void check(const std::vector<DensePart>& dense,
              const std::vector<SparsePart>& sparse) const;  // a table once
-  void check_pull(const std::vector<std::uint32_t>& dense, const std::vector<SparsePart>& sparse) const;
+  void check_pull(const PullJob& job) const;
 
   PullWork begin_pull(const PullJob& job, BufferPool& pool) const;
   /// Result: rows made.
   std::int64_t pull(int thread, const PullJob& job, PullWork& work);
   std::int64_t repair(int thread, const PulledAhead& ahead, std::uint64_t step, RepairWork& work);
+  std::int64_t changed(int thread, const PullJob& job, RepairWork& work);
   std::int64_t apply(int thread, const ReadyRound& round);
   /// One push on its own.
   std::int64_t apply(int thread, const PushJob& push);
@@ -96,7 +97,9 @@ class ServerTables {
   int threads() const { return threads_; }
 
  private:
-  void check_part(const SparsePart& part) const;
+  void check_part(const SparsePart& part, bool slots = false) const;
+  /// Floats of a row of the table that a pull gets.
+  std::size_t width(std::uint32_t sparse, bool slots) const { return sparse_[sparse][0].floats(slots); }
   /// The positions of the keys that are this thread's. Throws: InvalidArgument for keys out of order.
   void positions_of(int thread, const SparsePart& part, std::vector<std::uint32_t>& out) const;
 

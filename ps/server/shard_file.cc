@@ -182,6 +182,17 @@ void read_sparse(const Shard& shard, ServerTables& tables) {
   }
 }
 
+/// By their own names, or by those that they had.
+bool has_all_tables(const TableSet& written, const TableSet& wanted) {
+  const auto has = [](const auto& all, const auto& table) {
+    return std::ranges::any_of(all, [&](const auto& other) {
+      return other.name == table.name || (!table.former_name.empty() && other.name == table.former_name);
+    });
+  };
+  return std::ranges::all_of(wanted.dense, [&](const auto& table) { return has(written.dense, table); }) &&
+         std::ranges::all_of(wanted.sparse, [&](const auto& table) { return has(written.sparse, table); });
+}
+
 /// What the reading server has of the pushes. With as many servers as before it is what its own shard has;
 /// with another number a push counts as taken when every shard has it, so that no part of one is lost when it
 /// is sent again.
@@ -257,6 +268,9 @@ RestoredState read_shards(const std::filesystem::path& directory, ServerTables& 
   }
   const auto shards = open_shards(directory);
   const TableSet written_set = from_proto(shards[0]->head.tables());
+  // Of PS_ALLREDUCE workers have what servers do not.
+  if (!has_all_tables(written_set, tables.set()) && std::filesystem::exists(directory / "MANIFEST"))
+    return {read_values(directory, tables), {}};
   const ShardPlan written(written_set, shards[0]->head.servers());
   read_dense(shards, written_set, written, tables);
   for (const auto& shard : shards) read_sparse(*shard, tables);

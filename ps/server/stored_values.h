@@ -1,5 +1,6 @@
-// The tables of a server from a checkpoint that no servers have written: what workers of the strategies
-// LOCAL, ALLREDUCE and HYBRID store, whole variables or rows of tables by key. Thread rule: one thread.
+// The tables of a server from a checkpoint that no servers have written, or not all of it: what workers of
+// the strategies LOCAL, ALLREDUCE, HYBRID and PS_ALLREDUCE store, whole variables or rows of tables by key.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>

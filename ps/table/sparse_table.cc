@@ -14,16 +14,30 @@ constexpr std::size_t kAhead = 32;
 
 }  // namespace
 
-SparseTable::SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer)
+SparseTable::SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer, bool writers)
     : spec_(spec),
       dim_(spec.dim),
-      store_(static_cast<std::size_t>(spec.dim) * (1 + optimizer_slots(optimizer).size())) {
+      store_(static_cast<std::size_t>(spec.dim) * (1 + optimizer_slots(optimizer).size())),
+      knows_writers_(writers) {
   for (const SlotSpec& slot : optimizer_slots(optimizer)) slot_initial_.push_back(slot.initial_value);
 }
 
 void SparseTable::initial_values(std::int64_t key, float* out) const {
   fill_initial(spec_.init, spec_.key, static_cast<std::uint64_t>(key) * static_cast<std::uint64_t>(dim_),
                {out, static_cast<std::size_t>(dim_)});
+}
+
+void SparseTable::initial_slots(float* row) const {
+  for (std::size_t k = 0; k < slot_initial_.size(); ++k)
+    std::fill_n(row + static_cast<std::ptrdiff_t>(k + 1) * dim_, dim_, slot_initial_[k]);
+}
+
+/// The worker changes the row in the step under way, whose other writers come in the same call.
+void SparseTable::write(std::uint32_t row, std::int32_t worker) {
+  if (!knows_writers_) return;
+  Writer& writer = writers_[row];
+  const bool is_second = writer.round == stamp_ && writer.worker != kNobody && writer.worker != worker;
+  writer = {stamp_, is_second ? kSeveral : worker};
 }
 
 /// A call begins that uses keys in `step`.
@@ -39,8 +53,8 @@ std::uint32_t SparseTable::make(std::int64_t key, std::uint64_t hash) {
   index_.insert(key, hash, row, stamp_);
   float* values = store_.row(row);
   initial_values(key, values);
-  for (std::size_t k = 0; k < slot_initial_.size(); ++k)
-    std::fill_n(values + static_cast<std::ptrdiff_t>(k + 1) * dim_, dim_, slot_initial_[k]);
+  initial_slots(values);
+  if (knows_writers_) writers_.resize(store_.size());
   return row;
 }
 
@@ -68,8 +82,8 @@ void SparseTable::walk(std::span<const std::int64_t> keys, std::span<const std::
 }
 
 std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
-                               bool insert, std::uint64_t step, float* out) {
-  const auto dim = static_cast<std::size_t>(dim_);
+                               bool insert, std::uint64_t step, float* out, bool slots) {
+  const std::size_t width = floats(slots);
   const std::int64_t rows_before = rows();
   if (insert) {
     begin(step);
@@ -77,26 +91,28 @@ std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<con
         keys, positions,
         [&](std::int64_t key) {
           const std::uint32_t row = used_row(key);
-          store_.prefetch_row(row, dim);
+          store_.prefetch_row(row, width);
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
-          std::memcpy(out + position * dim, store_.row(row), dim * sizeof(float));
+          std::memcpy(out + position * width, store_.row(row), width * sizeof(float));
         });
   } else {
     walk(
         keys, positions,
         [&](std::int64_t key) {
           const std::uint32_t row = index_.find(key, key_hash(key));
-          if (row != KeyIndex::kNone) store_.prefetch_row(row, dim);
+          if (row != KeyIndex::kNone) store_.prefetch_row(row, width);
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
-          float* to = out + position * dim;
-          if (row == KeyIndex::kNone)
-            initial_values(keys[position], to);
-          else
-            std::memcpy(to, store_.row(row), dim * sizeof(float));
+          float* to = out + position * width;
+          if (row != KeyIndex::kNone) {
+            std::memcpy(to, store_.row(row), width * sizeof(float));
+            return;
+          }
+          initial_values(keys[position], to);
+          if (slots) initial_slots(to);
         });
   }
   return rows() - rows_before;
@@ -104,8 +120,8 @@ std::int64_t SparseTable::pull(std::span<const std::int64_t> keys, std::span<con
 
 std::int64_t SparseTable::repair(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
                                  std::uint64_t since, std::uint64_t step, std::uint32_t first,
-                                 std::vector<std::uint32_t>& where, std::vector<float>& values) {
-  const auto dim = static_cast<std::size_t>(dim_);
+                                 std::vector<std::uint32_t>& where, std::vector<float>& values, bool slots) {
+  const std::size_t width = floats(slots);
   const std::int64_t rows_before = rows();
   begin(step);
   walk(
@@ -119,13 +135,37 @@ std::int64_t SparseTable::repair(std::span<const std::int64_t> keys, std::span<c
           return KeyIndex::kNone;
         }
         if (static_cast<std::int32_t>(before - static_cast<std::uint32_t>(since)) < 0) return KeyIndex::kNone;
-        store_.prefetch_row(row, dim);
+        store_.prefetch_row(row, width);
         return row;
       },
       [&](std::uint32_t position, std::uint32_t row) {
         if (row == KeyIndex::kNone) return;
         where.push_back(first + position);
-        values.insert(values.end(), store_.row(row), store_.row(row) + dim);
+        values.insert(values.end(), store_.row(row), store_.row(row) + width);
+      });
+  return rows() - rows_before;
+}
+
+std::int64_t SparseTable::changed(std::span<const std::int64_t> keys,
+                                  std::span<const std::uint32_t> positions,
+                                  std::span<const std::uint32_t> known, std::int32_t worker,
+                                  std::uint64_t step, std::uint32_t first, std::vector<std::uint32_t>& where,
+                                  std::vector<float>& values) {
+  const std::size_t width = row_floats();
+  const std::int64_t rows_before = rows();
+  begin(step);
+  walk(
+      keys, positions,
+      [&](std::int64_t key) {
+        const std::uint32_t row = used_row(key);
+        __builtin_prefetch(&writers_[row]);
+        return row;
+      },
+      [&](std::uint32_t position, std::uint32_t row) {
+        const Writer& writer = writers_[row];
+        if (writer.worker == worker && writer.round == known[position] - 1) return;
+        where.push_back(first + position);
+        values.insert(values.end(), store_.row(row), store_.row(row) + width);
       });
   return rows() - rows_before;
 }
@@ -173,6 +213,7 @@ void SparseTable::apply_sums(const PreparedUpdate& update, std::span<const Spars
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
+          write(row, gradient.worker);
           collect(row, gradient.rows + position * dim, keys / 2);
         });
   for (std::size_t i = 0; i < touched_.size(); ++i) {
@@ -197,6 +238,7 @@ std::int64_t SparseTable::apply(const PreparedUpdate& update, std::uint64_t step
           return row;
         },
         [&](std::uint32_t position, std::uint32_t row) {
+          write(row, only.worker);
           update_row(update, row, only.rows + position * static_cast<std::size_t>(dim_));
         });
   }

@@ -23,6 +23,7 @@ struct SparseGradient {
   std::span<const std::int64_t> keys;
   std::span<const std::uint32_t> positions;
   const float* rows = nullptr;
+  std::int32_t worker = 0;
 };
 
 /// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot. A
@@ -36,23 +37,33 @@ struct SparseRows {
 
 class SparseTable {
  public:
-  SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer);
+  /// `writers`: it knows who has changed a row last, for changed().
+  SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer, bool writers = false);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(index_.size()); }
   std::int64_t dim() const { return dim_; }
+  /// Of a row: its values, or these and its slots.
+  std::size_t floats(bool slots) const { return slots ? row_floats() : static_cast<std::size_t>(dim_); }
 
-  /// Row p of `out` ([keys, dim] f32) becomes the value of keys[p], for each p of `positions`. A key without
-  /// a row gets one when `insert`; else its initial value is returned and the table stays as it is. Result:
-  /// rows made.
+  /// Row p of `out` ([keys, floats(slots)] f32) becomes the value of keys[p], for each p of `positions`. A
+  /// key without a row gets one when `insert`; else its initial value is returned and the table stays as it
+  /// is. Result: rows made.
   std::int64_t pull(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions, bool insert,
-                    std::uint64_t step, float* out);
+                    std::uint64_t step, float* out, bool slots = false);
 
   /// What pull() with `insert` does, and the rows that were used in step `since` or later, or are new to the
   /// table since, are appended: first + p to `where`, its values to `rows`. The others are as a pull without
   /// `insert` gave them when no step from `since` on had used the table. Result: rows made.
   std::int64_t repair(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
                       std::uint64_t since, std::uint64_t step, std::uint32_t first,
-                      std::vector<std::uint32_t>& where, std::vector<float>& rows);
+                      std::vector<std::uint32_t>& where, std::vector<float>& rows, bool slots = false);
+
+  /// The same for a worker that has the rows, with their slots, as it has updated them itself in step
+  /// known[p] - 1 (modulo 2^32): appended are those that others have changed in that step too, or since.
+  /// REQUIRES: it knows writers.
+  std::int64_t changed(std::span<const std::int64_t> keys, std::span<const std::uint32_t> positions,
+                       std::span<const std::uint32_t> known, std::int32_t worker, std::uint64_t step,
+                       std::uint32_t first, std::vector<std::uint32_t>& where, std::vector<float>& rows);
 
   /// One update of every key that occurs, by the sum of its gradients, added in order of `gradients`.
   /// REQUIRES: not empty. Result: rows made.
@@ -73,7 +84,16 @@ class SparseTable {
     bool summed;
   };
 
+  /// Who has changed a row last.
+  struct Writer {
+    std::uint32_t round = 0;  // the low half
+    std::int32_t worker = kNobody;
+  };
+  static constexpr std::int32_t kNobody = -1, kSeveral = -2;
+
   void initial_values(std::int64_t key, float* out) const;
+  void initial_slots(float* row) const;
+  void write(std::uint32_t row, std::int32_t worker);
   std::size_t row_floats() const { return static_cast<std::size_t>(dim_) * (1 + slot_initial_.size()); }
   void begin(std::uint64_t step);
   std::uint32_t make(std::int64_t key, std::uint64_t hash);
@@ -89,6 +109,8 @@ class SparseTable {
   std::vector<float> slot_initial_;
   KeyIndex index_;  // a key's stamp: the low half of the step of its last use
   RowStore store_;
+  const bool knows_writers_;
+  std::vector<Writer> writers_;  // by row, where they are known
   std::uint64_t newest_step_ = 0;
 
   // Of the call under way:

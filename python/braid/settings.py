@@ -72,6 +72,12 @@ class Hybrid(_Strategy):
     kind = "HYBRID"
 
 
+class PSAllReduce(_Strategy):
+    """Sparse tables on parameter servers, the rest as AllReduce."""
+
+    kind = "PS_ALLREDUCE"
+
+
 class History(dict):
     """history["loss"]: of each step of the run; history["evaluations"]: [(done, metrics)]; history.result: the run's
     result line as a dict."""
@@ -84,7 +90,8 @@ def as_strategy(strategy):
     if not isinstance(strategy, str):
         return strategy
     if strategy != "auto":
-        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid}[strategy.lower()]()
+        return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid,
+                "ps_allreduce": PSAllReduce}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):
         return PS()

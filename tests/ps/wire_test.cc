@@ -52,6 +52,14 @@ TEST(PsWireTest, PullAndReplySurvive) {
   EXPECT_TRUE(its.insert && its.ordered);
   EXPECT_EQ(its.kind, PullKind::Repair);
   EXPECT_EQ(its.ahead, 77U);
+  PullHead changed{kSender, 5, 250, true, {}, {{3, 8, 10}, {4, 8, 2}}};
+  changed.kind = PullKind::Changed;
+  changed.slots = true;
+  const PullHead known = decode_pull(encode(changed));
+  EXPECT_EQ(known.kind, PullKind::Changed);
+  EXPECT_TRUE(known.slots);
+  EXPECT_EQ(sent_bytes(known), 12U * (sizeof(std::int64_t) + sizeof(std::uint32_t)));
+  EXPECT_EQ(sent_bytes(its), 0U);
   EXPECT_FALSE(back.ordered);
   EXPECT_EQ(back.kind, PullKind::Plain);
   const ReplyHead repaired = decode_reply(encode(ReplyHead{nullptr, {}, {}, 3, false, false, true, 123}));

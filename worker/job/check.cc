@@ -134,6 +134,14 @@ void check_strategy(const proto::Strategy& strategy, const Checker& check) {
   const proto::Tls& tls = strategy.tls();
   const int given = !tls.certificate_file().empty() + !tls.key_file().empty() + !tls.ca_file().empty();
   check.require(given == 0 || given == 3, "strategy.tls needs certificate_file, key_file and ca_file");
+  const bool timed = strategy.consistency() == proto::Strategy::TIMED;
+  check.require(strategy.kind() != proto::Strategy::PS_ALLREDUCE || !timed,
+                "strategy.consistency TIMED goes on without late workers, and the all-reduce of PS_ALLREDUCE "
+                "waits for them: use PS, or BSP, ASP or SSP");
+  check.require(
+      strategy.ps().cache_rows() == 0 || !timed,
+      "strategy.ps.cache_rows: under TIMED a worker does not know what became of its gradients: use "
+      "BSP, ASP or SSP");
 }
 
 /// How workers share what they learn: what several fields say together.
@@ -262,7 +270,7 @@ void check_groups(const proto::Job& job, const Checker& check) {
                   place + ".initial_accumulator 0 needs an epsilon: a gradient of 0 divides 0 by 0");
     check.require(!from_zero || spec.kind != OptimizerKind::Ftrl,
                   place + ".initial_accumulator must be positive for FTRL");
-    check.require(!spec.row_wise || (kind != proto::Strategy::PS && kind != proto::Strategy::HYBRID),
+    check.require(!spec.row_wise || (!has_servers(job) && kind != proto::Strategy::HYBRID),
                   place + ".row_wise is not available with strategy " + proto::Strategy::Kind_Name(kind) +
                       ": use LOCAL or ALLREDUCE");
   }

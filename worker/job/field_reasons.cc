@@ -262,6 +262,12 @@ Reason strategy_has_no_communicator() {
                                     : "strategy.kind is " + Strategy::Kind_Name(at.job.strategy().kind());
   };
 }
+Reason strategy_has_no_servers() {
+  return [](const FieldScope& at) {
+    return has_servers(at.job) ? std::string()
+                               : "strategy.kind is " + Strategy::Kind_Name(at.job.strategy().kind());
+  };
+}
 Reason precision_says_tf32() {
   return [](const FieldScope& at) {
     const proto::Runtime::Precision precision = at.job.runtime().precision();
@@ -292,7 +298,7 @@ Reason backend_is_mpi() {
 Reason consistency_is_not(Strategy::Consistency consistency) {
   return [consistency](const FieldScope& at) {
     const Strategy& strategy = at.job.strategy();
-    if (strategy.kind() != Strategy::PS) return "strategy.kind is " + Strategy::Kind_Name(strategy.kind());
+    if (!has_servers(at.job)) return "strategy.kind is " + Strategy::Kind_Name(strategy.kind());
     return strategy.consistency() == consistency
                ? std::string()
                : "strategy.consistency is " + Strategy::Consistency_Name(strategy.consistency());

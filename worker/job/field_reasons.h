@@ -70,6 +70,7 @@ Reason measuring_is_off();
 Reason strategy_is_not(proto::Strategy::Kind kind);
 Reason strategy_is_local();
 Reason strategy_has_no_communicator();
+Reason strategy_has_no_servers();
 Reason backend_is_mpi();
 Reason consistency_is_not(proto::Strategy::Consistency consistency);
 Reason workers_average();  // strategy.average_every_steps

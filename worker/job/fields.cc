@@ -211,7 +211,7 @@ void add_streams(std::vector<JobField>& table) {
 
 void add_strategy(std::vector<JobField>& table) {
   add(table,  //
-      field("strategy.kind"), field("strategy.consistency").idle(strategy_is_not(Strategy::PS)),
+      field("strategy.kind"), field("strategy.consistency").idle(strategy_has_no_servers()),
       field("strategy.backend").idle(strategy_has_no_communicator()),
       field("strategy.bucket_bytes")
           .by_default(1 << 20, "1 MiB")
@@ -226,10 +226,22 @@ void add_strategy(std::vector<JobField>& table) {
                         strategy.set_server_idle_seconds(std::max(300.0, strategy.start_deadline_seconds()));
                       })
           .in(seconds(0.01))
-          .idle(strategy_is_not(Strategy::PS)),
-      field("strategy.ps").idle(strategy_is_not(Strategy::PS)), field("strategy.ps.pull_ahead"),
+          .idle(strategy_has_no_servers()),
+      field("strategy.ps").idle(strategy_has_no_servers()), field("strategy.ps.pull_ahead"),
       field("strategy.ps.table_threads").in(from_to(0, 256)),
       field("strategy.ps.shared_memory").by_default(true),
+      field("strategy.ps.cache_rows").in(from_to(0, 1 << 30)),
+      field("strategy.ps.cache_age")
+          .by_default(8)
+          .in(at_most(1 << 20))
+          .idle(when([](const FieldScope& at) { return at.job.strategy().ps().cache_rows() == 0; },
+                     "strategy.ps.cache_rows is not set"))
+          .idle(when(
+              [](const FieldScope& at) {
+                const auto its = at.job.strategy().consistency();
+                return its != Strategy::ASP && its != Strategy::SSP;
+              },
+              "strategy.consistency is neither ASP nor SSP")),
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),

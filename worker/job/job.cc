@@ -139,8 +139,14 @@ comm::TlsOptions tls_options(const proto::Job& job) {
 }
 
 bool has_communicator(const proto::Job& job) {
-  return job.strategy().kind() == proto::Strategy::ALLREDUCE ||
-         job.strategy().kind() == proto::Strategy::HYBRID;
+  const auto kind = job.strategy().kind();
+  return kind == proto::Strategy::ALLREDUCE || kind == proto::Strategy::HYBRID ||
+         kind == proto::Strategy::PS_ALLREDUCE;
+}
+
+bool has_servers(const proto::Job& job) {
+  return job.strategy().kind() == proto::Strategy::PS ||
+         job.strategy().kind() == proto::Strategy::PS_ALLREDUCE;
 }
 
 std::string model_text(const proto::Model& model) {

@@ -44,8 +44,10 @@ void check_execution(const proto::Job& job);  // the same of streams and runtime
 /// Whether rows of the input's format can be read while they are used.
 bool can_stream(const proto::Input& input);
 
-/// Whether its workers meet in collectives: ALLREDUCE and HYBRID.
+/// Whether its workers meet in collectives: ALLREDUCE, HYBRID and PS_ALLREDUCE.
 bool has_communicator(const proto::Job& job);
+/// Whether it has parameter servers: PS and PS_ALLREDUCE.
+bool has_servers(const proto::Job& job);
 
 /// What texts call the model: its name, or that of the graph's file.
 std::string model_text(const proto::Model& model);

@@ -68,7 +68,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
     return staging(graph, names_of(request.feeds))->make({}).tensors;
   };
-  const StreamTuning tuning{job, run.peers, runtime, first_feeds, run.resumes(), first_wait};
+  const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
       job, from.model, *from.batcher, from.share, *strategy,
       [&](const Graph& graph, const CompileRequest& request, const CompileOptions& options) {

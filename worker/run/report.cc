@@ -19,6 +19,7 @@
 #include "worker/metrics/metrics_json.h"
 #include "worker/monitor.h"
 #include "worker/run/run_directory.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -172,6 +173,8 @@ void RunReport::print_streams() const {
       (run_.options.role + ": time per stream during steps\n" + Monitor::stream_table(activity_, seconds_))
           .c_str(),
       stdout);
+  if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
+    if (const std::string text = cache->text(); !text.empty()) fmt::print("{}\n", text);
   std::fflush(stdout);
 }
 

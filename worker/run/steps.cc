@@ -8,6 +8,7 @@
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
 #include "worker/monitor.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {
@@ -23,6 +24,8 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunW
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {
   next_ = done_ = first;
   total_ = total;
+  if (const CachedRows* cache = run_.runtime.services().find<CachedRows>())
+    cache->publish(run_.monitor.registry());
   if (!run_.job.staging().enabled()) return;
   make_stage();
   stage_->start(first);

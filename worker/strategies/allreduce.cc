@@ -163,7 +163,7 @@ class AllReduceStrategy : public CollectiveStrategy {
       std::vector<VariableGradient> dense;
       for (const auto& gradient : buckets[b]) {
         if (gradient.slices)
-          reduced.push_back(gather_rows(training, gradient));
+          reduced.push_back(gather_and_combine(training, gradient));
         else
           dense.push_back(gradient);
       }
@@ -289,31 +289,17 @@ class AllReduceStrategy : public CollectiveStrategy {
     return reduced;
   }
 
-  VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient) {
-    if (pads_indices(training.graph, gradient))
-      throw InvalidArgument("variable '" + gradient.variable.name +
-                            "': strategy ALLREDUCE has no columns of varying length yet: use LOCAL, or give "
-                            "them a fixed length");
-    Graph& graph = training.graph;
-    Node node;
-    node.name = graph.unique_name("all_gather/" + gradient.variable.name);
-    node.inputs = {gradient.slices->indices, gradient.slices->values};
-    AttrMap counts;
-    if (const auto rows = training.slice_rows.find(gradient.variable.name);
-        rows != training.slice_rows.end()) {
-      counts.set(kIndexRows, rows->second.indices);
-      counts.set(kValueRows, rows->second.values);
-    }
-    node.attrs = counts;
-    const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows");
-    gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
+  VariableGradient gather_and_combine(TrainingGraph& training, const VariableGradient& own) {
+    VariableGradient gradient = gather_rows(training, own);
     if (!combines()) return gradient;
     AttrMap attrs = combination();
-    if (const Attr* rows = counts.find(kIndexRows)) attrs.set(kIndexRows, *rows);
+    if (const auto rows = training.slice_rows.find(gradient.variable.name); rows != training.slice_rows.end())
+      attrs.set(kIndexRows, rows->second.indices);
     attrs.set("world", static_cast<std::int64_t>(peers_.world));
     attrs.set("rows", gradient.variable.shape[0]);
-    gradient.slices->values = add_node(graph, "braid.CombineRows", "combine/" + gradient.variable.name,
-                                       {gradient.slices->indices, gradient.slices->values}, std::move(attrs));
+    gradient.slices->values =
+        add_node(training.graph, "braid.CombineRows", "combine/" + gradient.variable.name,
+                 {gradient.slices->indices, gradient.slices->values}, std::move(attrs));
     return gradient;
   }
 

@@ -171,6 +171,23 @@ void CollectiveStrategy::reduce_as_halves(Graph& graph, std::vector<VariableGrad
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].dense = values[i];
 }
 
+VariableGradient CollectiveStrategy::gather_rows(TrainingGraph& training, VariableGradient gradient) {
+  const std::string& variable = gradient.variable.name;
+  if (pads_indices(training.graph, gradient))
+    throw InvalidArgument("variable '" + variable + "': strategy " + std::string(name()) +
+                          " has no columns of varying length yet: use LOCAL, or give them a fixed length");
+  Node node;
+  node.name = training.graph.unique_name("all_gather/" + variable);
+  node.inputs = {gradient.slices->indices, gradient.slices->values};
+  if (const auto rows = training.slice_rows.find(variable); rows != training.slice_rows.end()) {
+    node.attrs.set(kIndexRows, rows->second.indices);
+    node.attrs.set(kValueRows, rows->second.values);
+  }
+  const NodeId id = add_collective(training.graph, std::move(node), "braid.AllGatherRows");
+  gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
+  return gradient;
+}
+
 ValueRef CollectiveStrategy::stop_vote(Graph& graph) const {
   return add_node(graph, "braid.StopVote", "all_reduce/stop_vote", {}, {{kOnDevice, on_device_}});
 }

@@ -1,7 +1,7 @@
 // What the strategies have in common whose workers meet in collectives on one communicator (ALLREDUCE,
-// HYBRID): one total order of collectives, the loss and the votes to stop, which ride in the first bucket of
-// gradients, so that every worker reports the mean over the global batch and all stop after the same step;
-// and what happens around steps. Thread rule: as Strategy.
+// HYBRID, PS_ALLREDUCE): one total order of collectives, the loss and the votes to stop, which ride in the
+// first bucket of gradients, so that every worker reports the mean over the global batch and all stop after
+// the same step; and what happens around steps. Thread rule: as Strategy.
 #pragma once
 
 #include <vector>
@@ -41,8 +41,10 @@ class CollectiveStrategy : public Strategy {
   /// the dense gradients, reduced.
   std::vector<VariableGradient> reduce_bucket(TrainingGraph& training,
                                               const std::vector<VariableGradient>& dense, std::size_t bucket);
+  /// The rows of all ranks, one behind the other; nothing of a table's size is sent.
+  VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient);
   /// This process's wish to stop, to be added up over ranks.
-  ValueRef stop_vote(Graph& graph) const;
+  virtual ValueRef stop_vote(Graph& graph) const;
   /// Whether the leader's value replaces this variable's of other ranks before the first step.
   virtual bool is_shared(const std::string& /*variable*/) const { return true; }
 

@@ -23,13 +23,24 @@ bool OrderedRows::can_take(const Graph& graph, const VariableGradient& gradient)
   }) && in_order_of(graph, gradient.slices->indices, gathers).has_value();
 }
 
-void OrderedRows::add(const VariableGradient& gradient, int table) {
+void OrderedRows::add(const VariableGradient& gradient, int table, std::size_t slots) {
   const std::int64_t dim = gradient.variable.shape[1];
-  auto group = std::ranges::find(groups_, dim, &Group::dim);
-  if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{dim, {}});
+  if (!options_.cached) slots = 0;
+  auto group =
+      std::ranges::find_if(groups_, [&](const Group& g) { return g.dim == dim && g.slots == slots; });
+  if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{dim, slots, {}});
   group->tables.push_back(
       {gradient, table,
        *in_order_of(graph_, gradient.slices->indices, gathers_of(graph_, gradient.variable.handle))});
+}
+
+std::vector<std::vector<int>> OrderedRows::tables() const {
+  std::vector<std::vector<int>> all;
+  for (const Group& group : groups_) {
+    auto& its = all.emplace_back();
+    for (const Table& table : group.tables) its.push_back(table.number);
+  }
+  return all;
 }
 
 void OrderedRows::add_keys(Group& group) {
@@ -46,7 +57,7 @@ void OrderedRows::add_keys(Group& group) {
   training_.ahead.push_back(graph_.node(group.keys).name);
 }
 
-ValueRef OrderedRows::pull(bool votes) {
+ValueRef OrderedRows::pull(bool votes, const std::vector<Dense>& dense) {
   Node pull;
   pull.name = graph_.unique_name("ps/pull_rows");
   pull.op = &OpRegistry::global().require("braid.PsRows");
@@ -59,14 +70,22 @@ ValueRef OrderedRows::pull(bool votes) {
     dims.push_back(group.dim);
     for (const Table& table : group.tables) tables.push_back(table.number);
   }
+  Ints dense_tables;
+  for (const Dense& variable : dense) {
+    pull.inputs.push_back(variable.value);
+    dense_tables.push_back(variable.table);
+  }
   pull.attrs = {{"tables", tables},
+                {"dense_tables", dense_tables},
                 {"group_tables", group_tables},
                 {"dims", dims},
                 {"versioned", options_.versioned},
                 {"ahead", options_.ahead},
+                {"cached", options_.cached},
                 {"votes", votes},
                 {"fill", options_.fill}};
   const NodeId id = graph_.add(std::move(pull));
+  for (const Dense& variable : dense) read_behind(graph_, variable.value, id);
   for (std::size_t g = 0; g < groups_.size(); ++g) replace_gathers(groups_[g], {id, static_cast<int>(g)});
   return votes ? ValueRef{id, groups()} : ValueRef{};
 }
@@ -128,12 +147,13 @@ std::vector<std::vector<int>> OrderedRows::pushes(std::int64_t bytes, std::int64
 }
 
 void OrderedRows::push(const std::vector<int>& its, std::int64_t sequence, std::int64_t examples,
-                       ValueRef vote) {
+                       ValueRef vote, const std::vector<Dense>& dense) {
   Node push;
   push.name = graph_.unique_name("ps/push_rows" + std::to_string(its.front()));
   push.op = &OpRegistry::global().require("braid.PsPushRows");
   std::vector<ValueRef> sums;
   Ints tables, group_tables, dims;
+  const Ints groups(its.begin(), its.end());
   for (const int g : its) {
     const Group& group = groups_[static_cast<std::size_t>(g)];
     push.inputs.push_back({group.keys, 0});
@@ -144,9 +164,15 @@ void OrderedRows::push(const std::vector<int>& its, std::int64_t sequence, std::
     dims.push_back(group.dim);
   }
   push.inputs.insert(push.inputs.end(), sums.begin(), sums.end());
+  Ints dense_tables;
+  for (const Dense& gradient : dense) {
+    push.inputs.push_back(gradient.value);
+    dense_tables.push_back(gradient.table);
+  }
   if (vote.valid()) push.inputs.push_back(vote);
   push.attrs = {{"tables", tables},      {"group_tables", group_tables}, {"dims", dims},
-                {"votes", vote.valid()}, {"examples", examples},         {"sequence", sequence}};
+                {"votes", vote.valid()}, {"examples", examples},         {"sequence", sequence},
+                {"groups", groups},      {"cached", options_.cached},    {"dense_tables", dense_tables}};
   training_.targets.push_back(push.name);
   graph_.add(std::move(push));
 }

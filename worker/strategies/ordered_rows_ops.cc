@@ -12,6 +12,7 @@
 #include "engine/ops/common/shape_rules.h"
 #include "ps/client/ordered_keys.h"
 #include "ps/client/ps_client.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/exchange_op.h"
 #include "worker/strategies/step_services.h"
 
@@ -116,9 +117,26 @@ class Groups {
   std::vector<Group> groups_;
 };
 
+/// The dense variables of a pull, or gradients of a push, from that input on.
+struct DenseParts {
+  struct Part {
+    int table;
+    std::size_t input, count;
+  };
+  DenseParts(const PrepareContext& c, std::size_t first) {
+    for (const std::int64_t table : c.attr("dense_tables", Ints{})) {
+      const auto count = static_cast<std::size_t>(c.inputs[first].shape.elements());
+      parts.push_back({static_cast<int>(table), first++, count});
+    }
+  }
+  std::vector<Part> parts;
+};
+
 void infer_rows(InferContext& c) {
   const Ints dims = c.attr("dims", Ints{});
-  if (c.inputs() != 2 * static_cast<int>(dims.size())) c.fail("keys and counts of each group are needed");
+  if (c.inputs() !=
+      2 * static_cast<int>(dims.size()) + static_cast<int>(c.attr("dense_tables", Ints{}).size()))
+    c.fail("keys and counts of each group are needed");
   for (std::size_t g = 0; g < dims.size(); ++g) {
     const Shape& keys = c.shape(2 * static_cast<int>(g));
     c.output(DType::Float32, {1, keys.has_rank() ? keys[1] : Shape::kUnknown, dims[g]});
@@ -134,10 +152,17 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
   Ints floats;
   for (std::size_t g = 0; g < c.outputs.size() - (votes ? 1 : 0); ++g)
     floats.push_back(c.outputs[g].shape.elements());
+  CachedRows* const cached =
+      c.attr("cached", false) ? &require_service<CachedRows>(c, "cache of rows") : nullptr;
+  for (std::size_t g = 0; cached && g < floats.size(); ++g)
+    cached->cache(g).require_room(c.inputs[2 * g].shape.elements());
+  const DenseParts dense(c, 2 * floats.size());
   PreparedKernel kernel;
-  kernel.run_async = [&client, deadline, versioned, ahead, votes, fills, floats,
+  kernel.run_async = [&client, cached, deadline, versioned, ahead, votes, fills, floats, dense,
                       groups = std::make_shared<const Groups>(c)](const KernelArgs& a, Completion done) {
     ps::PullRequest request;
+    for (const DenseParts::Part& part : dense.parts)
+      request.dense.push_back({part.table, {static_cast<float*>(a.inputs[part.input]), part.count}});
     for (std::size_t g = 0; g < groups->size(); ++g) {
       if (fills) std::fill_n(static_cast<float*>(a.outputs[g]), floats[g], 0.0F);
       request.ordered.push_back({groups->keys(g, a), static_cast<float*>(a.outputs[g])});
@@ -145,9 +170,11 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
     request.min_version = versioned ? a.params->step : 0;
     request.ahead = ahead ? a.params->step + 1 : 0;
     if (votes) request.stop_vote = static_cast<float*>(a.outputs[groups->size()]);
-    client.pull_async(
-        std::move(request), [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); },
-        a.wait->at_most(deadline));
+    auto ended = [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); };
+    if (cached)
+      cached->pull(std::move(request), a.params->step, std::move(ended), a.wait->at_most(deadline));
+    else
+      client.pull_async(std::move(request), std::move(ended), a.wait->at_most(deadline));
   };
   return kernel;
 }
@@ -158,10 +185,17 @@ PreparedKernel prepare_push_rows(const PrepareContext& c) {
   const auto sequence = static_cast<std::uint32_t>(c.attr("sequence", std::int64_t{0}));
   const auto examples = static_cast<std::uint32_t>(c.attr("examples", std::int64_t{0}));
   const bool votes = c.attr("votes", false);
+  CachedRows* const cached =
+      c.attr("cached", false) ? &require_service<CachedRows>(c, "cache of rows") : nullptr;
+  std::vector<int> numbers;
+  for (const std::int64_t group : c.attr("groups", Ints{})) numbers.push_back(static_cast<int>(group));
+  const DenseParts dense(c, 3 * c.attr("group_tables", Ints{}).size());
   PreparedKernel kernel;
-  kernel.run_async = [&client, deadline, sequence, examples, votes,
+  kernel.run_async = [&client, cached, numbers, deadline, sequence, examples, votes, dense,
                       groups = std::make_shared<const Groups>(c)](const KernelArgs& a, Completion done) {
     ps::PushRequest request;
+    for (const DenseParts::Part& part : dense.parts)
+      request.dense.push_back({part.table, {static_cast<const float*>(a.inputs[part.input]), part.count}});
     request.step = a.params->step;
     request.sequence = sequence;
     request.examples = examples;
@@ -169,12 +203,15 @@ PreparedKernel prepare_push_rows(const PrepareContext& c) {
     for (std::size_t g = 0; g < groups->size(); ++g)
       request.ordered.push_back(
           {groups->keys(g, a), static_cast<const float*>(a.inputs[2 * groups->size() + g])});
-    const float vote = votes ? *static_cast<const float*>(a.inputs[3 * groups->size()]) : 0.0F;
+    const float vote =
+        votes ? *static_cast<const float*>(a.inputs[3 * groups->size() + dense.parts.size()]) : 0.0F;
     request.votes_to_stop = vote >= kLeastStopVote;
     request.votes_to_finish = vote == kFinishVote;
-    client.push_async(
-        std::move(request), [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); },
-        a.wait->at_most(deadline));
+    auto ended = [groups, done = std::move(done)](ErrorPtr error) { done(std::move(error)); };
+    if (cached)
+      cached->push(std::move(request), numbers, std::move(ended), a.wait->at_most(deadline));
+    else
+      client.push_async(std::move(request), std::move(ended), a.wait->at_most(deadline));
   };
   return kernel;
 }
@@ -194,6 +231,7 @@ void register_ordered_rows_ops(OpRegistry& registry) {
   rows.min_inputs = 2;
   rows.infer = infer_rows;
   rows.cpu = prepare_rows;
+  rows.further_handles = Access::Write;
   registry.add(std::move(rows));
   OpDef push = exchange_op("braid.PsPushRows", Lane::Push);
   push.min_inputs = 3;

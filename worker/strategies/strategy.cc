@@ -24,6 +24,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_allreduce_strategy(job, runtime, peers);
     case proto::Strategy::HYBRID:
       return make_hybrid_strategy(job, runtime, peers);
+    case proto::Strategy::PS_ALLREDUCE:
+      return make_ps_allreduce_strategy(job, runtime, peers);
     default:
       return make_local_strategy(job);
   }

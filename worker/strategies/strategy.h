@@ -35,8 +35,8 @@ namespace braid::worker {
 struct Peers {
   int rank = 0;
   int world = 1;
-  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID
-  std::shared_ptr<ps::PsClient> servers;             // PS
+  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID, PS_ALLREDUCE
+  std::shared_ptr<ps::PsClient> servers;             // PS, PS_ALLREDUCE
   bool leader() const { return rank == 0; }
 };
 
@@ -59,6 +59,12 @@ class Strategy {
   /// The shape that a variable, or a slot of one, has in the model: that of the local one, unless this
   /// process holds a part of it.
   virtual Shape whole_shape(const std::string& /*name*/, const Shape& local) const { return local; }
+
+  /// Steps of the graph will be run for their time, before start(): from now on what they exchange on these
+  /// lanes is on trial, and changes nothing of the job.
+  virtual std::vector<Lane> begin_trial(const WaitContext& /*wait*/) { return {}; }
+  /// It is over. Throws nothing.
+  virtual void end_trial() {}
 
   /// Whether the workers' steps meet in each collective, so that their programs must agree.
   virtual bool needs_one_plan() const { return false; }
@@ -113,6 +119,8 @@ std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime
                                                   const Peers& peers);
 std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+std::unique_ptr<Strategy> make_ps_allreduce_strategy(const proto::Job& job, Runtime& runtime,
+                                                     const Peers& peers);
 
 /// Registers the ops of all strategies. REQUIRES: called before graphs are made, by one thread; idempotent.
 void register_strategy_ops();

@@ -68,6 +68,14 @@ void put_in_place_of(Graph& graph, NodeId old, ValueRef replacement) {
   graph.remove(old);
 }
 
+void read_behind(Graph& graph, ValueRef handle, NodeId pull) {
+  for (NodeId reader = 0; reader < pull; ++reader) {
+    Node& node = graph.mutable_node(reader);
+    if (!node.removed && std::ranges::find(node.inputs, handle) != node.inputs.end())
+      node.control_inputs.push_back(pull);
+  }
+}
+
 void set_variable_shape(Graph& graph, NodeId handle, const Shape& shape) {
   Node& node = graph.mutable_node(handle);
   node.attrs.set("shape", shape);

@@ -30,6 +30,9 @@ std::optional<std::vector<NodeId>> in_order_of(const Graph& graph, ValueRef indi
 /// node goes.
 void put_in_place_of(Graph& graph, NodeId old, ValueRef replacement);
 
+/// Nodes before `pull` that read the variable behind this handle do so behind it.
+void read_behind(Graph& graph, ValueRef handle, NodeId pull);
+
 /// The variable of a table has this shape on this rank.
 void set_variable_shape(Graph& graph, NodeId handle, const Shape& shape);
 

@@ -100,6 +100,15 @@ TEST(TuneTest, S9_OpsThatNeedOtherProcessesAreNotRun) {
   });
 }
 
+TEST(TuneTest, WhatMayTalkToOthersOnTrialIsRunAndTimed) {
+  TestGraph g;  // the modelled time of a pull of nothing is 50 us, and it takes 3000
+  const ValueRef pulled = g.add("test.Pull", {}, us(3000), "pull");
+  g.mix({pulled, g.add("test.Sleep", {}, us(300))}, 1, "end");
+  const StreamPlan plan = tune(g, {{}, {"end"}, {}}, 2, {.real = {Lane::Pull}});
+  ASSERT_TRUE(plan.costs.contains("pull")) << plan.why;
+  EXPECT_GE(plan.costs.at("pull"), 3000);
+}
+
 TEST(TuneTest, WhatCannotBeMeasuredIsPredictedAndSaid) {
   TestGraph g = sleepers(2, 500);
   g.variable("table", 1 << 16);

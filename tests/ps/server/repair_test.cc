@@ -85,6 +85,60 @@ TEST_F(RepairTest, GivesTheRowsThatTheRoundHasTouchedAndNoOthers) {
   EXPECT_EQ(count(Count::RowsRepaired), 2U);
 }
 
+/// Rows that workers keep: who has not changed a row last, or not alone, gets it again.
+class ChangedTest : public RepairTest {
+ protected:
+  void begin(int workers, Consistency consistency = Consistency::Bsp) {
+    set_.cached = true;
+    start_core(workers, consistency);
+    start_job();
+  }
+  /// `known`: 1 + the step in which the worker changed each of the keys last.
+  std::future<PullAnswer> changed(int worker, std::uint64_t version, const std::vector<std::int64_t>& keys,
+                                  const std::vector<std::uint32_t>& known) {
+    PullJob job = rows_job(worker, version, PullKind::Changed, 0, keys);
+    job.slots = true;
+    auto its =
+        std::make_shared<std::pair<std::shared_ptr<const void>, std::vector<std::uint32_t>>>(job.hold, known);
+    job.sparse[0].known = its->second;
+    job.hold = its;
+    return start(std::move(job));
+  }
+};
+
+TEST_F(ChangedTest, RowsThatOthersHaveChangedInThatRoundOrSinceAreSent) {
+  begin(2);
+  push_rows(0, 0, {5, 6, 7}, 1.0F);
+  auto parked = changed(0, 1, {5, 6, 7}, {1, 1, 1});
+  EXPECT_EQ(parked.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout) << "of round 0";
+  push_rows(1, 0, {6, 8}, 1.0F);
+  EXPECT_THAT(repaired(parked.get()), ElementsAre(std::pair(1U, -1.0F))) << "both have changed 6";
+  push_rows(0, 1, {5}, 1.0F);
+  push_rows(1, 1, {7}, 1.0F);
+  EXPECT_THAT(repaired(changed(0, 2, {5, 7}, {2, 1}).get()), ElementsAre(std::pair(1U, -1.0F)));
+  EXPECT_THAT(repaired(changed(1, 2, {5, 6, 7, 8}, {1, 1, 2, 1}).get()),
+              ElementsAre(std::pair(0U, -1.0F), std::pair(1U, -1.0F)))
+      << "7 and 8 are its own";
+  EXPECT_EQ(count(Count::RowsChanged), 4U);
+  EXPECT_EQ(count(Count::RowsPulled), 0U);
+}
+
+TEST_F(ChangedTest, WhatTheWorkerHasNeverChangedIsSentAndMadeAsAPullMakesIt) {
+  begin(1);
+  EXPECT_THAT(repaired(changed(0, 0, {3, 4}, {1, 9}).get()),
+              ElementsAre(std::pair(0U, 1.0F), std::pair(1U, 1.0F)));
+  EXPECT_EQ(count(Count::RowsMade), 2U);
+}
+
+TEST_F(ChangedTest, WithoutRoundsOrWritersItIsRefused) {
+  begin(1, Consistency::Asp);
+  EXPECT_THAT(changed(0, 0, {3}, {1}).get().error->message, HasSubstr("of a worker and of BSP"));
+  set_.cached = false;
+  start_core(1, Consistency::Bsp);
+  start_job();
+  EXPECT_THAT(changed(0, 0, {3}, {1}).get().error->message, HasSubstr("not declared as cached"));
+}
+
 TEST_F(RepairTest, ThatIsSentAgainGivesAtLeastTheSameRows) {
   start_core(1, Consistency::Bsp);
   start_job();

@@ -31,6 +31,21 @@ std::uint64_t counted(const ServedRun& run, const std::string& name) {
   return sum;
 }
 
+/// The last pushes of another worker come later than the leader's end.
+TEST(BspTest, WhatTheLeaderEvaluatesHasTheLastRoundOfAllWorkers) {
+  constexpr int kSteps = 8;
+  const auto rows = made_rows(48);
+  const proto::Job job = served_job(kSteps, {"runtime.steps_in_flight=1"});
+  const ServedRun late = run_with_servers(job, 2, 2, rows, [](int rank, std::uint64_t step) {
+    if (rank == 1 && step == kSteps - 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  });
+  const ServedRun in_time = run_with_servers(job, 2, 2, rows, [](int rank, std::uint64_t step) {
+    if (rank == 0 && step == kSteps - 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  });
+  EXPECT_EQ(late.workers[0].error, "");
+  expect_equal(late.workers[0], in_time.workers[0]);
+}
+
 TEST(SspTest, WithoutStalenessItIsBspBitForBit) {
   const auto rows = made_rows(48);
   expect_same_workers(

@@ -16,6 +16,7 @@
 #include "worker/run/hooks.h"
 #include "worker/run/steps.h"
 #include "worker/stop_signal.h"
+#include "worker/strategies/cached_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
 #include "worker/trainer.h"
@@ -54,6 +55,7 @@ RankRun run_rank(const proto::Job& job, const Peers& peers, const std::shared_pt
     options.start = start;
     options.hooks = &hooks;
     train(job, options, peers, runtime, monitor, *stop);
+    if (const CachedRows* cache = runtime.services().find<CachedRows>()) run.cache = cache->counts();
   } catch (const Error& error) {
     run.error = error.message();
   }

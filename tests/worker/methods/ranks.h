@@ -12,6 +12,7 @@
 #include "base/checkpoint.h"
 #include "engine/input/table.h"
 #include "proto/job.pb.h"
+#include "ps/client/cache_plan.h"
 
 namespace braid::worker {
 
@@ -19,6 +20,7 @@ struct RankRun {
   std::vector<float> losses;
   std::map<std::string, std::vector<float>> values;  // variables and slots of the local store at the end
   std::string error;                                 // empty: it ended in order
+  ps::CacheCounts cache = {};                        // of rows of servers' tables
 };
 
 /// Text of a job for `rows`, deep and wide parts with tables, ADAM if nothing else is set.

@@ -274,14 +274,37 @@ TEST(OrderedRowsGraphTest, TablesOfOneDimAreOneBlockEachWay) {
   EXPECT_EQ(training.ahead.size(), 2U);
   for (const std::string& name : training.ahead)
     EXPECT_EQ(graph.node(node_named(graph, name)).op->name, "braid.PsKeys");
-  // The votes are those of the dense variables' pull.
-  EXPECT_EQ(graph.node(training.stop_votes.node).op->name, "braid.PsPull");
+  // The dense variable comes with the rows, and so do the votes.
+  EXPECT_EQ(graph.node(training.stop_votes.node).op->name, "braid.PsRows");
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph.node(id);
     if (node.removed || node.op->name != "braid.PsRows") continue;
     EXPECT_TRUE(flag(node, "ahead"));
     EXPECT_TRUE(flag(node, "versioned"));
   }
+}
+
+TEST(OrderedRowsGraphTest, DenseVariablesThatFitOneBucketTravelWithTheRows) {
+  FourTables model;
+  const auto counts = [&](const std::string& strategy) {
+    const Graph graph = rewritten(model.b.graph(), model.loss, "kind: PS " + strategy).graph;
+    return std::vector{count_of(graph, "braid.PsPull"), count_of(graph, "braid.PsPush"),
+                       count_of(graph, "braid.PsRows"), count_of(graph, "braid.PsPushRows")};
+  };
+  EXPECT_EQ(counts(""), (std::vector{0, 0, 1, 1})) << "one request each way";
+  EXPECT_EQ(counts("bucket_bytes: 64"), (std::vector{0, 1, 1, 2})) << "pushes leave as they are ready";
+  EXPECT_EQ(counts("bucket_bytes: 55"), (std::vector{2, 2, 1, 2})) << "56 bytes are more";
+  const TrainingGraph training = rewritten(model.b.graph(), model.loss, "kind: PS");
+  const Graph& graph = training.graph;
+  const NodeId pull = training.stop_votes.node;
+  int readers = 0;
+  for (NodeId id = 0; id < pull; ++id)
+    for (const ValueRef& input : graph.node(id).inputs)
+      if (graph.node(input.node).name == "top/kernel") {
+        ++readers;
+        EXPECT_THAT(graph.node(id).control_inputs, testing::Contains(pull)) << graph.node(id).name;
+      }
+  EXPECT_GT(readers, 0);
 }
 
 TEST(OrderedRowsGraphTest, OnlySynchronousPullsAreAheadAndOnlyAsynchronousOnesHaveNoRound) {

@@ -1,0 +1,74 @@
+// Rows cached on the workers (strategy.ps.cache_rows), in whole jobs of processes: after 1,000 steps the
+// checkpoint without a cache, whatever its size.
+#include <gmock/gmock.h>
+
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using Strings = std::vector<std::string>;
+
+/// 10,007 rows of 8 numbers; a worker's batch names at most 80 of them.
+constexpr const char* kJob = R"(
+name: "cached" seed: 5 steps: 1000
+model { name: "din" hidden: 8 embedding_dim: 8 sparse_tables: true }
+input {
+  format: GENERATOR generator { rows: 4000 test_rows: 128 } global_batch_size: 16
+  columns { name: "age" kind: NUMERIC }
+  columns { name: "city" kind: CATEGORICAL buckets: 7 }
+  columns { name: "shop" kind: CATEGORICAL buckets: 5000 length: 3 }
+  columns { name: "item" kind: CATEGORICAL buckets: 5000 output: "item" }
+  columns { name: "history" kind: CATEGORICAL buckets: 5000 length: 5 output: "history" }
+  columns { name: "clicked" kind: LABEL }
+}
+optimizer { kind: ADAM learning_rate: 0.01 }
+evaluation { enabled: false }
+streams { count: 1 policy: NONE }
+runtime { intra_op_threads: 1 device: CPU }
+)";
+
+class PsCacheJobTest : public IntegrationTest {
+ protected:
+  Path train_into(const std::string& name, const std::string& kind, const Strings& set) {
+    const Path root = directory() / (name + "-checkpoints");
+    Job job{write("job.pbtxt", kJob), "", checkpoints_in(root, 0)};
+    Cluster cluster(directory() / name, job.with({"strategy.kind=" + kind}).with(set), {2, 1});
+    cluster.expect_success();
+    if (name != "none") {
+      EXPECT_THAT(cluster.worker(0).out(), ContainsRegex("row cache: [0-9]+ rows asked for")) << name;
+      std::printf("%s: %s\n", name.c_str(), line_of(cluster.worker(0).out(), "row cache: ").c_str());
+    }
+    return root;
+  }
+  static std::string line_of(const std::string& text, const std::string& mark) {
+    const std::size_t at = text.find(mark);
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  }
+};
+
+TEST_F(PsCacheJobTest, AfterAThousandStepsTheCheckpointIsThatOfARunWithout) {
+  const Path without = train_into("none", "PS", {});
+  const auto expect_same = [&](const std::string& name, const std::string& kind, const Strings& set) {
+    const Path its = train_into(name, kind, set);
+    const auto diff = run("diff-" + name, {"ckpt", "diff", its.string(), without.string()});
+    EXPECT_EQ(diff->exit_code(), 0) << name << diff->out();
+    EXPECT_THAT(diff->out(), HasSubstr(" 0 different")) << name;
+  };
+  expect_same("1 percent", "PS", {"strategy.ps.cache_rows=100"});
+  expect_same("10 percent", "PS", {"strategy.ps.cache_rows=1000"});
+  expect_same("100 percent", "PS", {"strategy.ps.cache_rows=10007"});
+  expect_same("10 percent ahead", "PS", {"strategy.ps.cache_rows=1000", "strategy.ps.pull_ahead=true"});
+}
+
+TEST_F(PsCacheJobTest, FewerRowsThanABatchNeedsAreRefused) {
+  Job job{write("job.pbtxt", kJob), "", {"strategy.kind=PS", "strategy.ps.cache_rows=79"}};
+  Cluster cluster(directory() / "job", job, {2, 1});
+  EXPECT_EQ(cluster.worker(0).exit_code(), 2);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("a batch may name 80 rows"));
+}
+
+}  // namespace
+}  // namespace braid::integration
