@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/data_show.h"
 #include "cli/data_tools.h"
+#include "cli/data_vocabulary.h"
 #include "cli/record_inputs.h"
 #include "engine/input/record_summary.h"
 
@@ -19,6 +20,9 @@ constexpr std::array<double, 7> kShares{0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99}
 struct DataStatsOptions {
   InputOptions inputs;
   bool json = false;
+  std::string vocabularies;  // directory; empty: none
+  std::int64_t min_count = 1;
+  std::size_t most_words = 10'000'000;
 };
 
 /// Records that lack the feature, or have nothing in it.
@@ -47,6 +51,10 @@ nlohmann::ordered_json json_of(const FeatureSummary& feature, std::int64_t recor
     out["std"] = feature.moments.deviation();
     for (const double share : kShares)
       out["quantiles"][fmt::format("{}", share)] = feature.quantiles.at(share);
+    out["log1p_mean"] = feature.log1p_moments.mean();
+    out["log1p_std"] = feature.log1p_moments.deviation();
+    for (int percent = 0; percent <= 100; ++percent)
+      out["percentiles"].push_back(feature.quantiles.at(percent / 100.0));
   }
   if (!feature.words.too_many() && !feature.words.counts().empty())
     for (const auto& [word, count] : feature.words.counts()) out["counts"][shown_name(word)] = count;
@@ -56,7 +64,13 @@ nlohmann::ordered_json json_of(const FeatureSummary& feature, std::int64_t recor
 int data_stats(const DataStatsOptions& options) {
   RecordInputs inputs(options.inputs);
   RecordSummary summary;
-  while (inputs.next()) summary.add(inputs.record());
+  VocabularyCounter vocabularies(options.most_words);
+  while (inputs.next()) {
+    summary.add(inputs.record());
+    if (!options.vocabularies.empty()) vocabularies.add(inputs.record());
+  }
+  const std::string told =
+      options.vocabularies.empty() ? "" : vocabularies.write(options.vocabularies, options.min_count);
   if (options.json) {
     nlohmann::ordered_json out;
     out["files"] = options.inputs.files;
@@ -66,6 +80,7 @@ int data_stats(const DataStatsOptions& options) {
     for (const auto& [name, feature] : summary.features())
       out["features"][shown_name(name)] = json_of(feature, summary.records());
     fmt::print("{}\n", out.dump(2));
+    if (!told.empty()) fmt::print(stderr, "{}", told);
     return kExitSuccess;
   }
   fmt::print("{:<24} {:<6} {:>9} {:>8} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "feature",
@@ -89,6 +104,7 @@ int data_stats(const DataStatsOptions& options) {
   fmt::print("\n{} records in {} file{}{}\n", summary.records(), options.inputs.files.size(),
              options.inputs.files.size() == 1 ? "" : "s",
              inputs.bad_records() > 0 ? fmt::format("; {} bad ones skipped", inputs.bad_records()) : "");
+  if (!told.empty()) fmt::print("\n{}", told);
   return kExitSuccess;
 }
 
@@ -100,7 +116,16 @@ void add_data_stats(CLI::App& data, Action& action) {
       "stats",
       "Missing values, different values, moments and quantiles of every feature of data files, in one pass");
   add_input_options(*sub, options->inputs);
-  sub->add_flag("--json", options->json, "One JSON object");
+  sub->add_flag("--json", options->json, "One JSON object, which a job's input.statistics_file reads");
+  sub->add_option("--vocabularies", options->vocabularies,
+                  "Write DIR/<feature>.txt, its words by frequency, for vocabulary_file")
+      ->type_name("DIR");
+  sub->add_option("--min-count", options->min_count, "Words of a vocabulary come so often, or more")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--most-words", options->most_words, "A feature of more different words gets no vocabulary")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   sub->callback([options, &action] { action = [options] { return data_stats(*options); }; });
 }
 

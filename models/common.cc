@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/error.h"
-#include "engine/input/schema.h"
+#include "engine/input/column_spec.h"
 #include "proto/graph.pb.h"
 
 namespace braid {
@@ -19,6 +18,10 @@ const Shape& row_shape(const ModelConfig& config, const std::string& model, cons
   auto it = config.columns.find(column);
   if (it == config.columns.end()) {
     std::string known;
+    if (const auto fields = config.fields.find(column); fields != config.fields.end())
+      throw InvalidArgument("model '" + model + "' reads '" + column +
+                            "' as lists of a fixed length, and column '" + fields->second[0].name +
+                            "' is ragged: give it a length and no ragged");
     for (const auto& [name, shape] : config.columns) known += (known.empty() ? "" : ", ") + name;
     throw InvalidArgument("model '" + model + "' reads column '" + column +
                           "', but the input has only: " + known);
@@ -110,162 +113,6 @@ Output embedding(GraphBuilder& builder, const std::string& name, const Output& i
   const Output table = embedding_table(builder, name, rows, dim, sparse, init);
   NameScope scope(builder, name);
   return builder.gather(table, ids);
-}
-
-namespace {
-
-/// `name` as a part of a node's name, another one than those that are taken.
-std::string node_name(const std::string& name, std::set<std::string>& taken) {
-  std::string clean;
-  for (const char c : name) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    clean += is_word || c == '.' || ((c == '_' || c == '-') && !clean.empty()) ? c : '_';
-  }
-  if (clean.starts_with('_')) clean.insert(0, "column");
-  std::string unique = clean;
-  for (int i = 2; !taken.insert(unique).second; ++i) unique = clean + "_" + std::to_string(i);
-  return unique;
-}
-
-}  // namespace
-
-namespace {
-
-/// The fields of an input column of `width` ids; `former_prefix` as id_columns() has it.
-std::vector<IdField> fields_of(const ModelConfig& config, const std::string& model, const std::string& column,
-                               std::int64_t width, const std::string& former_prefix) {
-  std::vector<IdField> fields;
-  if (const auto known = config.fields.find(column); known != config.fields.end()) fields = known->second;
-  if (fields.empty())
-    for (std::int64_t c = 0; c < width; ++c) fields.push_back({former_prefix + std::to_string(c)});
-  std::int64_t positions = 0;
-  for (const IdField& field : fields) positions += field.length;
-  if (positions != width)
-    throw InvalidArgument("model '" + model + "': the columns of '" + column + "' have " +
-                          std::to_string(positions) + " values a row, its batches " + std::to_string(width));
-  return fields;
-}
-
-}  // namespace
-
-std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
-                                 const std::string& column, const Output& ids, std::int64_t rows,
-                                 const std::string& former_prefix) {
-  const std::int64_t width = row_shape(config, model, column)[0];
-  const std::vector<IdField> fields = fields_of(config, model, column, width, former_prefix);
-  const Output split = builder.op("Unpack", {ids}, {{"num", width}, {"axis", 1}}, "columns");
-  std::vector<IdColumn> columns;
-  std::set<std::string> taken{"items"};  // of din
-  std::int64_t position = 0;
-  for (const IdField& field : fields) {
-    IdColumn to;
-    to.name = node_name(field.name, taken);
-    to.length = field.length;
-    to.rows = field.ids > 0 ? field.ids : rows;
-    to.filled = field.filled;
-    to.ids = {split.node, static_cast<int>(position)};
-    if (field.length == 1) {
-      to.former_name = former_prefix + std::to_string(position);
-    } else {
-      std::vector<Output> parts;
-      for (std::int64_t i = 0; i < field.length; ++i)
-        parts.push_back({split.node, static_cast<int>(position + i)});
-      to.ids = builder.op("Pack", parts, {{"N", field.length}, {"axis", 1}}, to.name + "/ids");
-    }
-    position += field.length;
-    columns.push_back(std::move(to));
-  }
-  return columns;
-}
-
-std::vector<IdColumn> list_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
-                                   const std::string& column, const Output& ids, std::int64_t rows) {
-  const std::vector<IdField> fields =
-      fields_of(config, model, column, row_shape(config, model, column)[0], "c");
-  std::vector<std::int64_t> lengths;
-  for (const IdField& field : fields) lengths.push_back(field.length);
-  const auto count = static_cast<std::int64_t>(lengths.size());
-  Output split = ids;
-  if (count > 1)
-    split = builder.op("SplitV",
-                       {ids, builder.constant(Tensor::from<std::int64_t>(Shape{count}, lengths), "lengths"),
-                        builder.constant(Tensor::scalar<std::int32_t>(1), "length_axis")},
-                       {{"num_split", count}}, "columns");
-  std::vector<IdColumn> columns;
-  std::set<std::string> taken;
-  for (const IdField& field : fields) {
-    IdColumn to;
-    to.name = node_name(field.name, taken);
-    to.length = field.length;
-    to.rows = field.ids > 0 ? field.ids : rows;
-    to.filled = field.filled && field.length > 1;
-    to.id_type = id_type(config, column);
-    to.ids = {split.node, split.index + static_cast<int>(columns.size())};
-    columns.push_back(std::move(to));
-  }
-  return columns;
-}
-
-DType id_type(const ModelConfig& config, const std::string& column) {
-  const auto known = config.types.find(column);
-  return known == config.types.end() ? DType::Int64 : known->second;
-}
-
-Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
-              const InitSpec& init, Combiner combiner) {
-  const Output table = embedding_table(builder, column.name, column.rows, dim, config.sparse_tables, init);
-  const NameScope scope(builder, column.name);
-  AttrMap attrs{{"dtype", DType::Float32}, {"pooling", combiner == Combiner::Mean ? "mean" : "sum"}};
-  if (!column.filled) return builder.op("braid.Bag", {table, column.ids}, attrs, "bag");
-  const bool narrow = column.id_type == DType::Int32;
-  const Output filler =
-      builder.constant(narrow ? Tensor::scalar<std::int32_t>(0) : Tensor::scalar<std::int64_t>(0), "filler");
-  const Output present = builder.op("Cast", {builder.op("NotEqual", {column.ids, filler})},
-                                    {{"SrcT", DType::Bool}, {"DstT", DType::Float32}});
-  attrs.set("weighted", true);
-  return builder.op("braid.Bag", {table, column.ids, present}, attrs, "bag");
-}
-
-std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown) {
-  const auto known = config.fields.find(column);
-  if (known == config.fields.end() || known->second.empty()) return unknown;
-  std::int64_t most = 0;
-  for (const IdField& field : known->second) most = std::max(most, field.ids > 0 ? field.ids : unknown);
-  return most;
-}
-
-Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length) {
-  const Output filler = builder.constant(Tensor::scalar<std::int64_t>(0), "filler");
-  const Output present = builder.op("NotEqual", {ids, filler});
-  return builder.reshape(builder.op("Cast", {present}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}),
-                         {-1, 1, length});
-}
-
-Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
-                const InitSpec& init, Combiner combiner) {
-  const Output table = embedding_table(builder, column.name, column.rows, dim, config.sparse_tables, init,
-                                       column.former_name == column.name ? "" : column.former_name);
-  const NameScope scope(builder, column.name);
-  if (column.length == 1) return builder.gather(table, column.ids);
-  const Output rows = builder.gather(table, builder.reshape(column.ids, {-1}));
-  Output weights = list_mask(builder, column.ids, column.length);
-  if (combiner == Combiner::Mean) {
-    const Output last = builder.constant(Tensor::from<std::int32_t>(Shape{1}, std::vector{2}), "last");
-    const Output count = builder.op("Sum", {weights, last}, {{"keep_dims", true}});
-    const Output one = builder.constant(Tensor::scalar(1.0F), "one");  // of an empty list
-    weights = builder.op("RealDiv", {weights, builder.op("Maximum", {count, one})});
-  }
-  const Output lists = builder.reshape(rows, {-1, column.length, dim});
-  return builder.reshape(builder.op("BatchMatMulV2", {weights, lists}), {-1, dim});
-}
-
-std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
-                                      const std::vector<IdColumn>& columns, std::int64_t dim,
-                                      TableInit init) {
-  std::vector<Output> rows;
-  for (const IdColumn& column : columns)
-    rows.push_back(embedded(builder, config, column, dim, table_init(config, init(column.rows, dim))));
-  return rows;
 }
 
 Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width,

@@ -55,56 +55,6 @@ Output embedding_table(GraphBuilder& builder, const std::string& name, std::int6
 Output embedding(GraphBuilder& builder, const std::string& name, const Output& ids, std::int64_t rows,
                  std::int64_t dim, bool sparse, const InitSpec& init);
 
-/// One categorical column of a batch, and the table that it needs.
-struct IdColumn {
-  std::string name;         // of its variables: the column's, with '_' for what no name of a node has
-  std::string former_name;  // that they had before they were named after columns
-  Output ids;               // [B] int64; of a list [B, length], which 0 fills
-  DType id_type = DType::Int64;
-  std::int64_t length = 1;
-  std::int64_t rows = 0;  // of the table
-  bool filled = true;     // 0 stands for no id of a list
-};
-
-/// Those of the input column `column`, whose batch is `ids` [B, width]. `rows`: of tables of fields whose
-/// number of ids is not known. Before they were named after columns, tables were named after their position:
-/// `former_prefix` "c" for "c3".
-/// Throws: InvalidArgument where the fields do not have the width of the batch.
-std::vector<IdColumn> id_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
-                                 const std::string& column, const Output& ids, std::int64_t rows,
-                                 const std::string& former_prefix = "c");
-
-/// The same for models that pool lists: `ids` is [B, length] of every column, also where that is 1.
-std::vector<IdColumn> list_columns(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
-                                   const std::string& column, const Output& ids, std::int64_t rows);
-
-/// Of the ids of an input column: int64 unless the data has int32.
-DType id_type(const ModelConfig& config, const std::string& column);
-
-/// Ids of the input column, whatever its fields, are below this; `unknown` where that is not known.
-std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown);
-
-/// Of the rows of a list's ids.
-enum class Combiner { Mean, Sum };
-
-/// A table "<name>/table" and a row of it for each row of the batch, the combined ones of a list: [B, dim].
-Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
-                const InitSpec& init, Combiner combiner = Combiner::Mean);
-
-/// The same for a list [B, length], by one node that reads rows and writes their sum or mean (braid.Bag).
-Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
-              const InitSpec& init, Combiner combiner);
-
-/// 1 where `ids` [B, L] are not 0, as [B, 1, L].
-Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length);
-
-/// How the initial values of a table [rows, dim] follow from its size.
-using TableInit = InitSpec (*)(std::int64_t rows, std::int64_t dim);
-
-/// All columns of "sparse" so, with the initial values that the job says, or `init`.
-std::vector<Output> column_embeddings(GraphBuilder& builder, const ModelConfig& config,
-                                      const std::vector<IdColumn>& columns, std::int64_t dim, TableInit init);
-
 /// A layer without activation down to one number a row: [B, width] -> [B].
 Output logit(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t width,
              LayerInit init = LayerInit::GlorotUniform);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 
@@ -19,11 +20,10 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
   GraphBuilder b;
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
-  const std::int64_t width =
-      row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
+  const std::int64_t width = row_shape(config, kName, "dense")[0] + width_of(columns, dim);
   const RowWeights weights = row_weights(b, config);
 
   const TableInit init = [](std::int64_t rows, std::int64_t) {
@@ -41,8 +41,8 @@ ModelGraph build_dcn_v2(const ModelConfig& config) {
   std::int64_t deep_width = width;
   const Output deep = mlp_layers(b, "deep", x0, deep_width, hidden, config.dropout, LayerInit::Linear);
   const Output logits = logit(b, "logit", b.concat({cross, deep}, 1), width + deep_width, LayerInit::Linear);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
-                      "label", Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
+                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 // Initial values are those of DeepCTR: embeddings normal of deviation 1e-4, layers Glorot normal, biases
 // zeros. Its w_c begin at zero; here they share the rows of the v_c, and begin within 1e-4 of it.
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 namespace {
@@ -32,11 +33,12 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
   GraphBuilder b;
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const RowWeights loss_weights = row_weights(b, config);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
-  const std::vector<IdColumn> id_fields = id_columns(b, config, kName, "sparse", sparse, buckets);
+  std::vector<IdColumn> id_fields = id_columns(b, config, kName, "sparse", sparse, buckets);
+  require_one_width(kName, id_fields, dim);
   const auto columns = static_cast<std::int64_t>(id_fields.size());
 
   const std::vector<Output> rows = column_embeddings(
@@ -64,7 +66,8 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   }
   const Output logits = b.add(machine, deep);
   return finish_model(b, mean_sigmoid_loss(b, logits, label, loss_weights), logits,
-                      {"dense", "sparse", "label"}, "label", Prediction::Probability, loss_weights);
+                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability,
+                      loss_weights);
 }
 
 }  // namespace braid

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 namespace {
@@ -45,7 +46,7 @@ ModelGraph build_din(const ModelConfig& config) {
   Output history_ids = column_placeholder(b, config, kName, "history", DType::Int64);
   Output item_id = column_placeholder(b, config, kName, "item", DType::Int64);
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const RowWeights weights = row_weights(b, config);
   const std::int64_t length = row_shape(config, kName, "history")[0];
@@ -71,12 +72,12 @@ ModelGraph build_din(const ModelConfig& config) {
   std::vector<Output> features{interest, item, b.mul(interest, item), dense};
   for (Output& row : column_embeddings(b, config, columns, dim, glorot_uniform))
     features.push_back(std::move(row));
-  std::int64_t width = 3 * dim + dense_columns + static_cast<std::int64_t>(columns.size()) * dim;
+  std::int64_t width = 3 * dim + dense_columns + width_of(columns, dim);
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
-                      {"history", "item", "dense", "sparse", "label"}, "label", Prediction::Probability,
-                      weights);
+                      sparse.read_between({"history", "item", "dense"}, {"label"}), "label",
+                      Prediction::Probability, weights);
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 
@@ -18,9 +19,10 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
   GraphBuilder b;
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
-  const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets, "table");
+  std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets, "table");
+  require_one_width(kName, columns, dim);
   const RowWeights weights = row_weights(b, config);
 
   std::vector<Output> vectors;
@@ -44,8 +46,8 @@ ModelGraph build_dlrm(const ModelConfig& config) {
   Output h =
       mlp_layers(b, "top", b.concat({vectors[0], chosen}, 1), width, top, config.dropout, LayerInit::Dlrm);
   Output logits = logit(b, "logit", h, width, LayerInit::Dlrm);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
-                      "label", Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
+                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

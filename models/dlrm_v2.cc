@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 namespace {
@@ -48,7 +49,7 @@ ModelGraph build_dlrm_v2(const ModelConfig& config) {
   bottom.push_back(dim);
   GraphBuilder b;
   const Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  const Output sparse = column_placeholder(b, config, kName, "sparse", id_type(config, "sparse"));
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse", id_type(config, "sparse"));
   const Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const std::vector<IdColumn> columns = list_columns(b, config, kName, "sparse", sparse, buckets);
   const RowWeights weights = row_weights(b, config);
@@ -59,17 +60,17 @@ ModelGraph build_dlrm_v2(const ModelConfig& config) {
   std::int64_t bottom_width = row_shape(config, kName, "dense")[0];
   std::vector<Output> parts{mlp_layers(b, "bottom", dense, bottom_width, bottom, 0, LayerInit::Linear)};
   for (const IdColumn& column : columns)
-    parts.push_back(
-        pooled(b, config, column, dim, table_init(config, init(column.rows, dim)), Combiner::Sum));
+    parts.push_back(pooled(b, config, column, width_of(column, dim),
+                           table_init(config, init(column.rows, dim)), Combiner::Sum));
   const Output x0 = b.concat(parts, 1);
-  std::int64_t width = static_cast<std::int64_t>(parts.size()) * dim;
+  std::int64_t width = dim + width_of(columns, dim);
   Output x = x0;
   for (std::int64_t l = 0; l < layers; ++l)
     x = low_rank_cross(b, "cross" + std::to_string(l), x0, x, width, rank);
   x = mlp_layers(b, "top", x, width, top, config.dropout, LayerInit::Linear);
   const Output logits = logit(b, "logit", x, width, LayerInit::Linear);
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
-                      "label", Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
+                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

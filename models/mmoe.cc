@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 
@@ -25,13 +26,12 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   if (experts < 1) throw InvalidArgument("model 'mmoe': experts must be at least 1");
   GraphBuilder b;
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   std::vector<Output> labels;
   for (const std::string& task : tasks)
     labels.push_back(column_placeholder(b, config, kName, task, DType::Float32));
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
-  const std::int64_t width =
-      row_shape(config, kName, "dense")[0] + static_cast<std::int64_t>(columns.size()) * dim;
+  const std::int64_t width = row_shape(config, kName, "dense")[0] + width_of(columns, dim);
   const RowWeights weights = row_weights(b, config);
 
   std::vector<Output> parts = column_embeddings(b, config, columns, dim,
@@ -59,12 +59,10 @@ ModelGraph build_mmoe(const ModelConfig& config) {
     losses.push_back(mean_sigmoid_loss(b, logits.back(), labels[t], weights));
   }
   const Output loss = b.op("AddN", losses, {{"N", static_cast<std::int64_t>(losses.size())}}, "loss");
-  std::vector<std::string> read{"dense", "sparse"};
-  read.insert(read.end(), tasks.begin(), tasks.end());
   std::vector<ModelTask> predicted;
   for (std::size_t t = 0; t < tasks.size(); ++t) predicted.push_back({tasks[t], logits[t].name(), tasks[t]});
-  return finish_model(b, loss, logits.front(), std::move(read), tasks.front(), Prediction::Probability,
-                      weights, std::move(predicted));
+  return finish_model(b, loss, logits.front(), sparse.read_between({"dense"}, tasks), tasks.front(),
+                      Prediction::Probability, weights, std::move(predicted));
 }
 
 }  // namespace braid

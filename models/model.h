@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "base/optim.h"
+#include "engine/input/column_table.h"
 #include "engine/ir/shape.h"
 #include "engine/ir/tensor.h"
 
@@ -26,6 +27,9 @@ struct IdField {
   std::int64_t length = 1;  // ids of a row; more than one: a list, which 0 fills
   std::int64_t ids = 0;     // they are below it; 0: not known
   bool filled = true;       // 0 fills the list, so it is no id; else all are ids
+  ColumnTable table = {};   // as the job has it
+  std::string input = {};   // of a ragged one: its input column, "sparse/tags"; else it stands beside others
+  bool weighted = false;    // a ragged one has weights
 };
 
 /// What a job says about its model (job.proto, message Model), and what its data looks like.

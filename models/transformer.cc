@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 namespace {

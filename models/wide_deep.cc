@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "models/common.h"
+#include "models/id_columns.h"
 
 namespace braid {
 
@@ -20,7 +21,7 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
   const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 1000;
   GraphBuilder b;
   Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
-  Output sparse = column_placeholder(b, config, kName, "sparse", DType::Int64);
+  const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const RowWeights weights = row_weights(b, config);
   const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
@@ -31,23 +32,26 @@ ModelGraph build_wide_deep(const ModelConfig& config) {
     NameScope name(b, "wide");
     wide = dense_layer(b, "dense", dense, dense_columns, 1, false, LayerInit::Zeros);
     std::vector<Output> terms{wide};
-    for (const IdColumn& column : columns)
+    for (IdColumn column : columns) {
+      column.table.init = 0;  // that of the deep part
       terms.push_back(embedded(b, config, column, 1, InitSpec{}, Combiner::Sum));
+    }
     wide = b.op("AddN", terms, {{"N", static_cast<std::int64_t>(terms.size())}});
   }
   {
     NameScope name(b, "deep");
-    const InitSpec init =
-        table_init(config, {InitKind::TruncatedNormal, 0.0F, 1.0F / std::sqrt(static_cast<float>(dim))});
     std::vector<Output> parts{dense};
-    for (const IdColumn& column : columns) parts.push_back(embedded(b, config, column, dim, init));
-    std::int64_t width = dense_columns + static_cast<std::int64_t>(columns.size()) * dim;
+    const TableInit init = [](std::int64_t, std::int64_t width) {
+      return InitSpec{InitKind::TruncatedNormal, 0.0F, 1.0F / std::sqrt(static_cast<float>(width))};
+    };
+    for (Output& row : column_embeddings(b, config, columns, dim, init)) parts.push_back(std::move(row));
+    std::int64_t width = dense_columns + width_of(columns, dim);
     deep = mlp_layers(b, "mlp", b.concat(parts, 1), width, hidden, config.dropout);
     deep = b.dense("logit", deep, width, 1, false);
   }
   Output logits = b.reshape(b.add(wide, deep), {-1});
-  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits, {"dense", "sparse", "label"},
-                      "label", Prediction::Probability, weights);
+  return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
+                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability, weights);
 }
 
 }  // namespace braid

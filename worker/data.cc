@@ -19,6 +19,7 @@
 #include "engine/input/remote_files.h"
 #include "engine/input/streamed_rows.h"
 #include "proto/job.pb.h"
+#include "worker/columns.h"
 #include "worker/data_stream.h"
 #include "worker/job/job.h"
 #include "worker/model/graph_model.h"
@@ -83,67 +84,10 @@ std::vector<Path> paths(const char* field, const google::protobuf::RepeatedPtrFi
   return result;
 }
 
-char one_character(const std::string& text, const std::string& field, char fallback) {
-  if (text.size() > 1) throw InvalidArgument(field + " must be one character, got '" + text + "'");
-  return text.empty() ? fallback : text[0];
-}
-
-ColumnKind kind_of(proto::Column::Kind kind) {
-  switch (kind) {
-    case proto::Column::NUMERIC:
-      return ColumnKind::Numeric;
-    case proto::Column::CATEGORICAL:
-      return ColumnKind::Categorical;
-    case proto::Column::LABEL:
-      return ColumnKind::Label;
-    case proto::Column::CLASS:
-      return ColumnKind::Class;
-    case proto::Column::WEIGHT:
-      return ColumnKind::Weight;
-    default:
-      return ColumnKind::Skip;
-  }
-}
-
-/// `buckets`: of a category that says neither buckets nor a vocabulary.
-ColumnSpec column_spec(const proto::Column& column, std::int64_t buckets, const Path& root) {
-  ColumnSpec to;
-  to.name = column.name();
-  to.kind = kind_of(column.kind());
-  to.buckets = column.buckets();
-  to.positive = column.positive();
-  to.shift = column.shift();
-  to.scale = column.has_scale() ? column.scale() : 1.0;
-  to.log1p = column.log1p();
-  to.missing = column.missing();
-  to.missing_word = column.missing_word();
-  to.vocabulary.assign(column.vocabulary().begin(), column.vocabulary().end());
-  if (!column.vocabulary_file().empty())
-    for (std::string& word : read_words(root / column.vocabulary_file()))
-      to.vocabulary.push_back(std::move(word));
-  if (to.kind == ColumnKind::Categorical && to.buckets == 0 && to.vocabulary.empty()) to.buckets = buckets;
-  to.length = column.length() == 0 ? 1 : column.length();
-  to.list_separator =
-      one_character(column.list_separator(), "column '" + column.name() + "': list_separator", '|');
-  to.output = column.output();
-  return to;
-}
-
-std::vector<ColumnSpec> schema(const proto::Job& job, const Path& root) {
-  const proto::Input& input = job.input();
-  const auto& columns = input.columns().empty() ? input.csv().columns() : input.columns();
-  if (columns.empty())
-    throw InvalidArgument("input.columns is missing: " + proto::Input::Format_Name(input.format()) +
-                          " needs its schema");
-  std::vector<ColumnSpec> result;
-  for (const auto& column : columns) result.push_back(column_spec(column, job.model().hash_buckets(), root));
-  return result;
-}
-
 CsvOptions csv_options(const proto::Job& job, const Path& root, const ReadOptions& read) {
   const proto::Csv& csv = job.input().csv();
   CsvOptions options;
-  options.columns = schema(job, root);
+  options.columns = job_schema(job, root);
   options.separator = one_character(csv.separator(), "input.csv.separator", ',');
   options.header = csv.header();
   options.comment = csv.comment();
@@ -242,6 +186,8 @@ std::shared_ptr<const Table> with_groups(const Table& table, const std::vector<C
   for (const ColumnSpec& column : columns)
     if (column.name == name && column.kind != ColumnKind::Skip) group = &column;
   if (!group) throw InvalidArgument("evaluation.group_column '" + name + "' is no column of the schema");
+  if (group->ragged)
+    throw InvalidArgument("evaluation.group_column '" + name + "' is ragged, groups need one id a row");
   for (const ColumnSpec* column = columns.data(); column != group; ++column)
     if (column->kind != ColumnKind::Skip && output_name(*column) == output_name(*group))
       place += column->length;
@@ -260,7 +206,7 @@ std::shared_ptr<const Table> with_groups(const Table& table, const std::vector<C
 
 JobData generate(const proto::Job& job, const Path& root, bool with_test) {
   const proto::Generator& generator = job.input().generator();
-  GeneratorOptions options{.columns = schema(job, root), .rows = generator.rows(), .seed = job.seed()};
+  GeneratorOptions options{.columns = job_schema(job, root), .rows = generator.rows(), .seed = job.seed()};
   JobData data;
   data.train = generate_rows(options);
   options.first_row = std::exchange(options.rows, generator.test_rows());
@@ -292,15 +238,15 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
     case proto::Input::CSV:
       return stream_csv(files, csv_options(job, data_dir, read));
     case proto::Input::TFRECORD:
-      return stream_tfrecord(files, {.columns = schema(job, data_dir), .read = read});
+      return stream_tfrecord(files, {.columns = job_schema(job, data_dir), .read = read});
     case proto::Input::PARQUET:
-      return stream_parquet(files, {.columns = schema(job, data_dir), .read = read});
+      return stream_parquet(files, {.columns = job_schema(job, data_dir), .read = read});
     case proto::Input::MLPERF_DLRM:
       return stream_mlperf_dlrm(files, {.max_rows = job.model().max_rows(), .read = read});
     case proto::Input::NPY:
       return stream_npy(files, read);
     case proto::Input::TEXT:
-      return stream_text_lines(files, {.columns = schema(job, data_dir), .read = read});
+      return stream_text_lines(files, {.columns = job_schema(job, data_dir), .read = read});
     default: {
       CriteoOptions options;
       if (job.model().hash_buckets() > 0) options.buckets = job.model().hash_buckets();
@@ -309,10 +255,6 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const Path& data_dir
       return stream_criteo(files, options);
     }
   }
-}
-
-std::vector<ColumnSpec> job_schema(const proto::Job& job, const Path& data_dir) {
-  return schema(job, data_dir);
 }
 
 std::shared_ptr<const Table> empty_rows(const proto::Job& job, const Path& data_dir,
@@ -331,7 +273,7 @@ std::int64_t rows_at_once(std::int64_t batch_rows) {
 
 std::vector<std::string> class_words(const proto::Job& job, const Path& data_dir, const std::string& label) {
   if (job.input().columns().empty() && job.input().csv().columns().empty()) return {};
-  for (const ColumnSpec& column : schema(job, data_dir))
+  for (const ColumnSpec& column : job_schema(job, data_dir))
     if (column.kind == ColumnKind::Class && output_name(column) == label) return column.vocabulary;
   return {};
 }
@@ -419,10 +361,16 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.class_weights.assign(job.model().class_weights().begin(), job.model().class_weights().end());
   config.sparse_tables = job.model().sparse_tables();
   for (const auto& column : table.columns) {
+    if (column.ragged()) {
+      const TableField& field = column.fields.front();
+      config.fields[column.name.substr(0, column.name.rfind('/'))].push_back(
+          {field.name, field.length, field.ids, false, field.table, column.name, column.weights.defined()});
+      continue;
+    }
     const auto dims = column.data.shape().dims().subspan(1);
     config.columns[column.name] = Shape(std::vector<std::int64_t>(dims.begin(), dims.end()));
     for (const TableField& field : column.fields)
-      config.fields[column.name].push_back({field.name, field.length, field.ids, field.filled});
+      config.fields[column.name].push_back({field.name, field.length, field.ids, field.filled, field.table});
     if (column.data.dtype() == DType::Int32) config.types[column.name] = DType::Int32;
   }
   return config;
@@ -453,6 +401,11 @@ void refuse_unread_columns(const proto::Job& job, const ModelGraph& model, const
 ModelGraph job_model(const proto::Job& job, const Table& table) {
   ModelGraph model;
   if (job.model().has_graph()) {
+    for (const TableColumn& column : table.columns)
+      if (column.ragged())
+        throw InvalidArgument(
+            "job '" + job.name() + "': column '" + column.fields.front().name +
+            "' is ragged, and model.graph reads columns of a fixed length: give it a length");
     GraphModelReport report;
     model = build_graph_model(job, columns_of_table(table), &report);
     log_info("model.graph: {}", report.summary());

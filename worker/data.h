@@ -59,9 +59,6 @@ std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesyste
                                      const std::string& option,
                                      const std::vector<std::filesystem::path>& files,
                                      const ReadOptions& read);
-/// The schema of a job whose format has one. Throws: InvalidArgument (none; a vocabulary file).
-std::vector<ColumnSpec> job_schema(const proto::Job& job, const std::filesystem::path& data_dir);
-
 /// A table of the columns that these files have for the model, without rows: of IDX their shapes are known
 /// from a file, else from the schema.
 std::shared_ptr<const Table> empty_rows(const proto::Job& job, const std::filesystem::path& data_dir,

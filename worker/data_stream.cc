@@ -14,6 +14,7 @@
 #include "engine/input/row_blocks.h"
 #include "engine/input/sniff.h"
 #include "proto/job.pb.h"
+#include "worker/columns.h"
 #include "worker/data.h"
 #include "worker/job/job.h"
 

@@ -174,6 +174,10 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   training.targets = model.updates;
   leave_out_frozen(job, training);
   recompute_some(job, model, batcher, share, training);
+  for (std::size_t c = 0; parts > 1 && c < model.columns.size(); ++c)
+    if (batcher.ragged(c))
+      throw InvalidArgument("optimizer.accumulate_steps: batches with ragged columns ('" + model.columns[c] +
+                            "') are not cut into parts: use a smaller input.global_batch_size");
   if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
   clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
   strategy.rewrite_training(training);

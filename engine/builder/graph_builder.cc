@@ -126,6 +126,8 @@ GraphBuilder::~GraphBuilder() = default;
 
 const GraphDef& GraphBuilder::graph() const { return impl_->graph; }
 
+std::string GraphBuilder::full_name(const std::string& name) const { return impl_->scoped(name); }
+
 Output GraphBuilder::op(const std::string& op, const std::vector<Output>& inputs, AttrMap attrs,
                         const std::string& name) {
   return impl_->add(op, inputs, std::move(attrs), impl_->unique(impl_->scoped(name.empty() ? op : name)));

@@ -99,6 +99,9 @@ class GraphBuilder {
   /// uniform) and "<name>/bias" [out] (zeros).
   Output dense(const std::string& name, const Output& x, std::int64_t in, std::int64_t out, bool with_relu);
 
+  /// The name that a placeholder or variable `name` has here, inside the name scopes.
+  std::string full_name(const std::string& name) const;
+
   /// The graph so far. The reference is good as long as the builder.
   const GraphDef& graph() const;
 

@@ -71,9 +71,19 @@ class CsvStream : public RowStream {
   Fields in_order(bool without_ignored) const {
     Fields fields;
     for (std::size_t c = 0; c < builder_.columns().size(); ++c) {
-      const bool absent = without_ignored && ignored_[c];
-      fields.of_column.push_back(absent ? kNone : fields.count++);
-      if (!absent) fields.names.push_back(builder_.columns()[c].name);
+      const ColumnSpec& column = builder_.columns()[c];
+      const std::string name = field_of(column);
+      if ((without_ignored && ignored_[c]) || name.empty()) {
+        fields.of_column.push_back(kNone);
+        continue;
+      }
+      const auto known = std::find(fields.names.begin(), fields.names.end(), name);
+      if (!column.field.empty() && known != fields.names.end()) {  // that of a column before it
+        fields.of_column.push_back(static_cast<std::size_t>(known - fields.names.begin()));
+        continue;
+      }
+      fields.of_column.push_back(fields.count++);
+      fields.names.push_back(name);
     }
     return fields;
   }
@@ -85,17 +95,18 @@ class CsvStream : public RowStream {
     const std::string where = "'" + file().string() + "' line " + std::to_string(record_->line()) + ": ";
     const auto& columns = builder_.columns();
     Fields fields{std::vector<std::size_t>(columns.size(), kNone), header.size(), kNone, kNone, header};
-    const std::string* missing = nullptr;
+    std::string missing;
     bool any = false;
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      if (columns[c].kind == ColumnKind::Skip) continue;
-      const auto found = std::find(header.begin(), header.end(), columns[c].name);
+      const std::string name = field_of(columns[c]);
+      if (columns[c].kind == ColumnKind::Skip || name.empty()) continue;
+      const auto found = std::find(header.begin(), header.end(), name);
       if (found == header.end()) {
-        if (!ignored_[c]) missing = missing ? missing : &columns[c].name;
+        if (!ignored_[c] && missing.empty()) missing = name;
         continue;
       }
-      if (std::find(found + 1, header.end(), columns[c].name) != header.end())
-        throw InvalidArgument(where + "the header has two columns '" + columns[c].name + "'");
+      if (std::find(found + 1, header.end(), name) != header.end())
+        throw InvalidArgument(where + "the header has two columns '" + name + "'");
       any = true;
       fields.of_column[c] = static_cast<std::size_t>(found - header.begin());
     }
@@ -104,10 +115,10 @@ class CsvStream : public RowStream {
       if (header.size() == without_ignored_.count) without_ignored_.names = header;
       return;
     }
-    if (missing) {
+    if (!missing.empty()) {
       std::string names;
       for (const std::string& name : header) names.append(names.empty() ? "" : ", ").append(name);
-      throw InvalidArgument(where + "the header has no column '" + *missing + "', but " + names);
+      throw InvalidArgument(where + "the header has no column '" + missing + "', but " + names);
     }
     fields_ = without_ignored_ = std::move(fields);
   }
@@ -160,7 +171,8 @@ class CsvStream : public RowStream {
         continue;
       }
       const std::size_t field = fields.of_column[c];
-      if (const std::string problem = builder_.add_text(c, texts[field]); !problem.empty())
+      const std::string_view text = field == kNone ? std::string_view() : texts[field];  // none: a cross
+      if (const std::string problem = builder_.add_text(c, text); !problem.empty())
         return "column " + std::to_string(field + 1) + " (" + columns[c].name + "): " + problem;
     }
     return {};
@@ -183,9 +195,8 @@ class TextStream : public RowStream {
   TextStream(const std::vector<std::filesystem::path>& files, TextOptions options)
       : pieces_(whole_files(files)), builder_(std::move(options.columns)), book_(options.read) {
     for (const ColumnSpec& column : builder_.columns()) {
-      if (column.name != "line")
-        throw InvalidArgument("text: a record has the one field 'line', the schema names '" + column.name +
-                              "'");
+      if (const std::string field = field_of(column); !field.empty() && field != "line")
+        throw InvalidArgument("text: a record has the one field 'line', the schema names '" + field + "'");
       const auto& ignored = options.read.ignored;
       ignored_.push_back(std::find(ignored.begin(), ignored.end(), output_name(column)) != ignored.end());
     }

@@ -5,11 +5,11 @@
 #include <parquet/types.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "engine/input/parquet_numbers.h"
 
 namespace braid {
 namespace {
@@ -20,25 +20,6 @@ using parquet::Type;
 constexpr std::int64_t kBatch = 8192;
 
 [[noreturn]] void ends_early() { throw DataLoss("ends before its rows do"); }
-
-float half_to_float(const std::uint8_t* bytes) {
-  const auto half = static_cast<std::uint32_t>(bytes[0] | bytes[1] << 8);
-  const std::uint32_t sign = (half & 0x8000U) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(fraction), -24);
-    return sign ? -value : value;
-  }
-  const std::uint32_t bits = sign | (exponent == 31 ? 255U << 23 : (exponent + 112) << 23) | fraction << 13;
-  return std::bit_cast<float>(bits);
-}
-
-/// Big endian, two's complement.
-double decimal_of_bytes(const std::uint8_t* bytes, std::int64_t count) {
-  double value = 0;
-  for (std::int64_t i = 0; i < count; ++i)
-    value = value * 256 + (i == 0 ? static_cast<double>(static_cast<std::int8_t>(bytes[i])) : bytes[i]);
-  return value;
-}
 
 bool is_decimal(const parquet::ColumnDescriptor& column) {
   return column.logical_type() && column.logical_type()->is_decimal();
@@ -97,23 +78,25 @@ class ColumnOf : public ParquetColumnReader {
     }
   }
 
-  bool read_floats(std::int64_t rows, float* out, std::int64_t stride) override {
+  Floats read_floats(std::int64_t rows, float* out, std::int64_t stride) override {
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
                   std::is_same_v<T, std::int64_t>) {
-      if (leaf_.is_list || max_definition_ > 0 || scale_ != 1.0 || is_unsigned_) return false;
+      if (leaf_.is_list || max_definition_ > 0 || scale_ != 1.0 || is_unsigned_) return Floats::None;
       stored_.resize(static_cast<std::size_t>(std::min(rows, kBatch)));
+      bool finite = true;
       for (std::int64_t done = 0; done < rows;) {
         std::int64_t count = 0;
         const std::int64_t got =
             typed_.ReadBatch(std::min(rows - done, kBatch), nullptr, nullptr, stored_.data(), &count);
         if (got == 0) ends_early();
-        for (std::int64_t i = 0; i < count; ++i, out += stride)
-          *out = static_cast<float>(stored_[static_cast<std::size_t>(i)]);
+        const T* const stored = stored_.data();
+        if constexpr (std::is_floating_point_v<T>) finite = finite && are_finite(stored, count);
+        for (std::int64_t i = 0; i < count; ++i, out += stride) *out = static_cast<float>(stored[i]);
         done += got;
       }
-      return true;
+      return finite ? Floats::Finite : Floats::Some;
     }
-    return false;
+    return Floats::None;
   }
 
   void read(std::int64_t rows, ParquetValues& values) override {

@@ -54,9 +54,10 @@ class ParquetColumnReader {
   /// The next `rows` rows; `values` is valid until the next call. Throws: what Arrow throws; DataLoss (the
   /// column has fewer).
   virtual void read(std::int64_t rows, ParquetValues& values) = 0;
-  /// The same of a flat column of numbers without nulls straight as floats, `stride` apart; false, with
-  /// nothing read, where it is none.
-  virtual bool read_floats(std::int64_t rows, float* out, std::int64_t stride) = 0;
+  enum class Floats { None, Finite, Some };
+  /// The same of a flat column of numbers without nulls straight as floats, `stride` apart. Result: None,
+  /// with nothing read, where it is none; Some where values may be NaN or infinite.
+  virtual Floats read_floats(std::int64_t rows, float* out, std::int64_t stride) = 0;
 };
 
 }  // namespace braid

@@ -80,12 +80,13 @@ ParquetFileColumns columns_in(const ParquetFooter& footer, const ParquetOptions&
   ParquetFileColumns columns;
   for (const ColumnSpec& column : options.columns) {
     std::optional<ParquetLeaf>& to = columns.columns.emplace_back();
-    if (column.kind == ColumnKind::Skip || is_ignored(options.read, column)) continue;
-    to = needed_leaf(footer, column.name);
+    const std::string field = field_of(column);
+    if (column.kind == ColumnKind::Skip || field.empty() || is_ignored(options.read, column)) continue;
+    to = needed_leaf(footer, field);
     if (to->kind == ParquetKind::Float && !takes_floats(column))
       throw InvalidArgument("'" + footer.file->path().string() + "' column '" + column.name +
                             "': has floats, an id needs integers or texts");
-    if (to->is_list && column.length == 1)
+    if (to->is_list && !column.is_list())
       throw InvalidArgument("'" + footer.file->path().string() + "' column '" + column.name +
                             "': is a list, the schema's length is 1");
   }

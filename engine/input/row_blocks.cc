@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/ragged_room.h"
 
 namespace braid {
 namespace {
-
-std::size_t row_bytes(const TableColumn& column, std::int64_t rows) {
-  return rows == 0 ? 0 : column.data.bytes() / static_cast<std::size_t>(rows);
-}
 
 class RowBlocks : public BlockSource {
  public:
@@ -97,6 +94,8 @@ class RowBlocks : public BlockSource {
     count_bad(table, parts);
     std::vector<bool> is_bad(static_cast<std::size_t>(table.rows));
     for (const std::int64_t row : table.bad_rows) is_bad[static_cast<std::size_t>(row)] = true;
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(table.rows));
+    std::iota(rows.begin(), rows.end(), 0);
     for (const std::int64_t row : table.bad_rows) {
       std::int64_t good = -1;
       for (std::int64_t away = 1; away < table.rows && good < 0; ++away) {
@@ -105,12 +104,9 @@ class RowBlocks : public BlockSource {
           good = row + away;
       }
       if (good < 0) throw DataLoss(describe(parts[0].block) + ": all records are bad");
-      for (TableColumn& column : table.columns) {
-        const std::size_t bytes = row_bytes(column, table.rows);
-        std::memcpy(column.data.raw() + static_cast<std::size_t>(row) * bytes,
-                    column.data.raw() + static_cast<std::size_t>(good) * bytes, bytes);
-      }
+      rows[static_cast<std::size_t>(row)] = good;
     }
+    for (TableColumn& column : table.columns) column = rows_of_column(column, rows);
     table.bad_rows.clear();
   }
 

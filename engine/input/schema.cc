@@ -18,77 +18,83 @@ bool parse_number(std::string_view text, double& value) {
 
 bool is_missing(std::string_view text) { return text.empty() || text == "?"; }
 
-bool is_float(ColumnKind kind) {
-  return kind == ColumnKind::Numeric || kind == ColumnKind::Label || kind == ColumnKind::Weight;
-}
-
-const char* default_output(ColumnKind kind) {
-  switch (kind) {
-    case ColumnKind::Numeric:
-      return "dense";
-    case ColumnKind::Categorical:
-      return "sparse";
-    case ColumnKind::Weight:
-      return kWeightOutput.data();
-    default:
-      return "label";
-  }
-}
-
 std::string quoted(std::string_view text, std::string_view problem) {
   return "'" + std::string(text) + "' " + std::string(problem);
 }
 
+/// What columns hash under: those that share a table give a word one id.
+const std::string& hash_name(const ColumnSpec& column) {
+  return column.table.shared.empty() ? column.name : column.table.shared;
+}
+
 }  // namespace
 
-std::string output_name(const ColumnSpec& column) {
-  return column.output.empty() ? default_output(column.kind) : column.output;
+std::uint64_t cross_hash(std::uint64_t hash, std::uint64_t value) {
+  const std::uint64_t mixed = (hash ^ value) * 0xBF58476D1CE4E5B9ULL;
+  return mixed ^ mixed >> 31;
 }
 
-std::int64_t ColumnSpec::ids() const {
-  return static_cast<std::int64_t>(vocabulary.size()) + buckets + (length > 1 ? 1 : 0);
-}
-
-TableBuilder::TableBuilder(std::vector<ColumnSpec> columns) : columns_(std::move(columns)) {
-  for (const ColumnSpec& column : columns_) {
-    check(column);
-    column_output_.push_back(column.kind == ColumnKind::Skip ? SIZE_MAX : output_of(column));
+TableBuilder::TableBuilder(std::vector<ColumnSpec> columns)
+    : columns_(std::move(columns)),
+      partner_(columns_.size(), kNone),
+      crossed_(columns_.size()),
+      hashed_(columns_.size()),
+      hashes_(columns_.size()) {
+  check_columns(columns_);
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    const ColumnSpec& column = columns_[c];
+    const bool has_output =
+        column.kind != ColumnKind::Skip && !(column.ragged && column.kind == ColumnKind::Numeric);
+    column_output_.push_back(has_output ? output_of(column) : kNone);
     auto& places = vocabulary_.emplace_back();
     for (const std::string& word : column.vocabulary)
       places.emplace(word, static_cast<std::int64_t>(places.size()));
+    for (const std::string& name : column.cross)
+      for (std::size_t of = 0; of < c; ++of)
+        if (columns_[of].name == name && columns_[of].kind != ColumnKind::Skip) {
+          crossed_[c].push_back(of);
+          hashed_[of] = true;
+          break;
+        }
   }
+  find_weights();
   if (outputs_.empty()) throw InvalidArgument("schema: every column is skipped");
 }
 
-void TableBuilder::check(const ColumnSpec& column) const {
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument("schema column '" + column.name + "': " + why);
-  };
-  if (column.length < 1) refuse("length must be at least 1");
-  if (column.kind == ColumnKind::Categorical && column.ids() < 1)
-    refuse("buckets must be at least 1, or there must be a vocabulary");
-  if (column.buckets < 0) refuse("buckets must not be negative");
-  if (column.kind == ColumnKind::Numeric && column.scale == 0) refuse("scale must not be 0");
-  if (is_float(column.kind) && !column.missing_word.empty())
-    refuse("missing_word is for CATEGORICAL and CLASS; numbers have missing");
-  if (is_float(column.kind) && !column.vocabulary.empty())
-    refuse("a vocabulary is for CATEGORICAL and CLASS");
-  const bool is_weight = column.kind == ColumnKind::Weight;
-  if (is_weight && column.length != 1) refuse("a row has one weight, so length must be 1");
-  if (column.kind != ColumnKind::Skip && !column.output.empty() &&
-      (column.output == kWeightOutput) != is_weight)
-    refuse(is_weight ? "the output of kind WEIGHT is always 'weight'"
-                     : "output 'weight' is for a column of kind WEIGHT");
-  auto words = column.vocabulary;
-  std::sort(words.begin(), words.end());
-  if (const auto twice = std::adjacent_find(words.begin(), words.end()); twice != words.end())
-    refuse(quoted(*twice, "is in the vocabulary twice"));
+void TableBuilder::find_weights() {
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    if (columns_[c].kind == ColumnKind::Skip || columns_[c].weights.empty()) continue;
+    for (std::size_t w = 0; w < columns_.size(); ++w)
+      if (columns_[w].name == columns_[c].weights && columns_[w].kind == ColumnKind::Numeric) {
+        partner_[c] = w;
+        partner_[w] = c;
+        column_output_[w] = column_output_[c];
+      }
+  }
+}
+
+std::size_t TableBuilder::ragged_output_of(const ColumnSpec& column) {
+  const std::string name = output_name(column);
+  for (const Output& output : outputs_)
+    if (output.name == name)
+      throw InvalidArgument("schema column '" + column.name + "': another column is '" + name + "' already");
+  Output output;
+  output.name = name;
+  output.is_float = false;
+  output.ragged = true;
+  output.weighted = !column.weights.empty() || column.weight_separator != 0;
+  output.fields.push_back({column.name, column.length, column.ids(), false, column.table});
+  output.batch_values = column.batch_ids;
+  outputs_.push_back(std::move(output));
+  ragged_.push_back(outputs_.size() - 1);
+  return outputs_.size() - 1;
 }
 
 std::size_t TableBuilder::output_of(const ColumnSpec& column) {
+  if (column.ragged) return ragged_output_of(column);
   const std::string name = output_name(column);
-  const TableField field{column.name, column.length,
-                         column.kind == ColumnKind::Categorical ? column.ids() : 0};
+  TableField field{column.name, column.length, column.kind == ColumnKind::Categorical ? column.ids() : 0};
+  field.table = column.table;
   const bool is_weight = column.kind == ColumnKind::Weight;
   const bool may_be_flat = column.kind == ColumnKind::Label || column.kind == ColumnKind::Class || is_weight;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
@@ -99,7 +105,7 @@ std::size_t TableBuilder::output_of(const ColumnSpec& column) {
     if (column.output.empty() && may_be_flat)
       throw InvalidArgument("schema column '" + column.name +
                             "': there is a label already; a second one needs an output of its own");
-    if (output.is_float != is_float(column.kind))
+    if (output.is_float != is_float_kind(column.kind) || output.ragged)
       throw InvalidArgument("schema column '" + column.name + "': output '" + name +
                             "' has columns of another type");
     output.width += column.length;
@@ -107,26 +113,76 @@ std::size_t TableBuilder::output_of(const ColumnSpec& column) {
     output.fields.push_back(field);
     return i;
   }
-  outputs_.push_back(
-      {name, is_float(column.kind), may_be_flat && column.length == 1, column.length, {field}, {}, {}});
+  Output output;
+  output.name = name;
+  output.is_float = is_float_kind(column.kind);
+  output.flat = may_be_flat && column.length == 1;
+  output.width = column.length;
+  output.fields.push_back(field);
+  outputs_.push_back(std::move(output));
   return outputs_.size() - 1;
+}
+
+void TableBuilder::push_id(std::size_t column, std::int64_t place) {
+  const ColumnSpec& spec = columns_[column];
+  const bool filled = spec.length > 1 && !spec.ragged && spec.kind == ColumnKind::Categorical;
+  output(column).ints.push_back(place + (filled ? 1 : 0));
 }
 
 std::string TableBuilder::add_id(std::size_t column, std::string_view text) {
   const ColumnSpec& spec = columns_[column];
-  auto& ids = outputs_[column_output_[column]].ints;
-  const std::int64_t first = spec.length > 1 && spec.kind == ColumnKind::Categorical ? 1 : 0;
+  std::int64_t place = -1;
   if (!spec.vocabulary.empty()) {
     key_.assign(text);
-    if (const auto at = vocabulary_[column].find(key_); at != vocabulary_[column].end()) {
-      ids.push_back(first + at->second);
-      return {};
-    }
+    if (const auto at = vocabulary_[column].find(key_); at != vocabulary_[column].end()) place = at->second;
   }
-  if (spec.kind == ColumnKind::Class || spec.buckets == 0) return quoted(text, "is not in the vocabulary");
-  key_.assign(spec.name).append("=").append(text);
-  const auto hashed = stable_hash(key_) % static_cast<std::uint64_t>(spec.buckets);
-  ids.push_back(first + static_cast<std::int64_t>(spec.vocabulary.size() + hashed));
+  if (place < 0 && (spec.kind == ColumnKind::Class || spec.buckets == 0))
+    return quoted(text, "is not in the vocabulary");
+  if (place < 0 || hashed_[column]) {
+    key_.assign(hash_name(spec)).append("=").append(text);
+    hashes_[column] = stable_hash(key_);
+  }
+  if (place < 0)
+    place = std::ssize(spec.vocabulary) +
+            static_cast<std::int64_t>(hashes_[column] % static_cast<std::uint64_t>(spec.buckets));
+  push_id(column, place);
+  return {};
+}
+
+void TableBuilder::push_bucket(std::size_t column, double value) {
+  const ColumnSpec& spec = columns_[column];
+  const std::int64_t place =
+      spec.has_part()
+          ? part_of_time(spec.time_part, value)
+          : std::upper_bound(spec.borders.begin(), spec.borders.end(), value) - spec.borders.begin();
+  if (hashed_[column]) hashes_[column] = stable_hash(hash_name(spec) + "=" + std::to_string(place));
+  push_id(column, place);
+}
+
+void TableBuilder::push_missing_bucket(std::size_t column) {
+  const ColumnSpec& spec = columns_[column];
+  const std::int64_t last = spec.ids() - 1 - (spec.is_list() && !spec.ragged ? 1 : 0);
+  if (hashed_[column]) hashes_[column] = stable_hash(hash_name(spec) + "=" + std::to_string(last));
+  push_id(column, last);
+}
+
+std::string TableBuilder::add_bucket(std::size_t column, std::string_view text) {
+  if (is_missing(text)) return push_missing_bucket(column), std::string();
+  if (columns_[column].has_part()) {
+    const std::optional<double> seconds = seconds_of_text(text);
+    if (!seconds) return quoted(text, "is not a time");
+    return push_bucket(column, *seconds), std::string();
+  }
+  double value = 0;
+  if (!parse_number(text, value)) return quoted(text, "is not a number");
+  return push_bucket(column, value), std::string();
+}
+
+std::string TableBuilder::add_cross(std::size_t column) {
+  const ColumnSpec& spec = columns_[column];
+  std::uint64_t hash = stable_hash(spec.name + "=");
+  for (const std::size_t of : crossed_[column]) hash = cross_hash(hash, hashes_[of]);
+  push_id(column, static_cast<std::int64_t>(hash % static_cast<std::uint64_t>(spec.buckets)));
   return {};
 }
 
@@ -137,13 +193,14 @@ std::string TableBuilder::add_number(std::size_t column, double value) {
     value = (value - spec.shift) / spec.scale;
   }
   if (spec.kind == ColumnKind::Weight && value < 0) return "a weight must not be negative";
-  outputs_[column_output_[column]].floats.push_back(static_cast<float>(value));
+  output(column).floats.push_back(static_cast<float>(value));
   return {};
 }
 
 std::string TableBuilder::add_one_text(std::size_t column, std::string_view text) {
   const ColumnSpec& spec = columns_[column];
-  if (text.empty() && !is_float(spec.kind)) text = spec.missing_word;
+  if (spec.is_bucket()) return add_bucket(column, text);
+  if (text.empty() && !is_float_kind(spec.kind)) text = spec.missing_word;
   double value = 0;
   switch (spec.kind) {
     case ColumnKind::Skip:
@@ -155,7 +212,7 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
       std::int64_t label = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
       if (error != std::errc() || end != text.data() + text.size()) return quoted(text, "is not an integer");
-      outputs_[column_output_[column]].ints.push_back(label);
+      output(column).ints.push_back(label);
       return {};
     }
     case ColumnKind::Label:
@@ -163,6 +220,10 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
       break;
     case ColumnKind::Numeric:
       if (is_missing(text)) return add_number(column, spec.missing);
+      if (spec.has_part()) {
+        const std::optional<double> seconds = seconds_of_text(text);
+        return seconds ? add_number(column, *seconds) : quoted(text, "is not a time");
+      }
       break;
     case ColumnKind::Weight:
       break;
@@ -171,105 +232,118 @@ std::string TableBuilder::add_one_text(std::size_t column, std::string_view text
   return add_number(column, value);
 }
 
+std::size_t TableBuilder::room(std::size_t column) const {
+  const auto most = static_cast<std::size_t>(columns_[column].length);
+  return most == 0 ? SIZE_MAX : most;
+}
+
 void TableBuilder::pad(std::size_t column, std::size_t have) {
   const ColumnSpec& spec = columns_[column];
-  Output& output = outputs_[column_output_[column]];
+  if (spec.ragged) return;
   for (auto left = static_cast<std::size_t>(spec.length) - have; left > 0; --left) {
-    if (output.is_float)
+    if (output(column).is_float)
       add_number(column, spec.missing);
     else
-      output.ints.push_back(0);
+      output(column).ints.push_back(0);
   }
+}
+
+std::string TableBuilder::check_weights(std::size_t column) const {
+  const std::size_t other = partner_[column];
+  if (other == kNone || other > column) return {};  // the later one is checked
+  const Output& both = outputs_[column_output_[column]];
+  if (both.ints.size() == both.floats.size()) return {};
+  const std::size_t before = both.ends.empty() ? 0 : static_cast<std::size_t>(both.ends.back());
+  const bool is_ids = columns_[column].kind == ColumnKind::Categorical;
+  return "there are " + std::to_string(both.floats.size() - before) + " weights for " +
+         std::to_string(both.ints.size() - before) + " ids (" + (is_ids ? "weights" : "ids") + " are '" +
+         columns_[other].name + "')";
+}
+
+/// "a:0.5", or "a" of weight 1.
+std::string TableBuilder::add_weighted(std::size_t column, std::string_view item) {
+  const std::size_t at = item.rfind(columns_[column].weight_separator);
+  double weight = 1;
+  if (at != std::string_view::npos) {
+    if (!parse_number(item.substr(at + 1), weight)) return quoted(item.substr(at + 1), "is not a weight");
+    item = item.substr(0, at);
+  }
+  output(column).floats.push_back(static_cast<float>(weight));
+  return add_one_text(column, item);
+}
+
+std::string TableBuilder::add_items(std::size_t column, std::string_view field) {
+  const ColumnSpec& spec = columns_[column];
+  std::size_t have = 0;
+  while (!field.empty() && have < room(column)) {
+    const std::size_t end = std::min(field.find(spec.list_separator), field.size());
+    const std::string_view item = field.substr(0, end);
+    field.remove_prefix(std::min(end + 1, field.size()));
+    if (item.empty()) continue;
+    std::string problem = spec.weight_separator ? add_weighted(column, item) : add_one_text(column, item);
+    if (!problem.empty()) return problem;
+    ++have;
+  }
+  pad(column, have);
+  return check_weights(column);
 }
 
 std::string TableBuilder::add_text(std::size_t column, std::string_view field) {
   const ColumnSpec& spec = columns_[column];
   if (spec.kind == ColumnKind::Skip) return {};
-  if (spec.length == 1) return add_one_text(column, field);
-  std::size_t have = 0;
-  while (!field.empty() && have < static_cast<std::size_t>(spec.length)) {
-    const std::size_t end = std::min(field.find(spec.list_separator), field.size());
-    const std::string_view item = field.substr(0, end);
-    field.remove_prefix(std::min(end + 1, field.size()));
-    if (item.empty()) continue;
-    if (std::string problem = add_one_text(column, item); !problem.empty()) return problem;
-    ++have;
-  }
-  pad(column, have);
-  return {};
+  if (!spec.cross.empty()) return add_cross(column);
+  return spec.is_list() ? add_items(column, field) : add_one_text(column, field);
+}
+
+std::string TableBuilder::add_int(std::size_t column, std::int64_t value) {
+  const ColumnSpec& spec = columns_[column];
+  const auto number = static_cast<double>(value);
+  if (spec.is_bucket())
+    return push_bucket(column, spec.has_part() ? seconds_of_number(number) : number), std::string();
+  if (spec.kind == ColumnKind::Class && spec.vocabulary.empty())
+    return output(column).ints.push_back(value), std::string();
+  if (!is_float_kind(spec.kind) || !spec.positive.empty()) return add_one_text(column, std::to_string(value));
+  return add_number(column, spec.has_part() ? seconds_of_number(number) : number);
+}
+
+std::string TableBuilder::add_float(std::size_t column, float value) {
+  const ColumnSpec& spec = columns_[column];
+  if (!is_float_kind(spec.kind) && !spec.is_bucket()) return "has floats, an id needs integers or bytes";
+  if (spec.is_bucket() && std::isnan(value)) return push_missing_bucket(column), std::string();
+  if (!std::isfinite(value)) return std::to_string(value) + " is not a finite number";
+  const double number = spec.has_part() ? seconds_of_number(value) : value;
+  if (spec.is_bucket()) return push_bucket(column, number), std::string();
+  return add_number(column, number);
 }
 
 std::string TableBuilder::add_values(std::size_t column, const FieldValues& values) {
   const ColumnSpec& spec = columns_[column];
   if (spec.kind == ColumnKind::Skip) return {};
-  const auto room = static_cast<std::size_t>(spec.length);
-  if (spec.length == 1 && values.size() > 1)
+  if (!spec.cross.empty()) return add_cross(column);
+  if (!spec.is_list() && values.size() > 1)
     return "has " + std::to_string(values.size()) + " values, the schema says 1";
-  if (values.size() == 0 && spec.length == 1) {
+  if (values.size() == 0 && !spec.is_list()) {
     if (spec.kind == ColumnKind::Numeric) return add_number(column, spec.missing);
     if (spec.kind == ColumnKind::Categorical || !spec.missing_word.empty()) return add_one_text(column, {});
     return "has no value";
   }
   std::size_t have = 0;
   std::string problem;
-  for (std::size_t i = 0; i < values.texts.size() && have < room && problem.empty(); ++i, ++have)
-    problem = add_one_text(column, values.texts[i]);
-  for (std::size_t i = 0; i < values.ints.size() && have < room && problem.empty(); ++i, ++have) {
-    const std::int64_t value = values.ints[i];
-    if (spec.kind == ColumnKind::Class && spec.vocabulary.empty())
-      outputs_[column_output_[column]].ints.push_back(value);
-    else if (is_float(spec.kind) && spec.positive.empty())
-      problem = add_number(column, static_cast<double>(value));
-    else
-      problem = add_one_text(column, std::to_string(value));
+  const auto more = [&](std::size_t i, std::size_t count) {
+    return i < count && have < room(column) && problem.empty();
+  };
+  for (std::size_t i = 0; more(i, values.texts.size()); ++i, ++have)
+    problem =
+        spec.weight_separator ? add_weighted(column, values.texts[i]) : add_one_text(column, values.texts[i]);
+  for (std::size_t i = 0; more(i, values.ints.size()); ++i, ++have) {
+    problem = add_int(column, values.ints[i]);
+    if (spec.weight_separator) output(column).floats.push_back(1.0F);
   }
-  for (std::size_t i = 0; i < values.floats.size() && have < room && problem.empty(); ++i, ++have) {
-    if (!is_float(spec.kind)) return "has floats, an id needs integers or bytes";
-    if (!std::isfinite(values.floats[i])) return std::to_string(values.floats[i]) + " is not a finite number";
-    problem = add_number(column, values.floats[i]);
-  }
-  if (problem.empty()) pad(column, have);
-  return problem;
-}
-
-void TableBuilder::drop_row() {
-  for (Output& output : outputs_) {
-    output.floats.resize(output.is_float ? static_cast<std::size_t>(rows_ * output.width) : 0);
-    output.ints.resize(output.is_float ? 0 : static_cast<std::size_t>(rows_ * output.width));
-  }
-}
-
-void TableBuilder::add_blank(std::size_t column) {
-  if (columns_[column].kind == ColumnKind::Skip) return;
-  Output& output = outputs_[column_output_[column]];
-  const auto length = static_cast<std::size_t>(columns_[column].length);
-  if (output.is_float)
-    output.floats.insert(output.floats.end(), length, 0.0F);
-  else
-    output.ints.insert(output.ints.end(), length, 0);
-}
-
-void TableBuilder::blank_row() {
-  drop_row();
-  for (std::size_t c = 0; c < columns_.size(); ++c) add_blank(c);
-  end_row();
-}
-
-std::shared_ptr<Table> TableBuilder::finish(std::int64_t skipped) {
-  auto table = std::make_shared<Table>();
-  table->rows = rows_;
-  table->skipped = skipped;
-  for (Output& output : outputs_) {
-    const Shape shape = output.flat ? Shape{rows_} : Shape{rows_, output.width};
-    table->columns.push_back({output.name,
-                              output.is_float ? Tensor::from<float>(shape, output.floats)
-                                              : Tensor::from<std::int64_t>(shape, output.ints),
-                              1.0F, output.fields});
-    output.floats = {};
-    output.ints = {};
-  }
-  rows_ = 0;
-  return table;
+  for (std::size_t i = 0; more(i, values.floats.size()); ++i, ++have)
+    problem = add_float(column, values.floats[i]);
+  if (!problem.empty()) return problem;
+  pad(column, have);
+  return check_weights(column);
 }
 
 }  // namespace braid

@@ -31,12 +31,32 @@ using WindowRef = std::shared_ptr<const Window>;
 
 std::int64_t bytes_of(const Table& table) {
   std::int64_t bytes = 0;
-  for (const TableColumn& column : table.columns) bytes += static_cast<std::int64_t>(column.data.bytes());
+  for (const TableColumn& column : table.columns) {
+    bytes += static_cast<std::int64_t>(column.data.bytes());
+    if (!column.ragged()) continue;
+    bytes += static_cast<std::int64_t>(column.offsets.bytes());
+    if (column.weights.defined()) bytes += static_cast<std::int64_t>(column.weights.bytes());
+  }
   return bytes;
 }
 
-/// Of a row, where that is known without one.
-std::int64_t row_bytes_of(const Table& columns) {
+/// First rows of some blocks, the same for the same data; null where no column is ragged.
+std::shared_ptr<const Table> sample_of(BlockSource& source) {
+  constexpr std::size_t kBlocks = 8;
+  constexpr std::int64_t kRows = 2048;
+  const auto columns = source.columns();
+  if (std::ranges::none_of(columns->columns, &TableColumn::ragged)) return nullptr;
+  const std::vector<DataBlock>& blocks = source.blocks();
+  std::vector<BlockPart> parts;
+  const std::size_t stride = std::max<std::size_t>(1, blocks.size() / kBlocks);
+  for (std::size_t b = 0; b < blocks.size() && parts.size() < kBlocks; b += stride)
+    if (blocks[b].rows > 0) parts.push_back({b, 0, std::min(blocks[b].rows, kRows)});
+  return parts.empty() ? columns : source.read(parts);
+}
+
+/// Of a row: what is known without one, or of a sample's rows in the mean.
+std::int64_t row_bytes_of(const Table& columns, const Table* sample) {
+  if (sample && sample->rows > 0) return std::max<std::int64_t>(bytes_of(*sample) / sample->rows, 1);
   std::int64_t bytes = 0;
   for (const TableColumn& column : columns.columns) {
     std::int64_t n = 1;
@@ -47,7 +67,7 @@ std::int64_t row_bytes_of(const Table& columns) {
 }
 
 BatchPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptions& options,
-                              const BatchOptions& batches) {
+                              const BatchOptions& batches, std::int64_t row_bytes) {
   BatchPlanOptions plan;
   plan.global_batch = batches.global_batch;
   plan.shuffle = batches.shuffle;
@@ -62,8 +82,8 @@ BatchPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptio
   if (blocks == 0) return plan;
   const double per_block = static_cast<double>(rows) / static_cast<double>(blocks);
   // A window that is used, one that is read, and room for the rest of the process.
-  const double fits = static_cast<double>(options.memory_bytes) / 3 /
-                      (per_block * static_cast<double>(row_bytes_of(*source.columns())));
+  const double fits =
+      static_cast<double>(options.memory_bytes) / 3 / (per_block * static_cast<double>(row_bytes));
   const double wanted = static_cast<double>(options.window_rows) / per_block;
   const double all = std::min(wanted, fits) / plan.shards;
   plan.window_blocks = static_cast<std::int64_t>(std::clamp(all, 1.0, static_cast<double>(blocks)));
@@ -76,10 +96,11 @@ struct StreamedRows::Impl {
   Impl(std::shared_ptr<BlockSource> from, const StreamedRowsOptions& o, const BatchOptions& batches)
       : source(std::move(from)),
         options(o),
-        plan(source->blocks(), plan_options(*source, o, batches)),
+        sample(sample_of(*source)),
+        row_bytes(row_bytes_of(*source->columns(), sample.get())),
+        plan(source->blocks(), plan_options(*source, o, batches, row_bytes)),
         rank(batches.rank),
-        world(batches.world),
-        row_bytes(row_bytes_of(*source->columns())) {}
+        world(batches.world) {}
 
   struct Entry {
     std::shared_future<WindowRef> ready;
@@ -229,9 +250,10 @@ struct StreamedRows::Impl {
   // Set once.
   const std::shared_ptr<BlockSource> source;
   const StreamedRowsOptions options;
+  const std::shared_ptr<const Table> sample;
+  const std::int64_t row_bytes;
   const BatchPlan plan;
   const int rank, world;
-  const std::int64_t row_bytes;
 
   mutable std::mutex mu;
   std::condition_variable_any room;
@@ -263,6 +285,7 @@ StreamedRows::~StreamedRows() {
 }
 
 std::shared_ptr<const Table> StreamedRows::columns() const { return impl_->source->columns(); }
+std::shared_ptr<const Table> StreamedRows::sample() const { return impl_->sample; }
 std::int64_t StreamedRows::rows() const { return impl_->plan.rows(); }
 std::int64_t StreamedRows::batches_per_epoch() const { return impl_->plan.batches_per_epoch(); }
 

@@ -51,6 +51,9 @@ class StreamedRows {
   StreamedRows& operator=(const StreamedRows&) = delete;
 
   std::shared_ptr<const Table> columns() const;
+  /// Some rows from all over the data, which say how long those of ragged columns are; null where there is no
+  /// ragged column.
+  std::shared_ptr<const Table> sample() const;
   std::int64_t rows() const;
   std::int64_t batches_per_epoch() const;
   /// Windows of so many blocks are in use, of so many shards: "16 shards, windows of 4 blocks".

@@ -5,10 +5,13 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/init.h"
+#include "engine/input/ragged_batch.h"
+#include "engine/input/ragged_room.h"
 #include "engine/input/streamed_rows.h"
 
 namespace braid {
@@ -126,17 +129,49 @@ Batcher::Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> co
   find_columns(columns);
 }
 
-void Batcher::find_columns(const std::vector<std::string>& names) {
-  for (const auto& name : names) {
-    const TableColumn* column = table_->find(name);
-    if (!column) {
-      std::string known;
-      for (const auto& c : table_->columns) known += (known.empty() ? "" : ", ") + c.name;
-      throw InvalidArgument("input: the model reads '" + name + "', but the data has only: " + known);
-    }
-    columns_.push_back(static_cast<std::size_t>(column - table_->columns.data()));
+Batcher::Delivered Batcher::find_column(const std::string& name) const {
+  const auto delivered = [&](const TableColumn& column, Part part) {
+    return Delivered{static_cast<std::size_t>(&column - table_->columns.data()), part, 0};
+  };
+  std::string known;
+  for (const TableColumn& column : table_->columns) {
+    if (column.name == name) return delivered(column, column.ragged() ? Part::Values : Part::Rows);
+    if (column.ragged() && name == column.name + "/offsets") return delivered(column, Part::Offsets);
+    if (column.weights.defined() && name == column.name + "/weights") return delivered(column, Part::Weights);
+    known += (known.empty() ? "" : ", ") + column.name;
   }
+  throw InvalidArgument("input: the model reads '" + name + "', but the data has only: " + known);
+}
+
+/// Values of a ragged column that this worker's part of a batch may have; of the largest part, so that all
+/// workers that see the same rows have the same.
+std::int64_t Batcher::room_for(const TableColumn& column) const {
+  if (column.batch_values > 0) return column.batch_values;
+  const std::int64_t rows = row_part(options_.global_batch, 0, options_.world).rows;
+  std::int64_t most = INT64_MAX;
+  if (!column.fields.empty() && column.fields[0].length > 0) most = column.fields[0].length * rows;
+  if (streamed_) {
+    const TableColumn* sample = streamed_->sample()->find(column.name);
+    return rounded_room(std::min(most, likely_values(*sample, rows)));
+  }
+  const RowOrder order = !options_.shuffle             ? RowOrder::AsTheyLie
+                         : options_.shuffle_buffer > 0 ? RowOrder::Any
+                                                       : RowOrder::Drawn;
+  return rounded_room(std::min(most, most_values(column, rows, order, options_.carry_remainder)));
+}
+
+void Batcher::find_columns(const std::vector<std::string>& names) {
   check_global_batch(options_.global_batch, options_.world);
+  std::map<std::size_t, std::int64_t> rooms;
+  for (const auto& name : names) {
+    Delivered found = find_column(name);
+    if (found.part == Part::Values || found.part == Part::Weights) {
+      const auto [room, fresh] = rooms.try_emplace(found.place);
+      if (fresh) room->second = room_for(table_->columns[found.place]);
+      found.room = room->second;
+    }
+    columns_.push_back(found);
+  }
   for (std::size_t c = 0; c < columns_.size(); ++c)
     block_bytes_ += BlockPool::aligned(
         static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
@@ -145,11 +180,15 @@ void Batcher::find_columns(const std::vector<std::string>& names) {
 }
 
 DType Batcher::dtype(std::size_t column) const {
+  if (columns_[column].part == Part::Offsets) return DType::Int32;
+  if (columns_[column].part == Part::Weights) return DType::Float32;
   const DType stored = column_of(*table_, column).data.dtype();
   return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
 }
 
 Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
+  if (columns_[column].part == Part::Offsets) return Shape{rows + 1};
+  if (columns_[column].part != Part::Rows) return Shape{columns_[column].room};
   Shape shape = column_of(*table_, column).data.shape();
   shape.set_dim(0, rows);
   return shape;
@@ -274,6 +313,31 @@ void Batcher::copy_column(std::size_t column, const Table& table, const std::vec
   }
 }
 
+/// Of a batch.
+struct Batcher::Rows {
+  std::span<const StreamedRows::Picked> of_tables;
+};
+
+void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
+                        std::byte* to) const {
+  const Delivered& part = columns_[column];
+  const BatchBags bags{rows.of_tables, part.place};
+  switch (part.part) {
+    case Part::Offsets:
+      return copy_offsets(bags, reinterpret_cast<std::int32_t*>(to));
+    case Part::Values:
+    case Part::Weights:
+      if (!copy_values(bags, part.part == Part::Weights, part.room, to))
+        throw InvalidArgument(too_many_values(bags, part.room, ticket, !streamed_));
+      return;
+    case Part::Rows:
+      for (const StreamedRows::Picked& each : rows.of_tables) {
+        copy_column(column, *each.table, each.rows, to);
+        to += row_bytes * each.rows.size();
+      }
+  }
+}
+
 Batch Batcher::make(std::uint64_t ticket) {
   if (options_.keep_remainder && ticket >= static_cast<std::uint64_t>(batches_per_epoch_))
     throw OutOfRange("input: end of the data set");
@@ -299,11 +363,7 @@ Batch Batcher::make(std::uint64_t ticket) {
     batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
     const std::size_t bytes = batch.tensors.back().bytes();
     const std::size_t row = batch.rows == 0 ? 0 : bytes / static_cast<std::size_t>(batch.rows);
-    std::byte* to = out;
-    for (std::size_t p = 0; p < parts; ++p) {
-      copy_column(c, *picked[p].table, picked[p].rows, to);
-      to += row * picked[p].rows.size();
-    }
+    copy_part(c, {std::span(picked).first(parts)}, ticket, row, out);
     offset += BlockPool::aligned(bytes);
   }
   // What a thread keeps for its next batch are vectors, not tables.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/input/column_table.h"
 #include "engine/ir/tensor.h"
 #include "engine/staging/block_pool.h"
 #include "engine/staging/stage.h"
@@ -22,13 +23,18 @@ struct TableField {
   std::int64_t length = 1;  // values of a row
   std::int64_t ids = 0;     // of a category: they are below it; 0: not known
   bool filled = true;       // 0 fills its list, and is no id
+  ColumnTable table = {};
 };
 
 struct TableColumn {
   std::string name;
-  Tensor data;                          // [rows, row shape...]
+  Tensor data;                          // [rows, row shape...]; of a ragged one [values] int64
   float scale = 1.0F;                   // uint8 columns are delivered as float32 value * scale
   std::vector<TableField> fields = {};  // in their order; empty: not known
+  Tensor offsets = {};                  // [rows + 1] int64, of a ragged one: where each row's values begin
+  Tensor weights = {};                  // [values] float32, of a ragged one that has weights
+  std::int64_t batch_values = 0;        // of a ragged one, that a batch may have; 0: what the rows say
+  bool ragged() const { return offsets.defined(); }
 };
 
 struct Table {
@@ -79,7 +85,10 @@ struct BatchOptions {
 
 class StreamedRows;
 
-/// Cuts a table into batches. Thread rule: make() from any number of threads.
+/// Cuts a table into batches. A ragged column "tags" is delivered as its values, with room for more, "tags"
+/// [room] int64, the last one again and again; "tags/offsets" [rows + 1] int32, the parts of them that are
+/// the rows'; and "tags/weights" [room] float32. The room is the same for all batches
+/// (engine/input/ragged_room.h). Thread rule: make() from any number of threads.
 class Batcher {
  public:
   /// `columns` are the names to deliver, in order. Throws: InvalidArgument (an unknown column, an empty
@@ -94,9 +103,12 @@ class Batcher {
   DType dtype(std::size_t column) const;
   float scale(std::size_t column) const { return column_of(*table_, column).scale; }
   Shape shape(std::size_t column, std::int64_t rows) const;
+  /// Whether a delivered column is of a ragged one.
+  bool ragged(std::size_t column) const { return columns_[column].part != Part::Rows; }
 
   /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
-  /// + 1>".
+  /// + 1>". Throws also: InvalidArgument (more values of a ragged column than there is room for: the column,
+  /// both numbers, the row that has most of them).
   Batch make(std::uint64_t ticket);
   std::int64_t rows_of(std::uint64_t ticket) const;
 
@@ -108,24 +120,36 @@ class Batcher {
 
  private:
   using Order = std::shared_ptr<const std::vector<std::int64_t>>;
+  enum class Part { Rows, Values, Offsets, Weights };
+  struct Delivered {
+    std::size_t place = 0;  // of its column in the table
+    Part part = Part::Rows;
+    std::int64_t room = 0;  // of values and weights
+  };
   Order order_of(std::uint64_t epoch) const;
   Order permutation(std::uint64_t epoch);
   void prepare_permutation(std::uint64_t epoch);
   RowPart part_of(std::int64_t rows) const;
   std::int64_t global_rows_of(std::uint64_t ticket) const;
   void pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows);
+  Delivered find_column(const std::string& name) const;
   void find_columns(const std::vector<std::string>& names);
   const TableColumn& column_of(const Table& table, std::size_t column) const {
-    return table.columns[columns_[column]];
+    return table.columns[columns_[column].place];
   }
+  std::int64_t room_for(const TableColumn& column) const;
   void copy_column(std::size_t column, const Table& from, const std::vector<std::int64_t>& rows,
                    std::byte* to) const;
+  struct Rows;
+  /// A delivered column of these rows; `row_bytes` are of one that is not ragged.
+  void copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
+                 std::byte* to) const;
 
   // Set once.
   std::shared_ptr<const Table> table_;      // of streamed rows the columns, without any
   std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
   std::int64_t rows_ = 0;                   // of an epoch
-  std::vector<std::size_t> columns_;        // places in the table
+  std::vector<Delivered> columns_;
   BatchOptions options_;
   std::int64_t batches_per_epoch_ = 0;
   std::size_t block_bytes_ = 0;  // of a batch

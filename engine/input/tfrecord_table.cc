@@ -23,7 +23,7 @@ class FeaturePlaces {
     layout_ = example.layout();
     places_.clear();
     for (const ColumnSpec& column : columns_) {
-      const Feature* feature = example.find(column.name);
+      const Feature* feature = example.find(field_of(column));
       places_.push_back(feature ? static_cast<std::size_t>(feature - example.features().data()) : kAbsent);
     }
     return places_;
@@ -48,7 +48,7 @@ void require_known_names(const std::vector<ColumnSpec>& columns, const ExampleRe
                          const TfRecordReader& reader, const std::filesystem::path& file) {
   std::string known;
   bool any = false;
-  for (const ColumnSpec& column : columns) any = any || example.find(column.name);
+  for (const ColumnSpec& column : columns) any = any || example.find(field_of(column));
   if (any) return;
   for (const Feature& f : example.features()) known += (known.empty() ? "" : ", ") + std::string(f.name);
   throw InvalidArgument("'" + file.string() + "' record " + std::to_string(reader.number()) +

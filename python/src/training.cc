@@ -278,7 +278,11 @@ Rows columns_of_files(const std::string& job_text, const std::string& data_dir) 
 
 nb::dict arrays_of_rows(const Rows& rows) {
   nb::dict result;
-  for (const TableColumn& column : rows.table->columns) result[column.name.c_str()] = to_array(column.data);
+  for (const TableColumn& column : rows.table->columns) {
+    result[column.name.c_str()] = to_array(column.data);
+    if (column.ragged()) result[(column.name + "/offsets").c_str()] = to_array(column.offsets);
+    if (column.weights.defined()) result[(column.name + "/weights").c_str()] = to_array(column.weights);
+  }
   return result;
 }
 

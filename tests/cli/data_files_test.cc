@@ -50,6 +50,19 @@ TEST_F(DataFilesTest, StatsCountWhatIsThere) {
   EXPECT_THAT(expect_good({"data", "stats", rows(100)}), HasSubstr("100 records in 1 file"));
 }
 
+TEST_F(DataFilesTest, StatsWriteVocabulariesByFrequencyAndWhatJobsScaleBy) {
+  const std::string file = write("words.csv", "w,n\nb,1\na,2\nb,3\nc,4\na,5\nb,6\n,7\n");
+  const std::string told = expect_good(
+      {"data", "stats", file, "--vocabularies", path("words"), "--min-count", "2", "--most-words", "5"});
+  EXPECT_EQ(read_file(path("words") + "/w.txt"), "b\na\n");
+  EXPECT_THAT(told, HasSubstr("2 of 3 words, 83.33 % of the values"));
+  EXPECT_THAT(told, HasSubstr("more than 5 different words: no vocabulary"));
+  const Json n = Json::parse(expect_good({"data", "stats", "--json", file}))["features"]["n"];
+  EXPECT_EQ(n["percentiles"].size(), 101U);
+  EXPECT_EQ(n["percentiles"][50], 4);
+  EXPECT_NEAR(n["log1p_mean"].get<double>(), 1.5150, 1e-3);
+}
+
 TEST_F(DataFilesTest, SplitsDealEachRecordOnce) {
   const std::string file = rows(5000), train = path("train.csv"), test = path("test.csv");
   expect_good({"data", "split", file, "--into", train + "=0.9", "--into", test + "=0.1"});

@@ -17,6 +17,14 @@ std::shared_ptr<const Table> one_row_of_zeros(const Table& shapes) {
   auto one = std::make_shared<Table>();
   one->rows = 1;
   for (const TableColumn& column : shapes.columns) {
+    if (column.ragged()) {
+      TableColumn empty = column;
+      empty.data = Tensor(column.data.dtype(), Shape{0});
+      empty.offsets = Tensor::zeros(DType::Int64, Shape{2});
+      if (column.weights.defined()) empty.weights = Tensor(DType::Float32, Shape{0});
+      one->columns.push_back(std::move(empty));
+      continue;
+    }
     Shape shape = column.data.shape();
     shape.set_dim(0, 1);
     one->columns.push_back({column.name, Tensor::zeros(column.data.dtype(), shape), column.scale});
@@ -74,11 +82,14 @@ BatchOptions Forward::batches(std::int64_t rows) const {
 }
 
 Instance& Forward::instance_for(const Batcher& batcher, std::int64_t rows) {
-  auto& instance = instances_[rows];
+  CompileRequest request;
+  std::string shapes;
+  for (std::size_t c = 0; c < model_.columns.size(); ++c) {
+    request.feeds.push_back({model_.columns[c], batcher.dtype(c), batcher.shape(c, rows)});
+    if (c == 0 || batcher.ragged(c)) shapes += request.feeds.back().shape.to_string();
+  }
+  auto& instance = instances_[{rows, shapes}];
   if (!instance) {
-    CompileRequest request;
-    for (std::size_t c = 0; c < model_.columns.size(); ++c)
-      request.feeds.push_back({model_.columns[c], batcher.dtype(c), batcher.shape(c, rows)});
     request.fetches = fetches_;
     instance = std::make_unique<Instance>(compile(graph_, request, options_), runtime_);
   }

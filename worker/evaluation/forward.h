@@ -10,6 +10,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/compile/compile.h"
@@ -74,7 +75,8 @@ class Forward {
   const std::shared_ptr<const Table> zeros_;  // one row
   const std::int64_t batch_rows_;
   Graph graph_;
-  std::map<std::int64_t, std::unique_ptr<Instance>> instances_;  // by rows
+  std::map<std::pair<std::int64_t, std::string>, std::unique_ptr<Instance>>
+      instances_;  // by rows, and shapes that rows do not decide
 };
 
 }  // namespace braid::worker

@@ -45,6 +45,18 @@ class Checker {
     }
   }
 
+  /// The same of a column of the schema.
+  void fields_of_column(const proto::Column& column) const {
+    constexpr std::string_view kPrefix = "input.columns.";
+    for (const JobField& field : job_fields()) {
+      if (!field.range() || !field.is_of_column()) continue;
+      const std::string name = field.path().substr(kPrefix.size());
+      if (!is_set(column, name)) continue;
+      for (const double value : numbers_at(column, name))
+        in_range(fmt::format("input.columns: {} of column '{}'", name, column.name()), *field.range(), value);
+    }
+  }
+
  private:
   void check(const JobField& field) const {
     if (!is_set(job_, field.path())) {
@@ -78,10 +90,12 @@ class Checker {
 
 void check_input(const proto::Job& job, const Checker& check) {
   const proto::Input& input = job.input();
-  for (const proto::Column* column : columns_of(job))
+  for (const proto::Column* column : columns_of(job)) {
+    check.fields_of_column(*column);
     check.require(!column->has_scale() || (std::isfinite(column->scale()) && column->scale() != 0),
                   fmt::format("input.columns: scale of column '{}' must be finite and not 0, got {}",
                               column->name(), column->scale()));
+  }
   check.require(input.shard() != proto::Input::FILES || job.steps() > 0,
                 "input.shard FILES needs steps: the workers' files may differ in length");
   check.require(input.shard() == proto::Input::ALL ||

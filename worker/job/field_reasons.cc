@@ -148,7 +148,9 @@ Reason columns_have_buckets() {
         const auto columns = columns_of(at.job);
         return !columns.empty() && std::all_of(columns.begin(), columns.end(), [](const Column* column) {
           return column->kind() != Column::CATEGORICAL || column->buckets() > 0 ||
-                 !column->vocabulary().empty() || !column->vocabulary_file().empty();
+                 !column->vocabulary().empty() || !column->vocabulary_file().empty() ||
+                 !column->borders().empty() || column->quantiles() > 0 ||
+                 column->time_part() != Column::NO_PART;
         });
       },
       "each categorical column has buckets or a vocabulary of its own");
@@ -168,7 +170,30 @@ Reason has_no_missing_number() {
   });
 }
 Reason is_no_list() {
-  return when([](const FieldScope& at) { return at.column->length() <= 1; }, "its length is 1");
+  return when([](const FieldScope& at) { return at.column->length() <= 1 && !at.column->ragged(); },
+              "its length is 1");
+}
+Reason is_not_ragged() {
+  return when([](const FieldScope& at) { return !at.column->ragged(); }, "it is not ragged");
+}
+Reason is_no_feature() {
+  return kind_without([](const Column& column) {
+    return column.kind() == Column::NUMERIC || column.kind() == Column::CATEGORICAL;
+  });
+}
+Reason has_no_vocabulary_file() {
+  return when([](const FieldScope& at) { return at.column->vocabulary_file().empty(); },
+              "it has no vocabulary_file");
+}
+Reason nothing_asks_for_statistics() {
+  return when(
+      [](const FieldScope& at) {
+        const auto columns = columns_of(at.job);
+        return std::none_of(columns.begin(), columns.end(), [](const Column* column) {
+          return column->scaling() != Column::AS_SAID || column->quantiles() > 0;
+        });
+      },
+      "no column has scaling or quantiles");
 }
 
 // Of stages. What auto_stage cuts off of a model runs inside of the step where staging is off, with the same

@@ -47,6 +47,10 @@ Reason columns_have_buckets();
 Reason has_no_buckets();
 Reason has_no_missing_number();
 Reason is_no_list();
+Reason is_not_ragged();
+Reason is_no_feature();
+Reason has_no_vocabulary_file();
+Reason nothing_asks_for_statistics();
 
 // Of stages.
 Reason not_staged();

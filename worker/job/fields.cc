@@ -123,7 +123,8 @@ void add_input(std::vector<JobField>& table) {
       field("input.stream.block_bytes").default_elsewhere("1 MiB").in(at_least(64)),
       field("input.stream.memory_bytes").default_elsewhere("256 MiB").in(positive()),
       field("input.stream.threads").default_elsewhere("2").in(from_to(1, 256)),
-      field("input.stream.index_directory"));
+      field("input.stream.index_directory"),
+      field("input.statistics_file").idle(nothing_asks_for_statistics()));
 }
 
 void add_columns(std::vector<JobField>& table) {
@@ -139,7 +140,25 @@ void add_columns(std::vector<JobField>& table) {
       column("output")
           .default_elsewhere("\"dense\", \"sparse\", \"label\", \"weight\" by kind")
           .idle(is_skipped()),
-      column("missing_word").idle(is_skipped()));
+      column("missing_word").idle(is_skipped()), column("ragged").idle(is_no_feature()),
+      column("pooling").idle(is_no_list()), column("weights").idle(is_not_ragged()),
+      column("weight_separator").idle(is_not_ragged()),
+      column("batch_ids").default_elsewhere("from the data").in(positive()).idle(is_not_ragged()),
+      column("table").idle(kind_is_not(Column::CATEGORICAL)),
+      column("embedding_dim")
+          .default_elsewhere("model.embedding_dim")
+          .in(positive())
+          .idle(kind_is_not(Column::CATEGORICAL)),
+      column("embedding_init")
+          .default_elsewhere("model.embedding_init")
+          .in(positive())
+          .idle(kind_is_not(Column::CATEGORICAL)),
+      column("field").default_elsewhere("`name`").idle(is_skipped()),
+      column("cross").idle(kind_is_not(Column::CATEGORICAL)),
+      column("borders").idle(kind_is_not(Column::CATEGORICAL)),
+      column("quantiles").in(at_least(2)).idle(kind_is_not(Column::CATEGORICAL)),
+      column("time_part").idle(is_no_feature()), column("scaling").idle(kind_is_not(Column::NUMERIC)),
+      column("vocabulary_words").default_elsewhere("all").in(positive()).idle(has_no_vocabulary_file()));
 }
 
 void add_staging(std::vector<JobField>& table) {

@@ -26,6 +26,7 @@ std::int64_t check_bag_inputs(InferContext& c, const BagInputs& in, int first) {
     if (n == 0) c.fail("offsets must have one element more than there are bags, got none");
     bags = n < 0 ? n : n - 1;
   }
+  if (in.weighted && in.pooling == Pooling::Max) c.fail("pooling max has no weights");
   if (in.weighted) {
     require_floating(c, in.weights(0, first));
     merged_shape(c, ids, in.weights(0, first));
@@ -61,6 +62,10 @@ BRAID_VECTOR_CLONES void add_weighted_row(T* sum, const T* row, T weight, std::i
   for (std::int64_t i = 0; i < width; ++i) sum[i] += weight * row[i];
 }
 template <class T>
+BRAID_VECTOR_CLONES void raise_to_row(T* most, const T* row, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; ++i) most[i] = row[i] > most[i] ? row[i] : most[i];
+}
+template <class T>
 BRAID_VECTOR_CLONES void multiply_row(T* row, T by, std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i) row[i] *= by;
 }
@@ -71,6 +76,16 @@ void pool_bag(const Parts& parts, std::int64_t bag, const T* table, std::int64_t
   constexpr std::int64_t kAtOnce = 16;
   std::fill(out, out + width, T{});
   const std::int64_t end = parts.end(bag);
+  if (parts.pooling == Pooling::Max) {
+    for (std::int64_t k = parts.begin(bag); k < end; ++k) {
+      const T* const row = table + static_cast<std::int64_t>(parts.ids[k]) * width;
+      if (k == parts.begin(bag))
+        std::copy_n(row, width, out);
+      else
+        raise_to_row(out, row, width);
+    }
+    return;
+  }
   if (parts.weights) {
     for (std::int64_t k = parts.begin(bag); k < end; ++k)
       add_weighted_row(out, table + static_cast<std::int64_t>(parts.ids[k]) * width, parts.weights[k], width);
@@ -183,6 +198,12 @@ void gradient(GradContext& c) {
           ? c.op("braid.BagIds", {c.input(in.ids(0)), c.input(in.offsets(0))}, {{kPadsIndices, true}})
           : c.op("Reshape", {c.input(in.ids(0)),
                              c.constant(Tensor::from<std::int64_t>({1}, std::vector<std::int64_t>{-1}))});
+  if (in.pooling == Pooling::Max) {
+    std::vector<ValueRef> lists{c.input(0), c.input(in.ids(0))};
+    if (in.ragged) lists.push_back(c.input(in.offsets(0)));
+    lists.insert(lists.end(), {c.grad(), c.output()});
+    return c.set_grad(0, IndexedSlices{ids, c.op("braid.BagMaxRows", lists, attrs)});
+  }
   if (in.weighted) inputs.push_back(c.input(in.weights(0)));
   if (in.pooling != Pooling::Sum) inputs[0] = c.op("braid.BagScale", inputs, attrs);
   AttrMap sum = attrs;

@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   if (bag >= t.bags.count) return;
   const cuda::BagRange range = t.bags.range(bag, status, op);
   const std::int64_t width = t.width;
+  const bool is_max = t.bags.is_max();
   for (std::int64_t column = lane * kPack; column < width; column += t.lanes * kPack) {
     Elements sum{};
     for (std::int64_t k = range.begin; k < range.end; k += kAhead) {
@@ -66,7 +67,13 @@ __global__ void __launch_bounds__(cuda::kThreads)
       for (int i = 0; i < kAhead; ++i) {
         const T weight = t.bags.weights && k + i < range.end ? t.bags.weights[k + i] : T(1);
 #pragma unroll
-        for (int e = 0; e < kPack; ++e) sum.at[e] += weight * rows[i].at[e];
+        for (int e = 0; e < kPack; ++e) {
+          const T value = rows[i].at[e];
+          if (!is_max)
+            sum.at[e] += weight * value;
+          else if (k + i < range.end && (k + i == range.begin || value > sum.at[e]))
+            sum.at[e] = value;
+        }
       }
     }
     const T scale = t.bags.scale(range);

@@ -4,6 +4,7 @@
 //   y[b] = s_b * sum over k of bag b: w_k * table[ids[k]]
 //   pooling   sum: s_b = 1     mean: s_b = 1 / sum of w_k     sqrtn: s_b = 1 / sqrt(sum of w_k^2)
 //
+//   max: y[b] is the largest of table[ids[k]], each element by itself; without weights
 // w_k is 1 without weights. A bag of no ids, or whose sum of weights is 0, is a row of zeros.
 // Bags are the rows of ids [B, hot] (weights likewise), or with the attribute "ragged" the parts that offsets
 // [B + 1] cut from ids [n]: bag b is [offsets[b], offsets[b + 1]). offsets[0] is 0; ids from offsets[B] on
@@ -18,13 +19,13 @@
 
 namespace braid {
 
-enum class Pooling : int { Sum, Mean, SqrtN };
+enum class Pooling : int { Sum, Mean, SqrtN, Max };
 
 inline constexpr const char* kPooling = "pooling";
 inline constexpr const char* kRagged = "ragged";
 inline constexpr const char* kBagWeights = "weighted";
 
-inline constexpr std::string_view kPoolingNames[] = {"sum", "mean", "sqrtn"};
+inline constexpr std::string_view kPoolingNames[] = {"sum", "mean", "sqrtn", "max"};
 
 /// How a node's inputs of one table lie: [table], ids, [offsets], [weights].
 struct BagInputs {
@@ -47,12 +48,12 @@ inline BagInputs bag_inputs(const AttrMap& attrs, bool has_table) {
   in.weighted = attrs.get(kBagWeights, false);
   in.has_table = has_table;
   const std::string name = attrs.get(kPooling, std::string("sum"));
-  for (int p = 0; p < 3; ++p) {
+  for (int p = 0; p < 4; ++p) {
     if (kPoolingNames[p] != name) continue;
     in.pooling = static_cast<Pooling>(p);
     return in;
   }
-  throw InvalidArgument("attribute pooling is none of sum, mean, sqrtn: '" + name + "'");
+  throw InvalidArgument("attribute pooling is none of sum, mean, sqrtn, max: '" + name + "'");
 }
 
 /// Sizes of the bags of one table.

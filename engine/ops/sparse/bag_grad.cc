@@ -2,10 +2,17 @@
 //   braid.BagScale(x [B, dim], ids, [offsets], [weights]) -> s_b x[b]
 //   braid.BagRows(x [B, dim], ids, [offsets], [weights]) -> [n, dim]: w_k x[b] for id k of bag b, and zeros
 //     for ids of no bag; the gradients of the rows of single ids. Its pooling is sum.
+//   braid.BagMaxRows(table handle, ids, [offsets], dy [B, dim], y [B, dim]) -> [n, dim]: each element of
+//   dy[b]
+//     in the row of the first id of bag b whose row of the table has y[b] there, and zeros; of pooling max
 //   braid.BagIds(ids [n], offsets [B + 1]) -> [n]: ids, and -1 in the place of those of no bag
 //   braid.BagOf(like [n, ...], offsets [B + 1]) -> [n] int32: the bag of each of n ids, counted from the
 //     attribute "first"; `first` for ids of no bag. Without offsets: of bags [B, ...] of "hot" ids each
+#include <algorithm>
+#include <vector>
+
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/shape_rules.h"
 #include "engine/ops/sparse/bag_parts.h"
 
@@ -110,6 +117,72 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
   });
 }
 
+void infer_max_rows(InferContext& c) {
+  const BagInputs in = bag_inputs(c.node().attrs, true);
+  if (in.pooling != Pooling::Max) c.fail("pooling must be max");
+  const int dy = in.stride();
+  if (c.inputs() != dy + 2)
+    c.fail("inputs must be table, ids, [offsets], dy, y, got " + std::to_string(c.inputs()));
+  if (c.dtype(0) != DType::Resource) c.fail("input 0 must be a variable's handle");
+  check_bag_inputs(c, in, 0);
+  for (const int i : {dy, dy + 1}) {
+    require_floating(c, i);
+    c.require_rank(i, 2);
+  }
+  c.require_same_dtype(dy, dy + 1);
+  const Shape& ids = c.shape(in.ids(0));
+  std::int64_t n = ids.has_rank() ? 1 : Shape::kUnknown;
+  for (int axis = 0; ids.has_rank() && axis < ids.rank(); ++axis)
+    n = n < 0 || ids[axis] < 0 ? Shape::kUnknown : n * ids[axis];
+  c.output(c.dtype(dy), {n, c.shape(dy).has_rank() ? c.shape(dy)[1] : Shape::kUnknown});
+}
+
+/// One bag: elements that no id before had are given to id k.
+template <class T>
+void give_to_largest(const T* row, const T* dy, const T* y, T* to, std::vector<char>& given) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const bool is_it = given[i] == 0 && row[i] == y[i];
+    to[i] = is_it ? dy[i] : T(0);
+    given[i] = static_cast<char>(given[i] | static_cast<char>(is_it));
+  }
+}
+
+PreparedKernel prepare_max_rows(const PrepareContext& c) {
+  const BagInputs in = bag_inputs(c.node.attrs, true);
+  const int dy = in.stride();
+  const auto shape = [&](int i) { return &c.inputs[static_cast<std::size_t>(i)].shape; };
+  const BagSizes sizes = bag_sizes(in, *shape(in.ids(0)), in.ragged ? shape(in.offsets(0)) : nullptr);
+  const std::int64_t width = c.outputs[0].shape[1], table_rows = (*shape(0))[0];
+  const std::string& name = c.node.op->name;
+  const DType ids = c.inputs[static_cast<std::size_t>(in.ids(0))].dtype;
+  const DType offsets = in.ragged ? c.inputs[static_cast<std::size_t>(in.offsets(0))].dtype : DType::Int64;
+  return with_float(name, c.inputs[static_cast<std::size_t>(dy)].dtype, [&]<class T>() {
+    return with_index(name, ids, [&]<class I>() {
+      return with_index(name, offsets, [&]<class O>() {
+        return serial_kernel([=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
+          const BagParts<T, I, O> parts{a.in<I>(in.ids(0)), in.ragged ? a.in<O>(in.offsets(0)) : nullptr,
+                                        nullptr, sizes, in.pooling};
+          parts.check_offsets(place);
+          check_indices(place, parts.ids, parts.used(), table_rows);
+          const std::int64_t of_bag = sizes.bags == 0 ? 1 : sizes.ids / sizes.bags + 1;
+          pool->parallel_range(
+              sizes.bags, row_grain(width * of_bag), [&](std::int64_t begin, std::int64_t end) {
+                std::vector<char> given(static_cast<std::size_t>(width));
+                for (std::int64_t b = begin; b < end; ++b) {
+                  std::ranges::fill(given, 0);
+                  for (std::int64_t k = parts.begin(b); k < parts.end(b); ++k)
+                    give_to_largest(a.in<T>(0) + static_cast<std::int64_t>(parts.ids[k]) * width,
+                                    a.in<T>(dy) + b * width, a.in<T>(dy + 1) + b * width,
+                                    a.out<T>(0) + k * width, given);
+                }
+              });
+          std::fill(a.out<T>(0) + parts.used() * width, a.out<T>(0) + sizes.ids * width, T{});
+        });
+      });
+    });
+  });
+}
+
 PreparedKernel prepare_ids(const PrepareContext& c) {
   const std::string& name = c.node.op->name;
   const BagSizes sizes{c.inputs[1].shape[0] - 1, c.inputs[0].shape[0], 0};
@@ -176,6 +249,11 @@ OpDef of_bags(std::string name, std::function<void(InferContext&)> infer, Prepar
 void register_bag_grad(OpRegistry& registry) {
   registry.add(of_bags("braid.BagScale", infer_scale, prepare_scale));
   registry.add(of_bags("braid.BagRows", infer_rows, prepare_rows));
+  OpDef max_rows = of_bags("braid.BagMaxRows", infer_max_rows, prepare_max_rows);
+  max_rows.min_inputs = 4;
+  max_rows.max_inputs = 5;
+  max_rows.handles = {Access::Read};
+  registry.add(std::move(max_rows));
   registry.add({.name = "braid.BagIds",
                 .traits = computes(),
                 .min_inputs = 2,

@@ -13,6 +13,29 @@ __global__ void scale_kernel(cuda::DeviceBags<T> bags, const T* x, T* y, std::in
     y[i] = x[i] * bags.scale(bags.range(i / width, status, op));
 }
 
+/// A thread takes one element of a bag's rows, from id to id.
+template <class T>
+__global__ void max_rows_kernel(cuda::DeviceBags<T> bags, const T* table, std::int64_t table_rows,
+                                const T* dy, const T* y, T* to, std::int64_t width, StepStatus* status,
+                                int op) {
+  const std::int64_t used = bags.used();
+  for (std::int64_t i = cuda::grid_index(); i < (bags.n - used) * width; i += cuda::grid_size())
+    to[used * width + i] = T(0);
+  for (std::int64_t i = cuda::grid_index(); i < bags.count * width; i += cuda::grid_size()) {
+    const std::int64_t bag = i / width, column = i - bag * width;
+    const cuda::BagRange range = bags.range(bag, status, op);
+    bool given = false;
+    for (std::int64_t k = range.begin; k < range.end; ++k) {
+      const std::int64_t id = bags.id(k);
+      const bool in_table = id >= 0 && id < table_rows;
+      if (!in_table) cuda::report(status, op, StatusCode::IndexOutOfRange, id, table_rows);
+      const bool is_it = in_table && !given && table[id * width + column] == y[i];
+      to[k * width + column] = is_it ? dy[i] : T(0);
+      given = given || is_it;
+    }
+  }
+}
+
 /// Element i of the rows of ids.
 template <class T>
 __global__ void rows_kernel(cuda::DeviceBags<T> bags, const T* x, T* y, std::int64_t width) {
@@ -69,6 +92,23 @@ PreparedKernel prepare_rows(const PrepareContext& c) {
   });
 }
 
+PreparedKernel prepare_max_rows(const PrepareContext& c) {
+  const BagInputs in = bag_inputs(c.node.attrs, true);
+  const int dy = in.stride();
+  return with_float(c.node.op->name, c.inputs[static_cast<std::size_t>(dy)].dtype, [&]<class T>() {
+    PreparedKernel kernel;
+    kernel.run = [in, dy, shape = cuda::bag_shape(c, in, 0), rows = c.inputs[0].shape[0],
+                  width = c.outputs[0].shape[1]](const KernelArgs& a) {
+      if (shape.sizes.ids * width == 0) return;
+      const std::int64_t elements = std::max(shape.sizes.bags, std::int64_t{1}) * width;
+      cuda::launch(max_rows_kernel<T>, cuda::blocks_for(elements), cuda::kThreads, 0, a.stream,
+                   cuda::device_bags<T>(shape, in, a, 0), a.in<T>(0), rows, a.in<T>(dy), a.in<T>(dy + 1),
+                   a.out<T>(0), width, a.status, a.op);
+    };
+    return kernel;
+  });
+}
+
 const BagInputs& ids_and_offsets() {
   static const BagInputs in{.ragged = true, .has_table = false};
   return in;
@@ -109,6 +149,7 @@ PreparedKernel prepare_bag_of(const PrepareContext& c) {
 void register_bag_grad_cuda(OpRegistry& registry) {
   registry.add_cuda("braid.BagScale", prepare_scale);
   registry.add_cuda("braid.BagRows", prepare_rows);
+  registry.add_cuda("braid.BagMaxRows", prepare_max_rows);
   registry.add_cuda("braid.BagIds", prepare_ids);
   registry.add_cuda("braid.BagOf", prepare_bag_of);
 }

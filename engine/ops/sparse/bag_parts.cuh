@@ -67,8 +67,9 @@ struct DeviceBags {
     }
     return low;
   }
+  __device__ bool is_max() const { return pooling == static_cast<int>(Pooling::Max); }
   __device__ T scale(BagRange range) const {
-    if (pooling == static_cast<int>(Pooling::Sum)) return T(1);
+    if (pooling == static_cast<int>(Pooling::Sum) || is_max()) return T(1);
     const bool is_mean = pooling == static_cast<int>(Pooling::Mean);
     T sum = weights ? T(0) : static_cast<T>(range.end - range.begin);
     if (weights)

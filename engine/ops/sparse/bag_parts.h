@@ -30,7 +30,7 @@ struct BagParts {
   T weight(std::int64_t k) const { return weights ? weights[k] : T(1); }
 
   T scale(std::int64_t bag) const {
-    if (pooling == Pooling::Sum) return T(1);
+    if (pooling == Pooling::Sum || pooling == Pooling::Max) return T(1);
     T sum = 0;
     if (!weights) {
       sum = static_cast<T>(end(bag) - begin(bag));

@@ -138,6 +138,93 @@ TEST_F(ParquetTest, ListsAreColumnsOfALength) {
   EXPECT_THAT(floats->find("dense")->data.data<float>(), ElementsAre(0.5, 9, 1.5, 2.5, 9, 9, 9, 9));
 }
 
+TEST_F(ParquetTest, ListsAreRaggedColumnsWithWeights) {
+  const auto table =
+      read(types(),
+           {{.name = "list", .kind = ColumnKind::Categorical, .buckets = 1000, .length = 0, .ragged = true},
+            {.name = "texts", .kind = ColumnKind::Categorical, .buckets = 1000, .length = 1, .ragged = true},
+            {.name = "text", .kind = ColumnKind::Categorical, .buckets = 1000, .length = 0, .ragged = true}});
+  const TableColumn& list = *table->find("sparse/list");
+  EXPECT_THAT(list.data.data<std::int64_t>(),
+              ElementsAre(id("list=1"), id("list=2"), id("list=3"), id("list=4"), id("list=5")));
+  EXPECT_THAT(list.offsets.data<std::int64_t>(), ElementsAre(0, 3, 3, 3, 5));
+  EXPECT_THAT(table->find("sparse/texts")->data.data<std::int64_t>(),
+              ElementsAre(id("texts=a"), id("texts=c")))
+      << "length cuts";
+  EXPECT_THAT(table->find("sparse/text")->offsets.data<std::int64_t>(), ElementsAre(0, 1, 1, 2, 3))
+      << "a flat column has one id or none";
+  EXPECT_THAT(table->find("sparse/text")->data.data<std::int64_t>(),
+              ElementsAre(id("text=Rome"), id("text="), id("text=Oslo")));
+}
+
+TEST_F(ParquetTest, AFlatColumnMayBeAListOfALength) {
+  EXPECT_THAT(
+      ids({.name = "dictionary", .buckets = 1000, .length = 2}),
+      ElementsAre(1 + id("dictionary=a"), 0, 1 + id("dictionary=b"), 0, 1 + id("dictionary=a"), 0, 0, 0));
+}
+
+/// Ids and weights of lists, of which one row has other numbers.
+TEST_F(ParquetTest, WeightsAreAsManyAsIds) {
+  RecordSinkOptions options{.format = FileFormat::Parquet,
+                            .columns = {"ids", "w"},
+                            .kinds = {{FeatureKind::Int64, true}, {FeatureKind::Float, true}},
+                            .row_group_rows = 4};
+  const auto sink = RecordSink::create(dir_.path() / "w.parquet", options);
+  FeatureSet record;
+  for (std::int64_t r = 0; r < 10; ++r) {
+    const std::vector<std::int64_t> ids(static_cast<std::size_t>(r % 3), r);
+    const std::vector<float> weights(static_cast<std::size_t>(r == 7 ? 3 : r % 3), static_cast<float>(r) / 2);
+    record.clear();
+    record.add("ids", std::span<const std::int64_t>(ids));
+    record.add("w", std::span<const float>(weights));
+    sink->write(record);
+  }
+  sink->finish();
+  const std::vector<ColumnSpec> columns{
+      {.name = "ids",
+       .kind = ColumnKind::Categorical,
+       .buckets = 1000,
+       .length = 0,
+       .ragged = true,
+       .weights = "w"},
+      {.name = "w", .kind = ColumnKind::Numeric, .scale = 2, .length = 0, .ragged = true}};
+  EXPECT_ERROR(read(dir_.path() / "w.parquet", columns), DataLoss,
+               HasSubstr("row 8: column 'ids': there are 3 weights for 1 ids"));
+  for (const bool keeps : {false, true}) {
+    const auto table =
+        read(dir_.path() / "w.parquet", columns, {.max_bad_records = 1, .keep_bad_records = keeps});
+    const TableColumn& column = *table->find("sparse/ids");
+    EXPECT_EQ(column.offsets.shape(), (Shape{keeps ? 11 : 10}));
+    EXPECT_THAT(column.weights.data<float>(), ElementsAre(0.25, 0.5, 0.5, 1, 1.25, 1.25, 2, 2)) << keeps;
+    EXPECT_EQ(column.data.data<std::int64_t>()[6], id("ids=8"));
+  }
+}
+
+TEST_F(ParquetTest, CrossesAndBucketsAreThoseOfOtherFormats) {
+  const std::vector<ColumnSpec> columns{
+      {.name = "dictionary", .kind = ColumnKind::Categorical, .buckets = 7},
+      {.name = "size", .kind = ColumnKind::Categorical, .field = "double", .borders = {0, 3}},
+      {.name = "day", .kind = ColumnKind::Categorical, .field = "int64", .time_part = TimePart::Hour},
+      {.name = "both", .kind = ColumnKind::Categorical, .buckets = 1000, .cross = {"dictionary", "size"}}};
+  const auto table = read(types(), columns, {.max_bad_records = 4, .keep_bad_records = true});
+  const auto found = table->find("sparse")->data.data<std::int64_t>();
+  TableBuilder builder(columns);
+  const std::vector<std::pair<const char*, const char*>> rows{
+      {"a", "0.5"}, {"b", "-2"}, {"a", "3"}, {"", "4"}};
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    EXPECT_EQ(builder.add_text(0, rows[r].first), "");
+    EXPECT_EQ(builder.add_text(1, rows[r].second), "");
+    EXPECT_EQ(builder.add_text(2, "0"), "");
+    EXPECT_EQ(builder.add_text(3, {}), "");
+    builder.end_row();
+  }
+  const auto expected = builder.finish(0);
+  for (const std::size_t r : {0U, 1U, 2U, 3U})
+    for (const std::size_t c : {0U, 1U, 3U})
+      EXPECT_EQ(found[4 * r + c], expected->find("sparse")->data.data<std::int64_t>()[4 * r + c])
+          << r << " " << c;
+}
+
 TEST_F(ParquetTest, RefusesWhatItCannotMean) {
   const auto refused = [](ColumnSpec column) { read(types(), {std::move(column)}); };
   EXPECT_ERROR(refused({.name = "nested", .kind = ColumnKind::Numeric, .length = 2}), InvalidArgument,

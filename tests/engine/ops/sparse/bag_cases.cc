@@ -46,12 +46,32 @@ std::vector<Bags> all_bags() {
           {"no bags", true, false, {i64({2}, {7, 7}), i64({1}, {0})}}};
 }
 
+/// The largest elements of each bag's rows, in float64.
+Tensor largest(const Tensor& table, const Bags& bags, std::int64_t rows) {
+  const std::vector<std::int64_t> ids = tensor_to_int64s(bags.lists[0]);
+  const std::int64_t width = table.shape()[1], hot = bags.ragged ? 0 : bags.lists[0].shape()[1];
+  const auto begin = [&](std::int64_t b) {
+    return bags.ragged ? tensor_to_int64s(bags.lists[1])[static_cast<std::size_t>(b)] : b * hot;
+  };
+  Tensor y = Tensor::zeros(DType::Float64, Shape{rows, width});
+  for (std::int64_t b = 0; b < rows; ++b)
+    for (std::int64_t k = begin(b); k < begin(b + 1); ++k)
+      for (std::int64_t i = 0; i < width; ++i) {
+        double& most = y.data<double>()[static_cast<std::size_t>(b * width + i)];
+        const double value =
+            table.data<double>()[static_cast<std::size_t>(ids[static_cast<std::size_t>(k)] * width + i)];
+        if (k == begin(b) || value > most) most = value;
+      }
+  return y;
+}
+
 }  // namespace
 
 BRAID_OP_CASES(bag) {
   const Tensor table_of_5 = random_f64({5, 3}, 1);
   for (const Bags& bags : all_bags())
-    for (const char* pooling : {"sum", "mean", "sqrtn"}) {
+    for (const char* pooling : {"sum", "mean", "sqrtn", "max"}) {
+      if (bags.weighted && std::string(pooling) == "max") continue;
       std::vector<Tensor> inputs{table_of_5};
       inputs.insert(inputs.end(), bags.lists.begin(), bags.lists.end());
       OpCase made = bag(std::string(bags.label) + ", " + pooling,
@@ -99,6 +119,14 @@ BRAID_OP_CASES(bag_grad) {
       made.inputs.insert(made.inputs.end(), bags.lists.begin(), bags.lists.end());
       table.add("braid.BagScale", made);
       if (std::string(pooling) == "sum") table.add("braid.BagRows", made);
+    }
+    if (!bags.weighted) {
+      const Tensor table_of_5 = random_f64({5, 3}, 1);
+      std::vector<Tensor> inputs{table_of_5};
+      inputs.insert(inputs.end(), bags.lists.begin(), bags.lists.end());
+      inputs.push_back(random_f64({rows, 3}, 2));
+      inputs.push_back(largest(table_of_5, bags, rows));
+      table.add("braid.BagMaxRows", bag(bags.label, with({}, "max", bags.ragged, false), inputs));
     }
     if (!bags.ragged) continue;
     const std::vector<Tensor> lists{bags.lists[0], bags.lists[1]};

@@ -35,7 +35,7 @@ void expect_near(const Tensor& actual, const std::vector<float>& expected) {
 TEST(BagTest, PoolsAsPyTorchsEmbeddingBag) {
   std::ifstream file(std::filesystem::path(BRAID_SOURCE_DIR) / "tests/engine/ops/sparse/golden/bags.json");
   const auto recorded = nlohmann::json::parse(file);
-  ASSERT_EQ(recorded["cases"].size(), 5U);
+  ASSERT_EQ(recorded["cases"].size(), 7U);
   for (const auto& each : recorded["cases"]) {
     SCOPED_TRACE(each["name"].get<std::string>());
     const std::int64_t rows = each["rows"], dim = each["dim"];
@@ -55,7 +55,8 @@ TEST(BagTest, PoolsAsPyTorchsEmbeddingBag) {
     expect_near(evaluate(g.graph, g.execution, {{g.node, 0}})[0], each["out"]);
 
     // The gradient of the table: rows of the ids, by their sums.
-    std::vector<Tensor> gradients{floats({bags, dim}, each["gradient"].get<std::vector<float>>())};
+    const Tensor gradient = floats({bags, dim}, each["gradient"].get<std::vector<float>>());
+    std::vector<Tensor> gradients{gradient};
     gradients.insert(gradients.end(), lists.begin(), lists.end());
     AttrMap attrs{{"ragged", true}, {"weighted", weighted}, {"pooling", pooling}};
     const auto run = [&](const char* op) {
@@ -63,9 +64,18 @@ TEST(BagTest, PoolsAsPyTorchsEmbeddingBag) {
                                        {.label = op, .inputs = gradients, .attrs = attrs});
       return evaluate(made.graph, made.execution, {{made.node, 0}})[0];
     };
-    gradients[0] = run("braid.BagScale");
-    attrs.set("pooling", std::string("sum"));
-    const Tensor of_ids = run("braid.BagRows");
+    Tensor of_ids;
+    if (pooling == "max") {
+      OpCase largest = bag_case(inputs, "max", true, false);
+      largest.inputs.push_back(gradient);
+      largest.inputs.push_back(floats({bags, dim}, each["out"].get<std::vector<float>>()));
+      CaseGraph made = make_case_graph(OpRegistry::global().require("braid.BagMaxRows"), largest);
+      of_ids = evaluate(made.graph, made.execution, {{made.node, 0}})[0];
+    } else {
+      gradients[0] = run("braid.BagScale");
+      attrs.set("pooling", std::string("sum"));
+      of_ids = run("braid.BagRows");
+    }
     std::vector<float> table(static_cast<std::size_t>(rows * dim));
     for (std::int64_t k = 0; k < n; ++k)
       for (std::int64_t i = 0; i < dim; ++i)
@@ -93,6 +103,12 @@ TEST(BagTest, RefusesWhatIsNoBag) {
   EXPECT_THAT(refusal({table, i64({2}, {2, 1}), i64({2}, {1, 2})}, true),
               ::testing::HasSubstr("offsets begin with 1, not with 0"));
   EXPECT_THAT(refusal({table, i64({2}, {2, 1})}, false), ::testing::HasSubstr("rank"));
+  EXPECT_THAT(message_of([&] {
+                make_case_graph(
+                    OpRegistry::global().require("braid.Bag"),
+                    bag_case({table, i64({1, 2}, {2, 1}), f32({1, 2}, {1, 1})}, "max", false, true));
+              }),
+              ::testing::HasSubstr("pooling max has no weights"));
 }
 
 }  // namespace

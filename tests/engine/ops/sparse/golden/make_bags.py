@@ -30,7 +30,8 @@ def case(name, mode, lengths, weighted, generator):
 generator = torch.Generator().manual_seed(7)
 cases = [case("sum", "sum", [3, 0, 1, 7], False, generator), case("mean", "mean", [3, 0, 1, 7], False, generator),
          case("weighted", "sum", [2, 0, 5], True, generator), case("lists", "sum", [4, 4, 4], False, generator),
-         case("one bag of many", "mean", [200], False, generator)]
+         case("one bag of many", "mean", [200], False, generator), case("max", "max", [3, 0, 1, 7], False, generator),
+         case("max of many", "max", [200, 1], False, generator)]
 text = ",\n".join(json.dumps(each) for each in cases)
 (pathlib.Path(__file__).parent / "bags.json").write_text(
     f'{{"made_with": "PyTorch {torch.__version__}", "cases": [\n{text}\n]}}\n')

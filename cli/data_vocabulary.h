@@ -1,0 +1,40 @@
+// Vocabularies by frequency: the words of every categorical feature of data files, the most frequent first.
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "engine/input/example.h"
+
+namespace braid::cli {
+
+class VocabularyCounter {
+ public:
+  /// Different words of a feature above which it is given up.
+  explicit VocabularyCounter(std::size_t most_words) : most_words_(most_words) {}
+
+  /// Bytes, and integers as decimal text. Empty words and "?" are missing ones.
+  void add(const FeatureSet& record);
+
+  /// <directory>/<feature>.txt, a word a line, for `vocabulary_file`: words that came at least `least` times,
+  /// by how often, then by their bytes. Words with line ends, which such a file cannot hold, are left out.
+  /// Returns a line for people about each feature.
+  std::string write(const std::filesystem::path& directory, std::int64_t least) const;
+
+ private:
+  struct Words {
+    std::unordered_map<std::string, std::int64_t> counts;
+    bool too_many = false;
+  };
+  void add(Words& words, std::string_view word);
+
+  const std::size_t most_words_;
+  std::map<std::string, Words, std::less<>> features_;
+  std::string key_;
+};
+
+}  // namespace braid::cli
