@@ -181,7 +181,7 @@ void bound_sizes(Graph& graph, const std::vector<std::string>& roots) {
       rules.at("pointwise")(g);
   }
   for (const std::string& root : roots)
-    if (graph.find(root) != kNoNode) bound_root(g, graph.parse_value(root));
+    if (const NodeId id = graph.find(root); id != kNoNode) bound_root(g, {id, 0});
 }
 
 }  // namespace braid::worker

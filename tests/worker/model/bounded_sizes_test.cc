@@ -179,9 +179,10 @@ TEST_F(BoundedSizes, RowsOfAGradientAreZerosWhereThereIsNoId) {
   const Output none = b.constant(Tensor::from<std::int64_t>(Shape{1}, std::vector<std::int64_t>{19}));
   const Output zeros = b.constant(Tensor::zeros(DType::Float32, Shape{1, 2}));
   b.op("ConcatV2", {gradient, zeros, axis(0)}, {{"N", std::int64_t{2}}}, "values");
+  b.op("NoOp", {}, {}, "updates");  // a root without a value
   b.op("ConcatV2", {unique, none, axis(0)}, {{"N", std::int64_t{2}}}, "indices");
   Graph graph = import_graph(b.graph());
-  bound_sizes(graph, {"values", "indices"});
+  bound_sizes(graph, {"values", "indices", "updates"});
   remove_unused(graph, {"values", "indices", "ids"});
   GraphSession session({});
   GraphRun asked{{"values", "indices"}, {}};
