@@ -67,18 +67,6 @@ bool where(BoundedGraph& g) {
   return true;
 }
 
-/// Ids of places that were not chosen become one that was, so that no row learns that the batch does not
-/// name.
-ValueRef safe_ids(BoundedGraph& g, const Bounded& ids) {
-  if (ids.set->all || ids.limits.valid()) return ids.padded;
-  const ValueRef first = g.op("ArgMax", {g.cast(ids.set->valid, DType::Int32), g.number(0, DType::Int32)},
-                              {{"output_type", DType::Int64}});
-  const ValueRef some = g.op("GatherV2", {ids.padded, first, g.number(0, DType::Int32)});
-  const ValueRef any = g.op("Any", {ids.set->valid, g.numbers({0})}, {{"keep_dims", false}});
-  const ValueRef filler = g.op("SelectV2", {any, some, g.like(ids.padded, 0)});
-  return g.op("SelectV2", {ids.set->valid, ids.padded, filler});
-}
-
 bool gathers_first_axis(const BoundedGraph& g) {
   if (g.node().op->name != "GatherV2") return true;
   const Tensor* axis = g.graph.known_value(g.input(2));
@@ -97,16 +85,21 @@ bool gather(BoundedGraph& g) {
     g.set(g.output(), chosen);
     return true;
   }
+  if (ids->kind == Kind::Places && ids->of->all) {  // of a plain value, whose rows are the places
+    g.set(g.output(), {Kind::Rows, ids->set, g.input(0)});
+    return true;
+  }
   if (ids->kind != Kind::Rows || g.rank(ids->padded) < 1) return false;
   if (g.rank(ids->padded) > 1 && !ids->set->all && !ids->limits.valid()) return false;
   Bounded rows{Kind::Rows, ids->set, {}};
-  const ValueRef safe = safe_ids(g, *ids);
+  const ValueRef safe = g.safe_ids(*ids);
   Node copy = g.node();
   copy.id = kNoNode;
   copy.name = g.graph.unique_name(copy.name + "/padded");
   copy.outputs.clear();
   copy.known_values.clear();
   copy.inputs[1] = safe;
+  g.drop_controls(copy);
   rows.padded = {g.graph.add(std::move(copy)), 0};
   g.set(g.output(), std::move(rows));
   return true;
@@ -159,9 +152,13 @@ bool strided_slice(BoundedGraph& g) {
 /// Reshape, Squeeze, ExpandDims that keep the places as the first dimension.
 bool same_places(BoundedGraph& g) {
   const Bounded* of = g.find(g.input(0));
-  if (!of || of->kind == Kind::Size) return false;
+  if (!of) return false;
   if (of->kind == Kind::Places) {
     g.set(g.output(), *of);
+    return true;
+  }
+  if (of->kind == Kind::Size) {
+    g.set(g.output(), {Kind::Size, of->set, g.copy_with_padded_inputs()});
     return true;
   }
   const ValueRef made = g.copy_with_padded_inputs();
@@ -197,14 +194,39 @@ bool range(BoundedGraph& g) {
   return true;
 }
 
+/// Rows behind rows, of any sets.
+bool concat_rows(BoundedGraph& g) {
+  const std::size_t parts = g.node().inputs.size() - 1;
+  const Tensor* axis = g.graph.known_value(g.input(parts));
+  if (!axis || tensor_to_int64s(*axis)[0] != 0) return false;
+  std::vector<ValueRef> valid, padded;
+  for (std::size_t i = 0; i < parts; ++i) {
+    if (g.rank(g.input(i)) < 1 && !g.find(g.input(i))) return false;
+    const Bounded rows = g.rows_of(g.input(i));
+    if (rows.kind != Kind::Rows) return false;
+    valid.push_back(rows.set->valid);
+    padded.push_back(rows.padded);
+  }
+  const auto join = [&](std::vector<ValueRef> values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    values.push_back(g.number(0, DType::Int32));
+    return g.op("ConcatV2", std::move(values), {{"N", count}});
+  };
+  auto set = std::make_shared<PlaceSet>(PlaceSet{join(std::move(valid)), {}, false});
+  g.set(g.output(), {Kind::Rows, std::move(set), join(std::move(padded))});
+  return true;
+}
+
 bool concat(BoundedGraph& g) {
-  for (const ValueRef value : g.node().inputs)
-    if (const Bounded* bounded = g.find(value); bounded && bounded->kind != Kind::Size) return false;
-  const auto first =
-      std::find_if(g.node().inputs.begin(), g.node().inputs.end(), [&](ValueRef v) { return g.find(v); });
-  if (first == g.node().inputs.end()) return false;
-  const auto set = g.find(*first)->set;
-  g.set(g.output(), {Kind::Size, set, g.copy_with_padded_inputs()});
+  std::shared_ptr<const PlaceSet> of_sizes;
+  for (const ValueRef value : g.node().inputs) {
+    const Bounded* bounded = g.find(value);
+    if (bounded && bounded->kind == Kind::Rows) return concat_rows(g);
+    if (bounded && bounded->kind == Kind::Places) return false;
+    if (bounded) of_sizes = bounded->set;
+  }
+  if (!of_sizes) return false;
+  g.set(g.output(), {Kind::Size, of_sizes, g.copy_with_padded_inputs()});
   return true;
 }
 

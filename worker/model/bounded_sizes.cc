@@ -121,10 +121,27 @@ void BoundedGraph::replace(ValueRef value, ValueRef with) {
   }
 }
 
+/// Ids of places that were not chosen become one that was, so that no row learns that the batch does not
+/// name.
+ValueRef BoundedGraph::safe_ids(const Bounded& ids) {
+  if (ids.set->all || ids.limits.valid()) return ids.padded;
+  const ValueRef first = op("ArgMax", {cast(ids.set->valid, DType::Int32), number(0, DType::Int32)},
+                            {{"output_type", DType::Int64}});
+  const ValueRef some = op("GatherV2", {ids.padded, first, number(0, DType::Int32)});
+  const ValueRef any = op("Any", {ids.set->valid, numbers({0})}, {{"keep_dims", false}});
+  const ValueRef filler = op("SelectV2", {any, some, like(ids.padded, 0)});
+  return op("SelectV2", {ids.set->valid, ids.padded, filler});
+}
+
+void BoundedGraph::drop_controls(Node& node) const {
+  std::erase_if(node.control_inputs, [&](NodeId before) { return find({before, 0}) != nullptr; });
+}
+
 ValueRef BoundedGraph::copy_with_padded_inputs() {
   Node copy = node();
   copy.id = kNoNode;
   copy.name = graph.unique_name(copy.name + "/padded");
+  drop_controls(copy);
   copy.outputs.clear();
   copy.known_values.clear();
   for (ValueRef& input : copy.inputs)
@@ -132,7 +149,19 @@ ValueRef BoundedGraph::copy_with_padded_inputs() {
   return {graph.add(std::move(copy)), 0};
 }
 
-void bound_sizes(Graph& graph) {
+namespace {
+
+void bound_root(BoundedGraph& g, ValueRef root) {
+  const Bounded* found = g.find(root);
+  if (!found || found->kind != Bounded::Kind::Rows || g.graph.node(root.node).outputs.size() != 1) return;
+  g.at = root.node;
+  const bool ids = !is_floating(g.graph.info(found->padded).dtype) && g.rank(found->padded) == 1;
+  g.replace(root, ids ? g.safe_ids(*found) : g.masked(*found->set, found->padded, 0));
+}
+
+}  // namespace
+
+void bound_sizes(Graph& graph, const std::vector<std::string>& roots) {
   std::map<std::string, BoundedRule> rules;
   add_bounded_rules(rules);
   add_sparse_rules(rules);
@@ -145,11 +174,14 @@ void bound_sizes(Graph& graph) {
     const auto rule = rules.find(node.op->name);
     g.at = id;
     if (known) continue;
+    if (node.op->name == "NoOp") g.drop_controls(graph.mutable_node(id));
     if (rule != rules.end())
       rule->second(g);
     else if (touched && node.op->traits.elements == Elements::Pointwise)
       rules.at("pointwise")(g);
   }
+  for (const std::string& root : roots)
+    if (const NodeId id = graph.find(root); id != kNoNode) bound_root(g, {id, 0});
 }
 
 }  // namespace braid::worker

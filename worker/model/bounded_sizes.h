@@ -4,6 +4,9 @@
 // again. Thread rule: one thread.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "engine/ir/graph.h"
 
 namespace braid::worker {
@@ -11,6 +14,9 @@ namespace braid::worker {
 /// Replaces nodes whose sizes are unknown as far as there are rules. What is left is what a program without
 /// known sizes refuses by name. Rows that no element names are rows of zeros, also behind the last one that
 /// has some. Nodes that nothing uses any more stay: remove_unused() of tables.h.
-void bound_sizes(Graph& graph);
+///
+/// roots: values whose elements are rows of a gradient, or where these belong: those that are bounded get a
+/// known size, with zeros for places that do not count.
+void bound_sizes(Graph& graph, const std::vector<std::string>& roots = {});
 
 }  // namespace braid::worker

@@ -66,6 +66,15 @@ bool fill_empty_rows(BoundedGraph& g) {
   return true;
 }
 
+/// What the sum of each row of the batch is divided by, with dimensions of 1 as `like` has them.
+ValueRef segment_divisor(BoundedGraph& g, const PlaceSet& set, const Bounded& ids, ValueRef like, bool root) {
+  const ValueRef valid = g.cast(set.valid, g.graph.info(like).dtype);
+  const ValueRef chosen = g.op("UnsortedSegmentSum", {valid, ids.padded, g.cast(ids.limits, DType::Int32)});
+  ValueRef by = g.op("Maximum", {chosen, g.like(like, 1)});
+  if (root) by = g.op("Sqrt", {by});
+  return g.mask_for({by, {}, false}, like);
+}
+
 /// Sums of rows by the row of the batch that they belong to.
 bool segments(BoundedGraph& g, const Bounded& data, const Bounded& ids, const std::string& how) {
   if (data.kind != Kind::Rows || ids.kind != Kind::Rows || data.set != ids.set || !ids.limits.valid())
@@ -74,13 +83,8 @@ bool segments(BoundedGraph& g, const Bounded& data, const Bounded& ids, const st
   const ValueRef count = g.cast(ids.limits, DType::Int32);
   const ValueRef rows = g.masked(*data.set, data.padded, 0);
   ValueRef result = g.op("UnsortedSegmentSum", {rows, ids.padded, count});
-  if (how != "Sum") {
-    const DType dtype = g.graph.info(rows).dtype;
-    const ValueRef chosen = g.op("UnsortedSegmentSum", {g.cast(data.set->valid, dtype), ids.padded, count});
-    ValueRef by = g.op("Maximum", {chosen, g.like(rows, 1)});
-    if (how == "SqrtN") by = g.op("Sqrt", {by});
-    result = g.op("RealDiv", {result, g.mask_for({by, {}, false}, data.padded)});
-  }
+  if (how != "Sum")
+    result = g.op("RealDiv", {result, segment_divisor(g, *data.set, ids, rows, how == "SqrtN")});
   g.replace(g.output(), result);
   return true;
 }
@@ -97,6 +101,24 @@ bool sparse_segment_reduce(BoundedGraph& g) {
   Bounded rows = *data;
   rows.set = places->set;
   return segments(g, rows, *ids, g.node().op->name.substr(std::string("SparseSegment").size()));
+}
+
+/// The gradient of such sums, a row for each chosen place: that of Unique's values, which bounded are not
+/// made fewer.
+bool sparse_segment_grad(BoundedGraph& g) {
+  const Bounded *places = g.find(g.input(1)), *ids = g.find(g.input(2));
+  if (g.find(g.input(0)) || !places || !ids || places->kind != Kind::Places || places->of != places->set)
+    return false;
+  if (ids->kind != Kind::Rows || ids->set != places->set || !ids->limits.valid()) return false;
+  const std::string op = g.node().op->name;
+  ValueRef gradient = g.input(0);
+  if (op != "SparseSegmentSumGrad") {
+    const ValueRef by = segment_divisor(g, *ids->set, *ids, gradient, op == "SparseSegmentSqrtNGrad");
+    gradient = g.op("RealDiv", {gradient, by});
+  }
+  const ValueRef rows = g.op("GatherV2", {gradient, ids->padded, g.number(0, DType::Int32)});
+  g.set(g.output(), {Kind::Rows, ids->set, g.masked(*ids->set, rows, 0)});
+  return true;
 }
 
 /// Chosen places of a dense value, back in their places.
@@ -120,6 +142,9 @@ void add_sparse_rules(std::map<std::string, BoundedRule>& rules) {
                 {"SparseSegmentSum", sparse_segment_reduce},
                 {"SparseSegmentMean", sparse_segment_reduce},
                 {"SparseSegmentSqrtN", sparse_segment_reduce},
+                {"SparseSegmentSumGrad", sparse_segment_grad},
+                {"SparseSegmentMeanGrad", sparse_segment_grad},
+                {"SparseSegmentSqrtNGrad", sparse_segment_grad},
                 {"SparseToDense", sparse_to_dense}});
 }
 

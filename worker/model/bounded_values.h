@@ -64,9 +64,14 @@ class BoundedGraph {
   Bounded rows_of(ValueRef value);
   /// Everybody who uses `value` uses `with`, whose size is known.
   void replace(ValueRef value, ValueRef with);
+  /// Takes away waits for nodes that only compute what is replaced.
+  void drop_controls(Node& node) const;
   /// A copy of the node that is being replaced, with padded inputs.
   ValueRef copy_with_padded_inputs();
 
+  /// Ids of places that were not chosen become one that was, so that no row learns that the batch does not
+  /// name.
+  ValueRef safe_ids(const Bounded& ids);
   /// Those places of `parts` whose number is k: the same set each time.
   std::shared_ptr<const PlaceSet> part_of(const Bounded& parts, int k);
 

@@ -12,7 +12,9 @@
 namespace braid::worker {
 
 std::string GraphModelReport::text() const {
-  std::string text = fmt::format("{} of {} nodes are needed\n", nodes, nodes_in_file);
+  std::string text = nodes <= nodes_in_file
+                         ? fmt::format("{} of {} nodes are needed\n", nodes, nodes_in_file)
+                         : fmt::format("{} nodes are made of the file's {}\n", nodes, nodes_in_file);
   for (const std::string& feed : feeds) text += "  fed       " + feed + "\n";
   for (const Variable& variable : variables)
     text += fmt::format("  variable  '{}' {}: {}, begins with {}\n", variable.name, variable.type,

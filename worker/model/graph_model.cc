@@ -227,7 +227,7 @@ class GraphModelBuilder {
 
   void shape_graph(Half& half) {
     promote(half);
-    bound_sizes(half.graph);
+    bound_sizes(half.graph, half.roots);
     gather_from_variables(half.graph);
     std::set<std::string> roots;
     for (const std::string& root : half.roots) roots.insert(parse_value_name(root).node);

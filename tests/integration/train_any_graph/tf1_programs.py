@@ -255,8 +255,6 @@ IMAGE = {"image": ((64,), "float"), "label": ((), 3)}
 
 AGES = {"age": ((), "float"), **DIN}
 
-SIZES = "gradients whose sizes follow from data"
-
 PROGRAMS = [
     Tf1Program("wide_deep", IDS, wide_deep),
     Tf1Program("din", DIN, din),
@@ -265,9 +263,9 @@ PROGRAMS = [
     Tf1Program("two_towers", TOWERS, two_towers, meta=True, loss_limit=2e-5),
     Tf1Program("classifier", NUMBERS, classifier),
     Tf1Program("convolutions", IMAGE, convolutions, meta=True, parallel=False),
-    Tf1Program("safe_lookup", DIN, safe_lookup, no_keep=SIZES),
-    Tf1Program("partitions", DIN, partitions, no_keep=SIZES),
-    Tf1Program("feature_columns", AGES, feature_columns, no_keep=SIZES),
+    Tf1Program("safe_lookup", DIN, safe_lookup),
+    Tf1Program("partitions", DIN, partitions),
+    Tf1Program("feature_columns", AGES, feature_columns),
     Tf1Program("deepfm", IDS, deepfm),
     Tf1Program("cross_network", IDS, cross_network),
     Tf1Program("dien", DIN, dien, no_keep="gradients of a loop"),

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "engine/builder/graph_builder.h"
@@ -164,6 +165,38 @@ TEST_F(BoundedSizes, AllOfWhatIsThereCounts) {
   b.op("Cast", {good}, {{"SrcT", DType::Bool}, {"DstT", DType::Float32}}, "result");
   EXPECT_THAT(run({1, 3}, {4, -1, -1}), ElementsAre(1));
   EXPECT_THAT(run({1, 3}, {4, -1, 5}), ElementsAre(0));
+}
+
+/// What TensorFlow's gradient of a mean of rows gives an optimizer: rows and where they belong.
+TEST_F(BoundedSizes, RowsOfAGradientAreZerosWhereThereIsNoId) {
+  const Sparse sparse = from_dense(ids, 0);
+  const Output rows =
+      b.op("Cast", {column_of(sparse.indices)}, {{"SrcT", DType::Int64}, {"DstT", DType::Int32}});
+  const Output unique = b.op("Unique", {sparse.values}, {{"out_idx", DType::Int32}});
+  const Output places{unique.node, 1};
+  const Output upstream = b.constant(Tensor::from<float>(Shape{2, 2}, std::vector<float>{6, 60, 8, 80}));
+  const Output gradient = b.op("SparseSegmentMeanGrad", {upstream, places, rows, b.op("Size", {unique})});
+  const Output none = b.constant(Tensor::from<std::int64_t>(Shape{1}, std::vector<std::int64_t>{19}));
+  const Output zeros = b.constant(Tensor::zeros(DType::Float32, Shape{1, 2}));
+  b.op("ConcatV2", {gradient, zeros, axis(0)}, {{"N", std::int64_t{2}}}, "values");
+  b.op("NoOp", {}, {}, "updates");  // a root without a value
+  b.op("ConcatV2", {unique, none, axis(0)}, {{"N", std::int64_t{2}}}, "indices");
+  Graph graph = import_graph(b.graph());
+  bound_sizes(graph, {"values", "indices", "updates"});
+  remove_unused(graph, {"values", "indices", "ids"});
+  GraphSession session({});
+  GraphRun asked{{"values", "indices"}, {}};
+  asked.feeds.emplace_back(
+      "ids", Tensor::from<std::int64_t>(Shape{2, 3}, std::vector<std::int64_t>{4, 0, 6, 6, 0, 0}));
+  const std::vector<Tensor> found = session.run(graph, asked);
+  std::map<std::int64_t, std::pair<float, float>> sums;
+  for (std::size_t i = 0; i < 7; ++i) {
+    auto& [first, second] = sums[found[1].data<std::int64_t>()[i]];
+    first += found[0].data<float>()[2 * i];
+    second += found[0].data<float>()[2 * i + 1];
+  }
+  using Sums = std::map<std::int64_t, std::pair<float, float>>;
+  EXPECT_EQ(sums, (Sums{{4, {3, 30}}, {6, {11, 110}}, {19, {0, 0}}})) << "row 0 is none that the batch names";
 }
 
 TEST_F(BoundedSizes, WhatHasNoRuleStaysAsItIs) {
