@@ -191,7 +191,7 @@ class TransportServerImpl final : public TransportServer {
     core_->handler = std::move(handler);
     core_->streams =
         std::make_shared<const StreamFactory>(options.security, kDataPurpose, what_strangers_hear());
-    core_->shared = parse_address(options.listen).shared;
+    core_->shared = parse_address(listen_candidates(options.listen).front()).shared;
     core_->streams->require_for(core_->shared);
     core_->options = std::move(options);
     // Bound before there are threads, so that a failure has nothing to take down.

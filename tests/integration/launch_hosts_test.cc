@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/files.h"
 #include "tests/integration/run.h"
 #include "tests/support/eventually.h"
@@ -33,27 +32,14 @@ class LaunchHostsTest : public IntegrationTest {
   }
 
   std::unique_ptr<Process> launch(const std::string& hosts, const std::vector<std::string>& flags,
-                                  const Job& job, const Variables& variables = {}) {
+                                  const Job& job, const Variables& variables = {},
+                                  const std::string& grace = "20") {
     std::vector<std::string> arguments{"launch",  "--hosts", write("hosts", hosts), "--ssh", stand_in(),
-                                       "--grace", "20"};
+                                       "--grace", grace};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     arguments.push_back("--");
     for (const std::string& word : job.arguments()) arguments.push_back(word);
     return std::make_unique<Process>(braid(arguments), variables, directory() / "launch");
-  }
-
-  /// Processes that have `text` in their command line.
-  static int running(const std::string& text) {
-    int count = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      std::error_code gone;
-      if (!std::filesystem::exists(entry.path() / "cmdline", gone)) continue;
-      try {
-        count += read_file(entry.path() / "cmdline").find(text) != std::string::npos ? 1 : 0;
-      } catch (const Error&) {  // it has ended
-      }
-    }
-    return count;
   }
 };
 using LaunchHostsFaultTest = LaunchHostsTest;
@@ -83,7 +69,7 @@ TEST_F(LaunchHostsTest, SigtermMakesACheckpointThere) {
 
 TEST_F(LaunchHostsTest, AHostThatCannotBeReachedIsNamed) {
   const Job job = mlp().with({"steps=100000000", "strategy.kind=ALLREDUCE"});
-  const auto launcher = launch("127.0.0.2\n127.0.0.9\n", {"--grace", "1"}, job);
+  const auto launcher = launch("127.0.0.2\n127.0.0.9\n", {}, job, {}, "1");
   EXPECT_EQ(launcher->exit_code(), 138) << launcher->err();
   EXPECT_THAT(launcher->err(), HasSubstr("worker 1 exited with code 255: no connection to host 127.0.0.9"));
 }
@@ -104,12 +90,12 @@ TEST_F(LaunchHostsFaultTest, NothingOutlivesAKilledLauncher) {
   const Job job =
       mlp().with({"steps=100000000", "strategy.kind=ALLREDUCE", "name=" + directory().filename().string()});
   const std::string mark = "name=" + directory().filename().string();
-  const auto launcher = launch("127.0.0.2\n127.0.0.3\n", {"--grace", "2"}, job);
+  const auto launcher = launch("127.0.0.2\n127.0.0.3\n", {}, job, {}, "2");
   ASSERT_TRUE(launcher->says("step ")) << launcher->err();
-  EXPECT_GE(running(mark), 2);
+  EXPECT_GE(processes_with(mark), 2);
   launcher->signal(SIGKILL);
   launcher->exit_code();
-  EXPECT_TRUE(eventually([&] { return running(mark) == 0; })) << "a task has no launcher any more";
+  EXPECT_TRUE(eventually([&] { return processes_with(mark) == 0; })) << "a task has no launcher any more";
 }
 
 }  // namespace

@@ -50,15 +50,16 @@ class PlantedCauseTest : public WatchedJobTest {
     return found;
   }
 
-  /// Waits for the finding, which may begin with `cause` only, then expects that it is the diagnosis.
+  /// Waits until the cause, which may be the begin of a finding, is all that is found, then expects that this
+  /// is the diagnosis. A job's first moments are of buffers that are full.
   void expect_only(const std::string& address, const std::string& cause) {
     SCOPED_TRACE(cause);
     wait_for_job(address, [&](const json& job) {
-      for (const json& warning : job.value("warnings", json::array()))
-        if ((warning["rule"].get<std::string>() + " " + warning["task"].get<std::string>())
-                .starts_with(cause))
-          return true;
-      return false;
+      const json warnings = job.value("warnings", json::array());
+      if (warnings.size() != 1) return false;
+      const std::string finding =
+          warnings[0]["rule"].get<std::string>() + " " + warnings[0]["task"].get<std::string>();
+      return finding.starts_with(cause);
     });
     const Findings found = diagnosis(address);
     ASSERT_EQ(found.size(), 1U) << ::testing::PrintToString(found);

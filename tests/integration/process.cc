@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -124,6 +126,16 @@ bool Process::says(std::string_view text, milliseconds limit) {
     if (err().find(text) != std::string::npos || out().find(text) != std::string::npos) return true;
     if (over) return false;
   }
+}
+
+int processes_with(const std::string& text) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream in(entry.path() / "cmdline", std::ios::binary);
+    const std::string command((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    count += command.find(text) != std::string::npos ? 1 : 0;
+  }
+  return count;
 }
 
 pid_t child_with(pid_t parent, const std::string& text) {

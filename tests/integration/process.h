@@ -49,6 +49,9 @@ class Process {
   std::optional<int> code_;
 };
 
+/// Processes that have `text` in their command line; none that has ended and was not waited for.
+int processes_with(const std::string& text);
+
 /// The child of `parent` whose environment contains `text`; 0 when there is none.
 pid_t child_with(pid_t parent, const std::string& text);
 

@@ -136,7 +136,7 @@ def restart_as_operator(network, braid, sets, counts, started, backoff_limit=6):
     while time.time() < end and started["chief", 0].process.poll() != 0:
         for task, pod in list(started.items()):
             code = pod.process.poll()
-            if code is None or (code == 0 and codes[task][-1:] == [0]):
+            if code is None or (codes[task] and codes[task][-1] < 128):
                 continue
             codes[task].append(code if code >= 0 else 128 - code)
             if codes[task][-1] > 127 and len(codes[task]) <= backoff_limit:

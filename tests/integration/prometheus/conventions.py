@@ -28,7 +28,7 @@ LABEL = re.compile(r"^[a-z][a-z0-9_]*$")
 NO_BASE_UNIT = re.compile(r"_(ms|us|ns|millis\w*|micros\w*|minutes|hours|kb|mb|gb|kib|mib|gib|percent)(_|$)")
 PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds"}
 OF_WORKERS = {"braid_steps_total", "braid_examples_total", "braid_loss", "braid_step", "braid_target_steps",
-              "braid_learning_rate", "braid_checkpoint_timestamp_seconds", "braid_checkpoint_duration_seconds"}
+              "braid_learning_rate", "braid_checkpoint_timestamp_seconds", "braid_checkpoint_seconds_count"}
 faults = 0
 
 

@@ -33,10 +33,10 @@ def expect(what, holds, value=None):
 
 def train(braid, directory, *more):
     job = ROOT / "examples" / "jobs" / "wide_deep_generated.pbtxt"
-    command = [braid, "train", "--job", job, "--run-dir", directory, *more]
+    command = [braid, "train", "--job", job, "--run-dir", directory]
     for each in ["steps=60", "epochs=0", "evaluation.every_steps=20", "runtime.device=CPU", "checkpoint.every_steps=20"]:
         command += ["--set", each]
-    subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+    subprocess.run([*command, *more], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
 
 
 def read(directory):
