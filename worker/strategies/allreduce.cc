@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 #include "proto/job.pb.h"
 #include "worker/batch_share.h"
 #include "worker/clip_gradients.h"
@@ -290,10 +291,11 @@ class AllReduceStrategy : public CollectiveStrategy {
   }
 
   VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient) {
-    if (pads_indices(training.graph, gradient))
+    const bool pads = pads_indices(training.graph, gradient);
+    if (pads && combines())
       throw InvalidArgument("variable '" + gradient.variable.name +
-                            "': strategy ALLREDUCE has no columns of varying length yet: use LOCAL, or give "
-                            "them a fixed length");
+                            "': columns of varying length are combined by strategy.reduction MEAN, SUM and "
+                            "WORKER_MEAN alone: use one of these, or give them a fixed length");
     Graph& graph = training.graph;
     Node node;
     node.name = graph.unique_name("all_gather/" + gradient.variable.name);
@@ -305,6 +307,7 @@ class AllReduceStrategy : public CollectiveStrategy {
       counts.set(kValueRows, rows->second.values);
     }
     node.attrs = counts;
+    if (pads) node.attrs.set(kPadsIndices, true);
     const NodeId id = add_collective(graph, std::move(node), "braid.AllGatherRows");
     gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
     if (!combines()) return gradient;

@@ -100,11 +100,17 @@ class PsStrategy : public Strategy {
                                    .ahead = bsp_ && pull_ahead_,
                                    .fill = fills_});
     std::vector<VariableGradient> others;
-    for (const VariableGradient& gradient : training.gradients)
+    for (const VariableGradient& gradient : training.gradients) {
       if (sparse_.contains(gradient.variable.name) && OrderedRows::can_take(training.graph, gradient))
         ordered.add(gradient, sparse_.at(gradient.variable.name));
       else
         others.push_back(gradient);
+      if (!others.empty() && others.back().slices && pads_indices(training.graph, others.back()))
+        throw InvalidArgument(
+            "variable '" + gradient.variable.name +
+            "': strategy PS has columns of varying length of sparse tables alone, which only "
+            "lookups read: set model.sparse_tables: true");
+    }
     const auto buckets = bucket_gradients(others, bucket_bytes_);
     // The first pull and the first push of all have the votes.
     const bool rows_vote = buckets.empty();
