@@ -290,6 +290,10 @@ class AllReduceStrategy : public CollectiveStrategy {
   }
 
   VariableGradient gather_and_combine(TrainingGraph& training, const VariableGradient& own) {
+    if (combines() && pads_indices(training.graph, own))
+      throw InvalidArgument("variable '" + own.variable.name +
+                            "': columns of varying length are combined by strategy.reduction MEAN, SUM and "
+                            "WORKER_MEAN alone: use one of these, or give them a fixed length");
     VariableGradient gradient = gather_rows(training, own);
     if (!combines()) return gradient;
     AttrMap attrs = combination();

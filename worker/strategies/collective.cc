@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/step_services.h"
@@ -173,9 +174,6 @@ void CollectiveStrategy::reduce_as_halves(Graph& graph, std::vector<VariableGrad
 
 VariableGradient CollectiveStrategy::gather_rows(TrainingGraph& training, VariableGradient gradient) {
   const std::string& variable = gradient.variable.name;
-  if (pads_indices(training.graph, gradient))
-    throw InvalidArgument("variable '" + variable + "': strategy " + std::string(name()) +
-                          " has no columns of varying length yet: use LOCAL, or give them a fixed length");
   Node node;
   node.name = training.graph.unique_name("all_gather/" + variable);
   node.inputs = {gradient.slices->indices, gradient.slices->values};
@@ -183,6 +181,7 @@ VariableGradient CollectiveStrategy::gather_rows(TrainingGraph& training, Variab
     node.attrs.set(kIndexRows, rows->second.indices);
     node.attrs.set(kValueRows, rows->second.values);
   }
+  if (pads_indices(training.graph, gradient)) node.attrs.set(kPadsIndices, true);
   const NodeId id = add_collective(training.graph, std::move(node), "braid.AllGatherRows");
   gradient.slices = IndexedSlices{{id, 0}, {id, 1}};
   return gradient;

@@ -8,8 +8,12 @@ namespace braid::worker {
 
 bool is_bag_of(const Node& node, NodeId handle);
 
-/// Of all bags of this table. `strategy` is for the error. Throws: InvalidArgument for bags of varying
-/// length.
+/// Whether its bags vary in length.
+bool is_ragged_bag(const Node& node);
+
+/// Of all bags of this table. `strategy` is for the error. Of bags of varying length the ids that belong to
+/// none are looked up too: they are ids of the batch, and their gradients are zeros. Throws: InvalidArgument
+/// for pooling max.
 void expand_bags(Graph& graph, const VariableInfo& table, std::string_view strategy);
 /// Of all tables.
 void expand_bags(Graph& graph, std::string_view strategy);

@@ -203,9 +203,10 @@ class HybridStrategy : public CollectiveStrategy {
   }
 
   /// Whether the owner pools: of a table that is whole there, ids go to it and sums come back, as long as one
-  /// column reads it.
+  /// column reads it, whose bags have one length.
   static bool sends_sums(const Graph& graph, const VariableInfo& table, const TableShard& shard) {
-    return shard.all_ids && lookups_of(graph, table.handle).size() == 1;
+    const std::vector<NodeId> lookups = lookups_of(graph, table.handle);
+    return shard.all_ids && lookups.size() == 1 && !is_ragged_bag(graph.node(lookups[0]));
   }
 
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {

@@ -64,18 +64,21 @@ void HybridRewrite::bucket(Entry& entry) {
   const ValueRef indices = entry.gradient.slices->indices;
   const auto ordered = in_order_of(graph_, indices, entry.gathers);
   if (ordered) entry.gathers = *ordered;
+  std::vector<ValueRef> ids;
+  for (const NodeId id : entry.gathers) ids.push_back(graph_.node(id).inputs[1]);
   if (entry.table->sharded()) {
     if (!ordered && !training_.slice_rows.empty())
       throw InvalidArgument(
           "table '" + entry.table->name +
           "': its gradient is not of the ids that were read, so workers must have parts of one "
           "size: input.global_batch_size must be a multiple of their number");
-    std::vector<ValueRef> ids;
-    for (const NodeId id : entry.gathers) ids.push_back(graph_.node(id).inputs[1]);
-    entry.buckets = add_buckets(entry, "bucket_ids/", std::move(ids));
+    entry.buckets = add_buckets(entry, "bucket_ids/", ids);
   }
-  entry.gradient_buckets =
-      ordered && entry.table->sharded() ? entry.buckets : add_buckets(entry, "bucket_gradients/", {indices});
+  // Indices that name no row are those of columns of varying length, whose ids are all of the table.
+  if (!ordered || !pads_indices(graph_, entry.gradient)) ids = {indices};
+  entry.gradient_buckets = ordered && entry.table->sharded()
+                               ? entry.buckets
+                               : add_buckets(entry, "bucket_gradients/", std::move(ids));
 }
 
 void HybridRewrite::look_up(const std::vector<const TableShard*>& tables,

@@ -1,6 +1,7 @@
 #include "worker/strategies/owner_rewrite.h"
 
 #include "base/error.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/sparse/bag_args.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/owner_ops.h"
@@ -67,6 +68,8 @@ void OwnerRewrite::exchange_ids() {
     if (named[e] == output) ++output;  // the gradient's own
     if (weights[e] == output) entry.weights = {id, output++};
     entry.named = reshaped(graph_, {id, named[e]}, {-1}, "gradient_rows/" + entry.table->name);
+    if (pads_indices(graph_, entry.gradient))
+      graph_.mutable_node(entry.named.node).attrs.set(kPadsIndices, true);
   }
 }
 

@@ -152,11 +152,17 @@ ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<Varia
                                  .fill = fills_,
                                  .cached = set_.cached});
   std::vector<VariableGradient> others;
-  for (const VariableGradient& gradient : gradients)
-    if (sparse_.contains(gradient.variable.name) && OrderedRows::can_take(training.graph, gradient))
+  for (const VariableGradient& gradient : gradients) {
+    if (sparse_.contains(gradient.variable.name) && OrderedRows::can_take(training.graph, gradient)) {
       ordered.add(gradient, sparse_.at(gradient.variable.name), slots_of(sparse_.at(gradient.variable.name)));
-    else
-      others.push_back(gradient);
+      continue;
+    }
+    if (gradient.slices && pads_indices(training.graph, gradient))
+      throw InvalidArgument("variable '" + gradient.variable.name +
+                            "': servers have columns of varying length of sparse tables alone, which only "
+                            "lookups read: set model.sparse_tables: true");
+    others.push_back(gradient);
+  }
   const auto buckets = bucket_gradients(others, bucket_bytes_);
   const bool small = !ordered.empty() && fit_one_bucket(others);
   if (!ordered.empty()) {

@@ -17,7 +17,8 @@ void find_parts(const Graph& graph, ValueRef indices, const std::vector<ValueRef
     parts.push_back(indices);
   } else if (node.op->name == "ConcatV2") {
     for (std::size_t i = 0; i + 1 < node.inputs.size(); ++i) find_parts(graph, node.inputs[i], known, parts);
-  } else if (node.op->name == "Reshape" || node.op->name == "Cast" || node.op->name == "Identity") {
+  } else if (node.op->name == "Reshape" || node.op->name == "Cast" || node.op->name == "Identity" ||
+             node.op->name == "braid.BagIds") {
     find_parts(graph, node.inputs[0], known, parts);
   } else {
     parts.push_back(indices);

@@ -1,0 +1,116 @@
+// Whole jobs on lists of any length, shared tables, crosses and buckets: they learn, are interrupted,
+// predict, and are refused where they are not there yet.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "base/files.h"
+#include "tests/integration/checkpoints.h"
+
+namespace braid::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RaggedJobTest : public IntegrationTest {
+ protected:
+  static Job job(std::vector<std::string> set = {}) {
+    set.insert(set.begin(), {"runtime.intra_op_threads=1", "runtime.device=CPU", "evaluation.enabled=false",
+                             "epochs=0", "steps=40", "input.generator.rows=4000"});
+    return {"ragged_generated.pbtxt", "", std::move(set)};
+  }
+};
+
+TEST_F(RaggedJobTest, Learns) {
+  const auto process =
+      run("learns", job({"evaluation.enabled=true", "steps=600", "input.generator.rows=40000"}).arguments());
+  ASSERT_EQ(process->exit_code(), 0) << process->err();
+  EXPECT_GT(*result_of(*process).quality, 0.7);
+}
+
+TEST_F(RaggedJobTest, StreamsThreadsAndAnInterruptionKeepItsBits) {
+  const std::vector<float> whole = train("whole", job());
+  EXPECT_EQ(train("streams", job({"streams.policy=COST", "streams.count=4", "staging.num_threads=3"})),
+            whole);
+  const Job saved = job(checkpoints_in(directory() / "checkpoints", 10));
+  train("first", saved.with({"steps=20"}));
+  Cluster second(directory() / "second", saved, {}, {"--resume"});
+  second.expect_success();
+  EXPECT_EQ(losses_of(second.steps_file(0), 20), std::vector<float>(whole.begin() + 20, whole.end()));
+}
+
+TEST_F(RaggedJobTest, LosesTheSameUnderEveryStrategy) {
+  // Descent, so that a last bit of a gradient stays one of the weights; no MAX, which rows that travel lack.
+  std::string text = read_file(Path(BRAID_SOURCE_DIR) / "examples/jobs/ragged_generated.pbtxt");
+  text.replace(text.find("MAX"), 3, "SQRTN");
+  const Job descent = job({"optimizer.kind=SGD", "optimizer.learning_rate=0.1"});
+  const auto with = [&](Job its, const std::string& strategy) {
+    its.file = write("job.pbtxt", text);
+    return its.with({"strategy.kind=" + strategy});
+  };
+  const std::vector<float> alone = train("alone", with(descent, "LOCAL"));
+  const std::vector<std::string> rows{"strategy.hybrid.table=match: '.*' plan: ROW"},
+      whole{"strategy.hybrid.ids=ALL", "strategy.hybrid.table=match: '.*' plan: TABLE"}, own{};
+  for (const auto& [name, strategy, shape, set] :
+       {std::tuple{"allreduce", "ALLREDUCE", Cluster::Shape{2, 0}, own},
+        {"uneven", "ALLREDUCE", {3, 0}, own},
+        {"server", "PS", {1, 1}, own},
+        {"servers", "PS", {2, 2}, own},
+        {"own_plan", "HYBRID", {2, 0}, own},
+        {"lists", "HYBRID", {3, 0}, rows},
+        {"all_ids", "HYBRID", {2, 0}, whole}}) {
+    Cluster cluster(directory() / name, with(descent, strategy).with(set), shape);
+    cluster.expect_success();
+    const std::vector<double> together = cluster.mean_losses();
+    ASSERT_EQ(together.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_NEAR(together[i], alone[i], 1e-5) << name << ", step " << i;
+  }
+}
+
+TEST_F(RaggedJobTest, MaxIsRefusedWhereRowsTravel) {
+  for (const auto& [strategy, shape] : {std::pair{"PS", Cluster::Shape{2, 1}}, {"HYBRID", {2, 0}}}) {
+    Cluster cluster(directory() / strategy, job({std::string("strategy.kind=") + strategy}), shape);
+    EXPECT_NE(cluster.exit_codes()[0], 0) << strategy;
+    EXPECT_THAT(cluster.worker(0).err(),
+                HasSubstr(std::string("strategy ") + strategy + " has no pooling MAX"));
+  }
+}
+
+/// A job of files: what predictions and evaluations read.
+TEST_F(RaggedJobTest, PredictsRowsOfFiles) {
+  std::string rows;
+  for (int r = 0; r < 300; ++r) {
+    for (int i = 0; i < (r == 17 ? 3000 : r % 4); ++i)
+      rows += (i == 0 ? "" : "|") + std::to_string((r + i) % 7);
+    rows += ",2026-03-0" + std::to_string(1 + r % 7) + " 1" + std::to_string(r % 10) + ":00," +
+            std::to_string(r % 2) + "\n";
+  }
+  write("rows.csv", rows);
+  const std::string text = R"(name: "files" steps: 20 model { name: "deepfm" embedding_dim: 4 }
+    optimizer { kind: ADAGRAD learning_rate: 0.05 } runtime { device: CPU intra_op_threads: 1 }
+    input { format: CSV train_files: "rows.csv" test_files: "rows.csv" global_batch_size: 32
+      columns { name: "tags" kind: CATEGORICAL buckets: 20 ragged: true }
+      columns { name: "hour" field: "time" kind: CATEGORICAL time_part: HOUR }
+      columns { name: "second" field: "time" kind: NUMERIC time_part: SECONDS shift: 1772366400 scale: 86400 }
+      columns { name: "y" kind: LABEL } }
+    checkpoint { directory: ")" +
+                           path("checkpoints") + "\" }\n";
+  const std::string file = write("job.pbtxt", text);
+  const auto trained = run("train", {"train", "--job", file, "--data-dir", directory().string()});
+  ASSERT_EQ(trained->exit_code(), 0) << trained->err();
+  EXPECT_GT(*result_of(*trained).quality, 0.4);
+  const auto predict =
+      run("predict", {"predict", "--job", file, "--data-dir", directory().string(), "--checkpoint",
+                      path("checkpoints"), "--in", path("rows.csv"), "--out", path("out.csv")});
+  ASSERT_EQ(predict->exit_code(), 0) << predict->err();
+  std::ifstream out(path("out.csv"));
+  std::string line;
+  int lines = 0;
+  while (std::getline(out, line)) ++lines;
+  EXPECT_EQ(lines, 301);
+}
+
+}  // namespace
+}  // namespace braid::integration
