@@ -164,6 +164,26 @@ def generator(make, rows=None):
     return Arrays({name: np.stack(each) for name, each in parts.items()})
 
 
+def torch_loader(loader, names=None, rows=None):
+    """Columns from a DataLoader of PyTorch, or from any iterable of batches: dicts of tensors, or tuples with a name for each
+    in `names`. Read to its end, or to `rows`; batches that the loader has shuffled stay so."""
+    parts, count = {}, 0
+    for batch in loader:
+        if not isinstance(batch, dict):
+            batch = [batch] if not isinstance(batch, (list, tuple)) else batch
+            if names is None or len(names) != len(batch):
+                raise _braid.InvalidArgument(f"torch_loader: a batch has {len(batch)} tensors: names=[...] of as many columns")
+            batch = dict(zip(names, batch))
+        for name, value in batch.items():
+            parts.setdefault(name, []).append(np.asarray(value))
+        count += len(next(iter(batch.values())))
+        if rows is not None and count >= rows:
+            break
+    if not parts:
+        raise _braid.InvalidArgument("torch_loader: the loader has no batches")
+    return Arrays({name: np.concatenate(each)[:rows] for name, each in parts.items()})
+
+
 def arrow(table):
     """Columns from a pyarrow Table or a polars DataFrame of numbers."""
     names = table.column_names if hasattr(table, "column_names") else table.columns

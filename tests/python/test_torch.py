@@ -154,6 +154,17 @@ def test_what_cannot_be_trained_is_told_at_once_by_node():
     assert "test_torch.py" in text  # the user's line
 
 
+def test_columns_of_a_data_loader():
+    data = {name: torch.from_numpy(value) for name, value in arrays_of(DENSE).items()}
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data["dense"], data["label"]), batch_size=10)
+    made = bd.data.torch_loader(loader, ["dense", "label"], rows=64)
+    np.testing.assert_array_equal(made.arrays["dense"], data["dense"][:64])
+    source = bd.io.torch(torch_models.exported(Dense(), DENSE), loss="binary_cross_entropy_with_logits")
+    assert len(bd.Trainer(source, made.batch(BATCH), bd.optim.SGD(0.1)).fit(epochs=1)["loss"]) == 4
+    with pytest.raises(bd.InvalidArgument, match="2 tensors"):
+        bd.data.torch_loader(loader, ["dense"])
+
+
 def test_a_module_is_no_program():
     with pytest.raises(bd.InvalidArgument, match="ExportedProgram"):
         bd.io.torch(Dense(), loss="mse_loss")

@@ -5,6 +5,9 @@ here is refused by name when it is used. docs/user/python.md has the list.
 """
 
 import contextlib as _contextlib
+import glob as _glob
+import os as _os
+import shutil as _shutil
 
 import numpy as _np
 
@@ -15,7 +18,8 @@ from braid.dtypes import (DType, as_dtype, bool_ as bool, float16, float32, floa
 from braid.attrs import Shape as TensorShape
 from braid.graph import Graph, Operation, Tensor, Variable as _Variable
 from braid.graph import default_graph as get_default_graph, reset_default_graph as _reset
-from braid.compat.v1 import _config, _finder, cuda, errors, nn, train
+from braid.compat.v1 import _config, _finder, app, cuda, errors, layers, nn, train
+from braid.compat.v1.app import flags
 from braid.compat.v1._config import (ConfigProto, GPUOptions, GraphOptions, OptimizerOptions, RunMetadata, RunOptions,
                                      say_once as _say_once)
 from braid.compat.v1._input import TextLineReader, TFRecordReader, WholeFileReader
@@ -59,6 +63,25 @@ maximum, minimum, equal, not_equal, less, less_equal, greater, greater_equal = (
 logical_and, logical_or, logical_not = _simple("LogicalAnd"), _simple("LogicalOr"), _simple("LogicalNot")
 stop_gradient, rank, size, floordiv = _simple("StopGradient"), _simple("Rank"), _simple("Size"), _simple("FloorDiv")
 truediv = div = divide
+sin, cos, erf, is_nan, is_inf, is_finite, floormod = (_simple(each) for each in (
+    "Sin", "Cos", "Erf", "IsNan", "IsInf", "IsFinite", "FloorMod"))
+mod, squared_difference = _simple("FloorMod"), _simple("SquaredDifference")
+
+
+def _with_integers(op):
+    """Of an op whose inputs behind the first are integers."""
+
+    def function(values, *integers, name=None):
+        graph = get_default_graph()
+        return _ops.call(op, [graph.convert(values)] + [
+            each if isinstance(each, Tensor) else graph.constant(_np.asarray(each, _np.int32)) for each in integers], name=name)
+
+    function.__doc__ = getattr(_ops, _ops._snake(op)).__doc__
+    return function
+
+
+gather_nd, segment_sum, segment_mean, unsorted_segment_sum = (_with_integers(each) for each in (
+    "GatherNd", "SegmentSum", "SegmentMean", "UnsortedSegmentSum"))
 
 
 def matmul(a, b, transpose_a=False, transpose_b=False, name=None, **_):
@@ -124,6 +147,50 @@ def where(condition, x=None, y=None, name=None):
 
 def clip_by_value(t, clip_value_min, clip_value_max, name=None):
     return minimum(maximum(t, clip_value_min), clip_value_max)
+
+
+def global_norm(t_list, name=None):
+    """The root of the sum of all squares; rows of IndexedSlices count each by itself."""
+    halves = [_ops.call("L2Loss", [getattr(each, "values", each)]) for each in t_list if each is not None]
+    return sqrt(add_n(halves) * 2.0)
+
+
+def clip_by_global_norm(t_list, clip_norm, use_norm=None, name=None):
+    """(values scaled down together where their norm is larger, the norm)."""
+    norm = global_norm(t_list) if use_norm is None else use_norm
+    scale = float(clip_norm) / maximum(norm, float(clip_norm))
+    return [each if each is None else IndexedSlices(each.values * scale, each.indices, each.dense_shape)
+            if isinstance(each, IndexedSlices) else each * scale for each in t_list], norm
+
+
+def clip_by_norm(t, clip_norm, axes=None, name=None):
+    norm = sqrt(reduce_sum(square(t), axes, keepdims=True))
+    return t * float(clip_norm) / maximum(norm, float(clip_norm))
+
+
+def cumsum(x, axis=0, exclusive=False, reverse=False, name=None):
+    """tf.cumsum."""
+    return _ops.call("Cumsum", [x, _np.int32(axis)], {"exclusive": exclusive, "reverse": reverse}, name)
+
+
+def einsum(equation, *inputs, **_):
+    """tf.einsum."""
+    return _ops.call("Einsum", list(inputs), {"equation": equation, "N": len(inputs)})
+
+
+def eye(num_rows, num_columns=None, dtype=float32, name=None, **_):
+    """tf.eye of known sizes."""
+    return get_default_graph().constant(_np.eye(num_rows, num_columns), dtype, name=name or "eye")
+
+
+def sequence_mask(lengths, maxlen=None, dtype=bool, name=None):
+    """[..., maxlen]: true before each length; maxlen must be known."""
+    if not isinstance(maxlen, int):
+        raise errors.UnimplementedError(None, None, "tf.sequence_mask without a known maxlen")
+    lengths = get_default_graph().convert(lengths)
+    places = get_default_graph().constant(_np.arange(maxlen), lengths.dtype)
+    made = _ops.call("Less", [places, _ops.expand_dims(lengths, -1)])
+    return made if as_dtype(dtype) == bool else cast(made, dtype)
 
 
 def decode_csv(records, record_defaults, field_delim=",", use_quote_delim=True, name=None, na_value="", **_):
@@ -288,6 +355,13 @@ summary = _Namespace(scalar=lambda name, tensor, **_: train._no_summary(name),
                      histogram=lambda name, values, **_: train._no_summary(name),
                      merge_all=lambda *_, **__: None, FileWriter=train._NoWriter)
 merge_all_summaries = summary.merge_all
+
+
+test = _Namespace(is_gpu_available=lambda *_, **__: False, gpu_device_name=lambda: "", is_built_with_cuda=lambda: False,
+                  TestCase=__import__("unittest").TestCase, main=__import__("unittest").main)
+gfile = _Namespace(Exists=_os.path.exists, IsDirectory=_os.path.isdir, ListDirectory=_os.listdir, MkDir=_os.mkdir,
+                   MakeDirs=lambda path: _os.makedirs(path, exist_ok=True), Remove=_os.remove, Glob=_glob.glob,
+                   DeleteRecursively=_shutil.rmtree, GFile=open, FastGFile=open, Open=open)
 
 
 def reset_default_graph():

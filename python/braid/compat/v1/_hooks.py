@@ -186,6 +186,26 @@ def _share(session):
         _cluster.share_values(session)
 
 
+class SessionManager:
+    """tf.train.SessionManager: sessions whose variables have their values."""
+
+    def __init__(self, local_init_op=None, ready_op=None, graph=None, **_):
+        pass
+
+    def prepare_session(self, master="", init_op=None, saver=None, checkpoint_dir=None, config=None, init_feed_dict=None,
+                        init_fn=None, **_):
+        scaffold = Scaffold(init_op, init_feed_dict, init_fn and (lambda _, session: init_fn(session)), saver=saver)
+        return ChiefSessionCreator(scaffold, master, config, checkpoint_dir).create_session()
+
+    def wait_for_session(self, master="", config=None, **_):
+        return WorkerSessionCreator(None, master, config).create_session()
+
+    def recover_session(self, master="", saver=None, checkpoint_dir=None, config=None, **_):
+        """(session, whether a checkpoint was there)."""
+        found = bool(checkpoint_dir and latest_checkpoint(checkpoint_dir))
+        return self.prepare_session(master, None, saver, checkpoint_dir, config), found
+
+
 class Supervisor:
     """tf.train.Supervisor: initial values or the newest checkpoint of `logdir`, the chief's for all workers."""
 

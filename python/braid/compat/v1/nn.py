@@ -47,6 +47,29 @@ def _pool(op):
 max_pool, avg_pool = _pool("MaxPool"), _pool("AvgPool")
 
 
+def leaky_relu(features, alpha=0.2, name=None):
+    return _ops.call("LeakyRelu", [features], {"alpha": float(alpha)}, name)
+
+
+def moments(x, axes, shift=None, name=None, keep_dims=None, keepdims=None):
+    """Mean and variance over these axes."""
+    mean = _ops.reduce_mean(x, axes, keepdims=True)
+    variance = _ops.reduce_mean(_ops.square(x - mean), axes, keepdims=bool(keepdims or keep_dims))
+    return (mean if keepdims or keep_dims else _ops.reduce_mean(x, axes)), variance
+
+
+def batch_normalization(x, mean, variance, offset, scale, variance_epsilon, name=None):
+    factor = _ops.rsqrt(variance + float(variance_epsilon))
+    factor = factor if scale is None else factor * scale
+    return x * factor + (-mean * factor if offset is None else offset - mean * factor)
+
+
+def top_k(input, k=1, sorted=True, name=None):
+    """(values, indices) of the largest k of the last dimension."""
+    import numpy as np
+    return tuple(_ops.call("TopKV2", [input, np.int32(k)], {"sorted": sorted}, name))
+
+
 def sigmoid_cross_entropy_with_logits(labels=None, logits=None, name=None, **_):
     """Of each element: max(z, 0) - z y + log(1 + exp(-|z|))."""
     return relu(logits) - logits * labels + _ops.log1p(_ops.exp(-abs(logits)))

@@ -8,7 +8,7 @@ from braid.compat.v1._cluster import ClusterSpec, Server, replica_device_setter
 from braid.compat.v1._config import say_once
 from braid.compat.v1._hooks import (CheckpointSaverHook, ChiefSessionCreator, LoggingTensorHook, MonitoredSession,
                                     MonitoredTrainingSession, NanLossDuringTrainingError, NanTensorHook,
-                                    PrefetchHook as _PrefetchHook, ProfilerHook, Scaffold, SessionRunArgs,
+                                    PrefetchHook as _PrefetchHook, ProfilerHook, Scaffold, SessionManager, SessionRunArgs,
                                     SessionRunContext, SessionRunHook, SessionRunValues, SingularMonitoredSession,
                                     StepCounterHook, StopAtStepHook, Supervisor, SummarySaverHook, WorkerSessionCreator)
 from braid.compat.v1._input import batch, shuffle_batch, string_input_producer
@@ -123,6 +123,43 @@ def exponential_decay(learning_rate, global_step, decay_steps, decay_rate, stair
     passed = ops.cast(global_step, float32) / float(decay_steps)
     passed = ops.call("Floor", [passed]) if staircase else passed
     return ops.call("Pow", [default_graph().constant(np.float32(decay_rate)), passed]) * float(learning_rate)
+
+
+class ExponentialMovingAverage:
+    """tf.train.ExponentialMovingAverage: shadows of variables, which begin as these do."""
+
+    def __init__(self, decay, num_updates=None, zero_debias=False, name="ExponentialMovingAverage"):
+        if num_updates is not None or zero_debias:
+            raise _errors.UnimplementedError(None, None, "ExponentialMovingAverage(num_updates=..., zero_debias=...)")
+        self._decay, self._name, self._shadows = float(decay), name, {}
+
+    def apply(self, var_list=None):
+        from braid.compat.v1._variables import make_variable, trainable_variables
+        made = []
+        for variable in trainable_variables() if var_list is None else var_list:
+            if variable not in self._shadows:
+                self._shadows[variable] = make_variable(f"{variable.variable_name}/{self._name}", variable.initial_value, False)
+            shadow = self._shadows[variable]
+            made.append(shadow.assign_sub((shadow - variable) * (1.0 - self._decay)))
+        return ops.group(*made, name=self._name)
+
+    def average(self, var):
+        return self._shadows.get(var)
+
+    def average_name(self, var):
+        return f"{var.variable_name}/{self._name}"
+
+    def variables_to_restore(self, moving_avg_variables=None):
+        return {self.average_name(each): each for each in self._shadows}
+
+
+def write_graph(graph_or_graph_def, logdir, name, as_text=True):
+    """Writes the graph as a GraphDef; its path."""
+    import os
+    path = os.path.join(logdir, name)
+    os.makedirs(logdir, exist_ok=True)
+    graph_or_graph_def.write(path if not as_text or path.endswith(".pbtxt") else path + ".pbtxt")
+    return path
 
 
 def mark_target_node(nodes):
