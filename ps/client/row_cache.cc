@@ -13,7 +13,7 @@ namespace braid::ps {
 namespace {
 
 // Rows and their entries are asked for so far ahead of their use.
-constexpr std::int64_t kAhead = 16;
+constexpr std::int64_t kRowsAhead = 16;
 
 std::size_t width_of(const RowCache::Options& options) {
   const std::size_t slots = optimizer_slots(options.optimizers.at(0)).size();
@@ -63,8 +63,8 @@ RowCache::Round& RowCache::plan(std::uint64_t step, const OrderedKeys& keys) {
   for (std::size_t part = 0; part < keys.counts.size(); ++part) {
     const auto table = static_cast<int>(part % keys.tables.size());
     for (std::int64_t i = 0; i < keys.counts[part]; ++i, ++next) {
-      if (i + 2 * kAhead < keys.counts[part]) plan_.prefetch(table, next[2 * kAhead]);
-      if (i + kAhead < keys.counts[part]) plan_.prefetch_entry(table, next[kAhead]);
+      if (i + 2 * kRowsAhead < keys.counts[part]) plan_.prefetch(table, next[2 * kRowsAhead]);
+      if (i + kRowsAhead < keys.counts[part]) plan_.prefetch_entry(table, next[kRowsAhead]);
       const CachePlan::Place place = plan_.use(table, *next, step);
       round.places.push_back(place);
       if (!place.hit) {
@@ -105,7 +105,7 @@ void RowCache::land(Round& round, float* out) {
   std::uint64_t repairs = 0;
   std::size_t h = 0, at = 0;
   for (const CachePlan::Place& place : round.places) {
-    prefetch_row(round, at++ + kAhead);
+    prefetch_row(round, at++ + kRowsAhead);
     const float* from = nullptr;
     if (!place.hit) {
       from = std::exchange(missing, missing + width_);
@@ -139,7 +139,7 @@ void RowCache::update(const OrderedKeys& keys, const UpdateParams& params, const
   for (std::size_t part = 0; part < keys.counts.size(); ++part) {
     const PreparedUpdate& update = updates[part % keys.tables.size()];
     for (std::int64_t i = 0; i < keys.counts[part]; ++i, ++at, gradients += dim_) {
-      prefetch_row(*round, at + kAhead);
+      prefetch_row(*round, at + kRowsAhead);
       const std::uint32_t slot = round->places[at].slot;
       if (slot == CachePlan::kNone) continue;
       float* const values = row(slot);
