@@ -130,7 +130,7 @@ void ServerCore::check_contribution(const PushJob& job) const {
           fmt::format("[ps] server {}: table '{}': {}", options_.index, tables_->name(table), why));
 }
 
-/// Goes with the first push of a step.
+/// Goes when the workers that have tried push their first steps.
 Trial& ServerCore::trial() {
   if (!tables_) throw InvalidArgument("[ps] a trial before create_tables");
   if (!trial_) {
@@ -179,7 +179,7 @@ PushAnswer ServerCore::take(const std::shared_ptr<PushJob>& job, bool* answered_
         fmt::format("[ps] server {}: worker {} has left and cannot push", options_.index, sender.worker));
   if (bsp()) check_contribution(*job);
 
-  trial_.reset();
+  if (trial_ && trial_->ended(sender.worker)) trial_.reset();
   marks_.take(sender.worker, job->step, job->sequence);
   counters_->add(Count::PushesApplied);
   counters_->add(Count::Examples, job->examples);

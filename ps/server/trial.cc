@@ -34,6 +34,7 @@ bool Trial::satisfied(const PullJob& job) const {
 
 void Trial::pull(std::shared_ptr<PullJob> job, BufferPool& pool, TableThreads& threads) {
   tables_->check_pull(*job);
+  workers_.insert(job->sender.worker);
   if (job->kind == PullKind::Ahead || job->kind == PullKind::Repair)
     throw InvalidArgument("[ps] a trial is of pulls in their turn");
   if (satisfied(*job))
@@ -62,6 +63,7 @@ void Trial::post(const std::shared_ptr<PullJob>& job, BufferPool& pool, TableThr
 
 void Trial::push(const std::shared_ptr<PushJob>& job, BufferPool& pool, TableThreads& threads) {
   tables_->check(job->dense, job->sparse);
+  workers_.insert(job->sender.worker);
   threads.post([tables = tables_, job](int thread) { tables->apply(thread, *job); },
                [job](ErrorPtr error) {
                  job->done({std::move(error), PushResult::Applied, {}});
@@ -75,6 +77,11 @@ void Trial::push(const std::shared_ptr<PushJob>& job, BufferPool& pool, TableThr
     post(*it, pool, threads);
     it = parked_.erase(it);
   }
+}
+
+bool Trial::ended(std::int32_t worker) {
+  workers_.erase(worker);
+  return workers_.empty();
 }
 
 void Trial::tick(Clock::time_point now) {

@@ -7,6 +7,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "ps/server/requests.h"
@@ -24,6 +25,8 @@ class Trial {
   /// Throws: InvalidArgument.
   void pull(std::shared_ptr<PullJob> job, BufferPool& pool, TableThreads& threads);
   void push(const std::shared_ptr<PushJob>& job, BufferPool& pool, TableThreads& threads);
+  /// That worker tries no more. Result: whether nobody does.
+  bool ended(std::int32_t worker);
   /// Ends what has waited for too long.
   void tick(Clock::time_point now);
 
@@ -35,6 +38,7 @@ class Trial {
   const bool rounds_;
   std::map<std::pair<std::int32_t, TableId>, std::uint64_t> pushed_;  // 1 + the newest step, by worker
   std::list<std::shared_ptr<PullJob>> parked_;
+  std::set<std::int32_t> workers_;  // that try
 };
 
 /// Dense values, rows; of what names its rows which they are, and these.

@@ -70,7 +70,7 @@ TEST_F(TrialTest, WithoutRoundsNothingWaits) {
   EXPECT_EQ(try_pull(0, 7).get().error, nullptr);
 }
 
-TEST_F(TrialTest, WhatWaitsEndsByItsDeadlineOrWithTheFirstStep) {
+TEST_F(TrialTest, WhatWaitsEndsByItsDeadlineOrWithTheWorkersFirstStep) {
   start_core(1, Consistency::Bsp);
   start_job();
   auto late = try_pull(0, 3, Clock::now());
@@ -79,6 +79,17 @@ TEST_F(TrialTest, WhatWaitsEndsByItsDeadlineOrWithTheFirstStep) {
   auto left = try_pull(0, 3);
   push(push_job(0, 0, 1.0F));
   EXPECT_EQ(left.get().error->code, ErrorCode::Cancelled);
+}
+
+TEST_F(TrialTest, GoesOnForAWorkerThatIsSlowerThanTheOthers) {
+  start_core(2, Consistency::Bsp);
+  for (const int worker : {0, 1}) try_pull(worker, 0).get();
+  try_push(1, 0);
+  start_job();
+  EXPECT_EQ(push(push_job(0, 0, 1.0F)).result, PushResult::Applied) << "the other has begun the job";
+  auto next = try_pull(1, 1);
+  EXPECT_FALSE(waits(next)) << "its push of step 0 is not forgotten";
+  EXPECT_EQ(next.get().error, nullptr);
 }
 
 TEST_F(TrialTest, BadRequestsAreRefused) {
