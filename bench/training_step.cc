@@ -7,6 +7,7 @@
 #include "engine/autodiff/gradients.h"
 #include "engine/import/import.h"
 #include "engine/ir/op.h"
+#include "engine/ops/common/index_groups.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
@@ -40,6 +41,8 @@ void add_update(Training& training, const VariableGradient& gradient, OptimizerS
   update.inputs.push_back(gradient.slices ? gradient.slices->values : gradient.dense);
   update.op = &ops.require(gradient.slices ? "braid.SparseApplyOptimizer" : "braid.ApplyOptimizer");
   update.attrs = optimizer_attrs(optimizer);
+  if (gradient.slices && graph.node(gradient.slices->indices.node).attrs.get(kPadsIndices, false))
+    update.attrs.set(kSkipNegative, true);
   update.name = graph.unique_name("update/" + variable.name);
   update.colocate_with = update.inputs.back().node;
   training.request.targets.push_back(update.name);
