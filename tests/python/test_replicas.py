@@ -138,8 +138,9 @@ def test_ctrl_c_ends_a_worker_that_waits_for_others(tmp_path, where):
         time.sleep(1.5)
         at = time.monotonic()
         processes[1].send_signal(signal.SIGINT)
-        output = processes[1].communicate(timeout=20)[0]
-        assert time.monotonic() - at < 5 and "KeyboardInterrupt" in output, output
+        output = processes[1].communicate(timeout=50)[0]
+        # Without it the wait takes the minute that the others sleep, or ten.
+        assert time.monotonic() - at < 30 and "KeyboardInterrupt" in output, output
     finally:
         for each in processes:
             each.kill()

@@ -28,11 +28,11 @@ Graph graph_of(const std::string& op, const std::string& type, const std::vector
       node_type = "DT_BFLOAT16";
       values = values.substr(5);
     }
-    text += std::string("node { name: '") + name +
-            "' op: 'Const' attr { key: 'dtype' value { type: " + node_type +
-            " } } attr { key: 'value' value { tensor { dtype: " + node_type + " tensor_shape { " +
-            input.substr(0, bar) + " } " + values + " } } } }\n";
-    names += std::string(" input: '") + name++ + "'";
+    const std::string label(1, name++), tensor_type = "dtype: " + node_type;
+    text += "node { name: '" + label + "' op: 'Const' attr { key: 'dtype' value { type: " + node_type;
+    text += " } } attr { key: 'value' value { tensor { " + tensor_type + " tensor_shape { ";
+    text += input.substr(0, bar) + " } " + values + " } } } }\n";
+    names += " input: '" + label + "'";
   }
   text += "node { name: 'y' op: '" + op + "'" + names + " " + attrs + " }";
   return import_graph(parse_graph(text));
