@@ -60,8 +60,11 @@ TEST_F(ToolsTest, APlanHasThePullsPushesAndCollectivesOfAWorker) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return expect_good(arguments);
   };
-  EXPECT_THAT(plan("PS"), AllOf(HasSubstr("and 2 lanes"), HasSubstr("braid.PsPull 'ps/pull0'"),
-                                HasSubstr("braid.PsPush 'ps/push0'")));
+  EXPECT_THAT(plan("PS"), AllOf(HasSubstr("and 2 lanes"), HasSubstr("braid.PsRows 'ps/pull_rows'"),
+                                HasSubstr("braid.PsPushRows 'ps/push_rows0'")));
+  EXPECT_THAT(plan("PS_ALLREDUCE", {"--workers", "2"}),
+              AllOf(HasSubstr("and 3 lanes"), HasSubstr("braid.PsRows 'ps/pull_rows'"),
+                    HasSubstr("braid.AllReduce 'all_reduce/bucket0'")));
   EXPECT_THAT(plan("ALLREDUCE", {"--workers", "2"}),
               AllOf(HasSubstr("and 1 lane,"), HasSubstr("braid.AllReduce 'all_reduce/bucket0'"),
                     HasSubstr("braid.AllGatherRows 'all_gather/city/table'")));

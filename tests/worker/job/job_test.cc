@@ -125,8 +125,9 @@ TEST(JobTest, NumbersThatAreNoValueOfAnEnumAreRefused) {
             "a.pbtxt: input.columns.kind: unknown value -1; known: SKIP, NUMERIC, CATEGORICAL, LABEL, CLASS, "
             "WEIGHT");
   proto::Job job = minimal();
-  EXPECT_EQ(message_of([&] { set_job_field(job, "strategy.kind=9"); }),
-            "--set strategy.kind=9: kind: unknown value 9; known: LOCAL, PS, ALLREDUCE, HYBRID");
+  EXPECT_EQ(
+      message_of([&] { set_job_field(job, "strategy.kind=9"); }),
+      "--set strategy.kind=9: kind: unknown value 9; known: LOCAL, PS, ALLREDUCE, HYBRID, PS_ALLREDUCE");
   EXPECT_EQ(message_of([&] { set_job_field(job, "staging.capacity=7"); }), "nothing was thrown")
       << "which is a number";
   EXPECT_THAT(message_of([&] { set_job_field(job, "staging.num_threads=many"); }),
