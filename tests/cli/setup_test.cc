@@ -206,7 +206,7 @@ class CompletionTest : public ToolTest {
 TEST_F(CompletionTest, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(offers("braid tr"), "train trace\n");
   EXPECT_THAT(offers("braid graph ''"), AllOf(HasSubstr("check"), HasSubstr("plan"), HasSubstr("run")));
-  EXPECT_EQ(offers("braid train --pri"), "--print-job\n");
+  EXPECT_EQ(offers("braid train --print-j"), "--print-job\n");
   EXPECT_EQ(offers("braid train --device c"), "cuda cpu\n");
   EXPECT_EQ(offers("braid data criteo --format ''"), "tsv tfrecord\n");
   EXPECT_EQ(offers("braid completion --"), "--help\n") << "man is for the build and not offered";

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/integration/checkpoints.h"
 #include "tests/support/in_some_attempt.h"
 
@@ -82,7 +84,13 @@ TEST_F(LaunchTest, RanksOfTorchrunFindTheirLeader) {
                                             {"MASTER_PORT", master.substr(master.rfind(':') + 1)}},
                                   directory() / rank));
   for (const auto& rank : ranks) EXPECT_EQ(rank->exit_code(), 0) << rank->err();
-  EXPECT_EQ(result_of(*ranks[0]).loss, result_of(*ranks[1]).loss);
+  // The leader has the result of all.
+  EXPECT_THAT(ranks[1]->out(), Not(HasSubstr("result")));
+  const std::string out = ranks[0]->out(), mark = "result: ";
+  const auto result = nlohmann::json::parse(out.substr(out.rfind(mark) + mark.size()));
+  ASSERT_EQ(result["tasks"].size(), 2U) << result;
+  EXPECT_EQ(result["tasks"][0]["loss"], result["loss"]);
+  EXPECT_EQ(result["tasks"][1]["loss"], result["loss"]);
 }
 
 TEST_F(LaunchFaultTest, AKilledWorkerEndsTheJobWithThePeersCode) {

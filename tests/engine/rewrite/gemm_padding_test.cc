@@ -109,7 +109,8 @@ TEST(AlignProductsTest, TheInteractionOfDlrmIsWrittenInPlace) {
   EXPECT_EQ(count_ops(*program, "braid.PairDots"), 1);
   for (const char* gone : {"ConcatV2", "Pack", "Unpack"}) EXPECT_EQ(count_ops(*program, gone), 0) << gone;
   EXPECT_EQ(unaligned_products(*program), 0);
-  expect_same_values(model, *program);
+  // Where sums are ordered otherwise, one of so many rows may be on the other side of a ReLU.
+  expect_same_values(model, *program, 1e-3F);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Differentiated differentiated(const GraphBuilder& b, const Output& loss,
   return made;
 }
 
-void expect_same_values(const Differentiated& model, const Program& program) {
+void expect_same_values(const Differentiated& model, const Program& program, float tolerance) {
   const auto run = [&](const Graph& graph) {
     Interpreter interpreter(graph);
     unsigned seed = 10;
@@ -80,7 +80,7 @@ void expect_same_values(const Differentiated& model, const Program& program) {
       largest = std::max(largest, std::abs(expected[f].data<float>()[i]));
       error = std::max(error, std::abs(expected[f].data<float>()[i] - got[f].data<float>()[i]));
     }
-    EXPECT_LE(error, 1e-5F * largest) << model.fetches[f];
+    EXPECT_LE(error, tolerance * largest) << model.fetches[f];
     EXPECT_GT(largest, 0) << model.fetches[f];
   }
 }

@@ -26,7 +26,8 @@ struct Differentiated {
 Differentiated differentiated(const GraphBuilder& b, const Output& loss,
                               std::vector<std::pair<std::string, Tensor>> feeds);
 
-/// The interpreter computes what is fetched from the program's graph as from the model's, but for rounding.
-void expect_same_values(const Differentiated& model, const Program& program);
+/// The interpreter computes what is fetched from the program's graph as from the model's, but for rounding:
+/// to `tolerance` of the largest element.
+void expect_same_values(const Differentiated& model, const Program& program, float tolerance = 1e-5F);
 
 }  // namespace braid::testing
