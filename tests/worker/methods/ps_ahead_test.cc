@@ -18,13 +18,6 @@ proto::Job served_job(const Strings& set) {
   return job_with(wide_deep_job(kSteps), all);
 }
 
-std::uint64_t counted(const ServedRun& run, const std::string& name) {
-  std::uint64_t sum = 0;
-  for (const auto& of_server : run.counters)
-    if (const auto at = of_server.find(name); at != of_server.end()) sum += at->second;
-  return sum;
-}
-
 /// Rows of which all have the same ids.
 std::shared_ptr<const Table> rows_of_one_id(int rows) {
   Tensor dense(DType::Float32, Shape{rows, 2}), sparse(DType::Int64, Shape{rows, 2}),

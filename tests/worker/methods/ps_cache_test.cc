@@ -34,13 +34,6 @@ proto::Job served_job(const Strings& set) {
   return job_with(wide_deep_job(kSteps), all);
 }
 
-std::uint64_t counted(const ServedRun& run, const std::string& name) {
-  std::uint64_t sum = 0;
-  for (const auto& of_server : run.counters)
-    if (const auto at = of_server.find(name); at != of_server.end()) sum += at->second;
-  return sum;
-}
-
 Strings with(Strings set, const std::string& more) {
   set.push_back(more);
   return set;

@@ -24,13 +24,6 @@ void expect_same_workers(const ServedRun& a, const ServedRun& b) {
   }
 }
 
-std::uint64_t counted(const ServedRun& run, const std::string& name) {
-  std::uint64_t sum = 0;
-  for (const auto& of_server : run.counters)
-    if (const auto at = of_server.find(name); at != of_server.end()) sum += at->second;
-  return sum;
-}
-
 /// The last pushes of another worker come later than the leader's end.
 TEST(BspTest, WhatTheLeaderEvaluatesHasTheLastRoundOfAllWorkers) {
   constexpr int kSteps = 8;

@@ -156,6 +156,13 @@ ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::s
   return run;
 }
 
+std::uint64_t counted(const ServedRun& run, const std::string& name) {
+  std::uint64_t sum = 0;
+  for (const auto& of_server : run.counters)
+    if (const auto at = of_server.find(name); at != of_server.end()) sum += at->second;
+  return sum;
+}
+
 RankRun run_leader(const proto::Job& job, int world, std::shared_ptr<const Table> rows, RunStart start) {
   std::vector<RankRun> runs = run_ranks(job, world, std::move(rows), start);
   for (const RankRun& run : runs) EXPECT_EQ(run.error, "");

@@ -40,6 +40,8 @@ struct ServedRun {
   std::vector<std::map<std::string, std::uint64_t>> counters;  // of each server, at the end
   double seconds = 0;  // of rank 0, from its first step's end to its last one's
 };
+/// A counter's sum over the servers; 0 where none has it.
+std::uint64_t counted(const ServedRun& run, const std::string& name);
 using AfterStep = std::function<void(int rank, std::uint64_t step)>;
 ServedRun run_with_servers(const proto::Job& job, int world, int servers, std::shared_ptr<const Table> rows,
                            const AfterStep& after_step = {});
