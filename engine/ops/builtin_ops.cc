@@ -14,7 +14,7 @@ void check_processor() {
 #ifdef BRAID_VECTORS
   if (!__builtin_cpu_supports(BRAID_VECTORS))
     throw InvalidArgument("this Braid was built for processors with " BRAID_VECTORS
-                          ", which this machine's has not: build it here, or with -DBRAID_NATIVE=OFF");
+                          ", which this machine does not have: build it here, or with -DBRAID_NATIVE=OFF");
 #endif
 }
 
