@@ -319,6 +319,8 @@ void StagedSession::start(std::uint64_t first_ticket) {
     impl_->stages[static_cast<std::size_t>(stage)]->start(first_ticket);
 }
 
+void StagedSession::stop() { impl_->end(); }
+
 void StagedSession::cancel() {
   for (const auto& stage : impl_->stages) stage->cancel();
 }

@@ -53,6 +53,8 @@ class StagedSession {
   void start(std::uint64_t first_ticket = 0);
   /// Cancels all stages: everybody who waits returns with Cancelled.
   void cancel();
+  /// cancel(), and waits until no thread of a stage is at work: then no source is read any more.
+  void stop();
   /// Begins no new record; those that are begun go through all stages, then run() throws OutOfRange.
   void close();
 

@@ -1,6 +1,8 @@
 """Sessions: parts of a graph run again and again over the same variables."""
 
+import atexit
 import threading
+import weakref
 
 import numpy as np
 
@@ -8,6 +10,14 @@ from braid import _braid, graph as _graph
 from braid.dtypes import Array, from_native, string, to_native
 
 _threads = threading.local()
+_open_sessions = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all():
+    """Threads of stages call the interpreter for records: none may be at it when the interpreter ends."""
+    for session in list(_open_sessions):
+        session.close()
 
 
 def default_session():
@@ -50,6 +60,7 @@ class Session:
             streams = 1 + max(self.graph.collections.get("__streams", ()), default=0)
         self._native = _braid.Session(streams, policy, seed, threads, timeout, stage_multi_stream, list(pools),
                                       peers)
+        _open_sessions.add(self)
         self._plans = {}
         self._sources = 0
         self._entered = []

@@ -42,6 +42,8 @@ void refuse_forked_child() {
 NB_MODULE(_braid, module) {
   using namespace braid::python;
   importer = ::getpid();
+  nb::set_leak_warnings(
+      false);  // a session that is a program's global outlives the module: no fault of theirs
   braid::worker::register_strategy_ops();
   module.attr("version") = BRAID_VERSION;
   bind_errors(module);

@@ -2,6 +2,9 @@
 
 import gc
 import os
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -155,6 +158,29 @@ def test_stage_over_a_source(graph):
         with pytest.raises(EOFError):
             session.run(total)
     assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("end", ["session.close()", "", "raise SystemExit(0)"])
+def test_a_program_ends_while_a_stage_reads(end):
+    program = textwrap.dedent("""
+        import numpy as np
+        import braid as bd
+
+        def read(ticket):
+            total = 0
+            for i in range(300_000):  # the interpreter switches threads on the way
+                total += i
+            return [np.full(2, ticket, np.float32)]
+
+        x = bd.placeholder("x", [2])
+        bd.graph.default_graph().sources.append(([x], lambda: read))
+        (staged,) = bd.staged([x * 10.0], capacity=4)
+        session = bd.Session()
+        print(session.run(staged))
+    """) + end
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_hundred_thousand_runs_do_not_grow():

@@ -1,6 +1,7 @@
 #include "worker/session/graph_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -66,6 +67,8 @@ struct GraphSession::Impl {
   std::map<std::size_t, Batch> taken;  // of stages, by a run that did not come to its step
   std::unique_ptr<StagedSession> stages;
   bool started = false;
+
+  std::atomic<StagedSession*> begun = nullptr;  // `stages`, for who does not hold mu
 };
 
 std::vector<ValueRef> GraphSession::Impl::given(const Graph& graph, const GraphRun& asked) const {
@@ -108,6 +111,7 @@ void GraphSession::Impl::start(const Graph& graph) {
     StagedSessionOptions staged{options.compile, options.stages, options.seed, {}};
     stages = std::make_unique<StagedSession>(graph, std::move(marked), outputs, std::vector<std::string>{},
                                              sources_of(graph, values), std::move(staged), runtime);
+    begun = stages.get();
   }
   if (!started) stages->start(0);
   started = true;
@@ -235,8 +239,10 @@ void GraphSession::start_stages(const Graph& graph) {
 }
 
 void GraphSession::close() {
-  if (impl_->stages) impl_->stages->cancel();  // without the lock: a run may wait for a stage
+  // Without the lock, as a run may hold it that waits for a stage.
+  if (StagedSession* const begun = impl_->begun) begun->cancel();
   std::lock_guard lock(impl_->mu);
+  if (impl_->stages) impl_->stages->stop();
   impl_->started = false;
 }
 

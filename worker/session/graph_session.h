@@ -60,7 +60,8 @@ class GraphSession {
 
   /// Begins the stages of the graph, if they have not begun.
   void start_stages(const Graph& graph);
-  /// Ends them: runs that take from them throw Cancelled, until start_stages().
+  /// Ends them: runs that take from them throw Cancelled, until start_stages(). When it returns no source is
+  /// being read.
   void close();
 
   std::vector<std::string> variables() const;  // that have values, sorted

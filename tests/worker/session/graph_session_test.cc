@@ -135,5 +135,32 @@ TEST(GraphSessionTest, WhatPollThrowsEndsTheWaitForAStageAndLosesNothing) {
   EXPECT_THAT(floats(session.run(graph, {{"y"}, {}})[0]), ElementsAre(0));
 }
 
+TEST(GraphSessionTest, NoSourceIsReadWhenCloseReturns) {
+  GraphBuilder b;
+  const Output r = b.placeholder("r", DType::Float32, {1});
+  b.op("Identity", {staged(b, Nested<Output>(r), {.capacity = 2}).leaf()}, {}, "y");
+  const Graph graph = import_graph(b.graph());
+  std::atomic<int> begun{0}, ended{0};
+  RecordSource slow = counting(1'000'000);
+  slow.read = [&, read = slow.read](std::uint64_t ticket) {
+    ++begun;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    Batch batch = read(ticket);
+    ++ended;
+    return batch;
+  };
+  GraphSession session({});
+  session.add_source(slow);
+  for (int life = 0; life < 3; ++life) {
+    session.start_stages(graph);
+    session.run(graph, {{"y"}, {}});
+    session.close();
+    const int closed = begun;
+    EXPECT_EQ(closed, ended);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_EQ(closed, begun);
+  }
+}
+
 }  // namespace
 }  // namespace braid::worker
