@@ -54,7 +54,7 @@ MAY_INCLUDE = {
     "watch": ["watch", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
     "worker": ["worker", "watch", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
-    "worker/roles.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],  # runs whatever role the spec names
+    "worker/server_role.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],
     "cli": ["cli", "worker", "watch", "models", "launch", "ps", "engine", "comm", "proto", "base"],
     "python": ["python", "cli", "worker", "launch", "engine", "proto", "base"],
     "bench": [""],
