@@ -20,8 +20,8 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
-#include "engine/input/parquet_files.h"
-#include "engine/input/row_blocks.h"
+#include "engine/input/formats/parquet_files.h"
+#include "engine/input/stream/row_blocks.h"
 
 namespace braid {
 namespace {

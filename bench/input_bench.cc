@@ -31,12 +31,12 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "engine/input/criteo_generator.h"
-#include "engine/input/example.h"
-#include "engine/input/mlperf_dlrm.h"
-#include "engine/input/readers.h"
-#include "engine/input/row_blocks.h"
-#include "engine/input/tfrecord.h"
+#include "engine/input/formats/example.h"
+#include "engine/input/formats/mlperf_dlrm.h"
+#include "engine/input/formats/readers.h"
+#include "engine/input/formats/tfrecord.h"
+#include "engine/input/generators/criteo_generator.h"
+#include "engine/input/stream/row_blocks.h"
 
 namespace braid {
 namespace {

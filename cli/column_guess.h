@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/input/record_file.h"
-#include "engine/input/record_summary.h"
-#include "engine/input/schema.h"
+#include "engine/input/formats/record_file.h"
+#include "engine/input/formats/record_summary.h"
+#include "engine/input/schema/schema.h"
 
 namespace braid::cli {
 

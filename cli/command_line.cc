@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "engine/input/remote_files.h"
+#include "engine/input/files/remote_files.h"
 #include "worker/job/settings.h"
 
 namespace braid::cli {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/data_tools.h"
-#include "engine/input/criteo_generator.h"
-#include "engine/input/mlperf_dlrm.h"
+#include "engine/input/formats/mlperf_dlrm.h"
+#include "engine/input/generators/criteo_generator.h"
 
 namespace braid::cli {
 namespace {

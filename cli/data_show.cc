@@ -7,7 +7,7 @@
 #include "cli/column_guess.h"
 #include "cli/data_show.h"
 #include "cli/data_tools.h"
-#include "engine/input/tfrecord.h"
+#include "engine/input/formats/tfrecord.h"
 
 namespace braid::cli {
 namespace {

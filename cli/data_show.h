@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/input/record_file.h"
-#include "engine/input/record_summary.h"
+#include "engine/input/formats/record_file.h"
+#include "engine/input/formats/record_summary.h"
 
 namespace braid::cli {
 

@@ -14,9 +14,9 @@
 #include "base/init.h"
 #include "cli/data_tools.h"
 #include "cli/record_inputs.h"
-#include "engine/input/data_file.h"
-#include "engine/input/example.h"
-#include "engine/input/tfrecord.h"
+#include "engine/input/files/data_file.h"
+#include "engine/input/formats/example.h"
+#include "engine/input/formats/tfrecord.h"
 
 namespace braid::cli {
 namespace {

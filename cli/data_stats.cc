@@ -10,7 +10,7 @@
 #include "cli/data_tools.h"
 #include "cli/data_vocabulary.h"
 #include "cli/record_inputs.h"
-#include "engine/input/record_summary.h"
+#include "engine/input/formats/record_summary.h"
 
 namespace braid::cli {
 namespace {

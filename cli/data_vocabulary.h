@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "engine/input/example.h"
+#include "engine/input/formats/example.h"
 
 namespace braid::cli {
 

@@ -28,15 +28,15 @@
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
-#include "worker/device.h"
+#include "worker/input/data.h"
 #include "worker/job/job.h"
 #include "worker/job/text_proto.h"
 #include "worker/job/unused_fields.h"
-#include "worker/op_libraries.h"
+#include "worker/process/device.h"
+#include "worker/process/op_libraries.h"
+#include "worker/step/training_program.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_program.h"
 
 namespace braid::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
+#include "worker/input/data.h"
 #include "worker/job/job.h"
 #include "worker/model/graph_model.h"
-#include "worker/training_program.h"
+#include "worker/step/training_program.h"
 
 namespace braid::cli {
 namespace {

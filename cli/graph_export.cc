@@ -13,9 +13,9 @@
 #include "models/model.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
+#include "worker/input/data.h"
 #include "worker/job/job.h"
-#include "worker/op_libraries.h"
+#include "worker/process/op_libraries.h"
 
 namespace braid::cli {
 namespace {

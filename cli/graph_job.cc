@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "cli/column_guess.h"
-#include "engine/input/record_file.h"
-#include "engine/input/record_summary.h"
+#include "engine/input/formats/record_file.h"
+#include "engine/input/formats/record_summary.h"
 #include "proto/job.pb.h"
 #include "worker/model/graph_model.h"
 

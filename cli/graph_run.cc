@@ -34,12 +34,12 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
+#include "worker/checkpoint/stored_variables.h"
+#include "worker/input/npy_tensor.h"
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
 #include "worker/model/initial_values.h"
-#include "worker/npy_tensor.h"
-#include "worker/stored_variables.h"
-#include "worker/unset_variables.h"
+#include "worker/step/unset_variables.h"
 
 namespace braid::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "engine/input/record_summary.h"
+#include "engine/input/formats/record_summary.h"
 
 namespace braid::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/input/record_file.h"
-#include "engine/input/record_sink.h"
+#include "engine/input/formats/record_file.h"
+#include "engine/input/formats/record_sink.h"
 
 namespace braid::cli {
 

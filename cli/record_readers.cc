@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "engine/input/tfrecord.h"
+#include "engine/input/formats/tfrecord.h"
 
 namespace braid::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "cli/commands.h"
-#include "worker/op_libraries.h"
+#include "worker/process/op_libraries.h"
 
 namespace braid::cli {
 

@@ -17,7 +17,7 @@
 #include "cli/watched_job.h"
 #include "comm/transport/security.h"
 #include "watch/trace_merge.h"
-#include "worker/page_access.h"
+#include "worker/watch/page_access.h"
 
 namespace braid::cli {
 namespace {

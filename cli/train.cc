@@ -8,9 +8,9 @@
 #include "cli/step_flags.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
-#include "worker/cluster_report.h"
 #include "worker/job/job.h"
-#include "worker/roles.h"
+#include "worker/roles/cluster_report.h"
+#include "worker/roles/roles.h"
 
 namespace braid::cli {
 namespace {

@@ -48,13 +48,13 @@ MAY_INCLUDE = {
     "examples": ["examples", "models", "engine", "proto", "base"],
     "examples/multistream_inference": ["worker/inference", "worker/job/settings.", "base"],
     "examples/own_model": ["cli/run_main.", "models", "engine", "base"],
-    "examples/scorer": ["worker/inference", "worker/stored_variables.", "engine/import", "proto/graph.", "base"],
+    "examples/scorer": ["worker/inference", "worker/checkpoint/stored_variables.", "engine/import", "proto/graph.", "base"],
     "examples/multistream_training/main.": ["examples", "models", "engine", "proto", "worker/job", "base"],
     "launch": ["launch", "proto", "base"],
     "watch": ["watch", "base"],
     "ps": ["ps", "comm/transport", "comm/rendezvous/grpc_credentials.", "proto", "base"],
     "worker": ["worker", "watch", "models", "launch", "ps/client", "engine", "comm", "proto", "base"],
-    "worker/server_role.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],
+    "worker/roles/server_role.": ["worker", "watch", "launch", "ps", "comm", "engine", "proto", "base"],
     "cli": ["cli", "worker", "watch", "models", "launch", "ps", "engine", "comm", "proto", "base"],
     "python": ["python", "cli", "worker", "launch", "engine", "proto", "base"],
     "bench": [""],
@@ -126,7 +126,7 @@ def self_test():
         assert all(floors.index(other) < floors.index(folder) for other in below), f"{folder}: from the ground up"
     for file, header in [
         ("engine/ops/math/matmul.cc", "ps/client/client.h"),
-        ("engine/input/csv.cc", "proto/job.pb.h"),
+        ("engine/input/formats/csv.cc", "proto/job.pb.h"),
         ("engine/ir/graph.cc", "engine/ops/registry.h"),
         ("engine/program/program.h", "engine/compile/compile.h"),
         ("engine/graph/prune.cc", "engine/exec/runtime.h"),
@@ -135,8 +135,8 @@ def self_test():
         ("engine/new_folder/x.cc", "engine/ir/graph.h"),
         ("ps/server/server.cc", "comm/ring/ring.h"),
         ("base/files.cc", "proto/checkpoint.pb.h"),
-        ("worker/trainer.cc", "ps/server/server.h"),
-        ("launch/tf_config.cc", "worker/trainer.h"),
+        ("worker/run/trainer.cc", "ps/server/server.h"),
+        ("launch/tf_config.cc", "worker/run/trainer.h"),
         ("cli/main.cc", "tests/util.h"),
     ]:
         assert not may_include(file, header), (file, header)

@@ -52,7 +52,7 @@ struct LocalLaunchOptions {
   std::vector<Host> hosts;
   std::vector<std::string> ssh{"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"};
   int first_port = 0;  // of the tasks of each host; 0: one of 20000 to 28000 by chance
-  /// Beyond what a worker that is asked to stop waits for a lost peer (15 s, worker/stop_grace.h).
+  /// Beyond what a worker that is asked to stop waits for a lost peer (15 s, worker/process/stop_grace.h).
   std::chrono::milliseconds grace{30'000};
   /// Where the launcher writes.
   int out = 1;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "engine/input/column_spec.h"
+#include "engine/input/schema/column_spec.h"
 #include "proto/graph.pb.h"
 
 namespace braid {

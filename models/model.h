@@ -13,7 +13,7 @@
 
 #include "base/dtype.h"
 #include "base/optim.h"
-#include "engine/input/column_table.h"
+#include "engine/input/schema/column_table.h"
 #include "engine/ir/shape.h"
 #include "engine/ir/tensor.h"
 

@@ -25,7 +25,7 @@
 #include "base/error.h"
 #include "bench/training_step.h"
 #include "engine/device/activity.h"
-#include "engine/input/mlperf_dlrm.h"
+#include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/program/program.h"
 
 namespace braid::bench {

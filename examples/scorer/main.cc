@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
+#include "worker/checkpoint/stored_variables.h"
 #include "worker/inference/inference_session.h"
-#include "worker/stored_variables.h"
 
 namespace braid {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/staging/auto_stage.h"
 #include "engine/staging/stage_marks.h"

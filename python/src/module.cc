@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cli/command_line.h"
-#include "engine/input/remote_files.h"
+#include "engine/input/files/remote_files.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
 #include "worker/strategies/strategy.h"

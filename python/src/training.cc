@@ -1,5 +1,5 @@
-// Training from Python: a whole run (worker/trainer.h) on a thread of its own, while the calling thread looks
-// after signals and callbacks; single steps; forward passes.
+// Training from Python: a whole run (worker/run/trainer.h) on a thread of its own, while the calling thread
+// looks after signals and callbacks; single steps; forward passes.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -14,19 +14,19 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "launch/cluster_spec.h"
 #include "launch/environment.h"
 #include "proto/job.pb.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
-#include "worker/data.h"
 #include "worker/evaluation/model_runner.h"
+#include "worker/input/data.h"
 #include "worker/job/job.h"
 #include "worker/metrics/metrics_json.h"
-#include "worker/roles.h"
+#include "worker/process/stop_signal.h"
+#include "worker/roles/roles.h"
 #include "worker/run/fed_steps.h"
-#include "worker/stop_signal.h"
 
 namespace nb = nanobind;
 

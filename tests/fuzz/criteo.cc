@@ -1,5 +1,5 @@
 // Bytes of a Criteo file -> a table.
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "tests/fuzz/target.h"
 
 namespace braid::fuzz {

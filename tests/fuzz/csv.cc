@@ -1,6 +1,6 @@
 // Bytes of a CSV file -> a table by a schema, and its columns as `braid data show` guesses them.
-#include "engine/input/readers.h"
-#include "engine/input/record_file.h"
+#include "engine/input/formats/readers.h"
+#include "engine/input/formats/record_file.h"
 #include "tests/fuzz/target.h"
 
 namespace braid::fuzz {

@@ -1,6 +1,6 @@
 // Bytes of a tf.train.Example or SequenceExample, without the frame whose checksums keep random changes out
 // -> features.
-#include "engine/input/example.h"
+#include "engine/input/formats/example.h"
 
 #include <array>
 

@@ -1,6 +1,6 @@
 // Bytes of an IDX file -> images, and a record file.
-#include "engine/input/readers.h"
-#include "engine/input/record_file.h"
+#include "engine/input/formats/readers.h"
+#include "engine/input/formats/record_file.h"
 #include "tests/fuzz/target.h"
 
 namespace braid::fuzz {

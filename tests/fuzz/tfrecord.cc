@@ -3,9 +3,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "engine/input/example.h"
-#include "engine/input/readers.h"
-#include "engine/input/tfrecord.h"
+#include "engine/input/formats/example.h"
+#include "engine/input/formats/readers.h"
+#include "engine/input/formats/tfrecord.h"
 #include "tests/fuzz/target.h"
 
 namespace braid::fuzz {

@@ -12,8 +12,8 @@
 #include "engine/compile/compile.h"
 #include "engine/device/activity.h"
 #include "engine/exec/instance.h"
+#include "worker/step/training_graph.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_graph.h"
 
 namespace braid {
 

@@ -12,7 +12,7 @@
 
 #include "tests/cli/tool_test.h"
 #include "tests/integration/run.h"
-#include "tests/worker/terminal.h"
+#include "tests/worker/watch/terminal.h"
 
 namespace braid::integration {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/init.h"
 #include "engine/import/import.h"
-#include "engine/input/mlperf_dlrm.h"
+#include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/ops/state/variable_init.h"
 #include "models/model.h"
 #include "proto/graph.pb.h"

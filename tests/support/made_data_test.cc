@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/files.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "tests/support/temp_dir.h"
 
 namespace braid {

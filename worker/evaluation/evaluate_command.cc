@@ -11,10 +11,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
 #include "worker/evaluation/evaluator.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
+#include "worker/input/data.h"
 #include "worker/metrics/metrics_json.h"
 
 namespace braid::worker {

@@ -8,7 +8,7 @@
 #include "engine/import/import.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/training_program.h"
+#include "worker/step/training_program.h"
 
 namespace braid::worker {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "models/model.h"
 #include "worker/strategies/strategy.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/cpu.h"
 #include "proto/job.pb.h"
-#include "worker/device.h"
-#include "worker/op_libraries.h"
-#include "worker/stored_variables.h"
+#include "worker/checkpoint/stored_variables.h"
+#include "worker/process/device.h"
+#include "worker/process/op_libraries.h"
 
 namespace braid::worker {
 

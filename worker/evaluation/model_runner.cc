@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "engine/ops/state/variable_init.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
 #include "worker/evaluation/evaluator.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/job_metrics.h"
+#include "worker/input/data.h"
 #include "worker/run/fed_steps.h"
 
 namespace braid::worker {

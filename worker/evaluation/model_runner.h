@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "worker/metrics/metrics.h"
 
 namespace braid::proto {

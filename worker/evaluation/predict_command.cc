@@ -9,12 +9,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/input/data_file.h"
+#include "engine/input/files/data_file.h"
 #include "proto/job.pb.h"
-#include "worker/data.h"
 #include "worker/evaluation/forward.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/evaluation/prediction_file.h"
+#include "worker/input/data.h"
 
 namespace braid::worker {
 namespace {

@@ -17,16 +17,16 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/device.h"
+#include "worker/checkpoint/stored_variables.h"
 #include "worker/inference/inference_inputs.h"
 #include "worker/inference/inference_session.h"
 #include "worker/inference/request_load.h"
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
 #include "worker/model/initial_values.h"
-#include "worker/stored_variables.h"
+#include "worker/process/device.h"
+#include "worker/step/training_program.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_program.h"
 
 namespace braid::worker {
 namespace {

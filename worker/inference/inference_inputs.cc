@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/dispatch.h"
-#include "worker/npy_tensor.h"
+#include "worker/input/npy_tensor.h"
 
 namespace braid::worker {
 namespace {

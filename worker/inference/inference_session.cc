@@ -10,7 +10,7 @@
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
 #include "engine/staging/graph_stage.h"
-#include "worker/unset_variables.h"
+#include "worker/step/unset_variables.h"
 
 namespace braid::worker {
 namespace {

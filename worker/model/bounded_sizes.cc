@@ -4,7 +4,7 @@
 
 #include "engine/ir/op.h"
 #include "worker/model/bounded_values.h"
-#include "worker/training_graph.h"
+#include "worker/step/training_graph.h"
 
 namespace braid::worker {
 

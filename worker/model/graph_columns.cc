@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "proto/job.pb.h"
 #include "worker/model/def_graph.h"
 #include "worker/model/graph_model.h"

@@ -6,7 +6,7 @@
 
 #include "engine/ir/op.h"
 #include "proto/job.pb.h"
-#include "worker/training_graph.h"
+#include "worker/step/training_graph.h"
 
 namespace braid::worker {
 namespace {

@@ -14,10 +14,10 @@
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
 #include "proto/job.pb.h"
-#include "worker/monitor.h"
+#include "worker/step/stream_tuning.h"
+#include "worker/step/training_program.h"
 #include "worker/strategies/step_services.h"
-#include "worker/stream_tuning.h"
-#include "worker/training_program.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {

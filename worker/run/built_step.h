@@ -7,11 +7,11 @@
 
 #include "engine/exec/instance.h"
 #include "engine/staging/stage.h"
-#include "worker/input_staging.h"
+#include "worker/input/input_staging.h"
 #include "worker/run/context.h"
 #include "worker/run/input.h"
+#include "worker/step/training_graph.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 

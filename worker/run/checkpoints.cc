@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "proto/job.pb.h"
-#include "worker/monitor.h"
-#include "worker/stored_variables.h"
+#include "worker/checkpoint/stored_variables.h"
 #include "worker/strategies/strategy.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 

@@ -1,5 +1,5 @@
 // The checkpoints of a run: from which one it goes on, when the next is due, and that the leader writes it.
-// worker/checkpointer.h reads and writes. Thread rule: one thread, no step in flight.
+// worker/checkpoint/checkpointer.h reads and writes. Thread rule: one thread, no step in flight.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "worker/checkpointer.h"
+#include "worker/checkpoint/checkpointer.h"
 #include "worker/metrics/metrics.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "proto/job.pb.h"
 #include "worker/evaluation/job_metrics.h"
-#include "worker/monitor.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {

@@ -11,8 +11,8 @@
 #include "engine/exec/runtime.h"
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
-#include "worker/step_log.h"
 #include "worker/strategies/strategy.h"
+#include "worker/watch/step_log.h"
 
 namespace braid::worker {
 namespace {

@@ -10,10 +10,10 @@
 #include "proto/job.pb.h"
 #include "worker/evaluation/forward_job.h"
 #include "worker/job/schedule.h"
-#include "worker/monitor.h"
+#include "worker/process/stop_signal.h"
 #include "worker/run/built_step.h"
 #include "worker/run/input.h"
-#include "worker/stop_signal.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {

@@ -1,6 +1,6 @@
 // Training steps of a job whose batches the caller brings, one at a time, alone in this process: for programs
-// with a loop of their own. A step is that of a whole run (worker/trainer.h), bit for bit. Thread rule: one
-// thread at a time.
+// with a loop of their own. A step is that of a whole run (worker/run/trainer.h), bit for bit. Thread rule:
+// one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "engine/ir/tensor.h"
 #include "worker/metrics/metrics.h"
 #include "worker/run/result.h"

@@ -1,10 +1,10 @@
 #include "worker/run/input.h"
 
 #include "proto/job.pb.h"
-#include "worker/input_staging.h"
+#include "worker/input/input_staging.h"
 #include "worker/run/hooks.h"
+#include "worker/step/training_program.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_program.h"
 
 namespace braid::worker {
 

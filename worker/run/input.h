@@ -1,14 +1,14 @@
 // What a run loads before it builds anything: the tables, the model that fits them, and the batches of this
-// worker. Thread rule: values; the batcher as engine/input/table.h says.
+// worker. Thread rule: values; the batcher as engine/input/schema/table.h says.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "models/model.h"
-#include "worker/batch_share.h"
-#include "worker/data.h"
+#include "worker/input/batch_share.h"
+#include "worker/input/data.h"
 #include "worker/run/context.h"
 
 namespace braid::worker {

@@ -15,7 +15,7 @@
 #include "base/wait_context.h"
 #include "comm/communicator.h"
 #include "launch/job_results.h"
-#include "worker/share_text.h"
+#include "worker/process/share_text.h"
 
 namespace braid::worker {
 namespace {

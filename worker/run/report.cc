@@ -13,14 +13,14 @@
 #include "base/log.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
-#include "worker/activity.h"
 #include "worker/job/schedule.h"
-#include "worker/loss_scale.h"
 #include "worker/metrics/metrics_json.h"
-#include "worker/monitor.h"
 #include "worker/run/run_directory.h"
+#include "worker/step/loss_scale.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/strategy.h"
+#include "worker/watch/activity.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {

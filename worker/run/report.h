@@ -12,14 +12,14 @@
 #include "base/metrics.h"
 #include "engine/exec/runtime.h"
 #include "watch/status.h"
-#include "worker/batch_share.h"
-#include "worker/progress.h"
+#include "worker/input/batch_share.h"
 #include "worker/run/context.h"
 #include "worker/run/event_log.h"
 #include "worker/run/mllog.h"
 #include "worker/run/result.h"
 #include "worker/run/steps.h"
-#include "worker/step_log.h"
+#include "worker/watch/progress.h"
+#include "worker/watch/step_log.h"
 
 namespace braid::worker {
 

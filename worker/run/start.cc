@@ -10,7 +10,7 @@
 #include "comm/communicator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
-#include "worker/share_text.h"
+#include "worker/process/share_text.h"
 
 namespace braid::worker {
 namespace {

@@ -7,9 +7,9 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
-#include "worker/monitor.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/step_services.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 

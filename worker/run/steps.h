@@ -11,11 +11,11 @@
 
 #include "engine/exec/instance.h"
 #include "engine/staging/stage.h"
+#include "worker/process/stop_grace.h"
 #include "worker/run/built_step.h"
 #include "worker/run/context.h"
 #include "worker/run/waits.h"
-#include "worker/stage_metrics.h"
-#include "worker/stop_grace.h"
+#include "worker/watch/stage_metrics.h"
 
 namespace braid::worker {
 

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "base/wait_context.h"
+#include "worker/process/stop_grace.h"
 #include "worker/run/context.h"
-#include "worker/stop_grace.h"
 
 namespace braid::worker {
 

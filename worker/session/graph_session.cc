@@ -14,7 +14,7 @@
 #include "engine/ir/op.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/staging/stage_marks.h"
-#include "worker/unset_variables.h"
+#include "worker/step/unset_variables.h"
 
 namespace braid::worker {
 namespace {

@@ -7,7 +7,7 @@
 #include "engine/ir/op.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
-#include "worker/bootstrap.h"
+#include "worker/roles/bootstrap.h"
 #include "worker/strategies/step_services.h"
 
 namespace braid::worker {

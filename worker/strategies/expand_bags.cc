@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "engine/ir/op.h"
 #include "engine/ops/sparse/bag_args.h"
+#include "worker/step/training_graph.h"
 #include "worker/strategies/table_gathers.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 namespace {

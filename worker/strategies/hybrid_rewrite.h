@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/step/training_graph.h"
 #include "worker/strategies/table_shard.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 

@@ -1,8 +1,8 @@
 // LOCAL: one process, updates in place.
 #include "proto/job.pb.h"
-#include "worker/clip_gradients.h"
 #include "worker/job/optimizers.h"
-#include "worker/loss_scale.h"
+#include "worker/step/clip_gradients.h"
+#include "worker/step/loss_scale.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/training_graph.h"
+#include "worker/step/training_graph.h"
 
 namespace braid::worker {
 

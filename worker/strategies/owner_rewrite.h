@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "worker/step/training_graph.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/table_shard.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 

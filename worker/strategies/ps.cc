@@ -2,8 +2,8 @@
 // step and pushes gradients as backward makes them (remote_tables.h).
 #include "base/log.h"
 #include "proto/job.pb.h"
-#include "worker/clip_gradients.h"
-#include "worker/loss_scale.h"
+#include "worker/step/clip_gradients.h"
+#include "worker/step/loss_scale.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/remote_tables.h"
 #include "worker/strategies/strategy.h"

@@ -14,8 +14,8 @@
 
 #include "ps/client/ps_client.h"
 #include "worker/job/optimizers.h"
+#include "worker/step/training_graph.h"
 #include "worker/strategies/strategy.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/step/training_graph.h"
 #include "worker/strategies/rank_states.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "worker/stop_signal.h"
+#include "worker/process/stop_signal.h"
 
 namespace braid::worker {
 

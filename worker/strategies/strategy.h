@@ -13,7 +13,7 @@
 #include "base/checkpoint.h"
 #include "base/wait_context.h"
 #include "engine/exec/runtime.h"
-#include "worker/training_graph.h"
+#include "worker/step/training_graph.h"
 
 namespace braid {
 class Program;
@@ -30,8 +30,8 @@ class PsClient;
 
 namespace braid::worker {
 
-/// Who this process is among the workers, and what it talks through. Filled by worker/bootstrap; where a step
-/// is only compiled, to be looked at, it talks to nobody.
+/// Who this process is among the workers, and what it talks through. Filled by worker/roles/bootstrap; where
+/// a step is only compiled, to be looked at, it talks to nobody.
 struct Peers {
   int rank = 0;
   int world = 1;

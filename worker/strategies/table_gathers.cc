@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "worker/step/training_graph.h"
 #include "worker/strategies/expand_bags.h"
-#include "worker/training_graph.h"
 
 namespace braid::worker {
 namespace {

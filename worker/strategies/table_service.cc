@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "worker/share_text.h"
+#include "worker/process/share_text.h"
 #include "worker/strategies/table_files.h"
 
 namespace braid::worker {

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "tests/worker/methods/ranks.h"
 
 namespace braid::worker {

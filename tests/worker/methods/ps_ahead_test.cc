@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "tests/worker/methods/ranks.h"
 
 namespace braid::worker {

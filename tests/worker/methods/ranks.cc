@@ -6,20 +6,20 @@
 
 #include "comm/local/local_communicator.h"
 #include "engine/exec/runtime.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "launch/port_reservation.h"
 #include "ps/client/ps_client.h"
 #include "ps/server/ps_server.h"
 #include "ps/server/server_core.h"
 #include "worker/job/job.h"
-#include "worker/monitor.h"
+#include "worker/process/stop_signal.h"
 #include "worker/run/hooks.h"
 #include "worker/run/steps.h"
-#include "worker/stop_signal.h"
+#include "worker/run/trainer.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
-#include "worker/trainer.h"
+#include "worker/watch/monitor.h"
 
 namespace braid::worker {
 namespace {

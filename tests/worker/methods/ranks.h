@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/checkpoint.h"
-#include "engine/input/table.h"
+#include "engine/input/schema/table.h"
 #include "proto/job.pb.h"
 #include "ps/client/cache_plan.h"
 

@@ -1,5 +1,5 @@
 // Activations that are computed again: the same bits, in less memory.
-#include "worker/recompute.h"
+#include "worker/step/recompute.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "tests/worker/methods/ranks.h"
 
 namespace braid::worker {

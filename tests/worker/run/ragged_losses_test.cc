@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/exec/runtime.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temp_dir.h"
 #include "worker/evaluation/model_runner.h"
 #include "worker/job/job.h"
-#include "worker/roles.h"
+#include "worker/process/stop_signal.h"
+#include "worker/roles/roles.h"
 #include "worker/run/fed_steps.h"
 #include "worker/run/hooks.h"
-#include "worker/stop_signal.h"
 
 namespace braid::worker {
 namespace {

@@ -7,15 +7,15 @@
 
 #include "base/error.h"
 #include "engine/exec/runtime.h"
-#include "engine/input/readers.h"
+#include "engine/input/formats/readers.h"
 #include "launch/cluster_spec.h"
 #include "proto/job.pb.h"
 #include "tests/support/message_of.h"
 #include "worker/evaluation/model_runner.h"
 #include "worker/job/job.h"
-#include "worker/roles.h"
+#include "worker/process/stop_signal.h"
+#include "worker/roles/roles.h"
 #include "worker/run/fed_steps.h"
-#include "worker/stop_signal.h"
 
 namespace braid::worker {
 namespace {

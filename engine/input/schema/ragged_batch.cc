@@ -1,0 +1,71 @@
+#include "engine/input/schema/ragged_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace braid {
+namespace {
+
+/// Calls visit(column, row, first value, values) for each row.
+template <class Visit>
+void for_each_bag(const BatchBags& bags, const Visit& visit) {
+  for (const StreamedRows::Picked& part : bags.rows) {
+    const TableColumn& column = part.table->columns[bags.place];
+    const std::int64_t* const offsets = column.offsets.data<std::int64_t>().data();
+    for (const std::int64_t row : part.rows)
+      visit(column, row, offsets[row], offsets[row + 1] - offsets[row]);
+  }
+}
+
+}  // namespace
+
+void copy_offsets(const BatchBags& bags, std::int32_t* to) {
+  std::int64_t at = 0;
+  *to++ = 0;
+  for_each_bag(bags, [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) {
+    at += count;
+    *to++ = static_cast<std::int32_t>(at);
+  });
+}
+
+bool copy_values(const BatchBags& bags, bool weights, std::int64_t room, std::byte* to) {
+  const std::size_t item = weights ? sizeof(float) : sizeof(std::int64_t);
+  std::int64_t last =
+      0;  // what is behind the values is one of them, so that no other row is looked up for it
+  for_each_bag(bags, [&](const TableColumn& column, std::int64_t, std::int64_t first, std::int64_t count) {
+    const Tensor& from = weights ? column.weights : column.data;
+    room -= count;
+    if (room < 0 || count == 0) return;
+    const std::size_t bytes = static_cast<std::size_t>(count) * item;
+    std::memcpy(to, from.raw() + static_cast<std::size_t>(first) * item, bytes);
+    to += bytes;
+    if (!weights) std::memcpy(&last, to - item, item);
+  });
+  if (room <= 0) return room == 0;
+  if (weights)
+    std::memset(to, 0, static_cast<std::size_t>(room) * item);
+  else
+    std::fill_n(reinterpret_cast<std::int64_t*>(to), room, last);
+  return true;
+}
+
+std::string too_many_values(const BatchBags& bags, std::int64_t room, std::uint64_t ticket, bool named) {
+  std::int64_t all = 0, longest = -1, longest_row = 0;
+  std::string name;
+  for_each_bag(bags, [&](const TableColumn& column, std::int64_t row, std::int64_t, std::int64_t count) {
+    name = column.fields.empty() ? column.name : column.fields[0].name;
+    all += count;
+    if (count <= longest) return;
+    longest = count;
+    longest_row = row;
+  });
+  return fmt::format(
+      "input: column '{}': batch {} has {} ids, more than the {} that a step has room for ({} alone has {}): "
+      "set "
+      "batch_ids of the column to {} or more, or a length to cut its lists at",
+      name, ticket, all, room, named ? fmt::format("row {}", longest_row + 1) : "one row", longest, all);
+}
+
+}  // namespace braid

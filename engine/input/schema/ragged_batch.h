@@ -1,0 +1,28 @@
+// Rows of ragged columns into batches. Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/input/stream/streamed_rows.h"
+
+namespace braid {
+
+/// A ragged column of the rows of a batch: the place-th of their tables.
+struct BatchBags {
+  std::span<const StreamedRows::Picked> rows;
+  std::size_t place = 0;
+};
+
+/// [rows + 1], from 0.
+void copy_offsets(const BatchBags& bags, std::int32_t* to);
+/// The values, or their weights, and the last value again, or weights of 0, up to `room`. False where they
+/// are more than that; `to` holds anything then.
+bool copy_values(const BatchBags& bags, bool weights, std::int64_t room, std::byte* to);
+/// Of such: "input: column 'tags': batch 3 has 900 ids, more than ...", with what to do. `named`: whether
+/// rows are those of a table that users know.
+std::string too_many_values(const BatchBags& bags, std::int64_t room, std::uint64_t ticket, bool named);
+
+}  // namespace braid

@@ -1,0 +1,385 @@
+#include "engine/input/schema/table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/init.h"
+#include "engine/input/schema/ragged_batch.h"
+#include "engine/input/schema/ragged_room.h"
+#include "engine/input/stream/streamed_rows.h"
+
+namespace braid {
+namespace {
+
+/// Elements of one row of a column.
+std::int64_t row_elements(const TableColumn& column) {
+  std::int64_t n = 1;
+  for (int axis = 1; axis < column.data.shape().rank(); ++axis) n *= column.data.shape()[axis];
+  return n;
+}
+
+/// Random numbers in order, made by the thousand.
+class Draws {
+ public:
+  explicit Draws(RngKey key) : key_(key) {}
+  /// Below `bound`.
+  std::size_t next(std::size_t bound) {
+    if (at_ == bits_.size()) {
+      fill_bits(key_, first_, bits_);
+      first_ += bits_.size();
+      at_ = 0;
+    }
+    const std::uint64_t r = (std::uint64_t{bits_[at_]} << 32) | bits_[at_ + 1];
+    at_ += 2;
+    return static_cast<std::size_t>(r % bound);
+  }
+
+ private:
+  RngKey key_;
+  std::uint64_t first_ = 0;
+  std::array<std::uint32_t, 4096> bits_;
+  std::size_t at_ = bits_.size();
+};
+
+/// Fisher-Yates with counter-based bits.
+void permute(std::vector<std::int64_t>& order, RngKey key) {
+  std::vector<std::uint32_t> bits(order.size() * 2);
+  fill_bits(key, 0, bits);
+  for (std::size_t i = order.size(); i > 1; --i) {
+    const std::uint64_t r = (std::uint64_t{bits[2 * i - 2]} << 32) | bits[2 * i - 1];
+    std::swap(order[i - 1], order[r % i]);
+  }
+}
+
+/// What a buffer of `capacity` rows gives, from which a random one is taken and replaced by the next of the
+/// file.
+void draw_from_buffer(std::vector<std::int64_t>& order, std::size_t capacity, RngKey key) {
+  Draws draws(key);
+  std::vector<std::int64_t> buffer(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(capacity));
+  std::size_t next = capacity;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t taken = draws.next(buffer.size());
+    const std::int64_t row = buffer[taken];
+    if (next < order.size()) {
+      buffer[taken] = order[next++];  // not overwritten yet: next is ahead of i by the buffer
+    } else {
+      buffer[taken] = buffer.back();
+      buffer.pop_back();
+    }
+    order[i] = row;
+  }
+}
+
+/// Orders of epochs that are kept: of the epoch before, while threads still make its last batches, of this
+/// one and of the next.
+constexpr std::size_t kOrders = 3;
+
+/// Rows that lie anywhere: each is a cache miss or several, which are begun some rows ahead.
+void copy_rows(const std::byte* from, std::size_t row_bytes, const std::vector<std::int64_t>& rows,
+               std::byte* to) {
+  constexpr std::size_t kLine = 64, kAhead = 12, kMostLines = 8;
+  const std::size_t lines = std::min(row_bytes / kLine + 1, kMostLines);
+  const auto at = [&](std::size_t r) { return from + static_cast<std::size_t>(rows[r]) * row_bytes; };
+  for (std::size_t r = 0; r < rows.size(); ++r, to += row_bytes) {
+    if (r + kAhead < rows.size())
+      for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(at(r + kAhead) + line * kLine);
+    std::memcpy(to, at(r), row_bytes);
+  }
+}
+
+}  // namespace
+
+const TableColumn* Table::find(const std::string& name) const {
+  for (const auto& column : columns)
+    if (column.name == name) return &column;
+  return nullptr;
+}
+
+void check_global_batch(std::int64_t rows, int world) {
+  if (rows < world)
+    throw InvalidArgument("input.global_batch_size is " + std::to_string(rows) +
+                          ", fewer than one row for each of the " + std::to_string(world) + " workers");
+}
+
+Batcher::Batcher(std::shared_ptr<const Table> table, std::vector<std::string> columns, BatchOptions options)
+    : table_(std::move(table)), rows_(table_->rows), options_(std::move(options)) {
+  find_columns(columns);
+  if (rows_ == 0) throw InvalidArgument("input: the data set is empty");
+  check_global_batch(options_.global_batch, options_.world);
+  batches_per_epoch_ = rows_ / options_.global_batch;
+  if (options_.keep_remainder && rows_ % options_.global_batch != 0) ++batches_per_epoch_;
+  if (options_.shuffle_buffer < 0) throw InvalidArgument("input: shuffle_buffer must not be negative");
+  if (batches_per_epoch_ == 0 && !options_.carry_remainder)
+    throw InvalidArgument("input: " + std::to_string(rows_) + " rows are fewer than one global batch of " +
+                          std::to_string(options_.global_batch));
+}
+
+Batcher::Batcher(std::shared_ptr<StreamedRows> rows, std::vector<std::string> columns, BatchOptions options)
+    : table_(rows->columns()),
+      streamed_(std::move(rows)),
+      rows_(streamed_->rows()),
+      options_(std::move(options)),
+      batches_per_epoch_(streamed_->batches_per_epoch()) {
+  find_columns(columns);
+}
+
+Batcher::Delivered Batcher::find_column(const std::string& name) const {
+  const auto delivered = [&](const TableColumn& column, Part part) {
+    return Delivered{static_cast<std::size_t>(&column - table_->columns.data()), part, 0};
+  };
+  std::string known;
+  for (const TableColumn& column : table_->columns) {
+    if (column.name == name) return delivered(column, column.ragged() ? Part::Values : Part::Rows);
+    if (column.ragged() && name == column.name + "/offsets") return delivered(column, Part::Offsets);
+    if (column.weights.defined() && name == column.name + "/weights") return delivered(column, Part::Weights);
+    known += (known.empty() ? "" : ", ") + column.name;
+  }
+  throw InvalidArgument("input: the model reads '" + name + "', but the data has only: " + known);
+}
+
+/// Values of a ragged column that this worker's part of a batch may have; of the largest part, so that all
+/// workers that see the same rows have the same.
+std::int64_t Batcher::room_for(const TableColumn& column) const {
+  if (column.batch_values > 0) return column.batch_values;
+  const std::int64_t rows = row_part(options_.global_batch, 0, options_.world).rows;
+  std::int64_t most = INT64_MAX;
+  if (!column.fields.empty() && column.fields[0].length > 0) most = column.fields[0].length * rows;
+  if (streamed_) {
+    const TableColumn* sample = streamed_->sample()->find(column.name);
+    return rounded_room(std::min(most, likely_values(*sample, rows)));
+  }
+  const RowOrder order = !options_.shuffle             ? RowOrder::AsTheyLie
+                         : options_.shuffle_buffer > 0 ? RowOrder::Any
+                                                       : RowOrder::Drawn;
+  return rounded_room(std::min(most, most_values(column, rows, order, options_.carry_remainder)));
+}
+
+void Batcher::find_columns(const std::vector<std::string>& names) {
+  check_global_batch(options_.global_batch, options_.world);
+  std::map<std::size_t, std::int64_t> rooms;
+  for (const auto& name : names) {
+    Delivered found = find_column(name);
+    if (found.part == Part::Values || found.part == Part::Weights) {
+      const auto [room, fresh] = rooms.try_emplace(found.place);
+      if (fresh) room->second = room_for(table_->columns[found.place]);
+      found.room = room->second;
+    }
+    columns_.push_back(found);
+  }
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    block_bytes_ += BlockPool::aligned(
+        static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
+        dtype_size(dtype(c)));
+  pool_ = BlockPool::make(options_.allocate);
+}
+
+DType Batcher::dtype(std::size_t column) const {
+  if (columns_[column].part == Part::Offsets) return DType::Int32;
+  if (columns_[column].part == Part::Weights) return DType::Float32;
+  const DType stored = column_of(*table_, column).data.dtype();
+  return stored == DType::UInt8 && !options_.as_stored ? DType::Float32 : stored;
+}
+
+Shape Batcher::shape(std::size_t column, std::int64_t rows) const {
+  if (columns_[column].part == Part::Offsets) return Shape{rows + 1};
+  if (columns_[column].part != Part::Rows) return Shape{columns_[column].room};
+  Shape shape = column_of(*table_, column).data.shape();
+  shape.set_dim(0, rows);
+  return shape;
+}
+
+RowPart Batcher::part_of(std::int64_t rows) const { return row_part(rows, options_.rank, options_.world); }
+
+/// All workers' together.
+std::int64_t Batcher::global_rows_of(std::uint64_t ticket) const {
+  if (options_.carry_remainder) return options_.global_batch;
+  const auto in_epoch = static_cast<std::int64_t>(ticket % static_cast<std::uint64_t>(batches_per_epoch_));
+  const std::int64_t left = rows_ - in_epoch * options_.global_batch;
+  return std::min(left, options_.global_batch);
+}
+
+std::int64_t Batcher::rows_of(std::uint64_t ticket) const { return part_of(global_rows_of(ticket)).rows; }
+
+Batcher::Order Batcher::order_of(std::uint64_t epoch) const {
+  auto order = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(rows_));
+  std::iota(order->begin(), order->end(), 0);
+  if (!options_.shuffle) return order;
+  const RngKey key = make_rng_key(options_.seed, "shuffle", epoch);
+  if (options_.shuffle_buffer > 0 && options_.shuffle_buffer < rows_)
+    draw_from_buffer(*order, static_cast<std::size_t>(options_.shuffle_buffer), key);
+  else
+    permute(*order, key);
+  return order;
+}
+
+/// Made by the first thread that asks; the others wait for it without the lock.
+Batcher::Order Batcher::permutation(std::uint64_t epoch) {
+  std::promise<Order> mine;
+  {
+    std::unique_lock lock(mu_);
+    for (const auto& [known, order] : permutations_)
+      if (known == epoch) {
+        const std::shared_future<Order> found = order;
+        lock.unlock();
+        return found.get();
+      }
+    if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
+    permutations_.emplace_back(epoch, mine.get_future().share());
+  }
+  try {
+    Order order = order_of(epoch);
+    mine.set_value(order);
+    return order;
+  } catch (...) {
+    mine.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+/// On a thread of its own, so that no batch waits for it: an order takes as long as some hundred batches.
+void Batcher::prepare_permutation(std::uint64_t epoch) {
+  std::lock_guard lock(mu_);
+  for (const auto& [known, order] : permutations_)
+    if (known == epoch) return;
+  if (permutations_.size() >= kOrders) permutations_.erase(permutations_.begin());
+  permutations_.emplace_back(
+      epoch, std::async(std::launch::async, [this, epoch] { return order_of(epoch); }).share());
+}
+
+/// The table's rows that make up this worker's part of batch `ticket`.
+void Batcher::pick_rows(std::uint64_t ticket, std::vector<std::int64_t>& rows) {
+  const RowPart its = part_of(global_rows_of(ticket));
+  const auto count = static_cast<std::uint64_t>(its.rows), part = static_cast<std::uint64_t>(its.first);
+  const auto batch = static_cast<std::uint64_t>(options_.global_batch);
+  rows.clear();
+  if (options_.carry_remainder) {
+    const auto of_epoch = static_cast<std::uint64_t>(rows_);
+    for (std::uint64_t at = ticket * batch + part; rows.size() < count;) {
+      const auto order = permutation(at / of_epoch);
+      if (options_.shuffle && at % of_epoch >= of_epoch / 2) prepare_permutation(at / of_epoch + 1);
+      for (; rows.size() < count; ++at) {
+        rows.push_back((*order)[at % of_epoch]);
+        if ((at + 1) % of_epoch == 0) {
+          ++at;
+          break;
+        }
+      }
+    }
+    return;
+  }
+  const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch_);
+  const auto order = permutation(ticket / per_epoch);
+  if (options_.shuffle && !options_.keep_remainder && ticket % per_epoch >= per_epoch / 2)
+    prepare_permutation(ticket / per_epoch + 1);
+  const auto first = order->begin() + static_cast<std::ptrdiff_t>(ticket % per_epoch * batch + part);
+  rows.assign(first, first + static_cast<std::ptrdiff_t>(count));
+}
+
+std::string Batcher::cursor(std::uint64_t ticket) const {
+  const auto rows = static_cast<std::uint64_t>(rows_);
+  const auto batch = static_cast<std::uint64_t>(options_.global_batch);
+  std::uint64_t epoch = 0, position = 0;
+  if (options_.carry_remainder) {
+    epoch = ticket * batch / rows;
+    position = ticket * batch % rows;
+  } else {
+    const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch_);
+    epoch = ticket / per_epoch;
+    position = ticket % per_epoch * batch;
+  }
+  return fmt::format("ticket={} epoch={} position={} rows={} batch={} seed={}{}", ticket, epoch, position,
+                     rows, batch, options_.seed, streamed_ ? " " + streamed_->order_id() : "");
+}
+
+void Batcher::copy_column(std::size_t column, const Table& table, const std::vector<std::int64_t>& rows,
+                          std::byte* out) const {
+  const TableColumn& from = column_of(table, column);
+  const std::int64_t n = row_elements(from);
+  if (from.data.dtype() == dtype(column)) {
+    copy_rows(from.data.raw(), static_cast<std::size_t>(n) * dtype_size(from.data.dtype()), rows, out);
+    return;
+  }
+  auto* to = reinterpret_cast<float*>(out);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(from.data.raw());
+  for (const std::int64_t r : rows) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(bytes[r * n + i]) * from.scale;
+    to += n;
+  }
+}
+
+/// Of a batch.
+struct Batcher::Rows {
+  std::span<const StreamedRows::Picked> of_tables;
+};
+
+void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
+                        std::byte* to) const {
+  const Delivered& part = columns_[column];
+  const BatchBags bags{rows.of_tables, part.place};
+  switch (part.part) {
+    case Part::Offsets:
+      return copy_offsets(bags, reinterpret_cast<std::int32_t*>(to));
+    case Part::Values:
+    case Part::Weights:
+      if (!copy_values(bags, part.part == Part::Weights, part.room, to))
+        throw InvalidArgument(too_many_values(bags, part.room, ticket, !streamed_));
+      return;
+    case Part::Rows:
+      for (const StreamedRows::Picked& each : rows.of_tables) {
+        copy_column(column, *each.table, each.rows, to);
+        to += row_bytes * each.rows.size();
+      }
+  }
+}
+
+Batch Batcher::make(std::uint64_t ticket) {
+  if (options_.keep_remainder && ticket >= static_cast<std::uint64_t>(batches_per_epoch_))
+    throw OutOfRange("input: end of the data set");
+  thread_local std::vector<StreamedRows::Picked> picked;
+  std::size_t parts = 1;
+  if (streamed_) {
+    parts = streamed_->pick(ticket, picked);
+  } else {
+    if (picked.empty()) picked.emplace_back();
+    pick_rows(ticket, picked[0].rows);
+    picked[0].table = table_;
+  }
+  Batch batch;
+  batch.ticket = ticket;
+  batch.rows = 0;
+  for (std::size_t p = 0; p < parts; ++p) batch.rows += std::ssize(picked[p].rows);
+  batch.cursor = "ticket=" + std::to_string(ticket + 1);  // short enough not to allocate
+  auto block = pool_->take(block_bytes_);
+  batch.block = block;
+  std::size_t offset = 0;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::byte* const out = block.get() + offset;
+    batch.tensors.emplace_back(dtype(c), shape(c, batch.rows), std::shared_ptr<std::byte[]>(block, out));
+    const std::size_t bytes = batch.tensors.back().bytes();
+    const std::size_t row = batch.rows == 0 ? 0 : bytes / static_cast<std::size_t>(batch.rows);
+    copy_part(c, {std::span(picked).first(parts)}, ticket, row, out);
+    offset += BlockPool::aligned(bytes);
+  }
+  // What a thread keeps for its next batch are vectors, not tables.
+  for (std::size_t p = 0; p < parts; ++p) picked[p].table.reset();
+  return batch;
+}
+
+std::uint64_t Batcher::ticket_of(const std::string& cursor) {
+  constexpr std::string_view prefix = "ticket=";
+  std::uint64_t ticket = 0;
+  const char* end = cursor.data() + cursor.size();
+  if (cursor.starts_with(prefix))
+    if (const auto read = std::from_chars(cursor.data() + prefix.size(), end, ticket);
+        read.ec == std::errc() && (read.ptr == end || *read.ptr == ' '))
+      return ticket;
+  throw DataLoss("input cursor '" + cursor + "' in the checkpoint does not begin with ticket=<number>");
+}
+
+}  // namespace braid

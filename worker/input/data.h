@@ -1,0 +1,82 @@
+// What a job's `input` says -> tables in memory. Translates job.proto to engine/input; owns no format.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/input/formats/readers.h"
+#include "engine/input/schema/table.h"
+#include "engine/input/stream/block_source.h"
+#include "models/model.h"
+#include "worker/watch/progress.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+struct JobData {
+  /// Where rows are streamed: the columns, with rows_of_all, but without rows.
+  std::shared_ptr<const Table> train;
+  std::shared_ptr<BlockSource> stream = {};  // null: the rows are in `train`
+  std::shared_ptr<const Table> test = {};    // null: no test files
+  /// Opens the test rows, where they are streamed: `test` has the columns then. Empty: they are there.
+  std::function<std::unique_ptr<RowStream>()> open_test = {};
+};
+
+/// The test rows, one table after the other, for batches of `batch_rows`; then null. REQUIRES: data.test;
+/// `data` outlives it.
+std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data, std::int64_t batch_rows);
+
+/// This worker's batches. Throws: as Batcher.
+std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
+                                      const std::vector<std::string>& columns, const BatchOptions& options);
+
+/// Which worker of how many reads.
+struct DataShard {
+  int rank = 0;
+  int world = 1;
+};
+
+/// Reads the files under `data_dir`: of the training files what input.shard gives this worker. `progress`:
+/// how it shows that. Throws: InvalidArgument, DataLoss (file, line, reason).
+JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test,
+                  const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off);
+
+/// Whether rows come from files, and are not made.
+bool reads_files(const proto::Job& job);
+
+/// input.test_files. Throws: InvalidArgument (none, or one that is not there).
+std::vector<std::filesystem::path> test_files(const proto::Job& job, const std::filesystem::path& data_dir);
+
+/// The rows of `files`, which are of the job's format; `option` stands in errors for where they are named.
+/// `data_dir`: of vocabularies. REQUIRES: reads_files(job).
+std::unique_ptr<RowStream> open_rows(const proto::Job& job, const std::filesystem::path& data_dir,
+                                     const std::string& option,
+                                     const std::vector<std::filesystem::path>& files,
+                                     const ReadOptions& read);
+/// A table of the columns that these files have for the model, without rows: of IDX their shapes are known
+/// from a file, else from the schema.
+std::shared_ptr<const Table> empty_rows(const proto::Job& job, const std::filesystem::path& data_dir,
+                                        const std::vector<std::filesystem::path>& files);
+/// How many rows are worth reading at a time for batches of `batch_rows`: some of these.
+std::int64_t rows_at_once(std::int64_t batch_rows);
+
+/// The vocabulary of the schema's classes that become column `label`; empty where there is none.
+std::vector<std::string> class_words(const proto::Job& job, const std::filesystem::path& data_dir,
+                                     const std::string& label);
+
+/// The model's configuration, with the row shapes of the data's columns.
+ModelConfig model_config(const proto::Job& job, const Table& table);
+
+/// The job's model for that data. Throws: as build_model().
+ModelGraph job_model(const proto::Job& job, const Table& table);
+
+/// Steps of the whole job: `steps`, or `epochs` times the batches of an epoch. `table`: JobData::train.
+std::uint64_t total_steps(const proto::Job& job, const Table& table);
+
+}  // namespace braid::worker

@@ -1,0 +1,30 @@
+// Which of a job's files are read while their rows are used, and how: input.read and input.stream -> block
+// sources. Thread rule: pure functions of the job and the files.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "engine/input/stream/block_source.h"
+#include "engine/input/stream/streamed_rows.h"
+#include "worker/watch/progress.h"
+
+namespace braid::proto {
+class Job;
+}
+
+namespace braid::worker {
+
+/// Whether the rows of these files, which `field` names, are streamed: what input.read says, or their size.
+bool is_streamed(const proto::Job& job, const char* field, const std::vector<std::filesystem::path>& files);
+
+/// Indexes the files, where they have no index, and says so in the log of who shows progress. Throws:
+/// InvalidArgument, DataLoss (file and place).
+std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
+                                         const std::vector<std::filesystem::path>& files,
+                                         ProgressMode progress);
+
+StreamedRowsOptions streamed_rows_options(const proto::Job& job);
+
+}  // namespace braid::worker

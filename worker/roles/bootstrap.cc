@@ -1,0 +1,201 @@
+#include "worker/roles/bootstrap.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/make_communicator.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/rendezvous/grpc_rendezvous.h"
+#include "comm/rendezvous/in_process.h"
+#include "comm/transport/address.h"
+#include "engine/device/accelerator.h"
+#include "proto/job.pb.h"
+#include "ps/client/ps_client.h"
+#include "worker/job/job.h"
+#include "worker/process/security.h"
+
+namespace braid::worker {
+namespace {
+
+using launch::ClusterSpec;
+using launch::Task;
+using launch::TaskType;
+
+std::uint64_t incarnation() {
+  return static_cast<std::uint64_t>(env_int("BRAID_INCARNATION", 0).value_or(0));
+}
+
+/// Workers of one host each write files of their own.
+void check_files(const proto::Job& job, const ClusterSpec& cluster) {
+  if (cluster.local_world < 2) return;
+  const proto::Metrics& metrics = job.metrics();
+  const bool leader_logs_steps = !job.run_directory().empty();
+  for (const auto& [field, name] :
+       {std::pair("trace_file", metrics.trace_file()),
+        std::pair("steps_file", leader_logs_steps ? std::string() : metrics.steps_file())})
+    if (!name.empty() && name.find("%r") == std::string::npos && !name.starts_with("/dev/"))
+      throw InvalidArgument("metrics." + std::string(field) + " '" + name + "' would be written by " +
+                            std::to_string(cluster.local_world) +
+                            " workers of this host: put %r into it, which becomes the role");
+}
+
+std::string own_address(const ClusterSpec& cluster) { return cluster.address(cluster.task).value_or(""); }
+
+}  // namespace
+
+void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
+  const auto kind = job.strategy().kind();
+  const std::string who = "strategy.kind " + proto::Strategy::Kind_Name(kind) + " ";
+  auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(who + why + "; the cluster is " + cluster.describe());
+  };
+  if (!cluster.evaluator.empty() && has_communicator(job) && job.strategy().backend() == proto::Strategy::MPI)
+    refuse("with backend MPI has no evaluator, because every rank is a worker; set backend RING or NCCL");
+  if (cluster.task.type == TaskType::Evaluator) return;
+  check_files(job, cluster);
+  if (cluster.partial)
+    refuse(
+        "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
+        "supported");
+  if (has_servers(job)) {
+    if (cluster.ps.empty())
+      refuse(
+          "needs at least one ps task (on one host: braid launch --workers 2 --ps 1 -- train ...; "
+          "under mpirun: --ps-ranks 1)");
+    if (cluster.world < 1) refuse("needs at least one worker");
+    return;
+  }
+  if (!cluster.ps.empty())
+    refuse(
+        fmt::format("has no parameter servers, and this cluster lists {}; set strategy.kind=PS "
+                    "or PS_ALLREDUCE",
+                    cluster.ps.size()));
+  if (kind == proto::Strategy::LOCAL && cluster.world > 1)
+    refuse(
+        fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
+                    cluster.world));
+}
+
+std::string listen_address(const ClusterSpec& cluster) {
+  const std::string own = own_address(cluster);
+  if (own.empty()) return cluster.local_world >= cluster.world ? "127.0.0.1:0" : comm::any_host() + ":0";
+  const std::string host = own.substr(0, own.rfind(':'));
+  return (is_loopback(host) ? host : comm::any_host()) + own.substr(own.rfind(':'));
+}
+
+std::string data_ports(const proto::Job& job) {
+  return ":" + (job.strategy().data_ports().empty() ? "0" : job.strategy().data_ports());
+}
+
+std::string own_host(const ClusterSpec& cluster) {
+  if (cluster.local_world >= cluster.world) return "127.0.0.1";
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+void exchange_addresses(ClusterSpec& cluster, const std::string& own, const WaitContext& wait) {
+  if (cluster.addresses_known() || cluster.single_machine()) return;
+  const std::vector<Task> tasks = cluster.tasks();
+  const auto session = comm::MpiSession::start();
+  if (session->size() != static_cast<int>(tasks.size()))
+    throw InvalidArgument("the addresses of the cluster's " + std::to_string(tasks.size()) +
+                          " tasks are not known, and MPI has " + std::to_string(session->size()) +
+                          " ranks to ask: give --cluster or TF_CONFIG");
+  const std::vector<std::string> all = session->exchange(own, wait);
+  for (std::size_t r = 0; r < tasks.size(); ++r) cluster.job(tasks[r].type)[tasks[r].index] = all[r];
+}
+
+struct Bootstrap::Impl {
+  std::unique_ptr<comm::RendezvousServer> rendezvous_server;
+  std::unique_ptr<comm::Rendezvous> rendezvous;
+};
+
+namespace {
+
+comm::Backend backend_of(const proto::Job& job, int world) {
+  switch (job.strategy().backend()) {
+    case proto::Strategy::MPI:
+      return comm::Backend::Mpi;
+    case proto::Strategy::NCCL:
+      return comm::Backend::Nccl;
+    default:
+      return world == 1 ? comm::Backend::Local : comm::Backend::Ring;
+  }
+}
+
+std::unique_ptr<ps::PsClient> connect_servers(const proto::Job& job, const ClusterSpec& cluster,
+                                              const comm::Security& security, const WaitContext& wait) {
+  ps::PsClient::Options options;
+  for (const auto& [index, address] : cluster.ps) options.servers.push_back(address);
+  options.worker = cluster.rank.value_or(0);
+  options.workers = cluster.world;
+  options.job = job.name();
+  options.incarnation = incarnation();
+  options.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().deadline_seconds() * 1000));
+  options.security = security;
+  return ps::PsClient::connect(std::move(options), wait);
+}
+
+}  // namespace
+
+Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerator* device,
+                     const WaitContext& wait)
+    : impl_(std::make_unique<Impl>()) {
+  auto mpi = hold_mpi(job, cluster);
+  const comm::Security security = job_security(job, cluster, wait);
+  peers_.rank = cluster.rank.value_or(0);
+  peers_.world = cluster.world;
+  const comm::Backend backend = backend_of(job, peers_.world);
+  const bool meets = has_communicator(job) && peers_.world > 1 &&
+                     (backend == comm::Backend::Ring || backend == comm::Backend::Nccl);
+  // The leader hosts the rendezvous at its address of the cluster spec. The others need no address there:
+  // each tells its own at the rendezvous.
+  std::string own;
+  if (meets && peers_.leader()) {
+    impl_->rendezvous_server =
+        comm::RendezvousServer::start({.listen = listen_address(cluster), .security = security});
+    const std::string bound = impl_->rendezvous_server->address();
+    own = own_host(cluster) + bound.substr(bound.rfind(':'));
+  }
+  if (has_servers(job) || (meets && cluster.address(cluster.leader()).value_or("").empty()))
+    exchange_addresses(cluster, own, wait);
+  if (backend != comm::Backend::Mpi || !has_communicator(job)) mpi.reset();
+  if (has_servers(job)) peers_.servers = connect_servers(job, cluster, security, wait);
+  if (!has_communicator(job)) return;
+
+  comm::CommunicatorOptions options;
+  options.backend = backend;
+  options.ring.rank = peers_.rank;
+  options.ring.size = peers_.world;
+  options.others_in_mpi = has_servers(job);
+  if (device) options.device = device->options().ordinal;
+  if (meets) {
+    const std::string leader = cluster.address(cluster.leader()).value_or("");
+    impl_->rendezvous =
+        comm::make_grpc_rendezvous(leader.empty() ? own : leader, {job.name(), incarnation()}, security);
+    const std::string self = own_address(cluster);
+    const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
+    options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
+    options.ring.advertise_host = host;
+    options.ring.security = security;
+  } else if (backend == comm::Backend::Nccl) {
+    impl_->rendezvous = comm::make_in_process_rendezvous(std::make_shared<comm::RendezvousStore>(),
+                                                         {job.name(), incarnation()});
+  }
+  options.rendezvous = impl_->rendezvous.get();
+  peers_.communicator = comm::make_communicator(options, wait);
+  log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
+}
+
+Bootstrap::~Bootstrap() {
+  peers_ = {};  // before the rendezvous goes
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,203 @@
+#include "worker/step/training_program.h"
+
+#include <string_view>
+
+#include "base/error.h"
+#include "base/init.h"
+#include "base/log.h"
+#include "engine/compile/compile.h"
+#include "engine/exec/plan_report.h"
+#include "engine/program/program.h"
+#include "proto/job.pb.h"
+#include "worker/input/input_staging.h"
+#include "worker/input/stored_columns.h"
+#include "worker/job/job.h"
+#include "worker/job/optimizers.h"
+#include "worker/step/clip_gradients.h"
+#include "worker/step/loss_scale.h"
+#include "worker/step/micro_batches.h"
+#include "worker/step/recompute.h"
+
+namespace braid::worker {
+
+namespace {
+
+/// Of a program whose batch, or part of a table, is another on each rank. What is gathered by rows differs
+/// with the batch.
+std::uint64_t collectives_hash(const Program& program, const Strategy& strategy) {
+  std::string text;
+  for (const ProgramVariable& variable : program.variables)
+    text += "variable " + variable.name + " " + std::string(dtype_name(variable.dtype)) +
+            strategy.whole_shape(variable.name, variable.shape).to_string() + "\n";
+  for (const ProgramStream& stream : program.streams) {
+    if (stream.lane != Lane::Comm) continue;
+    for (const Instruction& instruction : stream.instructions) {
+      if (instruction.kind != Instruction::Kind::Run) continue;
+      const ProgramOp& op = program.ops[static_cast<std::size_t>(instruction.op)];
+      text += op.op + " " + op.name;
+      // Of rows that come from their owners only what arrives is alike; statistics are of each rank's batch.
+      if (op.op != "braid.AllGatherRows" && !op.op.starts_with("braid.SyncBatchNorm"))
+        for (const Operand& operand : op.op == "braid.FromOwners" ? op.outputs : op.inputs)
+          if (operand.buffer >= 0)
+            text += " " + std::to_string(program.buffers[static_cast<std::size_t>(operand.buffer)].bytes);
+      text += "\n";
+    }
+  }
+  return stable_hash(text);
+}
+
+}  // namespace
+
+BatchOptions training_batches(const proto::Job& job, int rank, int world) {
+  BatchOptions batches;
+  batches.global_batch = job.input().global_batch_size();
+  if (job.input().shard() == proto::Input::ALL) {
+    batches.rank = rank;
+    batches.world = world;
+  } else {  // the table is this worker's own, and so are its batches
+    batches.global_batch = batch_share(job, rank, world).rows();
+  }
+  batches.shuffle = job.input().shuffle();
+  batches.seed = job.seed();
+  batches.shuffle_buffer = job.input().shuffle_buffer();
+  batches.carry_remainder = job.input().carry_remainder();
+  // A part of the graph that runs ahead on the host would have to cast there.
+  batches.as_stored = job.runtime().device() == proto::Runtime::CUDA && !job.staging().auto_stage();
+  return batches;
+}
+
+CompileOptions training_compile_options(const proto::Job& job) {
+  CompileOptions options;
+  options.streams = stream_options(job);
+  options.batch_siblings = batch_siblings_of(job);
+  options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
+  options.soft_placement = job.runtime().soft_placement();
+  options.check_numerics = job.runtime().check_numerics();
+  options.precision = precision_of(job);
+  options.domain = job.runtime().device() == proto::Runtime::CUDA ? Domain::Device : Domain::Host;
+  // On the CPU the nodes' own kernels are as fast (docs/design/fused_regions.md).
+  options.fusion = job.runtime().has_fusion() ? job.runtime().fusion() : options.domain == Domain::Device;
+  return options;
+}
+
+InstanceOptions instance_options(const proto::Job& job) {
+  InstanceOptions options;
+  options.merge_copies = job.streams().merge_copies();
+  options.priorities.assign(job.streams().priorities().begin(), job.streams().priorities().end());
+  if (job.runtime().device() != proto::Runtime::CUDA) {
+    if (options.merge_copies)
+      log_warning("streams.merge_copies has no effect: on the host there are no copies");
+    if (!options.priorities.empty())
+      log_warning("streams.priorities has no effect: threads of host streams have one priority");
+  }
+  return options;
+}
+
+namespace {
+
+void leave_out_frozen(const proto::Job& job, TrainingGraph& training) {
+  const Optimizers optimizers(job);
+  std::vector<std::string> variables;
+  for (const VariableGradient& gradient : training.gradients) variables.push_back(gradient.variable.name);
+  optimizers.check_groups(variables);
+  std::erase_if(training.gradients,
+                [&](const VariableGradient& gradient) { return optimizers.frozen(gradient.variable.name); });
+}
+
+CompileRequest step_request(const ModelGraph& model, const Batcher& batcher, const BatchShare& share,
+                            const TrainingGraph& training) {
+  CompileRequest request;
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
+  request.fetches = {training.graph.value_name(training.loss)};
+  if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
+  if (training.skipped.valid()) request.fetches.push_back(training.graph.value_name(training.skipped));
+  request.targets = training.targets;
+  return request;
+}
+
+/// As the job says. Sizes are those of a step of this process alone: what a strategy adds comes on top.
+void recompute_some(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
+                    const BatchShare& share, TrainingGraph& training) {
+  const proto::Recompute& again = job.runtime().recompute();
+  if (!again.scope().empty()) {
+    const std::int64_t nodes =
+        recompute(training, parts_by_name(training, {again.scope().begin(), again.scope().end()}));
+    log_info("runtime.recompute: {} nodes of the forward pass are computed again", nodes);
+  }
+  if (again.memory_bytes() == 0) return;
+  const Optimizers optimizers(job);
+  const auto estimate = [&](const TrainingGraph& with_parts) {
+    TrainingGraph step = with_parts;
+    const auto parts = static_cast<std::int64_t>(job.optimizer().accumulate_steps());
+    if (parts > 1) split_into_parts(step, model.columns, share.rows(), parts);
+    for (const VariableGradient& gradient : step.gradients)
+      add_update(step, gradient, optimizer_of(step, optimizers, gradient.variable.name));
+    CompileOptions options = training_compile_options(job);
+    options.streams = {};
+    const auto program = compile(step.graph, step_request(model, batcher, share, step), options);
+    StepEstimate found{program->stats.arena_bytes + program->stats.device_arena_bytes, 0};
+    for (const ProgramOp& op : program->ops) found.cost_us += op.cost_us;
+    return found;
+  };
+  const RecomputeChoice choice =
+      parts_that_fit(training, static_cast<std::uint64_t>(again.memory_bytes()), estimate);
+  recompute(training, choice.parts);
+  log_info("runtime.recompute: {}", choice.text);
+}
+
+}  // namespace
+
+TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
+                                      const BatchShare& share, Strategy& strategy,
+                                      const ChooseStreams& choose_streams) {
+  TrainingProgram made;
+  const std::int64_t parts = job.optimizer().accumulate_steps();
+  const float weight = strategy.weighs_gradients() ? share.weight() : 1.0F;
+  made.training = model.gradients.empty()
+                      ? make_training_graph(*model.graph, model.loss, weight, parts > 1, loss_scale_of(job))
+                      : make_training_graph(*model.graph, model.loss, weight, model.gradients);
+  TrainingGraph& training = made.training;
+  if (weight != share.weight()) weigh_loss(training, share.weight());
+  if (!model.gradients.empty() && loss_scale_of(job))
+    throw InvalidArgument(
+        "runtime.precision FP16 scales the loss, and model.graph.gradients KEEP keeps gradients of one that "
+        "is not scaled: set runtime.precision BF16, or model.graph.gradients REDO");
+  if (training.loss_scale && job.optimizer().clip_worker_norm() > 0)
+    throw InvalidArgument(
+        "optimizer.clip_worker_norm clips before the gradients are divided by the scale of runtime.precision "
+        "FP16: use optimizer.clip_norm, or set runtime.precision BF16");
+  cast_stored_columns(training.graph, model.columns, batcher);
+  const bool agrees = strategy.needs_one_plan();
+  if (agrees && !share.even())
+    training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
+  training.targets = model.updates;
+  leave_out_frozen(job, training);
+  recompute_some(job, model, batcher, share, training);
+  for (std::size_t c = 0; parts > 1 && c < model.columns.size(); ++c)
+    if (batcher.ragged(c))
+      throw InvalidArgument("optimizer.accumulate_steps: batches with ragged columns ('" + model.columns[c] +
+                            "') are not cut into parts: use a smaller input.global_batch_size");
+  if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
+  clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
+  strategy.rewrite_training(training);
+  CompileRequest request = step_request(model, batcher, share, training);
+  stage_ahead(job, training.graph, model.columns, training.ahead, request);
+  CompileOptions options = training_compile_options(job);
+  // Whether siblings become one node is decided by their sizes, and what is reduced lies as they do.
+  if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
+  if (choose_streams) options.streams = choose_streams(training.graph, request, options);
+  made.program = compile(training.graph, request, options);
+  made.agreed_hash = share.even() && !strategy.ranks_differ() ? plan_hash(*made.program)
+                                                              : collectives_hash(*made.program, strategy);
+  return made;
+}
+
+void log_notes(const Program& program) {
+  for (const Note& note : program.notes) {
+    if (note.severity == Severity::Warning) log_warning("{}: {}", note.pass, note.text);
+    if (note.severity == Severity::Info) log_info("{}: {}", note.pass, note.text);
+  }
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,70 @@
+#include "worker/watch/step_log.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+
+namespace braid::worker {
+
+std::string with_role(std::string pattern, const std::string& role) {
+  for (std::size_t at; (at = pattern.find("%r")) != std::string::npos;) pattern.replace(at, 2, role);
+  return pattern;
+}
+
+StepLog::StepLog(const std::string& path, bool goes_on)
+    : path_(path), goes_on_(goes_on), file_(nullptr, std::fclose) {
+  if (path.empty()) return;
+  file_.reset(std::fopen(path.c_str(), goes_on ? "a" : "w"));
+  if (!file_)
+    throw InvalidArgument("metrics.steps_file: cannot write '" + path + "': " + std::strerror(errno));
+}
+
+void StepLog::begin(std::uint64_t first) {
+  if (!file_ || !goes_on_) return;
+  std::string kept;
+  std::istringstream lines(read_file(path_));
+  bool all = true;
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    // A step's line is of the step that made it; an evaluation's of the steps before it.
+    const bool is_step = json.is_object() && json.contains("loss");
+    const auto step = json.is_object() ? json.value("step", std::uint64_t{0}) : UINT64_MAX;
+    const bool stays = is_step ? step < first : step <= first;
+    all = all && stays;
+    if (stays) kept += line + "\n";
+  }
+  if (all) return;
+  write_file_atomically(path_, kept);
+  file_.reset(std::fopen(path_.c_str(), "a"));
+}
+
+void StepLog::write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped) {
+  if (!file_) return;
+  const std::string number = std::isfinite(loss) ? fmt::format("{:.9g}", loss) : "null";  // as JSON has it
+  add(fmt::format("{{\"step\":{},\"loss\":{},\"examples\":{},\"seconds\":{:.9f}{}}}\n", step, number,
+                  examples, seconds, skipped ? ",\"skipped\":true" : ""),
+      step);
+}
+
+void StepLog::write_evaluation(std::uint64_t step, const std::string& measured) {
+  if (!file_) return;
+  add(fmt::format("{{\"step\":{},\"evaluation\":{}}}\n", step, measured), step);
+  std::fflush(file_.get());  // a reader sees it at once
+}
+
+void StepLog::add(const std::string& line, std::uint64_t step) {
+  if (std::fputs(line.c_str(), file_.get()) >= 0) return;
+  log_warning("metrics.steps_file: cannot write '{}': {}; it ends before step {}", path_,
+              std::strerror(errno), step);
+  file_.reset();
+}
+
+}  // namespace braid::worker

@@ -1,0 +1,38 @@
+// A JSON line a step, for comparing runs: {"step":3,"loss":0.69,"examples":128,"seconds":0.0021}, and of one
+// that updated nothing (worker/step/loss_scale.h) "skipped":true. Losses are written so that reading them
+// back gives the same bits. In a run directory evaluations have lines, too:
+// {"step":100,"evaluation":{"auc":0.7}}, and a run that is resumed adds to its lines.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+namespace braid::worker {
+
+/// `pattern` with "%r" replaced by the role.
+std::string with_role(std::string pattern, const std::string& role);
+
+class StepLog {
+ public:
+  /// An empty path logs nothing. `goes_on`: lines that are there stay. Throws: InvalidArgument when the file
+  /// cannot be made.
+  explicit StepLog(const std::string& path, bool goes_on = false);
+  /// Step `first` is the next one: lines of it and later ones, of a run that was lost behind its checkpoint,
+  /// go.
+  void begin(std::uint64_t first);
+  /// A file that cannot be written any more, as on a full disk, ends with a warning.
+  void write(std::uint64_t step, float loss, std::int64_t examples, double seconds, bool skipped = false);
+  /// `measured`: a JSON object.
+  void write_evaluation(std::uint64_t step, const std::string& measured);
+
+ private:
+  void add(const std::string& line, std::uint64_t step);
+
+  std::string path_;
+  bool goes_on_ = false;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+};
+
+}  // namespace braid::worker
