@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "worker/loss_scale.h"
 #include "worker/metrics/metrics_json.h"
 #include "worker/monitor.h"
+#include "worker/run/finite_loss.h"
 #include "worker/run/run_directory.h"
 #include "worker/strategies/cached_rows.h"
 #include "worker/strategies/strategy.h"
@@ -93,15 +95,13 @@ void RunReport::record(const StepOutcome& outcome) {
   skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
   if (outcome.skipped && skipped_steps_) skipped_steps_->add();
   if (skipped_in_a_row_ == kMostSkipped)
-    throw Internal(
+    throw Diverged(
         fmt::format("the gradients of {} steps in a row, up to step {}, overflowed, with any scale of the "
                     "loss: the model or its input has numbers that float16 does not; runtime.precision BF16 "
                     "has the range of float32, and "
                     "--check-numerics names the node that makes the first such number",
                     kMostSkipped, outcome.step));
-  if (!std::isfinite(loss_) && !outcome.skipped)
-    throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
-                   "; --check-numerics names the node that makes the first such number");
+  if (!outcome.skipped) require_finite_loss(run_.job, outcome.step, loss_, rate);
   progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
 }
 
