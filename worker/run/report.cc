@@ -47,7 +47,7 @@ RunReport::RunReport(const RunContext& run)
   if (keeps_trace() && !run.job.run_directory().empty())
     make_directories(std::filesystem::path(trace_file()).parent_path());
   if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
-    throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
+    throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "': " + std::strerror(errno));
   if (loss_scale_of(run.job))
     skipped_steps_ = &run.monitor.registry().counter("braid_skipped_steps_total",
                                                      "Steps that updated nothing, as gradients overflowed.");
@@ -191,16 +191,10 @@ void RunReport::write_trace() const {
   const std::string file = trace_file();
   std::ofstream out(file);
   run_.runtime.trace()->write(out, run_.options.role);
-  if (!out.flush()) throw InvalidArgument("metrics.trace_file: cannot write '" + file + "'");
-  log_info("trace: {}", file);
-}
-
-void RunReport::write_trace_of_failure() const {
-  try {
-    write_trace();
-  } catch (const Error& e) {
-    log_warning("{}", e.message());
-  }
+  if (out.flush())
+    log_info("trace: {}", file);
+  else
+    log_warning("metrics.trace_file: cannot write all of '{}': {}", file, std::strerror(errno));
 }
 
 }  // namespace braid::worker
