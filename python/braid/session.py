@@ -31,6 +31,15 @@ def default_session():
 def as_feed(tensor, value):
     """`value` as an array of the tensor's type, without a copy where it is one: of NumPy, or of any other that gives its
     memory by DLPack (PyTorch's on the CPU, JAX's)."""
+    if value is None:
+        raise _braid.InvalidArgument(f"feed '{tensor.value_name}': None is no array")
+    try:
+        return _as_feed(tensor, value)
+    except ValueError as error:
+        raise _braid.InvalidArgument(f"feed '{tensor.value_name}': {error}") from error
+
+
+def _as_feed(tensor, value):
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         if str(value.dtype).rsplit(".", 1)[-1] == tensor.dtype.name:
             return value

@@ -1,4 +1,5 @@
 // braid._braid.Session: worker/session/graph_session.h for Python.
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -6,7 +7,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <future>
 #include <stop_token>
 
@@ -26,15 +30,15 @@ using worker::GraphSession;
 using worker::GraphSessionOptions;
 using Peers = worker::SessionPeers;
 
+constexpr std::int64_t kMostStreams = 64;  // as of streams.count
+constexpr std::int64_t kMostThreads = 1024;
+
 /// Ends without the lock: threads of stages may want it for a source.
 class Session {
  public:
   explicit Session(GraphSessionOptions options)
       : peers(options.peers), session_(std::make_unique<GraphSession>(std::move(options))) {}
-  ~Session() {
-    const nb::gil_scoped_release released;
-    session_.reset();
-  }
+  ~Session() { end_without_lock(session_); }
   GraphSession* operator->() { return session_.get(); }
   const std::shared_ptr<const Peers> peers;
 
@@ -45,14 +49,28 @@ class Session {
 /// (inter-op threads, intra-op threads, name) of each pool of stages.
 using Pools = std::vector<nb::tuple>;
 
+std::chrono::milliseconds wait_of(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (!(seconds > 0))
+    throw InvalidArgument(fmt::format("timeout must be above 0 seconds, got {:g}", seconds));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(1000 * std::min(seconds, kLongest))));
+}
+
+void require_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most)
+    throw InvalidArgument(fmt::format("{} must be from {} to {}, got {}", what, least, most, value));
+}
+
 void make_session(Session* place, int streams, const std::string& policy, std::uint64_t seed, int threads,
                   double timeout, bool stage_multi_stream, const Pools& pools,
                   std::shared_ptr<const Peers> peers) {
   refuse_forked_child();
+  require_range("streams", streams, 1, kMostStreams);
+  require_range("threads", threads, 0, kMostThreads);
   GraphSessionOptions options;
   options.seed = seed;
   options.intra_op_threads = threads;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  options.timeout = wait_of(timeout);
   options.compile.streams.count = streams;
   const auto known = stream_policy_from_name(policy);
   if (!known) throw InvalidArgument("there is no stream policy '" + policy + "'");
@@ -61,10 +79,13 @@ void make_session(Session* place, int streams, const std::string& policy, std::u
   options.stages.stage_multi_stream = stage_multi_stream;
   if (!pools.empty()) {
     std::vector<StagePoolOptions> declared;
-    for (const nb::tuple& pool : pools)
+    for (const nb::tuple& pool : pools) {
+      if (nb::len(pool) != 3)
+        throw InvalidArgument("a pool of stages is (inter-op threads, intra-op threads, name)");
       declared.push_back({.inter_op_threads_num = nb::cast<int>(pool[0]),
                           .intra_op_threads_num = nb::cast<int>(pool[1]),
                           .global_name = nb::cast<std::string>(pool[2])});
+    }
     options.stages.pools = std::make_shared<StagePools>(declared);
   }
   options.peers = std::move(peers);
@@ -110,7 +131,7 @@ std::shared_ptr<Peers> make_peers(const std::string& cluster, const std::string&
   refuse_forked_child();
   const nb::gil_scoped_release released;
   std::stop_source stop;
-  const std::chrono::milliseconds wait(static_cast<std::int64_t>(timeout * 1000));
+  const std::chrono::milliseconds wait = wait_of(timeout);
   return interruptible([&] { return std::make_shared<Peers>(cluster, task, wait, stop.get_token()); },
                        [&] { stop.request_stop(); });
 }
@@ -120,8 +141,11 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
   refuse_forked_child();
   release_dropped();
   GraphRun asked{std::move(fetches), std::move(targets), {}, poll_signals};
-  for (const auto& [name, value] : feeds)
+  std::vector<const void*> fed;
+  for (const auto& [name, value] : feeds) {
     asked.feeds.emplace_back(name, to_tensor(value, "feed '" + name + "'"));
+    fed.push_back(asked.feeds.back().second.raw());
+  }
   std::vector<Tensor> values;
   {
     const nb::gil_scoped_release released;
@@ -129,7 +153,10 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
     asked.feeds.clear();
   }
   nb::list result;
-  for (const Tensor& value : values) result.append(to_array(value));
+  for (const Tensor& value : values) {  // what was fed and fetched is the caller's own memory: it gets a copy
+    const bool is_fed = value.elements() > 0 && std::find(fed.begin(), fed.end(), value.raw()) != fed.end();
+    result.append(to_array(is_fed ? value.clone() : value));
+  }
   release_dropped();
   return result;
 }
@@ -188,11 +215,13 @@ void bind_session(nb::module_& module) {
       .def("add_source", add_source, nb::arg("placeholders"), nb::arg("read"))
       .def("start_stages",
            [](Session& session, const Graph& graph) {
+             refuse_forked_child();
              const nb::gil_scoped_release released;
              session->start_stages(graph);
            })
       .def("close",
            [](Session& session) {
+             if (is_forked_child()) return;  // the stages are its parent's
              const nb::gil_scoped_release released;
              session->close();
            })
