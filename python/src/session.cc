@@ -11,10 +11,13 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <future>
 #include <stop_token>
+#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/staging/stage_pools.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
@@ -33,17 +36,55 @@ using Peers = worker::SessionPeers;
 constexpr std::int64_t kMostStreams = 64;  // as of streams.count
 constexpr std::int64_t kMostThreads = 1024;
 
+constexpr double kSourceTime = 5;  // seconds that a source may take to return where nobody can interrupt
+
 /// Ends without the lock: threads of stages may want it for a source.
 class Session {
  public:
   explicit Session(GraphSessionOptions options)
       : peers(options.peers), session_(std::make_unique<GraphSession>(std::move(options))) {}
-  ~Session() { end_without_lock(session_); }
+  ~Session() {
+    try {
+      if (is_forked_child() || abandoned_ || !close(kSourceTime, [] {}))
+        static_cast<void>(session_.release());
+    } catch (const std::exception& error) {
+      log_warning("a session ends: {}", error.what());
+    }
+    end_without_lock(session_);
+  }
+  /// Ends the stages; `poll` may throw meanwhile. False after so many seconds: a source of records does not
+  /// return, and is left alone for ever, with the session. REQUIRES: the interpreter's lock.
+  bool close(double seconds, const std::function<void()>& poll) {
+    const nb::gil_scoped_release released;
+    if (abandoned_) return false;
+    const auto ended = std::make_shared<std::promise<void>>();
+    std::future<void> end = ended->get_future();
+    std::thread([session = session_.get(), ended] {
+      try {
+        session->close();
+        ended->set_value();
+      } catch (...) {
+        ended->set_exception(std::current_exception());
+      }
+    }).detach();
+    abandoned_ = true;  // unless it ends
+    const auto last = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (end.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+      poll();
+      if (std::chrono::steady_clock::now() < last) continue;
+      log_warning("a source of records does not return: its thread is left alone");
+      return false;
+    }
+    abandoned_ = false;
+    end.get();
+    return true;
+  }
   GraphSession* operator->() { return session_.get(); }
   const std::shared_ptr<const Peers> peers;
 
  private:
   std::unique_ptr<GraphSession> session_;
+  bool abandoned_ = false;
 };
 
 /// (inter-op threads, intra-op threads, name) of each pool of stages.
@@ -219,12 +260,12 @@ void bind_session(nb::module_& module) {
              const nb::gil_scoped_release released;
              session->start_stages(graph);
            })
-      .def("close",
-           [](Session& session) {
-             if (is_forked_child()) return;  // the stages are its parent's
-             const nb::gil_scoped_release released;
-             session->close();
-           })
+      .def(
+          "close",
+          [](Session& session, double seconds) {
+            return is_forked_child() || session.close(seconds, poll_signals);  // the stages are its parent's
+          },
+          nb::arg("seconds") = 1e9)
       .def("variables",
            [](Session& session) {
              const nb::gil_scoped_release released;

@@ -249,3 +249,35 @@ def test_a_forked_child_with_a_session_of_its_parent_ends():
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=60, capture_output=True, text=True)
     assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize("end", ["", "session.close()", "del session", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_source_that_never_returns_does_not_hold_the_program(end):
+    program = textwrap.dedent("""
+        import os, signal, threading, time
+        import numpy as np
+        import braid as bd
+
+        def read(ticket):
+            if ticket > 0:
+                stuck.set()
+                time.sleep(1000)
+            return [np.full(2, ticket, np.float32)]
+
+        stuck = threading.Event()
+        x = bd.placeholder("x", [2])
+        bd.graph.default_graph().sources.append(([x], lambda: read))
+        (staged,) = bd.staged([x * 10.0], capacity=2)
+        session = bd.Session()
+        session.run(staged)
+        assert stuck.wait(20)
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            END
+        except KeyboardInterrupt:
+            print("interrupted")
+    """).replace("END", end or "pass")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode >= 0 and "Fatal" not in done.stderr, (done.returncode, done.stderr)
+    if end == "session.close()":
+        assert "interrupted" in done.stdout
