@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "engine/input/files/remote_files.h"
 #include "worker/job/settings.h"
+#include "worker/run/finite_loss.h"
 
 namespace braid::cli {
 namespace {
@@ -108,6 +109,10 @@ int run_command_line(int argc, const char* const* argv, std::vector<std::string>
     if (const auto level = braid::worker::log_level_setting(braid::launch::process_environment()))
       braid::set_log_level(*level);
     return action();
+  } catch (const braid::worker::Diverged& e) {
+    braid::log_error("{}", e.message());
+    write_termination_message(e.message());
+    return braid::exit_code_for(e.code());
   } catch (const braid::Error& e) {
     braid::log_error("{}: {}", braid::error_code_name(e.code()), e.message());
     write_termination_message(e.message());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <sstream>
 
 #include "base/env.h"
@@ -104,10 +105,10 @@ void add_launch(CLI::App& app, Action& action) {
                          ->add_option("--workers", options->launch.workers,
                                       "Workers; worker 0 leads unless there is a chief. With --hosts: as "
                                       "many as there are slots")
-                         ->check(CLI::NonNegativeNumber)
+                         ->check(CLI::Range(0, std::numeric_limits<int>::max()))
                          ->capture_default_str();
   launch->add_option("--ps", options->launch.servers, "Parameter servers")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   launch->add_flag("--chief", options->launch.with_chief, "Also start a chief");
   launch->add_flag("--evaluator", options->evaluator, "Also start an evaluator");

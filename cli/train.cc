@@ -1,6 +1,7 @@
 // `braid train`: runs the role that the cluster spec names. The same command line in every process.
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
+#include <limits>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -132,7 +133,7 @@ void add_train(CLI::App& app, Action& action) {
   train
       ->add_option("--ps-ranks", options->cluster.ps_ranks,
                    "Under mpirun, srun or torchrun: the last K ranks become parameter servers")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   train
       ->add_option("--port", options->cluster.port,
                    "Port of rank 0 under srun and torchrun; 0 picks a free one")

@@ -79,6 +79,8 @@ class Data:
 
     def batch(self, rows, shuffle=True, shard="ALL", carry_remainder=False, shuffle_buffer=0):
         """Batches of `rows` rows of all workers together. shard: ALL, FILES or ROWS (input.shard)."""
+        if isinstance(rows, str) or int(rows) != rows:
+            raise _braid.InvalidArgument(f"batch: rows must be an integer, got {rows!r}")
         made = self._copy()
         made.settings = {"global_batch_size": int(rows), "shuffle": bool(shuffle), "shard": Word(shard),
                          "carry_remainder": carry_remainder or None, "shuffle_buffer": shuffle_buffer or None}

@@ -2,6 +2,7 @@
 
 import atexit
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -11,13 +12,15 @@ from braid.dtypes import Array, from_native, string, to_native
 
 _threads = threading.local()
 _open_sessions = weakref.WeakSet()
+_SOURCE_TIME = 5  # seconds that sources of records may take to return when the interpreter ends
 
 
 @atexit.register
 def _close_all():
     """Threads of stages call the interpreter for records: none may be at it when the interpreter ends."""
+    end = time.monotonic() + _SOURCE_TIME
     for session in list(_open_sessions):
-        session.close()
+        session._native.close(max(0.1, end - time.monotonic()))
 
 
 def default_session():
@@ -31,6 +34,15 @@ def default_session():
 def as_feed(tensor, value):
     """`value` as an array of the tensor's type, without a copy where it is one: of NumPy, or of any other that gives its
     memory by DLPack (PyTorch's on the CPU, JAX's)."""
+    if value is None:
+        raise _braid.InvalidArgument(f"feed '{tensor.value_name}': None is no array")
+    try:
+        return _as_feed(tensor, value)
+    except ValueError as error:
+        raise _braid.InvalidArgument(f"feed '{tensor.value_name}': {error}") from error
+
+
+def _as_feed(tensor, value):
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         if str(value.dtype).rsplit(".", 1)[-1] == tensor.dtype.name:
             return value
@@ -114,7 +126,7 @@ class Session:
         return {name: self.value(name) for name in self._native.variables()}
 
     def close(self):
-        """Ends the stages' threads. Variables stay."""
+        """Ends the stages' threads. Variables stay. Waits for a source that is at a record; Ctrl-C ends the wait."""
         self._native.close()
 
     def __enter__(self):

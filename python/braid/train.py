@@ -1,10 +1,12 @@
 """Trainer: a model, data and an optimizer as one job, run by the same C++ loop as `braid train`."""
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -88,6 +90,7 @@ class Trainer:
         self._values, self._step = {}, 0  # with slots; steps that are in them
         self._elsewhere = []  # trained variables whose values other processes have
         self._steps = self._runner = None
+        self._at_work = threading.Lock()
         self._model = self._trace(model) if callable(model) else model.job_fields(self._folder, label)
         self.source = None if callable(model) else model
         if self.source is not None:
@@ -198,7 +201,22 @@ class Trainer:
         torchrun, `braid launch`) this process becomes its task: a server serves until the job ends. resume: from the
         newest checkpoint. overwrite: checkpoints of an earlier run may go; those of an earlier fit of this Trainer do.
         Ctrl-C and SIGTERM stop behind a step, with a checkpoint, and raise KeyboardInterrupt or SystemExit(143).
+        Thread rule: one fit or step of a Trainer at a time; others may train meanwhile.
         Throws: InvalidArgument and what a step throws."""
+        with self._alone():
+            return self._fit(steps, epochs, callbacks, resume, overwrite)
+
+    @contextlib.contextmanager
+    def _alone(self):
+        if not self._at_work.acquire(blocking=False):
+            raise _braid.InvalidArgument("this Trainer trains already, in another thread or around the callback that "
+                                         "asks it to: one fit or step at a time")
+        try:
+            yield
+        finally:
+            self._at_work.release()
+
+    def _fit(self, steps, epochs, callbacks, resume, overwrite):
         steps, epochs = self._steps_of(steps, epochs)
         self._take_steps()
         if not resume:
@@ -243,6 +261,10 @@ class Trainer:
     def step(self, batch):
         """One training step on a batch: a dict of arrays by column, of the data's batch size; alone in this process.
         Returns a StepResult. Arrays of the columns' types are read in place."""
+        with self._alone():
+            return self._single_step(batch)
+
+    def _single_step(self, batch):
         self._need()
         if self._steps is None:
             self._steps = _braid.Steps(self._job(steps=1_000_000_000), self._rows(self.data),
@@ -251,6 +273,8 @@ class Trainer:
                            for name, number, shape in self._steps.feeds()]
         arrays = []
         for name, kind, shape in self._feeds:
+            if name not in batch:
+                raise _braid.InvalidArgument(f"the batch has no column '{name}': it has {', '.join(batch) or 'none'}")
             value = batch[name]
             if type(value) is not np.ndarray or value.dtype != kind or not value.flags.c_contiguous:
                 value = np.ascontiguousarray(value, dtype=kind)

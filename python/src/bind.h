@@ -3,6 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
 namespace braid::python {
 
 void bind_errors(nanobind::module_& module);
@@ -15,5 +17,17 @@ void bind_training(nanobind::module_& module);
 bool is_forked_child();
 /// Throws: Internal in such a child.
 void refuse_forked_child();
+
+/// Ends what has threads, which may want the interpreter's lock. In such a child nothing is done: they are
+/// its parent's, and waiting for them would take for ever.
+template <class T>
+void end_without_lock(std::unique_ptr<T>& owned) {
+  if (is_forked_child()) {
+    static_cast<void>(owned.release());
+    return;
+  }
+  const nanobind::gil_scoped_release released;
+  owned.reset();
+}
 
 }  // namespace braid::python

@@ -1,4 +1,5 @@
 // braid._braid.Session: worker/session/graph_session.h for Python.
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -6,11 +7,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
+#include <functional>
 #include <future>
 #include <stop_token>
+#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/staging/stage_pools.h"
 #include "python/src/arrays.h"
 #include "python/src/bind.h"
@@ -26,33 +33,85 @@ using worker::GraphSession;
 using worker::GraphSessionOptions;
 using Peers = worker::SessionPeers;
 
+constexpr std::int64_t kMostStreams = 64;  // as of streams.count
+constexpr std::int64_t kMostThreads = 1024;
+
+constexpr double kSourceTime = 5;  // seconds that a source may take to return where nobody can interrupt
+
 /// Ends without the lock: threads of stages may want it for a source.
 class Session {
  public:
   explicit Session(GraphSessionOptions options)
       : peers(options.peers), session_(std::make_unique<GraphSession>(std::move(options))) {}
   ~Session() {
+    try {
+      if (is_forked_child() || abandoned_ || !close(kSourceTime, [] {}))
+        static_cast<void>(session_.release());
+    } catch (const std::exception& error) {
+      log_warning("a session ends: {}", error.what());
+    }
+    end_without_lock(session_);
+  }
+  /// Ends the stages; `poll` may throw meanwhile. False after so many seconds: a source of records does not
+  /// return, and is left alone for ever, with the session. REQUIRES: the interpreter's lock.
+  bool close(double seconds, const std::function<void()>& poll) {
     const nb::gil_scoped_release released;
-    session_.reset();
+    if (abandoned_) return false;
+    const auto ended = std::make_shared<std::promise<void>>();
+    std::future<void> end = ended->get_future();
+    std::thread([session = session_.get(), ended] {
+      try {
+        session->close();
+        ended->set_value();
+      } catch (...) {
+        ended->set_exception(std::current_exception());
+      }
+    }).detach();
+    abandoned_ = true;  // unless it ends
+    const auto last = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    while (end.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+      poll();
+      if (std::chrono::steady_clock::now() < last) continue;
+      log_warning("a source of records does not return: its thread is left alone");
+      return false;
+    }
+    abandoned_ = false;
+    end.get();
+    return true;
   }
   GraphSession* operator->() { return session_.get(); }
   const std::shared_ptr<const Peers> peers;
 
  private:
   std::unique_ptr<GraphSession> session_;
+  bool abandoned_ = false;
 };
 
 /// (inter-op threads, intra-op threads, name) of each pool of stages.
 using Pools = std::vector<nb::tuple>;
 
+std::chrono::milliseconds wait_of(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (!(seconds > 0))
+    throw InvalidArgument(fmt::format("timeout must be above 0 seconds, got {:g}", seconds));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(1000 * std::min(seconds, kLongest))));
+}
+
+void require_range(const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most)
+    throw InvalidArgument(fmt::format("{} must be from {} to {}, got {}", what, least, most, value));
+}
+
 void make_session(Session* place, int streams, const std::string& policy, std::uint64_t seed, int threads,
                   double timeout, bool stage_multi_stream, const Pools& pools,
                   std::shared_ptr<const Peers> peers) {
   refuse_forked_child();
+  require_range("streams", streams, 1, kMostStreams);
+  require_range("threads", threads, 0, kMostThreads);
   GraphSessionOptions options;
   options.seed = seed;
   options.intra_op_threads = threads;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  options.timeout = wait_of(timeout);
   options.compile.streams.count = streams;
   const auto known = stream_policy_from_name(policy);
   if (!known) throw InvalidArgument("there is no stream policy '" + policy + "'");
@@ -61,10 +120,13 @@ void make_session(Session* place, int streams, const std::string& policy, std::u
   options.stages.stage_multi_stream = stage_multi_stream;
   if (!pools.empty()) {
     std::vector<StagePoolOptions> declared;
-    for (const nb::tuple& pool : pools)
+    for (const nb::tuple& pool : pools) {
+      if (nb::len(pool) != 3)
+        throw InvalidArgument("a pool of stages is (inter-op threads, intra-op threads, name)");
       declared.push_back({.inter_op_threads_num = nb::cast<int>(pool[0]),
                           .intra_op_threads_num = nb::cast<int>(pool[1]),
                           .global_name = nb::cast<std::string>(pool[2])});
+    }
     options.stages.pools = std::make_shared<StagePools>(declared);
   }
   options.peers = std::move(peers);
@@ -110,7 +172,7 @@ std::shared_ptr<Peers> make_peers(const std::string& cluster, const std::string&
   refuse_forked_child();
   const nb::gil_scoped_release released;
   std::stop_source stop;
-  const std::chrono::milliseconds wait(static_cast<std::int64_t>(timeout * 1000));
+  const std::chrono::milliseconds wait = wait_of(timeout);
   return interruptible([&] { return std::make_shared<Peers>(cluster, task, wait, stop.get_token()); },
                        [&] { stop.request_stop(); });
 }
@@ -120,8 +182,11 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
   refuse_forked_child();
   release_dropped();
   GraphRun asked{std::move(fetches), std::move(targets), {}, poll_signals};
-  for (const auto& [name, value] : feeds)
+  std::vector<const void*> fed;
+  for (const auto& [name, value] : feeds) {
     asked.feeds.emplace_back(name, to_tensor(value, "feed '" + name + "'"));
+    fed.push_back(asked.feeds.back().second.raw());
+  }
   std::vector<Tensor> values;
   {
     const nb::gil_scoped_release released;
@@ -129,7 +194,10 @@ nb::list run(Session& session, const Graph& graph, std::vector<std::string> fetc
     asked.feeds.clear();
   }
   nb::list result;
-  for (const Tensor& value : values) result.append(to_array(value));
+  for (const Tensor& value : values) {  // what was fed and fetched is the caller's own memory: it gets a copy
+    const bool is_fed = value.elements() > 0 && std::find(fed.begin(), fed.end(), value.raw()) != fed.end();
+    result.append(to_array(is_fed ? value.clone() : value));
+  }
   release_dropped();
   return result;
 }
@@ -188,14 +256,16 @@ void bind_session(nb::module_& module) {
       .def("add_source", add_source, nb::arg("placeholders"), nb::arg("read"))
       .def("start_stages",
            [](Session& session, const Graph& graph) {
+             refuse_forked_child();
              const nb::gil_scoped_release released;
              session->start_stages(graph);
            })
-      .def("close",
-           [](Session& session) {
-             const nb::gil_scoped_release released;
-             session->close();
-           })
+      .def(
+          "close",
+          [](Session& session, double seconds) {
+            return is_forked_child() || session.close(seconds, poll_signals);  // the stages are its parent's
+          },
+          nb::arg("seconds") = 1e9)
       .def("variables",
            [](Session& session) {
              const nb::gil_scoped_release released;

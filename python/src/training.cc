@@ -215,11 +215,9 @@ class Steps {
     const nb::gil_scoped_release released;
     steps_ = std::make_unique<worker::FedSteps>(job_of(job), std::move(hooks));
   }
-  ~Steps() {
-    const nb::gil_scoped_release released;
-    steps_.reset();
-  }
+  ~Steps() { end_without_lock(steps_); }
   nb::tuple step(const nb::list& batch) {
+    refuse_forked_child();
     release_dropped();
     std::vector<Tensor> tensors;
     tensors.reserve(batch.size());
@@ -293,18 +291,17 @@ class Runner {
     const nb::gil_scoped_release released;
     runner_ = std::make_unique<worker::ModelRunner>(job_of(job), shapes.table);
   }
-  ~Runner() {
-    const nb::gil_scoped_release released;
-    runner_.reset();
-  }
+  ~Runner() { end_without_lock(runner_); }
   void set_values(const nb::dict& values) { runner_->set_values(to_values(values)); }
   nb::dict values() const { return from_values(runner_->values()); }
   std::vector<std::string> outputs() const { return runner_->outputs(); }
   std::string evaluate(const Rows& rows) {
+    refuse_forked_child();
     const nb::gil_scoped_release released;
     return worker::metrics_json(runner_->evaluate(rows.table));
   }
   nb::list predict(const Rows& rows, const std::vector<std::string>& outputs) {
+    refuse_forked_child();
     std::vector<Tensor> values;
     {
       const nb::gil_scoped_release released;

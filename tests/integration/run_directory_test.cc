@@ -106,6 +106,51 @@ TEST_F(RunDirectoryTest, OverwritePutsAnotherRunInItsPlace) {
   EXPECT_EQ(json::parse(read_file(path("runs/a/result.json")))["last_step"], 5);
 }
 
+TEST_F(RunDirectoryTest, ARefusedOverwriteLeavesTheEarlierRunAsItWas) {
+  ASSERT_EQ(run("run", in_directory(mlp().with({"steps=20"})))->exit_code(), 0);
+  const auto before = [&] {
+    auto files = content("runs/a");
+    std::erase_if(files, [](const auto& file) { return file.first.ends_with(".log"); });
+    return files;
+  };
+  const auto earlier = before();
+  for (const char* wrong : {"hooks.on_end=/no/such/program", "input.train_files=none"}) {
+    const auto refused = run("refused", in_directory(mlp().with({"steps=5", wrong}), {"--overwrite"}));
+    EXPECT_EQ(refused->exit_code(), 2) << refused->err();
+    EXPECT_EQ(before(), earlier) << wrong;
+  }
+  const auto resumed = run("resumed", in_directory(mlp().with({"steps=25"}), {"--resume"}));
+  EXPECT_THAT(resumed->err(), HasSubstr("resumed at step 20"));
+}
+
+TEST_F(RunDirectoryTest, AnOverwriteThatWasKilledBeforeItBeganGivesTheEarlierRunBack) {
+  ASSERT_EQ(run("run", in_directory(mlp().with({"steps=20"})))->exit_code(), 0);
+  std::filesystem::create_directory(path("runs/a/.replaced"));
+  std::filesystem::rename(path("runs/a/metrics.jsonl"), path("runs/a/.replaced/metrics.jsonl"));
+  write("runs/a/metrics.jsonl", "");
+  ASSERT_EQ(run("resumed", in_directory(mlp().with({"steps=25"}), {"--resume"}))->exit_code(), 0);
+  EXPECT_EQ(steps(), upto(25));
+  EXPECT_FALSE(std::filesystem::exists(path("runs/a/.replaced")));
+}
+
+TEST_F(RunDirectoryTest, LinesThatAKillHasCutAreMadeWhole) {
+  ASSERT_EQ(run("run", in_directory(mlp().with({"steps=20"})))->exit_code(), 0);
+  const std::string lines = read_file(path("runs/a/metrics.jsonl"));
+  write("runs/a/metrics.jsonl", lines.substr(0, lines.size() - 1));
+  ASSERT_EQ(run("resumed", in_directory(mlp().with({"steps=25"}), {"--resume"}))->exit_code(), 0);
+  EXPECT_EQ(steps(), upto(25));
+}
+
+TEST_F(RunDirectoryTest, AFullDiskCostsTheLinesAndTheTraceButNotTheRun) {
+  const auto full = run(
+      "full",
+      mlp().with({"steps=5", "metrics.steps_file=/dev/full", "metrics.trace_file=/dev/full"}).arguments());
+  EXPECT_EQ(full->exit_code(), 0) << full->err();
+  EXPECT_THAT(full->err(),
+              AllOf(HasSubstr("metrics.steps_file: cannot write '/dev/full': No space left on device"),
+                    HasSubstr("metrics.trace_file: cannot write all of '/dev/full'")));
+}
+
 TEST_F(RunDirectoryTest, ARunThatNeverBeganIsNone) {
   const auto wrong = run("wrong", in_directory(mlp().with({"steps=5", "input.train_files=none"})));
   EXPECT_EQ(wrong->exit_code(), 2) << wrong->err();

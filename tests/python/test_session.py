@@ -202,3 +202,82 @@ def test_a_hundred_thousand_runs_do_not_grow():
             session.run([step, loss], {x: value})
         gc.collect()
         assert resident() - before < 1 << 20
+
+
+def test_what_is_fed_and_fetched_is_a_copy():
+    x = bd.placeholder("x", [None, 4])
+    array = np.ones((4, 4), np.float32)
+    with bd.Session() as session:
+        fetched = np.asarray(session.run(x, {x: array}))
+        assert not np.shares_memory(fetched, array) and (fetched == 1).all()
+
+
+def test_feeds_that_are_no_numbers_are_named():
+    x = bd.placeholder("x", [None, 4])
+    with bd.Session() as session:
+        for wrong in (None, np.array([["a"] * 4], dtype=object), b"abc", [[1, 2], [3]]):
+            with pytest.raises(bd.InvalidArgument, match="feed 'x:?0?': "):
+                session.run(x, {x: wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"streams": 0}, {"streams": 65}, {"streams": 10**6}, {"threads": -1},
+                                   {"threads": 10**6}, {"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}])
+def test_settings_out_of_range_are_named(wrong):
+    with pytest.raises(bd.InvalidArgument, match=next(iter(wrong))):
+        bd.Session(**wrong)
+
+
+def test_a_timeout_may_be_endless():
+    x = bd.placeholder("x", [])
+    for seconds in (float("inf"), 1e300):
+        with bd.Session(timeout=seconds) as session:
+            assert session.run(x + 1, {x: 1.0}) == 2
+
+
+def test_a_forked_child_with_a_session_of_its_parent_ends():
+    program = """
+        import os, sys
+        import braid as bd
+        x = bd.placeholder("x", [])
+        session = bd.Session()
+        session.run(x, {x: 1.0})
+        child = os.fork()
+        if child == 0:
+            session.close()
+            sys.exit(3)  # with all that an interpreter does at its end
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=60, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize("end", ["", "session.close()", "del session", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_source_that_never_returns_does_not_hold_the_program(end):
+    program = textwrap.dedent("""
+        import os, signal, threading, time
+        import numpy as np
+        import braid as bd
+
+        def read(ticket):
+            if ticket > 0:
+                stuck.set()
+                time.sleep(1000)
+            return [np.full(2, ticket, np.float32)]
+
+        stuck = threading.Event()
+        x = bd.placeholder("x", [2])
+        bd.graph.default_graph().sources.append(([x], lambda: read))
+        (staged,) = bd.staged([x * 10.0], capacity=2)
+        session = bd.Session()
+        session.run(staged)
+        assert stuck.wait(20)
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            END
+        except KeyboardInterrupt:
+            print("interrupted")
+    """).replace("END", end or "pass")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode >= 0 and "Fatal" not in done.stderr, (done.returncode, done.stderr)
+    if end == "session.close()":
+        assert "interrupted" in done.stdout

@@ -198,3 +198,28 @@ def test_a_killed_run_resumes_with_equal_bits(tmp_path):
     assert t.fit(steps=40, resume=True)["loss"] == expected[20:]
     for name, value in whole.variables.items():
         np.testing.assert_array_equal(t.variables[name], value, err_msg=name)
+
+
+def test_a_trainer_trains_once_at_a_time():
+    t = programs.trainer()
+    errors = []
+
+    class Again(bd.callbacks.Callback):
+        def on_step(self, step, loss, seconds):
+            try:
+                t.fit(steps=1)
+            except bd.InvalidArgument as error:
+                errors.append(str(error))
+
+    assert len(t.fit(steps=3, callbacks=[Again()])["loss"]) == 3
+    assert errors and "trains already" in errors[0]
+    assert len(t.fit(steps=1)["loss"]) == 1
+
+
+def test_batches_that_are_none_are_named():
+    t = programs.trainer()
+    with pytest.raises(bd.InvalidArgument, match="no column '.+': it has none"):
+        t.step({})
+    for rows in (1.5, "64"):
+        with pytest.raises(bd.InvalidArgument, match="rows must be an integer"):
+            t.data.batch(rows)

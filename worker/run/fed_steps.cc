@@ -1,6 +1,5 @@
 #include "worker/run/fed_steps.h"
 
-#include <cmath>
 #include <utility>
 
 #include "base/cpu.h"
@@ -12,6 +11,7 @@
 #include "worker/job/schedule.h"
 #include "worker/process/stop_signal.h"
 #include "worker/run/built_step.h"
+#include "worker/run/finite_loss.h"
 #include "worker/run/input.h"
 #include "worker/watch/monitor.h"
 
@@ -75,7 +75,8 @@ StepOutcome FedSteps::step(std::vector<Tensor> batch) {
   Impl& self = *impl_;
   StepRequest request;
   request.params.step = self.done;
-  request.params.learning_rate = learning_rate(self.job, self.done, self.input.total_steps);
+  const double rate = learning_rate(self.job, self.done, self.input.total_steps);
+  request.params.learning_rate = rate;
   request.params.grad_scale = self.built->strategy->gradient_scale();
   request.params.seed = random_seed(self.job, 0);
   request.feeds = std::move(batch);
@@ -85,8 +86,7 @@ StepOutcome FedSteps::step(std::vector<Tensor> batch) {
   ++self.done;
   const TrainingGraph& training = self.built->training;
   const bool skipped = training.skipped.valid() && result.fetches.back().data<float>()[0] != 0;
-  if (!std::isfinite(loss) && !skipped)
-    throw Internal("loss is " + std::to_string(loss) + " at step " + std::to_string(result.step));
+  if (!skipped) require_finite_loss(self.job, result.step, loss, rate);
   return {result.step, loss, result.seconds, skipped};
 }
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "proto/job.pb.h"
 #include "worker/job/schedule.h"
 #include "worker/metrics/metrics_json.h"
+#include "worker/run/finite_loss.h"
 #include "worker/run/run_directory.h"
 #include "worker/step/loss_scale.h"
 #include "worker/strategies/cached_rows.h"
@@ -45,7 +47,7 @@ RunReport::RunReport(const RunContext& run)
   if (keeps_trace() && !run.job.run_directory().empty())
     make_directories(std::filesystem::path(trace_file()).parent_path());
   if (keeps_trace() && !std::ofstream(trace_file(), std::ios::app))
-    throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "'");
+    throw InvalidArgument("metrics.trace_file: cannot write '" + trace_file() + "': " + std::strerror(errno));
   if (loss_scale_of(run.job))
     skipped_steps_ = &run.monitor.registry().counter("braid_skipped_steps_total",
                                                      "Steps that updated nothing, as gradients overflowed.");
@@ -93,15 +95,13 @@ void RunReport::record(const StepOutcome& outcome) {
   skipped_in_a_row_ = outcome.skipped ? skipped_in_a_row_ + 1 : 0;
   if (outcome.skipped && skipped_steps_) skipped_steps_->add();
   if (skipped_in_a_row_ == kMostSkipped)
-    throw Internal(
+    throw Diverged(
         fmt::format("the gradients of {} steps in a row, up to step {}, overflowed, with any scale of the "
                     "loss: the model or its input has numbers that float16 does not; runtime.precision BF16 "
                     "has the range of float32, and "
                     "--check-numerics names the node that makes the first such number",
                     kMostSkipped, outcome.step));
-  if (!std::isfinite(loss_) && !outcome.skipped)
-    throw Internal("loss is " + std::to_string(loss_) + " at step " + std::to_string(outcome.step) +
-                   "; --check-numerics names the node that makes the first such number");
+  if (!outcome.skipped) require_finite_loss(run_.job, outcome.step, loss_, rate);
   progress_->update(outcome.step, loss_, share_.global_rows, step_seconds());
 }
 
@@ -191,16 +191,10 @@ void RunReport::write_trace() const {
   const std::string file = trace_file();
   std::ofstream out(file);
   run_.runtime.trace()->write(out, run_.options.role);
-  if (!out.flush()) throw InvalidArgument("metrics.trace_file: cannot write '" + file + "'");
-  log_info("trace: {}", file);
-}
-
-void RunReport::write_trace_of_failure() const {
-  try {
-    write_trace();
-  } catch (const Error& e) {
-    log_warning("{}", e.message());
-  }
+  if (out.flush())
+    log_info("trace: {}", file);
+  else
+    log_warning("metrics.trace_file: cannot write all of '{}': {}", file, std::strerror(errno));
 }
 
 }  // namespace braid::worker

@@ -61,10 +61,9 @@ class RunReport {
   void end(std::uint64_t step, bool interrupted) { mllog_.end(step, interrupted); }
   /// Busy time per stream during steps, to standard output.
   void print_streams() const;
-  /// Does nothing when the job asks for no trace. Throws: InvalidArgument (the file cannot be written).
+  /// Does nothing when the job asks for no trace. A file that cannot be written, as on a full disk, is a
+  /// warning.
   void write_trace() const;
-  /// What the streams did until a step failed; the step's error is the one that goes on.
-  void write_trace_of_failure() const;
 
  private:
   HostActivity activity() const;  // of the runtime's streams and the stages' threads, so far

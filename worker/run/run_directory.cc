@@ -20,6 +20,8 @@ namespace {
 
 constexpr const char* kJob = "job.pbtxt";
 constexpr const char* kLock = ".lock";
+constexpr const char* kReplaced = ".replaced";  // what --overwrite replaces, until the new run begins
+constexpr const char* kCurves[] = {"tensorboard", "result.json", "metrics.jsonl"};
 
 [[noreturn]] void refuse(const std::filesystem::path& directory, const std::string& why) {
   throw InvalidArgument("run_directory '" + directory.string() + "': " + why);
@@ -30,6 +32,25 @@ void make_parent(const std::filesystem::path& directory, const std::filesystem::
   std::error_code error;
   std::filesystem::create_directories(parent, error);
   if (error) refuse(directory, "cannot make '" + parent.string() + "': " + error.message());
+}
+
+/// What is a run's own in `from` lies in `to`, in the place of what is there.
+void move_curves(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* name : kCurves) {
+    remove_tree(to / name);
+    std::error_code error;
+    if (!std::filesystem::exists(from / name, error)) continue;
+    std::filesystem::rename(from / name, to / name, error);
+    if (error) throw Unavailable("cannot move '" + (from / name).string() + "': " + error.message());
+  }
+}
+
+/// A run that another was to replace, which never began.
+void give_back_replaced(const std::filesystem::path& directory) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(directory / kReplaced, unknown)) return;
+  move_curves(directory / kReplaced, directory);
+  remove_tree(directory / kReplaced);
 }
 
 }  // namespace
@@ -74,12 +95,24 @@ RunDirectory::RunDirectory(std::filesystem::path directory, RunStart how) : dire
   if (how == RunStart::New && std::filesystem::exists(directory_ / kJob))
     give_up("there is a run already. --resume goes on with it, --run-dir " + next_run_directory(directory_) +
             " begins another beside it, and --overwrite puts another in its place");
-  if (how == RunStart::Overwrite)  // its curves would be drawn with the new ones
-    for (const char* old : {"tensorboard", "result.json", "metrics.jsonl"}) remove_tree(directory_ / old);
+  try {
+    give_back_replaced(directory_);  // its leader was killed
+    if (how != RunStart::Overwrite) return;
+    std::filesystem::create_directory(directory_ / kReplaced);
+    move_curves(directory_, directory_ / kReplaced);  // they would be drawn with the new ones
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  }
 }
 
 RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_ < 0) return;
+  try {
+    give_back_replaced(directory_);
+  } catch (const std::exception& error) {
+    log_warning("run_directory '{}': {}", directory_.string(), error.what());
+  }
+  ::close(lock_);
 }
 
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
@@ -95,6 +128,7 @@ RunDirectory& RunDirectory::operator=(RunDirectory&& other) noexcept {
 
 void RunDirectory::begin(const proto::Job& job) {
   if (directory_.empty()) return;
+  remove_tree(directory_ / kReplaced);
   write_file_atomically(directory_ / kJob, job.DebugString());
   log_info("run directory: {}", directory_.string());
 }

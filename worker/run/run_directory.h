@@ -27,7 +27,8 @@ class RunDirectory {
  public:
   /// No directory: all calls do nothing.
   RunDirectory() = default;
-  /// The leader's, for as long as it lives. Throws: InvalidArgument when it has a run and `how` is New, when
+  /// The leader's, for as long as it lives. With Overwrite, what the earlier run has comes back where begin()
+  /// is never called. Throws: InvalidArgument when it has a run and `how` is New, when
   /// another process leads a run in it, and when it cannot be made or written into.
   RunDirectory(std::filesystem::path directory, RunStart how);
   ~RunDirectory();

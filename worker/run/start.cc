@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/checkpoint_run.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "proto/job.pb.h"
@@ -42,11 +43,15 @@ StartedRun leaders_run(const proto::Job& job, RunStart how) {
   make_directory(directory);
   CheckpointStore store(directory);
   const bool continued = how == RunStart::Resume && store.current_run().has_value();
+  const std::optional<CheckpointRun> earlier = store.current_run();
   CheckpointRun run = store.begin_run(how);
   if (how == RunStart::Overwrite)
     log_info("checkpoint.directory '{}': {}; its first checkpoint replaces the earlier ones", directory,
              run.describe());
-  return {std::move(run), continued, std::move(of_run)};
+  std::unique_ptr<ReplacedRun> replaced;
+  if (how == RunStart::Overwrite && earlier)
+    replaced = std::make_unique<ReplacedRun>(directory, *earlier, run);
+  return {std::move(run), continued, std::move(of_run), std::move(replaced)};
 }
 
 /// `error` of the leader is thrown on all workers; empty: none.
@@ -66,6 +71,25 @@ void share_error(std::optional<ErrorRecord> error, comm::Communicator& communica
 }
 
 }  // namespace
+
+ReplacedRun::ReplacedRun(std::filesystem::path directory, CheckpointRun earlier, CheckpointRun replacing)
+    : directory_(std::move(directory)), earlier_(std::move(earlier)), replacing_(std::move(replacing)) {}
+
+void ReplacedRun::give_back() const {
+  if (earlier_.number > 0)
+    write_run_file(directory_, earlier_);
+  else  // from before runs were told apart
+    std::filesystem::remove(directory_ / "RUN");
+}
+
+ReplacedRun::~ReplacedRun() {
+  if (begun_) return;
+  try {
+    if (const auto named = read_run_file(directory_); named && named->same_as(replacing_)) give_back();
+  } catch (const std::exception& error) {
+    log_warning("checkpoint.directory '{}': {}", directory_.string(), error.what());
+  }
+}
 
 StartedRun start_run(const proto::Job& job, RunStart how, const Peers& peers, const WaitContext& wait) {
   const std::string& directory = job.checkpoint().directory();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "base/checkpoint.h"
@@ -18,12 +19,31 @@ class Job;
 
 namespace braid::worker {
 
+/// A checkpoint.directory whose run another is to replace (--overwrite): where that one is never begun, the
+/// directory is again of the run that it was of, which --resume goes on with.
+class ReplacedRun {
+ public:
+  ReplacedRun(std::filesystem::path directory, CheckpointRun earlier, CheckpointRun replacing);
+  ~ReplacedRun();
+  ReplacedRun(const ReplacedRun&) = delete;
+  ReplacedRun& operator=(const ReplacedRun&) = delete;
+  void begin() { begun_ = true; }
+
+ private:
+  void give_back() const;
+
+  const std::filesystem::path directory_;
+  const CheckpointRun earlier_, replacing_;
+  bool begun_ = false;
+};
+
 /// The run that a job's checkpoints are of; no id without a checkpoint.directory.
 struct StartedRun {
   std::optional<CheckpointRun> id;
   /// It was there before. Of a directory's first run the leader alone knows that.
   bool continued = false;
-  RunDirectory directory;  // the leader's
+  RunDirectory directory;                 // the leader's
+  std::unique_ptr<ReplacedRun> replaced;  // the leader's, with --overwrite
 };
 
 /// Every worker calls it, before all others. Throws: InvalidArgument when a directory cannot be made or

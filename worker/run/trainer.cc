@@ -64,12 +64,12 @@ class Run {
     try {
       loop();
     } catch (const Cancelled& error) {
-      report_->write_trace_of_failure();
+      report_->write_trace();
       if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
       throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}", steps_->done(),
                                     error.message()));
     } catch (...) {
-      report_->write_trace_of_failure();
+      report_->write_trace();
       throw;
     }
   }
@@ -77,6 +77,7 @@ class Run {
   void prepare() {
     StartedRun started = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
     directory_ = std::move(started.directory);
+    replaced_ = std::move(started.replaced);
     log_into_run_directory(run_.job, run_.options.role);
     report_.emplace(run_);
     user_hooks_ = std::make_unique<UserHooks>(run_);
@@ -102,6 +103,7 @@ class Run {
 
   void loop() {
     directory_.begin(run_.job);
+    if (replaced_) replaced_->begin();
     report_->begin(first_, input_.total_steps, input_.share, train_rows());
     checkpoints_->start_clock();
     grace_.resume();
@@ -251,6 +253,7 @@ class Run {
   std::optional<RunCheckpoints> checkpoints_;
   std::optional<TrainingSteps> steps_;
   RunDirectory directory_;
+  std::unique_ptr<ReplacedRun> replaced_;
   std::unique_ptr<UserHooks> user_hooks_;
   std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   std::uint64_t first_ = 0;

@@ -27,21 +27,23 @@ StepLog::StepLog(const std::string& path, bool goes_on)
     throw InvalidArgument("metrics.steps_file: cannot write '" + path + "': " + std::strerror(errno));
 }
 
+StepLog::~StepLog() {
+  if (file_ && std::fflush(file_.get()) != 0) give_up(last_ + 1);
+}
+
 void StepLog::begin(std::uint64_t first) {
   if (!file_ || !goes_on_) return;
   std::string kept;
-  std::istringstream lines(read_file(path_));
-  bool all = true;
+  const std::string text = read_file(path_);
+  std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     // A step's line is of the step that made it; an evaluation's of the steps before it.
-    const bool is_step = json.is_object() && json.contains("loss");
-    const auto step = json.is_object() ? json.value("step", std::uint64_t{0}) : UINT64_MAX;
-    const bool stays = is_step ? step < first : step <= first;
-    all = all && stays;
-    if (stays) kept += line + "\n";
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) continue;
+    const auto step = json["step"].get<std::uint64_t>();
+    if (json.contains("loss") ? step < first : step <= first) kept += line + "\n";
   }
-  if (all) return;
+  if (kept == text) return;
   write_file_atomically(path_, kept);
   file_.reset(std::fopen(path_.c_str(), "a"));
 }
@@ -61,7 +63,11 @@ void StepLog::write_evaluation(std::uint64_t step, const std::string& measured) 
 }
 
 void StepLog::add(const std::string& line, std::uint64_t step) {
-  if (std::fputs(line.c_str(), file_.get()) >= 0) return;
+  last_ = step;
+  if (std::fputs(line.c_str(), file_.get()) < 0) give_up(step);
+}
+
+void StepLog::give_up(std::uint64_t step) {
   log_warning("metrics.steps_file: cannot write '{}': {}; it ends before step {}", path_,
               std::strerror(errno), step);
   file_.reset();

@@ -19,6 +19,7 @@ class StepLog {
   /// An empty path logs nothing. `goes_on`: lines that are there stay. Throws: InvalidArgument when the file
   /// cannot be made.
   explicit StepLog(const std::string& path, bool goes_on = false);
+  ~StepLog();
   /// Step `first` is the next one: lines of it and later ones, of a run that was lost behind its checkpoint,
   /// go.
   void begin(std::uint64_t first);
@@ -29,9 +30,11 @@ class StepLog {
 
  private:
   void add(const std::string& line, std::uint64_t step);
+  void give_up(std::uint64_t step);
 
   std::string path_;
   bool goes_on_ = false;
+  std::uint64_t last_ = 0;  // step of the last line
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 

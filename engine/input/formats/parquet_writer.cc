@@ -13,6 +13,10 @@
 namespace braid {
 namespace {
 
+std::string not_finite(double value) {
+  return fmt::format("{:g} is not a finite number{}", value, std::isfinite(value) ? " as a float" : "");
+}
+
 std::pair<std::uint32_t, std::uint32_t> range(const ParquetValues& values, std::int64_t row) {
   if (values.ends.empty()) return {static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(row + 1)};
   return {row == 0 ? 0 : values.ends[static_cast<std::size_t>(row - 1)],
@@ -83,9 +87,9 @@ void ParquetColumnWriter::write_numbers(const ParquetValues& values, std::int64_
       continue;
     }
     *out = static_cast<float>(scaled(value));
-    if (!std::isfinite(value)) {
+    if (!std::isfinite(*out)) {
       *out = 0;
-      bad(r, fmt::format("{} is not a finite number", value));
+      bad(r, not_finite(value));
     } else if (spec_.kind == ColumnKind::Weight && value < 0) {
       *out = 0;
       bad(r, "a weight must not be negative");
@@ -212,9 +216,9 @@ void ParquetColumnWriter::write_weights(const ParquetValues& values, std::int64_
       const double value =
           values.kind == ParquetKind::Int ? static_cast<double>(values.ints[i]) : values.floats[i];
       bags.weights.push_back(static_cast<float>(scaled(value)));
-      if (std::isfinite(value)) continue;
+      if (std::isfinite(bags.weights.back())) continue;
       bags.weights.resize(before);
-      bad(r, fmt::format("{} is not a finite number", value));
+      bad(r, not_finite(value));
       break;
     }
     bags.weight_ends.push_back(std::ssize(bags.weights));

@@ -8,6 +8,8 @@
 namespace braid {
 namespace {
 
+constexpr std::int64_t kLongestList = std::int64_t{1} << 24;  // values of a row of one column
+
 [[noreturn]] void refuse(const ColumnSpec& column, const std::string& why) {
   throw InvalidArgument("schema column '" + column.name + "': " + why);
 }
@@ -98,12 +100,25 @@ void check_ragged(std::span<const ColumnSpec> columns, const ColumnSpec& column)
   if (users > 1) refuse(column, "its weights '" + column.weights + "' are those of another column too");
 }
 
+/// What numbers become: a value that is missing is one, too.
+void check_scaling(const ColumnSpec& column) {
+  if (column.scale == 0) refuse(column, "scale must not be 0");
+  if (!std::isfinite(column.scale) || !std::isfinite(column.shift) || !std::isfinite(column.missing))
+    refuse(column, "scale, shift and missing must be finite numbers");
+  const double missing = column.log1p ? std::log1p(std::max(column.missing, 0.0)) : column.missing;
+  if (!std::isfinite(static_cast<float>((missing - column.shift) / column.scale)))
+    refuse(column, "missing, behind shift and scale, is beyond the range of float");
+}
+
 void check_one(const ColumnSpec& column) {
   if (column.length < (column.ragged ? 0 : 1)) refuse(column, "length must be at least 1");
+  if (column.length > kLongestList)
+    refuse(column, "length is " + std::to_string(column.length) + ", a row has at most " +
+                       std::to_string(kLongestList) + " values of a column");
   if (column.buckets < 0) refuse(column, "buckets must not be negative");
   if (column.kind == ColumnKind::Categorical && column.ids() < 1)
     refuse(column, "buckets must be at least 1, or there must be a vocabulary");
-  if (column.kind == ColumnKind::Numeric && column.scale == 0) refuse(column, "scale must not be 0");
+  if (column.kind == ColumnKind::Numeric) check_scaling(column);
   if (column.kind == ColumnKind::Numeric && column.has_part() && column.time_part != TimePart::Seconds)
     refuse(column, "of a NUMERIC column time_part is SECONDS; the other parts are CATEGORICAL");
   if (is_float_kind(column.kind) && !column.missing_word.empty())

@@ -1,5 +1,7 @@
 #include "engine/input/schema/schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -17,6 +19,8 @@ bool parse_number(std::string_view text, double& value) {
 }
 
 bool is_missing(std::string_view text) { return text.empty() || text == "?"; }
+
+std::string beyond_float(double value) { return fmt::format("{:g} is beyond the range of float", value); }
 
 std::string quoted(std::string_view text, std::string_view problem) {
   return "'" + std::string(text) + "' " + std::string(problem);
@@ -193,7 +197,9 @@ std::string TableBuilder::add_number(std::size_t column, double value) {
     value = (value - spec.shift) / spec.scale;
   }
   if (spec.kind == ColumnKind::Weight && value < 0) return "a weight must not be negative";
-  output(column).floats.push_back(static_cast<float>(value));
+  const auto stored = static_cast<float>(value);
+  if (!std::isfinite(stored)) return beyond_float(value);
+  output(column).floats.push_back(stored);
   return {};
 }
 
@@ -266,6 +272,7 @@ std::string TableBuilder::add_weighted(std::size_t column, std::string_view item
   double weight = 1;
   if (at != std::string_view::npos) {
     if (!parse_number(item.substr(at + 1), weight)) return quoted(item.substr(at + 1), "is not a weight");
+    if (!std::isfinite(static_cast<float>(weight))) return beyond_float(weight);
     item = item.substr(0, at);
   }
   output(column).floats.push_back(static_cast<float>(weight));

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <fstream>
 
 #include "base/error.h"
@@ -82,6 +84,37 @@ TEST_F(SchemaTest, ARowHasOneWeightWhichIsNotNegative) {
   refused({{.name = "x", .kind = ColumnKind::Numeric, .output = "weight"}}, "is for a column of kind WEIGHT");
   refused({{.name = "v", .kind = ColumnKind::Weight}, {.name = "w", .kind = ColumnKind::Weight}},
           "there is a column of weights already");
+}
+
+TEST_F(SchemaTest, NumbersBeyondTheRangeOfFloatAreBad) {
+  const ColumnSpec plain{.name = "x", .kind = ColumnKind::Numeric};
+  const ColumnSpec scaled{.name = "x", .kind = ColumnKind::Numeric, .scale = 1e-30};
+  EXPECT_ERROR(
+      read_csv({write("a.csv", "1\n-1e39\n")}, {.columns = {plain}}), DataLoss,
+      AllOf(HasSubstr("a.csv' line 2: column 1 (x)"), HasSubstr("-1e+39 is beyond the range of float")));
+  EXPECT_ERROR(read_csv({write("b.csv", "1e10\n")}, {.columns = {scaled}}), DataLoss,
+               HasSubstr("b.csv' line 1: column 1 (x)"));
+  const ColumnSpec weighted{
+      .name = "ids", .kind = ColumnKind::Categorical, .buckets = 9, .ragged = true, .weight_separator = ':'};
+  EXPECT_ERROR(read_csv({write("c.csv", "a:1e39\n")}, {.columns = {weighted}}), DataLoss,
+               HasSubstr("1e+39 is beyond the range of float"));
+}
+
+TEST_F(SchemaTest, ScalesAndLengthsThatMakeNoNumbersAreRefused) {
+  const auto refused = [](ColumnSpec column, const char* why) {
+    column.name = "x";
+    column.kind = ColumnKind::Numeric;
+    EXPECT_ERROR(TableBuilder({column}), InvalidArgument, AllOf(HasSubstr("'x'"), HasSubstr(why)));
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double bad : {nan, std::numeric_limits<double>::infinity()}) {
+    refused({.shift = bad}, "scale, shift and missing must be finite");
+    refused({.scale = bad}, "scale, shift and missing must be finite");
+    refused({.missing = bad}, "scale, shift and missing must be finite");
+  }
+  refused({.missing = 1e39}, "missing, behind shift and scale, is beyond the range of float");
+  refused({.scale = 1e-40, .missing = 1}, "missing, behind shift and scale, is beyond");
+  refused({.length = std::int64_t{1} << 31}, "length is 2147483648, a row has at most 16777216 values");
 }
 
 TEST_F(SchemaTest, EmptyCategoriesAndClassesHaveAWord) {
