@@ -50,11 +50,11 @@ Output mlp(GraphBuilder& b, const std::string& name, const Output& x, std::int64
   return layer_norm(b, "norm", dense_layer(b, "outer", inner, hidden, out, false, init), out);
 }
 
-/// The rows of the last value of each row of the batch.
-Output last_rows(GraphBuilder& b, const Output& values, const Output& last) {
-  return b.op("GatherV2", {values, last, b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+Output rows_at(GraphBuilder& b, const Output& values, const Output& indices) {
+  return b.op("GatherV2", {values, indices, b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
 }
 
+/// Where the last value of each row of the batch is.
 Output last_places(GraphBuilder& b, const Output& offsets) {
   const auto vector_of = [&](std::int32_t value, const char* name) {
     return b.constant(Tensor::from<std::int32_t>(Shape{1}, std::vector{value}), name);
@@ -85,8 +85,13 @@ Output action_content(GraphBuilder& b, HstuColumns& columns, const HstuSizes& si
   return mlp(b, "mlp", all.values, width, sizes.hidden, sizes.dim, LayerInit::GlorotNormal);
 }
 
+/// Rows of a variable that learns as a whole, as layers do: through the reshape its gradient is dense.
+Output learned_rows(GraphBuilder& b, const Output& variable, const Output& indices, const HstuSizes& sizes) {
+  return rows_at(b, b.reshape(b.read(variable), {-1, sizes.dim}), indices);
+}
+
 /// Rows of learned vectors by the tokens' ages, sqrt of minutes; context tokens are the oldest.
-Output age_rows(GraphBuilder& b, HstuColumns& columns, const Ragged& tokens, const HstuSizes& sizes) {
+Output age_rows(GraphBuilder& b, HstuColumns& columns, const HstuSizes& sizes) {
   const NameScope scope(b, "age");
   const std::int64_t context = std::ssize(columns.context());
   const Output none = b.reshape(b.op("Sub", {columns.ones(), columns.ones()}), {-1});
@@ -107,16 +112,17 @@ Output age_rows(GraphBuilder& b, HstuColumns& columns, const Ragged& tokens, con
                              {{"SrcT", DType::Float32}, {"DstT", DType::Int64}});
   const double bound = 1 / std::sqrt(static_cast<double>(kAges + 1));
   const Output table = b.variable("buckets", Shape{kAges + 1, sizes.dim}, {.init = uniform_init(bound)});
-  return b.gather(table, b.op("braid.RowsLike", {bucket, tokens.values}));
+  return learned_rows(b, table, bucket, sizes);
 }
 
 /// The tokens' places from the end, those of the context from the front.
-Output position_rows(GraphBuilder& b, const Ragged& tokens, std::int64_t context, const HstuSizes& sizes) {
+Output position_rows(GraphBuilder& b, const Ragged& layout, std::int64_t context, const HstuSizes& sizes) {
   const NameScope scope(b, "position");
   const double bound = 1 / std::sqrt(static_cast<double>(kPositions));
   const Output table = b.variable("places", Shape{kPositions, sizes.dim}, {.init = uniform_init(bound)});
-  return b.gather(table, b.op("braid.RaggedPositions", {tokens.offsets, tokens.values},
-                              {{"prefix", context}, {"from_end", true}, {"limit", kPositions}}));
+  const Output places = b.op("braid.RaggedPositions", {layout.offsets, layout.values},
+                             {{"prefix", context}, {"from_end", true}, {"limit", kPositions}});
+  return learned_rows(b, table, places, sizes);
 }
 
 /// A layer's x [n, D] -> [n, D].
@@ -183,42 +189,40 @@ ModelGraph build_hstu(const ModelConfig& config) {
   const RowWeights weights = row_weights(b, config);
 
   std::vector<Output> rows;
-  Output offsets;
-  for (std::size_t t = 0; t < columns.tables(); ++t) {
-    const Ragged of_table = columns.rows(t);
-    rows.push_back(of_table.values);
-    offsets = of_table.offsets;
+  Ragged ids;
+  for (std::size_t t = columns.tables(); t-- > 0;) {
+    ids = columns.ids(t);  // at last those of the first table
+    rows.insert(rows.begin(), columns.rows(t, ids.values));
   }
+  const Ragged layout = columns.layout(ids);
   const std::int64_t further = std::ssize(rows) - 1;
   Output content = mlp(b, "first", rows[0], dim, sizes.hidden, dim, LayerInit::GlorotNormal);
   if (further > 0)
     content = b.add(content, mlp(b, "further", b.concat({rows.begin() + 1, rows.end()}, 1), further * dim,
                                  sizes.hidden, dim, LayerInit::GlorotNormal));
   if (columns.action()) content = b.add(content, action_content(b, columns, sizes));
-  const Output last_token = last_places(b, offsets);
+  const Output last_token = last_places(b, ids.offsets);
 
-  Ragged tokens{content, offsets};
   const std::int64_t context = std::ssize(columns.context());
-  if (context > 0) {
-    const Output both = b.op("braid.RaggedConcat", {context_tokens(b, columns, sizes), content, offsets},
-                             {{"a_width", context}}, "sequence");
-    tokens = {both, {both.node, 1}};
-  }
-  Output x = b.add(b.mul(tokens.values, scalar(b, std::sqrt(static_cast<float>(dim)), "root")),
-                   position_rows(b, tokens, context, sizes));
-  if (columns.action() && columns.action()->weights) x = b.add(x, age_rows(b, columns, tokens, sizes));
+  Output x = content;
+  if (context > 0)
+    x = b.op("braid.RaggedConcat", {context_tokens(b, columns, sizes), content, ids.offsets},
+             {{"a_width", context}}, "sequence");
+  x = b.add(b.mul(x, scalar(b, std::sqrt(static_cast<float>(dim)), "root")),
+            position_rows(b, layout, context, sizes));
+  if (columns.action() && columns.action()->weights) x = b.add(x, age_rows(b, columns, sizes));
   x = dropout(b, x, sizes.dropout);
   for (std::int64_t l = 0; l < sizes.layers; ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
-    x = attention_layer(b, x, tokens.offsets, sizes);
+    x = attention_layer(b, x, layout.offsets, sizes);
   }
 
-  Output user = last_rows(b, x, last_places(b, tokens.offsets));
+  Output user = rows_at(b, x, last_places(b, layout.offsets));
   if (columns.dense()) user = b.concat({user, *columns.dense()}, 1);
   user = dense_layer(b, "user", user, dim + columns.dense_width(), dim, false, LayerInit::GlorotNormal);
   user = layer_norm(b, "user/norm", user, dim);
   std::vector<Output> candidate;
-  for (const Output& of_table : rows) candidate.push_back(last_rows(b, of_table, last_token));
+  for (const Output& of_table : rows) candidate.push_back(rows_at(b, of_table, last_token));
   const Output item = mlp(b, "item", candidate.size() == 1 ? candidate[0] : b.concat(candidate, 1),
                           dim * std::ssize(rows), dim, dim, LayerInit::GlorotUniform);
   const Output logits = head(b, b.mul(user, item), dim);

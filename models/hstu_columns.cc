@@ -127,11 +127,23 @@ Output HstuColumns::lookup(IdColumn column, const Output& ids) {
   return builder_.gather(table, builder_.op("FloorMod", {ids, rows}));
 }
 
-Ragged HstuColumns::rows(std::size_t t) {
-  const IdColumn& column = history_[t];
-  const Output history = t == 0 ? column.ids : in_room(column.ids);
-  const Ragged ids = with_candidates(builder_, {history, offsets()}, candidates_[t].ids, true);
-  return {lookup(column, ids.values), ids.offsets};
+Ragged HstuColumns::ids(std::size_t t) {
+  const NameScope scope(builder_, history_[t].name);
+  const Output history = t == 0 ? history_[t].ids : in_room(history_[t].ids);
+  return with_candidates(builder_, {history, offsets()}, candidates_[t].ids, true);
+}
+
+Output HstuColumns::rows(std::size_t t, const Output& ids) { return lookup(history_[t], ids); }
+
+Ragged HstuColumns::layout(const Ragged& ids) {
+  if (context_.empty()) return ids;
+  std::vector<Output> columns;
+  for (const IdColumn& column : context_) columns.push_back(builder_.reshape(column.ids, {-1, 1}));
+  const Output context =
+      builder_.reshape(columns.size() == 1 ? columns[0] : builder_.concat(columns, 1), {-1});
+  const Output both = builder_.op("braid.RaggedConcat", {context, ids.values, ids.offsets},
+                                  {{"a_width", std::ssize(context_)}}, "layout");
+  return {both, {both.node, 1}};
 }
 
 Output HstuColumns::context_rows(std::size_t c) { return lookup(context_[c], context_[c].ids); }

@@ -41,8 +41,13 @@ class HstuColumns {
   Output offsets();
   /// Values of a column of the history, in the room of its first column.
   Output in_room(const Output& values);
-  /// Rows of table t for the history, the candidate behind it.
-  Ragged rows(std::size_t t);
+  /// Ids of table t: of the history, the candidate's behind it.
+  Ragged ids(std::size_t t);
+  /// Their rows of the table: [n, dim].
+  Output rows(std::size_t t, const Output& ids);
+  /// A value for each token of the sequences, with the context in front of `ids`: what says where tokens lie
+  /// and hangs on no lookup.
+  Ragged layout(const Ragged& ids);
   /// Rows of the table of context column c: [B, dim].
   Output context_rows(std::size_t c);
 
