@@ -30,6 +30,7 @@ JOBS = {
     "dcn_v2": ("dcn_v2_criteo.pbtxt", "criteo", []),
     "mmoe": ("mmoe_generated.pbtxt", None, ["epochs=10"]),
     "din": ("din_generated.pbtxt", None, ["epochs=5"]),
+    "hstu": ("hstu_generated.pbtxt", None, []),
     "transformer": ("transformer_generated.pbtxt", None, []),
 }
 QUALITY = ("accuracy", "auc", "auc_of_tasks", "loss")

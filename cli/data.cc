@@ -9,6 +9,7 @@
 #include "cli/data_tools.h"
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/input/generators/criteo_generator.h"
+#include "engine/input/generators/hstu_generator.h"
 
 namespace braid::cli {
 namespace {
@@ -93,6 +94,56 @@ void add_mlperf(CLI::App& data, Action& action) {
   mlperf->callback([options, &action] { action = [options] { return make_mlperf(*options); }; });
 }
 
+struct HstuOptions {
+  HstuGeneratorOptions generator{.users = 1000};
+  std::string out = ".";
+  std::string format = "parquet";
+};
+
+int make_hstu(HstuOptions options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.out, error);
+  if (error) throw InvalidArgument("cannot make directory '" + options.out + "': " + error.message());
+  options.generator.format = file_format_from_name(options.format);
+  for (const bool evaluation : {false, true}) {
+    const auto file =
+        std::filesystem::path(options.out) / ((evaluation ? "test." : "train.") + options.format);
+    const HstuGeneratorResult made = generate_hstu(file, options.generator, evaluation);
+    fmt::print(
+        "{}: {} samples, {:.0f} tokens each, {:.1f} % positive, AUC of the true probabilities {:.4f}\n",
+        file.string(), made.samples, static_cast<double>(made.tokens) / static_cast<double>(made.samples),
+        100.0 * static_cast<double>(made.positives) / static_cast<double>(made.samples), made.auc_ceiling);
+  }
+  return kExitSuccess;
+}
+
+void add_hstu(CLI::App& data, Action& action) {
+  auto options = std::make_shared<HstuOptions>();
+  CLI::App* hstu = data.add_subcommand(
+      "hstu",
+      "Users' histories with the statistics of MLPerf's HSTU, from a hidden model: train.parquet, and "
+      "test.parquet with the last day. Synthetic: no MLPerf result comes of them");
+  HstuGeneratorOptions& made = options->generator;
+  hstu->add_option("--users", made.users, "Users; those of few events have no samples")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  hstu->add_option("--samples", made.samples_of_user, "Most samples of a user in each file")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  hstu->add_option("--history", made.history,
+                   "Most events of a history; fewer than the benchmark's scale users down")
+      ->capture_default_str();
+  hstu->add_option("--items", made.items, "Items")->check(CLI::PositiveNumber)->capture_default_str();
+  hstu->add_option("--artists", made.artists, "Artists")->check(CLI::PositiveNumber)->capture_default_str();
+  hstu->add_option("--albums", made.albums, "Albums")->check(CLI::PositiveNumber)->capture_default_str();
+  hstu->add_option("--seed", made.seed, "Of the hidden model and the users")->capture_default_str();
+  hstu->add_option("--out", options->out, "Directory for the files")->capture_default_str();
+  hstu->add_option("--format", options->format, "parquet, or tfrecord: tf.train.Example")
+      ->check(CLI::IsMember({"parquet", "tfrecord"}))
+      ->capture_default_str();
+  hstu->callback([options, &action] { action = [options] { return make_hstu(*options); }; });
+}
+
 }  // namespace
 
 void add_data(CLI::App& app, Action& action) {
@@ -104,6 +155,7 @@ void add_data(CLI::App& app, Action& action) {
   add_data_split(*data, action);
   add_data_shuffle(*data, action);
   add_mlperf(*data, action);
+  add_hstu(*data, action);
   auto options = std::make_shared<CriteoOptions>();
   CLI::App* criteo =
       data->add_subcommand("criteo",

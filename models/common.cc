@@ -88,6 +88,19 @@ Output dense_layer(GraphBuilder& builder, const std::string& name, const Output&
   return with_relu ? builder.relu(y) : y;
 }
 
+Output layer_norm(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t dim,
+                  float epsilon) {
+  const NameScope scope(builder, name);
+  const Output scale =
+      builder.read(builder.variable("scale", Shape{dim}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
+  const Output shift = builder.read(builder.variable("shift", Shape{dim}, {}));
+  const Output centred = builder.op("Sub", {x, builder.reduce_mean(x, {1}, true)});
+  const Output variance = builder.reduce_mean(builder.op("Square", {centred}), {1}, true);
+  const Output factor =
+      builder.op("Rsqrt", {builder.add(variance, builder.constant(Tensor::scalar(epsilon), "epsilon"))});
+  return builder.add(builder.mul(builder.mul(centred, factor), scale), shift);
+}
+
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,
                   const std::vector<std::int64_t>& hidden, double dropout_rate, LayerInit init) {
   NameScope scope(builder, name);

@@ -35,6 +35,11 @@ enum class LayerInit {
 Output dense_layer(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t in,
                    std::int64_t out, bool with_relu, LayerInit init);
 
+/// (x - mean) / sqrt(variance + epsilon) of each row of x [rows, dim], times "<name>/scale" [dim] (ones) plus
+/// "<name>/shift" [dim] (zeros).
+Output layer_norm(GraphBuilder& builder, const std::string& name, const Output& x, std::int64_t dim,
+                  float epsilon = 1e-5F);
+
 /// Fully connected layers with ReLU, and dropout behind each: "<name>/layer0", ... Returns the last layer's
 /// output; `width` becomes its width.
 Output mlp_layers(GraphBuilder& builder, const std::string& name, Output x, std::int64_t& width,

@@ -91,20 +91,6 @@ void share_tables(const std::string& model, std::vector<IdColumn>& columns) {
   }
 }
 
-/// The variable of the column's table; one that is shared is there once.
-Output table_of(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
-                const InitSpec& models_init) {
-  const InitSpec init = column.table.init > 0 ? uniform_init(column.table.init) : models_init;
-  const auto make = [&](const std::string& name, const std::string& former_name) {
-    return embedding_table(builder, name, column.rows, dim, config.sparse_tables, init, former_name);
-  };
-  if (!column.sharing) return make(column.name, column.former_name == column.name ? "" : column.former_name);
-  const std::string& name = column.table.shared;
-  const auto [table, fresh] = column.sharing->try_emplace(builder.full_name(name));
-  if (fresh) table->second = make(name, "");
-  return table->second;
-}
-
 ListPooling pooling_of(const IdColumn& column, Combiner combiner) {
   if (column.table.pooling != ListPooling::ModelsOwn) return column.table.pooling;
   return combiner == Combiner::Sum ? ListPooling::Sum : ListPooling::Mean;
@@ -140,6 +126,19 @@ Output ragged_bag(GraphBuilder& builder, const IdColumn& column, const Output& t
 }
 
 }  // namespace
+
+Output column_table(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column,
+                    std::int64_t dim, const InitSpec& models_init) {
+  const InitSpec init = column.table.init > 0 ? uniform_init(column.table.init) : models_init;
+  const auto make = [&](const std::string& name, const std::string& former_name) {
+    return embedding_table(builder, name, column.rows, dim, config.sparse_tables, init, former_name);
+  };
+  if (!column.sharing) return make(column.name, column.former_name == column.name ? "" : column.former_name);
+  const std::string& name = column.table.shared;
+  const auto [table, fresh] = column.sharing->try_emplace(builder.full_name(name));
+  if (fresh) table->second = make(name, "");
+  return table->second;
+}
 
 std::vector<std::string> IdInputs::read_between(std::vector<std::string> before,
                                                 const std::vector<std::string>& behind) const {
@@ -245,7 +244,7 @@ std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::i
 
 Output pooled(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
               const InitSpec& init, Combiner combiner) {
-  const Output table = table_of(builder, config, column, dim, init);
+  const Output table = column_table(builder, config, column, dim, init);
   const NameScope scope(builder, column.name);
   if (column.ragged) return ragged_bag(builder, column, table, combiner);
   const ListPooling pooling = pooling_of(column, combiner);
@@ -270,7 +269,7 @@ Output list_mask(GraphBuilder& builder, const Output& ids, std::int64_t length) 
 
 Output embedded(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column, std::int64_t dim,
                 const InitSpec& init, Combiner combiner) {
-  const Output table = table_of(builder, config, column, dim, init);
+  const Output table = column_table(builder, config, column, dim, init);
   const NameScope scope(builder, column.name);
   if (column.ragged) return ragged_bag(builder, column, table, combiner);
   if (column.length == 1) return builder.gather(table, column.ids);

@@ -75,6 +75,11 @@ DType id_type(const ModelConfig& config, const std::string& column);
 /// Ids of the input column, whatever its fields, are below this; `unknown` where that is not known.
 std::int64_t ids_of(const ModelConfig& config, const std::string& column, std::int64_t unknown);
 
+/// The table of a column, "<name>/table" [rows, dim], or the one that it shares, which is made once: for
+/// lookups of single ids by b.gather().
+Output column_table(GraphBuilder& builder, const ModelConfig& config, const IdColumn& column,
+                    std::int64_t dim, const InitSpec& init);
+
 /// Of the rows of a list's ids, where the column says nothing.
 enum class Combiner { Mean, Sum };
 

@@ -23,6 +23,7 @@ constexpr std::array kModels = {
     Row{"din", build_din},
     Row{"dlrm", build_dlrm},
     Row{"dlrm_v2", build_dlrm_v2},
+    Row{"hstu", build_hstu},
     Row{"linear_regression", build_linear_regression, false},
     Row{"mlp", build_mlp},
     Row{"mmoe", build_mmoe},

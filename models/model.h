@@ -42,6 +42,8 @@ struct ModelConfig {
   std::int64_t experts = 0;
   std::vector<std::int64_t> bottom;  // widths of dlrm_v2's bottom layers; empty: its default, likewise below
   std::int64_t cross_layers = 0, cross_rank = 0;
+  std::int64_t layers = 0, heads = 0;  // of hstu
+  std::int64_t max_rows = 0;           // of hstu: larger tables are cut; 0: none is
   std::vector<std::string> tasks;     // label columns of a model of several tasks; empty: the model's default
   std::vector<double> class_weights;  // by label; a row's loss is multiplied by its label's. Empty: all 1
   bool sparse_tables = false;
@@ -130,6 +132,7 @@ ModelGraph build_deepfm(const ModelConfig& config);
 ModelGraph build_dcn_v2(const ModelConfig& config);
 ModelGraph build_mmoe(const ModelConfig& config);
 ModelGraph build_din(const ModelConfig& config);
+ModelGraph build_hstu(const ModelConfig& config);
 ModelGraph build_resnet18(const ModelConfig& config);
 ModelGraph build_transformer(const ModelConfig& config);
 

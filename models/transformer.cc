@@ -25,17 +25,6 @@ struct Sizes {
   std::int64_t head() const { return dim / kHeads; }
 };
 
-/// x [rows, dim]
-Output layer_norm(GraphBuilder& b, const std::string& name, const Output& x, std::int64_t dim) {
-  const NameScope scope(b, name);
-  const Output scale = b.read(b.variable("scale", Shape{dim}, {.init = {InitKind::Constant, 1.0F, 0.0F}}));
-  const Output shift = b.read(b.variable("shift", Shape{dim}, {}));
-  const Output centred = b.op("Sub", {x, b.reduce_mean(x, {1}, true)});
-  const Output variance = b.reduce_mean(b.op("Square", {centred}), {1}, true);
-  const Output factor = b.op("Rsqrt", {b.add(variance, b.constant(Tensor::scalar(1e-5F), "epsilon"))});
-  return b.add(b.mul(b.mul(centred, factor), scale), shift);
-}
-
 /// [rows, dim] -> [B, heads, L, head]
 Output heads_of(GraphBuilder& b, const Output& x, const Sizes& sizes) {
   const std::vector<std::int32_t> order{0, 2, 1, 3};

@@ -143,6 +143,16 @@ TEST_F(DataToolsTest, MlperfRowsAreMadeInBothForms) {
     EXPECT_TRUE(std::filesystem::exists(path("arrays") + "/" + name)) << name;
 }
 
+TEST_F(DataToolsTest, HistoriesAreMadeWithALaterDayToTestOn) {
+  const std::vector<std::string> made{"data",      "hstu",     "--users",   "40",
+                                      "--history", "24",       "--samples", "2",
+                                      "--format",  "tfrecord", "--out",     path("users")};
+  EXPECT_THAT(expect_good(made), AllOf(HasSubstr("train.tfrecord: "), HasSubstr("test.tfrecord: "),
+                                       HasSubstr("AUC of the true probabilities 0.")));
+  expect_refused({"data", "hstu", "--users", "2", "--history", "25", "--out", path("odd")},
+                 HasSubstr("a positive multiple of 3, got 25"));
+}
+
 TEST_F(DataToolsTest, ImagesAndLabelsAreJoined) {
   const std::string images =
       write("images", std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02\x01\x02\x03\x04", 20));

@@ -27,6 +27,18 @@ ModelConfig config() {
   return config;
 }
 
+/// Of models whose history is ragged.
+ModelConfig of_sequences() {
+  ModelConfig ragged = config();
+  IdField seen{.name = "seen", .ids = kRows, .filled = false, .input = "history/seen"};
+  IdField item{.name = "item", .ids = kRows};
+  seen.table.shared = item.table.shared = "items";
+  ragged.columns.erase("history");
+  ragged.columns["candidate"] = Shape{1};
+  ragged.fields = {{"history", {seen}}, {"candidate", {item}}};
+  return ragged;
+}
+
 std::map<std::string, InitSpec> initial_values(const std::string& model, const ModelConfig& config) {
   const ModelGraph made = build_model(model, config);
   const Graph graph = import_graph(*made.graph);
@@ -102,6 +114,17 @@ TEST(InitialValuesTest, AJobsRangeIsThatOfItsEmbeddingTablesAlone) {
     expect_uniform(initial_values(model, ranged)[table], 0.25);
 }
 
+TEST(InitialValuesTest, HstuBeginsAsItsReference) {
+  auto specs = initial_values("hstu", of_sequences());
+  expect_uniform(specs["items/table"], 1 / std::sqrt(50.0));
+  expect_uniform(specs["position/places"], 1 / std::sqrt(8192.0));
+  expect_normal(specs["first/inner/kernel"], std::sqrt(2.0 / (4 + 256)));
+  expect_uniform(specs["layer0/uvqk/kernel"], std::sqrt(6.0 / (4 + 16)));
+  expect_uniform(specs["layer2/output/kernel"], std::sqrt(6.0 / (12 + 4)));
+  expect_uniform(specs["item/outer/kernel"], std::sqrt(6.0 / (4 + 4)));
+  EXPECT_EQ(specs["layer0/uvqk/bias"].kind, InitKind::Zeros);
+}
+
 TEST(InitialValuesTest, DlrmV2HasTheBenchmarksVariables) {
   ModelConfig benchmark;
   benchmark.columns = {{"dense", Shape{13}}, {"sparse", Shape{214}}, {"label", Shape{}}};
@@ -126,7 +149,7 @@ TEST(InitialValuesTest, DlrmV2HasTheBenchmarksVariables) {
 // The policies and the batching of siblings are free in what can be trained.
 TEST(InitialValuesTest, NoModelOfTheZooPutsNodesOnStreams) {
   for (const std::string& model : model_names()) {
-    const ModelGraph made = build_model(model, config());
+    const ModelGraph made = build_model(model, model == "hstu" ? of_sequences() : config());
     for (const NodeDef& node : made.graph->node())
       EXPECT_FALSE(node.attr().contains("_stream_id")) << model << ": " << node.name();
   }

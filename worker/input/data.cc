@@ -356,6 +356,9 @@ ModelConfig model_config(const proto::Job& job, const Table& table) {
   config.bottom.assign(job.model().bottom().begin(), job.model().bottom().end());
   config.cross_layers = job.model().cross_layers();
   config.cross_rank = job.model().cross_rank();
+  config.layers = job.model().layers();
+  config.heads = job.model().heads();
+  config.max_rows = job.model().max_rows();
   config.dropout = job.model().dropout();
   config.tasks.assign(job.model().tasks().begin(), job.model().tasks().end());
   config.class_weights.assign(job.model().class_weights().begin(), job.model().class_weights().end());

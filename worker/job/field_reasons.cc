@@ -95,6 +95,11 @@ Reason model_is_not(const char* name) {
                                                         : "model.name is '" + model.name() + "'";
   };
 }
+Reason cuts_no_tables() {
+  return [](const FieldScope& at) {
+    return at.job.model().name() == "hstu" ? std::string() : format_is_not(Input::MLPERF_DLRM)(at);
+  };
+}
 Reason gradients_are_redone() {
   return when(
       [](const FieldScope& at) { return at.job.model().graph().gradients() == proto::TrainedGraph::REDO; },

@@ -29,6 +29,7 @@ Reason no_experts();
 Reason no_tables_or_columns();  // neither tables of its own nor, as a graph, columns whose ids are hashed
 Reason model_is_graph();
 Reason model_is_not(const char* name);
+Reason cuts_no_tables();  // neither rows of MLPERF_DLRM nor a model that cuts its tables itself
 Reason gradients_are_redone();
 Reason initial_is_graph();
 Reason graph_has_optimizers();

@@ -57,10 +57,12 @@ void add_model(std::vector<JobField>& table) {
       field("model.experts").in(not_negative()).default_elsewhere("4").idle(no_experts()),
       field("model.tasks").default_elsewhere("of mmoe: click, purchase").idle(no_experts()),
       field("model.class_weights").in(not_negative()).default_elsewhere("all 1").idle(no_labels()),
-      field("model.max_rows").in(not_negative()).by_default(0).idle(format_is_not(Input::MLPERF_DLRM)),
+      field("model.max_rows").in(not_negative()).by_default(0).idle(cuts_no_tables()),
       field("model.bottom").in(positive()).default_elsewhere("512, 256").idle(model_is_not("dlrm_v2")),
       field("model.cross_layers").in(not_negative()).default_elsewhere("3").idle(model_is_not("dlrm_v2")),
       field("model.cross_rank").in(not_negative()).default_elsewhere("512").idle(model_is_not("dlrm_v2")),
+      field("model.layers").in(not_negative()).default_elsewhere("3").idle(model_is_not("hstu")),
+      field("model.heads").in(not_negative()).default_elsewhere("4").idle(model_is_not("hstu")),
       field("model.dropout").in(share()).idle(model_is_graph()));
 }
 
