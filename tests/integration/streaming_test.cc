@@ -150,7 +150,7 @@ TEST_F(FollowTest, FilesThatComeLaterAreTrainedAsIfTheyHadBeenThere) {
   add(0);
   Cluster grows(path("run"), job().with({"metrics.sample_every_seconds=0.1"}), {});
   ASSERT_TRUE(grows.worker(0).says("file 1 is")) << grows.worker(0).err();
-  write("grows/.part-1", "half of a file");
+  write("grows/.half", "half of a file");
   add(1);
   ASSERT_TRUE(grows.worker(0).says("file 2 is")) << grows.worker(0).err();
   add(2);
