@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 
@@ -16,6 +17,8 @@ constexpr double kHeavyTail = 3;
 /// Of the rows: a text that differs in more of them says nothing about another row.
 constexpr double kNearlyAll = 0.9;
 constexpr std::int64_t kFewRows = 50;
+/// Of the texts: so many have a separator where the column is one of lists.
+constexpr double kManyLists = 0.1;
 constexpr std::int64_t kMostBuckets = 1'000'000;
 
 /// "zip_code", "zipCode" and "zip-code" have the parts zip and code.
@@ -90,6 +93,24 @@ std::string share_text(std::int64_t part, std::int64_t whole) {
 
 std::string count_text(const FeatureSummary& f) {
   return fmt::format("{}{} different values", f.distinct.exact() ? "" : "about ", f.distinct.count());
+}
+
+/// Which of kListSeparators parts the texts of a column of lists.
+std::optional<std::size_t> separator_of(const FeatureSummary& f) {
+  if (f.kind != FeatureKind::Bytes || f.most > 1) return std::nullopt;
+  const auto most = static_cast<std::size_t>(std::ranges::max_element(f.parted) - f.parted.begin());
+  const auto least = kManyLists * static_cast<double>(f.values - f.blanks);
+  if (f.parted[most] == 0 || static_cast<double>(f.parted[most]) < least) return std::nullopt;
+  // Sentences differ in what stands between separators as they do as a whole.
+  if (static_cast<double>(f.items[most].count()) > kNearlyAll * 2 * static_cast<double>(f.parted[most]) &&
+      f.parted[most] >= kFewRows)
+    return std::nullopt;
+  return most;
+}
+
+/// Lists of several lengths, of words or of whole numbers, which are ids then.
+bool is_ragged(const FeatureSummary& f) {
+  return f.most > 1 && f.fewest < f.most && f.kind != FeatureKind::Float;
 }
 
 class Guess {
@@ -186,6 +207,12 @@ class Guess {
   void describe(const FeatureSummary& f, GuessedColumn& column) const {
     const std::int64_t rows = summary_.records(), distinct = f.distinct.count();
     const std::int64_t missing = rows - f.present + f.blanks;
+    if (const auto separator = separator_of(f)) {
+      describe_list(f.items[*separator], missing, column);
+      if (kListSeparators[*separator] != '|') column.spec.list_separator = kListSeparators[*separator];
+      return;
+    }
+    if (is_ragged(f)) return describe_list(f.distinct, rows - f.present, column);
     if (f.most > 1) column.spec.length = f.most;
     if (distinct <= 1 && f.most <= 1) {
       column.why = "one value only";
@@ -204,6 +231,14 @@ class Guess {
       column.why = count_text(f);
       if (missing > 0) column.why += ", missing in " + share_text(missing, rows);
     }
+  }
+
+  void describe_list(const DistinctCounter& items, std::int64_t missing, GuessedColumn& column) const {
+    column.spec.kind = ColumnKind::Categorical;
+    column.spec.ragged = true;
+    column.spec.buckets = buckets_for(items.count());
+    column.why = fmt::format("lists of {}{} different items", items.exact() ? "" : "about ", items.count());
+    if (missing > 0) column.why += ", missing in " + share_text(missing, summary_.records());
   }
 
   static void describe_numeric(const FeatureSummary& f, std::int64_t missing, GuessedColumn& column) {
@@ -261,6 +296,9 @@ std::string columns_text(const std::vector<GuessedColumn>& columns, const std::s
     if (spec.shift != 0) text += fmt::format(" shift: {:.6g}", spec.shift);
     if (spec.scale != 1) text += fmt::format(" scale: {:.6g}", spec.scale);
     if (spec.missing != 0) text += fmt::format(" missing: {:.6g}", spec.missing);
+    if (spec.ragged) text += " ragged: true";
+    if (spec.list_separator != '|')
+      text += fmt::format(" list_separator: {}", text_literal({&spec.list_separator, 1}));
     if (spec.length > 1) text += fmt::format(" length: {}", spec.length);
     text += " }" + (why.empty() ? "" : "  # " + why) + "\n";
   }

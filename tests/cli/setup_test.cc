@@ -73,6 +73,29 @@ TEST_F(SetupToolsTest, NumbersThatNameSomethingAreCategories) {
                              HasSubstr("name: \"adults\" kind: NUMERIC")));
 }
 
+TEST_F(SetupToolsTest, FieldsThatAreListsAreRaggedColumns) {
+  std::string text = "tags,genres,comment,pair,y\n";
+  for (int i = 0; i < 200; ++i) {
+    std::string tags = "t" + std::to_string(i % 17), genres = "g" + std::to_string(i % 5);
+    for (int k = 0; k < i % 4; ++k) tags += "|t" + std::to_string((i + 3 * k) % 17);
+    if (i % 2 == 0) genres += ";g" + std::to_string(i % 3);
+    text += fmt::format("{},{},{};{} said {},{},{}\n", i % 20 == 0 ? "" : tags, genres, i * 7, i, i * i,
+                        i == 5 ? "a|b" : "c" + std::to_string(i % 4), i % 2);
+  }
+  const std::string data = write("lists.csv", text), job = path("lists.pbtxt");
+  const std::string columns = expect_good({"data", "show", "--columns", data});
+  EXPECT_THAT(columns, AllOf(HasSubstr("name: \"tags\" kind: CATEGORICAL buckets: 50 ragged: true }  # lists "
+                                       "of 17 different items, missing in 5 % of the rows"),
+                             HasSubstr("name: \"genres\" kind: CATEGORICAL buckets: 10 ragged: true "
+                                       "list_separator: \";\" }  # lists of 5 different items"),
+                             HasSubstr("name: \"comment\" kind: SKIP }"),
+                             HasSubstr("name: \"pair\" kind: CATEGORICAL buckets: 10 }")));
+  expect_good({"init", data, "--out", job});
+  const auto process = run("train", {"train", "--job", job, "--data-dir", directory().string(), "--set",
+                                     "steps=3", "--set", "checkpoint.directory=" + path("run")});
+  EXPECT_EQ(process->wait(kLongRun), 0) << process->err();
+}
+
 TEST_F(SetupToolsTest, ShowPrintsTheSameColumns) {
   const std::string data = clicks("clicks.tsv", '\t');
   expect_good({"init", data, "--out", path("clicks.pbtxt")});

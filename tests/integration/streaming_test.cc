@@ -114,6 +114,108 @@ TEST_F(StreamingTest, ARunGoesOnWithAnotherNumberOfWorkers) {
   EXPECT_THAT(one.worker(0).err(), ::testing::Not(HasSubstr("the input differs")));
 }
 
+/// A directory that files of clicks() appear in, as a job that follows it sees it.
+class FollowTest : public StreamingTest {
+ protected:
+  FollowTest() { std::filesystem::create_directories(path("grows")); }
+  Job job() {
+    return clicks(100000).with({"input.train_files=grows", "input.follow.poll_seconds=0.05",
+                                "input.follow.idle_seconds=60", "staging.num_threads=2",
+                                "staging.capacity=3"});
+  }
+  /// Under another name first: only whole files count.
+  void add(int part) {
+    const std::string name = "part-" + std::to_string(part);
+    std::filesystem::copy_file(path("clicks-tsv") / name, path("grows") / ("." + name));
+    std::filesystem::rename(path("grows") / ("." + name), path("grows") / name);
+  }
+  void end() { write("grows/_END", ""); }
+  /// 1,000, 1,500 and 2,000 rows; batches of 64.
+  static constexpr std::uint64_t kFirst = 1000 / 64, kAll = 4500 / 64;
+  /// Of a run that finds all files at its start.
+  std::vector<float> at_once(const Job& job) {
+    for (int part : {0, 1, 2}) add(part);
+    end();
+    const std::vector<float> losses = train("at-once", job);
+    EXPECT_EQ(losses.size(), kAll);
+    std::filesystem::remove_all(path("grows"));
+    std::filesystem::create_directories(path("grows"));
+    return losses;
+  }
+};
+using FollowFaultTest = FollowTest;
+
+TEST_F(FollowTest, FilesThatComeLaterAreTrainedAsIfTheyHadBeenThere) {
+  const std::vector<float> whole = at_once(job());
+  add(0);
+  Cluster grows(path("run"), job().with({"metrics.sample_every_seconds=0.1"}), {});
+  ASSERT_TRUE(grows.worker(0).says("file 1 is")) << grows.worker(0).err();
+  write("grows/.half", "half of a file");
+  add(1);
+  ASSERT_TRUE(grows.worker(0).says("file 2 is")) << grows.worker(0).err();
+  add(2);
+  end();
+  grows.expect_success();
+  EXPECT_EQ(losses_of(grows.steps_file(0)), whole);
+}
+
+TEST_F(FollowTest, WorkersShareTheFiles) {
+  const std::vector<float> whole = at_once(job().with({"model.dropout=0"}));
+  add(0);
+  Cluster grows(path("run"), job().with({"model.dropout=0", "strategy.kind=ALLREDUCE"}), {2, 0});
+  ASSERT_TRUE(grows.worker(0).says("file 1 is")) << grows.worker(0).err();
+  add(1);
+  ASSERT_TRUE(grows.worker(0).says("file 2 is")) << grows.worker(0).err();
+  add(2);
+  end();
+  grows.expect_success();
+  const std::vector<double> mean = grows.mean_losses();
+  ASSERT_EQ(mean.size(), whole.size());
+  for (std::size_t t = 0; t < mean.size(); ++t)
+    EXPECT_NEAR(mean[t], whole[t], 2e-5 * std::abs(whole[t])) << t;
+}
+
+TEST_F(FollowFaultTest, KilledItGoesOnAtTheExactRow) {
+  const auto job_in = [&](const std::string& root) { return job().with(checkpoints_in(path(root), 5)); };
+  const std::vector<float> whole = at_once(job_in("whole-ckpt"));
+  add(0);
+  {
+    Cluster killed(path("killed"), job_in("ckpt"), {});
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step 10:")) << killed.worker(0).err();
+    add(1);
+    ASSERT_TRUE(killed.worker(0).says("checkpoint of step 25:")) << killed.worker(0).err();
+    killed.worker(0).signal(SIGKILL);
+    EXPECT_NE(killed.worker(0).exit_code(), 0);
+  }
+  const std::uint64_t reached = checkpointed_steps(path("ckpt")).back();
+  Cluster last(path("last"), job_in("ckpt"), {}, {"--resume"});
+  ASSERT_TRUE(last.worker(0).says("resumed at step")) << last.worker(0).err();
+  add(2);
+  end();
+  last.expect_success();
+  EXPECT_EQ(losses_of(last.steps_file(0), reached),
+            std::vector<float>(whole.begin() + static_cast<std::ptrdiff_t>(reached), whole.end()));
+  EXPECT_TRUE(files_of_newest(path("ckpt")) == files_of_newest(path("whole-ckpt")));
+  EXPECT_THAT(last.worker(0).err(), ::testing::Not(HasSubstr("the input differs")));
+}
+
+TEST_F(FollowTest, EndsWhenNoFileComesAndWhenItIsAskedTo) {
+  clicks(1);
+  add(0);
+  Cluster idle(path("idle"), job().with({"input.follow.idle_seconds=0.3"}), {});
+  idle.expect_success();
+  EXPECT_THAT(idle.worker(0).err(), HasSubstr("no new file for 0.3 s"));
+  EXPECT_EQ(losses_of(idle.steps_file(0)).size(), kFirst);
+
+  const Job saved = job().with(checkpoints_in(path("ckpt"), 1000));
+  Cluster asked(path("asked"), saved, {});
+  ASSERT_TRUE(asked.worker(0).says("file 1 is")) << asked.worker(0).err();
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  asked.worker(0).signal(SIGTERM);
+  EXPECT_EQ(asked.worker(0).exit_code(), 143) << asked.worker(0).err();
+  EXPECT_EQ(checkpointed_steps(path("ckpt")), std::vector<std::uint64_t>{kFirst});
+}
+
 TEST_F(StreamingTest, OtherSettingsAreAnotherInputWhichIsSaid) {
   train("run", clicks(20).with(checkpoints_in(path("ckpt"), 20)));
   Cluster other(path("other"),

@@ -299,7 +299,7 @@ void load_test(const proto::Job& job, const Path& data_dir, bool with_test, Prog
 }  // namespace
 
 JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, const DataShard& shard,
-                  ProgressMode progress) {
+                  ProgressMode progress, const FollowRun* follow) {
   const proto::Input& input = job.input();
   JobData data;
   if (input.format() == proto::Input::SYNTHETIC) {
@@ -307,6 +307,13 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
     return data;
   }
   if (input.format() == proto::Input::GENERATOR) return generate(job, data_dir, with_test);
+  if (input.has_follow() && follow) {
+    data.followed = follow_input(job, data_dir, *follow);
+    data.stream = data.followed.files;
+    data.train = data.stream->columns();
+    load_test(job, data_dir, with_test, progress, data);
+    return data;
+  }
   std::vector<Path> files = paths("train_files", input.train_files(), data_dir);
   ReadOptions read{.max_bad_records = input.max_bad_records()};
   if (input.shard() == proto::Input::FILES) files = own_files(files, shard);
@@ -340,7 +347,11 @@ std::function<std::shared_ptr<const Table>()> next_test_rows(const JobData& data
 std::unique_ptr<Batcher> make_batcher(const proto::Job& job, const JobData& data,
                                       const std::vector<std::string>& columns, const BatchOptions& options) {
   if (!data.stream) return std::make_unique<Batcher>(data.train, columns, options);
-  auto rows = std::make_shared<StreamedRows>(data.stream, streamed_rows_options(job), options);
+  std::unique_ptr<WindowPlan> plan;
+  if (data.followed.files)
+    plan = std::make_unique<FollowPlan>(data.followed.files, followed_options(job, options));
+  auto rows =
+      std::make_shared<StreamedRows>(data.stream, std::move(plan), streamed_rows_options(job), options);
   log_info("input: {}", rows->describe());
   return std::make_unique<Batcher>(std::move(rows), columns, options);
 }

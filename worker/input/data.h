@@ -11,6 +11,7 @@
 #include "engine/input/schema/table.h"
 #include "engine/input/stream/block_source.h"
 #include "models/model.h"
+#include "worker/input/followed_input.h"
 #include "worker/watch/progress.h"
 
 namespace braid::proto {
@@ -23,6 +24,7 @@ struct JobData {
   /// Where rows are streamed: the columns, with rows_of_all, but without rows.
   std::shared_ptr<const Table> train;
   std::shared_ptr<BlockSource> stream = {};  // null: the rows are in `train`
+  FollowedInput followed = {};               // with files: they are the stream's, and grow
   std::shared_ptr<const Table> test = {};    // null: no test files
   /// Opens the test rows, where they are streamed: `test` has the columns then. Empty: they are there.
   std::function<std::unique_ptr<RowStream>()> open_test = {};
@@ -43,9 +45,11 @@ struct DataShard {
 };
 
 /// Reads the files under `data_dir`: of the training files what input.shard gives this worker. `progress`:
-/// how it shows that. Throws: InvalidArgument, DataLoss (file, line, reason).
+/// how it shows that. `follow`: the files of a job with input.follow grow; without it they are those that are
+/// there now. Throws: InvalidArgument, DataLoss (file, line, reason).
 JobData load_data(const proto::Job& job, const std::filesystem::path& data_dir, bool with_test,
-                  const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off);
+                  const DataShard& shard = {}, ProgressMode progress = ProgressMode::Off,
+                  const FollowRun* follow = nullptr);
 
 /// Whether rows come from files, and are not made.
 bool reads_files(const proto::Job& job);

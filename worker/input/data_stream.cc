@@ -92,6 +92,14 @@ std::vector<IndexedFile> indexes_of(const proto::Job& job, const std::filesystem
   }
 }
 
+std::shared_ptr<BlockSource> blocks_of(const proto::Job& job, const std::filesystem::path& data_dir,
+                                       const FilePaths& files) {
+  const MakeRowStream make = [job, data_dir](const ReadOptions& read) {
+    return open_rows(job, data_dir, "input.train_files", {}, read);
+  };
+  return make_row_blocks(indexes_of(job, data_dir, files), make, job.input().max_bad_records());
+}
+
 }  // namespace
 
 bool is_streamed(const proto::Job& job, const char* field, const FilePaths& files) {
@@ -116,12 +124,7 @@ bool is_streamed(const proto::Job& job, const char* field, const FilePaths& file
 std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
                                          const FilePaths& files, ProgressMode progress) {
   const auto begin = std::chrono::steady_clock::now();
-  const MakeRowStream make = [job, data_dir](const ReadOptions& read) {
-    return open_rows(job, data_dir, "input.train_files", {}, read);
-  };
-  std::vector<IndexedFile> indexes = indexes_of(job, data_dir, files);
-  std::shared_ptr<BlockSource> source =
-      make_row_blocks(std::move(indexes), make, job.input().max_bad_records());
+  std::shared_ptr<BlockSource> source = blocks_of(job, data_dir, files);
   if (rows_of(*source) == 0)
     throw InvalidArgument(
         fmt::format("input.train_files: '{}'{} no records", files[0].string(),
@@ -132,6 +135,11 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
              source->blocks().size(),
              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return source;
+}
+
+std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
+                                              const std::filesystem::path& file) {
+  return blocks_of(job, data_dir, {file});
 }
 
 StreamedRowsOptions streamed_rows_options(const proto::Job& job) {

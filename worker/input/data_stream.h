@@ -25,6 +25,10 @@ std::shared_ptr<BlockSource> open_blocks(const proto::Job& job, const std::files
                                          const std::vector<std::filesystem::path>& files,
                                          ProgressMode progress);
 
+/// Of one file, which may have no rows. Throws: DataLoss (file and place).
+std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::filesystem::path& data_dir,
+                                              const std::filesystem::path& file);
+
 StreamedRowsOptions streamed_rows_options(const proto::Job& job);
 
 }  // namespace braid::worker

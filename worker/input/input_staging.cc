@@ -1,5 +1,8 @@
 #include "worker/input/input_staging.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/device/accelerator.h"
@@ -8,6 +11,7 @@
 #include "engine/staging/graph_stage.h"
 #include "engine/staging/stage_pools.h"
 #include "proto/job.pb.h"
+#include "worker/input/followed_input.h"
 
 namespace braid::worker {
 namespace {
@@ -39,6 +43,9 @@ StageOptions stage_options(const proto::Job& job) {
   options.capacity = count_or_auto(from.capacity(), job);
   options.num_threads = count_or_auto(from.num_threads(), job);
   options.timeout_millis = std::chrono::milliseconds(from.timeout_millis());
+  if (job.input().has_follow())
+    options.timeout_millis =
+        std::max(options.timeout_millis, std::chrono::ceil<std::chrono::milliseconds>(follow_time(job)));
   options.on_timeout = timeout_policy(from.on_timeout());
   options.use_stage_subgraph_thread_pool = from.use_stage_subgraph_thread_pool();
   options.stage_subgraph_thread_pool_id = from.stage_subgraph_thread_pool_id();
@@ -95,15 +102,22 @@ InputStaging::InputStaging(const proto::Job& job, const StageSession& session, c
       session_(session),
       batcher_(batcher),
       columns_(std::move(columns)),
+      seed_(job.seed()),
+      step_(step),
       blocks_(BlockPool::make(batch_memory(step))) {
+  use(graph, feeds);
+}
+
+void InputStaging::use(const Graph& graph, const std::vector<std::string>& feeds) {
+  ahead_.reset();
   if (feeds == columns_) return;
-  SubgraphSettings settings = stage_settings(options_, session_, step);
-  settings.seed = job.seed();
-  ahead_ = std::make_unique<SubgraphRunner>(graph, feeds, std::move(settings), step);
+  SubgraphSettings settings = stage_settings(options_, session_, step_);
+  settings.seed = seed_;
+  ahead_ = std::make_unique<SubgraphRunner>(graph, feeds, std::move(settings), step_);
 }
 
 Batch InputStaging::make(const StageCall& call) {
-  Batch batch = batcher_.make(call.ticket);
+  Batch batch = batcher_.make(call.ticket, call.stop);
   if (!ahead_) return batch;
   const WaitContext wait = WaitContext::with_timeout(options_.timeout_millis, call.stop);
   Batch made =

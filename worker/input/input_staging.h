@@ -41,6 +41,10 @@ class InputStaging {
   InputStaging(const proto::Job& job, const StageSession& session, const Graph& graph, Batcher& batcher,
                std::vector<std::string> columns, const std::vector<std::string>& feeds, Runtime& step);
 
+  /// Makes batches of these values from now on, or of the same for batches of another shape. REQUIRES: the
+  /// stage is stopped.
+  void use(const Graph& graph, const std::vector<std::string>& feeds);
+
   /// The batch of a ticket, on the calling thread.
   Batch make(const StageCall& call);
   /// A stage over make(), not started.
@@ -52,8 +56,11 @@ class InputStaging {
   const StageSession session_;
   Batcher& batcher_;
   const std::vector<std::string> columns_;
-  std::unique_ptr<SubgraphRunner> ahead_;  // null: the columns are the feeds
+  const std::uint64_t seed_;
+  Runtime& step_;
   const std::shared_ptr<BlockPool> blocks_;
+
+  std::unique_ptr<SubgraphRunner> ahead_;  // null: the columns are the feeds
 };
 
 }  // namespace braid::worker

@@ -105,6 +105,23 @@ void check_input(const proto::Job& job, const Checker& check) {
   check.require(input.read() != proto::Input::STREAM || input.shard() != proto::Input::ROWS,
                 "input.shard ROWS is for rows in memory: with input.read STREAM workers share "
                 "input.stream.virtual_shards");
+  if (input.has_follow()) {
+    check.require(
+        job.steps() > 0,
+        "input.follow needs steps, the most that the job may have: nobody knows how many rows will come");
+    check.require(can_stream(input),
+                  "input.follow is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM");
+    check.require(input.train_files_size() == 1,
+                  "input.follow takes one name in train_files: a directory, or a pattern in one");
+    check.require(input.read() != proto::Input::MEMORY && input.shard() == proto::Input::ALL &&
+                      input.shuffle_buffer() == 0 && !input.carry_remainder(),
+                  "input.follow streams its rows to all workers: it takes no input.read MEMORY, shard, "
+                  "shuffle_buffer and carry_remainder");
+    check.require(
+        !has_servers(job),
+        "input.follow is not for strategy.kind PS and PS_ALLREDUCE, whose workers may start again one "
+        "by one, and would then disagree on the files");
+  }
   check.require(input.read() != proto::Input::STREAM || can_stream(input),
                 "input.read STREAM is for CSV, CRITEO, TFRECORD, PARQUET, TEXT and MLPERF_DLRM, not " +
                     proto::Input::Format_Name(input.format()));

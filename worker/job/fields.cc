@@ -125,7 +125,10 @@ void add_input(std::vector<JobField>& table) {
       field("input.stream.block_bytes").default_elsewhere("1 MiB").in(at_least(64)),
       field("input.stream.memory_bytes").default_elsewhere("256 MiB").in(positive()),
       field("input.stream.threads").default_elsewhere("2").in(from_to(1, 256)),
-      field("input.stream.index_directory"),
+      field("input.stream.index_directory"), field("input.follow").idle(reads_no_files()),
+      field("input.follow.poll_seconds").default_elsewhere("1").in(seconds(0.01)),
+      field("input.follow.idle_seconds").default_elsewhere("3600").in(seconds(0.01)),
+      field("input.follow.stop_file").default_elsewhere("\"_END\""),
       field("input.statistics_file").idle(nothing_asks_for_statistics()));
 }
 

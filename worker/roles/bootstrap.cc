@@ -113,7 +113,7 @@ void exchange_addresses(ClusterSpec& cluster, const std::string& own, const Wait
 
 struct Bootstrap::Impl {
   std::unique_ptr<comm::RendezvousServer> rendezvous_server;
-  std::unique_ptr<comm::Rendezvous> rendezvous;
+  std::shared_ptr<comm::Rendezvous> rendezvous;
 };
 
 namespace {
@@ -182,6 +182,7 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
         comm::make_grpc_rendezvous(leader.empty() ? own : leader, {job.name(), incarnation()}, security);
     const std::string self = own_address(cluster);
     const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
+    peers_.rendezvous = impl_->rendezvous;
     options.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
     options.ring.advertise_host = host;
     options.ring.security = security;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "engine/exec/placement_log.h"
 #include "engine/exec/plan_json.h"
@@ -54,10 +55,23 @@ void initialize_variables(const Graph& graph, const std::map<std::string, Tensor
     }
 }
 
+/// Before trials, which are fed with it.
+void fit_first_batch(Batcher& batcher) {
+  try {
+    batcher.make(0);
+  } catch (const InvalidArgument&) {
+    if (!batcher.outgrown()) throw;
+    batcher.grow();
+  }
+}
+
 }  // namespace
 
 BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitContext& first_wait)
-    : strategy(make_strategy(run.job, run.runtime, run.peers)), stages(stage_session(run.job)) {
+    : strategy(make_strategy(run.job, run.runtime, run.peers)),
+      stages(stage_session(run.job)),
+      run_(run),
+      from_(from) {
   const proto::Job& job = run.job;
   Runtime& runtime = run.runtime;
   if (auto* services = runtime.services().find<StepServices>()) services->total_steps = from.total_steps;
@@ -68,6 +82,8 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
     return staging(graph, names_of(request.feeds))->make({}).tensors;
   };
+  grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID;
+  if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
       job, from.model, *from.batcher, from.share, *strategy,
@@ -79,12 +95,23 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
   if (ProcessPage* page = run.monitor.page()) page->set_plan(plan_json(*made.program));
   training = std::move(made.training);
+  options_ = std::move(made.options);
   plan_hash = braid::plan_hash(*made.program);
   agreed_hash = made.agreed_hash;
   steps_in_flight = made.program->steps_in_flight;
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
   initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
+}
+
+void BuiltStep::grow() {
+  log_warning("input: more ids than a step had room for: it is prepared for more: {}", from_.batcher->grow());
+  auto program = compile_again(run_.job, from_.model, *from_.batcher, from_.share, training, options_,
+                               run_.runtime.variables());
+  if (ProcessPage* page = run_.monitor.page()) page->set_plan(plan_json(*program));
+  steps_in_flight = program->steps_in_flight;
+  input->use(training.graph, names_of(program->feeds));
+  instance = std::make_unique<Instance>(std::move(program), run_.runtime, instance_options(run_.job));
 }
 
 }  // namespace braid::worker

@@ -8,16 +8,31 @@
 
 namespace braid::worker {
 
-RunInput load_input(const RunContext& run) {
+namespace {
+
+/// A later checkpoint has all files of an earlier one, also one that is damaged.
+std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::optional<CheckpointRun>& id) {
+  if (!run.resumes() || !run.peers.leader() || !id || run.job.checkpoint().directory().empty()) return {};
+  const std::vector<CheckpointInfo> all = CheckpointStore(run.job.checkpoint().directory()).list(*id);
+  if (all.empty()) return {};
+  const auto found = all.back().meta.attributes.find(kInputFiles);
+  return found == all.back().meta.attributes.end() ? std::vector<TakenFile>{} : taken_files(found->second);
+}
+
+}  // namespace
+
+RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
   const Peers& peers = run.peers;
   const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
   const RunHooks* const hooks = run.options.hooks;
   if (hooks && hooks->train)
     input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
-  else
+  else {
+    const FollowRun follow{peers, run.stop, files_of_checkpoint(run, id)};
     input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
-                           peers.leader() ? progress_mode() : ProgressMode::Off);
+                           peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
+  }
   input.model = job_model(run.job, *input.data.train);
   if (hooks)
     for (const auto& [name, value] : hooks->initial) input.model.initial.insert_or_assign(name, value);

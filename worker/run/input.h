@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "base/checkpoint.h"
 #include "engine/input/schema/table.h"
 #include "models/model.h"
 #include "worker/input/batch_share.h"
@@ -21,7 +23,8 @@ struct RunInput {
   std::unique_ptr<Batcher> batcher;
 };
 
-/// Reads the files. The test data are read by who evaluates. Throws: InvalidArgument, DataLoss.
-RunInput load_input(const RunContext& run);
+/// Reads the files. The test data are read by who evaluates. `id`: of the run, whose checkpoints say which
+/// files of a growing input were taken. Throws: InvalidArgument, DataLoss.
+RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id);
 
 }  // namespace braid::worker

@@ -1,8 +1,12 @@
 #include "worker/run/steps.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <utility>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "engine/exec/runtime.h"
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
@@ -13,11 +17,13 @@
 
 namespace braid::worker {
 
-TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, const RunWaits& waits, StopGrace& grace)
+TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, Batcher& batcher, const RunWaits& waits,
+                             StopGrace& grace)
     : run_(run),
       waits_(waits),
       grace_(grace),
       built_(built),
+      batcher_(batcher),
       seed_(random_seed(run.job, run.peers.rank)),
       instance_(std::move(built.instance)) {}
 
@@ -52,20 +58,59 @@ void TrainingSteps::cancel_input() {
 }
 
 std::optional<StepOutcome> TrainingSteps::advance(std::uint64_t border) {
-  while (!stopping_ && next_ < border && instance_->in_flight() < built_.steps_in_flight) start_step();
+  if (outgrown_ && !stopping_ && idle()) make_room();
+  while (!stopping_ && next_ < border && instance_->in_flight() < built_.steps_in_flight && may_take() &&
+         start_step()) {
+  }
   if (idle()) return std::nullopt;
   return finish_step();
 }
 
-Batch TrainingSteps::next_batch() {
+bool TrainingSteps::may_take() const {
+  return idle() || !run_.job.input().has_follow() || (stage_ && stage_->stats().ready > 0);
+}
+
+void TrainingSteps::make_room() {
+  if (stage_) stage_->stop();
+  instance_.reset();
+  built_.grow();
+  instance_ = std::move(built_.instance);
+  if (stage_) stage_->start(next_);
+  outgrown_ = false;
+}
+
+std::optional<Batch> TrainingSteps::next_batch() {
+  if (outgrown_ || ended_) return std::nullopt;
+  try {
+    return take_batch();
+  } catch (const OutOfRange& end) {
+    // Whoever asked this process to stop ended the wait for rows; else there are no more.
+    ended_ = !run_.stop.requested();
+    stopping_ = true;
+    log_info("step {}: {}", next_, end.message());
+    return std::nullopt;
+  } catch (const InvalidArgument& error) {
+    if (!batcher_.outgrown()) throw;
+    if (!built_.can_grow())
+      throw InvalidArgument(fmt::format(
+          "{}; room grows by itself with one worker of LOCAL or ALLREDUCE, and this is {} with {}",
+          error.message(), built_.strategy->name(), run_.peers.world));
+    outgrown_ = true;
+    return std::nullopt;
+  }
+}
+
+Batch TrainingSteps::take_batch() {
   const Runtime::InputWait waiting(run_.runtime);
-  return stage_ ? stage_->take(waits_.step())
+  return stage_ ? stage_->take(waits_.input())
                 : built_.input->make({.ticket = next_, .thread = 0, .stop = {}});
 }
 
-void TrainingSteps::start_step() {
+bool TrainingSteps::start_step() {
   const auto before = std::chrono::steady_clock::now();
-  Batch batch = next_batch();
+  std::optional<Batch> made = next_batch();
+  if (!made) return false;
+  Batch& batch = *made;
   input_wait_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   StepRequest request;
   request.params.step = next_;
@@ -78,6 +123,7 @@ void TrainingSteps::start_step() {
   instance_->start(std::move(request), waits_.step());
   cursors_.push_back(std::move(batch.cursor));
   ++next_;
+  return true;
 }
 
 StepOutcome TrainingSteps::finish_step() {

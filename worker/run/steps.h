@@ -28,8 +28,9 @@ struct StepOutcome {
 
 class TrainingSteps {
  public:
-  /// `built`, `waits` and `grace` outlive it; the instance becomes its own.
-  TrainingSteps(const RunContext& run, BuiltStep& built, const RunWaits& waits, StopGrace& grace);
+  /// `built`, `batcher`, `waits` and `grace` outlive it; the instance becomes its own.
+  TrainingSteps(const RunContext& run, BuiltStep& built, Batcher& batcher, const RunWaits& waits,
+                StopGrace& grace);
 
   /// Steps [first, total) are to run. Starts the stage.
   void begin(std::uint64_t first, std::uint64_t total);
@@ -50,15 +51,23 @@ class TrainingSteps {
   void finish_early();
   /// That is why they end, and nobody was asked to stop.
   bool finished_early() const { return finished_early_; }
+  /// The input has no rows for another step.
+  bool input_ended() const { return ended_; }
   const std::string& cursor() const { return cursor_; }  // of the input, behind the last finished step
   double input_wait_seconds() const { return input_wait_; }
   const Stage* stage() const { return stage_.get(); }  // null: input work runs inside of the step
 
  private:
-  void start_step();
+  /// False: its batch does not fit, and nothing was started.
+  bool start_step();
+  /// A batch is there, or a step in flight would not be kept waiting for a file that has not come.
+  bool may_take() const;
+  /// REQUIRES: no step in flight.
+  void make_room();
   StepOutcome finish_step();
   StepResult step_result();
-  Batch next_batch();
+  std::optional<Batch> next_batch();
+  Batch take_batch();
   void make_stage();
 
   // Set once.
@@ -66,6 +75,7 @@ class TrainingSteps {
   const RunWaits& waits_;
   StopGrace& grace_;
   BuiltStep& built_;
+  Batcher& batcher_;
   const std::uint64_t seed_;  // of the steps' random ops
   std::uint64_t total_ = 0;
 
@@ -75,6 +85,8 @@ class TrainingSteps {
   std::uint64_t next_ = 0, done_ = 0;
   std::deque<std::string> cursors_;  // of the steps in flight
   std::string cursor_;
+  bool ended_ = false;
+  bool outgrown_ = false;  // the next batch does not fit
   bool stopping_ = false, finished_early_ = false;
   double input_wait_ = 0;
 };

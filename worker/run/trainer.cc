@@ -81,11 +81,11 @@ class Run {
     log_into_run_directory(run_.job, run_.options.role);
     report_.emplace(run_);
     user_hooks_ = std::make_unique<UserHooks>(run_);
-    input_ = load_input(run_);
+    input_ = load_input(run_, started.id);
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
     report_->draw(built_->instance->program());
-    steps_.emplace(run_, *built_, waits_, grace_);
+    steps_.emplace(run_, *built_, *input_.batcher, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
     checkpoints_.emplace(run_, started, *built_, evaluation_->metric(), evaluation_->keeps_best());
@@ -99,7 +99,9 @@ class Run {
     report_->watch(*steps_);
   }
 
-  bool is_complete() const { return steps_->done() >= input_.total_steps; }
+  bool is_complete() const {
+    return steps_->done() >= input_.total_steps || (steps_->input_ended() && steps_->idle());
+  }
 
   void loop() {
     directory_.begin(run_.job);
@@ -180,6 +182,7 @@ class Run {
     metrics["loss"] = report_->loss();
     std::map<std::string, std::string> attributes;
     if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
+    if (input_.data.followed.feed) attributes[kInputFiles] = text_of(input_.data.followed.feed->taken());
     if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
     checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
                        attributes, waits_.start());

@@ -1,8 +1,10 @@
 #include "worker/run/waits.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "proto/job.pb.h"
+#include "worker/input/followed_input.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -32,6 +34,12 @@ std::chrono::nanoseconds RunWaits::step_time() const {
 WaitContext RunWaits::step() const {
   if (alone()) return WaitContext::with_timeout(step_time());
   return WaitContext::with_timeout(step_time(), grace_.token());
+}
+
+WaitContext RunWaits::input() const {
+  if (!run_.job.input().has_follow()) return step();
+  const auto time = std::max(step_time(), follow_time(run_.job));
+  return alone() ? WaitContext::with_timeout(time) : WaitContext::with_timeout(time, grace_.token());
 }
 
 WaitContext RunWaits::peers() const {

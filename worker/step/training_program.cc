@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/compile/compile.h"
 #include "engine/exec/plan_report.h"
+#include "engine/exec/program_cache.h"
 #include "engine/program/program.h"
 #include "proto/job.pb.h"
 #include "worker/input/input_staging.h"
@@ -188,9 +189,19 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   if (agrees && !share.even()) options.batch_siblings = BatchSiblings::Off;
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
+  made.options = options;
   made.agreed_hash = share.even() && !strategy.ranks_differ() ? plan_hash(*made.program)
                                                               : collectives_hash(*made.program, strategy);
   return made;
+}
+
+std::shared_ptr<const Program> compile_again(const proto::Job& job, const ModelGraph& model,
+                                             const Batcher& batcher, const BatchShare& share,
+                                             const TrainingGraph& training, const CompileOptions& options,
+                                             VariableStore& store) {
+  CompileRequest request = step_request(model, batcher, share, training);
+  stage_ahead(job, training.graph, model.columns, training.ahead, request);
+  return compile_to_fit(training.graph, request, options, store);
 }
 
 void log_notes(const Program& program) {

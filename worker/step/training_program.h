@@ -34,6 +34,7 @@ struct TrainingProgram {
   /// What all workers of an all-reduce must have alike: the whole plan where all have as many rows, else
   /// variables and collectives.
   std::uint64_t agreed_hash = 0;
+  CompileOptions options;  // that the program was compiled with
 };
 
 /// Decides the streams of a graph before it is compiled.
@@ -45,6 +46,13 @@ using ChooseStreams =
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
                                       const BatchShare& share, Strategy& strategy,
                                       const ChooseStreams& choose_streams = {});
+
+/// The program of the same graph for the batches that `batcher` makes now, whose ragged columns have grown,
+/// over the variables of `store`. Throws: as compile().
+std::shared_ptr<const Program> compile_again(const proto::Job& job, const ModelGraph& model,
+                                             const Batcher& batcher, const BatchShare& share,
+                                             const TrainingGraph& training, const CompileOptions& options,
+                                             VariableStore& store);
 
 /// Logs what compiling has found out for those who run the program: what became of streams and batches, and
 /// warnings, also those of streams that AUTO has looked at and not taken.

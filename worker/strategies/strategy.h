@@ -23,7 +23,8 @@ class Job;
 }
 namespace braid::comm {
 class Communicator;
-}
+class Rendezvous;
+}  // namespace braid::comm
 namespace braid::ps {
 class PsClient;
 }
@@ -37,6 +38,7 @@ struct Peers {
   int world = 1;
   std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID, PS_ALLREDUCE
   std::shared_ptr<ps::PsClient> servers;             // PS, PS_ALLREDUCE
+  std::shared_ptr<comm::Rendezvous> rendezvous;      // where several workers of RING and NCCL meet
   bool leader() const { return rank == 0; }
 };
 

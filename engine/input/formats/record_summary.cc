@@ -39,6 +39,17 @@ std::uint64_t hash_of_bits(Bits bits) {
   return stable_hash({reinterpret_cast<const char*>(&bits), sizeof(bits)});
 }
 
+void add_list(FeatureSummary& summary, std::string_view text) {
+  for (std::size_t i = 0; i < kListSeparators.size(); ++i) {
+    if (text.find(kListSeparators[i]) == std::string_view::npos) continue;
+    ++summary.parted[i];
+    for (std::size_t begin = 0, end = 0; begin <= text.size(); begin = end + 1) {
+      end = std::min(text.find(kListSeparators[i], begin), text.size());
+      if (end > begin) summary.items[i].add(stable_hash(text.substr(begin, end - begin)));
+    }
+  }
+}
+
 void add_text(FeatureSummary& summary, std::string_view text) {
   if (text.empty() || text == "?") {
     ++summary.blanks;
@@ -46,6 +57,7 @@ void add_text(FeatureSummary& summary, std::string_view text) {
   }
   summary.distinct.add(stable_hash(text));
   summary.words.add(text);
+  add_list(summary, text);
   if (const auto number = parse_double(text)) add_to_moments(summary, *number);
 }
 

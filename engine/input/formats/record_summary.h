@@ -2,6 +2,7 @@
 // distribution of the values. Thread rule: one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,6 +11,8 @@
 #include "engine/input/schema/value_statistics.h"
 
 namespace braid {
+
+inline constexpr std::array kListSeparators{'|', ';'};
 
 struct FeatureSummary {
   FeatureKind kind = FeatureKind::None;  // of the first values
@@ -29,6 +32,10 @@ struct FeatureSummary {
   std::int64_t blanks = 0;   // bytes that are empty or "?", which a schema takes for missing
   DistinctCounter distinct;  // of all values but blanks
   WordCounter words;         // of bytes, and of int64s as decimal text
+
+  /// Bytes that have kListSeparators[i] in them, as lists in text have, and what it parts.
+  std::array<std::int64_t, 2> parted{};
+  std::array<DistinctCounter, 2> items;
 };
 
 /// So that I2 comes before I10.

@@ -21,6 +21,17 @@ void for_each_bag(const BatchBags& bags, const Visit& visit) {
 
 }  // namespace
 
+const std::string& shown_name(const TableColumn& column) {
+  return column.fields.empty() ? column.name : column.fields[0].name;
+}
+
+std::int64_t count_values(const BatchBags& bags) {
+  std::int64_t all = 0;
+  for_each_bag(bags,
+               [&](const TableColumn&, std::int64_t, std::int64_t, std::int64_t count) { all += count; });
+  return all;
+}
+
 void copy_offsets(const BatchBags& bags, std::int32_t* to) {
   std::int64_t at = 0;
   *to++ = 0;
@@ -55,7 +66,7 @@ std::string too_many_values(const BatchBags& bags, std::int64_t room, std::uint6
   std::int64_t all = 0, longest = -1, longest_row = 0;
   std::string name;
   for_each_bag(bags, [&](const TableColumn& column, std::int64_t row, std::int64_t, std::int64_t count) {
-    name = column.fields.empty() ? column.name : column.fields[0].name;
+    name = shown_name(column);
     all += count;
     if (count <= longest) return;
     longest = count;

@@ -18,6 +18,9 @@ struct BatchBags {
 
 /// [rows + 1], from 0.
 void copy_offsets(const BatchBags& bags, std::int32_t* to);
+std::int64_t count_values(const BatchBags& bags);
+/// What users call a ragged column.
+const std::string& shown_name(const TableColumn& column);
 /// The values, or their weights, and the last value again, or weights of 0, up to `room`. False where they
 /// are more than that; `to` holds anything then.
 bool copy_values(const BatchBags& bags, bool weights, std::int64_t room, std::byte* to);

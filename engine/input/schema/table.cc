@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/init.h"
@@ -172,11 +173,41 @@ void Batcher::find_columns(const std::vector<std::string>& names) {
     }
     columns_.push_back(found);
   }
+  set_block_bytes();
+}
+
+void Batcher::set_block_bytes() {
+  block_bytes_ = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c)
     block_bytes_ += BlockPool::aligned(
         static_cast<std::size_t>(shape(c, part_of(options_.global_batch).rows).elements()) *
         dtype_size(dtype(c)));
   pool_ = BlockPool::make(options_.allocate);
+}
+
+bool Batcher::outgrown() const {
+  std::lock_guard lock(mu_);
+  return !wanted_.empty();
+}
+
+std::string Batcher::grow() {
+  std::map<std::size_t, std::int64_t> wanted;
+  {
+    std::lock_guard lock(mu_);
+    wanted = std::exchange(wanted_, {});
+  }
+  std::string text;
+  for (Delivered& column : columns_) {
+    const auto found = wanted.find(column.place);
+    if (found == wanted.end() || column.room == 0) continue;
+    const std::int64_t room = std::max(column.room, rounded_room(found->second));
+    if (column.part == Part::Values)
+      text += fmt::format("{}'{}' from {} to {}", text.empty() ? "" : ", ",
+                          shown_name(table_->columns[column.place]), column.room, room);
+    column.room = room;
+  }
+  set_block_bytes();
+  return text;
 }
 
 DType Batcher::dtype(std::size_t column) const {
@@ -285,6 +316,9 @@ std::string Batcher::cursor(std::uint64_t ticket) const {
   const auto rows = static_cast<std::uint64_t>(rows_);
   const auto batch = static_cast<std::uint64_t>(options_.global_batch);
   std::uint64_t epoch = 0, position = 0;
+  if (const std::string place = streamed_ ? streamed_->place_of(ticket) : ""; !place.empty())
+    return fmt::format("ticket={} {} batch={} seed={} {}", ticket, place, batch, options_.seed,
+                       streamed_->order_id());
   if (options_.carry_remainder) {
     epoch = ticket * batch / rows;
     position = ticket * batch % rows;
@@ -319,7 +353,7 @@ struct Batcher::Rows {
 };
 
 void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
-                        std::byte* to) const {
+                        std::byte* to) {
   const Delivered& part = columns_[column];
   const BatchBags bags{rows.of_tables, part.place};
   switch (part.part) {
@@ -327,9 +361,13 @@ void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t tick
       return copy_offsets(bags, reinterpret_cast<std::int32_t*>(to));
     case Part::Values:
     case Part::Weights:
-      if (!copy_values(bags, part.part == Part::Weights, part.room, to))
-        throw InvalidArgument(too_many_values(bags, part.room, ticket, !streamed_));
-      return;
+      if (copy_values(bags, part.part == Part::Weights, part.room, to)) return;
+      if (table_->columns[part.place].batch_values == 0) {
+        std::lock_guard lock(mu_);
+        std::int64_t& wanted = wanted_[part.place];
+        wanted = std::max(wanted, count_values(bags));
+      }
+      throw InvalidArgument(too_many_values(bags, part.room, ticket, !streamed_));
     case Part::Rows:
       for (const StreamedRows::Picked& each : rows.of_tables) {
         copy_column(column, *each.table, each.rows, to);
@@ -338,13 +376,13 @@ void Batcher::copy_part(std::size_t column, const Rows& rows, std::uint64_t tick
   }
 }
 
-Batch Batcher::make(std::uint64_t ticket) {
+Batch Batcher::make(std::uint64_t ticket, const std::stop_token& stop) {
   if (options_.keep_remainder && ticket >= static_cast<std::uint64_t>(batches_per_epoch_))
     throw OutOfRange("input: end of the data set");
   thread_local std::vector<StreamedRows::Picked> picked;
   std::size_t parts = 1;
   if (streamed_) {
-    parts = streamed_->pick(ticket, picked);
+    parts = streamed_->pick(ticket, picked, stop);
   } else {
     if (picked.empty()) picked.emplace_back();
     pick_rows(ticket, picked[0].rows);

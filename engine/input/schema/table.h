@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -88,7 +90,8 @@ class StreamedRows;
 /// Cuts a table into batches. A ragged column "tags" is delivered as its values, with room for more, "tags"
 /// [room] int64, the last one again and again; "tags/offsets" [rows + 1] int32, the parts of them that are
 /// the rows'; and "tags/weights" [room] float32. The room is the same for all batches
-/// (engine/input/schema/ragged_room.h). Thread rule: make() from any number of threads.
+/// (engine/input/schema/ragged_room.h) until grow(). Thread rule: make() and outgrown() from any number of
+/// threads.
 class Batcher {
  public:
   /// `columns` are the names to deliver, in order. Throws: InvalidArgument (an unknown column, an empty
@@ -107,10 +110,17 @@ class Batcher {
   bool ragged(std::size_t column) const { return columns_[column].part != Part::Rows; }
 
   /// Batch `ticket` of the endless sequence (or of one epoch, then OutOfRange). Its cursor is "ticket=<ticket
-  /// + 1>". Throws also: InvalidArgument (more values of a ragged column than there is room for: the column,
-  /// both numbers, the row that has most of them).
-  Batch make(std::uint64_t ticket);
+  /// + 1>". `stop` ends a wait for rows that do not exist yet. Throws also: Cancelled; InvalidArgument (more
+  /// values of a ragged column than there is room for: the column, both numbers, the row that has most of
+  /// them).
+  Batch make(std::uint64_t ticket, const std::stop_token& stop = {});
   std::int64_t rows_of(std::uint64_t ticket) const;
+
+  /// make() has refused a batch for want of room that grow() would make: all but that of
+  /// TableColumn::batch_values, which is a limit.
+  bool outgrown() const;
+  /// Makes room for those batches. Result: "'tags' from 96 to 192". REQUIRES: outgrown(), no make() at work.
+  std::string grow();
 
   /// The cursor of where batch `ticket` begins as a checkpoint has it, with what it counts in: "ticket=<n>
   /// epoch=<n> position=<row of the epoch> rows=<n> batch=<n> seed=<n>".
@@ -143,9 +153,10 @@ class Batcher {
   struct Rows;
   /// A delivered column of these rows; `row_bytes` are of one that is not ragged.
   void copy_part(std::size_t column, const Rows& rows, std::uint64_t ticket, std::size_t row_bytes,
-                 std::byte* to) const;
+                 std::byte* to);
+  void set_block_bytes();
 
-  // Set once.
+  // Set once, but for the rooms of columns_, which grow() sets, with block_bytes_.
   std::shared_ptr<const Table> table_;      // of streamed rows the columns, without any
   std::shared_ptr<StreamedRows> streamed_;  // null: rows are the table's
   std::int64_t rows_ = 0;                   // of an epoch
@@ -155,8 +166,10 @@ class Batcher {
   std::size_t block_bytes_ = 0;  // of a batch
   std::shared_ptr<BlockPool> pool_;
 
-  std::mutex mu_;
-  // Guarded by mu_: the row orders of the epochs in use, the latest of which threads may still be making.
+  mutable std::mutex mu_;
+  // Guarded by mu_: values that there was no room for, by place in the table; and the row orders of the
+  // epochs in use, the latest of which threads may still be making.
+  std::map<std::size_t, std::int64_t> wanted_;
   std::vector<std::pair<std::uint64_t, std::shared_future<Order>>> permutations_;
 };
 

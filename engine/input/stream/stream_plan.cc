@@ -1,5 +1,7 @@
 #include "engine/input/stream/stream_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -139,7 +141,8 @@ void BatchPlan::add_step(const Epoch& epoch, std::int64_t step, RowPart part,
   }
 }
 
-void BatchPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const {
+void BatchPlan::add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs,
+                         const std::stop_token&) const {
   const std::int64_t batch = options_.global_batch, end = part.first + part.rows;
   if (!options_.carry_remainder) {
     const auto per_epoch = static_cast<std::uint64_t>(batches_per_epoch());
@@ -188,17 +191,30 @@ std::int64_t BatchPlan::rows_of(const StreamWindow& window) const {
 }
 
 std::vector<std::uint32_t> BatchPlan::order_of(const StreamWindow& window) const {
-  const std::int64_t rows = rows_of(window);
+  return window_order(
+      rows_of(window), options_.shuffle,
+      make_rng_key(options_.seed,
+                   "window/" + std::to_string(window.lane) + "/" + std::to_string(window.index),
+                   window.epoch));
+}
+
+std::vector<std::uint32_t> window_order(std::int64_t rows, bool shuffle, RngKey key) {
   if (rows > std::numeric_limits<std::uint32_t>::max())
     throw InvalidArgument("input: a window of " + std::to_string(rows) + " rows is more than 2^32");
   std::vector<std::uint32_t> order(static_cast<std::size_t>(rows));
   std::iota(order.begin(), order.end(), 0U);
-  if (options_.shuffle)
-    shuffle_by_counter(
-        order, make_rng_key(options_.seed,
-                            "window/" + std::to_string(window.lane) + "/" + std::to_string(window.index),
-                            window.epoch));
+  if (shuffle) shuffle_by_counter(order, key);
   return order;
+}
+
+std::string BatchPlan::describe() const {
+  return fmt::format("{} virtual shard{}, windows of {} block{}", options_.shards,
+                     options_.shards == 1 ? "" : "s", options_.window_blocks,
+                     options_.window_blocks == 1 ? "" : "s");
+}
+
+std::string BatchPlan::order_text() const {
+  return fmt::format("{} {} {}", options_.shards, options_.window_blocks, options_.shuffle);
 }
 
 std::pair<std::uint64_t, std::uint64_t> BatchPlan::tickets_of(const StreamWindow& window) const {

@@ -15,11 +15,15 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/init.h"
 #include "engine/input/schema/table.h"
 #include "engine/input/stream/block_source.h"
 
@@ -48,24 +52,59 @@ struct WindowRun {
   std::int64_t first = 0, rows = 0;
 };
 
-class BatchPlan {
+/// Of a plan whose rows nobody has counted.
+inline constexpr std::int64_t kEndlessRows = std::numeric_limits<std::int64_t>::max() / 4;
+
+/// Which rows a batch has, as windows of neighbouring blocks. Thread rule: any number of threads.
+class WindowPlan {
+ public:
+  virtual ~WindowPlan() = default;
+
+  virtual std::int64_t rows() const = 0;  // of an epoch
+  virtual std::int64_t batches_per_epoch() const = 0;
+  /// add_runs() would not wait, and would not throw.
+  virtual bool knows(std::uint64_t ticket) const = 0;
+  /// Appends the rows `part` of global batch `ticket`, in their order. Throws: OutOfRange where there is an
+  /// end, and the batch is behind it; what waiting for it throws.
+  virtual void add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs,
+                        const std::stop_token& stop) const = 0;
+  /// The blocks' rows of a window.
+  virtual std::vector<BlockPart> parts_of(const StreamWindow& window) const = 0;
+  /// The order in which the rows that parts_of() names are used.
+  virtual std::vector<std::uint32_t> order_of(const StreamWindow& window) const = 0;
+  virtual std::int64_t rows_of(const StreamWindow& window) const = 0;
+  /// The first and the last batch that has rows of it.
+  virtual std::pair<std::uint64_t, std::uint64_t> tickets_of(const StreamWindow& window) const = 0;
+
+  /// "16 virtual shards, windows of 4 blocks".
+  virtual std::string describe() const = 0;
+  /// What decides the order beside the data, batch and seed.
+  virtual std::string order_text() const = 0;
+  /// Where a batch begins, for cursors, where that is more than its number; else empty.
+  virtual std::string place_of(std::uint64_t /*ticket*/) const { return {}; }
+};
+
+/// A permutation of so many rows, by counter-based bits. Throws: InvalidArgument (more than 2^32).
+std::vector<std::uint32_t> window_order(std::int64_t rows, bool shuffle, RngKey key);
+
+class BatchPlan : public WindowPlan {
  public:
   /// Throws: InvalidArgument (no rows; fewer than a batch, unless remainders are carried).
   BatchPlan(const std::vector<DataBlock>& blocks, const BatchPlanOptions& options);
 
-  std::int64_t rows() const { return rows_; }
-  std::int64_t batches_per_epoch() const { return rows_ / options_.global_batch; }
+  std::int64_t rows() const override { return rows_; }
+  std::int64_t batches_per_epoch() const override { return rows_ / options_.global_batch; }
   const BatchPlanOptions& options() const { return options_; }
 
-  /// Appends the rows `part` of global batch `ticket`, in their order.
-  void add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs) const;
-  /// The blocks' rows of a window.
-  std::vector<BlockPart> parts_of(const StreamWindow& window) const;
-  /// The order in which the rows that parts_of() names are used.
-  std::vector<std::uint32_t> order_of(const StreamWindow& window) const;
-  std::int64_t rows_of(const StreamWindow& window) const;
-  /// The first and the last batch that has rows of it.
-  std::pair<std::uint64_t, std::uint64_t> tickets_of(const StreamWindow& window) const;
+  bool knows(std::uint64_t) const override { return true; }
+  void add_runs(std::uint64_t ticket, RowPart part, std::vector<WindowRun>& runs,
+                const std::stop_token& stop = {}) const override;
+  std::vector<BlockPart> parts_of(const StreamWindow& window) const override;
+  std::vector<std::uint32_t> order_of(const StreamWindow& window) const override;
+  std::int64_t rows_of(const StreamWindow& window) const override;
+  std::pair<std::uint64_t, std::uint64_t> tickets_of(const StreamWindow& window) const override;
+  std::string describe() const override;
+  std::string order_text() const override;
 
  private:
   struct Epoch;

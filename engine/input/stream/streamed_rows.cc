@@ -93,22 +93,24 @@ BatchPlanOptions plan_options(const BlockSource& source, const StreamedRowsOptio
 }  // namespace
 
 struct StreamedRows::Impl {
-  Impl(std::shared_ptr<BlockSource> from, const StreamedRowsOptions& o, const BatchOptions& batches)
+  /// `own_plan`: null for a BatchPlan.
+  Impl(std::shared_ptr<BlockSource> from, std::unique_ptr<WindowPlan> own_plan, const StreamedRowsOptions& o,
+       const BatchOptions& batches)
       : source(std::move(from)),
         options(o),
         sample(sample_of(*source)),
         row_bytes(row_bytes_of(*source->columns(), sample.get())),
-        plan(source->blocks(), plan_options(*source, o, batches, row_bytes)),
-        rank(batches.rank),
-        world(batches.world) {}
+        held_plan(own_plan ? std::move(own_plan)
+                           : std::make_unique<BatchPlan>(source->blocks(),
+                                                         plan_options(*source, o, batches, row_bytes))),
+        plan(*held_plan),
+        part(row_part(batches.global_batch, batches.rank, batches.world)) {}
 
   struct Entry {
     std::shared_future<WindowRef> ready;
     std::uint64_t last = 0;  // ticket that needs it
     std::int64_t bytes = 0;  // about, until it is there
   };
-
-  RowPart part() const { return row_part(plan.options().global_batch, rank, world); }
 
   WindowRef read(const StreamWindow& which) {
     auto window = std::make_shared<Window>();
@@ -180,7 +182,8 @@ struct StreamedRows::Impl {
     ahead = std::max(ahead, next);
     for (; ahead < next + kMostAhead; ++ahead) {
       scratch.clear();
-      plan.add_runs(ahead, part(), scratch);
+      if (!plan.knows(ahead)) return false;
+      plan.add_runs(ahead, part, scratch, {});
       for (const WindowRun& run : scratch) {
         if (windows.contains(run.window)) continue;
         if (held > 0 && held + plan.rows_of(run.window) * (row_bytes + 4) > options.memory_bytes)
@@ -252,8 +255,9 @@ struct StreamedRows::Impl {
   const StreamedRowsOptions options;
   const std::shared_ptr<const Table> sample;
   const std::int64_t row_bytes;
-  const BatchPlan plan;
-  const int rank, world;
+  const std::unique_ptr<const WindowPlan> held_plan;
+  const WindowPlan& plan;
+  const RowPart part;  // of a global batch, this worker's
 
   mutable std::mutex mu;
   std::condition_variable_any room;
@@ -272,7 +276,11 @@ struct StreamedRows::Impl {
 
 StreamedRows::StreamedRows(std::shared_ptr<BlockSource> source, const StreamedRowsOptions& options,
                            const BatchOptions& batches)
-    : impl_(std::make_unique<Impl>(std::move(source), options, batches)) {
+    : StreamedRows(std::move(source), nullptr, options, batches) {}
+
+StreamedRows::StreamedRows(std::shared_ptr<BlockSource> source, std::unique_ptr<WindowPlan> plan,
+                           const StreamedRowsOptions& options, const BatchOptions& batches)
+    : impl_(std::make_unique<Impl>(std::move(source), std::move(plan), options, batches)) {
   check_global_batch(batches.global_batch, batches.world);
   for (int i = 0; i < options.threads; ++i)
     impl_->threads.emplace_back(
@@ -290,24 +298,23 @@ std::int64_t StreamedRows::rows() const { return impl_->plan.rows(); }
 std::int64_t StreamedRows::batches_per_epoch() const { return impl_->plan.batches_per_epoch(); }
 
 std::string StreamedRows::describe() const {
-  const BatchPlanOptions& plan = impl_->plan.options();
-  return fmt::format("{} blocks, {} virtual shard{}, windows of {} block{}", impl_->source->blocks().size(),
-                     plan.shards, plan.shards == 1 ? "" : "s", plan.window_blocks,
-                     plan.window_blocks == 1 ? "" : "s");
+  if (impl_->plan.rows() == kEndlessRows) return impl_->plan.describe();
+  return fmt::format("{} blocks, {}", impl_->source->blocks().size(), impl_->plan.describe());
 }
 
 std::string StreamedRows::order_id() const {
-  const BatchPlanOptions& plan = impl_->plan.options();
-  return fmt::format("stream={:016x}",
-                     stable_hash(fmt::format("{} {} {} {}", impl_->source->fingerprint(), plan.shards,
-                                             plan.window_blocks, plan.shuffle)));
+  return fmt::format("stream={:016x}", stable_hash(fmt::format("{} {}", impl_->source->fingerprint(),
+                                                               impl_->plan.order_text())));
 }
 
-std::size_t StreamedRows::pick(std::uint64_t ticket, std::vector<Picked>& picked) {
+std::string StreamedRows::place_of(std::uint64_t ticket) const { return impl_->plan.place_of(ticket); }
+
+std::size_t StreamedRows::pick(std::uint64_t ticket, std::vector<Picked>& picked,
+                               const std::stop_token& stop) {
   Impl& self = *impl_;
   thread_local std::vector<WindowRun> runs;
   runs.clear();
-  self.plan.add_runs(ticket, self.part(), runs);
+  self.plan.add_runs(ticket, self.part, runs, stop);
   self.start(ticket);
   std::size_t count = 0;
   try {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class StreamedRows {
   /// Throws: as BatchPlan.
   StreamedRows(std::shared_ptr<BlockSource> source, const StreamedRowsOptions& options,
                const BatchOptions& batches);
+  /// In the order of another plan. `source` has the blocks that the plan names.
+  StreamedRows(std::shared_ptr<BlockSource> source, std::unique_ptr<WindowPlan> plan,
+               const StreamedRowsOptions& options, const BatchOptions& batches);
   ~StreamedRows();
   StreamedRows(const StreamedRows&) = delete;
   StreamedRows& operator=(const StreamedRows&) = delete;
@@ -60,10 +64,13 @@ class StreamedRows {
   std::string describe() const;
   /// What decides the order beside rows, batch and seed, for cursors: "stream=<hash>".
   std::string order_id() const;
+  /// WindowPlan::place_of.
+  std::string place_of(std::uint64_t ticket) const;
 
   /// This worker's rows of batch `ticket`: `picked` has as many entries as are returned, the rest is left as
-  /// it was. Throws what a read threw; DeadlineExceeded.
-  std::size_t pick(std::uint64_t ticket, std::vector<Picked>& picked);
+  /// it was. Throws what a read threw; DeadlineExceeded; OutOfRange at the end of rows that come once; once
+  /// `stop` is requested also Cancelled, where it would wait for rows that do not exist yet.
+  std::size_t pick(std::uint64_t ticket, std::vector<Picked>& picked, const std::stop_token& stop = {});
 
   StreamedRowsStatistics statistics() const;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -158,6 +159,47 @@ TEST_F(RaggedLossesTest, ABatchWithMoreIdsThanThereIsRoomForIsRefusedByColumnAnd
               testing::AllOf(HasSubstr("column 'tags': batch 0 has 100"),
                              HasSubstr("more than the 5000 that a step has room for (row 8 alone has 10000)"),
                              HasSubstr("batch_ids")));
+}
+
+/// Blocks whose first ones, which rooms are guessed from, have few ids, and later ones many.
+TEST_F(RaggedLossesTest, RoomOfStreamedRowsGrowsAndKeepsTheBits) {
+  std::string text = "x,city,tags,weights,y\n";
+  EqualDraws draws(5);
+  for (int r = 0; r < 2400; ++r) {
+    const bool first = (r / 100) % 3 == 0;
+    const std::uint64_t count = r == 160   ? 3000
+                                : r == 161 ? 7000
+                                : first    ? draws.below(3)
+                                           : 6 + draws.below(30);
+    text += std::to_string(draws.below(9)) + ",c" + std::to_string(draws.below(5)) + ",";
+    for (std::uint64_t i = 0; i < count; ++i) text += (i == 0 ? "t" : "|t") + std::to_string(draws.below(30));
+    text += ",," + std::to_string(draws.below(2)) + "\n";
+  }
+  std::ofstream(dir_.path() / "rows.csv") << text;
+  const auto streamed = [&](const std::string& tags, const std::string& more) {
+    proto::Job its = job(tags, false, more);
+    its.mutable_input()->set_read(proto::Input::STREAM);
+    its.mutable_input()->mutable_stream()->set_block_bytes(2000);
+    its.mutable_optimizer()->set_kind(proto::Optimizer::ADAM);
+    its.mutable_optimizer()->set_learning_rate(0.01);
+    return its;
+  };
+  for (const char* strategy : {"", "strategy { kind: ALLREDUCE }"}) {
+    const Ran roomy = run(streamed("batch_ids: 20000", strategy));
+    ASSERT_EQ(roomy.losses.size(), 30U);
+    for (const char* setting : {"staging { enabled: false }", "staging { num_threads: 3 capacity: 4 }",
+                                "staging { auto_stage: true }", "streams { policy: AUTO }"}) {
+      SCOPED_TRACE(std::string(strategy) + setting);
+      testing::internal::CaptureStderr();
+      const Ran grown = run(streamed("", std::string(strategy) + setting));
+      const std::string log = testing::internal::GetCapturedStderr();
+      EXPECT_THAT(log, HasSubstr("prepared for more: 'tags' from "));
+      EXPECT_EQ(grown.losses, roomy.losses);
+      ASSERT_EQ(grown.values.size(), roomy.values.size());
+      for (const auto& [name, value] : roomy.values)
+        EXPECT_EQ(std::memcmp(value.raw(), grown.values.at(name).raw(), value.bytes()), 0) << name;
+    }
+  }
 }
 
 TEST_F(RaggedLossesTest, WhatIsNotThereIsRefusedWithItsReason) {
