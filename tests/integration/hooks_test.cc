@@ -148,6 +148,13 @@ TEST_F(HooksTest, ALibraryThatHangsIsLeftAlone) {
   EXPECT_THAT(fails->err(), HasSubstr("hooks.on_end: end returned 3"));
 }
 
+TEST_F(HooksTest, WhatALibraryThrowsIsSaidAndTheRunGoesOn) {
+  const Job job = mlp().with({"steps=20", std::string("hooks.on_end=") + BRAID_HOOK_LIBRARY});
+  const auto process = run("run", job.arguments(), {{"HOOK_FILE", path("events")}, {"HOOK_THROWS", "1"}});
+  EXPECT_EQ(process->exit_code(), 0);
+  EXPECT_THAT(process->err(), HasSubstr("hooks.on_end: end threw: no table for step 10"));
+}
+
 TEST_F(HooksTest, TheLeaderAloneCalls) {
   std::vector<std::string> arguments{"launch", "--workers", "2", "--"};
   const Job job = mlp().with({"steps=5", "strategy.kind=ALLREDUCE", of("on_end", keeps())});

@@ -135,6 +135,7 @@ struct LibraryState {
   std::string event;
   bool asked = false, ended = false, closed = false;
   int code = 0;
+  std::string thrown;  // in place of a code
 };
 
 void serve_library(const std::shared_ptr<LibraryState>& state) {
@@ -145,9 +146,18 @@ void serve_library(const std::shared_ptr<LibraryState>& state) {
     state->asked = false;
     const std::string event = state->event;
     lock.unlock();
-    const int code = state->function(event.c_str());
+    int code = 0;
+    std::string thrown;
+    try {
+      code = state->function(event.c_str());
+    } catch (const std::exception& error) {
+      thrown = fmt::format("threw: {}", error.what());
+    } catch (...) {
+      thrown = "threw what is no std::exception";
+    }
     lock.lock();
     state->code = code;
+    state->thrown = std::move(thrown);
     state->ended = true;
     state->changed.notify_all();
   }
@@ -178,6 +188,7 @@ class LibraryHook final : public HookCall {
       return fmt::format("has not returned after {:g} s, its deadline, and is not called again",
                          std::chrono::duration<double>(deadline).count());
     }
+    if (!state_->thrown.empty()) return state_->thrown;
     return state_->code == 0 ? "" : fmt::format("returned {}", state_->code);
   }
 

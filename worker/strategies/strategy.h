@@ -36,9 +36,9 @@ namespace braid::worker {
 struct Peers {
   int rank = 0;
   int world = 1;
-  std::shared_ptr<comm::Communicator> communicator;  // ALLREDUCE, HYBRID, PS_ALLREDUCE
-  std::shared_ptr<ps::PsClient> servers;             // PS, PS_ALLREDUCE
-  std::shared_ptr<comm::Rendezvous> rendezvous;      // where several workers of RING and NCCL meet
+  std::shared_ptr<comm::Communicator> communicator;   // ALLREDUCE, HYBRID, PS_ALLREDUCE
+  std::shared_ptr<ps::PsClient> servers;              // PS, PS_ALLREDUCE
+  std::shared_ptr<comm::Rendezvous> rendezvous = {};  // where several workers of RING and NCCL meet
   bool leader() const { return rank == 0; }
 };
 
