@@ -74,18 +74,18 @@ TEST_F(SetupToolsTest, NumbersThatNameSomethingAreCategories) {
 }
 
 TEST_F(SetupToolsTest, FieldsThatAreListsAreRaggedColumns) {
-  std::string text = "tags,genres,comment,pair,y\n";
+  std::string text = "tags,genres,comment,pair,price,y\n";
   for (int i = 0; i < 200; ++i) {
     std::string tags = "t" + std::to_string(i % 17), genres = "g" + std::to_string(i % 5);
     for (int k = 0; k < i % 4; ++k) tags += "|t" + std::to_string((i + 3 * k) % 17);
     if (i % 2 == 0) genres += ";g" + std::to_string(i % 3);
-    text += fmt::format("{},{},{};{} said {},{},{}\n", i % 20 == 0 ? "" : tags, genres, i * 7, i, i * i,
-                        i == 5 ? "a|b" : "c" + std::to_string(i % 4), i % 2);
+    text += fmt::format("{},{},{};{} said {},{},{:.2f},{}\n", i % 20 == 0 ? "" : tags, genres, i * 7, i,
+                        i * i, i == 5 ? "a|b" : "c" + std::to_string(i % 4), 0.37 * (i % 90), i % 2);
   }
   const std::string data = write("lists.csv", text), job = path("lists.pbtxt");
   const std::string columns = expect_good({"data", "show", "--columns", data});
   EXPECT_THAT(columns, AllOf(HasSubstr("name: \"tags\" kind: CATEGORICAL buckets: 50 ragged: true }  # lists "
-                                       "of 17 different items, missing in 5 % of the rows"),
+                                       "of 17 different items, missing in 5 %\n"),
                              HasSubstr("name: \"genres\" kind: CATEGORICAL buckets: 10 ragged: true "
                                        "list_separator: \";\" }  # lists of 5 different items"),
                              HasSubstr("name: \"comment\" kind: SKIP }"),
