@@ -64,46 +64,46 @@ TEST(InitialValuesTest, TheWidePartOfWideAndDeepBeginsAtZeros) {
   auto specs = initial_values("wide_deep", config());
   for (const char* name : {"wide/c0/table", "wide/c1/table", "wide/dense/kernel", "wide/dense/bias"}) {
     ASSERT_TRUE(specs.contains(name)) << name;
-    EXPECT_EQ(specs[name].kind, InitKind::Zeros) << name;
+    EXPECT_EQ(specs.at(name).kind, InitKind::Zeros) << name;
   }
-  expect_normal(specs["deep/c0/table"], 1 / std::sqrt(4.0), InitKind::TruncatedNormal);
+  expect_normal(specs.at("deep/c0/table"), 1 / std::sqrt(4.0), InitKind::TruncatedNormal);
 }
 
 TEST(InitialValuesTest, TablesBeginAsInTheReferenceImplementations) {
-  expect_uniform(initial_values("dlrm", config())["table0/table"], 1 / std::sqrt(50.0));
-  expect_uniform(initial_values("dcn_v2", config())["c0/table"], 1 / std::sqrt(50.0));
-  expect_uniform(initial_values("dlrm_v2", config())["c0/table"], 1 / std::sqrt(50.0));
-  expect_normal(initial_values("deepfm", config())["c0/table"], 1e-4);
-  expect_normal(initial_values("mmoe", config())["c0/table"], 1e-4);
-  expect_uniform(initial_values("din", config())["c0/table"], std::sqrt(6.0 / (50 + 4)));
-  expect_normal(initial_values("transformer", config())["places"], 1 / std::sqrt(4.0));
+  expect_uniform(initial_values("dlrm", config()).at("table0/table"), 1 / std::sqrt(50.0));
+  expect_uniform(initial_values("dcn_v2", config()).at("c0/table"), 1 / std::sqrt(50.0));
+  expect_uniform(initial_values("dlrm_v2", config()).at("c0/table"), 1 / std::sqrt(50.0));
+  expect_normal(initial_values("deepfm", config()).at("c0/table"), 1e-4);
+  expect_normal(initial_values("mmoe", config()).at("c0/table"), 1e-4);
+  expect_uniform(initial_values("din", config()).at("c0/table"), std::sqrt(6.0 / (50 + 4)));
+  expect_normal(initial_values("transformer", config()).at("places"), 1 / std::sqrt(4.0));
 }
 
 TEST(InitialValuesTest, LayersBeginAsInTheReferenceImplementations) {
   auto dlrm = initial_values("dlrm", config());
-  expect_normal(dlrm["bottom/layer0/kernel"], std::sqrt(2.0 / (3 + 64)));
-  expect_normal(dlrm["bottom/layer0/bias"], std::sqrt(1.0 / 64));
+  expect_normal(dlrm.at("bottom/layer0/kernel"), std::sqrt(2.0 / (3 + 64)));
+  expect_normal(dlrm.at("bottom/layer0/bias"), std::sqrt(1.0 / 64));
   auto dcn = initial_values("dcn_v2", config());
-  expect_normal(dcn["cross0/kernel"], std::sqrt(2.0 / (11 + 11)));
-  EXPECT_EQ(dcn["cross0/bias"].kind, InitKind::Zeros);
-  expect_uniform(dcn["deep/layer0/bias"], 1 / std::sqrt(11.0));
+  expect_normal(dcn.at("cross0/kernel"), std::sqrt(2.0 / (11 + 11)));
+  EXPECT_EQ(dcn.at("cross0/bias").kind, InitKind::Zeros);
+  expect_uniform(dcn.at("deep/layer0/bias"), 1 / std::sqrt(11.0));
   auto dlrm_v2 = initial_values("dlrm_v2", config());
-  expect_uniform(dlrm_v2["bottom/layer0/kernel"], 1 / std::sqrt(3.0));
-  expect_uniform(dlrm_v2["bottom/layer0/bias"], 1 / std::sqrt(3.0));
-  expect_normal(dlrm_v2["cross0/v"], std::sqrt(2.0 / (3 * 4 + 512)));
-  expect_normal(dlrm_v2["cross2/w"], std::sqrt(2.0 / (512 + 3 * 4)));
-  EXPECT_EQ(dlrm_v2["cross0/bias"].kind, InitKind::Zeros);
-  expect_uniform(dlrm_v2["top/layer0/kernel"], 1 / std::sqrt(12.0));
-  expect_normal(initial_values("resnet18", config())["stem/conv/kernel"], std::sqrt(2.0 / 9));
-  expect_uniform(initial_values("mlp", config())["mlp/layer0/kernel"], std::sqrt(6.0 / (64 + 256)));
+  expect_uniform(dlrm_v2.at("bottom/layer0/kernel"), 1 / std::sqrt(3.0));
+  expect_uniform(dlrm_v2.at("bottom/layer0/bias"), 1 / std::sqrt(3.0));
+  expect_normal(dlrm_v2.at("cross0/v"), std::sqrt(2.0 / (3 * 4 + 512)));
+  expect_normal(dlrm_v2.at("cross2/w"), std::sqrt(2.0 / (512 + 3 * 4)));
+  EXPECT_EQ(dlrm_v2.at("cross0/bias").kind, InitKind::Zeros);
+  expect_uniform(dlrm_v2.at("top/layer0/kernel"), 1 / std::sqrt(12.0));
+  expect_normal(initial_values("resnet18", config()).at("stem/conv/kernel"), std::sqrt(2.0 / 9));
+  expect_uniform(initial_values("mlp", config()).at("mlp/layer0/kernel"), std::sqrt(6.0 / (64 + 256)));
 }
 
 TEST(InitialValuesTest, AJobsRangeIsThatOfItsEmbeddingTablesAlone) {
   ModelConfig ranged = config();
   ranged.embedding_init = 0.25;
   auto specs = initial_values("wide_deep", ranged);
-  expect_uniform(specs["deep/c1/table"], 0.25);
-  EXPECT_EQ(specs["wide/c1/table"].kind, InitKind::Zeros) << "weights are no embeddings";
+  expect_uniform(specs.at("deep/c1/table"), 0.25);
+  EXPECT_EQ(specs.at("wide/c1/table").kind, InitKind::Zeros) << "weights are no embeddings";
   for (const auto& [model, table] : {std::pair{"dlrm", "table0/table"},
                                      {"dcn_v2", "c0/table"},
                                      {"deepfm", "c0/table"},
@@ -111,18 +111,18 @@ TEST(InitialValuesTest, AJobsRangeIsThatOfItsEmbeddingTablesAlone) {
                                      {"mmoe", "c0/table"},
                                      {"din", "items/table"},
                                      {"transformer", "tokens_table/table"}})
-    expect_uniform(initial_values(model, ranged)[table], 0.25);
+    expect_uniform(initial_values(model, ranged).at(table), 0.25);
 }
 
 TEST(InitialValuesTest, HstuBeginsAsItsReference) {
   auto specs = initial_values("hstu", of_sequences());
-  expect_uniform(specs["items/table"], 1 / std::sqrt(50.0));
-  expect_uniform(specs["position/places"], 1 / std::sqrt(8192.0));
-  expect_normal(specs["first/inner/kernel"], std::sqrt(2.0 / (4 + 256)));
-  expect_uniform(specs["layer0/uvqk/kernel"], std::sqrt(6.0 / (4 + 16)));
-  expect_uniform(specs["layer2/output/kernel"], std::sqrt(6.0 / (12 + 4)));
-  expect_uniform(specs["item/outer/kernel"], std::sqrt(6.0 / (4 + 4)));
-  EXPECT_EQ(specs["layer0/uvqk/bias"].kind, InitKind::Zeros);
+  expect_uniform(specs.at("items/table"), 1 / std::sqrt(50.0));
+  expect_uniform(specs.at("position/places"), 1 / std::sqrt(8192.0));
+  expect_normal(specs.at("first/inner/kernel"), std::sqrt(2.0 / (4 + 256)));
+  expect_uniform(specs.at("layer0/uvqk/kernel"), std::sqrt(6.0 / (4 + 16)));
+  expect_uniform(specs.at("layer2/output/kernel"), std::sqrt(6.0 / (12 + 4)));
+  expect_uniform(specs.at("item/outer/kernel"), std::sqrt(6.0 / (4 + 4)));
+  EXPECT_EQ(specs.at("layer0/uvqk/bias").kind, InitKind::Zeros);
 }
 
 TEST(InitialValuesTest, DlrmV2HasTheBenchmarksVariables) {
