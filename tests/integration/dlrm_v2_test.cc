@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/losses.h"
 
 namespace braid::integration {
 namespace {
@@ -22,14 +22,6 @@ using ::testing::Not;
 
 const Path kFiles = Path(BRAID_SOURCE_DIR) / "tests/integration/dlrm_v2";
 constexpr int kSteps = 200;
-
-double worst_difference(const std::vector<double>& losses, const std::vector<double>& expected) {
-  EXPECT_EQ(losses.size(), expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < std::min(losses.size(), expected.size()); ++i)
-    worst = std::max(worst, std::abs(losses[i] - expected[i]) / (1 + std::abs(expected[i])));
-  return worst;
-}
 
 class DlrmV2Test : public IntegrationTest {
  protected:

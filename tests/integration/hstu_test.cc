@@ -2,8 +2,6 @@
 // every strategy, interrupted, and what it refuses.
 #include <gmock/gmock.h>
 
-#include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -14,19 +12,12 @@
 #include "base/init.h"
 #include "base/random_formulas.h"
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/losses.h"
 
 namespace braid::integration {
 namespace {
 
 using ::testing::HasSubstr;
-
-double worst_difference(const std::vector<double>& losses, const std::vector<double>& expected) {
-  EXPECT_EQ(losses.size(), expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < std::min(losses.size(), expected.size()); ++i)
-    worst = std::max(worst, std::abs(losses[i] - expected[i]) / (1 + std::abs(expected[i])));
-  return worst;
-}
 
 class HstuTest : public IntegrationTest {
  protected:

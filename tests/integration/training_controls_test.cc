@@ -3,11 +3,11 @@
 // values (training_controls/make.py), and the same under every strategy.
 #include <gmock/gmock.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/integration/checkpoints.h"
+#include "tests/integration/losses.h"
 
 namespace braid::integration {
 namespace {
@@ -39,14 +39,6 @@ optimizer { kind: SGD learning_rate: 0.5 }
 evaluation { enabled: false }
 runtime { device: CPU intra_op_threads: 1 }
 )";
-}
-
-double worst_difference(const std::vector<double>& losses, const std::vector<double>& expected) {
-  EXPECT_EQ(losses.size(), expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < std::min(losses.size(), expected.size()); ++i)
-    worst = std::max(worst, std::abs(losses[i] - expected[i]) / (1 + std::abs(expected[i])));
-  return worst;
 }
 
 class TrainingControlsTest : public IntegrationTest {
