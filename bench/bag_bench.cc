@@ -85,15 +85,13 @@ void run(const Options& options) {
   const auto batches = batches_of(options, room);
   TimedSteps steps(training, {}, nullptr);
   steps.run(batches, options.steps / 4 + 1);
-  std::vector<double> times;
-  for (int r = 0; r < options.rounds; ++r) times.push_back(steps.time_us(batches, options.steps, true));
-  std::sort(times.begin(), times.end());
+  const double cpu_us = steps.median_us(batches, options.steps, options.rounds, true);
   fmt::print(
       "{{\"bench\":\"bags\",\"pooling\":\"{}\",\"weighted\":{},\"rows\":{},\"dim\":{},\"batch\":{},\"mean\":{"
       "},"
       "\"cpu_us\":{:.0f},\"cpu\":\"{}\"}}\n",
-      options.pooling, options.weighted, options.rows, options.dim, options.batch, options.mean,
-      times[times.size() / 2], cpu_name());
+      options.pooling, options.weighted, options.rows, options.dim, options.batch, options.mean, cpu_us,
+      cpu_name());
 }
 
 }  // namespace
@@ -108,7 +106,7 @@ int main(int argc, char** argv) {
   app.add_option("--mean", options.mean);
   app.add_option("--pooling", options.pooling);
   app.add_option("--steps", options.steps);
-  app.add_option("--rounds", options.rounds);
+  app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
   app.add_flag("--weighted", options.weighted);
   CLI11_PARSE(app, argc, argv);
   try {

@@ -62,17 +62,14 @@ void run(const Options& options) {
   TimedSteps steps(training, {}, nullptr);
   const std::vector<std::vector<Tensor>> batches{{Tensor::from<std::int64_t>(shape, offsets)}};
   steps.run(batches, 1);
-  std::vector<double> times;
-  for (int r = 0; r < options.rounds; ++r) times.push_back(steps.time_us(batches, options.steps, true));
-  std::sort(times.begin(), times.end());
+  const double cpu_us = steps.median_us(batches, options.steps, options.rounds, true);
   // Two products forward, five backward, of the pairs that see each other.
   const double flops = 7 * 2 * pairs * static_cast<double>(options.heads * options.dim);
   fmt::print(
       "{{\"bench\":\"ragged_attention\",\"activation\":\"{}\",\"batch\":{},\"longest\":{},\"heads\":{},"
       "\"dim\":{},\"offsets\":{},\"cpu_us\":{:.0f},\"gflops\":{:.1f},\"cpu\":\"{}\"}}\n",
       options.activation, options.batch, options.longest, options.heads, options.dim,
-      fmt::format("[{}]", fmt::join(offsets, ",")), times[times.size() / 2],
-      flops / times[times.size() / 2] / 1e3, cpu_name());
+      fmt::format("[{}]", fmt::join(offsets, ",")), cpu_us, flops / cpu_us / 1e3, cpu_name());
 }
 
 }  // namespace
@@ -87,7 +84,7 @@ int main(int argc, char** argv) {
   app.add_option("--dim", options.dim);
   app.add_option("--activation", options.activation);
   app.add_option("--steps", options.steps);
-  app.add_option("--rounds", options.rounds);
+  app.add_option("--rounds", options.rounds)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     braid::bench::run(options);

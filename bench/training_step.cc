@@ -140,6 +140,14 @@ double TimedSteps::time_us(const std::vector<std::vector<Tensor>>& batches, int 
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
 }
 
+double TimedSteps::median_us(const std::vector<std::vector<Tensor>>& batches, int count, int rounds,
+                             bool cpu_time) {
+  std::vector<double> times;
+  for (int r = 0; r < rounds; ++r) times.push_back(time_us(batches, count, cpu_time));
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
 void TimedSteps::finish() { losses_.push_back(instance_->finish(a_while()).fetches[0].data<float>()[0]); }
 
 double losses_apart(const std::vector<float>& losses, const std::vector<float>& others, std::size_t count) {

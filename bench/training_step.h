@@ -51,6 +51,9 @@ class TimedSteps {
   void run(const std::vector<std::vector<Tensor>>& batches, int count);
   /// Microseconds a step: elapsed, or of the process's CPU time.
   double time_us(const std::vector<std::vector<Tensor>>& batches, int count, bool cpu_time = false);
+  /// The median of that over `rounds` rounds. REQUIRES: rounds > 0.
+  double median_us(const std::vector<std::vector<Tensor>>& batches, int count, int rounds,
+                   bool cpu_time = false);
 
   const Program& program() const { return *program_; }
   const std::vector<float>& losses() const { return losses_; }  // of all steps
