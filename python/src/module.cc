@@ -42,8 +42,8 @@ void refuse_forked_child() {
 NB_MODULE(_braid, module) {
   using namespace braid::python;
   importer = ::getpid();
-  nb::set_leak_warnings(
-      false);  // a session that is a program's global outlives the module: no fault of theirs
+  // A session that is a program's global outlives the module, which is no leak.
+  nb::set_leak_warnings(false);
   braid::worker::register_strategy_ops();
   module.attr("version") = BRAID_VERSION;
   bind_errors(module);
