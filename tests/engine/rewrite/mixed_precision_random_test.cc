@@ -24,10 +24,11 @@ struct Errors {
 TEST(RandomMixedPrecision, StaysNearFloat32) {
   const int models = tries("BRAID_RANDOM_PRECISION", 250, 40);
   Errors bfloat16, float16;
-  int without_halves = 0;
+  int models_without_halves = 0;
   for (int seed = 0; seed < models && !HasFailure(); ++seed) {
     const MixedModel model = random_model(static_cast<std::uint64_t>(seed));
     const std::vector<Tensor> expected = run_model(model, precision_options(DType::Float32));
+    bool rounded = false;
     for (const bool fusion : {false, true})
       for (const DType half : {DType::BFloat16, DType::Float16}) {
         SCOPED_TRACE(fmt::format("seed {}, {}{}", seed, dtype_name(half), fusion ? ", regions" : ""));
@@ -43,15 +44,16 @@ TEST(RandomMixedPrecision, StaysNearFloat32) {
         Errors& errors = half == DType::BFloat16 ? bfloat16 : float16;
         errors.gradients.push_back(error.gradient);
         errors.rows.push_back(error.rows);
-        without_halves += error.gradient + error.rows == 0;
+        rounded |= error.gradient + error.rows > 0;
       }
+    models_without_halves += !rounded;
   }
   if (HasFailure()) return;
   for (const auto& [name, errors] : {std::pair{"bfloat16", &bfloat16}, {"float16", &float16}})
     fmt::print("{}: gradients apart {:.1e} (half of the models), {:.1e} (19 of 20), rows {:.1e}, {:.1e}\n",
                name, quantile(errors->gradients, 0.5), quantile(errors->gradients, 0.95),
                quantile(errors->rows, 0.5), quantile(errors->rows, 0.95));
-  EXPECT_LT(without_halves, models / 10);
+  EXPECT_LE(models_without_halves, models / 10);
   EXPECT_LT(quantile(bfloat16.gradients, 0.5), 4.0 / 256);
   EXPECT_LT(quantile(float16.gradients, 0.5), 4.0 / 2048);
   EXPECT_LT(quantile(bfloat16.rows, 0.5), 1.0 / 256);
