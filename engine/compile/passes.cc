@@ -35,6 +35,12 @@ constexpr auto kPasses = std::to_array<Pass>({
        if (plan.options.check_numerics) check_values(plan);
      },
      "where asked for: checks that end the step at the first NaN or infinity"},
+    {"unpack_slices", "rewrite", kAll, unpack_slices,
+     "slices of one place each as outputs of one node, and their gradients side by side"},
+    {"before_unpack", "rewrite", kAll, hoist_before_unpack,
+     "what is done to each output of an Unpack alike is done once, before it"},
+    {"transposed_factors", "rewrite", kAll, read_transposed_factors,
+     "products read transposed factors as they lie"},
     {"bag_updates", "rewrite", kAll, bag_updates,
      "sparse updates read the gradients of bags' sums, not rows of single ids"},
     {"dot_interaction", "rewrite", kDevice, fuse_dot_interaction,

@@ -6,6 +6,15 @@
 
 namespace braid {
 
+/// Slices of one place each of a value as one Unpack, and the sum of their gradients as one Pack.
+void unpack_slices(Plan& plan);
+
+/// What is done to each output of an Unpack alike is done once, before it.
+void hoist_before_unpack(Plan& plan);
+
+/// Products read transposed factors as they lie, and give transposed products by themselves.
+void read_transposed_factors(Plan& plan);
+
 /// Sparse updates that read the gradients of bags' sums, not rows of single ids.
 void bag_updates(Plan& plan);
 

@@ -36,6 +36,29 @@ bool together(const Node& a, const Node& b) {
   return a.stream == b.stream && a.device == b.device && a.colocate_with == b.colocate_with;
 }
 
+bool same_attributes(const Node& a, const Node& b) {
+  const auto differs = [](const AttrMap& from, const AttrMap& in) {
+    return std::any_of(from.begin(), from.end(), [&](const auto& item) {
+      if (item.first.starts_with('_')) return false;  // annotations
+      const Attr* other = in.find(item.first);
+      if (!other) return true;
+      const auto &v = static_cast<const AttrValue_&>(item.second),
+                 &w = static_cast<const AttrValue_&>(*other);
+      if (v.index() != w.index()) return true;
+      return std::visit(
+          [&](const auto& value) {
+            using T = std::decay_t<decltype(value)>;
+            if constexpr (std::is_same_v<T, Tensor>)
+              return true;
+            else
+              return value != std::get<T>(w);
+          },
+          v);
+    });
+  };
+  return !differs(a.attrs, b.attrs) && !differs(b.attrs, a.attrs);
+}
+
 NodeId replace(Plan& plan, NodeId old, Node node, const char* suffix) {
   Graph& graph = plan.program.graph;
   node.id = kNoNode;

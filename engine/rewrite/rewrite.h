@@ -20,6 +20,8 @@ bool is_inner(const Plan& plan, NodeId id);
 bool suits_device(const Plan& plan, const Node& node);
 /// Whether both are on one stream, device and colocation.
 bool together(const Node& a, const Node& b);
+/// Whether both have equal attributes, without annotations (_name). Tensors count as different.
+bool same_attributes(const Node& a, const Node& b);
 
 /// Puts `node`, whose first outputs are what those of `old` were, in the place of `old`; its name is that of
 /// `old` and `suffix`. Whoever uses or names `old` does so with the new node; `old` is left for prune.

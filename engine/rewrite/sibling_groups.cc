@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/ir/op.h"
+#include "engine/rewrite/rewrite.h"
 #include "engine/rewrite/written_streams.h"
 
 namespace braid {
@@ -127,36 +128,13 @@ class Finder {
     return key;
   }
 
-  bool same_attributes(NodeId a, NodeId b) const {
-    const AttrMap &x = graph_.node(a).attrs, &y = graph_.node(b).attrs;
-    const auto differs = [](const AttrMap& from, const AttrMap& in) {
-      return std::any_of(from.begin(), from.end(), [&](const auto& item) {
-        if (item.first.starts_with('_')) return false;  // annotations
-        const Attr* other = in.find(item.first);
-        if (!other) return true;
-        const auto &v = static_cast<const AttrValue_&>(item.second),
-                   &w = static_cast<const AttrValue_&>(*other);
-        if (v.index() != w.index()) return true;
-        return std::visit(
-            [&](const auto& value) {
-              using T = std::decay_t<decltype(value)>;
-              if constexpr (std::is_same_v<T, Tensor>)
-                return true;
-              else
-                return value != std::get<T>(w);
-            },
-            v);
-      });
-    };
-    return !differs(x, y) && !differs(y, x);
-  }
-
   void group_level(const std::vector<NodeId>& nodes) {
     std::map<std::string, std::vector<std::vector<NodeId>>> buckets;
     for (const NodeId id : nodes) {
       auto& alike = buckets[key_of(id)];
-      const auto bucket = std::find_if(alike.begin(), alike.end(),
-                                       [&](const auto& b) { return same_attributes(b.front(), id); });
+      const auto bucket = std::find_if(alike.begin(), alike.end(), [&](const auto& b) {
+        return same_attributes(graph_.node(b.front()), graph_.node(id));
+      });
       if (bucket == alike.end())
         alike.push_back({id});
       else

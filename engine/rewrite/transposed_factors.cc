@@ -1,0 +1,107 @@
+// Products that read their factors as they lie, and give what is asked for:
+//
+//   Transpose(a b)           -> b^T a^T      where nobody else reads the product
+//   a^T b, a b^T, a^T b^T    -> the product whose flags say so
+//
+// A transposition swaps the last two axes. Programs that other frameworks write have them as nodes of their
+// own, gradients too; here they cost nothing, and other rules know the products.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "engine/ir/op.h"
+#include "engine/rewrite/passes.h"
+#include "engine/rewrite/rule.h"
+
+namespace braid {
+namespace {
+
+const Pattern& product() {
+  static const Pattern pattern{"MatMul", "BatchMatMul", "BatchMatMulV2"};
+  return pattern;
+}
+const Pattern& plain_product() {
+  static const Pattern pattern{"MatMul"};
+  return pattern;
+}
+const Pattern& transpose() {
+  static const Pattern pattern{"Transpose"};
+  return pattern;
+}
+
+const char* flag_of(const Node& product, int factor) {
+  const bool plain = plain_product().names(product);
+  return factor == 0 ? (plain ? "transpose_a" : "adj_x") : (plain ? "transpose_b" : "adj_y");
+}
+
+bool is_transposed(const Node& product, int factor) {
+  return product.attrs.get<bool>(flag_of(product, factor), false);
+}
+
+/// Whether the node swaps the last two axes and moves no other.
+bool swaps_last_axes(const Rewrite& r, const Node& node) {
+  if (!transpose().names(node) || !is_plain(r.plan, node)) return false;
+  const Tensor* const known = r.graph.known_value(node.inputs[1]);
+  if (!known || known->elements() < 2) return false;
+  const std::vector<std::int64_t> axes = tensor_to_int64s(*known);
+  std::vector<std::int64_t> swapped(axes.size());
+  std::iota(swapped.begin(), swapped.end(), 0);
+  std::swap(swapped.end()[-1], swapped.end()[-2]);
+  return axes == swapped;
+}
+
+// ------------------------------------------------------------------------- the transposition of a product
+
+bool is_turned_product(const Rewrite& r, const Match& match) {
+  const Node &turn = r.node(match[0]), &made = r.node(match[1]);
+  return swaps_last_axes(r, turn) && is_plain(r.plan, made) && together(turn, made) &&
+         r.is_for_one(made.id) && !r.users.is_named(made.id);
+}
+
+void turn_product(Rewrite& r, const Match& match) {
+  const Node& made = r.node(match[1]);
+  Node turned = made;
+  std::swap(turned.inputs[0], turned.inputs[1]);
+  for (const int factor : {0, 1}) turned.attrs.set(flag_of(made, factor), !is_transposed(made, 1 - factor));
+  replace(r.plan, match[0], std::move(turned), "/product");
+}
+
+// ------------------------------------------------------------------------------------ transposed factors
+
+bool reads_transposed(const Rewrite& r, const Node& product, int factor) {
+  const Node& source = r.node(product.inputs[static_cast<std::size_t>(factor)].node);
+  return swaps_last_axes(r, source) && together(source, product);
+}
+
+bool reads_any_transposed(const Rewrite& r, const Match& match) {
+  const Node& product = r.node(match[0]);
+  return is_plain(r.plan, product) && (reads_transposed(r, product, 0) || reads_transposed(r, product, 1));
+}
+
+void read_as_they_lie(Rewrite& r, const Match& match) {
+  Node product = r.node(match[0]);
+  for (const int factor : {0, 1}) {
+    if (!reads_transposed(r, r.node(match[0]), factor)) continue;
+    ValueRef& input = product.inputs[static_cast<std::size_t>(factor)];
+    input = r.node(input.node).inputs[0];
+    product.attrs.set(flag_of(product, factor), !is_transposed(product, factor));
+  }
+  replace(r.plan, match[0], std::move(product), "/factors");
+}
+
+}  // namespace
+
+void read_transposed_factors(Plan& plan) {
+  Pattern turned = Pattern{"Transpose"}.reading(0, product());
+  run_rules(plan, {.rules = {{"product", std::move(turned), is_turned_product, turn_product}},
+                   .text = [](const std::vector<int>& applied) {
+                     return fmt::format("{} transposed products are products of what is transposed",
+                                        applied[0]);
+                   }});
+  run_rules(plan, {.rules = {{"factors", product(), reads_any_transposed, read_as_they_lie}},
+                   .text = [](const std::vector<int>& applied) {
+                     return fmt::format("{} products read transposed factors as they lie", applied[0]);
+                   }});
+}
+
+}  // namespace braid

@@ -1,0 +1,223 @@
+// Slices of one place each, x[:, 0], x[:, 1], ..., as one Unpack, and the sum of their gradients, each as
+// large as x and zero but for its place, as one Pack:
+//
+//   StridedSlice(x) or GatherV2(x, i, axis), of at least half of the places of an axis -> Unpack(x)
+//   AddN(StridedSliceGrad(dy0), StridedSliceGrad(dy1), ..., rest...) of all places      -> Pack(dy...), +
+//   rest
+//
+// So programs take the columns of a batch apart that come from other frameworks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "engine/graph/passes.h"
+#include "engine/ops/array/strided_range.h"
+#include "engine/rewrite/passes.h"
+#include "engine/rewrite/rule.h"
+
+namespace braid {
+namespace {
+
+const Pattern& slice() {
+  static const Pattern pattern{"StridedSlice"};
+  return pattern;
+}
+const Pattern& slice_grad() {
+  static const Pattern pattern{"StridedSliceGrad"};
+  return pattern;
+}
+const Pattern& gather() {
+  static const Pattern pattern{"GatherV2"};
+  return pattern;
+}
+
+/// One place of an axis, whose other axes are taken whole; the axis is not in what is taken.
+struct Place {
+  int axis = 0;
+  std::int64_t at = 0;
+};
+
+std::optional<std::vector<std::int64_t>> known_ints(const Graph& graph, ValueRef value) {
+  const Tensor* const known = graph.known_value(value);
+  if (!known) return std::nullopt;
+  return tensor_to_int64s(*known);
+}
+
+/// What a StridedSlice of `whole`, or its gradient, takes.
+std::optional<Place> sliced_place(const Graph& graph, const Node& node, const Shape& whole) {
+  const SliceValues values{known_ints(graph, node.inputs[1]), known_ints(graph, node.inputs[2]),
+                           known_ints(graph, node.inputs[3])};
+  if (!values.begin || !values.end || !values.strides) return std::nullopt;
+  bool fits = true;
+  const StridedRange range =
+      resolve_strided_range(whole, std::ssize(*values.begin), values, SliceMasks(node.attrs),
+                            [&](const std::string&) { fits = false; });
+  std::optional<Place> place;
+  if (!fits || range.output.rank() != whole.rank() - 1) return std::nullopt;
+  for (int axis = 0; axis < whole.rank(); ++axis) {
+    const AxisRange& taken = range.axes[static_cast<std::size_t>(axis)];
+    if (taken.size == whole[axis] && taken.begin == 0 && taken.stride == 1 && taken.size != 1) continue;
+    if (place || taken.size != 1) return std::nullopt;
+    place = {axis, taken.begin};
+  }
+  return place;
+}
+
+/// What a gather of one slice takes.
+std::optional<Place> gathered_place(const Graph& graph, const Node& node, const Shape& whole) {
+  const Tensor* const index = graph.known_value(node.inputs[1]);
+  const auto axis = known_ints(graph, node.inputs[2]);
+  if (!index || index->shape().rank() != 0 || !axis || node.attrs.get<std::int64_t>("batch_dims", 0) != 0)
+    return std::nullopt;
+  const int at = static_cast<int>((*axis)[0] < 0 ? (*axis)[0] + whole.rank() : (*axis)[0]);
+  const std::int64_t place = tensor_to_int64s(*index)[0];
+  if (place < 0 || place >= whole[at]) return std::nullopt;
+  return Place{at, place};
+}
+
+// ---------------------------------------------------------------------------------------------- slices
+
+struct Slices {
+  std::map<std::int64_t, std::vector<NodeId>> at;  // nodes by their place
+};
+
+using SlicedValue = std::pair<std::pair<NodeId, int>, int>;  // value and axis
+
+std::optional<Place> place_of(const Graph& graph, const Node& node) {
+  if (!slice().names(node) && !gather().names(node)) return std::nullopt;
+  const OutputInfo& whole = graph.info(node.inputs[0]);
+  if (whole.dtype == DType::Resource || !whole.shape.is_static() || whole.shape.rank() < 1)
+    return std::nullopt;
+  return slice().names(node) ? sliced_place(graph, node, whole.shape)
+                             : gathered_place(graph, node, whole.shape);
+}
+
+std::map<SlicedValue, Slices> find_slices(const Plan& plan) {
+  const Graph& graph = plan.program.graph;
+  std::map<SlicedValue, Slices> found;
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph.node(id);
+    if (!is_plain(plan, node)) continue;
+    if (const auto place = place_of(graph, node))
+      found[{{node.inputs[0].node, node.inputs[0].output}, place->axis}].at[place->at].push_back(id);
+  }
+  return found;
+}
+
+/// Whether one node may do what they all do.
+bool may_be_one(const Graph& graph, const Slices& slices, std::int64_t places) {
+  if (std::ssize(slices.at) < 2 || 2 * std::ssize(slices.at) < places) return false;
+  const Node& first = graph.node(slices.at.begin()->second.front());
+  for (const auto& [place, nodes] : slices.at)
+    for (const NodeId id : nodes)
+      if (!together(graph.node(id), first)) return false;
+  return true;
+}
+
+void unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
+  Graph& graph = plan.program.graph;
+  const Node& first = graph.node(slices.at.begin()->second.front());
+  Node made;
+  made.op = &OpRegistry::global().require("Unpack");
+  made.name = graph.unique_name(first.name + "/unpacked");
+  made.inputs = {{of.first.first, of.first.second}};
+  made.attrs = {{"num", places}, {"axis", static_cast<std::int64_t>(of.second)}};
+  made.stream = first.stream;
+  made.device = first.device;
+  made.colocate_with = first.colocate_with;
+  const NodeId id = graph.add(std::move(made));
+  for (const auto& [place, nodes] : slices.at)
+    for (const NodeId old : nodes) {
+      replace_value(plan, {old, 0}, {id, static_cast<int>(place)});
+      for (NodeId user = 0; user < graph.size(); ++user) {
+        auto& controls = graph.mutable_node(user).control_inputs;
+        std::replace(controls.begin(), controls.end(), old, id);
+      }
+      std::replace(plan.targets.begin(), plan.targets.end(), old, id);
+      take_place(plan, old, id);
+    }
+}
+
+int unpack_all(Plan& plan) {
+  int done = 0;
+  for (const auto& [of, slices] : find_slices(plan)) {
+    Graph& graph = plan.program.graph;
+    const std::int64_t places = graph.info({of.first.first, of.first.second}).shape[of.second];
+    if (!may_be_one(graph, slices, places)) continue;
+    unpack(plan, of, slices, places);
+    for (const auto& [place, nodes] : slices.at) done += static_cast<int>(nodes.size());
+  }
+  return done;
+}
+
+// ------------------------------------------------------------------------------------ their gradients
+
+struct Gradients {
+  int axis = 0;
+  std::vector<ValueRef> parts;      // by place
+  std::vector<ValueRef> remaining;  // other summands
+};
+
+bool is_for_sum(const Rewrite& r, const Node& sum, const Node& gradient) {
+  return slice_grad().names(gradient) && r.is_for_one(gradient.id) && !r.users.is_named(gradient.id) &&
+         together(gradient, sum) && gradient.outputs[0].shape.is_static();
+}
+
+std::optional<Gradients> find_gradients(const Rewrite& r, const Match& match) {
+  const Node& sum = r.node(match[0]);
+  if (!is_plain(r.plan, sum) || !sum.outputs[0].shape.is_static()) return std::nullopt;
+  Gradients found;
+  std::map<std::int64_t, ValueRef> parts;
+  std::optional<int> axis;
+  for (const ValueRef input : sum.inputs) {
+    const Node& gradient = r.node(input.node);
+    std::optional<Place> place;
+    if (is_for_sum(r, sum, gradient)) place = sliced_place(r.graph, gradient, gradient.outputs[0].shape);
+    if (place && axis.value_or(place->axis) == place->axis &&
+        parts.emplace(place->at, gradient.inputs[4]).second)
+      axis = place->axis;
+    else
+      found.remaining.push_back(input);
+  }
+  if (!axis || std::ssize(parts) < 2 || std::ssize(parts) != sum.outputs[0].shape[*axis]) return std::nullopt;
+  found.axis = *axis;
+  for (const auto& [at, part] : parts) found.parts.push_back(part);
+  return found;
+}
+
+void pack_gradients(Rewrite& r, const Match& match, const Gradients& found) {
+  Node pack = r.node(match[0]);
+  pack.op = &OpRegistry::global().require("Pack");
+  pack.inputs = found.parts;
+  pack.attrs = {{"N", std::ssize(found.parts)}, {"axis", static_cast<std::int64_t>(found.axis)}};
+  if (found.remaining.empty()) {
+    replace(r.plan, match[0], std::move(pack), "/packed");
+    return;
+  }
+  pack.name = r.graph.unique_name(pack.name + "/packed");
+  pack.id = kNoNode;
+  pack.outputs.clear();
+  pack.known_values.clear();
+  Node sum = r.node(match[0]);
+  sum.inputs = found.remaining;
+  sum.inputs.push_back({r.graph.add(std::move(pack)), 0});
+  sum.attrs = {{"N", std::ssize(sum.inputs)}};
+  replace(r.plan, match[0], std::move(sum), "/sum");
+}
+
+}  // namespace
+
+void unpack_slices(Plan& plan) {
+  if (const int slices = unpack_all(plan)) {
+    prune(plan, true);
+    plan.note(fmt::format("{} slices of one place are outputs of one node for each value", slices));
+  }
+  run_rules(plan, {.rules = {{"gradients", {"AddN"}, find_gradients, pack_gradients}},
+                   .text = [](const std::vector<int>& applied) {
+                     return fmt::format("{} sums of gradients of slices lie side by side", applied[0]);
+                   }});
+}
+
+}  // namespace braid
