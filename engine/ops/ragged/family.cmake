@@ -4,4 +4,11 @@ braid_op_family(ragged
     ragged_attention
     ragged_concat
     ragged_dense
-    ragged_rows)
+    ragged_rows
+  CUDA_SOURCES
+    attention_bfloat16.cu
+    attention_float16.cu
+    attention_float32.cu
+    attention_plain.cu
+    attention_plan.cu
+    attention_tf32.cu)

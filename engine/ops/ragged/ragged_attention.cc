@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/ragged/attention_head.h"
+#include "engine/ops/ragged/attention_node.h"
 #include "engine/ops/ragged/ragged_offsets.h"
 
 namespace braid {
@@ -23,29 +25,11 @@ namespace {
 
 using attention::Activation;
 using attention::HeadSizes;
+using attention::Inputs;
+using attention::inputs_of;
+using attention::is_softmax;
 
 constexpr std::int64_t kMostAtOnce = 64;  // pieces of work that have scratch of their own
-
-struct Inputs {
-  bool softmax = false, backward = false, targets = false;
-  int offsets() const { return backward ? 4 : 3; }
-  int of_targets() const { return offsets() + 1; }
-  int output() const { return offsets() + (targets ? 2 : 1); }  // of softmax's gradient
-};
-
-bool is_softmax(const AttrMap& attrs) {
-  const std::string name = attrs.get("activation", std::string("silu"));
-  if (name != "silu" && name != "softmax")
-    throw InvalidArgument("attribute activation is neither silu nor softmax: '" + name + "'");
-  return name == "softmax";
-}
-
-Inputs inputs_of(const Node& node, bool backward) {
-  Inputs in{is_softmax(node.attrs), backward, false};
-  const int least = in.offsets() + 1 + (backward && in.softmax ? 2 : 0);
-  in.targets = static_cast<int>(node.inputs.size()) > least;
-  return in;
-}
 
 void check_attributes(const InferContext& c) {
   for (const char* name : {"window", "context", "max_length"})
@@ -113,10 +97,8 @@ struct Work {
       : in(inputs_of(c.node, backward)), offsets(c, in.offsets()), values(c.inputs[0].shape[0]) {
     sizes = {in.softmax ? Activation::Softmax : Activation::Silu, c.inputs[0].shape[1], c.inputs[0].shape[2],
              c.inputs[2].shape[2]};
-    const double given = c.attr("scale", 0.0);
-    scale = static_cast<T>(
-        given > 0 ? given : 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(sizes.qk, 1))));
-    rules = {c.attr("causal", true), c.attr("window", std::int64_t{0}), c.attr("context", std::int64_t{0})};
+    scale = static_cast<T>(attention::scale_of(c.node.attrs, sizes.qk));
+    rules = attention::rules_of(c.node.attrs);
     max_length = c.attr("max_length", std::int64_t{0});
     if (in.targets) target_type = c.inputs[static_cast<std::size_t>(in.of_targets())].dtype;
     pieces = offsets.rows() * sizes.heads;
@@ -259,7 +241,7 @@ auto cost(int products) {
 }  // namespace
 
 void register_ragged_attention(OpRegistry& registry) {
-  registry.add({.name = "braid.RaggedAttention",
+  OpDef forward{.name = "braid.RaggedAttention",
                 .traits = computes().names({"output", "log_sum"}),
                 .min_inputs = 4,
                 .max_inputs = 5,
@@ -267,15 +249,17 @@ void register_ragged_attention(OpRegistry& registry) {
                 .gradient = gradient,
                 .cost = cost(2),
                 .cpu = prepare_forward,
-                .in_files = true});
-  registry.add({.name = "braid.RaggedAttentionGrad",
-                .traits = computes().names({"dq", "dk", "dv"}),
-                .min_inputs = 5,
-                .max_inputs = 8,
-                .infer = infer_backward,
-                .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
-                .cost = cost(5),
-                .cpu = prepare_backward});
+                .in_files = true};
+  OpDef backward{.name = "braid.RaggedAttentionGrad",
+                 .traits = computes().names({"dq", "dk", "dv"}),
+                 .min_inputs = 5,
+                 .max_inputs = 8,
+                 .infer = infer_backward,
+                 .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
+                 .cost = cost(5),
+                 .cpu = prepare_backward};
+  registry.add(takes_halves(std::move(forward), {.inputs = {0, 1, 2}, .outputs = {0}}));
+  registry.add(takes_halves(std::move(backward), {.inputs = {0, 1, 2, 3}, .outputs = {0, 1, 2}}));
 }
 
 }  // namespace braid

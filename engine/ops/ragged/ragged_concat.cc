@@ -10,31 +10,13 @@
 
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/ragged/ragged_offsets.h"
+#include "engine/ops/ragged/ragged_parts.h"
 
 namespace braid {
 namespace {
 
-constexpr const char* kWidths[] = {"a_width", "b_width"};
-
-/// Where the inputs of a node are that say how long the rows of a and of b are.
-struct Parts {
-  std::int64_t width[2];
-  int offsets[2];  // input; -1: a width
-  int inputs = 0;
-};
-
-Parts parts_of(const AttrMap& attrs, int first) {
-  Parts parts{};
-  parts.inputs = first;
-  for (const int p : {0, 1}) {
-    parts.width[p] = attrs.get(kWidths[p], std::int64_t{0});
-    parts.offsets[p] = parts.width[p] > 0 ? -1 : parts.inputs++;
-  }
-  return parts;
-}
-
 /// Returns the rows of the batch, or unknown. `values`: inputs of a and b.
-std::int64_t check_parts(InferContext& c, const Parts& parts, const int (&values)[2]) {
+std::int64_t check_parts(InferContext& c, const RaggedParts& parts, const int (&values)[2]) {
   std::int64_t batch = Shape::kUnknown;
   const auto meet = [&](std::int64_t rows) {
     if (batch >= 0 && rows >= 0 && batch != rows)
@@ -65,7 +47,7 @@ std::int64_t check_parts(InferContext& c, const Parts& parts, const int (&values
 Shape row_of(const Shape& shape) { return with_rows(shape, 0); }
 
 void infer_concat(InferContext& c) {
-  const std::int64_t batch = check_parts(c, parts_of(c.node().attrs, 2), {0, 1});
+  const std::int64_t batch = check_parts(c, ragged_parts(c.node().attrs, 2), {0, 1});
   c.require_same_dtype(0, 1);
   const Shape &a = c.shape(0), &b = c.shape(1);
   if (a.has_rank() && b.has_rank() && row_of(a).is_static() && row_of(b).is_static() &&
@@ -78,14 +60,14 @@ void infer_concat(InferContext& c) {
 }
 
 void infer_split(InferContext& c) {
-  check_parts(c, parts_of(c.node().attrs, 3), {1, 2});
+  check_parts(c, ragged_parts(c.node().attrs, 3), {1, 2});
   require_min_rank(c, 0, 1);
   for (const int like : {1, 2}) c.output(c.dtype(0), with_rows(c.shape(0), rows_of(c.shape(like))));
 }
 
 /// The lengths of a's and b's rows, checked.
 struct PartReader {
-  PartReader(const PrepareContext& c, const Parts& parts, std::int64_t m, std::int64_t n)
+  PartReader(const PrepareContext& c, const RaggedParts& parts, std::int64_t m, std::int64_t n)
       : place(place_of(c.node)), values{m, n} {
     for (const int p : {0, 1})
       if (parts.offsets[p] >= 0)
@@ -119,7 +101,7 @@ PreparedKernel prepare_concat(const PrepareContext& c) {
   const std::size_t row = row_bytes(c.outputs[0]);
   const std::int64_t all = c.outputs[0].shape[0], batch = c.outputs[1].shape[0] - 1;
   const bool repeat = c.attr("repeat_last", false);
-  const PartReader parts(c, parts_of(c.node.attrs, 2), c.inputs[0].shape[0], c.inputs[1].shape[0]);
+  const PartReader parts(c, ragged_parts(c.node.attrs, 2), c.inputs[0].shape[0], c.inputs[1].shape[0]);
   return serial_kernel([=, pool = &c.pool](const KernelArgs& args) {
     const RaggedOffsets a = parts.read(args, 0), b = parts.read(args, 1);
     std::byte* out = args.out<std::byte>(0);
@@ -144,7 +126,7 @@ PreparedKernel prepare_concat(const PrepareContext& c) {
 PreparedKernel prepare_split(const PrepareContext& c) {
   const std::size_t row = row_bytes(c.inputs[0]);
   const std::int64_t all = c.inputs[0].shape[0], m = c.outputs[0].shape[0], n = c.outputs[1].shape[0];
-  const PartReader parts(c, parts_of(c.node.attrs, 3), m, n);
+  const PartReader parts(c, ragged_parts(c.node.attrs, 3), m, n);
   return serial_kernel([=, pool = &c.pool](const KernelArgs& args) {
     const RaggedOffsets a = parts.read(args, 0), b = parts.read(args, 1);
     if (a.used() + b.used() > all)
@@ -173,7 +155,7 @@ void add_offsets(GradContext& c, std::vector<ValueRef>& inputs, int first) {
 }
 AttrMap widths(const AttrMap& attrs) {
   AttrMap same;
-  for (const char* name : kWidths)
+  for (const char* name : kPartWidths)
     if (const Attr* width = attrs.find(name)) same.set(name, *width);
   return same;
 }

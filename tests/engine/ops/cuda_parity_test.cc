@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -13,77 +12,13 @@
 #include <set>
 
 #include "base/error.h"
-#include "engine/compile/compile.h"
-#include "engine/exec/instance.h"
-#include "engine/program/program.h"
+#include "tests/engine/ops/cuda_runner.h"
 #include "tests/engine/ops/half_cases.h"
 #include "tests/engine/ops/op_runner.h"
 #include "tests/support/missing.h"
 
 namespace braid::testing {
 namespace {
-
-enum class Products { Exact, Tf32, Measured };
-
-std::shared_ptr<Accelerator> device(Products products = Products::Exact) {
-  const auto open = [](Products of) {
-    AcceleratorOptions options;
-    options.tf32 = of == Products::Tf32;
-    options.measure_products = of == Products::Measured;
-    return cuda_device_count() > 0 ? open_cuda(options) : nullptr;
-  };
-  static const std::array<std::shared_ptr<Accelerator>, 3> opened{open(Products::Exact), open(Products::Tf32),
-                                                                  open(Products::Measured)};
-  return opened[static_cast<std::size_t>(products)];
-}
-
-struct Results {
-  std::vector<Tensor> outputs, variables;
-  bool runs = false;  // not folded into a constant
-  bool on_device = false;
-};
-
-Results run_program(const OpDef& def, const OpCase& op_case, Domain domain, int steps, int streams = 1,
-                    Products products = Products::Exact) {
-  CaseGraph made = make_case_graph(def, op_case);
-  CompileRequest request;
-  StepRequest step;
-  for (const auto& [id, tensor] : made.execution.feeds) {
-    request.feeds.push_back({made.graph.node(id).name, tensor.dtype(), tensor.shape()});
-    step.feeds.push_back(tensor);
-  }
-  for (const ValueRef output : made.outputs()) request.fetches.push_back(made.graph.value_name(output));
-  request.targets = {made.graph.node(made.node).name};
-  CompileOptions options;
-  options.domain = domain;
-  options.streams.count = streams;
-  const auto program = compile(made.graph, request, options);
-  RuntimeOptions runtime_options;
-  runtime_options.device = device(products);
-  Runtime runtime(runtime_options);
-  Instance instance(program, runtime);
-  Results results;
-  for (const ProgramOp& op : program->ops) {
-    results.runs = results.runs || op.node == made.node;
-    results.on_device = results.on_device || (op.node == made.node && op.domain == Domain::Device);
-  }
-  for (const auto& [id, tensor] : made.execution.variables)
-    if (const std::string& name = made.graph.node(id).name; runtime.variables().read(name))
-      runtime.variables().write(name, tensor);
-  step.params = made.execution.params;
-  step.params.learning_rate = 0.1F;
-  step.params.seed = 7;
-  // Launched once, then captured, then replayed: all give the same.
-  for (int s = 0; s < steps; ++s) {
-    step.params.step = static_cast<std::uint64_t>(s);
-    StepRequest request_of_step = step;
-    results.outputs =
-        instance.run(std::move(request_of_step), WaitContext::with_timeout(std::chrono::seconds(60))).fetches;
-  }
-  for (const auto& [id, tensor] : made.execution.variables)
-    if (auto value = runtime.variables().read(made.graph.node(id).name)) results.variables.push_back(*value);
-  return results;
-}
 
 void expect_close(const Tensor& expected, const Tensor& actual, double tolerance) {
   ASSERT_EQ(expected.dtype(), actual.dtype());
@@ -146,7 +81,7 @@ std::vector<std::string> ops_with_cuda() {
 class CudaParity : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CudaParity, AgreesWithTheCpu) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpDef& def = OpRegistry::global().require(GetParam());
   int compared = 0, folded = 0;
   std::vector<std::string> on_cpu;
@@ -188,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, CudaParity, ::testing::ValuesIn(ops_with_cuda()), 
 });
 
 TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   constexpr double kTolerance = 1e-2;  // sums of hundreds of products, each within 2^-10
   for (const char* op :
        {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.PairDots", "braid.PairDotsGrad"}) {
@@ -205,7 +140,7 @@ TEST(CudaTf32, ProductsAgreeWithTheCpuToTheRoundingOfTheirInputs) {
 }
 
 TEST(CudaHalves, OpsThatTakeThemAgreeWithTheCpu) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const OpDef* def : half_ops_of_registry()) {
     if (!def->cuda || !has_half_kernel_on_cuda(*def)) continue;
     int compared = 0;
@@ -232,7 +167,7 @@ TEST(CudaHalves, OpsThatTakeThemAgreeWithTheCpu) {
 }
 
 TEST(CudaMeasuredProducts, AgreeWithTheCpuAndStayTheSameInAProcess) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const char* op : {"MatMul", "BatchMatMulV2", "braid.FusedMatMul", "braid.ProductUpdate"}) {
     const OpDef& def = OpRegistry::global().require(op);
     for (const OpCase& c : all_op_cases().of(op)) {
@@ -262,7 +197,7 @@ std::string device_error(const char* op, const OpCase& op_case) {
 }
 
 TEST(CudaErrors, CheckNumericsNamesTheElement) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   OpCase bad{.label = "infinite", .inputs = {random_f64({70}, 1)}, .attrs = {{"message", "loss"}}};
   bad.inputs[0].data<double>()[37] = std::numeric_limits<double>::infinity();
   const std::string error = device_error("CheckNumerics", bad);
@@ -270,7 +205,7 @@ TEST(CudaErrors, CheckNumericsNamesTheElement) {
 }
 
 TEST(CudaErrors, IntegersAreNotDividedByZero) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase bad{.label = "zero", .inputs = {i64({2, 2}, {1, 2, 3, 4}), i64({2}, {1, 0})}};
   for (const char* op : {"Div", "FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod"}) {
     const std::string error = device_error(op, bad);  // elements 1 and 3
@@ -279,7 +214,7 @@ TEST(CudaErrors, IntegersAreNotDividedByZero) {
 }
 
 TEST(CudaErrors, IndicesOutOfRangeAreReported) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase gather{.label = "gather",
                       .inputs = {random_f64({2, 3}, 1), axes({2, 3}), i32({}, {1})},
                       .attrs = {{"batch_dims", 1}}};
@@ -292,7 +227,7 @@ TEST(CudaErrors, IndicesOutOfRangeAreReported) {
 }
 
 TEST(CudaErrors, IndicesOfNoRowAreReportedHoweverTheyAreSorted) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const std::int64_t n : {3, 2048, 8193, 16'384, 16'385})
     for (const std::int64_t rows : {40LL, 1LL << 30})  // keys of either size
       for (const std::int64_t bad : std::vector<std::int64_t>{-1, rows, -(1LL << 40)}) {
@@ -315,7 +250,7 @@ TEST(CudaErrors, IndicesOfNoRowAreReportedHoweverTheyAreSorted) {
 }
 
 TEST(CudaUpdates, GroupingRowsAheadChangesNoBit) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
     for (const OpCase& c : all_op_cases().of(op)) {
       SCOPED_TRACE(fmt::format("[{}] case '{}'", op, c.label));
@@ -333,7 +268,7 @@ TEST(CudaUpdates, GroupingRowsAheadChangesNoBit) {
 }
 
 TEST(CudaErrors, SegmentsThatFallAreReported) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   const Tensor rows = random_f64({4, 3}, 1), indices = axes({3, 0, 1}), ids = axes({1, 2, 0});
   for (const std::string op : {"SparseSegmentSum", "SparseSegmentMean"}) {
     const OpCase forward{.label = "forward", .inputs = {rows, indices, ids, i32({}, {3})}};
@@ -345,7 +280,7 @@ TEST(CudaErrors, SegmentsThatFallAreReported) {
 }
 
 TEST(CudaErrors, AnIndexIntoNothingIsReported) {
-  if (!device()) GTEST_SKIP() << missing::kCudaDevice;
+  if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
   const OpCase dense{.label = "dense", .inputs = {i32({1}, {0}), i32({1}, {0}), f64({}, {1}), f64({}, {2})}};
   EXPECT_NE(device_error("SparseToDense", dense).find("index 0 is not in [0, 0)"), std::string::npos);
 }

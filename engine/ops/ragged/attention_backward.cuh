@@ -1,0 +1,174 @@
+// Attention's gradients on tensor cores, in two launches that compute scores again, so that each number is
+// added up by one block: the first has queries, by which keys and values pass, and gives dq; the second has
+// keys and values, by which queries and the output's gradients pass, and gives dk and dv.
+#pragma once
+
+#include "engine/ops/ragged/attention_blocks.cuh"
+
+namespace braid::cuda::attention {
+
+template <class M, int W>
+using QuerySizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 32 : 16, 2>;
+template <class M, int W>
+using KeySizes = Sizes<M, W, 1, M::kIsHalf ? 64 : 16, 2>;
+
+/// What softmax keeps of a query.
+struct QuerySums {
+  float log_sum;  // in units of ln 2
+  float dot;      // of output and its gradient
+};
+/// REQUIRES: 0 <= query. Behind the row's values: weights become zeros.
+__device__ inline QuerySums query_sums(const AttentionArgs& args, const PlannedRow& row, int head,
+                                       int query) {
+  if (query >= row.length) return {INFINITY, 0};
+  const std::int64_t at = (row.begin + query) * args.heads + head;
+  return {static_cast<const float*>(args.log_sum)[at] * kLog2E, static_cast<const float*>(args.dots)[at]};
+}
+
+template <class M, int W, bool kSoftmax>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+  using E = typename M::Element;
+  using S = QuerySizes<M, W>;
+  extern __shared__ uint4 memory[];
+  E* const queries = reinterpret_cast<E*>(memory);
+  E* const gradients = queries + S::kOwnElements;
+  E* const others = gradients + S::kOwnElements;
+  Plan::Piece piece;
+  int head;
+  if (!piece_of_block<S::kOwn>(args, false, piece, head)) return;
+  const int first = piece.first, length = piece.row.length;
+  const Mask mask = args.mask(piece.row);
+  const Places<E> at(args, piece.row, head);
+  load_rows<E, W, S::kOwn>(queries, at.q, at.qk_step, args.qk_width, first, length);
+  load_rows<E, W, S::kOwn>(gradients, at.d_out, at.v_step, args.v_width, first, length);
+
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16 * S::kRows;
+  const int query = first + row + lane_id() / 4;
+  const float scale = static_cast<float>(args.scale);
+  QuerySums of_rows[S::kRows][2];
+  if constexpr (kSoftmax) {
+#pragma unroll
+    for (int m = 0; m < S::kRows; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        of_rows[m][half] = query_sums(args, piece.row, head, query + 16 * m + 8 * half);
+  }
+  Scores sums[S::kRows][W / 8] = {};
+  const auto load = [&](int tile, int stage) {
+    E* const to = others + stage * 2 * S::kOtherElements;
+    load_rows<E, W, S::kOther>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
+                               length);
+  };
+  const int end = min(first + S::kOwn, length);
+  for_tiles(KeyTiles<S::kOther>(mask, first, end), load, [&](int tile, int stage) {
+    const E* const keys = others + stage * 2 * S::kOtherElements;
+    const int key = tile * S::kOther;
+    Scores scores[S::kRows][S::kScores] = {}, slopes[S::kRows][S::kScores] = {};
+    add_scores<M, W>(scores, queries, row, keys);
+    add_scores<M, W>(slopes, gradients, row, keys + S::kOtherElements);
+#pragma unroll
+    for (int m = 0; m < S::kRows; ++m)
+#pragma unroll
+      for (int n = 0; n < S::kScores; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float score = scores[m][n][e];
+          if constexpr (kSoftmax)
+            slopes[m][n][e] = exp2f(score * (scale * kLog2E) - of_rows[m][e / 2].log_sum) *
+                              (slopes[m][n][e] - of_rows[m][e / 2].dot);
+          else
+            slopes[m][n][e] *= silu_point<M>(score, scale).slope;
+        }
+    if (!mask.all(first, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
+    add_weighted<M, W>(sums, slopes, keys);
+  });
+
+  float by[S::kRows][2];
+#pragma unroll
+  for (int m = 0; m < S::kRows; ++m)
+    by[m][0] = by[m][1] = kSoftmax ? scale : static_cast<float>(args.scale * args.share());
+  store_rows<M, W, S::kRows>(args.results[0], args.are_halves[0], sums, by, args.qk_at(piece.row.begin, head),
+                             at.qk_step, args.qk_width, query, length);
+}
+
+template <class M, int W, bool kSoftmax>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    key_gradient_kernel(const __grid_constant__ AttentionArgs args) {
+  using E = typename M::Element;
+  using S = KeySizes<M, W>;
+  extern __shared__ uint4 memory[];
+  E* const keys = reinterpret_cast<E*>(memory);
+  E* const values = keys + S::kOwnElements;
+  E* const others = values + S::kOwnElements;
+  Plan::Piece piece;
+  int head;
+  if (!piece_of_block<S::kOwn>(args, true, piece, head)) return;
+  const int first = piece.first, length = piece.row.length;
+  const Mask mask = args.mask(piece.row);
+  const Places<E> at(args, piece.row, head);
+  load_rows<E, W, S::kOwn>(keys, at.k, at.qk_step, args.qk_width, first, length);
+  load_rows<E, W, S::kOwn>(values, at.v, at.v_step, args.v_width, first, length);
+
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16;
+  const int key = first + row + lane_id() / 4;
+  const float scale = static_cast<float>(args.scale);
+  Scores dk[1][W / 8] = {}, dv[1][W / 8] = {};
+  const auto load = [&](int tile, int stage) {
+    E* const to = others + stage * 2 * S::kOtherElements;
+    load_rows<E, W, S::kOther>(to, at.q, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.d_out, at.v_step, args.v_width, tile * S::kOther,
+                               length);
+  };
+  const int end = min(first + S::kOwn, length);
+  for_tiles(QueryTiles<S::kOther>{mask, first, end}, load, [&](int tile, int stage) {
+    const E* const queries = others + stage * 2 * S::kOtherElements;
+    const int query = tile * S::kOther + lane_id() % 4 * 2;
+    Scores scores[1][S::kScores] = {}, slopes[1][S::kScores] = {};
+    add_scores<M, W>(scores, keys, row, queries);
+    add_scores<M, W>(slopes, values, row, queries + S::kOtherElements);
+#pragma unroll
+    for (int n = 0; n < S::kScores; ++n)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        QuerySums of_query{};
+        if constexpr (kSoftmax) of_query = query_sums(args, piece.row, head, query + 8 * n + side);
+#pragma unroll
+        for (int e = side; e < 4; e += 2) {
+          const float score = scores[0][n][e];
+          if constexpr (kSoftmax) {
+            scores[0][n][e] = exp2f(score * (scale * kLog2E) - of_query.log_sum);
+            slopes[0][n][e] = scores[0][n][e] * (slopes[0][n][e] - of_query.dot);
+          } else {
+            const SiluPoint point = silu_point<M>(score, scale);
+            scores[0][n][e] = point.value;
+            slopes[0][n][e] *= point.slope;
+          }
+        }
+      }
+    if (!mask.all(tile * S::kOther, min((tile + 1) * S::kOther, length), first, first + S::kOwn)) {
+      hide_across(scores, mask, key, query, 0.0F);
+      hide_across(slopes, mask, key, query, 0.0F);
+    }
+    add_weighted<M, W>(dv, scores, queries + S::kOtherElements);
+    add_weighted<M, W>(dk, slopes, queries);
+  });
+
+  const float share = kSoftmax ? 1.0F : static_cast<float>(args.share());
+  const float of_k[1][2] = {{share * scale, share * scale}}, of_v[1][2] = {{share, share}};
+  store_rows<M, W, 1>(args.results[1], args.are_halves[1], dk, of_k, args.qk_at(piece.row.begin, head),
+                      at.qk_step, args.qk_width, key, length);
+  store_rows<M, W, 1>(args.results[2], args.are_halves[2], dv, of_v, args.v_at(piece.row.begin, head),
+                      at.v_step, args.v_width, key, length);
+}
+
+template <class M, int W, bool kSoftmax>
+void launch_backward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
+  using Q = QuerySizes<M, W>;
+  using K = KeySizes<M, W>;
+  launch_tiles(query_gradient_kernel<M, W, kSoftmax>, Q::kBytes, Q::kOwn, args, plan_tiles, stream);
+  launch_tiles(key_gradient_kernel<M, W, kSoftmax>, K::kBytes, K::kOwn, args, plan_tiles, stream);
+}
+
+}  // namespace braid::cuda::attention

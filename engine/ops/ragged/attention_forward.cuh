@@ -1,0 +1,140 @@
+// Attention's output on tensor cores: a block has queries of a head of a row; keys and values pass by.
+#pragma once
+
+#include "engine/ops/ragged/attention_blocks.cuh"
+
+namespace braid::cuda::attention {
+
+template <class M, int W>
+using ForwardSizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 64 : 32, 1>;
+
+/// Softmax of a lane's rows, so far: scores, in units of ln 2, are relative to the maxima.
+template <int kRows>
+struct RunningSoftmax {
+  float max[kRows][2], sum[kRows][2];  // sums of this lane's columns
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+      max[m][0] = max[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0;
+    }
+  }
+  /// Scores become weights, sums are scaled to the new maxima. Hidden scores are -infinity.
+  template <int kScores, int kColumns>
+  __device__ void go_on(Scores (&scores)[kRows][kScores], Scores (&sums)[kRows][kColumns], float scale) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = max[m][half];
+#pragma unroll
+        for (int n = 0; n < kScores; ++n)
+#pragma unroll
+          for (int side = 0; side < 2; ++side) most = fmaxf(most, scores[m][n][2 * half + side] * scale);
+        most = fmaxf(most, __shfl_xor_sync(~0U, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
+        const float base = most == -INFINITY ? 0.0F : most;
+        const float factor = exp2f(max[m][half] - base);
+        float added = 0;
+#pragma unroll
+        for (int n = 0; n < kScores; ++n)
+#pragma unroll
+          for (int side = 0; side < 2; ++side) {
+            float& score = scores[m][n][2 * half + side];
+            score = exp2f(score * scale - base);
+            added += score;
+          }
+        max[m][half] = most;
+        sum[m][half] = sum[m][half] * factor + added;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+          sums[m][n][2 * half] *= factor;
+          sums[m][n][2 * half + 1] *= factor;
+        }
+      }
+  }
+  /// Of all lanes that have the row.
+  __device__ float whole_sum(int m, int half) const {
+    float all = sum[m][half];
+    all += __shfl_xor_sync(~0U, all, 1);
+    return all + __shfl_xor_sync(~0U, all, 2);
+  }
+};
+
+template <class M, int W, bool kSoftmax>
+__global__ void __launch_bounds__(kTileThreads, 2)
+    forward_kernel(const __grid_constant__ AttentionArgs args) {
+  using E = typename M::Element;
+  using S = ForwardSizes<M, W>;
+  extern __shared__ uint4 memory[];
+  E* const own = reinterpret_cast<E*>(memory);
+  E* const others = own + S::kOwnElements;
+  Plan::Piece piece;
+  int head;
+  if (!piece_of_block<S::kOwn>(args, false, piece, head)) return;
+  const int first = piece.first, length = piece.row.length;
+  const Mask mask = args.mask(piece.row);
+  const Places<E> at(args, piece.row, head);
+  load_rows<E, W, S::kOwn>(own, at.q, at.qk_step, args.qk_width, first, length);
+
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16 * S::kRows;  // the warp's, in the piece
+  const int query = first + row + lane_id() / 4;
+  const float scale = static_cast<float>(args.scale);
+  Scores sums[S::kRows][W / 8] = {};
+  RunningSoftmax<S::kRows> softmax;
+  const auto load = [&](int tile, int stage) {
+    E* const to = others + stage * 2 * S::kOtherElements;
+    load_rows<E, W, S::kOther>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
+                               length);
+  };
+  const int end = min(first + S::kOwn, length);
+  for_tiles(KeyTiles<S::kOther>(mask, first, end), load, [&](int tile, int stage) {
+    const E* const keys = others + stage * 2 * S::kOtherElements;
+    const int key = tile * S::kOther;
+    const bool sees_all = mask.all(first, end, key, key + S::kOther);
+    Scores scores[S::kRows][S::kScores] = {};
+    add_scores<M, W>(scores, own, row, keys);
+    if constexpr (kSoftmax) {
+      if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, -INFINITY);
+      softmax.go_on(scores, sums, scale * kLog2E);
+    } else {
+#pragma unroll
+      for (int m = 0; m < S::kRows; ++m)
+#pragma unroll
+        for (int n = 0; n < S::kScores; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[m][n][e] = silu<M>(scores[m][n][e], scale);
+      if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, 0.0F);
+    }
+    add_weighted<M, W>(sums, scores, keys + S::kOtherElements);
+  });
+
+  float by[S::kRows][2];
+#pragma unroll
+  for (int m = 0; m < S::kRows; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kSoftmax) {
+        const float sum = softmax.whole_sum(m, half);
+        const int i = query + 16 * m + 8 * half;
+        by[m][half] = 1 / sum;
+        if (i < length && lane_id() % 4 == 0)
+          static_cast<float*>(args.new_log_sum)[(piece.row.begin + i) * args.heads + head] =
+              softmax.max[m][half] * kLn2 + logf(sum);
+      } else {
+        by[m][half] = static_cast<float>(args.share());
+      }
+    }
+  store_rows<M, W, S::kRows>(args.results[0], args.are_halves[0], sums, by, args.v_at(piece.row.begin, head),
+                             at.v_step, args.v_width, query, length);
+}
+
+template <class M, int W, bool kSoftmax>
+void launch_forward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
+  using S = ForwardSizes<M, W>;
+  launch_tiles(forward_kernel<M, W, kSoftmax>, S::kBytes, S::kOwn, args, plan_tiles, stream);
+}
+
+}  // namespace braid::cuda::attention

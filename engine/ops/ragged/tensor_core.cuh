@@ -1,0 +1,94 @@
+// Instructions that CUDA C++ has no words for (PTX ISA, sm_80 on): a warp's products of small matrices, loads
+// of matrices from shared memory, copies into shared memory that run ahead, and fast functions.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/ops/common/half.h"
+
+namespace braid::cuda {
+
+/// Four matrices of 8 x 8 16-bit elements, whose rows' addresses lanes 8 i to 8 i + 7 give for matrix i. Lane
+/// 4 g + t gets elements 2 t and 2 t + 1 of row g, or transposed those of column g.
+template <bool kTransposed>
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+/// c[16, 8] += a[16, 16] b[16, 8]. Lane 4 g + t has rows g and g + 8 of c in columns 2 t and 2 t + 1; of a in
+/// columns 2 t and 2 t + 1, then both rows in 8 columns further; column g of b in such rows.
+template <class E>
+__device__ inline void multiply_halves(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                       std::uint32_t b1) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// c[16, 8] += a[16, 8] b[8, 8]. Lane 4 g + t has rows g and g + 8 of a in columns t and then t + 4, column g
+/// of b in rows t and t + 4, and c as above.
+__device__ inline void multiply_tf32(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
+                                     std::uint32_t a3, std::uint32_t b0, std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// Two numbers as halves, the first in the lower bits.
+template <class E>
+__device__ inline std::uint32_t pack_halves(float x, float y) {
+  std::uint32_t both;
+  if constexpr (std::is_same_v<E, BFloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  return both;
+}
+
+__device__ inline std::uint32_t nearest_tf32(float x) {
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+/// 16 bytes into shared memory, or zeros. Complete after wait_for_copies().
+__device__ inline void copy_ahead(void* to, const void* from, bool is_there) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(is_there ? 16 : 0)
+               : "memory");
+}
+__device__ inline void end_group_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until at most `kGroups` of the thread's latest groups are not complete.
+template <int kGroups>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+/// Within 2^-10.9 of it.
+__device__ inline float fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace braid::cuda
