@@ -9,8 +9,10 @@
 // No rule of rule.h: which nodes belong together is known only when all of them have been seen.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
+#include "engine/ops/common/halves.h"
 #include "engine/ops/sparse/bag_args.h"
 #include "engine/rewrite/passes.h"
 #include "engine/rewrite/rule.h"
@@ -120,10 +122,16 @@ class GatherGroups {
     Node many;
     many.op = &OpRegistry::global().require(bag().names(first) ? "braid.BagMany" : "braid.GatherMany");
     many.name = graph_.unique_name(first.name + "/and_" + std::to_string(group.size() - 1));
-    many.attrs = {{"dtype", first.outputs[0].dtype}};
+    many.attrs = {{"dtype", first.attrs.get("dtype", first.outputs[0].dtype)}};
     if (bag().names(first))
       for (const char* name : {kPooling, kRagged, kBagWeights})
         if (const Attr* value = first.attrs.find(name)) many.attrs.set(name, *value);
+    if (first.attrs.has(kHalfOutputs)) {
+      std::vector<std::int64_t> all(group.size());
+      std::iota(all.begin(), all.end(), 0);
+      many.attrs.set(kHalfOutputs, std::move(all));
+      many.attrs.set(kHalfType, first.outputs[0].dtype);
+    }
     many.control_inputs = first.control_inputs;
     many.stream = first.stream;
     many.colocate_with = first.colocate_with;

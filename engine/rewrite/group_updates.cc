@@ -1,10 +1,10 @@
 // On a device, small updates cost their launches: replaces groups of braid.ApplyOptimizer and of
 // braid.SparseApplyOptimizer nodes with one node for many variables each. A group has one optimizer with
-// equal attributes, the same control inputs and, where gradients arrive from elsewhere, one arrival, so that
-// no update waits for another exchange than its own; sparse groups also have one row width. Hand-set streams
-// of the members are given up. Left alone are updates that another node waits for or is colocated with (so
-// the rest have no successors, and grouping them makes no cycle), large dense ones, which fill a device by
-// themselves, and a second update of a variable.
+// equal attributes, gradients of one type, the same control inputs and, where gradients arrive from
+// elsewhere, one arrival, so that no update waits for another exchange than its own; sparse groups also have
+// one row width. Hand-set streams of the members are given up. Left alone are updates that another node waits
+// for or is colocated with (so the rest have no successors, and grouping them makes no cycle), large dense
+// ones, which fill a device by themselves, and a second update of a variable.
 //
 // No rule of rule.h: which nodes belong together is known only when all of them have been seen.
 #include <algorithm>
@@ -65,6 +65,7 @@ class UpdateGroups {
     NodeId arrival;
     std::int64_t width;
     bool skip_negative, has_bags, weighted;
+    DType values;
     auto operator<=>(const Key&) const = default;
   };
   struct Group {
@@ -127,7 +128,8 @@ class UpdateGroups {
             by_rows ? shape.elements() / shape[0] : 0,
             node.attrs.get(kSkipNegative, false),
             in.has_bags,
-            in.weighted};
+            in.weighted,
+            graph_.info(node.inputs[static_cast<std::size_t>(in.values(0))]).dtype};
     std::sort(key.control_inputs.begin(), key.control_inputs.end());
     const std::int64_t rows = by_rows ? shape[0] + 1 : 0, elements = by_rows ? 0 : shape.elements();
     std::vector<std::string> variables;

@@ -14,14 +14,6 @@
 namespace braid {
 namespace {
 
-/// The places that a list of HalfForm names; {-1} are all.
-std::vector<int> listed(const std::vector<int>& list, std::size_t all) {
-  if (list != std::vector<int>{-1}) return list;
-  std::vector<int> every;
-  for (std::size_t i = 0; i < all; ++i) every.push_back(static_cast<int>(i));
-  return every;
-}
-
 bool is_static_float(const OutputInfo& info) {
   return info.dtype == DType::Float32 && info.shape.is_static();
 }
@@ -60,7 +52,7 @@ bool PrecisionRoles::is_kept(const Node& node) const {
 
 std::vector<int> PrecisionRoles::half_inputs(const Node& node) const {
   if (of(node.id) == PrecisionRole::Move) return float_inputs(node);
-  return listed(half_form(*node.op)->inputs, node.inputs.size());
+  return braid::half_inputs(*half_form(*node.op), node);
 }
 
 std::vector<int> PrecisionRoles::half_outputs(const Node& node) const {
@@ -70,7 +62,7 @@ std::vector<int> PrecisionRoles::half_outputs(const Node& node) const {
       if (node.outputs[o].dtype == DType::Float32) floats.push_back(static_cast<int>(o));
     return floats;
   }
-  return listed(half_form(*node.op)->outputs, node.outputs.size());
+  return braid::half_outputs(*half_form(*node.op), node);
 }
 
 std::vector<int> PrecisionRoles::float_inputs(const Node& node) const {
@@ -113,7 +105,7 @@ PrecisionRole PrecisionRoles::role_of(const Node& node) {
   const bool is_product = form && form->kind == HalfKind::Product;
   if (is_product && takes_floats(node, *form)) {
     if (is_kept(node)) return stays(node, "as the job asks");
-    if (!has_kernel(node, listed(form->inputs, node.inputs.size()), true))
+    if (!has_kernel(node, braid::half_inputs(*form, node), true))
       return stays(node, "no faster kernel for halves");
     ++products_;
     return PrecisionRole::Product;
@@ -121,7 +113,7 @@ PrecisionRole PrecisionRoles::role_of(const Node& node) {
   if (is_kept(node)) return PrecisionRole::Fixed;
   if (is_region_node(node)) return PrecisionRole::Region;
   if (form && !is_product && takes_floats(node, *form) &&
-      has_kernel(node, listed(form->inputs, node.inputs.size()), true))
+      has_kernel(node, braid::half_inputs(*form, node), true))
     return PrecisionRole::Follower;
   return is_move(node) ? PrecisionRole::Move : PrecisionRole::Fixed;
 }
@@ -132,9 +124,9 @@ PrecisionRole PrecisionRoles::stays(const Node& node, const char* why) {
 }
 
 bool PrecisionRoles::takes_floats(const Node& node, const HalfForm& form) const {
-  for (const int i : listed(form.inputs, node.inputs.size()))
+  for (const int i : braid::half_inputs(form, node))
     if (!is_static_float(graph_.info(node.inputs[static_cast<std::size_t>(i)]))) return false;
-  for (const int o : listed(form.outputs, node.outputs.size()))
+  for (const int o : braid::half_outputs(form, node))
     if (!is_static_float(node.outputs[static_cast<std::size_t>(o)])) return false;
   return true;
 }

@@ -173,7 +173,7 @@ void register_concat(OpRegistry& registry) {
                 .cpu = prepare_boxes<plans::concat>,
                 .shape_values = {-1}});
   registry.add({.name = "braid.SplitLike",
-                .traits = moves().output_list(),
+                .traits = moves().any_type().output_list(),
                 .min_inputs = 3,
                 .max_inputs = -1,
                 .infer = infer_split_like,

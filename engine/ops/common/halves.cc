@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -75,11 +76,21 @@ Convert rounding_to(DType half) {
   return half == DType::Float16 ? convert<float, Float16> : convert<float, BFloat16>;
 }
 
-/// Whether the kernel gets none of the input's values.
-bool is_shape_only(const Node& node, std::size_t input) {
-  return std::any_of(node.op->shape_only.begin(), node.op->shape_only.end(), [&](int i) {
-    return static_cast<std::size_t>(i < 0 ? i + static_cast<int>(node.inputs.size()) : i) == input;
-  });
+std::vector<int> listed(const std::vector<int>& list, std::size_t all) {
+  if (list != std::vector<int>{-1}) return list;
+  std::vector<int> every(all);
+  std::iota(every.begin(), every.end(), 0);
+  return every;
+}
+
+/// The inputs that the kernel reads and the form names. Others stay as they are: handles of variables too.
+std::set<int> read_halves(const Node& node) {
+  const HalfForm& form = *half_form(*node.op);
+  const std::vector<int> inputs = half_inputs(form, node);
+  std::set<int> read(inputs.begin(), inputs.end());
+  if (form.like_output >= 0) read.insert(form.like_output);
+  for (const int i : node.op->shape_only) read.erase(i < 0 ? i + static_cast<int>(node.inputs.size()) : i);
+  return read;
 }
 
 /// A value that a kernel of float32 has in scratch, and the op's own.
@@ -93,23 +104,24 @@ struct WideValue {
 constexpr std::size_t kAlignment = 64;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// `reader`: of its inputs; null: of outputs.
-std::vector<WideValue> wide_values(std::span<const OutputInfo> infos, const Node* reader,
+/// Inputs that are `read`, or with null outputs.
+std::vector<WideValue> wide_values(std::span<const OutputInfo> infos, const std::set<int>* read,
                                    std::size_t& scratch) {
   std::vector<WideValue> values;
   for (std::size_t i = 0; i < infos.size(); ++i) {
-    if (!is_half(infos[i].dtype) || (reader && is_shape_only(*reader, i))) continue;
+    if (!is_half(infos[i].dtype) || (read && !read->contains(static_cast<int>(i)))) continue;
     const std::int64_t elements = infos[i].shape.elements();
     values.push_back({static_cast<int>(i), elements, scratch,
-                      reader ? widening_of(infos[i].dtype) : rounding_to(infos[i].dtype)});
+                      read ? widening_of(infos[i].dtype) : rounding_to(infos[i].dtype)});
     scratch += aligned(static_cast<std::size_t>(elements) * sizeof(float));
   }
   return values;
 }
 
-std::vector<OutputInfo> all_widened(std::span<const OutputInfo> infos) {
-  std::vector<OutputInfo> wide;
-  for (const OutputInfo& info : infos) wide.push_back(widened(info));
+std::vector<OutputInfo> all_widened(std::span<const OutputInfo> infos, const std::set<int>* read) {
+  std::vector<OutputInfo> wide(infos.begin(), infos.end());
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    if (!read || read->contains(static_cast<int>(i))) wide[i] = widened(wide[i]);
   return wide;
 }
 
@@ -118,12 +130,14 @@ PreparedKernel prepare_halves(const PrepareFn& prepare, const PrepareContext& c)
   if (std::none_of(c.inputs.begin(), c.inputs.end(), halves) &&
       std::none_of(c.outputs.begin(), c.outputs.end(), halves))
     return prepare(c);
-  const std::vector<OutputInfo> inputs = all_widened(c.inputs), outputs = all_widened(c.outputs);
+  const std::set<int> inputs_read = read_halves(c.node);
+  const std::vector<OutputInfo> inputs = all_widened(c.inputs, &inputs_read),
+                                outputs = all_widened(c.outputs, nullptr);
   const PrepareContext wide{c.node, inputs,     outputs,         c.values,
                             c.pool, c.services, c.deterministic, c.accelerator};
   PreparedKernel inner = prepare(wide), kernel;
   std::size_t scratch = aligned(inner.scratch_bytes);
-  const std::vector<WideValue> read = wide_values(c.inputs, &c.node, scratch);
+  const std::vector<WideValue> read = wide_values(c.inputs, &inputs_read, scratch);
   const std::vector<WideValue> written = wide_values(c.outputs, nullptr, scratch);
   kernel.scratch_bytes = scratch;
   kernel.run = [run = std::move(inner.run), read, written, pool = &c.pool, inputs = c.inputs.size(),
@@ -167,6 +181,14 @@ OpDef takes_halves(OpDef def, HalfForm form) {
 const HalfForm* half_form(const OpDef& op) {
   const auto at = half_ops().forms.find(op.name);
   return at == half_ops().forms.end() ? nullptr : &at->second;
+}
+
+std::vector<int> half_inputs(const HalfForm& form, const Node& node) {
+  return form.inputs_of ? form.inputs_of(node) : listed(form.inputs, node.inputs.size());
+}
+
+std::vector<int> half_outputs(const HalfForm& form, const Node& node) {
+  return listed(form.outputs, node.outputs.size());
 }
 
 void cuda_takes_halves(std::initializer_list<std::string_view> ops) {

@@ -30,13 +30,16 @@ inline bool is_half(DType dtype) { return dtype == DType::Float16 || dtype == DT
 enum class HalfKind {
   Product,   // reads halves wherever it may: what it reads is cast; each output is a half or not
   Follower,  // reads halves where they are halves already, or its outputs are wanted as halves, which they
-             // all are then
+             // all are then. One without such inputs makes halves where they are wanted, as rows of tables
+             // are
 };
 
 struct HalfForm {
   HalfKind kind = HalfKind::Product;
   std::vector<int> inputs = {};   // all of them are halves, or none; -1: every input
   std::vector<int> outputs = {};  // -1: every output
+  /// Of an op whose attributes say where they are: its `inputs`.
+  std::vector<int> (*inputs_of)(const Node& node) = nullptr;
   /// Input that has output 0's type, whichever that is; -1: none.
   int like_output = -1;
   bool whole = false;  // of a product: its outputs are halves where its inputs are
@@ -48,6 +51,9 @@ struct HalfForm {
 OpDef takes_halves(OpDef def, HalfForm form);
 /// What the op said, or null.
 const HalfForm* half_form(const OpDef& op);
+/// Places among the node's inputs and outputs that its form names.
+std::vector<int> half_inputs(const HalfForm& form, const Node& node);
+std::vector<int> half_outputs(const HalfForm& form, const Node& node);
 
 /// These ops' CUDA kernels take halves as their forms say.
 void cuda_takes_halves(std::initializer_list<std::string_view> ops);

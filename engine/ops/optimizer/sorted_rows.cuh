@@ -13,7 +13,7 @@ inline constexpr int kMostTables = 46;  // a kernel's arguments are 4 KiB
 struct RowTable {
   float* weights;              // [rows, width]
   float* slots[kSlots];        // the same; of a row-wise optimizer [rows]
-  const float* values;         // [n, width], or of bags [bags, width]
+  const void* values;          // [n, width], or of bags [bags, width], of float32 or a half
   const std::int32_t* bags;    // [n] the row of values that an index has, or null
   const float* value_weights;  // [n] what that is multiplied by, or null
   std::int32_t rows;

@@ -1,7 +1,8 @@
 // braid.SparseApplyOptimizer(handle, slot handles..., indices [n], values [n, row...]): one step of the
 // optimizer that the attributes name for the rows that the indices name (base/optim.h). Duplicates are summed
 // first, in order of position; rows that are not named keep their values and slots. With the attribute
-// skip_negative a negative index names no row.
+// skip_negative a negative index names no row. Values may be of 16 bits; they are summed and applied in
+// float32.
 // braid.SparseApplyOptimizerMany does so for any number of tables, whose inputs follow one another
 // (engine/ops/optimizer/update_inputs.h, also for values that are those of bags). braid.SparseApplyGrouped(
 // handle, slot handles..., values, ... of each table, entries) gets what the indices say from
@@ -11,6 +12,7 @@
 #include <algorithm>
 
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/row_entries.h"
 #include "engine/ops/optimizer/apply_rows.h"
 #include "engine/ops/optimizer/update_inputs.h"
@@ -135,9 +137,13 @@ PreparedKernel prepare_grouped(const PrepareContext& c) {
 }  // namespace
 
 void register_sparse_apply_optimizer(OpRegistry& registry) {
-  registry.add(update_op("braid.SparseApplyOptimizer", 2, false, prepare));
-  registry.add(update_op("braid.SparseApplyOptimizerMany", 2, true, prepare));
-  registry.add(grouped_update_op("braid.SparseApplyGrouped", prepare_grouped));
+  const HalfForm by_indices{.kind = HalfKind::Follower,
+                            .inputs_of = [](const Node& node) { return value_inputs(node, 2); }};
+  const HalfForm grouped{.kind = HalfKind::Follower,
+                         .inputs_of = [](const Node& node) { return value_inputs(node, 1); }};
+  registry.add(takes_halves(update_op("braid.SparseApplyOptimizer", 2, false, prepare), by_indices));
+  registry.add(takes_halves(update_op("braid.SparseApplyOptimizerMany", 2, true, prepare), by_indices));
+  registry.add(takes_halves(grouped_update_op("braid.SparseApplyGrouped", prepare_grouped), grouped));
 }
 
 }  // namespace braid

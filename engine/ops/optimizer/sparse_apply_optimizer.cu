@@ -8,6 +8,8 @@
 #include <bit>
 #include <vector>
 
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/row_entries.h"
 #include "engine/ops/optimizer/sorted_rows.cuh"
@@ -80,15 +82,18 @@ __device__ void add_run(const Walk& walk, std::int64_t row, std::int64_t begin, 
   }
 }
 
-/// The gradients' elements from `column` on.
-template <int kPack>
+/// The gradients' elements from `column` on. V: the type that they have in memory.
+template <class V, int kPack>
 struct LoadValues {
   const cuda::RowTable& table;
   std::int64_t width, column;
   __device__ cuda::Pack<float, kPack> operator()(std::uint64_t entry, std::int64_t) const {
     const std::int64_t position = cuda::position_of(entry) - table.first_entry;
-    auto values = *reinterpret_cast<const cuda::Pack<float, kPack>*>(
-        table.values + table.value_of(position) * width + column);
+    const auto stored = *reinterpret_cast<const cuda::Pack<V, kPack>*>(
+        static_cast<const V*>(table.values) + table.value_of(position) * width + column);
+    cuda::Pack<float, kPack> values;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) values.at[i] = static_cast<float>(stored.at[i]);
     if (table.value_weights) {
       const float weight = table.value_weights[position];
 #pragma unroll
@@ -99,7 +104,7 @@ struct LoadValues {
 };
 
 /// A warp looks at a window of kShort entries and sums the chunks of long runs that begin there.
-template <int kPack>
+template <class V, int kPack>
 __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables,
                                   const __grid_constant__ Walk walk) {
   using Elements = cuda::Pack<float, kPack>;
@@ -128,7 +133,7 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
         Elements sum{};
         if (column < tables.width)
           add_run<kPack>(walk, row, begin + group, begin + walk.chunk, groups,
-                         LoadValues<kPack>{t, tables.width, column}, sum);
+                         LoadValues<V, kPack>{t, tables.width, column}, sum);
         for (int other = walk.lanes; other < kWarp; other *= 2) {
 #pragma unroll
           for (int i = 0; i < kPack; ++i) sum.at[i] += __shfl_xor_sync(0xffffffffU, sum.at[i], other);
@@ -140,7 +145,7 @@ __global__ void sum_chunks_kernel(const __grid_constant__ cuda::RowTables tables
 }
 
 /// The sum of the gradients of the row whose run begins with entry e.
-template <int kPack>
+template <class V, int kPack>
 __device__ cuda::Pack<float, kPack> sum_of_run(const cuda::RowTable& t, const Walk& walk, std::int64_t width,
                                                std::int64_t e, std::uint64_t entry, std::int64_t next,
                                                std::int64_t ahead, std::int64_t column) {
@@ -154,7 +159,7 @@ __device__ cuda::Pack<float, kPack> sum_of_run(const cuda::RowTable& t, const Wa
     sum = *reinterpret_cast<const Elements*>(walk.partial(e, true, width) + column);
     add_run<kPack>(walk, row, e + walk.chunk, walk.n, walk.chunk, load, sum);
   } else {
-    const LoadValues<kPack> load{t, width, column};
+    const LoadValues<V, kPack> load{t, width, column};
     sum = load(entry, e);
     if (next == row) add_run<kPack>(walk, row, e + 1, e + kShort, 1, load, sum);
   }
@@ -162,7 +167,7 @@ __device__ cuda::Pack<float, kPack> sum_of_run(const cuda::RowTable& t, const Wa
 }
 
 /// The lanes of an entry that is the first of its row's run update the row.
-template <int kPack, bool kBasic>
+template <class V, int kPack, bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads)
     update_rows_kernel(const __grid_constant__ cuda::RowTables tables, const __grid_constant__ Walk walk,
                        const __grid_constant__ OptimizerSpec spec, const StepParams* params) {
@@ -183,7 +188,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     if (row - t.first_row >= t.rows) continue;  // an index out of range
     float* const slots[cuda::kSlots] = {t.slots[0], t.slots[1], t.slots[2]};
     for (std::int64_t column = column_lane * kPack; column < tables.width; column += walk.lanes * kPack) {
-      const Elements sum = sum_of_run<kPack>(t, walk, tables.width, e, entry, next, ahead, column);
+      const Elements sum = sum_of_run<V, kPack>(t, walk, tables.width, e, entry, next, ahead, column);
       const std::int64_t at = (row - t.first_row) * tables.width + column;
       cuda::with_formula<kBasic>(u, [&]<class Formula>() {
         cuda::update_pack<Formula, kPack, kBasic>(u, sum, t.weights, slots, at);
@@ -193,7 +198,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
 }
 
 /// The same for row-wise Adagrad. Rows of more columns than the lanes take at once are summed twice.
-template <int kPack, bool kBasic>
+template <class V, int kPack, bool kBasic>
 __global__ void __launch_bounds__(cuda::kThreads)
     update_whole_rows_kernel(const __grid_constant__ cuda::RowTables tables,
                              const __grid_constant__ Walk walk, const __grid_constant__ OptimizerSpec spec,
@@ -221,7 +226,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     float squares = 0;
     for (std::int64_t column = column_lane * kPack; column < width; column += at_once) {
       w = *reinterpret_cast<const Elements*>(weights + column);
-      sum = sum_of_run<kPack>(t, walk, width, e, entry, next, ahead, column);
+      sum = sum_of_run<V, kPack>(t, walk, width, e, entry, next, ahead, column);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         float g = sum.at[i] * u.grad_scale;
@@ -236,7 +241,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
     for (std::int64_t column = column_lane * kPack; column < width; column += at_once) {
       if (width > at_once) {
         w = *reinterpret_cast<const Elements*>(weights + column);
-        sum = sum_of_run<kPack>(t, walk, width, e, entry, next, ahead, column);
+        sum = sum_of_run<V, kPack>(t, walk, width, e, entry, next, ahead, column);
       }
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
@@ -267,7 +272,7 @@ std::vector<cuda::IndexedTable> indexed_tables(std::span<const OutputInfo> input
   return tables;
 }
 
-/// Up to kMostTables tables of one width, updated together.
+/// Up to kMostTables tables of one width and one type of values, updated together.
 class Batch {
  public:
   /// `base` is where the first table begins, and then where the one after the last does.
@@ -278,6 +283,7 @@ class Batch {
       const std::int64_t indices = in.indices(c.inputs, v);
       tables_.push_back({shape[0], base});
       if (shape[0] != 0) width_ = shape.elements() / shape[0];
+      value_type_ = info(c.inputs, in.values(v)).dtype;
       base.pass(shape[0], indices);
     }
     entries_ = base.entry - first_entry_;
@@ -295,10 +301,13 @@ class Batch {
     tables.width = width_;
     bool packed = width_ % 4 == 0;
     for (int i = 0; i < static_cast<int>(tables_.size()); ++i) packed = add(tables, a, i) && packed;
-    if (packed)
-      update<4>(a, tables, entries + first_entry_, static_cast<float*>(scratch));
-    else
-      update<1>(a, tables, entries + first_entry_, static_cast<float*>(scratch));
+    entries += first_entry_;
+    with_values([&]<class V>() {
+      if (packed)
+        update<V, 4>(a, tables, entries, static_cast<float*>(scratch));
+      else
+        update<V, 1>(a, tables, entries, static_cast<float*>(scratch));
+    });
   }
 
  private:
@@ -314,7 +323,7 @@ class Batch {
     cuda::RowTable& t = tables.at[tables.count++];
     t = {.weights = a.var<float>(in_.handle(v)),
          .slots = {},
-         .values = a.in<float>(in_.values(v)),
+         .values = a.inputs[in_.values(v)],
          .bags = in_.has_bags ? a.in<std::int32_t>(in_.bags(v)) : nullptr,
          .value_weights = in_.weighted ? a.in<float>(in_.weights(v)) : nullptr,
          .rows = static_cast<std::int32_t>(table.rows),
@@ -327,7 +336,15 @@ class Batch {
                                   cuda::is_aligned16(t.slots[2])));
   }
 
-  template <int kPack>
+  /// Calls f.operator()<V>() for the type of the values.
+  template <class F>
+  void with_values(const F& f) const {
+    if (value_type_ == DType::Float16) return f.template operator()<Float16>();
+    if (value_type_ == DType::BFloat16) return f.template operator()<BFloat16>();
+    f.template operator()<float>();
+  }
+
+  template <class V, int kPack>
   void update(const KernelArgs& a, const cuda::RowTables& tables, const std::uint64_t* entries,
               float* partials) const {
     const auto packs = static_cast<std::uint64_t>((width_ + kPack - 1) / kPack);
@@ -338,12 +355,12 @@ class Batch {
               .lanes = static_cast<int>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp))};
     walk.chunk = std::max(2 * kShort, kWarp * (kWarp / walk.lanes));
     if (walk.n > kShort)
-      cuda::launch(sum_chunks_kernel<kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
+      cuda::launch(sum_chunks_kernel<V, kPack>, cuda::blocks_for(walk.n), cuda::kThreads, 0, a.stream, tables,
                    walk);
     const bool basic = is_basic(in_.spec);
-    const auto rows_kernel = basic ? update_rows_kernel<kPack, true> : update_rows_kernel<kPack, false>;
+    const auto rows_kernel = basic ? update_rows_kernel<V, kPack, true> : update_rows_kernel<V, kPack, false>;
     const auto whole_rows_kernel =
-        basic ? update_whole_rows_kernel<kPack, true> : update_whole_rows_kernel<kPack, false>;
+        basic ? update_whole_rows_kernel<V, kPack, true> : update_whole_rows_kernel<V, kPack, false>;
     cuda::launch(in_.spec.row_wise ? whole_rows_kernel : rows_kernel, cuda::blocks_for(walk.n * walk.lanes),
                  cuda::kThreads, 0, a.stream, tables, walk, in_.spec, a.params);
   }
@@ -352,6 +369,7 @@ class Batch {
   int first_;
   std::int64_t first_entry_, entries_ = 0;
   std::int64_t width_ = 0;
+  DType value_type_ = DType::Float32;
   std::vector<Table> tables_;
 };
 
@@ -363,10 +381,13 @@ class GroupedUpdate {
       const Shape& shape = info(c.inputs, in.handle(v)).shape;
       return shape[0] == 0 ? 0 : shape.elements() / shape[0];
     };
+    const auto values = [&](int v) { return info(c.inputs, in.values(v)).dtype; };
     EntryBase base;
     for (int v = 0; v < in.variables;) {
       int count = 1;
-      while (count < cuda::kMostTables && v + count < in.variables && width(v + count) == width(v)) ++count;
+      while (count < cuda::kMostTables && v + count < in.variables && width(v + count) == width(v) &&
+             values(v + count) == values(v))
+        ++count;
       batches_.emplace_back(c, in, v, count, base);
       scratch_bytes_ = std::max(scratch_bytes_, batches_.back().scratch_bytes());
       v += count;
@@ -426,6 +447,8 @@ void register_sparse_apply_optimizer_cuda(OpRegistry& registry) {
   for (const char* op : {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany"})
     registry.add_cuda(op, prepare, supports<2>);
   registry.add_cuda("braid.SparseApplyGrouped", prepare_grouped, supports<1>);
+  cuda_takes_halves(
+      {"braid.SparseApplyOptimizer", "braid.SparseApplyOptimizerMany", "braid.SparseApplyGrouped"});
 }
 
 }  // namespace braid

@@ -178,6 +178,13 @@ UpdateInputs update_inputs(const Node& node, std::span<const OutputInfo> inputs,
   return layout_of(node, static_cast<int>(inputs.size()), gradient_inputs);
 }
 
+std::vector<int> value_inputs(const Node& node, int gradient_inputs) {
+  const UpdateInputs in = layout_of(node, static_cast<int>(node.inputs.size()), gradient_inputs);
+  std::vector<int> values;
+  for (int v = 0; v < in.variables; ++v) values.push_back(in.values(v));
+  return values;
+}
+
 bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs) {
   const UpdateInputs in = layout_of(node, static_cast<int>(inputs.size()), gradient_inputs);
   for (int v = 0; v < in.variables; ++v)

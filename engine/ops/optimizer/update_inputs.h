@@ -52,6 +52,8 @@ UpdateInputs infer_update(const InferContext& c, int gradient_inputs);
 UpdateInputs prepared_update_inputs(const PrepareContext& c, int gradient_inputs);
 /// Where what is, of inputs that are checked.
 UpdateInputs update_inputs(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs);
+/// The places of all values of sparse gradients.
+std::vector<int> value_inputs(const Node& node, int gradient_inputs);
 /// Whether the inputs that are variables hold float32: what kernels on a device take.
 bool updates_float32(const Node& node, std::span<const OutputInfo> inputs, int gradient_inputs);
 

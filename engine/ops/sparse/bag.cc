@@ -2,10 +2,12 @@
 // (engine/ops/sparse/bag_args.h). Rows are read and sums written: no row of a single id is in memory between.
 // The variable's gradient is rows (braid.BagRows), which the compiler does not make where an optimizer's
 // update can read the sums' gradient itself (engine/rewrite/bag_updates.cc).
-// braid.BagMany(the same for any number of tables, one after another) has an output for each. The compiler
-// makes it (engine/rewrite/group_gathers.cc). An id out of range is InvalidArgument.
+// Sums are of the table's type; mixed precision has those of float32 rounded once to 16 bits
+// (common/halves.h). braid.BagMany(the same for any number of tables, one after another) has an output for
+// each. The compiler makes it (engine/rewrite/group_gathers.cc). An id out of range is InvalidArgument.
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/grad_util.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/common/row_sums.h"
 #include "engine/ops/common/shape_rules.h"
@@ -243,7 +245,7 @@ void register_bag(OpRegistry& registry) {
             .cpu = prepare,
             .handles = {Access::Read},
             .in_files = true};
-  registry.add(bag);
+  registry.add(takes_halves(bag, {.kind = HalfKind::Follower, .outputs = {-1}}));
   bag.name = "braid.BagMany";
   bag.traits = bag.traits.output_list();
   bag.max_inputs = -1;
@@ -252,7 +254,7 @@ void register_bag(OpRegistry& registry) {
   bag.handles = {};
   bag.further_handles = Access::Read;
   bag.in_files = false;
-  registry.add(std::move(bag));
+  registry.add(takes_halves(std::move(bag), {.kind = HalfKind::Follower, .outputs = {-1}}));
 }
 
 }  // namespace braid

@@ -3,10 +3,13 @@
 // kAhead rows in flight, and add them in the order of the ids. A row whose id is out of range, and bags
 // whose offsets are, are reported and count as zeros.
 #include <bit>
+#include <type_traits>
 
 #include "engine/ops/common/cuda/block_owner.cuh"
 #include "engine/ops/common/cuda/launch.cuh"
 #include "engine/ops/common/dispatch.h"
+#include "engine/ops/common/half.h"
+#include "engine/ops/common/halves.h"
 #include "engine/ops/sparse/bag_args.h"
 #include "engine/ops/sparse/bag_parts.cuh"
 
@@ -17,10 +20,10 @@ constexpr int kAhead = 8;
 constexpr int kMost = 36;  // a kernel's arguments are 4 KiB
 constexpr int kWarp = 32;
 
-template <class T>
+template <class T, class Out>
 struct BagTable {
   const T* rows;
-  T* out;
+  Out* out;
   cuda::DeviceBags<T> bags;
   std::int64_t row_count;
   std::int32_t width;
@@ -28,19 +31,19 @@ struct BagTable {
   std::int32_t first_block;
 };
 
-template <class T>
+template <class T, class Out>
 struct BagTables {
   int count = 0;
-  BagTable<T> at[kMost];
+  BagTable<T, Out> at[kMost];
 };
-static_assert(sizeof(BagTables<float>) + 64 <= 4096);
+static_assert(sizeof(BagTables<float, float>) + 64 <= 4096);
 
-template <class T, int kPack>
+template <class T, class Out, int kPack>
 __global__ void __launch_bounds__(cuda::kThreads)
-    bag_kernel(const __grid_constant__ BagTables<T> tables, StepStatus* status, int op) {
+    bag_kernel(const __grid_constant__ BagTables<T, Out> tables, StepStatus* status, int op) {
   using Elements = cuda::Pack<T, kPack>;
   const auto block = static_cast<std::int32_t>(blockIdx.x);
-  const BagTable<T>& t = cuda::part_of_block(tables, block);
+  const BagTable<T, Out>& t = cuda::part_of_block(tables, block);
   const int lane = static_cast<int>(threadIdx.x) & (t.lanes - 1);
   const std::int64_t bag =
       static_cast<std::int64_t>(block - t.first_block) * (cuda::kThreads / t.lanes) + threadIdx.x / t.lanes;
@@ -77,9 +80,10 @@ __global__ void __launch_bounds__(cuda::kThreads)
       }
     }
     const T scale = t.bags.scale(range);
+    cuda::Pack<Out, kPack> out;
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) sum.at[e] *= scale;
-    *reinterpret_cast<Elements*>(t.out + bag * width + column) = sum;
+    for (int e = 0; e < kPack; ++e) out.at[e] = static_cast<Out>(sum.at[e] * scale);
+    *reinterpret_cast<cuda::Pack<Out, kPack>*>(t.out + bag * width + column) = out;
   }
 }
 
@@ -89,14 +93,14 @@ struct Size {
   std::int64_t rows, width;
 };
 
-template <class T, int kPack>
+template <class T, class Out, int kPack>
 void pool(const std::vector<Size>& sizes, const BagInputs& in, const KernelArgs& a) {
-  BagTables<T> tables;
+  BagTables<T, Out> tables;
   std::int64_t blocks = 0;
   const auto flush = [&] {
     if (blocks != 0)
-      cuda::launch(bag_kernel<T, kPack>, static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream, tables,
-                   a.status, a.op);
+      cuda::launch(bag_kernel<T, Out, kPack>, static_cast<unsigned>(blocks), cuda::kThreads, 0, a.stream,
+                   tables, a.status, a.op);
     tables.count = 0;
     blocks = 0;
   };
@@ -107,7 +111,7 @@ void pool(const std::vector<Size>& sizes, const BagInputs& in, const KernelArgs&
     const auto packs = static_cast<std::uint64_t>((size.width + kPack - 1) / kPack);
     const auto lanes = static_cast<std::int32_t>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp));
     tables.at[tables.count++] = {.rows = a.in<T>(in.table(t)),
-                                 .out = a.out<T>(t),
+                                 .out = a.out<Out>(t),
                                  .bags = cuda::device_bags<T>(size.shape, in, a, in.table(t)),
                                  .row_count = size.rows,
                                  .width = static_cast<std::int32_t>(size.width),
@@ -120,6 +124,19 @@ void pool(const std::vector<Size>& sizes, const BagInputs& in, const KernelArgs&
   flush();
 }
 
+/// Calls f.operator()<T, Out>(): rows of the table's type, and sums of it or, of float32, of a half.
+template <class F>
+PreparedKernel with_types(const PrepareContext& c, const F& f) {
+  const DType out = c.outputs[0].dtype;
+  return with_float(c.node.op->name, c.attr("dtype", DType::Invalid), [&]<class T>() -> PreparedKernel {
+    if constexpr (std::is_same_v<T, float>) {
+      if (out == DType::Float16) return f.template operator()<T, Float16>();
+      if (out == DType::BFloat16) return f.template operator()<T, BFloat16>();
+    }
+    return f.template operator()<T, T>();
+  });
+}
+
 PreparedKernel prepare(const PrepareContext& c) {
   const BagInputs in = bag_inputs(c.node.attrs, true);
   std::vector<Size> sizes;
@@ -127,7 +144,9 @@ PreparedKernel prepare(const PrepareContext& c) {
     const Shape& table = c.inputs[static_cast<std::size_t>(in.table(t))].shape;
     sizes.push_back({cuda::bag_shape(c, in, in.table(t)), table[0], table[1]});
   }
-  return with_float(c.node.op->name, c.attr("dtype", DType::Invalid), [&]<class T>() {
+  for (const OutputInfo& output : c.outputs)
+    if (output.dtype != c.outputs[0].dtype) c.fail("sums must be of one type");
+  return with_types(c, [&]<class T, class Out>() {
     PreparedKernel kernel;
     kernel.run = [in, sizes = std::move(sizes)](const KernelArgs& a) {
       constexpr int kPack = cuda::kPackOf<T>;
@@ -137,9 +156,9 @@ PreparedKernel prepare(const PrepareContext& c) {
                  cuda::is_aligned16(a.inputs[in.table(static_cast<int>(i))]) &&
                  cuda::is_aligned16(a.outputs[i]);
       if (packed)
-        pool<T, kPack>(sizes, in, a);
+        pool<T, Out, kPack>(sizes, in, a);
       else
-        pool<T, 1>(sizes, in, a);
+        pool<T, Out, 1>(sizes, in, a);
     };
     return kernel;
   });
@@ -154,6 +173,7 @@ bool supports(const Node& node, std::span<const OutputInfo>) {
 
 void register_bag_cuda(OpRegistry& registry) {
   for (const char* op : {"braid.Bag", "braid.BagMany"}) registry.add_cuda(op, prepare, supports);
+  cuda_takes_halves({"braid.Bag", "braid.BagMany"});
 }
 
 }  // namespace braid

@@ -18,17 +18,17 @@ std::vector<const OpDef*> half_ops_of_registry() {
 
 std::optional<HalfCase> half_case(const OpDef& def, const OpCase& op_case, DType half, bool narrow) {
   const HalfForm& form = *half_form(def);
-  std::vector<int> inputs = form.inputs;
-  if (inputs == std::vector<int>{-1}) {
-    inputs.clear();
-    for (std::size_t i = 0; i < op_case.inputs.size(); ++i) inputs.push_back(static_cast<int>(i));
-  }
   HalfCase made{op_case, op_case, {}};
   for (std::size_t i = 0; i < op_case.inputs.size(); ++i)
     if (is_floating(op_case.inputs[i].dtype()))
       made.halves.inputs[i] = made.floats.inputs[i] = cast(op_case.inputs[i], DType::Float32);
+  if (op_case.attrs.get("dtype", DType::Invalid) == DType::Float64)
+    for (OpCase* of : {&made.halves, &made.floats}) of->attrs.set("dtype", DType::Float32);
+  const CaseGraph graph = make_case_graph(def, made.floats);
+  const Node& node = graph.graph.node(graph.node);
+  std::vector<int> inputs = half_inputs(form, node);
   const bool rounds = form.kind == HalfKind::Follower || form.whole || narrow;
-  if (rounds) made.rounded = form.outputs;
+  if (rounds) made.rounded = half_outputs(form, node);
   if (rounds && form.like_output >= 0) inputs.push_back(form.like_output);
   for (const int i : inputs) {
     const auto at = static_cast<std::size_t>(i);

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "tests/engine/rewrite/mixed_bags.h"
 #include "tests/engine/rewrite/mixed_models.h"
 #include "tests/engine/testing/random_graph.h"
 
@@ -65,6 +66,25 @@ TEST(RandomMixedPrecisionOnDevice, StaysNearFloat32) {
       ADD_FAILURE() << error.what();
     }
   }
+}
+
+TEST(MixedBagsOnDevice, LossesOfStepsAreNearThoseOfFloat32) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "there is no device";
+  constexpr int kSteps = 13;  // before small differences grow
+  const MixedModel model = trained_bags();
+  const std::vector<float> expected = losses_of(model, precision_options(DType::Float32), kSteps);
+  const auto device = exact_device();
+  for (const DType half : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const bool fusion : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(half), fusion ? ", regions" : ""));
+      CompileOptions options = precision_options(half, Domain::Device, fusion);
+      options.streams.count = 3;
+      const std::vector<float> got = losses_of(model, options, kSteps, device);
+      const double most = half == DType::Float32 ? 1e-3 : 0.02;
+      for (std::size_t step = 0; step < got.size(); ++step)
+        EXPECT_NEAR(got[step], expected[step], most) << "step " << step;
+      EXPECT_EQ(losses_of(model, options, kSteps, device), got) << "the same bits in each run";
+    }
 }
 
 }  // namespace
