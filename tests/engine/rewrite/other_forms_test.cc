@@ -1,0 +1,203 @@
+// Forms in which other frameworks write columns and products: slices of one place each, the same done to each
+// of them, transposed factors. Their nodes become few, and mean the same.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine/autodiff/gradients.h"
+#include "engine/builder/graph_builder.h"
+#include "engine/compile/compile.h"
+#include "engine/import/import.h"
+#include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
+#include "tests/engine/testing/test_ops.h"
+
+namespace braid::testing {
+namespace {
+
+constexpr std::int64_t kRows = 5;
+
+class OtherFormsTest : public ::testing::Test {
+ protected:
+  Output ints(std::vector<std::int32_t> values) {
+    const auto n = static_cast<std::int64_t>(values.size());
+    return b_.constant(Tensor::from<std::int32_t>(Shape{n}, values));
+  }
+  Output number(std::int64_t value) { return b_.constant(Tensor::scalar<std::int64_t>(value)); }
+
+  /// x[:, place] of x [rows, n].
+  Output column(const Output& x, std::int32_t place) {
+    return b_.op("StridedSlice", {x, ints({0, place}), ints({0, place + 1}), ints({1, 1})},
+                 {{"begin_mask", std::int64_t{1}},
+                  {"end_mask", std::int64_t{1}},
+                  {"shrink_axis_mask", std::int64_t{2}}});
+  }
+  Output placeholder(const char* name, const Tensor& value) {
+    feeds_.emplace(name, value);
+    specs_.push_back({name, value.dtype(), value.shape()});
+    return b_.placeholder(name, value.dtype(), value.shape());
+  }
+  Tensor ids(std::int64_t columns) const {
+    Tensor made = Tensor::zeros(DType::Int64, {kRows, columns});
+    std::int64_t at = 0;
+    for (std::int64_t& id : made.data<std::int64_t>()) id = at++ * 7 % 19 - 9;
+    return made;
+  }
+
+  /// The program of these values, after checking that it gives what the graph as written gives.
+  std::shared_ptr<const Program> checked(const std::vector<Output>& values, bool gradients = false,
+                                         bool bits = true) {
+    Graph graph = import_graph(b_.graph());
+    std::vector<std::string> fetches;
+    for (const Output& value : values) fetches.push_back(value.name());
+    if (gradients)
+      for (const VariableGradient& gradient : add_gradients(graph, graph.parse_value(fetches[0])))
+        fetches.push_back(graph.value_name(gradient.dense));
+    CompileOptions options;
+    options.domain = Domain::Host;
+    const auto program = compile(graph, {specs_, fetches, {}}, options);
+    const auto run = [&](const Graph& g) {
+      Interpreter interpreter(g);
+      interpreter.variables() = variables_;
+      return interpreter.run(feeds_, fetches);
+    };
+    const std::vector<Tensor> expected = run(graph), got = run(program->graph);
+    for (std::size_t f = 0; f < fetches.size(); ++f) {
+      EXPECT_EQ(got[f].shape(), expected[f].shape()) << fetches[f];
+      if (bits) {
+        EXPECT_EQ(std::memcmp(got[f].raw(), expected[f].raw(), expected[f].bytes()), 0) << fetches[f];
+        continue;
+      }
+      for (std::size_t i = 0; i < expected[f].data<float>().size(); ++i)
+        EXPECT_NEAR(got[f].data<float>()[i], expected[f].data<float>()[i], 1e-5F) << fetches[f] << ", " << i;
+    }
+    return program;
+  }
+
+  GraphBuilder b_;
+  Interpreter::Feeds feeds_;
+  std::vector<FeedSpec> specs_;
+  std::map<std::string, Tensor> variables_;
+};
+
+TEST_F(OtherFormsTest, SlicesOfAllColumnsAreOneUnpack) {
+  const Output x = placeholder("x", ids(4));
+  std::vector<Output> columns;
+  for (const std::int32_t place : {2, 0, 3, 1, 2}) columns.push_back(column(x, place));
+  columns.push_back(column(x, -1));  // the last one
+  const auto program = checked(columns);
+  EXPECT_EQ(count_ops(*program, "StridedSlice"), 0);
+  EXPECT_EQ(count_ops(*program, "Unpack"), 1);
+}
+
+TEST_F(OtherFormsTest, GathersOfOnePlaceAreSlicesToo) {
+  const Output x = placeholder("x", random_floats({2, 3, 4}, 1));
+  std::vector<Output> parts;
+  for (const std::int32_t place : {0, 2})
+    parts.push_back(b_.op("GatherV2", {x, b_.constant(Tensor::scalar<std::int32_t>(place)),
+                                       b_.constant(Tensor::scalar<std::int32_t>(-2))}));
+  const auto program = checked(parts);
+  EXPECT_EQ(count_ops(*program, "GatherV2"), 0);
+  EXPECT_EQ(count_ops(*program, "Unpack"), 1);
+}
+
+TEST_F(OtherFormsTest, FewSlicesOfManyPlacesAndRangesStay) {
+  const Output x = placeholder("x", ids(5));
+  const Output range = b_.op("StridedSlice", {x, ints({0, 1}), ints({0, 3}), ints({1, 1})},
+                             {{"begin_mask", std::int64_t{1}}, {"end_mask", std::int64_t{1}}});
+  const Output kept = b_.op("StridedSlice", {x, ints({0, 1}), ints({0, 2}), ints({1, 1})},
+                            {{"begin_mask", std::int64_t{1}}, {"end_mask", std::int64_t{1}}});
+  const auto program = checked({column(x, 0), column(x, 4), range, kept});
+  EXPECT_EQ(count_ops(*program, "StridedSlice"), 4);
+  EXPECT_EQ(count_ops(*program, "Unpack"), 0);
+}
+
+TEST_F(OtherFormsTest, GradientsOfAllSlicesLieSideBySide) {
+  for (const bool used_whole : {false, true}) {
+    SCOPED_TRACE(used_whole);
+    b_ = GraphBuilder();
+    specs_.clear();
+    feeds_.clear();
+    const Output x = placeholder("x", random_floats({kRows, 3}, 1));
+    variables_ = {{"w", random_floats({kRows, 3}, 2)}};
+    const Output y = b_.mul(x, b_.read(b_.variable("w", Shape{kRows, 3}, {})));
+    Output sum = b_.op("Square", {column(y, 0)});
+    sum = b_.add(sum, b_.op("Tanh", {column(y, 1)}));
+    sum = b_.add(sum, b_.op("Exp", {column(y, 2)}));
+    Output loss = b_.reduce_mean(sum);
+    if (used_whole) loss = b_.add(loss, b_.reduce_mean(b_.op("Sigmoid", {y})));
+    const auto program = checked({loss}, true, false);
+    EXPECT_EQ(count_ops(*program, "StridedSliceGrad"), 0);
+    EXPECT_EQ(count_ops(*program, "Pack"), 1);
+  }
+}
+
+TEST_F(OtherFormsTest, WhatIsDoneToEachColumnAlikeIsDoneOnce) {
+  const Output x = placeholder("x", ids(3));
+  std::vector<Output> wrapped;
+  const std::int64_t sizes[] = {10, 20, 15};
+  for (std::int32_t c = 0; c < 3; ++c) {
+    const Output id = column(x, c);
+    wrapped.push_back(b_.op("SelectV2", {b_.op("Less", {id, number(0)}), b_.add(id, number(sizes[c])), id}));
+  }
+  // One lane is used in between, too.
+  wrapped.push_back(b_.op("Neg", {wrapped[1]}));
+  for (Output& value : wrapped) value = b_.reshape(value, {kRows, 1});
+  const auto program = checked(wrapped);
+  for (const char* once : {"Less", "AddV2", "SelectV2"}) EXPECT_EQ(count_ops(*program, once), 1) << once;
+}
+
+TEST_F(OtherFormsTest, ColumnsThatDifferStayApart) {
+  const Output x = placeholder("x", ids(3));
+  std::vector<Output> values{b_.add(column(x, 0), number(1)), b_.add(number(2), column(x, 1)),
+                             b_.add(column(x, 2), number(3))};  // the second one the other way round
+  for (Output& value : values) value = b_.reshape(value, {kRows, 1});
+  EXPECT_EQ(count_ops(*checked(values), "AddV2"), 3);
+}
+
+TEST_F(OtherFormsTest, AMiddleAxisHasItsConstantsAlongIt) {
+  const Output x = placeholder("x", random_floats({2, 3, 4}, 3));
+  std::vector<Output> scaled;
+  for (std::int32_t place = 0; place < 3; ++place) {
+    const Output part = b_.op("GatherV2", {x, b_.constant(Tensor::scalar<std::int32_t>(place)),
+                                           b_.constant(Tensor::scalar<std::int32_t>(1))});
+    const Output shifted =
+        b_.op("Sub", {part, b_.constant(Tensor::scalar(0.5F * static_cast<float>(place)))});
+    scaled.push_back(b_.reshape(b_.mul(shifted, b_.constant(Tensor::scalar(2.0F))), {8}));
+  }
+  const auto program = checked(scaled);
+  EXPECT_EQ(count_ops(*program, "Sub"), 1);
+  EXPECT_EQ(count_ops(*program, "Mul"), 1);
+}
+
+TEST_F(OtherFormsTest, ProductsReadTransposedFactorsAsTheyLie) {
+  const Output a = placeholder("a", random_floats({4, 3}, 1)), c = placeholder("c", random_floats({5, 4}, 2));
+  const auto turned = [&](const Output& x) { return b_.op("Transpose", {x, ints({1, 0})}); };
+  const auto program = checked({b_.matmul(turned(a), turned(c)), turned(b_.matmul(c, a))}, false, false);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+  EXPECT_EQ(count_ops(*program, "MatMul"), 2);
+}
+
+TEST_F(OtherFormsTest, SoDoBatchesOfProductsAndTheirGradients) {
+  const Output x = placeholder("x", random_floats({2, 4, 3}, 1));
+  variables_ = {{"w", random_floats({2, 4, 3}, 2)}};
+  const Output y = b_.mul(x, b_.read(b_.variable("w", Shape{2, 4, 3}, {})));
+  const Output dots = b_.op("BatchMatMulV2", {y, b_.op("Transpose", {y, ints({0, 2, 1})})});
+  const auto program = checked({b_.reduce_mean(b_.op("Square", {dots}))}, true, false);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 0);
+  EXPECT_EQ(count_ops(*program, "BatchMatMulV2"), 3);
+}
+
+TEST_F(OtherFormsTest, OtherTranspositionsAndFetchedProductsStay) {
+  const Output x = placeholder("x", random_floats({2, 3, 3}, 1));
+  const Output moved = b_.op("Transpose", {x, ints({1, 0, 2})});
+  const Output square = placeholder("s", random_floats({3, 3}, 2));
+  const Output product = b_.matmul(square, square);
+  const auto program =
+      checked({b_.op("BatchMatMulV2", {moved, x}), product, b_.op("Transpose", {product, ints({1, 0})})},
+              false, false);
+  EXPECT_EQ(count_ops(*program, "Transpose"), 2);
+}
+
+}  // namespace
+}  // namespace braid::testing
