@@ -23,7 +23,7 @@ class HstuDeviceTest : public IntegrationTest {
         rows,
         {"model.embedding_dim=64", "model.max_rows=40", "model.hidden=32", "model.layers=2", "model.heads=2",
          "model.dropout=0", "input.global_batch_size=16", "steps=40", "epochs=0", "schedule.warmup_steps=0",
-         "optimizer.learning_rate=1e-3", "evaluation.enabled=false", "runtime.device=CPU"}};
+         "optimizer.learning_rate=2e-4", "evaluation.enabled=false", "runtime.device=CPU"}};
   }
 };
 
