@@ -149,6 +149,7 @@ CompileOptions compiling(const Options& options, const std::string& precision) {
   made.domain = Domain::Device;
   made.streams.policy = options.streams > 1 ? StreamPolicy::Cost : StreamPolicy::None;
   made.streams.count = options.streams;
+  made.fusion = true;
   made.batch_siblings = BatchSiblings::WithinScopes;
   if (precision == "BF16") made.precision.half = DType::BFloat16;
   return made;
