@@ -69,9 +69,13 @@ Tensor made_up(DType dtype, const Shape& shape, std::int64_t below, std::uint64_
 }  // namespace
 
 Training make_training(const ModelGraph& model, const OptimizerSpec& optimizer) {
+  return make_training(model, optimizer, optimizer);
+}
+
+Training make_training(const ModelGraph& model, const OptimizerSpec& dense, const OptimizerSpec& of_rows) {
   Training made{import_graph(*model.graph), {}};
   for (const VariableGradient& gradient : add_gradients(made.graph, made.graph.parse_value(model.loss)))
-    add_update(made, gradient, optimizer);
+    add_update(made, gradient, gradient.slices ? of_rows : dense);
   made.request.fetches = {model.loss};
   made.request.targets.insert(made.request.targets.end(), model.updates.begin(), model.updates.end());
   return made;

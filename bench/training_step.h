@@ -25,6 +25,8 @@ struct Training {
 
 /// Every variable is updated by `optimizer`, whose row_wise is for tables alone.
 Training make_training(const ModelGraph& model, const OptimizerSpec& optimizer);
+/// Variables whose gradients are rows are updated by `of_rows`, all others by `dense`.
+Training make_training(const ModelGraph& model, const OptimizerSpec& dense, const OptimizerSpec& of_rows);
 
 /// Adds feeds of `batch` rows to the request. Result: made-up values of them: labels below `classes`, other
 /// integers below `ids`, floats around 0. The same ones each time.

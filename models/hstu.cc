@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "models/common.h"
 #include "models/hstu_columns.h"
+#include "models/hstu_layer.h"
 
 namespace braid {
 namespace {
@@ -35,8 +36,6 @@ struct HstuSizes {
 Output scalar(GraphBuilder& b, float value, const char* name) {
   return b.constant(Tensor::scalar(value), name);
 }
-
-Output silu(GraphBuilder& b, const Output& x) { return b.mul(x, b.op("Sigmoid", {x})); }
 
 /// x sigmoid(LN(x)).
 Output swish_norm(GraphBuilder& b, const Output& x, std::int64_t dim) {
@@ -125,26 +124,6 @@ Output position_rows(GraphBuilder& b, const Ragged& layout, std::int64_t context
   return learned_rows(b, table, places, sizes);
 }
 
-/// A layer's x [n, D] -> [n, D].
-Output attention_layer(GraphBuilder& b, const Output& x, const Output& offsets, const HstuSizes& sizes) {
-  const std::int64_t dim = sizes.dim;
-  const Output wide = dense_layer(b, "uvqk", layer_norm(b, "norm", x, dim, 1e-6F), dim, 4 * dim, false,
-                                  LayerInit::GlorotUniform);
-  const Output parts =
-      b.op("Split", {b.constant(Tensor::scalar<std::int32_t>(1), "axis"), wide}, {{"num_split", 4}}, "parts");
-  const auto heads = [&](int part) {
-    return b.reshape({parts.node, part}, {-1, sizes.heads, dim / sizes.heads});
-  };
-  const Output u = silu(b, {parts.node, 0});
-  const Output mixed = b.reshape(b.op("braid.RaggedAttention", {heads(2), heads(3), heads(1), offsets},
-                                      {{"activation", "silu"}}, "attention"),
-                                 {-1, dim});
-  const Output y = b.concat({u, mixed, b.mul(u, layer_norm(b, "output_norm", mixed, dim, 1e-6F))}, 1);
-  const Output kernel =
-      b.read(b.variable("output/kernel", Shape{3 * dim, dim}, {.init = glorot_uniform(3 * dim, dim)}));
-  return b.add(x, b.matmul(dropout(b, y, sizes.dropout / 2), kernel));
-}
-
 /// Context columns as tokens: [B C, D].
 Output context_tokens(GraphBuilder& b, HstuColumns& columns, const HstuSizes& sizes) {
   std::vector<Output> tokens;
@@ -214,7 +193,7 @@ ModelGraph build_hstu(const ModelConfig& config) {
   x = dropout(b, x, sizes.dropout);
   for (std::int64_t l = 0; l < sizes.layers; ++l) {
     const NameScope scope(b, "layer" + std::to_string(l));
-    x = attention_layer(b, x, layout.offsets, sizes);
+    x = hstu_layer(b, x, layout.offsets, {dim, sizes.heads, sizes.dropout / 2});
   }
 
   Output user = rows_at(b, x, last_places(b, layout.offsets));

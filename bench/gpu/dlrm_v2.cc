@@ -15,16 +15,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
-#include <map>
 #include <random>
 #include <thread>
 
 #include "base/error.h"
+#include "bench/gpu/profile.h"
 #include "bench/training_step.h"
-#include "engine/device/activity.h"
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/program/program.h"
 
@@ -102,53 +99,6 @@ std::vector<Tensor> batch_of(const Training& training, const Options& options, d
 /// Tables and their slots begin with zeros.
 bool is_table(const VariableInfo& variable) {
   return variable.name.ends_with("/table") || variable.name.ends_with("/accumulator");
-}
-
-void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
-             double us, std::size_t top) {
-  const auto sampler = make_activity_sampler(device);
-  if (!sampler) return fmt::print("  no CUPTI here\n");
-  DeviceActivity activity;
-  std::atomic<bool> done{false};
-  std::thread watching([&] {
-    const auto length = std::chrono::microseconds(static_cast<std::int64_t>(us * 12));
-    activity = sampler->sample({.settle = std::chrono::milliseconds(50), .length = length}, {});
-    done = true;
-  });
-  while (!done) steps.run(batches, 5);
-  watching.join();
-  const double count = activity.window_seconds * 1e6 / us;
-  fmt::print("  window {:.1f} ms, {:.1f} steps, busy {:.1f} %, overlap {:.2f}, {} dropped\n",
-             activity.window_seconds * 1e3, count, 100 * activity.busy_seconds / activity.window_seconds,
-             activity.overlap_factor(), activity.dropped);
-  for (const StreamActivity& stream : activity.streams)
-    if (stream.pieces > 0)
-      fmt::print("  stream {:<24} busy {:>5.1f} %, {:.1f} pieces a step\n", stream.stream,
-                 100 * stream.busy_seconds / activity.window_seconds,
-                 static_cast<double>(stream.pieces) / count);
-  struct Sum {
-    double us = 0;
-    int pieces = 0;
-    int stream = 0;
-  };
-  std::map<std::string, Sum> by_name;
-  double alone = 0;
-  for (const ActivitySlice& slice : activity.slices) {
-    Sum& sum = by_name[slice.name];
-    sum.us += std::chrono::duration<double, std::micro>(slice.end - slice.begin).count();
-    sum.pieces += 1;
-    sum.stream = slice.stream;
-  }
-  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    alone += sorted[i].second.us / count;
-    if (i < top)
-      fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}  {}\n", sorted[i].second.us / count,
-                 sorted[i].second.pieces / count, sorted[i].second.stream, sorted[i].first.substr(0, 90));
-  }
-  fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
 }
 
 void print_plan(const std::string& optimizer, std::int64_t batch, const std::string& precision,

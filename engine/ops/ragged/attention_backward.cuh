@@ -61,10 +61,12 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
                                length);
   };
-  const int end = min(first + S::kOwn, length);
-  for_tiles(KeyTiles<S::kOther>(mask, first, end), load, [&](int tile, int stage) {
+  const int begin = first + row, end = min(begin + 16 * S::kRows, length);  // the warp's queries
+  const KeyTiles<S::kOther> tiles(mask, first, min(first + S::kOwn, length));
+  for_tiles(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
+    if (begin >= end || !mask.any(begin, end, key, key + S::kOther)) return;
     Scores scores[S::kRows][S::kScores] = {}, slopes[S::kRows][S::kScores] = {};
     add_scores<M, W>(scores, queries, row, keys);
     add_scores<M, W>(slopes, gradients, row, keys + S::kOtherElements);
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
           else
             slopes[m][n][e] *= silu_point<M>(score, scale).slope;
         }
-    if (!mask.all(first, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
+    if (!mask.all(begin, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
     add_weighted<M, W>(sums, slopes, keys);
   });
 
@@ -121,10 +123,13 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     load_rows<E, W, S::kOther>(to + S::kOtherElements, at.d_out, at.v_step, args.v_width, tile * S::kOther,
                                length);
   };
-  const int end = min(first + S::kOwn, length);
-  for_tiles(QueryTiles<S::kOther>{mask, first, end}, load, [&](int tile, int stage) {
+  const int begin = first + row, end = min(begin + 16, length);  // the warp's keys
+  const QueryTiles<S::kOther> tiles{mask, first, min(first + S::kOwn, length)};
+  for_tiles(tiles, load, [&](int tile, int stage) {
     const E* const queries = others + stage * 2 * S::kOtherElements;
     const int query = tile * S::kOther + lane_id() % 4 * 2;
+    const int last = min((tile + 1) * S::kOther, length);
+    if (begin >= end || !mask.any(tile * S::kOther, last, begin, end)) return;
     Scores scores[1][S::kScores] = {}, slopes[1][S::kScores] = {};
     add_scores<M, W>(scores, keys, row, queries);
     add_scores<M, W>(slopes, values, row, queries + S::kOtherElements);
@@ -147,7 +152,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
           }
         }
       }
-    if (!mask.all(tile * S::kOther, min((tile + 1) * S::kOther, length), first, first + S::kOwn)) {
+    if (!mask.all(tile * S::kOther, last, begin, end)) {
       hide_across(scores, mask, key, query, 0.0F);
       hide_across(slopes, mask, key, query, 0.0F);
     }

@@ -89,11 +89,13 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
                                length);
   };
-  const int end = min(first + S::kOwn, length);
-  for_tiles(KeyTiles<S::kOther>(mask, first, end), load, [&](int tile, int stage) {
+  const int begin = first + row, end = min(begin + 16 * S::kRows, length);  // the warp's queries
+  const KeyTiles<S::kOther> tiles(mask, first, min(first + S::kOwn, length));
+  for_tiles(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
-    const bool sees_all = mask.all(first, end, key, key + S::kOther);
+    if (begin >= end || !mask.any(begin, end, key, key + S::kOther)) return;
+    const bool sees_all = mask.all(begin, end, key, key + S::kOther);
     Scores scores[S::kRows][S::kScores] = {};
     add_scores<M, W>(scores, own, row, keys);
     if constexpr (kSoftmax) {

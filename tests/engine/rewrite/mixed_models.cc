@@ -288,9 +288,56 @@ class Maker {
   std::vector<Value> values_;
 };
 
+/// Histories of none to ten items, with room behind them.
+MixedModel hstu_model() {
+  const auto field = [](const char* name, const char* table, const char* ragged) {
+    IdField of{.name = name, .ids = kIds, .filled = false, .input = ragged};
+    of.table.shared = table;
+    return of;
+  };
+  ModelConfig config;
+  config.embedding_dim = 32;
+  config.heads = 2;
+  config.layers = 2;
+  config.hidden = {16};
+  config.columns = {{"candidate", Shape{2}}, {"sparse", Shape{3}}, {"dense", Shape{4}}, {"label", Shape{}}};
+  config.fields["history"] = {field("seen", "items", "history/seen"), field("by", "makers", "history/by")};
+  config.fields["candidate"] = {field("item", "items", ""), field("maker", "makers", "")};
+  config.fields["sparse"] = {field("user", "", ""), field("day", "", ""), field("city", "", "")};
+  config.fields["action"] = {field("did", "", "action/did")};
+  config.fields["action"][0].ids = 8;
+  config.fields["action"][0].weighted = true;
+  const ModelGraph model = build_model("hstu", config);
+  MixedModel made;
+  made.graph = import_graph(*model.graph);
+  add_gradient_fetches(made, model.loss);
+  std::vector<std::int32_t> offsets{0};
+  for (std::int64_t b = 0; b < kZooRows; ++b)
+    offsets.push_back(offsets.back() + static_cast<std::int32_t>(b * 7 % 11));
+  const std::int64_t room = offsets.back() + 5;
+  for (const std::string& column : model.columns) {
+    const OutputInfo& info = made.graph.info(made.graph.parse_value(column));
+    const auto seed = static_cast<unsigned>(made.feeds.size());
+    Shape shape = info.shape;
+    shape.set_dim(0, column.find('/') == std::string::npos ? kZooRows : room);
+    Tensor feed(info.dtype, shape);
+    if (column.ends_with("/offsets"))
+      feed = Tensor::from<std::int32_t>(Shape{kZooRows + 1}, offsets);
+    else if (info.dtype == DType::Float32)
+      feed = random_floats(shape, seed);
+    else
+      for (std::int64_t i = 0; i < feed.elements(); ++i)
+        feed.data<std::int64_t>()[static_cast<std::size_t>(i)] = (i * 7 + seed) % 8;
+    made.request.feeds.push_back({column, feed.dtype(), feed.shape()});
+    made.feeds.push_back(std::move(feed));
+  }
+  return made;
+}
+
 }  // namespace
 
 MixedModel zoo_model(const std::string& name) {
+  if (name == "hstu") return hstu_model();
   ModelConfig config;
   config.classes = kClasses;
   config.embedding_dim = 8;

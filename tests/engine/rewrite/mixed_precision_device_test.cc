@@ -50,7 +50,7 @@ TEST_P(MixedZooOnDevice, LossAndGradientsStayCloseToThoseOfFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedZooOnDevice,
                          ::testing::Values("mlp", "wide_deep", "deepfm", "dcn_v2", "dlrm", "mmoe", "din",
-                                           "cnn", "transformer"),
+                                           "cnn", "hstu", "transformer"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RandomMixedPrecisionOnDevice, StaysNearFloat32) {

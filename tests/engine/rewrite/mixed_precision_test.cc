@@ -184,7 +184,7 @@ TEST_P(MixedZooTest, LossAndGradientsStayCloseToThoseOfFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedZooTest,
                          ::testing::Values("mlp", "wide_deep", "deepfm", "dcn_v2", "dlrm", "mmoe", "din",
-                                           "cnn", "transformer"),
+                                           "cnn", "hstu", "transformer"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

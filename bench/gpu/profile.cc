@@ -1,0 +1,63 @@
+#include "bench/gpu/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "engine/device/activity.h"
+
+namespace braid::bench {
+
+void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
+             double us, std::size_t top) {
+  const auto sampler = make_activity_sampler(device);
+  if (!sampler) return fmt::print("  no CUPTI here\n");
+  DeviceActivity activity;
+  std::atomic<bool> done{false};
+  std::thread watching([&] {
+    const auto length = std::chrono::microseconds(static_cast<std::int64_t>(us * 12));
+    activity = sampler->sample({.settle = std::chrono::milliseconds(50), .length = length}, {});
+    done = true;
+  });
+  while (!done) steps.run(batches, 5);
+  watching.join();
+  const double count = activity.window_seconds * 1e6 / us;
+  fmt::print("  window {:.1f} ms, {:.1f} steps, busy {:.1f} %, overlap {:.2f}, {} dropped\n",
+             activity.window_seconds * 1e3, count, 100 * activity.busy_seconds / activity.window_seconds,
+             activity.overlap_factor(), activity.dropped);
+  for (const StreamActivity& stream : activity.streams)
+    if (stream.pieces > 0)
+      fmt::print("  stream {:<24} busy {:>5.1f} %, {:.1f} pieces a step\n", stream.stream,
+                 100 * stream.busy_seconds / activity.window_seconds,
+                 static_cast<double>(stream.pieces) / count);
+  struct Sum {
+    double us = 0;
+    int pieces = 0;
+    int stream = 0;
+  };
+  std::map<std::string, Sum> by_name;
+  double alone = 0;
+  for (const ActivitySlice& slice : activity.slices) {
+    Sum& sum = by_name[slice.name];
+    sum.us += std::chrono::duration<double, std::micro>(slice.end - slice.begin).count();
+    sum.pieces += 1;
+    sum.stream = slice.stream;
+  }
+  std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    alone += sorted[i].second.us / count;
+    if (i < top)
+      fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}  {}\n", sorted[i].second.us / count,
+                 sorted[i].second.pieces / count, sorted[i].second.stream, sorted[i].first.substr(0, 90));
+  }
+  fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
+}
+
+}  // namespace braid::bench

@@ -1,0 +1,16 @@
+// The largest nodes of a step by the device's time.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "bench/training_step.h"
+
+namespace braid::bench {
+
+/// Runs steps, of about `us` microseconds each, while the device's activity is recorded, and prints streams
+/// and the `top` largest nodes.
+void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
+             double us, std::size_t top);
+
+}  // namespace braid::bench

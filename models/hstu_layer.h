@@ -1,0 +1,18 @@
+// A layer of HSTU (hstu.cc has the formulas).
+#pragma once
+
+#include <cstdint>
+
+#include "engine/builder/graph_builder.h"
+
+namespace braid {
+
+struct HstuLayer {
+  std::int64_t dim = 0, heads = 0;
+  double dropout = 0;
+};
+
+/// x [n, dim], rows of which offsets [B + 1] cut into sequences -> [n, dim].
+Output hstu_layer(GraphBuilder& builder, const Output& x, const Output& offsets, const HstuLayer& sizes);
+
+}  // namespace braid

@@ -1,0 +1,37 @@
+// A step of the model hstu on a device: everything that computes is there, so that a step is one captured
+// graph. Compiles only; needs no GPU.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/ir/op.h"
+#include "engine/program/program.h"
+#include "tests/engine/rewrite/mixed_models.h"
+#include "tests/support/missing.h"
+
+namespace braid::testing {
+namespace {
+
+TEST(HstuOnDevice, NothingOfAStepRunsOnTheHost) {
+  if (!OpRegistry::global().require("braid.RaggedAttention").cuda) GTEST_SKIP() << missing::kCudaKernels;
+  const MixedModel model = zoo_model("hstu");
+  for (const DType half : {DType::Float32, DType::BFloat16})
+    for (const bool fusion : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}{}", dtype_name(half), fusion ? ", regions" : ""));
+      const auto program =
+          compile(model.graph, model.request, precision_options(half, Domain::Device, fusion));
+      int attentions = 0;
+      for (const ProgramOp& op : program->ops) {
+        const Node& node = program->graph.node(op.node);
+        EXPECT_EQ(op.domain, Domain::Device) << node.op->name << " '" << node.name << "'";
+        if (!node.op->name.starts_with("braid.RaggedAttention")) continue;
+        ++attentions;
+        EXPECT_EQ(program->graph.info(node.inputs[0]).dtype, half) << node.name;
+      }
+      EXPECT_EQ(attentions, 4) << "two layers, forward and backward";
+      for (const Note& note : program->notes)
+        EXPECT_EQ(note.text.find("no CUDA kernel"), std::string::npos) << note.text;
+    }
+}
+
+}  // namespace
+}  // namespace braid::testing
