@@ -32,15 +32,15 @@ struct RowTables {
   std::int64_t width = 0;
   RowTable at[kMostTables];
 
-  /// The table that holds a row, or has it behind its own.
-  __device__ const RowTable& of_row(std::int64_t row) const {
-    int low = 0;
-    for (int high = count; high - low > 1;) {
+  /// The table that holds a row, or has it behind its own; it is one of [low, high).
+  __device__ int index_of(std::int64_t row, int low, int high) const {
+    while (high - low > 1) {
       const int middle = (low + high) / 2;
       (at[middle].first_row <= row ? low : high) = middle;
     }
-    return at[low];
+    return low;
   }
+  __device__ const RowTable& of_row(std::int64_t row) const { return at[index_of(row, 0, count)]; }
 };
 static_assert(sizeof(RowTables) + sizeof(OptimizerSpec) + 64 <= 4096);
 

@@ -1,7 +1,8 @@
 // CUDA kernels of braid.Bag and braid.BagMany: one launch for up to kMost tables, whose addresses and sizes
 // are the kernel's argument. The lanes of a bag, up to a warp, read its rows in packs of up to 16 bytes,
-// kAhead rows in flight, and add them in the order of the ids. A row whose id is out of range, and bags
-// whose offsets are, are reported and count as zeros.
+// kAhead rows in flight, and add them in the order of the ids. Where lists are short, the same lanes take as
+// many bags as have kAhead ids. A row whose id is out of range, and bags whose offsets are, are reported and
+// count as zeros.
 #include <bit>
 #include <type_traits>
 
@@ -27,7 +28,8 @@ struct BagTable {
   cuda::DeviceBags<T> bags;
   std::int64_t row_count;
   std::int32_t width;
-  std::int32_t lanes;  // that share a bag: a power of two
+  std::int32_t lanes;    // that share a bag: a power of two
+  std::int32_t at_once;  // bags that such lanes take together
   std::int32_t first_block;
 };
 
@@ -38,53 +40,162 @@ struct BagTables {
 };
 static_assert(sizeof(BagTables<float, float>) + 64 <= 4096);
 
+/// A group of lanes, and what it has of a row.
+struct BagLanes {
+  int lane, lanes;
+  unsigned mask;  // of the group, in its warp
+
+  __device__ explicit BagLanes(int lanes_of_bag)
+      : lane(static_cast<int>(threadIdx.x) & (lanes_of_bag - 1)),
+        lanes(lanes_of_bag),
+        mask(lanes_of_bag == kWarp
+                 ? 0xffffffffU
+                 : ((1U << lanes_of_bag) - 1) << (static_cast<int>(threadIdx.x) % kWarp - lane)) {}
+};
+
+/// Where the row of id k begins in the table; -1 from `end` on, and where the table has no such row.
+template <class T, class Out>
+__device__ std::int64_t begin_of_row(const BagTable<T, Out>& t, std::int64_t k, std::int64_t end,
+                                     StepStatus* status, int op) {
+  if (k >= end) return -1;
+  const std::int64_t id = t.bags.id(k);
+  if (id >= 0 && id < t.row_count) return id * t.width;
+  cuda::report(status, op, StatusCode::IndexOutOfRange, id, t.row_count);
+  return -1;
+}
+
 template <class T, class Out, int kPack>
-__global__ void __launch_bounds__(cuda::kThreads)
-    bag_kernel(const __grid_constant__ BagTables<T, Out> tables, StepStatus* status, int op) {
+__device__ cuda::Pack<T, kPack> load_row(const BagTable<T, Out>& t, std::int64_t begin, std::int64_t column) {
   using Elements = cuda::Pack<T, kPack>;
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  const BagTable<T, Out>& t = cuda::part_of_block(tables, block);
-  const int lane = static_cast<int>(threadIdx.x) & (t.lanes - 1);
-  const std::int64_t bag =
-      static_cast<std::int64_t>(block - t.first_block) * (cuda::kThreads / t.lanes) + threadIdx.x / t.lanes;
-  if (bag >= t.bags.count) return;
-  const cuda::BagRange range = t.bags.range(bag, status, op);
-  const std::int64_t width = t.width;
+  if (begin < 0 || column >= t.width) return Elements{};
+  return *reinterpret_cast<const Elements*>(t.rows + begin + column);
+}
+
+template <class T, int kPack>
+__device__ void take(cuda::Pack<T, kPack>& sum, const cuda::Pack<T, kPack>& row, T weight, bool is_max,
+                     bool is_first) {
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) {
+    if (!is_max)
+      sum.at[e] += weight * row.at[e];
+    else if (is_first || row.at[e] > sum.at[e])
+      sum.at[e] = row.at[e];
+  }
+}
+
+template <class T, class Out, int kPack>
+__device__ void write(const BagTable<T, Out>& t, std::int64_t bag, std::int64_t column,
+                      const cuda::Pack<T, kPack>& sum, T scale) {
+  if (column >= t.width) return;
+  cuda::Pack<Out, kPack> out;
+#pragma unroll
+  for (int e = 0; e < kPack; ++e) out.at[e] = static_cast<Out>(sum.at[e] * scale);
+  *reinterpret_cast<cuda::Pack<Out, kPack>*>(t.out + bag * t.width + column) = out;
+}
+
+/// Bags of few ids each, lists without weights: t.at_once of them from `bag` on. As pool_wide reads ids.
+template <class T, class Out, int kPack>
+__device__ void pool_short(const BagTable<T, Out>& t, const BagLanes& own, std::int64_t bag,
+                           StepStatus* status, int op) {
+  const int hot = t.bags.hot;
+  const auto count =
+      static_cast<int>(min(t.bags.count - bag, static_cast<std::int64_t>(t.at_once))) * hot;  // of ids
+  const std::int64_t first = bag * hot;
+  const std::int64_t own_begin =
+      begin_of_row(t, first + (own.lane & (kAhead - 1)), first + count, status, op);
   const bool is_max = t.bags.is_max();
-  for (std::int64_t column = lane * kPack; column < width; column += t.lanes * kPack) {
-    Elements sum{};
+  const T scale = t.bags.scale({0, hot});
+  for (std::int64_t piece = 0; piece < t.width; piece += own.lanes * kPack) {
+    const std::int64_t column = piece + own.lane * kPack;
+    cuda::Pack<T, kPack> rows[kAhead], sum{};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      rows[i] = load_row<T, Out, kPack>(t, __shfl_sync(own.mask, own_begin, i, kAhead), column);
+    int taken = 0;
+    std::int64_t to = bag;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (i >= count) continue;
+      take(sum, rows[i], T(1), is_max, taken == 0);
+      if (++taken != hot) continue;
+      write(t, to++, column, sum, scale);
+      sum = {};
+      taken = 0;
+    }
+  }
+}
+
+/// One bag of lanes enough to read kAhead ids together, of which the next ones are under way.
+template <class T, class Out, int kPack>
+__device__ void pool_wide(const BagTable<T, Out>& t, const BagLanes& own, std::int64_t bag,
+                          StepStatus* status, int op) {
+  const cuda::BagRange range = t.bags.range(bag, status, op);
+  const bool is_max = t.bags.is_max(), weighted = t.bags.weights != nullptr;
+  const int ahead = own.lane & (kAhead - 1);
+  for (std::int64_t piece = 0; piece < t.width; piece += own.lanes * kPack) {
+    const std::int64_t column = piece + own.lane * kPack;
+    cuda::Pack<T, kPack> sum{};
+    std::int64_t own_begin = begin_of_row(t, range.begin + ahead, range.end, status, op);
     for (std::int64_t k = range.begin; k < range.end; k += kAhead) {
-      std::int64_t ids[kAhead];
-      Elements rows[kAhead];
+      const T own_weight = weighted && k + ahead < range.end ? t.bags.weights[k + ahead] : T(1);
+      const std::int64_t next = begin_of_row(t, k + kAhead + ahead, range.end, status, op);
+      cuda::Pack<T, kPack> rows[kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) ids[i] = k + i < range.end ? t.bags.id(k + i) : -1;
+      for (int i = 0; i < kAhead; ++i)
+        rows[i] = load_row<T, Out, kPack>(t, __shfl_sync(own.mask, own_begin, i, kAhead), column);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        rows[i] = Elements{};
-        if (ids[i] >= 0 && ids[i] < t.row_count)
-          rows[i] = *reinterpret_cast<const Elements*>(t.rows + ids[i] * width + column);
-        else if (k + i < range.end)
-          cuda::report(status, op, StatusCode::IndexOutOfRange, ids[i], t.row_count);
+        const T weight = weighted ? __shfl_sync(own.mask, own_weight, i, kAhead) : T(1);
+        if (k + i < range.end) take(sum, rows[i], weight, is_max, k + i == range.begin);
       }
+      own_begin = next;
+    }
+    write(t, bag, column, sum, t.bags.scale(range));
+  }
+}
+
+/// One bag of narrow rows.
+template <class T, class Out, int kPack>
+__device__ void pool_narrow(const BagTable<T, Out>& t, const BagLanes& own, std::int64_t bag,
+                            StepStatus* status, int op) {
+  constexpr int kIds = kAhead / 2;  // more groups of lanes hide the waits of each
+  const cuda::BagRange range = t.bags.range(bag, status, op);
+  const bool is_max = t.bags.is_max();
+  for (std::int64_t column = own.lane * kPack; column < t.width; column += own.lanes * kPack) {
+    cuda::Pack<T, kPack> sum{};
+    for (std::int64_t k = range.begin; k < range.end; k += kIds) {
+      std::int64_t begins[kIds];
+      cuda::Pack<T, kPack> rows[kIds];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const T weight = t.bags.weights && k + i < range.end ? t.bags.weights[k + i] : T(1);
+      for (int i = 0; i < kIds; ++i) begins[i] = begin_of_row(t, k + i, range.end, status, op);
 #pragma unroll
-        for (int e = 0; e < kPack; ++e) {
-          const T value = rows[i].at[e];
-          if (!is_max)
-            sum.at[e] += weight * value;
-          else if (k + i < range.end && (k + i == range.begin || value > sum.at[e]))
-            sum.at[e] = value;
-        }
+      for (int i = 0; i < kIds; ++i) rows[i] = load_row<T, Out, kPack>(t, begins[i], column);
+#pragma unroll
+      for (int i = 0; i < kIds; ++i) {
+        if (k + i >= range.end) continue;
+        take(sum, rows[i], t.bags.weights ? t.bags.weights[k + i] : T(1), is_max, k + i == range.begin);
       }
     }
-    const T scale = t.bags.scale(range);
-    cuda::Pack<Out, kPack> out;
-#pragma unroll
-    for (int e = 0; e < kPack; ++e) out.at[e] = static_cast<Out>(sum.at[e] * scale);
-    *reinterpret_cast<cuda::Pack<Out, kPack>*>(t.out + bag * width + column) = out;
+    write(t, bag, column, sum, t.bags.scale(range));
   }
+}
+
+template <class T, class Out, int kPack>
+__global__ void __launch_bounds__(cuda::kThreads, sizeof(T) == 4 ? 4 : 1)
+    bag_kernel(const __grid_constant__ BagTables<T, Out> tables, StepStatus* status, int op) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  const BagTable<T, Out>& t = cuda::part_of_block(tables, block);
+  const BagLanes own(t.lanes);
+  const std::int64_t group =
+      static_cast<std::int64_t>(block - t.first_block) * (cuda::kThreads / t.lanes) + threadIdx.x / t.lanes;
+  const std::int64_t bag = group * t.at_once;
+  if (bag >= t.bags.count) return;
+  if (t.at_once > 1)
+    pool_short<T, Out, kPack>(t, own, bag, status, op);
+  else if (t.lanes >= kAhead)
+    pool_wide<T, Out, kPack>(t, own, bag, status, op);
+  else
+    pool_narrow<T, Out, kPack>(t, own, bag, status, op);
 }
 
 /// What does not change from run to run.
@@ -110,14 +221,18 @@ void pool(const std::vector<Size>& sizes, const BagInputs& in, const KernelArgs&
     if (size.shape.sizes.bags * size.width == 0) continue;
     const auto packs = static_cast<std::uint64_t>((size.width + kPack - 1) / kPack);
     const auto lanes = static_cast<std::int32_t>(std::min<std::uint64_t>(std::bit_ceil(packs), kWarp));
+    const bool is_short = !in.ragged && !in.weighted && size.shape.sizes.hot > 0 && lanes >= kAhead;
+    const auto at_once = static_cast<std::int32_t>(
+        is_short ? std::max(kAhead / size.shape.sizes.hot, std::int64_t{1}) : std::int64_t{1});
     tables.at[tables.count++] = {.rows = a.in<T>(in.table(t)),
                                  .out = a.out<Out>(t),
                                  .bags = cuda::device_bags<T>(size.shape, in, a, in.table(t)),
                                  .row_count = size.rows,
                                  .width = static_cast<std::int32_t>(size.width),
                                  .lanes = lanes,
+                                 .at_once = at_once,
                                  .first_block = static_cast<std::int32_t>(blocks)};
-    const std::int64_t of_block = cuda::kThreads / lanes;
+    const std::int64_t of_block = cuda::kThreads / lanes * at_once;
     blocks += (size.shape.sizes.bags + of_block - 1) / of_block;
     if (tables.count == kMost) flush();
   }

@@ -177,6 +177,28 @@ void add_large(OpCaseTable& table) {
            of(Sgd, {3}, {axes({2, 2}), f32_of({2}, 6)})));
 }
 
+/// Rows that are named so often that their gradients are added in parts of parts. Gradients are whole
+/// numbers, whose sums are the same in any order.
+void add_long_runs(OpCaseTable& table) {
+  for (const auto& [n, width] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {33, 4}, {64, 128}, {65, 128}, {9000, 128}, {7000, 132}, {70'000, 8}, {40'000, 1}})
+    for (const bool row_wise : {false, true}) {
+      Tensor indices(DType::Int64, Shape{n});
+      for (std::int64_t k = 0; k < n; ++k)
+        indices.data<std::int64_t>()[static_cast<std::size_t>(k)] = k % 97 == 5   ? 9 - k % 3
+                                                                    : k % 11 == 0 ? 0
+                                                                                  : 3;
+      const OptimizerSpec spec{.kind = row_wise ? OptimizerKind::Adagrad : OptimizerKind::Sgd,
+                               .adagrad_epsilon = 1e-3F,
+                               .row_wise = row_wise};
+      OpCase made =
+          of(spec, {10, width}, {indices, converted(random_i64({n, width}, 6, -4, 5), DType::Float32)});
+      made.label = fmt::format("runs of {} entries, {}{}", n, width, row_wise ? ", by rows" : "");
+      table.add("braid.SparseApplyGrouped", grouped(made));
+      table.add("braid.SparseApplyOptimizer", std::move(made));
+    }
+}
+
 }  // namespace
 
 BRAID_OP_CASES(apply_optimizer) {
@@ -193,6 +215,7 @@ BRAID_OP_CASES(apply_optimizer) {
   }
   add_large(table);
   add_bags(table);
+  add_long_runs(table);
 }
 
 }  // namespace braid::testing

@@ -100,6 +100,19 @@ BRAID_OP_CASES(bag) {
     }
     table.add("braid.BagMany", many);
   }
+  // Lists of all lengths in wide rows, of which lanes take several bags at once, one, or a part.
+  for (const char* pooling : {"sum", "sqrtn", "max"})
+    for (const std::int64_t dim : {32, 100, 128, 129, 264}) {
+      OpCase lists{.label = std::string(pooling) + " of lists, " + std::to_string(dim),
+                   .attrs = {{"dtype", DType::Float32}, {"pooling", pooling}},
+                   .numeric_gradient = false};
+      for (const std::int64_t hot : {1, 2, 3, 4, 5, 8, 9, 33}) {
+        lists.variables.push_back(static_cast<int>(lists.inputs.size()));
+        lists.inputs.push_back(f32_table({20 + hot, dim}, static_cast<std::uint64_t>(hot)));
+        lists.inputs.push_back(random_i64({29, hot}, static_cast<std::uint64_t>(hot), 0, 20 + hot));
+      }
+      table.add("braid.BagMany", lists);
+    }
   OpCase tables{.label = "many tables", .attrs = {{"dtype", DType::Float32}}};
   for (int i = 0; i < 50; ++i) {
     tables.inputs.push_back(f32_table({20 + i, 8}, static_cast<std::uint64_t>(i)));

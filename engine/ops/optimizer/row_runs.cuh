@@ -1,0 +1,266 @@
+// Runs of equal rows among sorted entries (common/row_entries.h), and the sums of their gradients.
+//
+// A row that is named often would keep its lanes busy for long. So the gradients of a run of more than kShort
+// entries are summed by warps first, in chunks counted from the run's first entry, and the sums of kJoined
+// chunks once more. The order of a sum depends on its run's length alone, not on what else is updated.
+#pragma once
+
+#include "engine/ops/common/half.h"
+#include "engine/ops/optimizer/sorted_rows.cuh"
+
+namespace braid::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kShort = kWarp;   // entries; windows of so many hold at most two chunks' begins
+inline constexpr int kJoined = kWarp;  // chunks
+inline constexpr int kSumAhead = 8;    // loads in flight, of chunks
+inline constexpr int kRunAhead = 4;    // and of single runs
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+inline constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
+
+struct RowRuns {
+  const std::uint64_t* entries;  // [n] sorted
+  float* partials;               // [windows, 2, width]
+  std::int64_t n;
+  std::int64_t chunk;  // entries, a power of two above kShort
+  int lanes;           // that share a row: a power of two
+
+  __device__ std::uint64_t entry(std::int64_t e) const { return e >= 0 && e < n ? entries[e] : kNoEntry; }
+  /// Of that entry, or one that no table has.
+  __device__ std::int64_t row(std::int64_t e) const { return row_of(entry(e)); }
+  __device__ std::int64_t joined() const { return chunk * kJoined; }
+  /// Where the chunk that begins at e has its sum. A window of kShort entries holds at most one begin of a
+  /// long run and one that is not its run's first.
+  __device__ float* partial(std::int64_t e, bool is_first, std::int64_t width) const {
+    return partials + (e / kShort * 2 + (is_first ? 1 : 0)) * width;
+  }
+  /// The first entry of the row's run, which `high` is in. All lanes of a warp call it together.
+  __device__ std::int64_t first_of(std::int64_t row, std::int64_t high, int lane) const {
+    std::int64_t low = 0;
+    while (low < high) {
+      const std::int64_t step = (high - low + kWarp - 1) / kWarp, probe = low + lane * step;
+      const bool is_before = probe < high && row_of(entries[probe]) < row;
+      const int count = __popc(__ballot_sync(kAllLanes, is_before));
+      if (count == 0) return low;
+      low += (count - 1) * step + 1;
+      high = min(high, low + step - 1);
+    }
+    return low;
+  }
+};
+
+template <int kPack>
+__device__ void add(Pack<float, kPack>& sum, const Pack<float, kPack>& x) {
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) sum.at[i] += x.at[i];
+}
+
+/// The gradients' elements from `column` on. V: the type that they have in memory.
+template <class V, int kPack>
+struct LoadValues {
+  const RowTable& table;
+  std::int64_t width, column;
+  __device__ Pack<float, kPack> operator()(std::uint64_t entry) const {
+    const std::int64_t position = position_of(entry) - table.first_entry;
+    const auto stored = *reinterpret_cast<const Pack<V, kPack>*>(static_cast<const V*>(table.values) +
+                                                                 table.value_of(position) * width + column);
+    const float weight = table.value_weights ? table.value_weights[position] : 1.0F;
+    Pack<float, kPack> values;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) values.at[i] = static_cast<float>(stored.at[i]);
+    if (table.value_weights) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) values.at[i] *= weight;
+    }
+    return values;
+  }
+};
+
+/// sum += load(k) for k < count, of which each group of lanes takes every groups-th, kSumAhead at a time. All
+/// lanes of a warp call it with the same count, of at most kWarp, and all of them call `load`, also for k
+/// above.
+template <int kPack, class Load>
+__device__ void add_counted(int count, int lanes, int group, const Load& load, Pack<float, kPack>& sum) {
+  const int groups = kWarp / lanes;
+  for (int turn = 0; turn < lanes && turn * groups < count; turn += kSumAhead) {
+    Pack<float, kPack> values[kSumAhead];
+#pragma unroll
+    for (int k = 0; k < kSumAhead; ++k) values[k] = load((turn + k) * groups + group);
+#pragma unroll
+    for (int k = 0; k < kSumAhead; ++k)
+      if ((turn + k) * groups + group < count) add(sum, values[k]);
+  }
+}
+
+template <int kPack>
+__device__ void join_groups(int lanes, Pack<float, kPack>& sum) {
+  for (int other = lanes; other < kWarp; other *= 2) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) sum.at[i] += __shfl_xor_sync(kAllLanes, sum.at[i], other);
+  }
+}
+
+/// Calls body(begin, is_first) for the parts of `length` entries, a power of two, that begin in window w, of
+/// runs that are longer than `least`. All lanes of a warp call it together.
+template <class Body>
+__device__ void for_begins(const RowRuns& runs, std::int64_t w, std::int64_t length, std::int64_t least,
+                           const Body& body) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t e = w * kShort + lane;
+  // All loads before the first use.
+  const std::int64_t own = runs.row(e), before = runs.row(e - 1), ahead = runs.row(e + least),
+                     behind = runs.row(e - length);
+  const bool is_first = e < runs.n && ahead == own && before != own;
+  bool is_later = e < runs.n && behind == own;
+  if (__ballot_sync(kAllLanes, is_later) != 0) {
+    // It is the run of the window's first entry, as parts are longer than windows.
+    const std::int64_t first = runs.first_of(__shfl_sync(kAllLanes, own, 0), w * kShort, lane);
+    is_later = is_later && ((e - first) & (length - 1)) == 0;
+  }
+  const unsigned firsts = __ballot_sync(kAllLanes, is_first);
+  for (unsigned begins = __ballot_sync(kAllLanes, is_first || is_later); begins != 0; begins &= begins - 1) {
+    const int at = __ffs(static_cast<int>(begins)) - 1;
+    body(w * kShort + at, (firsts >> at & 1U) != 0);
+  }
+}
+
+/// A warp looks at a window of kShort entries and sums the chunks of long runs that begin there.
+template <class V, int kPack>
+__global__ void __launch_bounds__(kThreads)
+    sum_chunks_kernel(const __grid_constant__ RowTables tables, const __grid_constant__ RowRuns runs) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column_lane = lane & (runs.lanes - 1), group = lane / runs.lanes;
+  const std::int64_t windows = (runs.n + kShort - 1) / kShort;
+  for (std::int64_t w = grid_index() / kWarp; w < windows; w += grid_size() / kWarp)
+    for_begins(runs, w, runs.chunk, kShort, [&](std::int64_t begin, bool is_first) {
+      const std::int64_t row = row_of(runs.entries[begin]);
+      const RowTable& t = tables.of_row(row);
+      if (row - t.first_row >= t.rows) return;  // no row of the table
+      float* const partial = runs.partial(begin, is_first, tables.width);
+      for (std::int64_t piece = 0; piece < tables.width; piece += runs.lanes * kPack) {
+        const std::int64_t column = piece + column_lane * kPack;
+        const LoadValues<V, kPack> values{t, tables.width, column};
+        Pack<float, kPack> sum{};
+        std::uint64_t own = runs.entry(begin + lane);
+        for (std::int64_t base = 0; base < runs.chunk; base += kWarp) {
+          const int count = __popc(__ballot_sync(kAllLanes, row_of(own) == row));
+          const std::uint64_t next =
+              base + kWarp < runs.chunk ? runs.entry(begin + base + kWarp + lane) : kNoEntry;
+          add_counted<kPack>(
+              count, runs.lanes, group,
+              [&](int k) {
+                const std::uint64_t entry = __shfl_sync(kAllLanes, own, k & (kWarp - 1));
+                return k < count && column < tables.width ? values(entry) : Pack<float, kPack>{};
+              },
+              sum);
+          if (count < kWarp) break;
+          own = next;
+        }
+        join_groups<kPack>(runs.lanes, sum);
+        if (group == 0 && column < tables.width)
+          *reinterpret_cast<Pack<float, kPack>*>(partial + column) = sum;
+      }
+    });
+}
+
+/// The sums of up to kJoined chunks become that of the first of them.
+template <int kPack>
+__global__ void __launch_bounds__(kThreads)
+    join_chunks_kernel(const __grid_constant__ RowTables tables, const __grid_constant__ RowRuns runs) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column_lane = lane & (runs.lanes - 1), group = lane / runs.lanes;
+  const std::int64_t windows = (runs.n + kShort - 1) / kShort;
+  for (std::int64_t w = grid_index() / kWarp; w < windows; w += grid_size() / kWarp)
+    for_begins(runs, w, runs.joined(), runs.chunk, [&](std::int64_t begin, bool is_first) {
+      const std::int64_t row = row_of(runs.entries[begin]);
+      const RowTable& t = tables.of_row(row);
+      if (row - t.first_row >= t.rows) return;
+      const int count = __popc(__ballot_sync(kAllLanes, runs.row(begin + lane * runs.chunk) == row));
+      for (std::int64_t piece = 0; piece < tables.width; piece += runs.lanes * kPack) {
+        const std::int64_t column = piece + column_lane * kPack;
+        Pack<float, kPack> sum{};
+        add_counted<kPack>(
+            count, runs.lanes, group,
+            [&](int k) {
+              if (k >= count || column >= tables.width) return Pack<float, kPack>{};
+              const float* from = runs.partial(begin + k * runs.chunk, is_first && k == 0, tables.width);
+              return *reinterpret_cast<const Pack<float, kPack>*>(from + column);
+            },
+            sum);
+        join_groups<kPack>(runs.lanes, sum);
+        float* const to = runs.partial(begin, is_first, tables.width);
+        if (group == 0 && column < tables.width) *reinterpret_cast<Pack<float, kPack>*>(to + column) = sum;
+      }
+    });
+}
+
+/// A block's part of the entries, in shared memory: kThreads of them, the one before, and those behind that a
+/// short run may have, or is looked for among.
+struct RowTile {
+  static constexpr int kWarps = kThreads / kWarp;
+
+  static constexpr int kEntries = 1 + kThreads + kShort + kRunAhead;
+
+  std::uint64_t entries[kEntries];
+  std::uint16_t starts[kThreads];  // entries that are the first of their runs, counted from the tile's first
+  std::int32_t starts_of_warp[kWarps];
+  std::int32_t first_table, last_table;  // of the tile's rows
+
+  __device__ std::uint64_t entry(int at) const { return entries[1 + at]; }
+  __device__ std::int64_t row(int at) const { return row_of(entries[1 + at]); }
+};
+
+/// Reads the tile that begins with entry `first` and returns its number of starts. All threads of the block
+/// call it.
+__device__ inline int load_tile(RowTile& tile, const RowTables& tables, const RowRuns& runs,
+                                std::int64_t first) {
+  const int own = static_cast<int>(threadIdx.x), lane = own % kWarp, warp = own / kWarp;
+  for (int i = own; i < RowTile::kEntries; i += kThreads) tile.entries[i] = runs.entry(first - 1 + i);
+  __syncthreads();
+  const bool is_start = first + own < runs.n && tile.row(own) != tile.row(own - 1);
+  const unsigned starts = __ballot_sync(kAllLanes, is_start);
+  if (lane == 0) tile.starts_of_warp[warp] = __popc(starts);
+  const auto last = static_cast<int>(min(runs.n - first, std::int64_t{kThreads})) - 1;
+  if (own == 0) tile.first_table = tables.index_of(tile.row(0), 0, tables.count);
+  if (own == kWarp) tile.last_table = tables.index_of(tile.row(last), 0, tables.count);
+  __syncthreads();
+  int before = 0, all = 0;
+#pragma unroll
+  for (int w = 0; w < RowTile::kWarps; ++w) {
+    const int count = tile.starts_of_warp[w];
+    before += w < warp ? count : 0;
+    all += count;
+  }
+  if (is_start) tile.starts[before + __popc(starts & ((1U << lane) - 1))] = static_cast<std::uint16_t>(own);
+  __syncthreads();
+  return all;
+}
+
+/// The sum of the gradients of the run that begins at entry `at` of the tile, which is entry e.
+template <class V, int kPack>
+__device__ Pack<float, kPack> sum_of_run(const RowTile& tile, int at, const RowTable& t, const RowRuns& runs,
+                                         std::int64_t e, std::int64_t width, std::int64_t column) {
+  using Elements = Pack<float, kPack>;
+  const std::int64_t row = tile.row(at);
+  if (tile.row(at + kShort) == row) {
+    Elements sum = *reinterpret_cast<const Elements*>(runs.partial(e, true, width) + column);
+#pragma unroll 2
+    for (std::int64_t next = e + runs.joined(); runs.row(next) == row; next += runs.joined())
+      add(sum, *reinterpret_cast<const Elements*>(runs.partial(next, false, width) + column));
+    return sum;
+  }
+  const LoadValues<V, kPack> load{t, width, column};
+  Elements sum = load(tile.entry(at));
+  for (int next = at + 1; tile.row(next) == row; next += kRunAhead) {  // ends before at + kShort
+    Elements values[kRunAhead];
+#pragma unroll
+    for (int k = 0; k < kRunAhead; ++k)
+      if (tile.row(next + k) == row) values[k] = load(tile.entry(next + k));
+#pragma unroll
+    for (int k = 0; k < kRunAhead; ++k)
+      if (tile.row(next + k) == row) add(sum, values[k]);
+  }
+  return sum;
+}
+
+}  // namespace braid::cuda
