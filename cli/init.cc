@@ -71,11 +71,9 @@ std::int64_t count_of(const std::vector<GuessedColumn>& columns, ColumnKind kind
                        [&](const GuessedColumn& column) { return column.spec.kind == kind; });
 }
 
-/// The models read numbers and categories. A table of numbers only gets its coarsest one as a category too.
-void require_both_kinds(std::vector<GuessedColumn>& columns, const RecordSummary& summary, const Path& file) {
-  if (count_of(columns, ColumnKind::Numeric) == 0)
-    throw InvalidArgument("'" + file.string() +
-                          "' has no numeric column, and the models for tables read at least one");
+/// The models read categories, and numbers if there are some. A table of numbers only gets its coarsest one
+/// as a category too.
+void require_category(std::vector<GuessedColumn>& columns, const RecordSummary& summary, const Path& file) {
   if (count_of(columns, ColumnKind::Categorical) > 0) return;
   if (count_of(columns, ColumnKind::Numeric) < 2)
     throw InvalidArgument("'" + file.string() +
@@ -184,7 +182,7 @@ Plan plan_of(const InitOptions& options) {
         "'" + options.file +
         "': no column has two values, as a label has: --label NAME or --label NAME=VALUE, where "
         "VALUE counts as yes");
-  require_both_kinds(columns, summary, options.file);
+  require_category(columns, summary, options.file);
   plan.columns = columns_text(columns, "  ");
   if (file->format() == FileFormat::Csv) {
     const std::string comment = options.open.comment;

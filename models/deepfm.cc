@@ -1,7 +1,7 @@
 // DeepFM (Guo et al. 2017): a factorization machine and an MLP over the same embeddings; their logits add.
 //   y = w_dense x + sum_c w_c + 1/2 sum_k ((sum_c v_ck)^2 - sum_c v_ck^2) + MLP([x, v_1, ..., v_C])
-// A row of a table is [w_c, v_c]: one gather a column. Columns: "dense" [B, D] float, "sparse" [B, C] int64
-// buckets, "label" [B] in {0, 1}.
+// A row of a table is [w_c, v_c]: one gather a column. Columns: "dense" [B, D] float (or none), "sparse" [B,
+// C] int64 buckets, "label" [B] in {0, 1}.
 //
 // Initial values are those of DeepCTR: embeddings normal of deviation 1e-4, layers Glorot normal, biases
 // zeros. Its w_c begin at zero; here they share the rows of the v_c, and begin within 1e-4 of it.
@@ -32,11 +32,10 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   const std::int64_t dim = config.embedding_dim ? config.embedding_dim : 8;
   const std::int64_t buckets = config.hash_buckets ? config.hash_buckets : 100000;
   GraphBuilder b;
-  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  const NumericInput dense = numeric_input(b, config, kName);
   const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const RowWeights loss_weights = row_weights(b, config);
-  const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
   std::vector<IdColumn> id_fields = id_columns(b, config, kName, "sparse", sparse, buckets);
   require_one_width(kName, id_fields, dim);
   const auto columns = static_cast<std::int64_t>(id_fields.size());
@@ -53,20 +52,21 @@ ModelGraph build_deepfm(const ModelConfig& config) {
   Output machine, deep;
   {
     NameScope name(b, "machine");
-    const Output first =
-        b.add(logit(b, "dense", dense, dense_columns, LayerInit::GlorotNormal), sum_over(b, weights, 1));
+    Output first = sum_over(b, weights, 1);
+    if (dense.values)
+      first = b.add(logit(b, "dense", *dense.values, dense.width, LayerInit::GlorotNormal), first);
     machine = b.add(first, pairwise(b, vectors));
   }
   {
     NameScope name(b, "deep");
-    std::int64_t width = dense_columns + columns * dim;
-    deep = mlp_layers(b, "mlp", b.concat({dense, b.reshape(vectors, {-1, columns * dim})}, 1), width, hidden,
-                      config.dropout, LayerInit::GlorotNormal);
+    std::int64_t width = dense.width + columns * dim;
+    const Output x = dense.beside(b, {b.reshape(vectors, {-1, columns * dim})});
+    deep = mlp_layers(b, "mlp", x, width, hidden, config.dropout, LayerInit::GlorotNormal);
     deep = logit(b, "logit", deep, width, LayerInit::GlorotNormal);
   }
   const Output logits = b.add(machine, deep);
   return finish_model(b, mean_sigmoid_loss(b, logits, label, loss_weights), logits,
-                      sparse.read_between({"dense"}, {"label"}), "label", Prediction::Probability,
+                      sparse.read_between(dense.read_beside(), {"label"}), "label", Prediction::Probability,
                       loss_weights);
 }
 

@@ -3,8 +3,8 @@
 //   a_l = w relu(W [h_l, c, h_l * c] + b) where id_l is not 0, else 0;   interest = sum_l a_l h_l
 //   y = MLP([interest, c, interest * c, dense, embeddings])
 // As in the paper the a_l are no softmax. Columns: "history" [B, L] int64, a list whose ids begin at 1 and
-// that 0 fills, "item" [B, 1] int64, whose ids begin at 0, both of one table; "dense" [B, D] float, "sparse"
-// [B, C] int64 buckets, "label" [B] in {0, 1}.
+// that 0 fills, "item" [B, 1] int64, whose ids begin at 0, both of one table; "dense" [B, D] float (or none),
+// "sparse" [B, C] int64 buckets, "label" [B] in {0, 1}.
 //
 // Initial values are those of the authors' implementation (zhougr1993/DeepInterestNetwork), which leaves all
 // to TensorFlow: tables too are Glorot uniform, in +-sqrt(6 / (rows + dim)); biases zeros.
@@ -45,12 +45,11 @@ ModelGraph build_din(const ModelConfig& config) {
   GraphBuilder b;
   Output history_ids = column_placeholder(b, config, kName, "history", DType::Int64);
   Output item_id = column_placeholder(b, config, kName, "item", DType::Int64);
-  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  const NumericInput dense = numeric_input(b, config, kName);
   const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   Output label = column_placeholder(b, config, kName, "label", DType::Float32);
   const RowWeights weights = row_weights(b, config);
   const std::int64_t length = row_shape(config, kName, "history")[0];
-  const std::int64_t dense_columns = row_shape(config, kName, "dense")[0];
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
 
   const std::int64_t items =
@@ -69,14 +68,15 @@ ModelGraph build_din(const ModelConfig& config) {
                             {{"num_split", 2}}, "history_and_item");
   const Output item = b.reshape({parts.node, 1}, {-1, dim});
   const Output interest = interest_of(b, parts, item, list_mask(b, history_ids, length), length, dim);
-  std::vector<Output> features{interest, item, b.mul(interest, item), dense};
+  std::vector<Output> features{interest, item, b.mul(interest, item)};
+  if (dense.values) features.push_back(*dense.values);
   for (Output& row : column_embeddings(b, config, columns, dim, glorot_uniform))
     features.push_back(std::move(row));
-  std::int64_t width = 3 * dim + dense_columns + width_of(columns, dim);
+  std::int64_t width = 3 * dim + dense.width + width_of(columns, dim);
   const Output top = mlp_layers(b, "top", b.concat(features, 1), width, hidden, config.dropout);
   const Output logits = logit(b, "logit", top, width);
   return finish_model(b, mean_sigmoid_loss(b, logits, label, weights), logits,
-                      sparse.read_between({"history", "item", "dense"}, {"label"}), "label",
+                      sparse.read_between(dense.read_beside({"history", "item"}), {"label"}), "label",
                       Prediction::Probability, weights);
 }
 

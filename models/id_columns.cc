@@ -9,6 +9,8 @@
 namespace braid {
 namespace {
 
+constexpr const char* kNumericColumn = "dense";
+
 /// `name` as a part of a node's name, another one than those that are taken.
 std::string node_name(const std::string& name, std::set<std::string>& taken) {
   const std::string clean = plain_name(name);
@@ -145,6 +147,22 @@ std::vector<std::string> IdInputs::read_between(std::vector<std::string> before,
   before.insert(before.end(), columns.begin(), columns.end());
   before.insert(before.end(), behind.begin(), behind.end());
   return before;
+}
+
+std::vector<std::string> NumericInput::read_beside(std::vector<std::string> besides) const {
+  if (values) besides.emplace_back(kNumericColumn);
+  return besides;
+}
+
+Output NumericInput::beside(GraphBuilder& builder, std::vector<Output> parts) const {
+  if (values) parts.insert(parts.begin(), *values);
+  return parts.size() == 1 ? parts[0] : builder.concat(parts, 1);
+}
+
+NumericInput numeric_input(GraphBuilder& builder, const ModelConfig& config, const std::string& model) {
+  if (!config.columns.contains(kNumericColumn)) return {};
+  return {column_placeholder(builder, config, model, kNumericColumn, DType::Float32),
+          row_shape(config, model, kNumericColumn)[0]};
 }
 
 IdInputs id_inputs(GraphBuilder& builder, const ModelConfig& config, const std::string& model,

@@ -35,6 +35,20 @@ struct IdInputs {
                                         const std::vector<std::string>& behind) const;
 };
 
+/// The numeric columns of a batch, of which models of tables need none.
+struct NumericInput {
+  std::optional<Output> values;  // [B, width] float32; none without such columns
+  std::int64_t width = 0;
+
+  /// What a model reads: the input column, if it is there, and `besides`.
+  std::vector<std::string> read_beside(std::vector<std::string> besides = {}) const;
+  /// The values, if they are there, and behind them `parts` [B, ...], side by side. REQUIRES: a part.
+  Output beside(GraphBuilder& builder, std::vector<Output> parts) const;
+};
+
+/// The placeholder of input column "dense", if the data has one.
+NumericInput numeric_input(GraphBuilder& builder, const ModelConfig& config, const std::string& model);
+
 /// `type`: of single ids and lists. Throws: InvalidArgument when the data has no such column.
 IdInputs id_inputs(GraphBuilder& builder, const ModelConfig& config, const std::string& model,
                    const std::string& column, DType type = DType::Int64);

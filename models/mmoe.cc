@@ -1,8 +1,8 @@
 // Multi-gate mixture of experts (Ma et al. 2018): experts share the input, each task mixes them by a gate of
 // its own, and the tasks' losses add.
 //   x = [dense, embeddings];  f_e = MLP_e(x);  g_t = softmax(W_t x);  y_t = w_t relu(V_t sum_e g_te f_e)
-// Columns: "dense" [B, D] float, "sparse" [B, C] int64 buckets, and one [B] in {0, 1} for each task, named
-// like it. `hidden` gives the experts' widths; a tower is half as wide as the last.
+// Columns: "dense" [B, D] float (or none), "sparse" [B, C] int64 buckets, and one [B] in {0, 1} for each
+// task, named like it. `hidden` gives the experts' widths; a tower is half as wide as the last.
 //
 // Initial values are those of DeepCTR (the paper names none): tables normal of deviation 1e-4, experts and
 // towers Glorot normal, gates and logits Glorot uniform, biases zeros.
@@ -25,19 +25,18 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   const std::int64_t experts = config.experts ? config.experts : 4;
   if (experts < 1) throw InvalidArgument("model 'mmoe': experts must be at least 1");
   GraphBuilder b;
-  Output dense = column_placeholder(b, config, kName, "dense", DType::Float32);
+  const NumericInput dense = numeric_input(b, config, kName);
   const IdInputs sparse = id_inputs(b, config, kName, "sparse");
   std::vector<Output> labels;
   for (const std::string& task : tasks)
     labels.push_back(column_placeholder(b, config, kName, task, DType::Float32));
   const std::vector<IdColumn> columns = id_columns(b, config, kName, "sparse", sparse, buckets);
-  const std::int64_t width = row_shape(config, kName, "dense")[0] + width_of(columns, dim);
+  const std::int64_t width = dense.width + width_of(columns, dim);
   const RowWeights weights = row_weights(b, config);
 
-  std::vector<Output> parts = column_embeddings(b, config, columns, dim,
-                                                [](std::int64_t, std::int64_t) { return normal_init(1e-4); });
-  parts.insert(parts.begin(), dense);
-  const Output x = b.concat(parts, 1);
+  const std::vector<Output> parts = column_embeddings(
+      b, config, columns, dim, [](std::int64_t, std::int64_t) { return normal_init(1e-4); });
+  const Output x = dense.beside(b, parts);
   std::vector<Output> tops;
   std::int64_t top = width;
   for (std::int64_t e = 0; e < experts; ++e) {
@@ -61,7 +60,7 @@ ModelGraph build_mmoe(const ModelConfig& config) {
   const Output loss = b.op("AddN", losses, {{"N", static_cast<std::int64_t>(losses.size())}}, "loss");
   std::vector<ModelTask> predicted;
   for (std::size_t t = 0; t < tasks.size(); ++t) predicted.push_back({tasks[t], logits[t].name(), tasks[t]});
-  return finish_model(b, loss, logits.front(), sparse.read_between({"dense"}, tasks), tasks.front(),
+  return finish_model(b, loss, logits.front(), sparse.read_between(dense.read_beside(), tasks), tasks.front(),
                       Prediction::Probability, weights, std::move(predicted));
 }
 

@@ -146,6 +146,23 @@ TEST_F(SetupToolsTest, ATableOfNumbersHasOneColumnAsACategory) {
   EXPECT_EQ(process->wait(kLongRun), 0) << process->err();
 }
 
+TEST_F(SetupToolsTest, ATableOfCategoriesAloneTrains) {
+  std::string text = "city,plan,clicked\n";
+  for (int i = 0; i < 400; ++i)
+    text += "c" + std::to_string(i * 7919 % 5) + ",p" + std::to_string(i % 7) + "," +
+            std::to_string(i * 7919 % 5 < 2 ? 1 : 0) + "\n";
+  const std::string data = write("categories.csv", text);
+  for (const std::string model : {"wide_deep", "deepfm", "dcn_v2", "dlrm"}) {
+    SCOPED_TRACE(model);
+    const std::string job = path(model + ".pbtxt");
+    expect_good({"init", data, "--out", job, "--model", model});
+    const auto process = run(model, {"train", "--job", job, "--data-dir", directory().string(), "--set",
+                                     "steps=5", "--set", "checkpoint.directory=" + path("run_" + model)});
+    ASSERT_EQ(process->wait(kLongRun), 0) << process->err();
+    EXPECT_EQ(result_of(*process).steps, 5);
+  }
+}
+
 TEST_F(SetupToolsTest, InitKnowsTheCriteoLayout) {
   expect_good({"data", "criteo", "--rows", "300", "--test-rows", "100", "--out", path("criteo")});
   expect_good(

@@ -122,6 +122,26 @@ TEST(RaggedColumnsTest, AllModelsOfTablesReadThemBesideOthersAndAlone) {
   }
 }
 
+TEST(NumericColumnsTest, ModelsOfTablesNeedNone) {
+  for (const char* model : {"wide_deep", "dlrm", "deepfm", "dcn_v2", "mmoe", "din"}) {
+    SCOPED_TRACE(model);
+    ModelConfig categories = config({{"city", 1, 3}, {"plan", 1, 5}}, 2);
+    for (const char* label : {"click", "purchase"}) categories.columns[label] = Shape{};
+    categories.columns["history"] = Shape{4};
+    categories.columns["item"] = Shape{1};
+    EXPECT_THAT(build_model(model, categories).columns, ::testing::Contains("dense"));
+    categories.columns.erase("dense");
+    EXPECT_THAT(build_model(model, categories).columns, ::testing::Not(::testing::Contains("dense")));
+  }
+}
+
+TEST(NumericColumnsTest, DlrmHasPairsOfColumns) {
+  ModelConfig one = config({{"city", 1, 3}}, 1);
+  one.columns.erase("dense");
+  EXPECT_THAT([&] { build_model("dlrm", one); },
+              ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("multiplies pairs of columns")));
+}
+
 TEST(RaggedColumnsTest, ARaggedHistoryOfDinIsRefused) {
   ModelConfig din = config({{"city", 1, 3}}, 1);
   din.columns["item"] = Shape{1};
