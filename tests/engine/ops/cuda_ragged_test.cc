@@ -118,9 +118,9 @@ struct Kind {
   double tolerance;
 };
 constexpr Kind kKinds[] = {{"float32", DType::Float32, Products::Exact, 5e-5},
-                           {"TF32", DType::Float32, Products::Tf32, 6e-3},
-                           {"float16", DType::Float16, Products::Exact, 6e-3},
-                           {"bfloat16", DType::BFloat16, Products::Exact, 3e-2}};
+                           {"TF32", DType::Float32, Products::Tf32, 2e-2},
+                           {"float16", DType::Float16, Products::Exact, 1.5e-2},
+                           {"bfloat16", DType::BFloat16, Products::Exact, 4e-2}};
 
 OpCase narrowed(OpCase c, std::size_t floats, const Kind& kind, std::vector<std::int64_t> outputs) {
   if (kind.half == DType::Float32) return c;
