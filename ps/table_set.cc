@@ -29,6 +29,7 @@ class Canonical {
           o.learning_rate_power, o.l2_shrinkage, o.l1, o.l2, o.clip_value, o.learning_rate_factor})
       real(value);
     if (o.adagrad_epsilon != 0) real(o.adagrad_epsilon);  // the fingerprints of other jobs are what they were
+    if (o.row_wise) text("row_wise");
   }
   const std::string& bytes() const { return bytes_; }
 
@@ -75,6 +76,10 @@ void check_table_set(const TableSet& set) {
     if (!names.insert(name).second)
       throw InvalidArgument(fmt::format("[ps] two tables are named '{}'", name));
   };
+  for (int group = 0; group <= std::ssize(set.groups); ++group)
+    if (const OptimizerSpec& spec = set.optimizer_of(group);
+        spec.row_wise && spec.kind != OptimizerKind::Adagrad)
+      throw InvalidArgument(fmt::format("[ps] row-wise is ADAGRAD, not {}", optimizer_name(spec.kind)));
   for (const auto& table : set.dense) {
     check_name(table.name);
     if (table.elements < 1)

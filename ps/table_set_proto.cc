@@ -23,6 +23,7 @@ void to_proto(const OptimizerSpec& spec, proto::PsOptimizer* out) {
   out->set_l2(spec.l2);
   out->set_clip_value(spec.clip_value);
   out->set_adagrad_epsilon(spec.adagrad_epsilon);
+  out->set_row_wise(spec.row_wise);
   out->set_learning_rate_factor(spec.learning_rate_factor);
 }
 
@@ -45,6 +46,7 @@ OptimizerSpec from_proto(const proto::PsOptimizer& in) {
   spec.l2 = in.l2();
   spec.clip_value = in.clip_value();
   spec.adagrad_epsilon = in.adagrad_epsilon();
+  spec.row_wise = in.row_wise();
   spec.learning_rate_factor = in.learning_rate_factor();
   return spec;
 }

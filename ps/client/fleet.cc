@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/table_row.h"
+
 namespace braid::ps {
 
 void Outstanding::begin() {
@@ -54,10 +56,10 @@ std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const cha
   return static_cast<std::size_t>(tables[static_cast<std::size_t>(keys.tables[0])].dim);
 }
 
-std::size_t slots_of(const Fleet& fleet, const OrderedKeys& keys) {
+std::size_t row_width_of(const Fleet& fleet, const OrderedKeys& keys) {
   const auto its = [&](int table) {
-    const int group = fleet.set->sparse[static_cast<std::size_t>(table)].group;
-    return optimizer_slots(fleet.set->optimizer_of(group)).size();
+    const SparseTableSpec& spec = fleet.set->sparse[static_cast<std::size_t>(table)];
+    return static_cast<std::size_t>(table_row_width(fleet.set->optimizer_of(spec.group), spec.dim));
   };
   for (const int table : keys.tables)
     if (its(table) != its(keys.tables[0]))

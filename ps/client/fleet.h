@@ -79,8 +79,8 @@ class Join {
 /// Throws: InvalidArgument where the tables are none of the set's, have different dims, or counts are not
 /// theirs. Result: the dim.
 std::size_t check_ordered(const Fleet& fleet, const OrderedKeys& keys, const char* what);
-/// Slots of each of these tables. Throws: InvalidArgument where they differ in their number.
-std::size_t slots_of(const Fleet& fleet, const OrderedKeys& keys);
+/// Numbers of a row of each of these tables and its slots. Throws: InvalidArgument where they differ in that.
+std::size_t row_width_of(const Fleet& fleet, const OrderedKeys& keys);
 
 /// `done` gets errors of bad requests too; these throw nothing.
 void start_pull(Fleet& fleet, const PullRequest& request, PsClient::Done done, const WaitContext& wait);

@@ -9,6 +9,8 @@ namespace braid::ps {
 namespace {
 
 /// Room for at most half full open addressing.
+constexpr std::uint32_t kNone = ~std::uint32_t{0};  // the number of no id
+
 std::size_t slots_for(std::int64_t n) { return std::bit_ceil(2 * static_cast<std::size_t>(n) + 1); }
 
 struct Scratch {
@@ -44,6 +46,10 @@ std::uint32_t find_distinct(std::span<const IdList> lists, int servers, std::uin
   std::fill_n(s.slots, mask + 1, 0U);
   for (const IdList& list : lists)
     for (const std::int64_t key : list.ids) {
+      if (list.padded && key < 0) {
+        *number++ = kNone;
+        continue;
+      }
       const std::uint64_t hash = key_hash(key);
       std::size_t at = hash & mask;
       while (s.slots[at] != 0 && s.keys[s.slots[at] - 1] != key) at = (at + 1) & mask;
@@ -62,14 +68,21 @@ std::uint32_t find_distinct(std::span<const IdList> lists, int servers, std::uin
 void sort_entries(std::int64_t n, std::uint32_t used, const Scratch& s, const KeyOrder& out) {
   std::uint32_t* const counted = s.slots;  // no longer used; as long as there are places
   std::fill_n(counted, used + 1, 0U);
+  std::int64_t none = n;  // entries from here on
   for (std::int64_t p = 0; p < n; ++p) {
+    if (s.number[p] == kNone) {
+      out.places[p] = 0;
+      out.entries[--none] = -1;
+      continue;
+    }
     const std::uint32_t place = s.place[s.number[p]];
     out.places[p] = static_cast<std::int32_t>(place);
     ++counted[place + 1];
   }
   for (std::uint32_t k = 0; k < used; ++k) counted[k + 1] += counted[k];
   for (std::int64_t p = 0; p < n; ++p)
-    out.entries[counted[out.places[p]]++] = static_cast<std::int64_t>(out.places[p]) << 32 | p;
+    if (s.number[p] != kNone)
+      out.entries[counted[out.places[p]]++] = static_cast<std::int64_t>(out.places[p]) << 32 | p;
 }
 
 }  // namespace

@@ -13,14 +13,15 @@ namespace braid::ps {
 struct IdList {
   int table = 0;  // its number among the `tables` tables
   std::span<const std::int64_t> ids;
+  bool padded = false;  // a negative id is none
 };
 
 /// n: the ids of all lists together. Positions count through the lists.
 struct KeyOrder {
   std::int64_t* keys = nullptr;     // [n]: the distinct keys of server 0's table 0, its table 1, ...; then 0
   std::int64_t* counts = nullptr;   // [servers, tables]: how many of them
-  std::int32_t* places = nullptr;   // [n]: where an id's key lies in `keys`
-  std::int64_t* entries = nullptr;  // [n]: place << 32 | position, rising
+  std::int32_t* places = nullptr;   // [n]: where an id's key lies in `keys`; 0 of no id
+  std::int64_t* entries = nullptr;  // [n]: place << 32 | position, rising; then -1, for as many as are no ids
 };
 
 std::size_t order_scratch_bytes(std::int64_t n, int tables, int servers);

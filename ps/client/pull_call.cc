@@ -125,7 +125,7 @@ void add_sparse(Fleet& fleet, PullState& state) {
 void add_ordered(const Fleet& fleet, const PullRequest& request, PullState& state) {
   for (const OrderedPull& pull : request.ordered) {
     const std::size_t dim = check_ordered(fleet, pull.keys, "pull"), tables = pull.keys.tables.size();
-    const std::size_t width = request.slots ? dim * (1 + slots_of(fleet, pull.keys)) : dim;
+    const std::size_t width = request.slots ? row_width_of(fleet, pull.keys) : dim;
     const std::int64_t* keys = pull.keys.keys;
     float* rows = pull.rows;
     std::uint32_t* known = pull.known;

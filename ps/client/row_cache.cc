@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -16,11 +15,11 @@ namespace {
 constexpr std::int64_t kRowsAhead = 16;
 
 std::size_t width_of(const RowCache::Options& options) {
-  const std::size_t slots = optimizer_slots(options.optimizers.at(0)).size();
+  const std::int64_t width = table_row_width(options.optimizers.at(0), options.dim);
   for (const OptimizerSpec& optimizer : options.optimizers)
-    if (optimizer_slots(optimizer).size() != slots)
+    if (table_row_width(optimizer, options.dim) != width)
       throw InvalidArgument("[ps] a cache of rows is of tables with as many slots each");
-  return static_cast<std::size_t>(options.dim) * (1 + slots);
+  return static_cast<std::size_t>(width);
 }
 
 }  // namespace
@@ -134,17 +133,13 @@ void RowCache::update(const OrderedKeys& keys, const UpdateParams& params, const
     round = rounds_.front().get();
   }
   std::size_t at = 0;
-  std::array<float*, 4> slots{};
-  const std::size_t slot_count = width_ / dim_ - 1;
   for (std::size_t part = 0; part < keys.counts.size(); ++part) {
     const PreparedUpdate& update = updates[part % keys.tables.size()];
     for (std::int64_t i = 0; i < keys.counts[part]; ++i, ++at, gradients += dim_) {
       prefetch_row(*round, at + kRowsAhead);
       const std::uint32_t slot = round->places[at].slot;
       if (slot == CachePlan::kNone) continue;
-      float* const values = row(slot);
-      for (std::size_t k = 0; k < slot_count; ++k) slots[k] = values + (k + 1) * dim_;
-      apply_update(update, {values, dim_}, {gradients, dim_}, {slots.data(), slot_count});
+      update_table_row(update, row(slot), {gradients, dim_});
     }
   }
   std::function<void()> turn;

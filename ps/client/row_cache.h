@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/optim.h"
+#include "base/table_row.h"
 #include "ps/client/cache_plan.h"
 #include "ps/client/ps_client.h"
 #include "ps/table/zeroed_block.h"
@@ -25,7 +25,7 @@ namespace braid::ps {
 class RowCache {
  public:
   struct Options {
-    std::vector<OptimizerSpec> optimizers;  // by table, in the order of the keys' tables; as many slots each
+    std::vector<OptimizerSpec> optimizers;  // by table, in the order of the keys' tables; rows as wide each
     std::int64_t dim = 0;
     std::int64_t rows = 0;                       // that are kept
     std::int64_t table_rows = 0;                 // of all the tables together

@@ -172,8 +172,10 @@ void read_sparse(const Shard& shard, ServerTables& tables) {
     rows.keys = shard.read<std::int64_t>(name + "@keys", count);
     rows.last_use = shard.read<std::uint64_t>(name + "@last_use", count);
     rows.values = shard.read<float>(name + "@rows", floats);
+    const auto of_slot =
+        count * static_cast<std::size_t>(slot_width(tables.set().optimizer_of(spec.group), spec.dim));
     for (const SlotSpec& slot : slots)
-      rows.slots.push_back(shard.read<float>(fmt::format("{}/{}@rows", name, slot.name), floats));
+      rows.slots.push_back(shard.read<float>(fmt::format("{}/{}@rows", name, slot.name), of_slot));
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hash = key_hash(rows.keys[i]);
       if (server_of_hash(hash, tables.plan().servers()) == tables.server())
@@ -255,8 +257,10 @@ ShardInfo write_shard(const Snapshot& snapshot, int servers, const std::filesyst
     out.add({spec.name + "@last_use", DType::UInt64, {count}, rows.last_use.size() * sizeof(std::uint64_t)},
             bytes_of(rows.last_use));
     add_floats(out, spec.name + "@rows", {count, spec.dim}, rows.values);
+    std::vector<std::int64_t> of_slot{count, spec.dim};
+    if (tables.set().optimizer_of(spec.group).row_wise) of_slot.pop_back();
     for (std::size_t k = 0; k < slots.size(); ++k)
-      add_floats(out, fmt::format("{}/{}@rows", spec.name, slots[k].name), {count, spec.dim}, rows.slots[k]);
+      add_floats(out, fmt::format("{}/{}@rows", spec.name, slots[k].name), of_slot, rows.slots[k]);
   }
   return out.finish();
 }

@@ -9,7 +9,7 @@
 
 #include "base/checkpoint_values.h"
 #include "base/error.h"
-#include "base/optim.h"
+#include "base/table_row.h"
 
 namespace braid::ps {
 namespace {
@@ -89,9 +89,11 @@ class StoredValues {
     rows.last_use.assign(count, values_.meta().step);
     for (const SlotSpec& slot : optimizer_slots(tables_.set().optimizer_of(spec.group))) {
       rows.slots.push_back(floats(fmt::format("{}/{}{}", name, slot.name, end)));
-      if (!rows.slots.back().empty() && rows.slots.back().size() != rows.values.size())
-        refuse(fmt::format("'{}/{}' has {} elements, its table {}", name, slot.name, rows.slots.back().size(),
-                           rows.values.size()));
+      const auto expected =
+          count * static_cast<std::size_t>(slot_width(tables_.set().optimizer_of(spec.group), spec.dim));
+      if (!rows.slots.back().empty() && rows.slots.back().size() != expected)
+        refuse(fmt::format("'{}/{}' has {} elements, expected {} of a table of {}", name, slot.name,
+                           rows.slots.back().size(), expected, rows.values.size()));
     }
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t hash = key_hash(rows.keys[i]);

@@ -17,7 +17,8 @@ constexpr std::size_t kAhead = 32;
 SparseTable::SparseTable(const SparseTableSpec& spec, const OptimizerSpec& optimizer, bool writers)
     : spec_(spec),
       dim_(spec.dim),
-      store_(static_cast<std::size_t>(spec.dim) * (1 + optimizer_slots(optimizer).size())),
+      slot_width_(static_cast<std::size_t>(slot_width(optimizer, spec.dim))),
+      store_(static_cast<std::size_t>(table_row_width(optimizer, spec.dim))),
       knows_writers_(writers) {
   for (const SlotSpec& slot : optimizer_slots(optimizer)) slot_initial_.push_back(slot.initial_value);
 }
@@ -29,7 +30,7 @@ void SparseTable::initial_values(std::int64_t key, float* out) const {
 
 void SparseTable::initial_slots(float* row) const {
   for (std::size_t k = 0; k < slot_initial_.size(); ++k)
-    std::fill_n(row + static_cast<std::ptrdiff_t>(k + 1) * dim_, dim_, slot_initial_[k]);
+    std::fill_n(row + static_cast<std::size_t>(dim_) + k * slot_width_, slot_width_, slot_initial_[k]);
 }
 
 /// The worker changes the row in the step under way, whose other writers come in the same call.
@@ -191,11 +192,7 @@ void SparseTable::collect(std::uint32_t row, const float* gradient, std::size_t 
 }
 
 void SparseTable::update_row(const PreparedUpdate& update, std::uint32_t row, const float* gradient) {
-  const auto dim = static_cast<std::size_t>(dim_);
-  float* values = store_.row(row);
-  std::array<float*, 4> slots{};
-  for (std::size_t k = 0; k < slot_initial_.size(); ++k) slots[k] = values + (k + 1) * dim;
-  apply_update(update, {values, dim}, {gradient, dim}, {slots.data(), slot_initial_.size()});
+  update_table_row(update, store_.row(row), {gradient, static_cast<std::size_t>(dim_)});
 }
 
 void SparseTable::apply_sums(const PreparedUpdate& update, std::span<const SparseGradient> gradients) {
@@ -252,7 +249,7 @@ void SparseTable::append_to(SparseRows& out) const {
   out.keys.reserve(total);
   out.last_use.reserve(total);
   out.values.reserve(total * dim);
-  for (auto& slot : out.slots) slot.reserve(total * dim);
+  for (auto& slot : out.slots) slot.reserve(total * slot_width_);
   for (std::uint32_t at = 0; at < index_.size(); ++at) {
     if (at + kAhead < index_.size()) index_.prefetch(key_hash(store_.key(at + kAhead)));
     const std::int64_t key = store_.key(at);
@@ -261,8 +258,10 @@ void SparseTable::append_to(SparseRows& out) const {
     out.last_use.push_back(newest_step_ - behind);
     const float* values = store_.row(at);
     out.values.insert(out.values.end(), values, values + dim);
-    for (std::size_t k = 0; k < out.slots.size(); ++k)
-      out.slots[k].insert(out.slots[k].end(), values + (k + 1) * dim, values + (k + 2) * dim);
+    for (std::size_t k = 0; k < out.slots.size(); ++k) {
+      const float* const slot = values + dim + k * slot_width_;
+      out.slots[k].insert(out.slots[k].end(), slot, slot + slot_width_);
+    }
   }
 }
 
@@ -273,10 +272,11 @@ void SparseTable::restore_row(const SparseRows& source, std::size_t i) {
   float* values = store_.row(at);
   std::copy_n(source.values.data() + i * dim, dim, values);
   for (std::size_t k = 0; k < slot_initial_.size(); ++k) {
+    float* const slot = values + dim + k * slot_width_;
     if (k < source.slots.size() && !source.slots[k].empty())
-      std::copy_n(source.slots[k].data() + i * dim, dim, values + (k + 1) * dim);
+      std::copy_n(source.slots[k].data() + i * slot_width_, slot_width_, slot);
     else
-      std::fill_n(values + (k + 1) * dim, dim, slot_initial_[k]);
+      std::fill_n(slot, slot_width_, slot_initial_[k]);
   }
 }
 

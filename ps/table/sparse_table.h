@@ -1,5 +1,5 @@
 // One table thread's part of a sparse table: rows by int64 key, made when first asked for, from key and
-// seed. A row is dim values, then the slots, dim each.
+// seed. A row is dim values, then the slots (base/table_row.h).
 //
 // Calls take the keys of a whole request and the positions of those that this part holds.
 // Thread rule: one thread, the owner.
@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "base/optim.h"
+#include "base/table_row.h"
 #include "ps/table/float_run.h"
 #include "ps/table/key_index.h"
 #include "ps/table/row_store.h"
@@ -26,8 +26,9 @@ struct SparseGradient {
   std::int32_t worker = 0;
 };
 
-/// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot. A
-/// table tells steps of last use apart that lie less than 2^32 behind the newest.
+/// Rows as a checkpoint has them: row i is keys[i], values [i * dim, (i + 1) * dim), the same of each slot,
+/// or of a row-wise one number i. A table tells steps of last use apart that lie less than 2^32 behind the
+/// newest.
 struct SparseRows {
   std::vector<std::int64_t> keys;
   std::vector<std::uint64_t> last_use;
@@ -94,7 +95,9 @@ class SparseTable {
   void initial_values(std::int64_t key, float* out) const;
   void initial_slots(float* row) const;
   void write(std::uint32_t row, std::int32_t worker);
-  std::size_t row_floats() const { return static_cast<std::size_t>(dim_) * (1 + slot_initial_.size()); }
+  std::size_t row_floats() const {
+    return static_cast<std::size_t>(dim_) + slot_initial_.size() * slot_width_;
+  }
   void begin(std::uint64_t step);
   std::uint32_t make(std::int64_t key, std::uint64_t hash);
   std::uint32_t used_row(std::int64_t key);
@@ -106,6 +109,7 @@ class SparseTable {
 
   SparseTableSpec spec_;
   std::int64_t dim_;
+  std::size_t slot_width_;  // numbers of a row's slot
   std::vector<float> slot_initial_;
   KeyIndex index_;  // a key's stamp: the low half of the step of its last use
   RowStore store_;

@@ -93,6 +93,61 @@ TEST_F(DlrmV2Test, LosesTheSameUnderEveryStrategy) {
     EXPECT_LT(worst_difference(losses(name, strategy, shape, set), alone), near) << name;
 }
 
+/// Row-wise Adagrad whose accumulators do not begin with 0, where the first step would be one of signs.
+const std::vector<std::string> kByRows{"steps=40", "input.global_batch_size=30", "optimizer.row_wise=true",
+                                       "optimizer.initial_accumulator=0.1", "optimizer.learning_rate=0.1"};
+
+TEST_F(DlrmV2Test, RowWiseAdagradLosesTheSameUnderEveryStrategy) {
+  const Job small = job(kByRows);
+  const auto losses = [&](const std::string& name, const Job& of, Cluster::Shape shape) {
+    Cluster cluster(directory() / name, of, shape);
+    cluster.expect_success();
+    return cluster.mean_losses();
+  };
+  const std::vector<double> alone = losses("local", small, {});
+  EXPECT_GT(worst_difference(losses("by_element", small.with({"optimizer.row_wise=false"}), {}), alone),
+            1e-3);
+  for (const auto& [name, shape, set, near] :
+       {std::tuple{"ps", Cluster::Shape{2, 2}, std::vector<std::string>{"strategy.kind=PS"}, 1e-5},
+        {"ps_cached", {2, 2}, {"strategy.kind=PS", "strategy.ps.cache_rows=100000"}, 1e-5},
+        {"ps_allreduce", {2, 1}, {"strategy.kind=PS_ALLREDUCE"}, 1e-5},
+        {"own_plan", {2, 0}, {"strategy.kind=HYBRID"}, 1e-6},
+        {"rows", {3, 0}, {"strategy.kind=HYBRID", "strategy.hybrid.table=match: '.*' plan: ROW"}, 1e-6},
+        {"sums",
+         {3, 0},
+         {"strategy.kind=HYBRID", "strategy.hybrid.ids=ALL", "strategy.hybrid.table=match: '.*' plan: TABLE"},
+         1e-6}})
+    EXPECT_LT(worst_difference(losses(name, small.with(set), shape), alone), near) << name;
+}
+
+TEST_F(DlrmV2Test, RowWiseAccumulatorsGoFromStrategyToStrategy) {
+  const Job small = job(kByRows);
+  const std::vector<float> alone = train("local", small);
+  const std::vector<std::string> ps{"strategy.kind=PS"},
+      hybrid{"strategy.kind=HYBRID", "strategy.hybrid.table=match: '.*' plan: ROW"};
+  const Cluster::Shape servers{2, 2}, ranks{2, 0}, one{};
+  for (const auto& [name, from, from_shape, to, to_shape] :
+       {std::tuple{"local-ps", std::vector<std::string>{}, one, ps, servers},
+        {"local-hybrid", {}, one, hybrid, ranks},
+        {"ps-local", ps, servers, {}, one},
+        {"ps-hybrid", ps, servers, hybrid, ranks},
+        {"hybrid-local", hybrid, ranks, {}, one},
+        {"hybrid-ps", hybrid, ranks, ps, servers},
+        {"ps-ps", ps, servers, ps, Cluster::Shape{2, 3}},
+        {"hybrid-hybrid", hybrid, ranks, hybrid, Cluster::Shape{3, 0}}}) {
+    const Path root = directory() / name;
+    const Job saved = small.with(checkpoints_in(root / "ckpt", 20));
+    Cluster first(root / "first", saved.with({"steps=20"}).with(from), from_shape);
+    first.expect_success();
+    Cluster then(root / "then", saved.with(to), to_shape, {"--resume"});
+    then.expect_success();
+    const std::vector<double> losses = then.mean_losses(20);
+    ASSERT_EQ(losses.size(), 20U) << name;
+    for (std::size_t step = 0; step < losses.size(); ++step)
+      EXPECT_NEAR(losses[step], alone[20 + step], 1e-5) << name << ", step " << 20 + step;
+  }
+}
+
 TEST_F(DlrmV2Test, LearnsByItsOwnOptimizerOnServersAndInShards) {
   const Job small = job({"steps=100", "input.global_batch_size=30"});
   const std::vector<float> alone = train("local", small);
@@ -123,8 +178,12 @@ TEST_F(DlrmV2Test, StreamedRowsAreThoseOfMemory) {
 TEST_F(DlrmV2Test, KilledARunGoesOnToTheSameBits) {
   for (const auto& [name, shape, set] :
        {std::tuple{"LOCAL", Cluster::Shape{}, std::vector<std::string>{"input.read=STREAM"}},
-        {"HYBRID", {2, 0}, {"strategy.hybrid.table=match: '.*' plan: ROW"}}}) {
-    const Job small = job({"steps=160", std::string("strategy.kind=") + name}).with(set);
+        {"HYBRID", {2, 0}, {"strategy.hybrid.table=match: '.*' plan: ROW"}},
+        {"HYBRID by rows",
+         {2, 0},
+         {"strategy.hybrid.table=match: '.*' plan: ROW", "optimizer.row_wise=true"}}}) {
+    const std::string kind = std::string(name).substr(0, std::string(name).find(' '));
+    const Job small = job({"steps=160", "strategy.kind=" + kind}).with(set);
     const auto in = [&](const std::string& folder) { return directory() / (std::string(name) + folder); };
     const auto saved = [&](const std::string& folder) {
       return small.with(checkpoints_in(in(folder + "-ckpt"), 20));
@@ -305,15 +364,6 @@ TEST_F(MlLogTest, TheBenchmarksCheckerAcceptsIt) {
   EXPECT_THAT(missing, HasSubstr("Failed checks for eval_accuracy"));
   EXPECT_THAT(missing, Not(HasSubstr("Required")));
   EXPECT_THAT(missing, Not(HasSubstr("CHECK for 'opt_")));
-}
-
-TEST_F(DlrmV2Test, RowWiseAdagradIsRefusedWhereRowsTravel) {
-  for (const char* strategy : {"PS", "HYBRID"}) {
-    const auto process = run(
-        "refused", job({"optimizer.row_wise=true", std::string("strategy.kind=") + strategy}).arguments());
-    EXPECT_EQ(process->exit_code(), 2);
-    EXPECT_THAT(process->err(), HasSubstr("optimizer.row_wise is not available with strategy"));
-  }
 }
 
 }  // namespace

@@ -69,6 +69,44 @@ TEST_F(RaggedJobTest, LosesTheSameUnderEveryStrategy) {
   }
 }
 
+/// A batch whose lists are all empty names no row, also where it is filled up: Adam would move one.
+TEST_F(RaggedJobTest, BatchesOfEmptyListsMoveNoRow) {
+  std::string rows;
+  for (int r = 0; r < 96; ++r) {
+    const bool is_empty = r / 12 % 2 == 1;
+    for (int i = 0; !is_empty && i < 1 + r % 4; ++i)
+      rows += (i == 0 ? "" : "|") + std::to_string((r + i) % 5);
+    rows += "," + std::to_string(r % 3) + "," + std::to_string(r % 5 < 2) + "\n";
+  }
+  write("rows.csv", rows);
+  const std::string text =
+      R"(name: "empty" steps: 40 model { name: "dcn_v2" embedding_dim: 4 hidden: 8 sparse_tables: true }
+    optimizer { kind: ADAM learning_rate: 0.02 epsilon: 0.001 } runtime { device: CPU intra_op_threads: 1 }
+    input { format: CSV train_files: "rows.csv" test_files: "rows.csv" global_batch_size: 12 shuffle: false
+      columns { name: "tags" kind: CATEGORICAL buckets: 7 ragged: true } columns { name: "x" kind: NUMERIC }
+      columns { name: "y" kind: LABEL } }
+    evaluation { enabled: false } )";
+  const Job small{write("empty.pbtxt", text), directory(), {}};
+  const std::vector<float> alone = train("alone", small.with({"strategy.kind=LOCAL"}));
+  for (const auto& [name, shape, set] :
+       {std::tuple{"server", Cluster::Shape{1, 1}, std::vector<std::string>{"strategy.kind=PS"}},
+        {"servers", {2, 2}, {"strategy.kind=PS"}},
+        {"cached", {2, 2}, {"strategy.kind=PS", "strategy.ps.cache_rows=1000"}},
+        {"copies", {2, 0}, {"strategy.kind=HYBRID"}},
+        {"lists", {3, 0}, {"strategy.kind=HYBRID", "strategy.hybrid.table=match: '.*' plan: ROW"}},
+        {"all_ids",
+         {2, 0},
+         {"strategy.kind=HYBRID", "strategy.hybrid.ids=ALL",
+          "strategy.hybrid.table=match: '.*' plan: TABLE"}}}) {
+    Cluster cluster(directory() / name, small.with(set), shape);
+    cluster.expect_success();
+    const std::vector<double> together = cluster.mean_losses();
+    ASSERT_EQ(together.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_NEAR(together[i], alone[i], 1e-5) << name << ", step " << i;
+  }
+}
+
 TEST_F(RaggedJobTest, MaxIsRefusedWhereRowsTravel) {
   for (const auto& [strategy, shape] : {std::pair{"PS", Cluster::Shape{2, 1}}, {"HYBRID", {2, 0}}}) {
     Cluster cluster(directory() / strategy, job({std::string("strategy.kind=") + strategy}), shape);

@@ -292,7 +292,6 @@ void check_groups(const proto::Job& job, const Checker& check) {
     check.fields_of_group(job.optimizer().group(g), place);
   }
   const Optimizers all(job);  // refuses patterns that are none
-  const auto kind = job.strategy().kind();
   for (int g = 0; g <= job.optimizer().group_size(); ++g) {
     const OptimizerSpec& spec = all.spec(g);
     const std::string place = g == 0 ? "optimizer" : fmt::format("optimizer.group[{}]", g - 1);
@@ -301,9 +300,6 @@ void check_groups(const proto::Job& job, const Checker& check) {
                   place + ".initial_accumulator 0 needs an epsilon: a gradient of 0 divides 0 by 0");
     check.require(!from_zero || spec.kind != OptimizerKind::Ftrl,
                   place + ".initial_accumulator must be positive for FTRL");
-    check.require(!spec.row_wise || (!has_servers(job) && kind != proto::Strategy::HYBRID),
-                  place + ".row_wise is not available with strategy " + proto::Strategy::Kind_Name(kind) +
-                      ": use LOCAL or ALLREDUCE");
   }
 }
 

@@ -39,6 +39,14 @@ ValueRef bag_numbers(Graph& graph, const Node& bag, const BagInputs& in, ValueRe
                   {is_none, constant(graph, bag.name + "/of_none", -1), of}, {{"T", DType::Int32}}, beside);
 }
 
+/// Which of the gather's ids are in bags. Lists of what travels are made on the host, from the batch.
+void say_known_ids(Graph& graph, NodeId gather, ValueRef offsets) {
+  const ValueRef known = add_node(graph, "braid.BagIds", graph.node(gather).name + "/known",
+                                  {graph.node(gather).inputs[1], offsets}, {});
+  graph.mutable_node(known.node).device = "/device:CPU:0";
+  graph.mutable_node(gather).attrs.set(kKnownIds, graph.node(known.node).name);
+}
+
 /// The sums of rows [n, dim] of the ids, as bags.
 ValueRef sums_of_rows(Graph& graph, const Node& bag, const BagInputs& in, ValueRef ids, ValueRef rows,
                       NodeId beside) {
@@ -81,6 +89,7 @@ void expand(Graph& graph, NodeId id, std::string_view strategy) {
   gather.colocate_with = bag.colocate_with;
   ValueRef rows{graph.add(std::move(gather)), 0};  // [B, hot, dim], or [n, dim]
   const NodeId beside = rows.node;
+  if (in.ragged) say_known_ids(graph, rows.node, input(in.offsets(0)));
   const std::vector<std::int64_t> beside_rows =
       in.ragged ? std::vector<std::int64_t>{-1, 1} : std::vector<std::int64_t>{-1, hot, 1};
   if (in.weighted)

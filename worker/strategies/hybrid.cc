@@ -148,6 +148,7 @@ class HybridStrategy : public CollectiveStrategy {
     const int table = table_of(name);
     if (table < 0) return local;
     const TableShard& shard = shards_[static_cast<std::size_t>(table)];
+    if (shard.row_wise && name != shard.name) return {shard.rows};
     return {shard.rows, shard.dim};
   }
 
@@ -222,7 +223,9 @@ class HybridStrategy : public CollectiveStrategy {
       shard.rank = peers_.rank;
       shard.world = peers_.world;
       shard.init = variable_init_spec(graph.node(variable.handle));
-      for (const SlotSpec& slot : optimizer_slots(optimizer_of(training, optimizers_, variable.name))) {
+      const OptimizerSpec& optimizer = optimizer_of(training, optimizers_, variable.name);
+      shard.row_wise = optimizer.row_wise;
+      for (const SlotSpec& slot : optimizer_slots(optimizer)) {
         shard.slots.emplace_back(slot.name);
         shard.slot_initials.push_back(slot.initial_value);
       }

@@ -44,6 +44,8 @@ void check_users_word(const PlannedTable& table) {
   if (shard.sharded() && !table.can_be_sharded)
     throw InvalidArgument(who +
                           "something beside gathers reads it, so every worker needs all of it: REPLICATE");
+  if (shard.plan == TablePlan::Column && shard.row_wise)
+    throw InvalidArgument(who + "a row-wise optimizer needs whole rows: take ROW or TABLE");
   if (shard.plan == TablePlan::Column && shard.dim % shard.world != 0)
     throw InvalidArgument(
         who + fmt::format("{} columns cannot be dealt to {} workers: take ROW", shard.dim, shard.world));
@@ -108,11 +110,6 @@ void deal_whole_tables(std::vector<PlannedTable>& tables) {
   }
 }
 
-/// Of the whole table with its slots: the same on all ranks.
-std::int64_t elements(const PlannedTable& table) {
-  return table.shard.rows * table.shard.dim * (1 + std::ssize(table.shard.slots));
-}
-
 void keep_memory_limit(std::int64_t limit, std::vector<PlannedTable>& tables) {
   if (limit == 0) return;
   while (bytes_of_all(tables) > limit) {
@@ -120,7 +117,7 @@ void keep_memory_limit(std::int64_t limit, std::vector<PlannedTable>& tables) {
     for (PlannedTable& table : tables)
       if (!table.by_user && table.can_be_sharded && table.shard.world > 1 &&
           (!table.shard.sharded() || table.shard.plan == TablePlan::Table) &&
-          (!largest || elements(table) > elements(*largest)))
+          (!largest || table.shard.elements() > largest->shard.elements()))
         largest = &table;
     if (!largest)
       throw InvalidArgument(

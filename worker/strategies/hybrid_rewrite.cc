@@ -46,7 +46,8 @@ bool is_read_by_gathers_only(const Graph& graph, const VariableInfo& table) {
   return true;
 }
 
-NodeId HybridRewrite::add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids) {
+NodeId HybridRewrite::add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids,
+                                  bool padded) {
   const TableShard& table = *entry.table;
   std::int64_t most = 0;
   if (const auto rows = training_.slice_rows.find(table.name); rows != training_.slice_rows.end())
@@ -56,7 +57,8 @@ NodeId HybridRewrite::add_buckets(const Entry& entry, const std::string& name, s
                    {"ranks", static_cast<std::int64_t>(table.world)},
                    {"split", split_of(table)},
                    {"owner", static_cast<std::int64_t>(table.buckets().owner)},
-                   {"most", most}})
+                   {"most", most},
+                   {kSkipNegative, padded}})
       .node;
 }
 
@@ -65,20 +67,23 @@ void HybridRewrite::bucket(Entry& entry) {
   const auto ordered = in_order_of(graph_, indices, entry.gathers);
   if (ordered) entry.gathers = *ordered;
   std::vector<ValueRef> ids;
-  for (const NodeId id : entry.gathers) ids.push_back(graph_.node(id).inputs[1]);
+  bool padded = pads_indices(graph_, entry.gradient);
+  for (const NodeId id : entry.gathers) {
+    ids.push_back(known_ids_of(graph_, id));
+    padded = padded || ids.back() != graph_.node(id).inputs[1];
+  }
   if (entry.table->sharded()) {
     if (!ordered && !training_.slice_rows.empty())
       throw InvalidArgument(
           "table '" + entry.table->name +
           "': its gradient is not of the ids that were read, so workers must have parts of one "
           "size: input.global_batch_size must be a multiple of their number");
-    entry.buckets = add_buckets(entry, "bucket_ids/", ids);
+    entry.buckets = add_buckets(entry, "bucket_ids/", ids, padded);
   }
-  // Indices that name no row are those of columns of varying length, whose ids are all of the table.
-  if (!ordered || !pads_indices(graph_, entry.gradient)) ids = {indices};
+  if (!ordered || !padded) ids = {indices};
   entry.gradient_buckets = ordered && entry.table->sharded()
                                ? entry.buckets
-                               : add_buckets(entry, "bucket_gradients/", std::move(ids));
+                               : add_buckets(entry, "bucket_gradients/", std::move(ids), padded);
 }
 
 void HybridRewrite::look_up(const std::vector<const TableShard*>& tables,

@@ -55,7 +55,7 @@ class HybridRewrite {
   };
 
   void bucket(Entry& entry);
-  NodeId add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids);
+  NodeId add_buckets(const Entry& entry, const std::string& name, std::vector<ValueRef> ids, bool padded);
   void exchange_ids();
   void exchange_rows();
   void replace_gather(const Entry& entry, std::size_t gather, ValueRef rows);

@@ -45,14 +45,15 @@ std::vector<std::vector<int>> OrderedRows::tables() const {
 
 void OrderedRows::add_keys(Group& group) {
   std::vector<ValueRef> ids;
-  Ints lists;
+  Ints lists, padded;
   for (std::size_t t = 0; t < group.tables.size(); ++t)
     for (const NodeId gather : group.tables[t].gathers) {
-      ids.push_back(graph_.node(gather).inputs[1]);
+      ids.push_back(known_ids_of(graph_, gather));
       lists.push_back(static_cast<std::int64_t>(t));
+      padded.push_back(ids.back() == graph_.node(gather).inputs[1] ? 0 : 1);
     }
   group.keys = add_node(graph_, "braid.PsKeys", "ps/keys" + std::to_string(group.dim), std::move(ids),
-                        {{"lists", lists}, {"servers", options_.servers}})
+                        {{"lists", lists}, {"padded", padded}, {"servers", options_.servers}})
                    .node;
   training_.ahead.push_back(graph_.node(group.keys).name);
 }

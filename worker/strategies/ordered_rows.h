@@ -28,7 +28,7 @@ class OrderedRows {
     bool versioned = false;  // a pull is of the step's round
     bool ahead = false;      // and made before it, to be repaired (ps/client/ps_client.h)
     bool fill = false;       // blocks hold numbers everywhere
-    bool cached = false;     // rows may be here (cached_rows.h): tables of a group have as many slots
+    bool cached = false;     // rows may be here (cached_rows.h): tables of a group have slots as wide
   };
   /// `training` outlives it.
   OrderedRows(TrainingGraph& training, const Options& options)
@@ -37,7 +37,7 @@ class OrderedRows {
   /// Whether the gradient's rows are those that gathers read, in some order of these.
   static bool can_take(const Graph& graph, const VariableGradient& gradient);
 
-  /// REQUIRES: can_take(). `table`: its number in the table set; `slots`: of its optimizer.
+  /// REQUIRES: can_take(). `table`: its number in the table set; `slots`: numbers of a row's slots.
   void add(const VariableGradient& gradient, int table, std::size_t slots);
   bool empty() const { return groups_.empty(); }
   /// The tables of each group, by number.

@@ -28,6 +28,8 @@ void infer_keys(InferContext& c) {
   const auto servers = c.attr("servers", std::int64_t{0});
   if (std::ssize(lists) != c.inputs() || !std::ranges::is_sorted(lists) || lists.front() != 0)
     c.fail("the tables of the inputs must be given, rising from 0");
+  if (c.attr("padded", lists).size() != lists.size())
+    c.fail("it must be said of each input whether it is padded");
   if (servers < 1) c.fail("there are " + std::to_string(servers) + " servers");
   std::int64_t n = 0;
   for (int i = 0; i < c.inputs(); ++i) {
@@ -43,6 +45,7 @@ void infer_keys(InferContext& c) {
 
 PreparedKernel prepare_keys(const PrepareContext& c) {
   const Ints lists = c.attr("lists", Ints{});
+  const Ints padded = c.attr("padded", Ints(lists.size(), 0));
   const auto servers = static_cast<int>(c.attr("servers", std::int64_t{1}));
   const auto tables = static_cast<int>(lists.back()) + 1;
   const std::int64_t n = c.outputs[2].shape[0];
@@ -66,7 +69,7 @@ PreparedKernel prepare_keys(const PrepareContext& c) {
         of_input = wide;
         wide += count;
       }
-      ids[i] = {static_cast<int>(lists[i]), {of_input, count}};
+      ids[i] = {static_cast<int>(lists[i]), {of_input, count}, padded[i] != 0};
     }
     ps::order_keys(ids, tables, servers,
                    {a.out<std::int64_t>(0), a.out<std::int64_t>(1), places, a.out<std::int64_t>(2)},

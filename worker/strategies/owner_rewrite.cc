@@ -52,9 +52,9 @@ void OwnerRewrite::exchange_ids() {
     const ValueRef indices = entry.gradient.slices->indices;
     const std::size_t first = ids.size();
     for (const NodeId gather : entry.gathers) send(graph_.node(gather).inputs[1], *entry.table);
-    // A bag's gradient has the ids of the bag.
-    const bool same =
-        entry.is_bag || (entry.gathers.size() == 1 && in_order_of(graph_, indices, entry.gathers));
+    // A bag's gradient has the ids of the bag. Of a ragged one that is gathered some may be none.
+    const bool same = entry.is_bag || (entry.gathers.size() == 1 && !pads_indices(graph_, entry.gradient) &&
+                                       in_order_of(graph_, indices, entry.gathers));
     named.push_back(same ? static_cast<int>(first) : send(indices, *entry.table));
     weights.push_back(entry.is_bag && is_weighted(graph_.node(entry.gathers[0]))
                           ? send(graph_.node(entry.gathers[0]).inputs[2], *entry.table)

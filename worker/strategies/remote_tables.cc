@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/table_row.h"
 #include "engine/ir/op.h"
 #include "engine/ops/state/variable_init.h"
 #include "proto/job.pb.h"
@@ -95,6 +96,10 @@ int RemoteTables::group_of(const TrainingGraph& training, const std::string& var
 void RemoteTables::make_dense(TrainingGraph& training, VariableGradient& gradient) {
   const std::string& name = gradient.variable.name;
   const OptimizerSpec& spec = optimizer_of(training, optimizers_, name);
+  if (spec.row_wise)
+    throw InvalidArgument("variable '" + name +
+                          "' is updated by rows and is no sparse table, so that servers " +
+                          "hold it as a whole: optimizer.row_wise is for tables whose rows they make");
   const bool stays = (spec.kind == OptimizerKind::Sgd || spec.kind == OptimizerKind::Adagrad) &&
                      spec.weight_decay == 0 && spec.l1 == 0 && spec.l2 == 0;
   if (!stays)
@@ -198,7 +203,8 @@ ValueRef RemoteTables::exchange(TrainingGraph& training, const std::vector<Varia
 }
 
 std::size_t RemoteTables::slots_of(int table) const {
-  return optimizer_slots(set_.optimizer_of(set_.sparse[static_cast<std::size_t>(table)].group)).size();
+  const ps::SparseTableSpec& spec = set_.sparse[static_cast<std::size_t>(table)];
+  return static_cast<std::size_t>(table_row_width(set_.optimizer_of(spec.group), spec.dim) - spec.dim);
 }
 
 void RemoteTables::make_caches(const std::vector<std::vector<int>>& groups) {

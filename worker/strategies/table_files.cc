@@ -18,7 +18,7 @@ namespace {
 /// Some rows of a table, whole ones.
 struct Rows {
   std::vector<std::int64_t> keys;
-  std::vector<float> values;  // [keys, dim]
+  std::vector<float> values;  // [keys, dim], of a row-wise slot [keys]
 };
 
 std::string slot_name(const std::string& table, const std::string& slot) { return table + "/" + slot; }
@@ -28,6 +28,11 @@ std::vector<std::string> variables_of(const TableShard& table, const std::string
   std::vector<std::string> names{name};
   for (const std::string& slot : table.slots) names.push_back(slot_name(name, slot));
   return names;
+}
+
+/// Numbers of a row of the table's values, or of a slot.
+std::int64_t width_of(const TableShard& table, bool is_slot) {
+  return is_slot ? table.slot_dim() : table.dim;
 }
 
 /// Rows [rows r / world, rows (r + 1) / world): rank r's, when a table by columns becomes one by rows.
@@ -52,7 +57,7 @@ std::vector<float> rows_from_columns(const TableShard& table, std::span<const fl
 }
 
 /// Those of this rank, of the values or of a slot.
-Rows rows_of(const TableShard& table, const std::string& variable, VariableStore& store,
+Rows rows_of(const TableShard& table, const std::string& variable, std::int64_t width, VariableStore& store,
              comm::Communicator& communicator, const WaitContext& wait) {
   const Tensor tensor = *store.read(variable);
   const std::span<const float> own = tensor.data<float>();
@@ -65,8 +70,7 @@ Rows rows_of(const TableShard& table, const std::string& variable, VariableStore
   }
   table.for_each_row([&](std::int64_t row, std::int64_t local) {
     rows.keys.push_back(row);
-    const auto values =
-        own.subspan(static_cast<std::size_t>(local * table.dim), static_cast<std::size_t>(table.dim));
+    const auto values = own.subspan(static_cast<std::size_t>(local * width), static_cast<std::size_t>(width));
     rows.values.insert(rows.values.end(), values.begin(), values.end());
   });
   return rows;
@@ -82,14 +86,16 @@ ShardInfo write_tables(const std::vector<TableShard>& tables, VariableStore& sto
   ShardWriter out(directory / tables_file(communicator.rank()));
   for (const TableShard& table : tables) {
     if (!table.sharded()) continue;
-    bool first = true;
     for (const std::string& name : variables_of(table, table.name)) {
-      const Rows rows = rows_of(table, name, store, communicator, wait);
+      const bool is_slot = name != table.name;
+      const Rows rows = rows_of(table, name, width_of(table, is_slot), store, communicator, wait);
       const auto count = std::ssize(rows.keys);
-      if (std::exchange(first, false))
+      if (!is_slot)
         out.add({name + "@keys", DType::Int64, {count}, rows.keys.size() * sizeof(std::int64_t)},
                 std::as_bytes(std::span(rows.keys)));
-      out.add({name + "@rows", DType::Float32, {count, table.dim}, rows.values.size() * sizeof(float)},
+      std::vector<std::int64_t> shape{count, table.dim};
+      if (is_slot && table.row_wise) shape.pop_back();
+      out.add({name + "@rows", DType::Float32, std::move(shape), rows.values.size() * sizeof(float)},
               std::as_bytes(std::span(rows.values)));
     }
   }
@@ -131,6 +137,7 @@ class Target {
  public:
   Target(const TableShard& table, const std::string& variable, VariableStore& store)
       : table_(table),
+        is_number_(table.row_wise && variable != table.name),
         name_(variable),
         store_(store),
         tensor_(*store.read(variable)),
@@ -138,13 +145,16 @@ class Target {
 
   void put(std::int64_t row, const float* values) {
     if (!table_.holds(row)) return;
-    const std::int64_t dim = table_.local_dim();
+    const std::int64_t dim = is_number_ ? 1 : table_.local_dim();
     std::copy_n(values + table_.first_column(), dim, own_.data() + table_.local_row(row) * dim);
   }
+  /// Numbers of a row in checkpoints.
+  std::int64_t width() const { return is_number_ ? 1 : table_.dim; }
   void keep() { store_.write(name_, tensor_); }
 
  private:
   const TableShard& table_;
+  const bool is_number_;  // a row's
   const std::string name_;
   VariableStore& store_;
   Tensor tensor_;
@@ -187,9 +197,10 @@ class Restore {
       const std::vector<std::byte> keys = reader->read(name + "@keys"),
                                    rows = reader->read(variable + "@rows");
       const std::size_t count = keys.size() / sizeof(std::int64_t);
-      if (rows.size() != count * static_cast<std::size_t>(table.dim) * sizeof(float))
+      const auto width = static_cast<std::size_t>(target.width());
+      if (rows.size() != count * width * sizeof(float))
         refuse(variable, fmt::format("rows of {} bytes", count == 0 ? 0 : rows.size() / count), table);
-      std::vector<float> row(static_cast<std::size_t>(table.dim));
+      std::vector<float> row(width);
       for (std::size_t i = 0; i < count; ++i) {
         std::int64_t key = 0;
         std::memcpy(&key, keys.data() + i * sizeof(key), sizeof(key));
@@ -202,7 +213,7 @@ class Restore {
 
   void whole(const TableShard& table, const std::string& variable, Target& target) {
     const std::vector<std::byte> bytes = values_.read(variable);
-    const auto row = static_cast<std::size_t>(table.dim) * sizeof(float);
+    const auto row = static_cast<std::size_t>(target.width()) * sizeof(float);
     const std::size_t expected = static_cast<std::size_t>(table.rows) * row;
     const bool is_former = !variable.starts_with(table.name);  // it may have had more rows
     if (is_former ? bytes.size() < expected : bytes.size() != expected)

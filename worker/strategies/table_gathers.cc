@@ -58,6 +58,12 @@ std::optional<std::vector<NodeId>> in_order_of(const Graph& graph, ValueRef indi
   return ordered;
 }
 
+ValueRef known_ids_of(const Graph& graph, NodeId gather) {
+  const Node& node = graph.node(gather);
+  const auto name = node.attrs.get<std::string>(kKnownIds, "");
+  return name.empty() ? node.inputs[1] : ValueRef{graph.find(name), 0};
+}
+
 void put_in_place_of(Graph& graph, NodeId old, ValueRef replacement) {
   graph.replace_uses({old, 0}, replacement);
   for (NodeId user = 0; user < graph.size(); ++user) {

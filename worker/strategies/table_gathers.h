@@ -26,6 +26,11 @@ std::vector<NodeId> lookups_of(const Graph& graph, NodeId handle);
 std::optional<std::vector<NodeId>> in_order_of(const Graph& graph, ValueRef indices,
                                                std::vector<NodeId> gathers);
 
+/// Attribute of a gather of ids some of which may be none: the node that makes them, with -1 in their places.
+inline constexpr const char* kKnownIds = "_known_ids";
+/// The ids whose rows are wanted: what that attribute names, or all that the gather reads.
+ValueRef known_ids_of(const Graph& graph, NodeId gather);
+
 /// Whoever used the node's output 0, waited for it or was placed by it has `replacement` in its place; the
 /// node goes.
 void put_in_place_of(Graph& graph, NodeId old, ValueRef replacement);

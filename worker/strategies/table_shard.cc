@@ -55,8 +55,8 @@ void TableShard::for_each_row(const std::function<void(std::int64_t, std::int64_
 }
 
 std::int64_t TableShard::local_bytes() const {
-  return local_rows() * local_dim() * static_cast<std::int64_t>(sizeof(float)) *
-         static_cast<std::int64_t>(1 + slots.size());
+  const std::int64_t slot = row_wise ? 1 : local_dim();
+  return local_rows() * (local_dim() + std::ssize(slots) * slot) * static_cast<std::int64_t>(sizeof(float));
 }
 
 }  // namespace braid::worker

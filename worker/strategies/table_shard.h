@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,12 +31,16 @@ struct TableShard {
   InitSpec init;
   std::vector<std::string> slots;    // of the optimizer: "m", "v"
   std::vector<float> slot_initials;  // their values in fresh rows
+  bool row_wise = false;             // slots have a number a row, not one an element
 
   bool sharded() const { return plan != TablePlan::Replicate; }
   RowBuckets buckets() const;
   /// Of the variable on this rank; 1 row where it holds none, so that every rank has the variable.
   Shape local_shape() const;
   std::int64_t local_rows() const;
+  std::int64_t slot_dim() const { return row_wise ? 1 : dim; }
+  /// Numbers of the whole table and its slots.
+  std::int64_t elements() const { return rows * (dim + std::ssize(slots) * slot_dim()); }
   std::int64_t local_dim() const { return plan == TablePlan::Column ? dim / world : dim; }
   /// The first of the columns that this rank holds.
   std::int64_t first_column() const { return plan == TablePlan::Column ? rank * local_dim() : 0; }

@@ -7,6 +7,8 @@
 //   Positions
 //            count through all inputs. (The gradients of a place are summed in their order:
 //            braid.SumBuckets.)
+//   With the attribute skip_negative a negative id is none: it has place 0, and -1 for each of them ends the
+//   entries.
 //   places   of each input, int32, in its shape: the place in the list of each id's row, r * C + its position
 //            in block r; split "all": in a block.
 // Attributes: rows (of the table), ranks, split (common/row_buckets.h: "hashed", "owned", "all"), owner, most
@@ -49,26 +51,32 @@ void infer(InferContext& c) {
   for (int i = 0; i < c.inputs(); ++i) c.output(DType::Int32, c.shape(i));
 }
 
-/// The rank and its row for each id as one number, rank * held rows + row.
+/// The rank and its row for each id as one number, rank * held rows + row; -1 of no id.
 template <class I>
 void number_rows(const RowBuckets& b, const I* ids, std::int64_t n, std::int64_t* numbers) {
   if (b.split != RowSplit::Hashed) {
     const std::int64_t first = b.split == RowSplit::Owned ? b.owner * b.held() : 0;
-    for (std::int64_t k = 0; k < n; ++k) numbers[k] = first + static_cast<std::int64_t>(ids[k]);
+    for (std::int64_t k = 0; k < n; ++k)
+      numbers[k] = ids[k] < 0 ? -1 : first + static_cast<std::int64_t>(ids[k]);
     return;
   }
   const RowShuffle shuffle(b.rows);
   const auto ranks = static_cast<std::uint64_t>(b.ranks);
   const std::int64_t held = b.held();
   for (std::int64_t k = 0; k < n; ++k) {
+    if (ids[k] < 0) {
+      numbers[k] = -1;
+      continue;
+    }
     const auto place = static_cast<std::uint64_t>(shuffle.place_of(static_cast<std::int64_t>(ids[k])));
     numbers[k] = static_cast<std::int64_t>(place % ranks) * held + static_cast<std::int64_t>(place / ranks);
   }
 }
 
 /// Writes buckets and entries, and the place of each id.
-void fill(const RowBuckets& b, const IndexGroups& groups, std::int64_t capacity, std::int64_t* buckets,
-          std::int64_t* entries, std::int32_t* places) {
+void fill(const RowBuckets& b, const IndexGroups& groups, std::int64_t n, std::int64_t capacity,
+          std::int64_t* buckets, std::int64_t* entries, std::int32_t* places) {
+  std::fill_n(places, n, 0);
   std::fill_n(buckets, b.ranks * capacity, std::int64_t{-1});
   const std::int64_t held = b.held();
   std::int64_t rank = 0, first = 0, end = held, used = 0, entry = 0;
@@ -87,6 +95,7 @@ void fill(const RowBuckets& b, const IndexGroups& groups, std::int64_t capacity,
       entries[entry++] = place << kEntryPositionBits | groups.position(e);
     }
   }
+  std::fill(entries + entry, entries + n, std::int64_t{-1});
   if (b.split == RowSplit::All)
     for (std::int64_t r = 1; r < b.ranks; ++r) std::copy_n(buckets, capacity, buckets + r * capacity);
 }
@@ -103,7 +112,7 @@ PreparedKernel prepare(const PrepareContext& c) {
   PreparedKernel kernel;
   kernel.scratch_bytes = numbers_bytes + places_bytes + IndexGroups::scratch_bytes(n);
   kernel.run = [=, inputs = std::vector<OutputInfo>(c.inputs.begin(), c.inputs.end()),
-                place = place_of(c.node)](const KernelArgs& a) {
+                place = place_of(c.node), padded = c.attr(kSkipNegative, false)](const KernelArgs& a) {
     auto* numbers = static_cast<std::int64_t*>(a.scratch);
     auto* places = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(a.scratch) + numbers_bytes);
     std::int64_t first = 0;
@@ -111,14 +120,14 @@ PreparedKernel prepare(const PrepareContext& c) {
       const std::int64_t count = inputs[i].shape.elements();
       with_index("braid.BucketIds", inputs[i].dtype, [&]<class I>() {
         const I* ids = a.in<I>(static_cast<int>(i));
-        check_indices(place, ids, count, b.rows);
+        (padded ? check_segment_ids<I> : check_indices<I>)(place, ids, count, b.rows);
         number_rows(b, ids, count, numbers + first);
       });
       first += count;
     }
     const IndexGroups groups(numbers, n, (b.split == RowSplit::All ? 1 : b.ranks) * b.held(),
                              static_cast<std::byte*>(a.scratch) + numbers_bytes + places_bytes);
-    fill(b, groups, capacity, a.out<std::int64_t>(0), a.out<std::int64_t>(1), places);
+    fill(b, groups, n, capacity, a.out<std::int64_t>(0), a.out<std::int64_t>(1), places);
     first = 0;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::int64_t count = inputs[i].shape.elements();

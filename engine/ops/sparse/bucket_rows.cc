@@ -5,9 +5,9 @@
 //     those of a block, and a row is ranks * width wide.
 //   braid.SumBuckets(values [n, row...], entries [n], buckets [ranks, C]) -> [ranks, C, width]: the values of
 //   each
-//     place's ids, summed in the order of their positions. blocks "columns": block r gets columns r * width
-//     on of every sum; "copies": every block gets all sums. Places where buckets has -1 hold no numbers,
-//     unless the attribute `fill` asks for zeros.
+//     place's ids, summed in the order of their positions; entries of -1 name none. blocks "columns": block r
+//     gets columns r * width on of every sum; "copies": every block gets all sums. Places where buckets has
+//     -1 hold no numbers, unless the attribute `fill` asks for zeros.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +23,8 @@ namespace braid {
 namespace {
 
 enum class Blocks { Own, Columns, Copies };
+
+constexpr std::int64_t kNoPlace = 0xffffffff;  // of an entry -1
 
 Blocks blocks_of(const Node& node) {
   const auto name = node.attrs.get<std::string>("blocks", "own");
@@ -101,13 +103,15 @@ PreparedKernel sum(const PrepareContext& c) {
   kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
     if (n > 0) std::memcpy(a.scratch, a.inputs[1], static_cast<std::size_t>(n) * sizeof(std::uint64_t));
     const IndexGroups groups(n, a.scratch);
-    if (groups.size() > 0 && groups.index(groups.size() - 1) >= places)
-      throw InvalidArgument(fmt::format("{}: an entry of place {} in lists of {}", place,
-                                        groups.index(groups.size() - 1), places));
+    std::int64_t count = groups.size();
+    if (count > 0 && groups.index(count - 1) == kNoPlace) --count;
+    if (count > 0 && groups.index(count - 1) >= places)
+      throw InvalidArgument(
+          fmt::format("{}: an entry of place {} in lists of {}", place, groups.index(count - 1), places));
     T* const to = a.out<T>(0);
     if (fills) std::fill_n(to, ranks * capacity * width, T{});
     const auto parts = blocks == Blocks::Own ? 1 : ranks;
-    pool->parallel_range(groups.size(), row_grain(all), [&](std::int64_t first, std::int64_t last) {
+    pool->parallel_range(count, row_grain(all), [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t g = first; g < last; ++g)
         for (std::int64_t r = 0; r < parts; ++r) {
           T* const row = to + (r * capacity + groups.index(g)) * width;

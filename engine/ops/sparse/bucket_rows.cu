@@ -69,6 +69,7 @@ __global__ void sum_buckets_kernel(const T* values, const std::int64_t* entries,
   for (std::int64_t i = cuda::grid_index(); i < s.n * s.all; i += cuda::grid_size()) {
     const std::int64_t first = i / s.all, column = i - first * s.all, place = place_of(first);
     if (first > 0 && place_of(first - 1) == place) continue;
+    if (place == -1) continue;  // of no id
     if (place < 0 || place >= s.places) {
       cuda::report(status, op, StatusCode::IndexOutOfRange, place, s.places);
       continue;

@@ -17,11 +17,12 @@ struct Ordered {
   std::vector<std::int32_t> places;
 };
 
-Ordered order(const std::vector<std::pair<int, std::vector<std::int64_t>>>& batch, int tables, int servers) {
+Ordered order(const std::vector<std::pair<int, std::vector<std::int64_t>>>& batch, int tables, int servers,
+              bool padded = false) {
   std::vector<IdList> lists;
   std::size_t n = 0;
   for (const auto& [table, ids] : batch) {
-    lists.push_back({table, ids});
+    lists.push_back({table, ids, padded});
     n += ids.size();
   }
   Ordered out{std::vector<std::int64_t>(n, -77),
@@ -90,6 +91,40 @@ TEST(OrderedKeysTest, AllAlikeAllDifferentAndNone) {
   for (std::size_t i = 0; i < different.size(); ++i) different[i] = static_cast<std::int64_t>(i) << 40;
   check({{0, different}, {1, different}}, 2, 3);
   check({{0, {}}}, 1, 2);
+}
+
+TEST(OrderedKeysTest, NegativeIdsOfPaddedListsAreNone) {
+  std::mt19937_64 random(5);
+  for (const int share : {0, 1, 2, 5}) {  // of ids that are there, of 5
+    std::vector<std::pair<int, std::vector<std::int64_t>>> padded{{0, {}}, {0, {}}, {1, {}}}, kept = padded;
+    std::vector<bool> is_there;
+    for (std::size_t list = 0; list < padded.size(); ++list)
+      for (int i = 0; i < 50; ++i) {
+        const auto id = static_cast<std::int64_t>(random() % 20);
+        is_there.push_back(static_cast<int>(random() % 5) < share);
+        padded[list].second.push_back(is_there.back() ? id : -1);
+        if (is_there.back()) kept[list].second.push_back(id);
+      }
+    const Ordered got = order(padded, 2, 3, true), expected = order(kept, 2, 3);
+    EXPECT_EQ(got.counts, expected.counts);
+    const auto count = static_cast<std::ptrdiff_t>(expected.keys.size());
+    EXPECT_TRUE(std::equal(expected.keys.begin(), expected.keys.end(), got.keys.begin()));
+    std::vector<std::int32_t> places;
+    for (std::size_t p = 0; p < is_there.size(); ++p) {
+      if (is_there[p])
+        places.push_back(got.places[p]);
+      else
+        EXPECT_EQ(got.places[p], 0);
+    }
+    EXPECT_EQ(places, expected.places);
+    EXPECT_TRUE(std::is_sorted(got.entries.begin(), got.entries.begin() + count));
+    for (std::ptrdiff_t e = 0; e < count; ++e) {
+      const auto position = static_cast<std::size_t>(got.entries[static_cast<std::size_t>(e)] & 0xffffffff);
+      EXPECT_TRUE(is_there[position]);
+      EXPECT_EQ(got.entries[static_cast<std::size_t>(e)] >> 32, got.places[position]);
+    }
+    for (auto e = got.entries.begin() + count; e != got.entries.end(); ++e) EXPECT_EQ(*e, -1);
+  }
 }
 
 TEST(OrderedKeysTest, AThreadsBucketsAreARange) {

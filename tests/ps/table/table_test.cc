@@ -145,6 +145,47 @@ TEST_F(SparseTableTest, EvaluationNeverInserts) {
   EXPECT_EQ(table_.rows(), 3);
 }
 
+TEST_F(SparseTableTest, ARowWiseOptimizerHasANumberARow) {
+  constexpr auto kDim = static_cast<std::size_t>(SparseAdapter::kDim);
+  const OptimizerSpec spec{.kind = OptimizerKind::Adagrad, .initial_accumulator = 0.25F, .row_wise = true};
+  SparseTable table(SparseAdapter::spec(), spec);
+  const std::vector<std::int64_t> keys{4, 9, 2};
+  std::vector<float> expected(keys.size() * kDim), got(keys.size() * (kDim + 1));
+  table.pull(keys, all(keys.size()), true, 0, expected.data());
+  EXPECT_EQ(table.floats(true), kDim + 1);
+  std::vector<float> accumulators(keys.size(), 0.25F);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const PreparedUpdate update = prepare_update(spec, {0.1F, 1.0F, step});
+    const auto gradients = random_floats("g", step, keys.size() * kDim);
+    const std::vector<std::uint32_t> positions = all(keys.size());
+    const std::vector<SparseGradient> parts{{keys, positions, gradients.data()}};
+    table.apply(update, step, parts);
+    for (std::size_t k = 0; k < keys.size(); ++k)
+      apply_row_update(update, std::span(expected).subspan(k * kDim, kDim),
+                       std::span(gradients).subspan(k * kDim, kDim), accumulators[k]);
+  }
+  const auto expect_rows = [&](SparseTable& of) {
+    of.pull(keys, all(keys.size()), false, 3, got.data(), true);
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      for (std::size_t c = 0; c < kDim; ++c)
+        EXPECT_EQ(got[k * (kDim + 1) + c], expected[k * kDim + c]) << "row " << k;
+      EXPECT_EQ(got[k * (kDim + 1) + kDim], accumulators[k]) << "row " << k;
+    }
+  };
+  expect_rows(table);
+  SparseRows rows;
+  table.append_to(rows);
+  EXPECT_EQ(rows.slots, (std::vector<std::vector<float>>{accumulators}));
+  SparseTable restored(SparseAdapter::spec(), spec);
+  for (std::size_t i = 0; i < rows.keys.size(); ++i) restored.restore_row(rows, i);
+  expect_rows(restored);
+  rows.slots.clear();  // they begin anew
+  SparseTable fresh(SparseAdapter::spec(), spec);
+  for (std::size_t i = 0; i < rows.keys.size(); ++i) fresh.restore_row(rows, i);
+  std::ranges::fill(accumulators, 0.25F);
+  expect_rows(fresh);
+}
+
 TEST_F(SparseTableTest, GradientsOfAKeyAreAddedInOrderInEveryUpdate) {
   constexpr auto kDim = static_cast<std::size_t>(SparseAdapter::kDim);
   const std::vector<std::int64_t> all_keys{4, 9, 2, 7};

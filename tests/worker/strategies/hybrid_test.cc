@@ -291,6 +291,29 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
   }
 }
 
+TEST_P(HybridRandomTest, RowWiseAdagradGivesTheSameNumbersWhereverRowsAre) {
+  const int world = GetParam();
+  Random random(static_cast<unsigned>(200 + world));
+  const std::string optimizer = "ADAGRAD row_wise: true";
+  int differ = 0;
+  for (int trial = 0; trial < 15; ++trial) {
+    SCOPED_TRACE("trial " + std::to_string(trial));
+    const Model model = random_model(random, world);
+    const Batches batches = random_batches(random, model, kRowsOfRank * world);
+    const Outcome local =
+        Rank(model, job_of(optimizer, "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    const Outcome by_element =
+        Rank(model, job_of("ADAGRAD", "LOCAL", ""), {}, kRowsOfRank * world).run(batches, random);
+    differ += local.losses == by_element.losses ? 0 : 1;  // rows of one number do not
+    for (const std::string& plan :
+         {all_tables("ROW"), all_tables("TABLE"), all_tables("REPLICATE"), "ids: ALL " + all_tables("TABLE")})
+      ASSERT_NO_FATAL_FAILURE(expect_near(
+          run_group(model, job_of(optimizer, "HYBRID", plan), world, batches, random), local, world, "SGD"))
+          << plan;
+  }
+  EXPECT_GT(differ, 5);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, HybridRandomTest, ::testing::Values(1, 2, 3, 4, 8));
 
 std::vector<PlannedTable> tables_of(int world, std::vector<std::pair<std::int64_t, std::int64_t>> sizes) {
@@ -364,6 +387,17 @@ TEST(HybridPlanTest, TablesWhoseIdsCannotAllBeSentUseLists) {
   const std::string message = message_of([&] { planned(tables, "ids: ALL " + all_tables("TABLE")); });
   EXPECT_NE(message.find("table 't0': strategy.hybrid.ids ALL needs parts of one size"), std::string::npos)
       << message;
+}
+
+TEST(HybridPlanTest, RowWiseSlotsTakeANumberARowAndNeedWholeRows) {
+  auto tables = tables_of(2, {{100, 8}, {100000, 8}, {1000, 8}});
+  for (PlannedTable& table : tables) table.shard.row_wise = true;
+  // 3600 + 1.8 M + 36000 bytes: rows of 8 numbers and one.
+  EXPECT_NE(message_of([&] { planned(tables, "memory_bytes: 1000000"); }).find("take 1819800 bytes"),
+            std::string::npos)
+      << message_of([&] { planned(tables, "memory_bytes: 1000000"); });
+  const std::string refusal = message_of([&] { planned(tables, all_tables("COLUMN")); });
+  EXPECT_NE(refusal.find("needs whole rows: take ROW or TABLE"), std::string::npos) << refusal;
 }
 
 TEST(HybridPlanTest, OneWorkerHasNothingToSpread) {

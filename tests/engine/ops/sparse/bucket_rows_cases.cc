@@ -13,6 +13,11 @@ BRAID_OP_CASES(bucket_rows) {
   ids("all", {few}, {{"rows", 10}, {"ranks", 2}, {"split", "all"}});
   ids("more elsewhere", {few}, {{"rows", 10}, {"ranks", 2}, {"most", 9}});
   ids("no ids", {i64({0}, {})}, {{"rows", 10}, {"ranks", 2}});
+  const Tensor padded = i64({7}, {4, -1, 4, 9, -1, 7, -1});
+  for (const char* split : {"hashed", "owned", "all"})
+    ids(split, {padded, i32({2}, {-1, 3})},
+        {{"rows", 10}, {"ranks", 3}, {"split", split}, {"owner", 2}, {"skip_negative", true}});
+  ids("none of them", {i64({2}, {-1, -1})}, {{"rows", 10}, {"ranks", 2}, {"skip_negative", true}});
   ids("many", {random_i64({9000}, 5, 0, 3000)}, {{"rows", 3000}, {"ranks", 4}});
 
   const Tensor blocks = random_f64({2, 3, 2}, 1);
@@ -30,6 +35,13 @@ BRAID_OP_CASES(bucket_rows) {
     table.add("braid.SumBuckets", {.label = how,
                                    .inputs = {values, entries, i64({2, 4}, {0, 0, 0, 0, 0, 0, 0, 0})},
                                    .attrs = {{"blocks", how}, {"fill", true}}});
+  table.add("braid.SumBuckets",
+            {.label = "some of no place",
+             .inputs = {values, i64({4}, {1, 2 * kPlace + 2, -1, -1}), i64({2, 4}, {0, 0, 0, 0, 0, 0, 0, 0})},
+             .attrs = {{"fill", true}}});
+  table.add("braid.SumBuckets", {.label = "all of no place",
+                                 .inputs = {values, i64({4}, {-1, -1, -1, -1}), i64({1, 1}, {-1})},
+                                 .attrs = {{"fill", true}}});
   table.add("braid.SumBuckets", {.label = "no ids",
                                  .inputs = {random_f64({0, 3}, 3), i64({0}, {}), i64({2, 0}, {})},
                                  .attrs = {{"fill", true}}});
