@@ -41,7 +41,7 @@ TEST_F(DeviceJobTest, AnMlpLosesLikeOnTheCpuLaunchedAndCaptured) {
 TEST_F(DeviceJobTest, ABatchThatConvolutionsTakeInPartsLosesLikeOnTheCpuAndAlwaysTheSame) {
   Job job = mlp();
   job.file = "fashion_mnist_resnet18.pbtxt";
-  job.set = {"input.global_batch_size=4096", "model.hidden=64,8,8,8", "steps=3", "runtime.device=CPU",
+  job.set = {"input.global_batch_size=4096", "model.hidden=64,8,8,8", "steps=2", "runtime.device=CPU",
              "evaluation.enabled=false"};
   const auto gpu = train("gpu", on_gpu(job));
   EXPECT_EQ(train("again", on_gpu(job)), gpu);
