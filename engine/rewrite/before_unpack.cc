@@ -21,7 +21,7 @@
 namespace braid {
 namespace {
 
-const Pattern& unpack() {
+const Pattern& unpack_of_lanes() {
   static const Pattern pattern{"Unpack"};
   return pattern;
 }
@@ -189,7 +189,7 @@ void hoist_before_unpack(Plan& plan) {
   int moved = 0;
   for (const NodeId id : plan.program.graph.topological_order()) {
     const Node& node = plan.program.graph.node(id);
-    if (!unpack().names(node) || !is_plain(plan, node) || node.outputs.size() < 2 ||
+    if (!unpack_of_lanes().names(node) || !is_plain(plan, node) || node.outputs.size() < 2 ||
         !plan.program.graph.info(node.inputs[0]).shape.is_static())
       continue;
     moved += Hoist(plan, id).run();

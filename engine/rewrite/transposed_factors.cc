@@ -16,11 +16,11 @@
 namespace braid {
 namespace {
 
-const Pattern& product() {
+const Pattern& any_product() {
   static const Pattern pattern{"MatMul", "BatchMatMul", "BatchMatMulV2"};
   return pattern;
 }
-const Pattern& plain_product() {
+const Pattern& plain_matmul() {
   static const Pattern pattern{"MatMul"};
   return pattern;
 }
@@ -30,7 +30,7 @@ const Pattern& transpose() {
 }
 
 const char* flag_of(const Node& product, int factor) {
-  const bool plain = plain_product().names(product);
+  const bool plain = plain_matmul().names(product);
   return factor == 0 ? (plain ? "transpose_a" : "adj_x") : (plain ? "transpose_b" : "adj_y");
 }
 
@@ -92,13 +92,13 @@ void read_as_they_lie(Rewrite& r, const Match& match) {
 }  // namespace
 
 void read_transposed_factors(Plan& plan) {
-  Pattern turned = Pattern{"Transpose"}.reading(0, product());
+  Pattern turned = Pattern{"Transpose"}.reading(0, any_product());
   run_rules(plan, {.rules = {{"product", std::move(turned), is_turned_product, turn_product}},
                    .text = [](const std::vector<int>& applied) {
                      return fmt::format("{} transposed products are products of what is transposed",
                                         applied[0]);
                    }});
-  run_rules(plan, {.rules = {{"factors", product(), reads_any_transposed, read_as_they_lie}},
+  run_rules(plan, {.rules = {{"factors", any_product(), reads_any_transposed, read_as_they_lie}},
                    .text = [](const std::vector<int>& applied) {
                      return fmt::format("{} products read transposed factors as they lie", applied[0]);
                    }});

@@ -28,7 +28,7 @@ const Pattern& slice_grad() {
   static const Pattern pattern{"StridedSliceGrad"};
   return pattern;
 }
-const Pattern& gather() {
+const Pattern& gather_of_place() {
   static const Pattern pattern{"GatherV2"};
   return pattern;
 }
@@ -86,7 +86,7 @@ struct Slices {
 using SlicedValue = std::pair<std::pair<NodeId, int>, int>;  // value and axis
 
 std::optional<Place> place_of(const Graph& graph, const Node& node) {
-  if (!slice().names(node) && !gather().names(node)) return std::nullopt;
+  if (!slice().names(node) && !gather_of_place().names(node)) return std::nullopt;
   const OutputInfo& whole = graph.info(node.inputs[0]);
   if (whole.dtype == DType::Resource || !whole.shape.is_static() || whole.shape.rank() < 1)
     return std::nullopt;
@@ -116,7 +116,7 @@ bool may_be_one(const Graph& graph, const Slices& slices, std::int64_t places) {
   return true;
 }
 
-void unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
+void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
   Graph& graph = plan.program.graph;
   const Node& first = graph.node(slices.at.begin()->second.front());
   Node made;
@@ -146,7 +146,7 @@ int unpack_all(Plan& plan) {
     Graph& graph = plan.program.graph;
     const std::int64_t places = graph.info({of.first.first, of.first.second}).shape[of.second];
     if (!may_be_one(graph, slices, places)) continue;
-    unpack(plan, of, slices, places);
+    put_unpack(plan, of, slices, places);
     for (const auto& [place, nodes] : slices.at) done += static_cast<int>(nodes.size());
   }
   return done;
