@@ -25,6 +25,49 @@ __device__ inline QuerySums query_sums(const AttentionArgs& args, const PlannedR
   return {static_cast<const float*>(args.log_sum)[at] * kLog2E, static_cast<const float*>(args.dots)[at]};
 }
 
+/// Gradients by weights become those by scores. Rows are queries.
+template <class M, bool kSoftmax, int kRows, int kScores>
+__device__ void turn_to_slopes(const Scores (&scores)[kRows][kScores], Scores (&slopes)[kRows][kScores],
+                               const QuerySums (&of_rows)[kRows][2], float scale) {
+#pragma unroll
+  for (int m = 0; m < kRows; ++m)
+#pragma unroll
+    for (int n = 0; n < kScores; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float score = scores[m][n][e];
+        if constexpr (kSoftmax)
+          slopes[m][n][e] = exp2f(score * (scale * kLog2E) - of_rows[m][e / 2].log_sum) *
+                            (slopes[m][n][e] - of_rows[m][e / 2].dot);
+        else
+          slopes[m][n][e] *= silu_point<M>(score, scale).slope;
+      }
+}
+/// The same, and scores become weights. Rows are keys; sums_of(column), of this lane's queries.
+template <class M, bool kSoftmax, int kScores, class SumsOf>
+__device__ void turn_back(Scores (&scores)[1][kScores], Scores (&slopes)[1][kScores], float scale,
+                          const SumsOf& sums_of) {
+#pragma unroll
+  for (int n = 0; n < kScores; ++n)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      QuerySums of_query{};
+      if constexpr (kSoftmax) of_query = sums_of(8 * n + side);
+#pragma unroll
+      for (int e = side; e < 4; e += 2) {
+        const float score = scores[0][n][e];
+        if constexpr (kSoftmax) {
+          scores[0][n][e] = exp2f(score * (scale * kLog2E) - of_query.log_sum);
+          slopes[0][n][e] = scores[0][n][e] * (slopes[0][n][e] - of_query.dot);
+        } else {
+          const SiluPoint point = silu_point<M>(score, scale);
+          scores[0][n][e] = point.value;
+          slopes[0][n][e] *= point.slope;
+        }
+      }
+    }
+}
+
 template <class M, int W, bool kSoftmax>
 __global__ void __launch_bounds__(kTileThreads, 2)
     query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
@@ -70,19 +113,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     Scores scores[S::kRows][S::kScores] = {}, slopes[S::kRows][S::kScores] = {};
     add_scores<M, W>(scores, queries, row, keys);
     add_scores<M, W>(slopes, gradients, row, keys + S::kOtherElements);
-#pragma unroll
-    for (int m = 0; m < S::kRows; ++m)
-#pragma unroll
-      for (int n = 0; n < S::kScores; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float score = scores[m][n][e];
-          if constexpr (kSoftmax)
-            slopes[m][n][e] = exp2f(score * (scale * kLog2E) - of_rows[m][e / 2].log_sum) *
-                              (slopes[m][n][e] - of_rows[m][e / 2].dot);
-          else
-            slopes[m][n][e] *= silu_point<M>(score, scale).slope;
-        }
+    turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, scale);
     if (!mask.all(begin, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
     add_weighted<M, W>(sums, slopes, keys);
   });
@@ -133,25 +164,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     Scores scores[1][S::kScores] = {}, slopes[1][S::kScores] = {};
     add_scores<M, W>(scores, keys, row, queries);
     add_scores<M, W>(slopes, values, row, queries + S::kOtherElements);
-#pragma unroll
-    for (int n = 0; n < S::kScores; ++n)
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        QuerySums of_query{};
-        if constexpr (kSoftmax) of_query = query_sums(args, piece.row, head, query + 8 * n + side);
-#pragma unroll
-        for (int e = side; e < 4; e += 2) {
-          const float score = scores[0][n][e];
-          if constexpr (kSoftmax) {
-            scores[0][n][e] = exp2f(score * (scale * kLog2E) - of_query.log_sum);
-            slopes[0][n][e] = scores[0][n][e] * (slopes[0][n][e] - of_query.dot);
-          } else {
-            const SiluPoint point = silu_point<M>(score, scale);
-            scores[0][n][e] = point.value;
-            slopes[0][n][e] *= point.slope;
-          }
-        }
-      }
+    turn_back<M, kSoftmax>(scores, slopes, scale,
+                           [&](int column) { return query_sums(args, piece.row, head, query + column); });
     if (!mask.all(tile * S::kOther, last, begin, end)) {
       hide_across(scores, mask, key, query, 0.0F);
       hide_across(slopes, mask, key, query, 0.0F);
