@@ -55,6 +55,26 @@ __device__ void add(Pack<float, kPack>& sum, const Pack<float, kPack>& x) {
   for (int i = 0; i < kPack; ++i) sum.at[i] += x.at[i];
 }
 
+/// A pack of a table's row, which a step touches once: it leaves the cache to gradients, which all rows of a
+/// bag's ids read.
+template <int kPack>
+__device__ Pack<float, kPack> load_once(const float* from) {
+  if constexpr (kPack == 4) {
+    const float4 x = __ldcs(reinterpret_cast<const float4*>(from));
+    return {x.x, x.y, x.z, x.w};
+  } else {
+    static_assert(kPack == 1);
+    return {__ldcs(from)};
+  }
+}
+template <int kPack>
+__device__ void store_once(float* to, const Pack<float, kPack>& x) {
+  if constexpr (kPack == 4)
+    __stcs(reinterpret_cast<float4*>(to), float4{x.at[0], x.at[1], x.at[2], x.at[3]});
+  else
+    __stcs(to, x.at[0]);
+}
+
 /// The gradients' elements from `column` on. V: the type that they have in memory.
 template <class V, int kPack>
 struct LoadValues {

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
     Elements sum{}, w{};
     float squares = 0;
     for (std::int64_t column = lanes.column_lane * kPack; column < width; column += at_once) {
-      w = *reinterpret_cast<const Elements*>(weights + column);
+      w = cuda::load_once<kPack>(weights + column);
       sum = cuda::sum_of_run<V, kPack>(tile, at, t, runs, first + at, width, column);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
     const float divisor = std::sqrt(accumulator) + u.adagrad_epsilon;
     for (std::int64_t column = lanes.column_lane * kPack; column < width; column += at_once) {
       if (width > at_once) {
-        w = *reinterpret_cast<const Elements*>(weights + column);
+        w = cuda::load_once<kPack>(weights + column);
         sum = cuda::sum_of_run<V, kPack>(tile, at, t, runs, first + at, width, column);
       }
 #pragma unroll
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(cuda::kThreads, kBasic ? kBlocksByRow : 1)
           now.w -= u.decay * now.w;
         w.at[i] = now.w - u.learning_rate * now.g / divisor;
       }
-      *reinterpret_cast<Elements*>(weights + column) = w;
+      cuda::store_once<kPack>(weights + column, w);
     }
   }
 }
