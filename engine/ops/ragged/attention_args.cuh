@@ -77,6 +77,8 @@ Kernels bfloat16_kernels(std::int64_t width, bool softmax);
 Kernels float16_kernels(std::int64_t width, bool softmax);
 Kernels tf32_kernels(std::int64_t width, bool softmax);
 Kernels float32_kernels(std::int64_t width, bool softmax);
+/// For halves, by groups of warps, on devices of compute capability 9.0 alone; none for heads of up to 32.
+Kernels group_kernels(DType half, std::int64_t width, bool softmax);
 /// For any widths, without tensor cores. REQUIRES: a floating type.
 Kernels plain_kernels(DType dtype, bool softmax);
 

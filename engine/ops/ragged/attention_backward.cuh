@@ -8,7 +8,11 @@
 namespace braid::cuda::attention {
 
 template <class M, int W>
-using QuerySizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 32 : 16, 2>;
+using QuerySizes = Sizes<M, W, M::kIsHalf && !M::kIsGroup ? 2 : 1,
+                         M::kIsGroup  ? 64
+                         : M::kIsHalf ? 32
+                                      : 16,
+                         2>;
 template <class M, int W>
 using KeySizes = Sizes<M, W, 1, M::kIsHalf ? 64 : 16, 2>;
 
@@ -69,12 +73,12 @@ __device__ void turn_back(Scores (&scores)[1][kScores], Scores (&slopes)[1][kSco
 }
 
 template <class M, int W, bool kSoftmax>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(QuerySizes<M, W>::kThreads, M::kIsGroup ? 1 : 2)
     query_gradient_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = QuerySizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const queries = reinterpret_cast<E*>(memory);
+  E* const queries = tiles_in<M>(memory);
   E* const gradients = queries + S::kOwnElements;
   E* const others = gradients + S::kOwnElements;
   Plan::Piece piece;
@@ -83,8 +87,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int first = piece.first, length = piece.row.length;
   const Mask mask = args.mask(piece.row);
   const Places<E> at(args, piece.row, head);
-  load_rows<E, W, S::kOwn>(queries, at.q, at.qk_step, args.qk_width, first, length);
-  load_rows<E, W, S::kOwn>(gradients, at.d_out, at.v_step, args.v_width, first, length);
+  load_rows<M, W, S::kOwn, S::kThreads>(queries, at.q, at.qk_step, args.qk_width, first, length);
+  load_rows<M, W, S::kOwn, S::kThreads>(gradients, at.d_out, at.v_step, args.v_width, first, length);
 
   const int row = static_cast<int>(threadIdx.x) / 32 * 16 * S::kRows;
   const int query = first + row + lane_id() / 4;
@@ -100,22 +104,25 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   Scores sums[S::kRows][W / 8] = {};
   const auto load = [&](int tile, int stage) {
     E* const to = others + stage * 2 * S::kOtherElements;
-    load_rows<E, W, S::kOther>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
-    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
-                               length);
+    load_rows<M, W, S::kOther, S::kThreads>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<M, W, S::kOther, S::kThreads>(to + S::kOtherElements, at.v, at.v_step, args.v_width,
+                                            tile * S::kOther, length);
   };
-  const int begin = first + row, end = min(begin + 16 * S::kRows, length);  // the warp's queries
+  const int begin = first + row / S::kUnit * S::kUnit, end = min(begin + S::kUnit, length);
   const KeyTiles<S::kOther> tiles(mask, first, min(first + S::kOwn, length));
-  for_tiles(tiles, load, [&](int tile, int stage) {
+  for_tiles<M>(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
-    if (begin >= end || !mask.any(begin, end, key, key + S::kOther)) return;
+    if (!M::kIsGroup && (begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
     Scores scores[S::kRows][S::kScores] = {}, slopes[S::kRows][S::kScores] = {};
-    add_scores<M, W>(scores, queries, row, keys);
-    add_scores<M, W>(slopes, gradients, row, keys + S::kOtherElements);
+    begin_tiles<M>(scores, slopes);
+    multiply_tiles<M, W, S>(scores, queries, row, keys);
+    multiply_tiles<M, W, S>(slopes, gradients, row, keys + S::kOtherElements);
+    finish_tiles<M>(scores, slopes);
     turn_to_slopes<M, kSoftmax>(scores, slopes, of_rows, scale);
     if (!mask.all(begin, end, key, key + S::kOther)) hide(slopes, mask, query, key + lane_id() % 4 * 2, 0.0F);
-    add_weighted<M, W>(sums, slopes, keys);
+    add_products<M, W, S>(sums, slopes, keys);
+    finish_tiles<M>(sums);
   });
 
   float by[S::kRows][2];
@@ -127,12 +134,12 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 }
 
 template <class M, int W, bool kSoftmax>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(KeySizes<M, W>::kThreads, M::kIsGroup ? 1 : 2)
     key_gradient_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = KeySizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const keys = reinterpret_cast<E*>(memory);
+  E* const keys = tiles_in<M>(memory);
   E* const values = keys + S::kOwnElements;
   E* const others = values + S::kOwnElements;
   Plan::Piece piece;
@@ -141,8 +148,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int first = piece.first, length = piece.row.length;
   const Mask mask = args.mask(piece.row);
   const Places<E> at(args, piece.row, head);
-  load_rows<E, W, S::kOwn>(keys, at.k, at.qk_step, args.qk_width, first, length);
-  load_rows<E, W, S::kOwn>(values, at.v, at.v_step, args.v_width, first, length);
+  load_rows<M, W, S::kOwn, S::kThreads>(keys, at.k, at.qk_step, args.qk_width, first, length);
+  load_rows<M, W, S::kOwn, S::kThreads>(values, at.v, at.v_step, args.v_width, first, length);
 
   const int row = static_cast<int>(threadIdx.x) / 32 * 16;
   const int key = first + row + lane_id() / 4;
@@ -150,28 +157,31 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   Scores dk[1][W / 8] = {}, dv[1][W / 8] = {};
   const auto load = [&](int tile, int stage) {
     E* const to = others + stage * 2 * S::kOtherElements;
-    load_rows<E, W, S::kOther>(to, at.q, at.qk_step, args.qk_width, tile * S::kOther, length);
-    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.d_out, at.v_step, args.v_width, tile * S::kOther,
-                               length);
+    load_rows<M, W, S::kOther, S::kThreads>(to, at.q, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<M, W, S::kOther, S::kThreads>(to + S::kOtherElements, at.d_out, at.v_step, args.v_width,
+                                            tile * S::kOther, length);
   };
-  const int begin = first + row, end = min(begin + 16, length);  // the warp's keys
+  const int begin = first + row / S::kUnit * S::kUnit, end = min(begin + S::kUnit, length);
   const QueryTiles<S::kOther> tiles{mask, first, min(first + S::kOwn, length)};
-  for_tiles(tiles, load, [&](int tile, int stage) {
+  for_tiles<M>(tiles, load, [&](int tile, int stage) {
     const E* const queries = others + stage * 2 * S::kOtherElements;
     const int query = tile * S::kOther + lane_id() % 4 * 2;
     const int last = min((tile + 1) * S::kOther, length);
-    if (begin >= end || !mask.any(tile * S::kOther, last, begin, end)) return;
+    if (!M::kIsGroup && (begin >= end || !mask.any(tile * S::kOther, last, begin, end))) return;
     Scores scores[1][S::kScores] = {}, slopes[1][S::kScores] = {};
-    add_scores<M, W>(scores, keys, row, queries);
-    add_scores<M, W>(slopes, values, row, queries + S::kOtherElements);
+    begin_tiles<M>(scores, slopes);
+    multiply_tiles<M, W, S>(scores, keys, row, queries);
+    multiply_tiles<M, W, S>(slopes, values, row, queries + S::kOtherElements);
+    finish_tiles<M>(scores, slopes);
     turn_back<M, kSoftmax>(scores, slopes, scale,
                            [&](int column) { return query_sums(args, piece.row, head, query + column); });
     if (!mask.all(tile * S::kOther, last, begin, end)) {
       hide_across(scores, mask, key, query, 0.0F);
       hide_across(slopes, mask, key, query, 0.0F);
     }
-    add_weighted<M, W>(dv, scores, queries + S::kOtherElements);
-    add_weighted<M, W>(dk, slopes, queries);
+    add_products<M, W, S>(dv, scores, queries + S::kOtherElements);
+    add_products<M, W, S>(dk, slopes, queries);
+    finish_tiles<M>(dv, dk);
   });
 
   const float share = kSoftmax ? 1.0F : static_cast<float>(args.share());
@@ -186,8 +196,8 @@ template <class M, int W, bool kSoftmax>
 void launch_backward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
   using Q = QuerySizes<M, W>;
   using K = KeySizes<M, W>;
-  launch_tiles(query_gradient_kernel<M, W, kSoftmax>, Q::kBytes, Q::kOwn, args, plan_tiles, stream);
-  launch_tiles(key_gradient_kernel<M, W, kSoftmax>, K::kBytes, K::kOwn, args, plan_tiles, stream);
+  launch_tiles<Q>(query_gradient_kernel<M, W, kSoftmax>, args, plan_tiles, stream);
+  launch_tiles<K>(key_gradient_kernel<M, W, kSoftmax>, args, plan_tiles, stream);
 }
 
 }  // namespace braid::cuda::attention

@@ -10,32 +10,36 @@
 
 namespace braid::cuda::attention {
 
-inline constexpr int kTileThreads = 128, kTileWarps = kTileThreads / 32;
 inline constexpr float kLog2E = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
+
+inline constexpr int kGroupAlignment = 1024;
 
 /// kOwnTiles matrices of kOwn rows stay; two of kOther rows pass by.
 template <class M, int W, int kRowBlocks, int kOtherRows, int kOwnTiles>
 struct Sizes {
-  static constexpr int kRows = kRowBlocks, kOwn = 16 * kRows * kTileWarps;
+  static constexpr int kWarps = M::kIsGroup ? 8 : 4, kThreads = 32 * kWarps;
+  static constexpr int kRows = kRowBlocks, kOwn = 16 * kRows * kWarps;
+  static constexpr int kUnit = M::kIsGroup ? 64 : 16 * kRows;  // rows that skip tiles together
   static constexpr int kOther = kOtherRows, kScores = kOther / 8;
-  static constexpr int kOwnElements = kOwn * kPitch<typename M::Element, W>;
-  static constexpr int kOtherElements = kOther * kPitch<typename M::Element, W>;
+  static constexpr int kOwnElements = M::template kElements<W, kOwn>;
+  static constexpr int kOtherElements = M::template kElements<W, kOther>;
   static constexpr std::size_t kBytes =
-      (kOwnTiles * kOwnElements + 4 * kOtherElements) * sizeof(typename M::Element);
+      (kOwnTiles * kOwnElements + 4 * kOtherElements) * sizeof(typename M::Element) +
+      (M::kIsGroup ? kGroupAlignment : 0);
 };
 
 /// `from`: the first value of the row. Rows behind `length`, and columns behind `width`, are zeros.
-template <class E, int W, int kRows>
+template <class M, int W, int kRows, int kBlockThreads, class E = typename M::Element>
 __device__ void load_rows(E* to, const E* from, std::int64_t step, int width, int first, int length) {
   constexpr int kPacks = W / kPack<E>;
-  static_assert(kRows * kPacks % kTileThreads == 0);
+  static_assert(kRows * kPacks % kBlockThreads == 0);
 #pragma unroll
-  for (int turn = 0; turn < kRows * kPacks / kTileThreads; ++turn) {
-    const int i = turn * kTileThreads + static_cast<int>(threadIdx.x);
+  for (int turn = 0; turn < kRows * kPacks / kBlockThreads; ++turn) {
+    const int i = turn * kBlockThreads + static_cast<int>(threadIdx.x);
     const int row = i / kPacks, column = i % kPacks * kPack<E>;
     const bool is_there = first + row < length && column < width;
-    copy_ahead(to + row * kPitch<E, W> + column, is_there ? from + (first + row) * step + column : from,
-               is_there);
+    copy_ahead(to + M::template place<W, kRows>(row, column),
+               is_there ? from + (first + row) * step + column : from, is_there);
   }
 }
 
@@ -73,8 +77,45 @@ struct QueryTiles {
   }
 };
 
+/// Where tiles begin in a block's shared memory.
+template <class M>
+__device__ typename M::Element* tiles_in(void* memory) {
+  auto* const bytes = static_cast<std::byte*>(memory);
+  if constexpr (!M::kIsGroup) return reinterpret_cast<typename M::Element*>(bytes);
+  const auto beyond = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) % kGroupAlignment;
+  return reinterpret_cast<typename M::Element*>(bytes + (beyond == 0 ? 0 : kGroupAlignment - beyond));
+}
+
+/// Before and after multiply_tiles(), and after add_products(), to these.
+template <class M, class... AllScores>
+__device__ void begin_tiles(AllScores&... scores) {
+  if constexpr (M::kIsGroup) begin_products(scores[0]...);
+}
+template <class M, class... AllScores>
+__device__ void finish_tiles(AllScores&... scores) {
+  if constexpr (M::kIsGroup) finish_products(scores[0]...);
+}
+/// Scores of the warp's rows of a tile that stays and all rows of one that passes by.
+template <class M, int W, class S>
+__device__ void multiply_tiles(Scores (&scores)[S::kRows][S::kScores], const typename M::Element* own,
+                               int row, const typename M::Element* other) {
+  if constexpr (M::kIsGroup)
+    add_group_scores<M, W, S::kOwn, S::kOther>(scores, own, row / 64 * 64, other);
+  else
+    add_scores<M, W>(scores, own, row, other);
+}
+/// sums += scores times the rows of a tile that passes by.
+template <class M, int W, class S>
+__device__ void add_products(Scores (&sums)[S::kRows][W / 8], const Scores (&scores)[S::kRows][S::kScores],
+                             const typename M::Element* other) {
+  if constexpr (M::kIsGroup)
+    add_group_weighted<M, W, S::kOther>(sums, scores, other);
+  else
+    add_weighted<M, W>(sums, scores, other);
+}
+
 /// load(tile, stage) and compute(tile, stage) for all of them; what was being copied before is there, too.
-template <class Tiles, class Load, class Compute>
+template <class M, class Tiles, class Load, class Compute>
 __device__ void for_tiles(const Tiles& tiles, const Load& load, const Compute& compute) {
   int tile = tiles.at_least(0), stage = 0;
   if (tile >= 0) load(tile, stage);
@@ -84,6 +125,7 @@ __device__ void for_tiles(const Tiles& tiles, const Load& load, const Compute& c
     if (next >= 0) load(next, stage ^ 1);
     end_group_of_copies();
     wait_for_copies<1>();
+    if constexpr (M::kIsGroup) show_to_groups();
     __syncthreads();
     compute(tile, stage);
     __syncthreads();
@@ -185,14 +227,13 @@ __device__ void store_rows(void* to, bool is_half, const Scores (&sums)[kRows][W
     }
 }
 
-template <class Kernel>
-void launch_tiles(Kernel kernel, std::size_t shared, int own, const AttentionArgs& args,
-                  std::int64_t plan_tiles, StreamRef stream) {
+template <class S, class Kernel>
+void launch_tiles(Kernel kernel, const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
   if (plan_tiles == 0) return;
   // Every thread that gets here sets the same limit, so none disturbs another.
   BRAID_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  launch(kernel, blocks_of_pieces(plan_tiles, own, args.heads), kTileThreads, shared, stream, args);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(S::kBytes)));
+  launch(kernel, blocks_of_pieces(plan_tiles, S::kOwn, args.heads), S::kThreads, S::kBytes, stream, args);
 }
 
 }  // namespace braid::cuda::attention

@@ -6,7 +6,7 @@
 namespace braid::cuda::attention {
 
 template <class M, int W>
-using ForwardSizes = Sizes<M, W, M::kIsHalf ? 2 : 1, M::kIsHalf ? 64 : 32, 1>;
+using ForwardSizes = Sizes<M, W, M::kIsHalf && !M::kIsGroup ? 2 : 1, M::kIsHalf ? 64 : 32, 1>;
 
 /// Softmax of a lane's rows, so far: scores, in units of ln 2, are relative to the maxima.
 template <int kRows>
@@ -63,12 +63,12 @@ struct RunningSoftmax {
 };
 
 template <class M, int W, bool kSoftmax>
-__global__ void __launch_bounds__(kTileThreads, 2)
+__global__ void __launch_bounds__(ForwardSizes<M, W>::kThreads, 2)
     forward_kernel(const __grid_constant__ AttentionArgs args) {
   using E = typename M::Element;
   using S = ForwardSizes<M, W>;
   extern __shared__ uint4 memory[];
-  E* const own = reinterpret_cast<E*>(memory);
+  E* const own = tiles_in<M>(memory);
   E* const others = own + S::kOwnElements;
   Plan::Piece piece;
   int head;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int first = piece.first, length = piece.row.length;
   const Mask mask = args.mask(piece.row);
   const Places<E> at(args, piece.row, head);
-  load_rows<E, W, S::kOwn>(own, at.q, at.qk_step, args.qk_width, first, length);
+  load_rows<M, W, S::kOwn, S::kThreads>(own, at.q, at.qk_step, args.qk_width, first, length);
 
   const int row = static_cast<int>(threadIdx.x) / 32 * 16 * S::kRows;  // the warp's, in the piece
   const int query = first + row + lane_id() / 4;
@@ -85,19 +85,21 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   RunningSoftmax<S::kRows> softmax;
   const auto load = [&](int tile, int stage) {
     E* const to = others + stage * 2 * S::kOtherElements;
-    load_rows<E, W, S::kOther>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
-    load_rows<E, W, S::kOther>(to + S::kOtherElements, at.v, at.v_step, args.v_width, tile * S::kOther,
-                               length);
+    load_rows<M, W, S::kOther, S::kThreads>(to, at.k, at.qk_step, args.qk_width, tile * S::kOther, length);
+    load_rows<M, W, S::kOther, S::kThreads>(to + S::kOtherElements, at.v, at.v_step, args.v_width,
+                                            tile * S::kOther, length);
   };
-  const int begin = first + row, end = min(begin + 16 * S::kRows, length);  // the warp's queries
+  const int begin = first + row / S::kUnit * S::kUnit, end = min(begin + S::kUnit, length);
   const KeyTiles<S::kOther> tiles(mask, first, min(first + S::kOwn, length));
-  for_tiles(tiles, load, [&](int tile, int stage) {
+  for_tiles<M>(tiles, load, [&](int tile, int stage) {
     const E* const keys = others + stage * 2 * S::kOtherElements;
     const int key = tile * S::kOther;
-    if (begin >= end || !mask.any(begin, end, key, key + S::kOther)) return;
+    if (!M::kIsGroup && (begin >= end || !mask.any(begin, end, key, key + S::kOther))) return;
     const bool sees_all = mask.all(begin, end, key, key + S::kOther);
     Scores scores[S::kRows][S::kScores] = {};
-    add_scores<M, W>(scores, own, row, keys);
+    begin_tiles<M>(scores);
+    multiply_tiles<M, W, S>(scores, own, row, keys);
+    finish_tiles<M>(scores);
     if constexpr (kSoftmax) {
       if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, -INFINITY);
       softmax.go_on(scores, sums, scale * kLog2E);
@@ -110,7 +112,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
           for (int e = 0; e < 4; ++e) scores[m][n][e] = silu<M>(scores[m][n][e], scale);
       if (!sees_all) hide(scores, mask, query, key + lane_id() % 4 * 2, 0.0F);
     }
-    add_weighted<M, W>(sums, scores, keys + S::kOtherElements);
+    add_products<M, W, S>(sums, scores, keys + S::kOtherElements);
+    finish_tiles<M>(sums);
   });
 
   float by[S::kRows][2];
@@ -136,7 +139,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 template <class M, int W, bool kSoftmax>
 void launch_forward(const AttentionArgs& args, std::int64_t plan_tiles, StreamRef stream) {
   using S = ForwardSizes<M, W>;
-  launch_tiles(forward_kernel<M, W, kSoftmax>, S::kBytes, S::kOwn, args, plan_tiles, stream);
+  launch_tiles<S>(forward_kernel<M, W, kSoftmax>, args, plan_tiles, stream);
 }
 
 }  // namespace braid::cuda::attention

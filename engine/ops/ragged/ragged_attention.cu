@@ -13,12 +13,15 @@ using on_device::AttentionArgs;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+int of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  BRAID_CUDA_CHECK(cudaGetDevice(&device));
+  BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
 /// Bytes of shared memory that a block may have.
 std::size_t shared_limit() {
-  int device = 0, bytes = 0;
-  BRAID_CUDA_CHECK(cudaGetDevice(&device));
-  BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return static_cast<std::size_t>(bytes);
+  return static_cast<std::size_t>(of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
 
 /// What a node says, and which kernels it has.
@@ -50,6 +53,10 @@ struct Work {
   }
 
   on_device::Kernels tile_kernels(const PrepareContext& c, std::int64_t width) const {
+    if (is_half(type) && of_device(cudaDevAttrComputeCapabilityMajor) == 9) {
+      const on_device::Kernels groups = on_device::group_kernels(type, width, in.softmax);
+      if (groups.forward) return groups;
+    }
     if (type == DType::BFloat16) return on_device::bfloat16_kernels(width, in.softmax);
     if (type == DType::Float16) return on_device::float16_kernels(width, in.softmax);
     if (type != DType::Float32) return {};

@@ -84,6 +84,86 @@ __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// Of sm_90a: products of a group of four warps, whose matrices lie in shared memory. A tile of 64 columns of
+// halves has 128 bytes a row, whose 16-byte pieces are swapped: piece c of row r lies at c ^ (r % 8). Tiles
+// begin at multiples of 1024 bytes.
+
+/// What the instructions take for rows from `row` on, a multiple of 8, and the piece of 16 columns that
+/// begins at `column`, or where rows are added over, at column 0.
+__device__ inline std::uint64_t group_matrix(const void* tile, int row, int column) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)) + row * 128 + column * 2;
+  constexpr std::uint64_t kSwapsOf128Bytes = std::uint64_t{1} << 62,
+                          kEightRows = std::uint64_t{1024 / 16} << 32;
+  return kSwapsOf128Bytes | kEightRows | std::uint64_t{1} << 16 | (address & 0x3ffffU) >> 4;
+}
+/// What ordinary instructions, and copies that are complete, wrote is seen by products from now on.
+__device__ inline void show_to_groups() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// The compiler moves no use of these numbers across.
+template <int kTiles>
+__device__ inline void keep_in_order(float (&c)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[n][e])::"memory");
+}
+/// Before products of sums, or factors, that other instructions wrote.
+template <int... kTiles>
+__device__ inline void begin_products(float (&... c)[kTiles][4]) {
+  (keep_in_order(c), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// Until all products of the group, which added to these, are complete.
+template <int... kTiles>
+__device__ inline void finish_products(float (&... c)[kTiles][4]) {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  (keep_in_order(c), ...);
+}
+
+#define BRAID_GROUP_SUMS                                                                                   \
+  "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), \
+      "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]),            \
+      "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]),            \
+      "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]), "+f"(c[6][0]),            \
+      "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]),            \
+      "+f"(c[7][3])
+#define BRAID_GROUP_NAMES                                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+
+/// c[64, 64] += a[64, 16] b[16, 64], 16 rows a warp, in eight tiles as of multiply_halves(). `a` and `b`:
+/// group_matrix() of rows of 16 columns; rows of b's matrix are its columns.
+template <class E>
+__device__ inline void multiply_groups(float (&c)[8][4], std::uint64_t a, std::uint64_t b) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_GROUP_NAMES
+                 "%32, %33, 1, 1, 1, 0, 0;"
+                 : BRAID_GROUP_SUMS
+                 : "l"(a), "l"(b));
+  else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_GROUP_NAMES
+                 "%32, %33, 1, 1, 1, 0, 0;"
+                 : BRAID_GROUP_SUMS
+                 : "l"(a), "l"(b));
+}
+/// The same with a in registers, as of multiply_halves(), and b as its 16 rows of 64 columns lie.
+template <class E>
+__device__ inline void multiply_groups_across(float (&c)[8][4], const std::uint32_t (&a)[4],
+                                              std::uint64_t b) {
+  if constexpr (std::is_same_v<E, BFloat16>)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " BRAID_GROUP_NAMES
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : BRAID_GROUP_SUMS
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " BRAID_GROUP_NAMES
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : BRAID_GROUP_SUMS
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef BRAID_GROUP_SUMS
+#undef BRAID_GROUP_NAMES
+
 /// Within 2^-10.9 of it.
 __device__ inline float fast_tanh(float x) {
   float y;
