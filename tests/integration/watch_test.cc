@@ -175,6 +175,8 @@ std::string top_on_terminal(const std::vector<std::string>& command, int columns
       if (got <= 0 && errno != EINTR) break;
       if (got > 0) bytes.append(buffer, static_cast<std::size_t>(got));
     }
+    // Before top has a screen of its own the terminal would echo keys, and end its lines at "\r".
+    if (bytes.find("\x1b[?1049h") == std::string::npos) next = Clock::now() + 1500ms;
     if (Clock::now() >= next && typed < keys.size()) {
       EXPECT_GT(::write(terminal, keys[typed].data(), keys[typed].size()), 0);
       ++typed;

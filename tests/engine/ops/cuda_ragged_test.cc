@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -182,8 +183,10 @@ TEST_P(CudaRaggedAttention, IsTheHostsOnRandomShapes) {
 
 TEST_P(CudaRaggedAttention, TakesThousandsOfValues) {
   if (!cuda_device()) GTEST_SKIP() << missing::kCudaDevice;
+  Kind of_long_sums = GetParam();
+  of_long_sums.tolerance = std::max(of_long_sums.tolerance, 1e-4);  // of both float32 sums
   for (const std::uint64_t seed : {1000, 1001, 1002, 1003})
-    compare(random_attention(seed, 4095, 2, {64, 128}), GetParam(), true);
+    compare(random_attention(seed, 4095, 2, {64, 128}), of_long_sums, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaRaggedAttention, ::testing::ValuesIn(kKinds),
