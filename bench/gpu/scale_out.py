@@ -33,7 +33,7 @@ MODELS = {
     "dlrm_large": ("dlrm", ["model.hash_buckets=1000000", "model.embedding_dim=32"]),
     "deepfm": ("deepfm", []),
     "wide_deep": ("wide_deep", []),
-    "mmoe": ("mmoe", []),
+    "mmoe": ("mmoe", ["input.generator.rows=400000"]),
 }
 JOB_FILES = {"wide_deep": "wide_deep_generated.pbtxt"}
 NCCL = ["strategy.backend=NCCL"]
