@@ -8,7 +8,6 @@
 // So programs take the columns of a batch apart that come from other frameworks.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -79,9 +78,7 @@ std::optional<Place> gathered_place(const Graph& graph, const Node& node, const 
 
 // ---------------------------------------------------------------------------------------------- slices
 
-struct Slices {
-  std::map<std::int64_t, std::vector<NodeId>> at;  // nodes by their place
-};
+using Slices = std::map<std::int64_t, std::vector<NodeId>>;  // nodes by their place
 
 using SlicedValue = std::pair<std::pair<NodeId, int>, int>;  // value and axis
 
@@ -101,16 +98,16 @@ std::map<SlicedValue, Slices> find_slices(const Plan& plan) {
     const Node& node = graph.node(id);
     if (!is_plain(plan, node)) continue;
     if (const auto place = place_of(graph, node))
-      found[{{node.inputs[0].node, node.inputs[0].output}, place->axis}].at[place->at].push_back(id);
+      found[{{node.inputs[0].node, node.inputs[0].output}, place->axis}][place->at].push_back(id);
   }
   return found;
 }
 
 /// Whether one node may do what they all do.
 bool may_be_one(const Graph& graph, const Slices& slices, std::int64_t places) {
-  if (std::ssize(slices.at) < 2 || 2 * std::ssize(slices.at) < places) return false;
-  const Node& first = graph.node(slices.at.begin()->second.front());
-  for (const auto& [place, nodes] : slices.at)
+  if (std::ssize(slices) < 2 || 2 * std::ssize(slices) < places) return false;
+  const Node& first = graph.node(slices.begin()->second.front());
+  for (const auto& [place, nodes] : slices)
     for (const NodeId id : nodes)
       if (!together(graph.node(id), first)) return false;
   return true;
@@ -118,7 +115,7 @@ bool may_be_one(const Graph& graph, const Slices& slices, std::int64_t places) {
 
 void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::int64_t places) {
   Graph& graph = plan.program.graph;
-  const Node& first = graph.node(slices.at.begin()->second.front());
+  const Node& first = graph.node(slices.begin()->second.front());
   Node made;
   made.op = &OpRegistry::global().require("Unpack");
   made.name = graph.unique_name(first.name + "/unpacked");
@@ -128,16 +125,8 @@ void put_unpack(Plan& plan, const SlicedValue& of, const Slices& slices, std::in
   made.device = first.device;
   made.colocate_with = first.colocate_with;
   const NodeId id = graph.add(std::move(made));
-  for (const auto& [place, nodes] : slices.at)
-    for (const NodeId old : nodes) {
-      replace_value(plan, {old, 0}, {id, static_cast<int>(place)});
-      for (NodeId user = 0; user < graph.size(); ++user) {
-        auto& controls = graph.mutable_node(user).control_inputs;
-        std::replace(controls.begin(), controls.end(), old, id);
-      }
-      std::replace(plan.targets.begin(), plan.targets.end(), old, id);
-      take_place(plan, old, id);
-    }
+  for (const auto& [place, nodes] : slices)
+    for (const NodeId old : nodes) replace_with(plan, old, {id, static_cast<int>(place)});
 }
 
 int unpack_all(Plan& plan) {
@@ -147,7 +136,7 @@ int unpack_all(Plan& plan) {
     const std::int64_t places = graph.info({of.first.first, of.first.second}).shape[of.second];
     if (!may_be_one(graph, slices, places)) continue;
     put_unpack(plan, of, slices, places);
-    for (const auto& [place, nodes] : slices.at) done += static_cast<int>(nodes.size());
+    for (const auto& [place, nodes] : slices) done += static_cast<int>(nodes.size());
   }
   return done;
 }
