@@ -1,13 +1,9 @@
 #include "tests/engine/rewrite/mixed_bags.h"
 
 #include "engine/autodiff/gradients.h"
-#include "engine/exec/instance.h"
-#include "engine/exec/runtime.h"
 #include "engine/import/import.h"
 #include "engine/ir/op.h"
 #include "engine/ops/optimizer/optimizer_attrs.h"
-#include "engine/ops/state/variable_init.h"
-#include "engine/program/program.h"
 #include "models/model.h"
 #include "proto/graph.pb.h"
 #include "tests/engine/testing/test_ops.h"
@@ -88,27 +84,9 @@ MixedModel trained_bags() {
 
 std::vector<float> losses_of(const MixedModel& model, const CompileOptions& options, int steps,
                              const std::shared_ptr<Accelerator>& device) {
-  const auto program = compile(model.graph, model.request, options);
-  RuntimeOptions runtime_options;
-  runtime_options.device = device;
-  Runtime runtime(runtime_options);
-  Instance instance(program, runtime);
-  for (const VariableInfo& variable : list_variables(model.graph)) {
-    auto value = runtime.variables().read(variable.name);
-    if (!value) continue;
-    initialize_variable(model.graph.node(variable.handle), 1, *value);
-    runtime.variables().write(variable.name, *value);
-  }
   std::vector<float> losses;
-  for (int step = 0; step < steps; ++step) {
-    StepRequest request;
-    request.params.step = static_cast<std::uint64_t>(step);
-    request.params.learning_rate = kLearningRate;
-    request.feeds = model.feeds;
-    const auto fetched =
-        instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60))).fetches;
+  for (const std::vector<Tensor>& fetched : run_steps(model, options, steps, device, kLearningRate))
     losses.push_back(fetched[0].data<float>()[0]);
-  }
   return losses;
 }
 

@@ -376,8 +376,8 @@ CompileOptions precision_options(DType half, Domain domain, bool fusion) {
   return options;
 }
 
-std::vector<Tensor> run_model(const MixedModel& model, const CompileOptions& options, int steps,
-                              const std::shared_ptr<Accelerator>& device) {
+std::vector<std::vector<Tensor>> run_steps(const MixedModel& model, const CompileOptions& options, int steps,
+                                           const std::shared_ptr<Accelerator>& device, float learning_rate) {
   const auto program = compile(model.graph, model.request, options);
   RuntimeOptions runtime_options;
   runtime_options.device = device;
@@ -389,15 +389,22 @@ std::vector<Tensor> run_model(const MixedModel& model, const CompileOptions& opt
     initialize_variable(model.graph.node(variable.handle), 1, *value);
     runtime.variables().write(variable.name, *value);
   }
-  std::vector<Tensor> fetched;
+  std::vector<std::vector<Tensor>> fetched;
   for (int step = 0; step < steps; ++step) {
     StepRequest request;
     request.params.step = static_cast<std::uint64_t>(step);
+    request.params.learning_rate = learning_rate;
     request.feeds = model.feeds;
-    fetched = instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60))).fetches;
-    for (Tensor& tensor : fetched) tensor = tensor.clone();
+    fetched.push_back(
+        instance.run(std::move(request), WaitContext::with_timeout(std::chrono::seconds(60))).fetches);
+    for (Tensor& tensor : fetched.back()) tensor = tensor.clone();
   }
   return fetched;
+}
+
+std::vector<Tensor> run_model(const MixedModel& model, const CompileOptions& options, int steps,
+                              const std::shared_ptr<Accelerator>& device) {
+  return run_steps(model, options, steps, device).back();
 }
 
 double norm(const Tensor& tensor) {

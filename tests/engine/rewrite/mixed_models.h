@@ -28,8 +28,11 @@ MixedModel random_model(std::uint64_t seed);
 
 CompileOptions precision_options(DType half, Domain domain = Domain::Host, bool fusion = false);
 
-/// One program with its variables as a job begins, and `steps` steps of the same feeds; what the last one
-/// fetched.
+/// One program with its variables as a job begins, and `steps` steps of the same feeds; what each fetched.
+std::vector<std::vector<Tensor>> run_steps(const MixedModel& model, const CompileOptions& options, int steps,
+                                           const std::shared_ptr<Accelerator>& device,
+                                           float learning_rate = 0);
+/// What the last one of them fetched.
 std::vector<Tensor> run_model(const MixedModel& model, const CompileOptions& options, int steps = 1,
                               const std::shared_ptr<Accelerator>& device = nullptr);
 
