@@ -10,8 +10,38 @@
 #include <thread>
 
 #include "engine/device/activity.h"
+#include "engine/fusion/cuda_source.h"
+#include "engine/program/cost_model.h"
+#include "engine/program/program.h"
 
 namespace braid::bench {
+namespace {
+
+/// What a node has to do, by the cost model.
+struct Work {
+  Cost cost;
+  std::string op;
+};
+
+/// In a captured graph a node has its kernel's name, which regions of the same text share.
+std::string kernel_of(const Program& program, const ProgramOp& region) {
+  const auto text = program.graph.node(region.node).attrs.require<std::string>("program");
+  return fusion::cuda_source(fusion::Region::parse(text)).name;
+}
+
+std::map<std::string, Work> work_by_name(const Program& program) {
+  std::map<std::string, Work> work;
+  for (const ProgramOp& op : program.ops) {
+    const Cost cost = modelled_cost(program, op);
+    Work& of = op.op == "braid.Fused" ? work[kernel_of(program, op)] : work[op.name];
+    of.cost.bytes += cost.bytes;
+    of.cost.flops += cost.flops;
+    of.op = op.op;
+  }
+  return work;
+}
+
+}  // namespace
 
 void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
              double us, std::size_t top) {
@@ -51,11 +81,17 @@ void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches,
   std::vector<std::pair<std::string, Sum>> sorted(by_name.begin(), by_name.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
+  const std::map<std::string, Work> work = work_by_name(steps.program());
   for (std::size_t i = 0; i < sorted.size(); ++i) {
-    alone += sorted[i].second.us / count;
-    if (i < top)
-      fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}  {}\n", sorted[i].second.us / count,
-                 sorted[i].second.pieces / count, sorted[i].second.stream, sorted[i].first.substr(0, 90));
+    const auto& [name, sum] = sorted[i];
+    const double each = sum.us / count;
+    alone += each;
+    if (i >= top) continue;
+    const auto known = work.find(name);
+    const Work of = known == work.end() ? Work{} : known->second;
+    fmt::print("  {:>9.1f} us {:>5.1f} pieces, stream {}, {:>6.0f} GB/s {:>6.1f} TFLOP/s  {} {}\n", each,
+               sum.pieces / count, sum.stream, of.cost.bytes / each / 1e3, of.cost.flops / each / 1e6, of.op,
+               name.substr(0, 90));
   }
   fmt::print("  {:.1f} us of {} nodes in all\n", alone, sorted.size());
 }

@@ -9,7 +9,8 @@
 namespace braid::bench {
 
 /// Runs steps, of about `us` microseconds each, while the device's activity is recorded, and prints streams
-/// and the `top` largest nodes.
+/// and the `top` largest nodes. Beside nodes whose names the device knows, regions among them, stand the
+/// bytes and operations that the cost model counts for them, over their time.
 void profile(TimedSteps& steps, const std::vector<std::vector<Tensor>>& batches, Accelerator& device,
              double us, std::size_t top);
 

@@ -4,60 +4,25 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
+#include "base/init.h"
 #include "engine/fusion/cuda_formula.h"
+#include "engine/fusion/cuda_layout.h"
 #include "engine/fusion/cuda_prelude.h"
 #include "engine/ir/op.h"
 
 namespace braid::fusion {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr std::int64_t kMostPlaces = 8;  // of a thread, so that a row's values stay in registers
-constexpr std::int64_t kFewBlocks = 4 * 132;
-constexpr std::int64_t kBusyThreads = 132 * 2048;  // that a device has at once, or some more
-constexpr int kTile = 32;                          // columns of a block that adds blocks' sums
-constexpr int kTileRows = 16;                      // and its rows of threads
+constexpr int kTile = 32;                    // columns of a block that adds blocks' sums
+constexpr int kTileRows = 16;                // and its rows of threads
+constexpr const char* kUnnamed = "@region";  // the kernel, until its text is there
+constexpr const char* kEachPlace = "_Pragma(\"unroll\") for (int e = 0; e < E; ++e)";
+constexpr const char* kEachVector = "_Pragma(\"unroll\") for (int k = 0; k < E; k += V)";
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// How the region's places are spread over threads.
-struct Layout {
-  bool by_rows = false;
-  int threads = kThreads;   // of a block
-  int row_threads = 1;      // of a row, where by_rows
-  std::int64_t places = 1;  // of a thread
-  std::int64_t blocks = 1;
-  bool loops = false;  // blocks take several parts of the rows
-
-  explicit Layout(const Region& region)
-      : by_rows(region.reduces() || region.sums_columns()), loops(region.sums_columns()) {
-    const std::int64_t n = region.rows * region.columns;
-    if (!by_rows) {
-      while (places < 4 && ceil_div(n, threads * places * 2) >= kFewBlocks) places *= 2;
-      blocks = ceil_div(n, threads * places);
-      return;
-    }
-    if (region.columns > kLongestRow)
-      throw InvalidArgument(
-          fmt::format("a kernel reduces rows, or sums columns, of at most {} elements, not of {}",
-                      kLongestRow, region.columns));
-    if (region.columns <= 32 * kMostPlaces) {
-      while (row_threads < std::min<std::int64_t>(region.columns, 32)) row_threads *= 2;
-    } else {
-      row_threads = static_cast<int>(ceil_div(ceil_div(region.columns, kMostPlaces), 32) * 32);
-      threads = row_threads;
-    }
-    places = ceil_div(region.columns, row_threads);
-    blocks = ceil_div(region.rows, threads / row_threads);
-    // Each block's sums are written and read again: blocks take some rows, unless few are left then.
-    constexpr std::int64_t kParts = 8, kLeast = 2 * 132;
-    if (loops)
-      blocks =
-          std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(kBusyThreads / threads, kLeast)));
-  }
-};
 
 class Writer {
  public:
@@ -72,13 +37,18 @@ class Writer {
     for (std::size_t o = 0; o < region_.outputs.size(); ++o) store(o);
     if (layout_.loops) end_loop();
     text_ += "}\n";
-    CudaSource source{{}, layout_.blocks, layout_.threads};
+    CudaSource source;
+    source.blocks = layout_.blocks;
+    source.threads = layout_.threads;
     source.scratch_bytes = scratch_bytes_;
     if (layout_.loops) {
       write_columns_kernel();
       source.column_blocks = ceil_div(region_.columns, kTile) * static_cast<std::int64_t>(sums_.size());
       source.column_threads = kTile * kTileRows;
     }
+    source.name = fmt::format("region_{:08x}", stable_hash(text_) >> 32);
+    for (std::size_t at = 0; (at = text_.find(kUnnamed, at)) != std::string::npos; at += source.name.size())
+      text_.replace(at, std::string_view(kUnnamed).size(), source.name);
     source.text = kCudaPrelude + std::move(text_);
     return source;
   }
@@ -104,16 +74,22 @@ class Writer {
   }
 
   void signature() {
-    text_ +=
-        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kRegionKernel);
+    text_ += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(", layout_.threads, kUnnamed);
     const char* comma = "";
     for (std::size_t i = 0; i < region_.inputs.size(); ++i, comma = ", ")
       text_ += fmt::format("{}const {}* __restrict__ in{}", comma, type(region_.inputs[i].dtype), i);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o, comma = ", ")
       text_ +=
           fmt::format("{}{}* __restrict__ out{}", comma, type(region_.dtype_of(region_.outputs[o].value)), o);
-    if (layout_.loops) text_ += fmt::format("{}char* __restrict__ scratch", comma);
+    if (layout_.loops) text_ += fmt::format("{}char* __restrict__ scratch", std::exchange(comma, ", "));
+    const std::vector<int> uniforms = region_.uniforms();
+    if (!uniforms.empty()) text_ += fmt::format("{}const StepParams* __restrict__ params", comma);
+    for (const int v : uniforms)
+      text_ += fmt::format(", unsigned long long hash{}, unsigned long long salt{}", v, v);
     text_ += ") {\n";
+    for (const int v : uniforms)
+      line("const unsigned long long key{} = random_key(params->seed ^ salt{}, hash{}, params->step);", v, v,
+           v);
   }
 
   // ------------------------------------------------------------------------------------ sums of columns
@@ -152,7 +128,8 @@ class Writer {
            layout_.threads, t, t, sum.offset);
       line("_Pragma(\"unroll\") for (int e = 0; e < {}; ++e) {{", layout_.places);
       line("__syncthreads(); parts[threadIdx.x] = sum{}[e]; __syncthreads();", sum.value);
-      line("const long long c = threadIdx.x + e * {}ll;", layout_.row_threads);
+      line("const long long c = (threadIdx.x + e / {} * {}ll) * {} + e % {};", layout_.vector,
+           layout_.row_threads, layout_.vector, layout_.vector);
       line("if (threadIdx.x < {} && c < {}ll) {{ {} total = parts[threadIdx.x];", layout_.row_threads,
            region_.columns, t);
       line("for (int r = 1; r < {}; ++r) total = fn::add<{}>(total, parts[threadIdx.x + r * {}]);",
@@ -163,9 +140,10 @@ class Writer {
 
   /// A block of kTile x kTileRows threads for kTile columns of a value's sums.
   void write_columns_kernel() {
-    text_ +=
-        fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const char* __restrict__ scratch",
-                    kTile * kTileRows, kColumnsKernel);
+    text_ += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}) {}_columns(const char* __restrict__ "
+        "scratch",
+        kTile * kTileRows, kUnnamed);
     for (std::size_t o = 0; o < region_.outputs.size(); ++o)
       text_ += fmt::format(", {}* __restrict__ out{}", type(region_.dtype_of(region_.outputs[o].value)), o);
     text_ += ") {\n";
@@ -192,30 +170,49 @@ class Writer {
     text_ += "}\n";
   }
 
-  /// place[e]: the place among rows x columns; here[e]: whether there is one.
+  /// place[e]: the place among rows x columns; here[e]: whether there is one. Those of a vector are all
+  /// there, or none.
   void places() {
     const std::int64_t n = region_.rows * region_.columns;
-    const char* index = n + layout_.threads * kMostPlaces < (std::int64_t{1} << 31) ? "int" : "long long";
-    line("typedef {} I;", index);
-    line("constexpr int E = {};", layout_.places);
+    const std::int64_t most = n + layout_.threads * layout_.places;
+    line("typedef {} I;", most < (std::int64_t{1} << 31) ? "int" : "long long");
+    line("constexpr int E = {}, V = {};", layout_.places, layout_.vector);
     line("I place[E]; bool here[E];");
     if (layout_.by_rows) {
       line("const I wanted = I({}) * {} + threadIdx.x / {};", layout_.loops ? "part" : "blockIdx.x",
            layout_.threads / layout_.row_threads, layout_.row_threads);
       line("const bool is_row = wanted < I({});", region_.rows);
       line("const I row = is_row ? wanted : I(0); const int lane = threadIdx.x % {};", layout_.row_threads);
+      line("int column[E];");
       line(
-          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ const I c = lane + e * {}; here[e] = c < "
-          "I({}); "
-          "place[e] = row * I({}) + c; }}",
-          layout_.row_threads, region_.columns, region_.columns);
+          "{} {{ column[e] = (lane + (e / V) * {}) * V + e % V; here[e] = column[e] < {}; "
+          "place[e] = row * I({}) + column[e]; }}",
+          kEachPlace, layout_.row_threads, region_.columns, region_.columns);
     } else {
       line(
-          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) {{ place[e] = I(blockIdx.x) * {} + e * {} + "
-          "threadIdx.x; "
+          "{} {{ place[e] = (I(blockIdx.x) * {} + (e / V) * {} + threadIdx.x) * V + e % V; "
           "here[e] = place[e] < I({}); }}",
-          layout_.threads * layout_.places, layout_.threads, n);
+          kEachPlace, layout_.threads * layout_.places / layout_.vector, layout_.threads, n);
     }
+    line("const bool aligned = (0{}) % 16 == 0;", addresses());
+  }
+
+  /// Of what is loaded and stored by vectors, or'ed together. The host does not know them when the kernel is
+  /// made: inputs may be parts of other tensors.
+  std::string addresses() const {
+    std::string all;
+    for (std::size_t i = 0; i < region_.inputs.size(); ++i)
+      if (access(static_cast<int>(i)) == VectorAccess::Together)
+        all += fmt::format(" | reinterpret_cast<unsigned long long>(in{})", i);
+    for (std::size_t o = 0; o < region_.outputs.size(); ++o)
+      if (region_.extent_of(region_.outputs[o].value) == Extent::Full)
+        all += fmt::format(" | reinterpret_cast<unsigned long long>(out{})", o);
+    return all;
+  }
+
+  VectorAccess access(int input) const {
+    const Region::Input& of = region_.inputs[static_cast<std::size_t>(input)];
+    return of.extent == Extent::Full ? vector_access(of.axes, layout_.vector) : VectorAccess::Apart;
   }
 
   /// The offset of element `index` of the extent.
@@ -240,12 +237,27 @@ class Writer {
       line("const {} v{} = in{}[{}];", t, value, value, offset(input.axes, "row"));
       return;
     }
-    const std::string index =
-        input.extent == Extent::Full ? "place[e]" : fmt::format("(place[e] / I({}))", region_.columns);
-    line(
-        "{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = here[e] ? in{}[{}] : "
-        "static_cast<{}>(0);",
-        t, value, value, value, offset(input.axes, index), t);
+    line("{} v{}[E];", t, value);
+    const auto offset_of = [&](std::string_view e) {
+      const Axes a_row{{region_.rows, 0}, {region_.columns, 1}};
+      if (layout_.by_rows && input.axes == a_row) return fmt::format("column[{}]", e);
+      return offset(input.axes, input.extent == Extent::Full
+                                    ? fmt::format("place[{}]", e)
+                                    : fmt::format("(place[{}] / I({}))", e, region_.columns));
+    };
+    switch (access(value)) {
+      case VectorAccess::Together:
+        return line("{} load<V>(in{} + {}, here[k], aligned, v{} + k);", kEachVector, value, offset_of("k"),
+                    value);
+      case VectorAccess::Same:
+        return line(
+            "{} {{ const {} x = here[k] ? in{}[{}] : static_cast<{}>(0); for (int j = 0; j < V; ++j) "
+            "v{}[k + j] = x; }}",
+            kEachVector, t, value, offset_of("k"), t, value);
+      case VectorAccess::Apart:
+        return line("{} v{}[e] = here[e] ? in{}[{}] : static_cast<{}>(0);", kEachPlace, value, value,
+                    offset_of("e"), t);
+    }
   }
 
   std::string expression(const Region::Step& step) const {
@@ -269,19 +281,26 @@ class Writer {
     const Region::Step& step = region_.step(value);
     const std::string_view t = type(step.dtype);
     if (step.kind == Region::Kind::Reduce) return reduce(value, step);
+    if (step.kind == Region::Kind::Uniform) return draw(value, step);
     if (step.kind == Region::Kind::Columns) {
-      line(
-          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && is_row) sum{} [e] = "
-          "fn::add<{}>(sum{}[e], "
-          "v{}[e]);",
-          value, t, value, step.operands[0]);
+      line("{} if (here[e] && is_row) sum{}[e] = fn::add<{}>(sum{}[e], v{}[e]);", kEachPlace, value, t, value,
+           step.operands[0]);
       return;
     }
     if (is_placed(step.extent))
-      line("{} v{}[E]; _Pragma(\"unroll\") for (int e = 0; e < E; ++e) v{}[e] = {};", t, value, value,
-           expression(step));
+      line("{} v{}[E]; {} v{}[e] = {};", t, value, kEachPlace, value, expression(step));
     else
       line("const {} v{} = {};", t, value, expression(step));
+  }
+
+  void draw(int value, const Region::Step& step) {
+    if (step.extent == Extent::Full)
+      line("float v{}[E]; {} draw<V>(key{}, place[k], v{} + k);", value, kEachVector, value, value);
+    else if (layout_.by_rows)
+      line("float v{}; draw<1>(key{}, row, &v{});", value, value, value);
+    else
+      line("float v{}[E]; {} draw<1>(key{}, place[e] / I({}), v{} + e);", value, kEachPlace, value,
+           region_.columns, value);
   }
 
   void reduce(int value, const Region::Step& step) {
@@ -292,8 +311,7 @@ class Writer {
                                 : step.reduction == RowReduction::Prod ? fmt::format("static_cast<{}>(1)", t)
                                                                        : nothing_of(step);
     line("{} v{} = {};", t, value, nothing);
-    line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);",
-         value, name, t, value, x);
+    line("{} if (here[e]) v{} = rows::{}<{}>::of(v{}, v{}[e]);", kEachPlace, value, name, t, value, x);
     line("v{} = reduce_row<rows::{}, {}>(v{});", value, name, layout_.row_threads, value);
   }
 
@@ -315,21 +333,18 @@ class Writer {
     const int value = region_.outputs[output].value;
     if (region_.extent_of(value) == Extent::Column) return;
     if (region_.extent_of(value) == Extent::Full) {
-      line("_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e]{}) out{}[place[e]] = v{}[e];",
-           layout_.by_rows ? " && is_row" : "", output, value);
+      line("{} store<V>(out{} + place[k], here[k]{}, aligned, v{} + k);", kEachVector, output,
+           layout_.by_rows ? " && is_row" : "", value);
     } else if (layout_.by_rows) {
       line("if (is_row && lane == 0) out{}[row] = v{};", output, value);
     } else {
-      line(
-          "_Pragma(\"unroll\") for (int e = 0; e < E; ++e) if (here[e] && place[e] % I({}) == 0) "
-          "out{}[place[e] / I({})] "
-          "= {};",
-          region_.columns, output, region_.columns, at(value));
+      line("{} if (here[e] && place[e] % I({}) == 0) out{}[place[e] / I({})] = {};", kEachPlace,
+           region_.columns, output, region_.columns, at(value));
     }
   }
 
   const Region& region_;
-  Layout layout_;
+  CudaLayout layout_;
   std::string text_;
   std::vector<Sums> sums_;
   std::size_t scratch_bytes_ = 0;

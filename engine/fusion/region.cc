@@ -172,6 +172,14 @@ class Reader {
       if (region_.dtype_of(step.operands[0]) != step.dtype) fail("a sum keeps the type");
       if (!is_floating(step.dtype)) fail("columns of floats are summed");
       if (region_.rows == 0) fail("there are no rows to sum");
+    } else if (kind == "uniform") {
+      need(5);
+      step.kind = Region::Kind::Uniform;
+      step.extent = extent(words_[2]);
+      step.bits = number<std::uint64_t>(words_[3], 16);
+      step.salt = number<std::uint64_t>(words_[4], 16);
+      if (step.dtype != DType::Float32) fail("random numbers are float32");
+      if (step.extent == Extent::One) fail("each place, or row, draws its number");
     } else if (kind == "apply") {
       read_apply(step);
     } else {
@@ -252,6 +260,13 @@ bool Region::sums_columns() const {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Kind::Columns; });
 }
 
+std::vector<int> Region::uniforms() const {
+  std::vector<int> found;
+  for (int v = static_cast<int>(inputs.size()); v < values(); ++v)
+    if (step(v).kind == Kind::Uniform) found.push_back(v);
+  return found;
+}
+
 std::string Region::to_text() const {
   std::string text;
   const auto out = std::back_inserter(text);
@@ -282,6 +297,9 @@ std::string Region::to_text() const {
         break;
       case Kind::Columns:
         fmt::format_to(out, "columns {}", type);
+        break;
+      case Kind::Uniform:
+        fmt::format_to(out, "uniform {} {} {:x} {:x}", type, extent, step.bits, step.salt);
         break;
     }
     for (const int operand : step.operands) fmt::format_to(out, " {}", operand);

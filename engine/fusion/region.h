@@ -16,6 +16,8 @@
 //   cast float32 full 4                      as Cast does it
 //   reduce float32 sum 5                     along a row: Full to Row; sum, prod, max, min
 //   columns float32 5                        the sum of each column: of a Full step, and an output only
+//   uniform float32 full 9e3779b9 0          a random number in [0, 1) for each place: hash of the stream's
+//                                            name, salt (RandomKey); another one each step of training
 //   out 6 64,1                               value and shape, for each output; a scalar has the shape -
 //
 // Thread rule: values; functions are pure.
@@ -59,7 +61,7 @@ struct Region {
     Extent extent = Extent::Full;
     Axes axes;  // joined
   };
-  enum class Kind { Constant, Apply, Cast, Reduce, Columns };
+  enum class Kind { Constant, Apply, Cast, Reduce, Columns, Uniform };
   struct Step {
     Kind kind = Kind::Apply;
     DType dtype = DType::Float32;
@@ -68,7 +70,8 @@ struct Region {
     std::string op = {};                         // of Apply
     Parameters parameters = {};                  // of Apply
     RowReduction reduction = RowReduction::Sum;  // of Reduce
-    std::uint64_t bits = 0;                      // of Constant
+    std::uint64_t bits = 0;                      // of Constant; of Uniform the hash
+    std::uint64_t salt = 0;                      // of Uniform
   };
   struct Output {
     int value = 0;
@@ -91,6 +94,7 @@ struct Region {
   }
   bool reduces() const;  // rows
   bool sums_columns() const;
+  std::vector<int> uniforms() const;  // the values that are drawn
 
   std::string to_text() const;
   /// Throws: InvalidArgument with the line that is wrong, and why: what is not in the grammar, operands that

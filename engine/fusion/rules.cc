@@ -115,6 +115,14 @@ int StepWriter::cast(int value, DType dtype) {
   return add({.kind = Region::Kind::Cast, .dtype = dtype, .extent = extent_of(value), .operands = {value}});
 }
 
+int StepWriter::uniform(std::uint64_t name_hash, std::uint64_t salt) {
+  return add({.kind = Region::Kind::Uniform,
+              .dtype = DType::Float32,
+              .extent = Extent::Full,
+              .bits = name_hash,
+              .salt = salt});
+}
+
 int StepWriter::reduce(RowReduction reduction, int value) {
   return add({.kind = Region::Kind::Reduce,
               .dtype = dtype_of(value),
@@ -144,6 +152,11 @@ const FusionRule* FusionRules::find(std::string_view op) const {
 FusionRules& rules() {
   static FusionRules* rules = new FusionRules;  // as the registry of ops, it lives as long as the process
   return *rules;
+}
+
+bool has_no_state(const OpDef& op) {
+  const FusionRule* rule = rules().find(op.name);
+  return !op.side_effect && (!op.stateful || (rule && rule->draws));
 }
 
 std::optional<NodeSteps> steps_of(const Node& node, std::span<const OutputInfo> inputs,

@@ -69,6 +69,9 @@ class StepWriter {
   /// The same, an element for each of the domain, of a type that is not the first operand's.
   int apply_full(std::string_view op, std::vector<int> operands, DType dtype, Parameters parameters = {});
   int cast(int value, DType dtype);
+  /// A random number in [0, 1) for each element of the domain, those of fill_uniform01 (base/init.h) under
+  /// the RandomKey of that name's hash and salt.
+  int uniform(std::uint64_t name_hash, std::uint64_t salt);
   int reduce(RowReduction reduction, int value);
   /// The sum over all axes of the domain but the last ones, of `columns` elements; an output only.
   int sum_columns(int value);
@@ -94,6 +97,8 @@ struct FusionRule {
                       const Parameters& parameters) = nullptr;
   /// False: this node cannot be fused. Null: one step, the op itself.
   bool (*steps)(StepWriter&) = nullptr;
+  /// Although the op is stateful: its steps draw the same numbers as its kernel.
+  bool draws = false;
 };
 
 class FusionRules {
@@ -107,6 +112,10 @@ class FusionRules {
 };
 /// The process's, filled with the registry of ops.
 FusionRules& rules();
+
+/// Neither side effects nor a state that a region would lose: an op that draws random numbers by name and
+/// step has none (FusionRule::draws).
+bool has_no_state(const OpDef& op);
 
 /// A node's steps; nothing where it cannot be fused: it has no rule, types without a loop or a formula,
 /// shapes that are not known, or no elements.

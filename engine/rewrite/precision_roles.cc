@@ -132,7 +132,7 @@ bool PrecisionRoles::takes_floats(const Node& node, const HalfForm& form) const 
 }
 
 bool PrecisionRoles::is_region_node(const Node& node) {
-  if (!plan_.options.fusion || !is_plain(plan_, node) || node.op->stateful || node.op->side_effect ||
+  if (!plan_.options.fusion || !is_plain(plan_, node) || !fusion::has_no_state(*node.op) ||
       node.outputs.empty())
     return false;
   if (on_device_ && (!node.op->cuda || !suits_device(plan_, node))) return false;

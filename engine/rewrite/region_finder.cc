@@ -4,6 +4,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "engine/fusion/rules.h"
 #include "engine/ir/device_name.h"
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
@@ -89,7 +90,7 @@ class RegionFinder {
     const bool is_target =
         std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
     if (!is_plain(plan_, node) || is_target || is_awaited(node.id) || after_write_[index(node.id)] ||
-        node.op->stateful || node.op->side_effect)
+        !fusion::has_no_state(*node.op))
       return false;
     for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o)
       if (graph_.known_value({node.id, o})) return false;

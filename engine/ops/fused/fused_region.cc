@@ -110,7 +110,7 @@ PreparedKernel prepare_with_sums(const Region& region) {
     std::vector<void*> places;
     for (const std::size_t output : outputs) places.push_back(args.outputs[output]);
     for (const std::size_t offset : offsets) places.push_back(static_cast<std::byte*>(args.scratch) + offset);
-    tiles.run(args.inputs, places.data(), 0, tiles.tiles());
+    tiles.run(args.inputs, places.data(), args.params, 0, tiles.tiles());
     for (const ColumnSum& sum : sums) {
       const auto add = [&]<class T>(T) {
         sum_columns(static_cast<const T*>(places[sum.from]), rest.rows, rest.columns,
@@ -130,7 +130,7 @@ PreparedKernel prepare(const PrepareContext& c) {
       std::max<std::int64_t>(kElementGrain / std::max<std::int64_t>(tiles.work(), 1), 1);
   return parallel_kernel(c, tiles.tiles(), grain,
                          [tiles](const KernelArgs& args, std::int64_t begin, std::int64_t end) {
-                           tiles.run(args.inputs, args.outputs, begin, end);
+                           tiles.run(args.inputs, args.outputs, args.params, begin, end);
                          });
 }
 

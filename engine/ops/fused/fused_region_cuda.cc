@@ -1,7 +1,9 @@
 // CUDA kernels of braid.Fused: generated (engine/fusion/cuda_source.h), compiled once, launched as any other.
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <limits>
+#include <vector>
 
 #include "base/cuda/check.h"
 #include "engine/device/cuda/cuda_device.h"
@@ -12,7 +14,9 @@
 namespace braid {
 namespace {
 
-constexpr std::size_t kMostArguments = 64;
+// As the generated kernels have it (engine/fusion/cuda_prelude.h.in).
+static_assert(offsetof(StepParams, step) == 0 && offsetof(StepParams, seed) == 16 &&
+              sizeof(StepParams) == 24);
 
 /// Code on the device, which stays while a kernel that was prepared from it does.
 class LoadedKernel {
@@ -35,44 +39,67 @@ class LoadedKernel {
   cudaLibrary_t library_ = nullptr;
 };
 
+/// A region's kernels, and what they are launched with.
+struct RegionKernels {
+  std::shared_ptr<const LoadedKernel> code;
+  const void* region = nullptr;
+  const void* columns = nullptr;  // null: no columns are summed
+  std::int64_t blocks = 1, column_blocks = 1;
+  int threads = 1, column_threads = 1;
+  std::size_t inputs = 0, outputs = 0;
+  std::vector<std::uint64_t> keys = {};  // a hash and a salt for each Uniform step
+
+  void run(const KernelArgs& a) const {
+    // Those of the kernel of columns are the scratch memory and the outputs.
+    void* scratch = a.scratch;
+    const StepParams* params = a.params;
+    std::vector<void*> arguments, of_columns{&scratch};
+    for (std::size_t i = 0; i < inputs; ++i) arguments.push_back(const_cast<void**>(&a.inputs[i]));
+    for (std::size_t o = 0; o < outputs; ++o) {
+      arguments.push_back(const_cast<void**>(&a.outputs[o]));
+      of_columns.push_back(arguments.back());
+    }
+    if (columns) arguments.push_back(&scratch);
+    if (!keys.empty()) arguments.push_back(&params);
+    for (const std::uint64_t& key : keys) arguments.push_back(const_cast<std::uint64_t*>(&key));
+    launch(region, blocks, threads, arguments, a.stream);
+    if (columns) launch(columns, column_blocks, column_threads, of_columns, a.stream);
+  }
+
+ private:
+  static void launch(const void* function, std::int64_t blocks, int threads, std::vector<void*>& arguments,
+                     StreamRef stream) {
+    BRAID_CUDA_CHECK(cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)),
+                                      dim3(static_cast<unsigned>(threads)), arguments.data(), 0,
+                                      cuda::native(stream)));
+  }
+};
+
 PreparedKernel prepare(const PrepareContext& c) {
   const fusion::Region region = fusion::Region::parse(c.node.attrs.require<std::string>("program"));
   const fusion::CudaSource source = fusion::cuda_source(region);
   if (source.blocks > std::numeric_limits<int>::max()) c.fail("the region has too many elements");
+  PreparedKernel made;
+  made.scratch_bytes = source.scratch_bytes;
+  made.run = [](const KernelArgs&) {};
+  if (region.rows * region.columns == 0) return made;
   std::string why;
   const auto codes = generated_kernels({&source.text, 1}, fusion::kRegionOptions, why);
   if (!codes[0]) c.fail("its kernel cannot be made: " + why);
-  const auto kernel = std::make_shared<const LoadedKernel>(*codes[0]);
-  PreparedKernel made;
-  made.scratch_bytes = source.scratch_bytes;
-  const auto launch = [](const void* function, std::int64_t blocks, int threads, void** arguments,
-                         StreamRef stream) {
-    BRAID_CUDA_CHECK(cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)),
-                                      dim3(static_cast<unsigned>(threads)), arguments, 0,
-                                      cuda::native(stream)));
-  };
-  const void* const region_kernel = kernel->function(fusion::kRegionKernel);
-  const void* const columns_kernel =
-      source.column_blocks > 0 ? kernel->function(fusion::kColumnsKernel) : nullptr;
-  // Arguments: inputs, outputs, scratch; of the kernel of columns: scratch, outputs.
-  made.run = [kernel, launch, region_kernel, columns_kernel, inputs = region.inputs.size(),
-              outputs = region.outputs.size(), blocks = source.blocks, threads = source.threads,
-              column_blocks = source.column_blocks,
-              column_threads = source.column_threads](const KernelArgs& a) {
-    void* arguments[kMostArguments + 1];
-    void* scratch = a.scratch;
-    for (std::size_t i = 0; i < inputs; ++i) arguments[i] = const_cast<void**>(&a.inputs[i]);
-    for (std::size_t o = 0; o < outputs; ++o) arguments[inputs + o] = const_cast<void**>(&a.outputs[o]);
-    arguments[inputs + outputs] = &scratch;
-    launch(region_kernel, blocks, threads, arguments, a.stream);
-    if (!columns_kernel) return;
-    arguments[0] = &scratch;
-    for (std::size_t o = 0; o < outputs; ++o) arguments[1 + o] = const_cast<void**>(&a.outputs[o]);
-    launch(columns_kernel, column_blocks, column_threads, arguments, a.stream);
-  };
-  if (region.inputs.size() + region.outputs.size() > kMostArguments)
-    c.fail("the region has too many inputs and outputs");
-  if (region.rows * region.columns == 0) made.run = [](const KernelArgs&) {};
+  RegionKernels kernels{.code = std::make_shared<const LoadedKernel>(*codes[0]),
+                        .blocks = source.blocks,
+                        .column_blocks = source.column_blocks,
+                        .threads = source.threads,
+                        .column_threads = source.column_threads,
+                        .inputs = region.inputs.size(),
+                        .outputs = region.outputs.size()};
+  kernels.region = kernels.code->function(source.name.c_str());
+  if (source.column_blocks > 0) kernels.columns = kernels.code->function(source.columns_name().c_str());
+  for (const int value : region.uniforms()) {
+    kernels.keys.push_back(region.step(value).bits);
+    kernels.keys.push_back(region.step(value).salt);
+  }
+  made.run = [kernels = std::move(kernels)](const KernelArgs& a) { kernels.run(a); };
   return made;
 }
 

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/init.h"
+#include "base/random_formulas.h"
 #include "engine/ops/common/reduce_loops.h"
 
 namespace braid {
@@ -289,11 +291,22 @@ void RegionTiles::compute(int value, std::int64_t count, Extent extent, const Ti
     row_loops_[s](operand(step.operands[0], Extent::Full, tile, memory), tile.rows, tile.columns, to);
     return;
   }
+  if (step.kind == Kind::Uniform) return draw(step, count, tile, memory, to);
   constexpr std::size_t kMostOperands = 4;
   const void* operands[kMostOperands] = {};
   for (std::size_t i = 0; i < step.operands.size(); ++i)
     operands[i] = operand(step.operands[i], extent, tile, memory);
   loops_[s](operands, to, count);
+}
+
+/// A tile is a range of the grid's elements, or of its rows.
+void RegionTiles::draw(const Region::Step& step, std::int64_t count, const Tile& tile, const Memory& memory,
+                       std::byte* to) const {
+  const RngKey key{random::key_value(memory.params->seed ^ step.salt, step.bits, memory.params->step)};
+  const std::int64_t first =
+      step.extent == Extent::Full ? tile.row * region_.columns + tile.column : tile.row;
+  fill_uniform01(key, static_cast<std::uint64_t>(first),
+                 std::span(reinterpret_cast<float*>(to), static_cast<std::size_t>(count)));
 }
 
 /// Values of one element, repeated over a whole tile.
@@ -345,8 +358,9 @@ void RegionTiles::store_rows(int value, const Tile& tile, const Memory& memory) 
       memory.registers + places_[v].index, static_cast<std::size_t>(tile.rows) * bytes);
 }
 
-void RegionTiles::run(void* const* inputs, void* const* outputs, std::int64_t begin, std::int64_t end) const {
-  const Memory memory{registers_of(bytes_), inputs, outputs};
+void RegionTiles::run(void* const* inputs, void* const* outputs, const StepParams* params, std::int64_t begin,
+                      std::int64_t end) const {
+  const Memory memory{registers_of(bytes_), inputs, outputs, params};
   prepare_ones(memory);
   for (std::int64_t index = begin; index < end; ++index) {
     const Tile tile = tile_at(index);

@@ -25,7 +25,9 @@ class RegionTiles {
   std::int64_t tiles() const { return row_tiles_ * column_tiles_; }
   /// Elements and steps of a tile: how much work it is.
   std::int64_t work() const;
-  void run(void* const* inputs, void* const* outputs, std::int64_t begin, std::int64_t end) const;
+  /// `params`: of random numbers; null where the region has none.
+  void run(void* const* inputs, void* const* outputs, const StepParams* params, std::int64_t begin,
+           std::int64_t end) const;
 
  private:
   enum class Where { Register, Input, Output };
@@ -43,6 +45,7 @@ class RegionTiles {
     std::byte* registers;
     void* const* inputs;
     void* const* outputs;
+    const StepParams* params;
   };
   using RowLoop = void (*)(const void* x, std::int64_t rows, std::int64_t n, void* y);
 
@@ -61,6 +64,8 @@ class RegionTiles {
   void load(int value, const Tile& tile, const Memory& memory) const;
   void compute(int value, std::int64_t count, fusion::Extent extent, const Tile& tile,
                const Memory& memory) const;
+  void draw(const fusion::Region::Step& step, std::int64_t count, const Tile& tile, const Memory& memory,
+            std::byte* to) const;
   void repeat_rows(int value, const Tile& tile, const Memory& memory) const;
   void store_rows(int value, const Tile& tile, const Memory& memory) const;
   const Place& place_of(int value) const { return places_[static_cast<std::size_t>(value)]; }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/fusion/rules.h"
 #include "engine/ops/common/dispatch.h"
 #include "engine/ops/common/kernel_util.h"
 #include "engine/ops/common/random_key.h"
@@ -46,6 +47,19 @@ PreparedKernel prepare(const PrepareContext& c) {
   });
 }
 
+bool fused_steps(fusion::StepWriter& w) {
+  const DType dtype = w.input_info(0).dtype;
+  // What is known would make the whole region look known.
+  if (dtype != DType::Float32 || w.known(0)) return false;
+  const double rate = w.node().attrs.require<double>("rate");
+  const RandomKey key(w.node().attrs, dropout_mask_name(w.node()));
+  const int is_dropped = w.apply_full(
+      "Less", {w.uniform(stable_hash(key.name()), key.salt()), w.constant(rate, dtype)}, DType::Bool);
+  const int scaled = w.apply("Mul", {w.input(0), w.constant(1 / (1 - rate), dtype)});
+  w.output(0, w.apply_full("SelectV2", {is_dropped, w.constant(0, dtype), scaled}, dtype));
+  return true;
+}
+
 void gradient(GradContext& c) {
   AttrMap attrs = c.node().attrs;
   attrs.set("mask_name", dropout_mask_name(c.node()));
@@ -66,6 +80,7 @@ void register_dropout(OpRegistry& registry) {
                 .in_place = {{0, 0}},
                 .stateful = true,
                 .in_files = true});
+  fusion::rules().add("braid.Dropout", {.steps = fused_steps, .draws = true});
 }
 
 }  // namespace braid

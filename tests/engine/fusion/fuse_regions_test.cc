@@ -1,8 +1,10 @@
 // What becomes a region, and what does not.
 #include <gtest/gtest.h>
 
+#include "base/init.h"
 #include "engine/builder/graph_builder.h"
 #include "engine/compile/compile.h"
+#include "engine/fusion/region.h"
 #include "engine/import/import.h"
 #include "engine/program/program.h"
 #include "proto/graph.pb.h"
@@ -43,6 +45,26 @@ TEST(FuseRegionsTest, LayerNormIsOneNode) {
   const auto program = m.compiled({y});
   EXPECT_EQ(program->ops.size(), 1U);
   EXPECT_EQ(count_ops(*program, "braid.Fused"), 1);
+}
+
+TEST(FuseRegionsTest, DropoutJoinsWithTheNumbersOfItsName) {
+  Model m;
+  const Output x = m.feed("x", {6, 40});
+  const Output y = m.b.op("braid.Dropout", {m.b.op("Tanh", {x})}, {{"rate", 0.5}}, "drop");
+  const auto program = m.compiled({m.b.op("AddV2", {y, x})});
+  ASSERT_EQ(program->ops.size(), 1U);
+  const auto text = program->graph.node(program->ops[0].node).attrs.require<std::string>("program");
+  const fusion::Region region = fusion::Region::parse(text);
+  ASSERT_EQ(region.uniforms().size(), 1U) << text;
+  EXPECT_EQ(region.step(region.uniforms()[0]).bits, stable_hash("drop"));
+}
+
+TEST(FuseRegionsTest, DropoutOfAConstantStaysANode) {
+  Model m;
+  const Output ones = m.b.constant(Tensor(DType::Float32, Shape{6, 40}), "ones");
+  const Output y = m.b.op("braid.Dropout", {ones}, {{"rate", 0.5}});
+  const auto program = m.compiled({m.b.op("Exp", {m.b.op("Neg", {y})})});
+  EXPECT_EQ(count_ops(*program, "braid.Dropout"), 1);
 }
 
 TEST(FuseRegionsTest, IsOffWithoutTheOption) {

@@ -11,6 +11,7 @@
 #include "engine/import/import.h"
 #include "engine/ir/op.h"
 #include "proto/graph.pb.h"
+#include "tests/engine/testing/interpreter.h"
 
 namespace braid::testing {
 namespace {
@@ -155,6 +156,8 @@ class Maker {
     constexpr const char* kIntegers[] = {"Neg", "Abs", "Sign", "Square", "Relu"};
     const Value x = some();
     if (x.dtype == DType::Bool) return keep(b_.op("LogicalNot", {x.output}), x.dtype, x.shape);
+    if (x.dtype == DType::Float32 && pick(8) == 0)
+      return keep(b_.op("braid.Dropout", {x.output}, {{"rate", 0.3}}), x.dtype, x.shape);
     constexpr const char* kSmooth[] = {"Neg",      "Abs", "Tanh", "Sigmoid",
                                        "Softplus", "Erf", "Relu", "LeakyRelu"};
     const char* op = !is_floating(x.dtype) ? kIntegers[pick(std::size(kIntegers))]
@@ -234,7 +237,13 @@ class Maker {
   }
 
   void add_cast() {
-    const Value x = some();
+    // A rounding error would become one of a half: where numbers are smooth, only exact ones are halved.
+    const Value x = smooth_ ? values_[static_cast<std::size_t>(pick(feeds_.size()))] : some();
+    if (x.dtype == DType::Float32 && pick(3) == 0) {
+      const DType half = pick(2) == 0 ? DType::BFloat16 : DType::Float16;
+      const Output y = b_.op("Cast", {x.output}, {{"SrcT", x.dtype}, {"DstT", half}});
+      return keep(b_.op("Cast", {y}, {{"SrcT", half}, {"DstT", x.dtype}}), x.dtype, x.shape);
+    }
     const DType to = smooth_ ? DType::Float32 : some_type();
     if (to == x.dtype) return add_unary();
     keep(b_.op("Cast", {x.output}, {{"SrcT", x.dtype}, {"DstT", to}}), to, x.shape);
@@ -287,6 +296,12 @@ std::string float_difference(const Tensor& expected, const Tensor& got, double t
 }
 
 }  // namespace
+
+std::vector<Tensor> RandomRegions::interpreted(const StepParams& params) const {
+  Interpreter interpreter(graph);
+  interpreter.params() = params;
+  return interpreter.run({feeds.begin(), feeds.end()}, fetches);
+}
 
 CompileRequest RandomRegions::request() const {
   CompileRequest request;

@@ -1,7 +1,7 @@
 // Random graphs of ops that regions take, with what keeps them apart in between: elementwise ops of floats,
-// integers and bools, casts, broadcasts of scalars, rows and columns, reductions of rows, softmax and its
-// gradient, views, and nodes that no region takes. Inputs have NaN, infinities, zeros of both signs and
-// numbers of all sizes.
+// integers and bools, casts, halves, dropout, broadcasts of scalars, rows and columns, reductions of rows,
+// softmax and its gradient, views, and nodes that no region takes. Inputs have NaN, infinities, zeros of both
+// signs and numbers of all sizes.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/ir/graph.h"
+#include "engine/ir/op.h"
 #include "engine/program/options.h"
 
 namespace braid::testing {
@@ -19,6 +20,8 @@ struct RandomRegions {
   std::vector<std::string> fetches;
 
   CompileRequest request() const;
+  /// The fetches, node by node, in the step of these parameters.
+  std::vector<Tensor> interpreted(const StepParams& params) const;
 };
 
 enum class Numbers {

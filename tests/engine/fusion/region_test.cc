@@ -63,8 +63,22 @@ TEST(RegionTest, SaysWhichLineIsWrong) {
       std::string::npos);
   EXPECT_NE(wrong("out 0 32\n").find("no output"), std::string::npos);
   EXPECT_NE(wrong("apply float32 full Neg 0\nout 1 31\n").find("number of elements"), std::string::npos);
+  EXPECT_NE(wrong("uniform float64 full 1 0\n").find("are float32"), std::string::npos);
+  EXPECT_NE(wrong("uniform float32 one 1 0\n").find("each place"), std::string::npos);
+  EXPECT_NE(message_of("region 4 8\nuniform float32 full 1\n"), "");
   EXPECT_NE(wrong("jump float32 0\n").find("unknown"), std::string::npos);
   EXPECT_NE(wrong("const float32 xyz\n").find("no number"), std::string::npos);
+}
+
+TEST(RegionTest, KeepsHashAndSaltOfRandomNumbers) {
+  const std::string text =
+      "region 4 8\nuniform float32 full 9e3779b97f4a7c15 ffffffffffffffff\nuniform float32 row 1 0\n"
+      "out 0 4,8\n";
+  const Region region = Region::parse(text);
+  EXPECT_EQ(region.to_text(), text);
+  EXPECT_EQ(region.step(0).bits, 0x9e3779b97f4a7c15U);
+  EXPECT_EQ(region.step(0).salt, ~std::uint64_t{0});
+  EXPECT_EQ(region.uniforms(), (std::vector<int>{0, 1}));
 }
 
 TEST(RegionTest, AxesAreJoined) {

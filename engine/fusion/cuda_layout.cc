@@ -1,0 +1,120 @@
+#include "engine/fusion/cuda_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace braid::fusion {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr std::int64_t kMostPlaces = 8;    // of a thread, so that a row's values stay in registers
+constexpr std::int64_t kManyPlaces = 16;   // where few values live at a time: a warp for a row, not a block
+constexpr std::int64_t kFewValues = 8;     // such
+constexpr std::int64_t kSinglePlaces = 4;  // of a thread whose places lie apart
+constexpr std::int64_t kFewBlocks = 4 * 132;
+constexpr std::int64_t kBusyThreads = 132 * 2048;  // that a device has at once, or some more
+constexpr std::size_t kLoadBytes = 16;             // of one instruction
+constexpr std::size_t kVectorBytes = 32;           // of the widest type: two loads
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// As many places as the narrowest input or output has in one load; a row's number of columns divides into
+/// vectors.
+int widest_vector(const Region& region) {
+  std::size_t narrowest = 8, widest = 1;
+  const auto see = [&](int value) {
+    if (region.extent_of(value) != Extent::Full) return;
+    narrowest = std::min(narrowest, dtype_size(region.dtype_of(value)));
+    widest = std::max(widest, dtype_size(region.dtype_of(value)));
+  };
+  for (std::size_t i = 0; i < region.inputs.size(); ++i) see(static_cast<int>(i));
+  for (const Region::Output& output : region.outputs) see(output.value);
+  auto vector = static_cast<int>(std::min({kLoadBytes / narrowest, kVectorBytes / widest, std::size_t{8}}));
+  while (region.columns % vector != 0) vector /= 2;
+  return vector;
+}
+
+/// The most values of places that are needed at a time, when steps run in their order.
+std::int64_t most_live(const Region& region) {
+  std::vector<int> last(static_cast<std::size_t>(region.values()), -1);
+  for (int v = 0; v < region.values(); ++v) {
+    if (region.is_input(v)) continue;
+    for (const int operand : region.step(v).operands) last[static_cast<std::size_t>(operand)] = v;
+  }
+  for (const Region::Output& output : region.outputs)
+    last[static_cast<std::size_t>(output.value)] = region.values();
+  std::int64_t most = 0;
+  for (int now = 0; now < region.values(); ++now) {
+    std::int64_t live = 0;
+    for (int v = 0; v <= now; ++v)
+      live += region.extent_of(v) == Extent::Full && last[static_cast<std::size_t>(v)] >= now;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+}  // namespace
+
+CudaLayout::CudaLayout(const Region& region)
+    : by_rows(region.reduces() || region.sums_columns()),
+      loops(region.sums_columns()),
+      threads(kThreads),
+      vector(widest_vector(region)) {
+  if (by_rows)
+    spread_rows(region);
+  else
+    spread_places(region);
+}
+
+void CudaLayout::spread_places(const Region& region) {
+  const std::int64_t n = region.rows * region.columns;
+  const std::int64_t most = std::max<std::int64_t>(vector, kSinglePlaces);
+  while (places < most && ceil_div(n, threads * places * 2) >= kFewBlocks) places *= 2;
+  vector = static_cast<int>(std::min<std::int64_t>(vector, places));
+  blocks = ceil_div(n, threads * places);
+}
+
+void CudaLayout::spread_rows(const Region& region) {
+  if (region.columns > kLongestRow)
+    throw InvalidArgument(
+        fmt::format("a kernel reduces rows, or sums columns, of at most {} elements, not of {}", kLongestRow,
+                    region.columns));
+  const auto threads_for = [&] {  // a power of two, up to a warp
+    int count = 1;
+    while (count < std::min<std::int64_t>(ceil_div(region.columns, vector), kWarp)) count *= 2;
+    return count;
+  };
+  // Few rows would leave the device idle: more threads take one, with fewer places each.
+  while (vector > 1 && threads_for() < kWarp && region.rows * threads_for() < kBusyThreads / 2) vector /= 2;
+  const bool is_busy = region.rows * kWarp >= kBusyThreads / 2;
+  const std::int64_t most = is_busy && most_live(region) <= kFewValues ? kManyPlaces : kMostPlaces;
+  if (region.columns <= kWarp * most) {
+    row_threads = threads_for();
+  } else {
+    const std::int64_t least = ceil_div(ceil_div(region.columns, vector), kMostPlaces / vector);
+    row_threads = static_cast<int>(ceil_div(least, kWarp) * kWarp);
+    threads = row_threads;
+  }
+  places = vector * ceil_div(ceil_div(region.columns, vector), row_threads);
+  blocks = ceil_div(region.rows, threads / row_threads);
+  // Each block's sums are written and read again: blocks take some rows, unless few are left then.
+  constexpr std::int64_t kParts = 8, kLeast = 2 * 132;
+  if (loops)
+    blocks = std::min(blocks, std::clamp(blocks / kParts, kLeast, std::max(kBusyThreads / threads, kLeast)));
+}
+
+VectorAccess vector_access(const Axes& axes, int vector) {
+  if (axes.empty()) return VectorAccess::Same;
+  const Axis& inner = axes.back();
+  if (vector == 1 || inner.size % vector != 0) return VectorAccess::Apart;
+  if (inner.stride == 0) return VectorAccess::Same;
+  const auto fits = [&](const Axis& axis) { return axis.stride % vector == 0; };
+  return inner.stride == 1 && std::all_of(axes.begin(), axes.end() - 1, fits) ? VectorAccess::Together
+                                                                              : VectorAccess::Apart;
+}
+
+}  // namespace braid::fusion

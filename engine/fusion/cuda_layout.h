@@ -1,0 +1,38 @@
+// How a region's grid is spread over a device's threads. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/fusion/region.h"
+
+namespace braid::fusion {
+
+/// The longest row that a kernel reduces.
+inline constexpr std::int64_t kLongestRow = 8192;
+
+struct CudaLayout {
+  bool by_rows = false;  // a row's threads belong together
+  bool loops = false;    // blocks take several parts of the rows
+  int threads = 1;       // of a block
+  int row_threads = 1;   // of a row, where by_rows: 2 to 32 of a warp, or a block
+  int vector = 1;        // places of a thread that lie next to each other: they are loaded and stored at once
+  std::int64_t places = 1;  // of a thread, a multiple of `vector`
+  std::int64_t blocks = 1;
+
+  /// Throws: InvalidArgument for rows that are longer than kLongestRow.
+  explicit CudaLayout(const Region& region);
+
+ private:
+  void spread_places(const Region& region);
+  void spread_rows(const Region& region);
+};
+
+/// How a Full input is met by a vector of places that begins at a multiple of `vector`.
+enum class VectorAccess {
+  Together,  // its elements lie next to each other, at a multiple of `vector`
+  Same,      // they are one element
+  Apart,
+};
+VectorAccess vector_access(const Axes& axes, int vector);
+
+}  // namespace braid::fusion
