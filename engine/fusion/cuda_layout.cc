@@ -72,7 +72,9 @@ CudaLayout::CudaLayout(const Region& region)
 
 void CudaLayout::spread_places(const Region& region) {
   const std::int64_t n = region.rows * region.columns;
-  const std::int64_t most = std::max<std::int64_t>(vector, kSinglePlaces);
+  // The key of random numbers is made once a thread.
+  const std::int64_t most =
+      std::max<std::int64_t>(vector, kSinglePlaces) * (region.uniforms().empty() ? 1 : 4);
   while (places < most && ceil_div(n, threads * places * 2) >= kFewBlocks) places *= 2;
   vector = static_cast<int>(std::min<std::int64_t>(vector, places));
   blocks = ceil_div(n, threads * places);

@@ -72,6 +72,7 @@ struct Region {
     RowReduction reduction = RowReduction::Sum;  // of Reduce
     std::uint64_t bits = 0;                      // of Constant; of Uniform the hash
     std::uint64_t salt = 0;                      // of Uniform
+    friend bool operator==(const Step&, const Step&) = default;
   };
   struct Output {
     int value = 0;

@@ -2,6 +2,7 @@
 // (region_finder.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/device/generated_kernels.h"
@@ -33,8 +34,10 @@ void replace_region(Plan& plan, const FusedRegion& region, Renamed& renamed) {
   const NodeId made = graph.add(std::move(fused));
   for (std::size_t o = 0; o < region.outputs.size(); ++o) {
     const ValueRef output{made, static_cast<int>(o)};
-    replace_value(plan, region.outputs[o], output);
-    renamed[region.outputs[o]] = output;
+    for (const ValueRef value : region.outputs[o]) {
+      replace_value(plan, value, output);
+      renamed[value] = output;
+    }
   }
   for (const NodeId id : region.nodes) {
     take_place(plan, id, made);
@@ -42,27 +45,39 @@ void replace_region(Plan& plan, const FusedRegion& region, Renamed& renamed) {
   }
 }
 
-/// Leaves those for which the device has a kernel; the others stay nodes with kernels of their own.
-void keep_generated(Plan& plan, std::vector<FusedRegion>& regions) {
+/// Whether the device has a kernel for each of them.
+std::vector<bool> are_generated(const std::vector<FusedRegion>& regions, std::string& why) {
   std::vector<std::string> sources;
   for (const FusedRegion& region : regions) sources.push_back(fusion::cuda_source(region.program).text);
+  std::vector<bool> made;
+  for (const KernelCache::Code& code : generated_kernels(sources, fusion::kRegionOptions, why))
+    made.push_back(code != nullptr);
+  return made;
+}
+
+/// Those for which a device has kernels. Where it lacks some, their nodes stay nodes with kernels of their
+/// own, and no region repeats what another has.
+std::vector<FusedRegion> regions_with_kernels(Plan& plan) {
+  std::vector<FusedRegion> regions = find_fused_regions(plan, true);
+  if (plan.options.domain == Domain::Host || regions.empty()) return regions;
   std::string why;
-  const std::vector<KernelCache::Code> codes = generated_kernels(sources, fusion::kRegionOptions, why);
+  const std::vector<bool> all = are_generated(regions, why);
+  if (std::find(all.begin(), all.end(), false) == all.end()) return regions;
+  regions = find_fused_regions(plan, false);
+  const std::vector<bool> made = are_generated(regions, why);
   std::vector<FusedRegion> kept;
   for (std::size_t r = 0; r < regions.size(); ++r)
-    if (codes[r]) kept.push_back(std::move(regions[r]));
-  if (kept.size() < codes.size())
-    plan.note(
-        fmt::format("{} of {} regions stay single nodes: {}", codes.size() - kept.size(), codes.size(), why));
-  regions = std::move(kept);
+    if (made[r]) kept.push_back(std::move(regions[r]));
+  plan.note(
+      fmt::format("{} of {} regions stay single nodes: {}", made.size() - kept.size(), made.size(), why));
+  return kept;
 }
 
 }  // namespace
 
 void fuse_regions(Plan& plan) {
   if (!plan.options.fusion) return;
-  std::vector<FusedRegion> regions = find_fused_regions(plan);
-  if (plan.options.domain == Domain::Device && !regions.empty()) keep_generated(plan, regions);
+  const std::vector<FusedRegion> regions = regions_with_kernels(plan);
   if (regions.empty()) return;
   Renamed renamed;
   std::size_t nodes = 0;

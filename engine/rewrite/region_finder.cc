@@ -8,6 +8,7 @@
 #include "engine/ir/device_name.h"
 #include "engine/ir/op.h"
 #include "engine/program/cost_model.h"
+#include "engine/rewrite/region_cuts.h"
 #include "engine/rewrite/region_program.h"
 #include "engine/rewrite/rewrite.h"
 #include "engine/rewrite/written_streams.h"
@@ -48,18 +49,12 @@ class RegionFinder {
     }
   }
 
-  std::vector<FusedRegion> find() {
+  std::vector<FusedRegion> find(bool cuts) {
     find_after_writes();
     for (const NodeId id : order_)
       if (may_join(graph_.node(id))) join(id);
-    std::vector<FusedRegion> found;
-    for (const std::vector<NodeId>& nodes : regions_) {
-      if (nodes.size() < 2) continue;
-      if (auto made = make(nodes)) {
-        made->saved_us = saved_us(*made);
-        found.push_back(std::move(*made));
-      }
-    }
+    std::vector<FusedRegion> found = cuts ? cut() : uncut();
+    for (FusedRegion& region : found) region.saved_us = saved_us(region);
     std::sort(found.begin(), found.end(), [&](const FusedRegion& a, const FusedRegion& b) {
       return position_[index(a.nodes.back())] < position_[index(b.nodes.back())];
     });
@@ -70,6 +65,21 @@ class RegionFinder {
   static std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
   std::size_t size() const { return index(graph_.size()); }
   const std::vector<NodeId>& nodes_of(int region) const { return regions_[static_cast<std::size_t>(region)]; }
+
+  std::vector<FusedRegion> uncut() {
+    std::vector<FusedRegion> found;
+    for (const std::vector<NodeId>& nodes : regions_)
+      if (nodes.size() >= 2)
+        if (auto made = make(nodes)) found.push_back(std::move(*made));
+    return found;
+  }
+
+  std::vector<FusedRegion> cut() {
+    std::vector<std::vector<NodeId>> regions;
+    for (const std::vector<NodeId>& nodes : regions_)
+      if (!nodes.empty()) regions.push_back(nodes);
+    return cut_regions(plan_, users_, steps_, {position_, streams_}, std::move(regions));
+  }
 
   void find_after_writes() {
     after_write_.assign(size(), 0);
@@ -89,7 +99,7 @@ class RegionFinder {
   bool may_join(const Node& node) {
     const bool is_target =
         std::find(plan_.targets.begin(), plan_.targets.end(), node.id) != plan_.targets.end();
-    if (!is_plain(plan_, node) || is_target || is_awaited(node.id) || after_write_[index(node.id)] ||
+    if (!is_plain(plan_, node) || is_target || users_.is_awaited(node.id) || after_write_[index(node.id)] ||
         !fusion::has_no_state(*node.op))
       return false;
     for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o)
@@ -105,42 +115,19 @@ class RegionFinder {
            steps->elements / steps->columns >= kFewRows;
   }
 
-  /// Whether a node waits for it by a control edge.
-  bool is_awaited(NodeId id) const {
-    const std::vector<NodeId>& users = users_.of(id);
-    return std::any_of(users.begin(), users.end(), [&](NodeId user) {
-      const std::vector<NodeId>& controls = graph_.node(user).control_inputs;
-      return std::find(controls.begin(), controls.end(), id) != controls.end();
-    });
-  }
-
   bool runs_on_device(const Node& node) const {
     if (!node.op->cuda || !suits_device(plan_, node)) return false;
     return node.device.empty() || parse_device_name(node.device).kind.value_or("GPU") == "GPU";
   }
 
-  bool is_output(ValueRef value, const std::unordered_set<NodeId>& nodes) const {
-    if (std::find(plan_.fetches.begin(), plan_.fetches.end(), value) != plan_.fetches.end()) return true;
-    for (const NodeId user : users_.of(value.node)) {
-      const Node& node = graph_.node(user);
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] != value || nodes.contains(user) || uses_shape_only(node, i)) continue;
-        // A view whose users all look through it needs nothing itself.
-        const ValueRef seen{user, 0};
-        const bool is_target = is_awaited(user) || std::find(plan_.targets.begin(), plan_.targets.end(),
-                                                             user) != plan_.targets.end();
-        const bool looked_through =
-            !is_target && node.outputs.size() == 1 && steps_.source(plan_, seen) != seen;
-        if (!looked_through || is_output(seen, nodes)) return true;
-      }
-    }
-    return false;
-  }
-
   std::optional<FusedRegion> make(const std::vector<NodeId>& nodes) {
     const std::unordered_set<NodeId> members(nodes.begin(), nodes.end());
     return make_region(
-        plan_, steps_, nodes, [&](ValueRef value) { return is_output(value, members); }, limits_);
+        plan_, steps_, nodes,
+        [&](ValueRef value) {
+          return is_needed(plan_, users_, steps_, value, [&](NodeId user) { return members.contains(user); });
+        },
+        limits_);
   }
 
   // ------------------------------------------------------------------------------------------ growing
@@ -232,8 +219,9 @@ class RegionFinder {
       const Node& node = graph_.node(id);
       for (int o = 0; o < static_cast<int>(node.outputs.size()); ++o) {
         const auto& info = node.outputs[static_cast<std::size_t>(o)];
-        const bool stays =
-            std::find(region.outputs.begin(), region.outputs.end(), ValueRef{id, o}) != region.outputs.end();
+        const bool stays = std::any_of(region.outputs.begin(), region.outputs.end(), [&](const auto& same) {
+          return std::find(same.begin(), same.end(), ValueRef{id, o}) != same.end();
+        });
         bytes += (stays ? 1.0 : 2.0) * static_cast<double>(info.shape.elements()) *
                  static_cast<double>(dtype_size(info.dtype));
       }
@@ -256,6 +244,8 @@ class RegionFinder {
 
 }  // namespace
 
-std::vector<FusedRegion> find_fused_regions(const Plan& plan) { return RegionFinder(plan).find(); }
+std::vector<FusedRegion> find_fused_regions(const Plan& plan, bool cuts) {
+  return RegionFinder(plan).find(cuts);
+}
 
 }  // namespace braid

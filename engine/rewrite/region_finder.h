@@ -22,13 +22,14 @@ namespace braid {
 
 struct FusedRegion {
   fusion::Region program;
-  std::vector<NodeId> nodes;      // in topological order
-  std::vector<ValueRef> inputs;   // of the program, in its order
-  std::vector<ValueRef> outputs;  // what the program's outputs stand for
-  double saved_us = 0;            // by the cost model
+  std::vector<NodeId> nodes;     // in topological order, without what it repeats of other regions
+  std::vector<ValueRef> inputs;  // of the program, in its order
+  std::vector<std::vector<ValueRef>> outputs;  // values that each of the program's outputs stands for
+  double saved_us = 0;                         // by the cost model
 };
 
-/// Regions of two nodes and more, in the order of their last nodes.
-std::vector<FusedRegion> find_fused_regions(const Plan& plan);
+/// Regions of two nodes and more, in the order of their last nodes. `cuts`: regions repeat what others have
+/// where that is cheaper (region_cuts.h), so all of them must replace their nodes, or none.
+std::vector<FusedRegion> find_fused_regions(const Plan& plan, bool cuts);
 
 }  // namespace braid

@@ -162,14 +162,12 @@ class Maker {
     return step;
   }
 
-  /// Constants that are there already are used again.
+  /// What is there already is used again: constants, and what several nodes widen or repeat.
   int add(Region::Step step) {
     Region& program = made_.program;
-    if (step.kind == Region::Kind::Constant)
-      for (std::size_t s = 0; s < program.steps.size(); ++s)
-        if (program.steps[s].kind == step.kind && program.steps[s].dtype == step.dtype &&
-            program.steps[s].bits == step.bits)
-          return static_cast<int>(program.inputs.size() + s);
+    const auto same = std::find(program.steps.begin(), program.steps.end(), step);
+    if (same != program.steps.end())
+      return static_cast<int>(program.inputs.size()) + static_cast<int>(same - program.steps.begin());
     program.steps.push_back(std::move(step));
     return program.values() - 1;
   }
@@ -179,8 +177,24 @@ class Maker {
   }
 
   void add_output(ValueRef value) {
-    made_.program.outputs.push_back({values_.at(value), graph_.info(value).shape});
-    made_.outputs.push_back(value);
+    auto& outputs = made_.program.outputs;
+    const Shape& shape = graph_.info(value).shape;
+    int number = values_.at(value);
+    const auto same = std::find_if(outputs.begin(), outputs.end(),
+                                   [&](const Region::Output& o) { return o.value == number; });
+    if (same != outputs.end() && same->shape == shape) {
+      made_.outputs[static_cast<std::size_t>(same - outputs.begin())].push_back(value);
+      return;
+    }
+    if (same != outputs.end()) {  // the same elements in another shape
+      made_.program.steps.push_back({.kind = Region::Kind::Cast,
+                                     .dtype = made_.program.dtype_of(number),
+                                     .extent = made_.program.extent_of(number),
+                                     .operands = {number}});
+      number = made_.program.values() - 1;
+    }
+    outputs.push_back({number, shape});
+    made_.outputs.push_back({value});
   }
 
   const Plan& plan_;
@@ -225,6 +239,24 @@ ValueRef NodeStepsCache::source(const Plan& plan, ValueRef value) const {
       return value;
     value = from;
   }
+}
+
+bool is_needed(const Plan& plan, const Users& users, const NodeStepsCache& steps, ValueRef value,
+               const std::function<bool(NodeId)>& has_it) {
+  if (std::find(plan.fetches.begin(), plan.fetches.end(), value) != plan.fetches.end()) return true;
+  for (const NodeId user : users.of(value.node)) {
+    const Node& node = plan.program.graph.node(user);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] != value || has_it(user) || uses_shape_only(node, i)) continue;
+      // A view whose users all look through it needs nothing itself.
+      const ValueRef seen{user, 0};
+      const bool is_target = users.is_awaited(user) ||
+                             std::find(plan.targets.begin(), plan.targets.end(), user) != plan.targets.end();
+      const bool looked_through = !is_target && node.outputs.size() == 1 && steps.source(plan, seen) != seen;
+      if (!looked_through || is_needed(plan, users, steps, seen, has_it)) return true;
+    }
+  }
+  return false;
 }
 
 std::optional<FusedRegion> make_region(const Plan& plan, NodeStepsCache& steps,

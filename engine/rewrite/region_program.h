@@ -1,12 +1,14 @@
 // From some nodes to the one program that does what they do. Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/fusion/rules.h"
 #include "engine/rewrite/region_finder.h"
+#include "engine/rewrite/rewrite.h"
 
 namespace braid {
 
@@ -30,6 +32,11 @@ struct RegionLimits {
   /// Rows that are reduced: of at most so many elements.
   std::int64_t longest_row = 8192;
 };
+
+/// Whether somebody needs the value for whom `has_it(reader)` is false, or it is fetched. A view whose
+/// readers all look through it is no reader.
+bool is_needed(const Plan& plan, const Users& users, const NodeStepsCache& steps, ValueRef value,
+               const std::function<bool(NodeId)>& has_it);
 
 /// `nodes` in topological order; `is_output(value)`: whether somebody outside needs it. Nothing where the
 /// nodes do not fit one grid, a value would pass between them in another order, or there are too many of

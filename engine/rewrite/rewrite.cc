@@ -135,6 +135,13 @@ std::vector<NodeId> Users::readers(NodeId id) const {
   return readers;
 }
 
+bool Users::is_awaited(NodeId id) const {
+  return std::any_of(of(id).begin(), of(id).end(), [&](NodeId user) {
+    const std::vector<NodeId>& controls = graph_->node(user).control_inputs;
+    return std::find(controls.begin(), controls.end(), id) != controls.end();
+  });
+}
+
 bool Users::is_only_reader(NodeId reader, ValueRef value) const {
   const std::vector<NodeId>& users = of(value.node);
   return std::all_of(users.begin(), users.end(), [&](NodeId user) {

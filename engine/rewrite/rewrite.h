@@ -45,6 +45,8 @@ class Users {
   std::vector<NodeId> readers(NodeId id) const;
   /// Whether `reader` is the only one that uses `value`, or waits for its node.
   bool is_only_reader(NodeId reader, ValueRef value) const;
+  /// Whether a node waits for it by a control edge.
+  bool is_awaited(NodeId id) const;
   /// Whether a node waits for it, or is colocated with it.
   bool is_named(NodeId id) const { return named_.contains(id); }
 

@@ -67,6 +67,57 @@ TEST(FuseRegionsTest, DropoutOfAConstantStaysANode) {
   EXPECT_EQ(count_ops(*program, "braid.Dropout"), 1);
 }
 
+/// The programs of a compiled model's regions, in the order of its ops.
+std::vector<fusion::Region> regions_of(const Program& program) {
+  std::vector<fusion::Region> regions;
+  for (const ProgramOp& op : program.ops)
+    if (op.op == "braid.Fused")
+      regions.push_back(
+          fusion::Region::parse(program.graph.node(op.node).attrs.require<std::string>("program")));
+  return regions;
+}
+
+TEST(FuseRegionsTest, WhatIsCheapIsComputedAgain) {
+  Model m;
+  const Output x = m.feed("x", {64, 1024});
+  const Output negated = m.b.op("Neg", {x});
+  const Output apart = m.b.op("Cumsum", {m.b.op("Abs", {m.b.op("Exp", {negated})}),
+                                         m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const Output y = m.b.op("Tanh", {m.b.op("Mul", {apart, negated})});
+  const std::vector<fusion::Region> regions = regions_of(*m.compiled({y}));
+  ASSERT_EQ(regions.size(), 2U);
+  EXPECT_EQ(regions[0].outputs.size(), 1U) << "not -x too:\n" << regions[0].to_text();
+  EXPECT_EQ(regions[1].inputs.size(), 2U) << regions[1].to_text();
+  EXPECT_EQ(regions[1].steps.size(), 3U) << "-x again:\n" << regions[1].to_text();
+}
+
+TEST(FuseRegionsTest, RowsAreWrittenRatherThanWhatFollowsFromThem) {
+  Model m;
+  const Output x = m.feed("x", {64, 1024});
+  const Output centred = m.b.op("Sub", {x, m.sum(x, -1)});
+  const Output twice = m.b.mul(centred, m.b.constant(Tensor::scalar(2.0F), "two"));
+  const Output apart =
+      m.b.op("Cumsum", {m.b.op("Square", {centred}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const Output y = m.b.op("Tanh", {m.b.op("Mul", {apart, twice})});
+  const std::vector<fusion::Region> regions = regions_of(*m.compiled({y}));
+  ASSERT_EQ(regions.size(), 2U);
+  std::int64_t written = 0;
+  for (const fusion::Region::Output& output : regions[0].outputs) written += output.shape.elements();
+  EXPECT_EQ(written, 64 * 1024 + 64) << regions[0].to_text();
+}
+
+TEST(FuseRegionsTest, SmallValuesAreReadRatherThanComputedAgain) {
+  Model m;
+  const Output x = m.feed("x", {4, 8});
+  const Output negated = m.b.op("Neg", {x});
+  const Output apart =
+      m.b.op("Cumsum", {m.b.op("Abs", {negated}), m.b.constant(Tensor::scalar<std::int32_t>(0), "axis")});
+  const std::vector<fusion::Region> regions =
+      regions_of(*m.compiled({m.b.op("Tanh", {m.b.op("Mul", {apart, negated})})}));
+  ASSERT_EQ(regions.size(), 2U);
+  EXPECT_EQ(regions[0].outputs.size(), 2U);
+}
+
 TEST(FuseRegionsTest, IsOffWithoutTheOption) {
   Model m;
   const auto program = m.compiled({m.b.op("Tanh", {m.b.op("Exp", {m.feed("x", {8})})})}, false);
