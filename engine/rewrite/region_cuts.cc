@@ -10,9 +10,9 @@ namespace braid {
 namespace {
 
 constexpr int kMostLayers = 6;
-constexpr std::size_t kMostSteps = 8;  // of a node that is repeated
-/// Launches that a cut saves at least: values that stay in a device's cache cost less than the model says, and
-/// what is computed again makes small kernels longer.
+constexpr std::size_t kMostRepeatedSteps = 8;  // of a node that is repeated
+/// Launches that a cut saves at least: values that stay in a device's cache cost less than the model says,
+/// and what is computed again makes small kernels longer.
 constexpr double kWorthwhileLaunches = 2;
 
 struct RegionNodes {
@@ -116,7 +116,7 @@ class RegionCutter {
 
   bool is_repeatable(NodeId id, int region) {
     const fusion::NodeSteps* steps = steps_.of(id);
-    if (owner_of(id) < 0 || !steps || steps->steps.size() > kMostSteps) return false;
+    if (owner_of(id) < 0 || !steps || steps->steps.size() > kMostRepeatedSteps) return false;
     const NodeId member = at(region).own.front();
     if (of(order_.stream, id) != of(order_.stream, member) || !together(graph_.node(id), graph_.node(member)))
       return false;
