@@ -77,7 +77,6 @@ class RegionCutter {
   std::optional<FusedRegion> make(int region) {
     std::vector<NodeId> nodes = at(region).own;
     nodes.insert(nodes.end(), at(region).repeated.begin(), at(region).repeated.end());
-    if (nodes.empty()) return FusedRegion{};
     std::sort(nodes.begin(), nodes.end(),
               [&](NodeId a, NodeId b) { return of(order_.position, a) < of(order_.position, b); });
     return make_region(
@@ -92,9 +91,15 @@ class RegionCutter {
 
   /// Nothing where the region cannot be made.
   std::optional<double> cost_us(int region) {
+    const auto [known, is_new] = costs_.try_emplace(region);
+    if (is_new) known->second = computed_cost_us(region);
+    return known->second;
+  }
+
+  std::optional<double> computed_cost_us(int region) {
+    if (at(region).own.empty()) return 0;
     const auto made = make(region);
     if (!made) return std::nullopt;
-    if (at(region).own.empty()) return 0;
     const CostModel& costs = cost_model(plan_.options.domain);
     double bytes = 0, flops = 0;
     for (const ValueRef input : made->inputs) bytes += bytes_of(input);
@@ -143,8 +148,14 @@ class RegionCutter {
     return layer;
   }
 
+  /// Neither written nor read, and one launch less: more is not saved by one value.
+  bool may_pay(ValueRef value) const {
+    const CostModel& costs = cost_model(plan_.options.domain);
+    return 2 * bytes_of(value) / costs.bytes_per_us + costs.kernel_us > kWorthwhileLaunches * costs.kernel_us;
+  }
+
   void repeat_behind(int region, ValueRef input) {
-    if (at(region).own.empty()) return;
+    if (at(region).own.empty() || !may_pay(input)) return;
     std::vector<NodeId> layer = layer_behind(region, {input});
     std::vector<NodeId> repeated, best;
     std::set<int> touched{region};
@@ -174,11 +185,14 @@ class RegionCutter {
   /// What repeating them would save; nothing where it cannot be.
   double gain_of(int region, const std::vector<NodeId>& nodes, const std::set<int>& touched) {
     const auto before = cost_us(touched);
-    std::map<int, RegionNodes> kept;
-    for (const int r : touched) kept[r] = at(r);
+    std::map<int, std::pair<RegionNodes, std::optional<double>>> kept;
+    for (const int r : touched) kept[r] = {at(r), cost_us(r)};
     repeat(region, nodes, touched);
     const auto after = cost_us(touched);
-    for (auto& [r, nodes_of] : kept) restore(r, std::move(nodes_of));
+    for (auto& [r, was] : kept) {
+      restore(r, std::move(was.first));
+      costs_[r] = was.second;
+    }
     return before && after ? *before - *after : 0;
   }
 
@@ -187,7 +201,10 @@ class RegionCutter {
       held_by_[id].insert(region);
       if (owner_of(id) != region) at(region).repeated.push_back(id);
     }
-    for (const int r : touched) drop_unneeded(r);
+    for (const int r : touched) {
+      drop_unneeded(r);
+      costs_.erase(r);
+    }
   }
 
   void restore(int region, RegionNodes nodes) {
@@ -198,7 +215,7 @@ class RegionCutter {
       for (const NodeId id : list) held_by_[id].insert(region);
   }
 
-  /// Own nodes that neither the region nor anybody outside reads, last ones first.
+  /// Nodes that the region does not read, and nobody outside reads from it; what only they read goes next.
   void drop_unneeded(int region) {
     for (bool dropped = true; dropped;) {
       dropped = false;
@@ -206,15 +223,21 @@ class RegionCutter {
       for (const std::vector<NodeId>& list : {at(region).own, at(region).repeated})
         for (const NodeId id : list)
           for (const ValueRef source : sources_of(id)) read.insert(source.node);
-      std::erase_if(at(region).own, [&](NodeId id) {
-        const auto outputs = static_cast<int>(graph_.node(id).outputs.size());
-        bool needed = read.contains(id);
-        for (int o = 0; o < outputs && !needed; ++o) needed = is_written({id, o});
+      const auto drop = [&](NodeId id, bool needed) {
         if (needed) return false;
         held_by_[id].erase(region);
         return dropped = true;
-      });
+      };
+      std::erase_if(at(region).own,
+                    [&](NodeId id) { return drop(id, read.contains(id) || is_written_at_all(id)); });
+      std::erase_if(at(region).repeated, [&](NodeId id) { return drop(id, read.contains(id)); });
     }
+  }
+
+  bool is_written_at_all(NodeId id) const {
+    for (int o = 0; o < static_cast<int>(graph_.node(id).outputs.size()); ++o)
+      if (is_written({id, o})) return true;
+    return false;
   }
 
   const Plan& plan_;
@@ -225,6 +248,7 @@ class RegionCutter {
   std::vector<RegionNodes> regions_;
   std::map<NodeId, int> owner_;
   std::map<NodeId, std::set<int>> held_by_;
+  std::map<int, std::optional<double>> costs_;  // by region, as far as they are known
 };
 
 }  // namespace
