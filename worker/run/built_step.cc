@@ -84,6 +84,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   };
   grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID;
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
+  strategy->prepare(run.resumes(), first_wait);
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
       job, from.model, *from.batcher, from.share, *strategy,

@@ -181,6 +181,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                             "') are not cut into parts: use a smaller input.global_batch_size");
   if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
   clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    training.feeds.push_back(
+        {training.graph.parse_value(model.columns[c]), batcher.dtype(c), batcher.shape(c, share.rows_of(0))});
   strategy.rewrite_training(training);
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);

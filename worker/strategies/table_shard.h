@@ -26,7 +26,7 @@ struct TableShard {
   std::int64_t rows = 0, dim = 0;
   TablePlan plan = TablePlan::Row;
   int owner = 0;         // of Table
-  bool all_ids = false;  // of Table: ids, rows and gradients travel as the batch has them (owner_ops.h)
+  bool all_ids = false;  // of Table and Column: all travels as the batch has it (owner_ops.h)
   int rank = 0, world = 1;
   InitSpec init;
   std::vector<std::string> slots;    // of the optimizer: "m", "v"
@@ -44,6 +44,12 @@ struct TableShard {
   std::int64_t local_dim() const { return plan == TablePlan::Column ? dim / world : dim; }
   /// The first of the columns that this rank holds.
   std::int64_t first_column() const { return plan == TablePlan::Column ? rank * local_dim() : 0; }
+
+  /// Of all_ids: pieces of a row, each of which has an owner.
+  int parts() const { return plan == TablePlan::Column ? world : 1; }
+  int owner_of(int part) const { return plan == TablePlan::Column ? part : owner; }
+  /// The piece that this rank has if it owns any.
+  int own_part() const { return plan == TablePlan::Column ? rank : 0; }
 
   int rank_of(std::int64_t row) const;
   /// The row of `row` in the variable of a rank that holds it.
