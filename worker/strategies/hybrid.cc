@@ -25,6 +25,7 @@
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/hybrid_tables.h"
 #include "worker/strategies/owner_rewrite.h"
+#include "worker/strategies/replicated_rows.h"
 #include "worker/strategies/step_prediction.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_decision.h"
@@ -75,14 +76,20 @@ class HybridStrategy : public CollectiveStrategy {
     OwnerRewrite owners(training, [&](Node node, const char* op) {
       return add_collective(training.graph, std::move(node), op);
     });
+    ReplicatedRows replicated(training);
     std::vector<const TableShard*> in_lists, whole;
-    std::vector<VariableGradient> rows_in_lists, rows_of_whole;
+    std::vector<VariableGradient> rows_in_lists, rows_of_whole, tables_in_buckets;
     for (std::size_t t = 0; t < shards_.size(); ++t) {
+      if (shards_[t].all_ids && !shards_[t].sharded()) {
+        std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(tables_in_buckets));
+        continue;
+      }
       (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
       (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
     }
     owners.look_up(whole, rows_of_whole);
     rewrite.look_up(in_lists, rows_in_lists);
+    dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
     if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
@@ -94,6 +101,7 @@ class HybridStrategy : public CollectiveStrategy {
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::vector<VariableGradient> at_owners = owners.exchange_gradients();
     reduce(buckets.size() - 1);
+    replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
     std::ranges::move(at_owners, std::back_inserter(reduced));
     clip(training, reduced);
@@ -201,9 +209,8 @@ class HybridStrategy : public CollectiveStrategy {
     const WaitContext wait =
         wait_for_leader_ ? *wait_for_leader_
                          : WaitContext::with_timeout(services_ ? services_->peer_deadline : kPeerDeadline);
-    const std::string card = !peers_.card.empty() ? peers_.card
-                             : on_device_         ? runtime_.device()->description()
-                                                  : std::string();
+    std::string card = peers_.card;
+    if (card.empty() && on_device_) card = runtime_.device() ? runtime_.device()->description() : "H100";
     costs_ = decide_tables({.job = job_,
                             .peers = peers_,
                             .on_device = on_device_,

@@ -82,7 +82,9 @@ void plan_tables(const proto::Strategy& strategy, bool on_device, const StepCost
     if (table.by_user) check_users_word(table);
     check_ids(table, strategy.hybrid().ids());
   }
-  choose_plans(costs, {sends_all_ids(strategy, on_device), strategy.hybrid().memory_bytes()}, tables);
+  PlannerLimits limits{sends_all_ids(strategy, on_device), strategy.hybrid().memory_bytes(), false};
+  if (limits.memory_bytes == 0) limits = {limits.sends_all, memory_for_tables(costs), true};
+  choose_plans(costs, limits, tables);
 }
 
 void mark_users_word(const proto::Strategy& strategy, std::vector<PlannedTable>& tables) {
@@ -107,10 +109,14 @@ TablesPrediction predict_tables(const proto::Strategy& strategy, bool on_device,
     sum += busy;
   }
   prediction.balance = sum > 0 ? most * world / sum : 1;
+  for (const PlannedTable& table : tables)
+    if (table.shard.all_ids && !table.shard.sharded())
+      prediction.dense_sums_bytes += 4.0 * static_cast<double>(table.shard.rows * (table.shard.dim + 1));
   std::vector<PlannedTable> by_bytes = tables;
   for (PlannedTable& table : by_bytes)
     if (!table.by_user) table.shard.plan = TablePlan::Auto;
-  plan_by_bytes(sends_all_ids(strategy, on_device), strategy.hybrid().memory_bytes(), by_bytes);
+  const std::int64_t limit = strategy.hybrid().memory_bytes();
+  plan_by_bytes(sends_all_ids(strategy, on_device), limit > 0 ? limit : memory_for_tables(costs), by_bytes);
   const WorkerLoads rule = loads_of(costs, by_bytes);
   prediction.by_bytes_us = step_of(costs, world, rule.peak()).total();
   double rule_most = 0, rule_sum = 0;
@@ -137,8 +143,11 @@ std::string plan_text(const StepCosts& costs, const std::vector<PlannedTable>& t
         "table {:<{}} [{},{}] {}{}{}{}: {} of memory, {} ids looked up, {} received, {:.1f} us a step\n",
         shard.name, longest, shard.rows, shard.dim, table_plan_name(shard.plan),
         shard.plan == TablePlan::Table ? fmt::format(" on worker {}", shard.owner) : "",
-        shard.all_ids ? ", all ids" : "", table.by_user ? " (asked for)" : "",
-        bytes_text(load.owner.memory_bytes), table.ids_of_step(), bytes_text(received), us);
+        !shard.all_ids    ? ""
+        : shard.sharded() ? ", all ids"
+                          : ", dense sums",
+        table.by_user ? " (asked for)" : "", bytes_text(load.owner.memory_bytes), table.ids_of_step(),
+        bytes_text(received), us);
   }
   return text;
 }

@@ -17,10 +17,12 @@ namespace braid::worker {
 namespace {
 
 /// Of tables, which table_loads.h predicts.
-bool is_of_tables(std::string_view op) {
-  constexpr std::array<std::string_view, 9> kStarts{
-      "braid.BucketIds", "braid.Unbucket", "braid.SumBuckets", "braid.Bag",           "ResourceGather",
-      "braid.AllToAll",  "braid.ToOwners", "braid.FromOwners", "braid.ResourceGather"};
+bool is_of_tables(const ProgramOp& node) {
+  const std::string_view op = node.op;
+  if (node.name.starts_with("columns_of/") || node.name.starts_with("gradient_columns_of/")) return true;
+  constexpr std::array<std::string_view, 10> kStarts{
+      "braid.SlicesToDense", "braid.BucketIds", "braid.Unbucket", "braid.SumBuckets", "braid.Bag",
+      "ResourceGather",      "braid.AllToAll",  "braid.ToOwners", "braid.FromOwners", "braid.ResourceGather"};
   return op.find("SparseApply") != std::string_view::npos ||
          std::ranges::any_of(kStarts, [op](std::string_view start) { return op.starts_with(start); });
 }
@@ -65,12 +67,15 @@ StepPrediction predict_step(const StepCosts& costs, int world, const TablesPredi
   StepPrediction prediction;
   prediction.tables = tables;
   for (const ProgramOp& op : step.ops) {
-    if (op.kind != OpKind::Kernel || is_of_tables(op.op)) continue;
+    if (op.kind != OpKind::Kernel || is_of_tables(op)) continue;
     if (step.graph.node(op.node).op->lane == Lane::Comm)
       prediction.all_reduce_us += all_reduce_us(costs, world, bytes_of_inputs(step, op));
     else
       prediction.dense_us += dense_us(costs, step, op);
   }
+  // Counted among the exchanges of gradients.
+  const double of_tables = all_reduce_us(costs, world, tables.dense_sums_bytes) - costs.exchange_us;
+  prediction.all_reduce_us = std::max(0.0, prediction.all_reduce_us - std::max(0.0, of_tables));
   double all = 0;
   for (const ProgramVariable& variable : step.variables)
     all += static_cast<double>(variable.shape.elements()) * static_cast<double>(dtype_size(variable.dtype));

@@ -11,13 +11,14 @@ namespace {
 /// From data sheets.
 struct Card {
   const char* name;
-  double memory_bytes_per_us, link_bytes_per_us, cache_bytes, tf32_per_us, half_per_us;
+  double bytes, memory_bytes_per_us, link_bytes_per_us, cache_bytes, tf32_per_us, half_per_us;
 };
 
-constexpr std::array kCards{
-    Card{"A100", 2.0e6, 300e3, 40e6, 156e6, 312e6}, Card{"H100", 3.35e6, 450e3, 50e6, 495e6, 989e6},
-    Card{"H200", 4.8e6, 450e3, 50e6, 495e6, 989e6}, Card{"B200", 8.0e6, 900e3, 126e6, 1125e6, 2250e6},
-    Card{"B300", 8.0e6, 900e3, 126e6, 1125e6, 2250e6}};
+constexpr std::array kCards{Card{"A100", 80e9, 2.0e6, 300e3, 40e6, 156e6, 312e6},
+                            Card{"H100", 80e9, 3.35e6, 450e3, 50e6, 495e6, 989e6},
+                            Card{"H200", 141e9, 4.8e6, 450e3, 50e6, 495e6, 989e6},
+                            Card{"B200", 180e9, 8.0e6, 900e3, 126e6, 1125e6, 2250e6},
+                            Card{"B300", 270e9, 8.0e6, 900e3, 126e6, 1125e6, 2250e6}};
 
 // What is left of the sheet. Links: 282 of 450 GB/s were measured for an all-to-all of 256 MiB between two
 // H200, which took 15 us at 1 MiB (docs/design/performance.md). Memory, cache and products: assumed, as what
@@ -39,6 +40,7 @@ StepCosts costs_of(const Card& card) {
           .memory_bytes_per_us = kShareOfMemory * card.memory_bytes_per_us,
           .cache_bytes_per_us = kCacheGain * kShareOfMemory * card.memory_bytes_per_us,
           .cache_bytes = card.cache_bytes,
+          .card_bytes = card.bytes,
           .granule_bytes = 64,
           .kernel_us = kDeviceCosts.kernel_us,
           .list_us_per_id = kListUsPerId,
@@ -65,6 +67,10 @@ StepCosts costs_of_hosts() {
 }
 
 }  // namespace
+
+std::int64_t memory_for_tables(const StepCosts& costs) {
+  return static_cast<std::int64_t>(0.75 * costs.card_bytes);
+}
 
 std::vector<std::string> known_cards() {
   std::vector<std::string> names{"CPU"};

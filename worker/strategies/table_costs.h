@@ -21,12 +21,16 @@ struct StepCosts {
   double memory_bytes_per_us = 1;     // rows that are read and written at random places
   double cache_bytes_per_us = 1;      // the same of what fits into cache_bytes
   double cache_bytes = 0;
+  double card_bytes = 0;      // of memory; 0: not known
   double granule_bytes = 64;  // less of a row costs as much
   double kernel_us = 0;
   double list_us_per_id = 0;  // making lists of ids, on the host
   double flops_per_us = 1;    // products of float32, as TF32 where the card has it
   double half_flops_per_us = 1;
 };
+
+/// That tables may take of a card where the job says nothing: three quarters; 0: no limit.
+std::int64_t memory_for_tables(const StepCosts& costs);
 
 /// Names that card_costs() knows, "CPU" among them.
 std::vector<std::string> known_cards();

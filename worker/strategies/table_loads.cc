@@ -9,6 +9,9 @@ namespace {
 
 using enum LoadPart;
 constexpr double kIdBytes = 8, kNumberBytes = 4;
+// Kernels of several tables run as one, or beside each other: of 26 tables lookups took 7 us together, and
+// updates 28 (docs/design/performance.md).
+constexpr double kLookupKernels = 0.1, kOwnKernels = 1, kUpdateKernels = 1;
 constexpr double kGroupingBytes = 88;  // an id, as engine/ops/common/row_entries.h counts it
 
 /// What the formulas have in common.
@@ -53,13 +56,13 @@ double flow_us(const StepCosts& costs, double bytes) {
 /// Of `ids` gradients of `row` bytes; `from` are the different ones that are read for them.
 double update_us(const StepCosts& costs, const Sizes& s, double ids, double from, double touched) {
   const double sums = flow_us(costs, from * s.row) + ids * s.row / costs.cache_bytes_per_us;
-  return 4 * costs.kernel_us + ids * kGroupingBytes / costs.memory_bytes_per_us + sums +
+  return kUpdateKernels * costs.kernel_us + ids * kGroupingBytes / costs.memory_bytes_per_us + sums +
          2 * memory_us(costs, touched, s.row) + (s.state > 0 ? 2 * memory_us(costs, touched, s.state) : 0);
 }
 
 /// Whose ids travel as the batch has them.
 TableLoad of_all_ids(const StepCosts& costs, const Sizes& s, bool by_columns) {
-  const double lookup = costs.kernel_us + memory_us(costs, s.world * s.ids, s.row) +
+  const double lookup = kLookupKernels * costs.kernel_us + memory_us(costs, s.world * s.ids, s.row) +
                         flow_us(costs, s.world * s.travels * s.row);
   const double update = update_us(costs, s, s.world * s.ids, s.world * s.travels, s.touched);
   TableLoad load;
@@ -71,7 +74,7 @@ TableLoad of_all_ids(const StepCosts& costs, const Sizes& s, bool by_columns) {
   if (by_columns) {
     owner[IdsOut] = owner[IdsIn];
     owner[RowsIn] = owner[GradientsOut] = owner[RowsOut];
-    owner[Own] = 2 * (costs.kernel_us + 2 * flow_us(costs, s.travels * s.whole));
+    owner[Own] = kOwnKernels * costs.kernel_us + 4 * flow_us(costs, s.travels * s.whole);
     load.everyone = owner;
   } else {
     load.everyone[IdsOut] = s.ids * kIdBytes;
@@ -80,9 +83,24 @@ TableLoad of_all_ids(const StepCosts& costs, const Sizes& s, bool by_columns) {
   return load;
 }
 
+/// Replicated, with dense gradients that ride in the buckets of others: an all-reduce moves them twice.
+TableLoad of_dense_sums(const StepCosts& costs, const Sizes& s, double rows) {
+  TableLoad load;
+  Load& all = load.owner;
+  all[Lookup] =
+      kLookupKernels * costs.kernel_us + memory_us(costs, s.ids, s.row) + flow_us(costs, s.travels * s.row);
+  all[Own] = kOwnKernels * costs.kernel_us + 2 * s.ids * kGroupingBytes / costs.memory_bytes_per_us +
+             3 * flow_us(costs, s.ids * s.row) + flow_us(costs, rows * s.row);
+  all[GradientsIn] = all[GradientsOut] = 2 * s.others / s.world * rows * (s.row + kNumberBytes);
+  all[Update] = update_us(costs, s, rows, rows, s.touched);
+  load.everyone = load.owner;
+  return load;
+}
+
 /// Rows into the batch's order, and its gradients into lists.
 double own_us(const StepCosts& costs, const Sizes& s) {
-  return 4 * costs.kernel_us + 2 * (flow_us(costs, s.ids * s.whole) + memory_us(costs, s.ids, s.whole));
+  return kOwnKernels * costs.kernel_us +
+         2 * (flow_us(costs, s.ids * s.whole) + memory_us(costs, s.ids, s.whole));
 }
 
 /// Whose distinct ids travel in lists. On a device a list travels with all of its room.
@@ -95,13 +113,14 @@ TableLoad of_lists(const StepCosts& costs, const Sizes& s, TablePlan plan, doubl
   holder[Own] = own_us(costs, s);
   holder[IdsIn] = s.others * sent * kIdBytes;
   holder[RowsOut] = holder[GradientsIn] = s.others * sent * s.row;
-  holder[Lookup] = costs.kernel_us + memory_us(costs, s.world * s.distinct / holders, s.row) +
+  holder[Lookup] = kLookupKernels * costs.kernel_us +
+                   memory_us(costs, s.world * s.distinct / holders, s.row) +
                    flow_us(costs, s.world * sent * s.row);
   holder[Update] = update_us(costs, s, s.world * sent, s.world * sent, s.touched / holders);
   if (plan == TablePlan::Replicate) {  // rows are here; ids travel with their gradients
     holder[RowsOut] = holder[IdsIn] = 0;
     holder[GradientsIn] = holder[GradientsOut] = s.others * sent * (kIdBytes + s.row);
-    holder[Lookup] = costs.kernel_us + memory_us(costs, s.ids, s.row);
+    holder[Lookup] = kLookupKernels * costs.kernel_us + memory_us(costs, s.ids, s.row);
     holder[Own] = own_us(costs, s) / 2;
   } else if (plan != TablePlan::Table) {
     holder[IdsOut] = holder[IdsIn];
@@ -151,10 +170,12 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
   shard.plan = plan;
   TableLoad load;
   if (shard.world < 2) {
-    load.owner[Lookup] = costs.kernel_us + memory_us(costs, s.ids, s.row);
+    load.owner[Lookup] = kLookupKernels * costs.kernel_us + memory_us(costs, s.ids, s.row);
     load.owner[Update] = update_us(costs, s, s.ids, s.ids, s.touched);
     load.everyone = load.owner;
-  } else if (all_ids && plan != TablePlan::Row && plan != TablePlan::Replicate) {
+  } else if (all_ids && plan == TablePlan::Replicate) {
+    load = of_dense_sums(costs, s, static_cast<double>(shard.rows));
+  } else if (all_ids && plan != TablePlan::Row) {
     load = of_all_ids(costs, s, plan == TablePlan::Column);
   } else {
     const bool is_device = costs.card != "CPU";

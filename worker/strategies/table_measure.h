@@ -11,7 +11,8 @@ class Communicator;
 
 namespace braid::worker {
 
-/// `costs` with this worker's numbers; those of memory on rank 0 alone, which plans. Throws: what the communicator throws.
+/// `costs` with this worker's numbers; those of memory on rank 0 alone, which plans. Throws: what the
+/// communicator throws.
 StepCosts measured_costs(StepCosts costs, comm::Communicator& communicator, const WaitContext& wait);
 
 }  // namespace braid::worker

@@ -23,8 +23,8 @@ template <class Costs>
 auto numbers_of(Costs& costs) {
   return std::array{&costs.exchange_us,         &costs.link_bytes_per_us,  &costs.host_link_bytes_per_us,
                     &costs.memory_bytes_per_us, &costs.cache_bytes_per_us, &costs.cache_bytes,
-                    &costs.granule_bytes,       &costs.kernel_us,          &costs.list_us_per_id,
-                    &costs.flops_per_us,        &costs.half_flops_per_us};
+                    &costs.card_bytes,          &costs.granule_bytes,      &costs.kernel_us,
+                    &costs.list_us_per_id,      &costs.flops_per_us,       &costs.half_flops_per_us};
 }
 
 std::optional<TablePlan> plan_named(const std::string& name) {

@@ -14,6 +14,7 @@ namespace braid::worker {
 namespace {
 
 constexpr int kMostRounds = 20;
+constexpr int kShares = 8;            // of the smallest tables, which are replicated in starts
 constexpr double kWorthwhile = 1e-6;   // of a step: smaller gains are roundings
 constexpr double kShareOfMean = 0.02;  // of all work, beside the step's: what nobody waits for is work, too
 
@@ -54,7 +55,9 @@ class Search {
       if (!best || final_price(choices).less_than(final_price(*best))) best = choices;
     };
     const Choices by_bytes = rule();
-    for (const Choices& start : {by_bytes, largest_first(), least_memory()}) look_at(improved(start));
+    for (const Choices& start : {by_bytes, least_memory()}) look_at(improved(start));
+    for (int share = 0; share < kShares; ++share)
+      look_at(improved(largest_first(tables_.size() * static_cast<std::size_t>(share) / kShares)));
     look_at(by_bytes);
     return *best;
   }
@@ -73,14 +76,18 @@ class Search {
   std::vector<Candidate> candidates_of(const PlannedTable& table) const {
     std::vector<Candidate> all;
     const bool sends_all = limits_.sends_all && table.can_send_all;
-    const auto add = [&](TablePlan plan) {
-      const bool all_ids = sends_all && (plan == TablePlan::Table || plan == TablePlan::Column);
+    const auto add_one = [&](TablePlan plan, bool all_ids) {
       Candidate candidate{plan, all_ids, load_of(costs_, table, plan, all_ids), 0};
       const double everyone = busy_us(costs_, world_, candidate.load.everyone);
       candidate.work_us = everyone;
       if (plan == TablePlan::Table)
         candidate.work_us += (busy_us(costs_, world_, candidate.load.owner) - everyone) / world_;
       all.push_back(candidate);
+    };
+    const auto add = [&](TablePlan plan) {
+      add_one(plan, sends_all && plan != TablePlan::Row);
+      // Lists are shorter than all rows where few of them are read.
+      if (sends_all && plan == TablePlan::Replicate && world_ > 1) add_one(plan, false);
     };
     if (table.by_user) {
       add(table.shard.plan);
@@ -166,22 +173,33 @@ class Search {
     return {static_cast<int>(at - all.begin()), plan == TablePlan::Table ? owner : -1};
   }
 
-  Choices largest_first() const {
+  /// With the smallest tables replicated: each alone might not pay, as what it saves is not what the busiest
+  /// worker has.
+  Choices largest_first(std::size_t replicated) const {
     std::vector<double> cheapest;
     for (const auto& all : candidates_)
       cheapest.push_back(std::ranges::min(all, {}, &Candidate::work_us).work_us);
     std::vector<std::size_t> order(tables_.size());
     std::iota(order.begin(), order.end(), 0U);
     std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t t) { return cheapest[t]; });
-    return in_turn(order);
+    return in_turn(order, smallest(replicated));
   }
 
-  Choices in_turn(const std::vector<std::size_t>& order) const {
+  std::vector<bool> smallest(std::size_t count) const {
+    std::vector<std::size_t> order(tables_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::stable_sort(order, {}, [&](std::size_t t) { return tables_[t]->shard.elements(); });
+    std::vector<bool> is_small(tables_.size());
+    for (std::size_t i = 0; i < count; ++i) is_small[order[i]] = !tables_[order[i]]->by_user;
+    return is_small;
+  }
+
+  Choices in_turn(const std::vector<std::size_t>& order, const std::vector<bool>& replicated) const {
     Choices choices(tables_.size());
     WorkerLoads loads(world_);
     double work_us = 0;
     for (const std::size_t t : order) {
-      choices[t] = best_of(t, loads, work_us);
+      choices[t] = replicated[t] ? choice_of(t, TablePlan::Replicate, -1) : best_of(t, loads, work_us);
       loads.add(candidate_of(t, choices[t]).load, choices[t].owner);
       work_us += candidate_of(t, choices[t]).work_us;
     }
@@ -271,7 +289,8 @@ void choose_plans(const StepCosts& costs, const PlannerLimits& limits, std::vect
   Search search(costs, limits, by_name);
   search.apply(search.find());
   const std::int64_t most = most_bytes(tables);
-  if (limits.memory_bytes > 0 && most > limits.memory_bytes) refuse(limits.memory_bytes, most, tables);
+  if (!limits.is_soft && limits.memory_bytes > 0 && most > limits.memory_bytes)
+    refuse(limits.memory_bytes, most, tables);
 }
 
 }  // namespace braid::worker

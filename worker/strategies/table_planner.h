@@ -15,6 +15,7 @@ namespace braid::worker {
 struct PlannerLimits {
   bool sends_all = false;         // ids travel as the batch has them, of tables that can
   std::int64_t memory_bytes = 0;  // that tables and slots may take on a worker; 0: no limit
+  bool is_soft = false;           // what does not keep it is planned with as little as possible
 };
 
 /// Decides plan, owner and all_ids of tables with plan AUTO, the owner of those with plan TABLE.

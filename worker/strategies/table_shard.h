@@ -26,7 +26,7 @@ struct TableShard {
   std::int64_t rows = 0, dim = 0;
   TablePlan plan = TablePlan::Row;
   int owner = 0;         // of Table
-  bool all_ids = false;  // of Table and Column: all travels as the batch has it (owner_ops.h)
+  bool all_ids = false;  // all travels as the batch has it (owner_ops.h), or is summed densely (Replicate)
   int rank = 0, world = 1;
   InitSpec init;
   std::vector<std::string> slots;    // of the optimizer: "m", "v"
