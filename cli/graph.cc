@@ -59,6 +59,7 @@ struct GraphOptions {
   int steps_in_flight = 2;
   int workers = 1;
   std::string card;
+  bool json = false;
   std::optional<std::string> dot;
   std::string device;
   std::string config;
@@ -236,6 +237,10 @@ int plan_job(const GraphOptions& options) {
   };
   const worker::TrainingProgram made = worker::make_training_program(
       job, model, batcher, worker::batch_share(job, 0, options.workers), *strategy, choose);
+  if (options.json) {
+    fmt::print("{}\n", worker::step_json(*made.program, *strategy));
+    return kExitSuccess;
+  }
   fmt::print("{}", strategy->describe(*made.program));
   return report(options, job, *made.program, *one_stream);
 }
@@ -333,6 +338,9 @@ void add_graph(CLI::App& app, Action& action) {
                   "With HYBRID: plan the tables for workers with this GPU each, 8 on a host, as if\n"
                   "strategy.backend were NCCL; no GPU is needed, and other nodes are the host's")
       ->check(CLI::IsMember(worker::known_cards()))
+      ->needs(job);
+  sub->add_flag("--json", options->json,
+                "With --job: one JSON object, as a worker's /plan.json (docs/user/status.md)")
       ->needs(job);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))

@@ -6,6 +6,7 @@
 #include "base/init.h"
 #include "base/log.h"
 #include "engine/compile/compile.h"
+#include "engine/exec/plan_json.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
 #include "engine/program/program.h"
@@ -205,6 +206,13 @@ std::shared_ptr<const Program> compile_again(const proto::Job& job, const ModelG
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
   return compile_to_fit(training.graph, request, options, store);
+}
+
+std::string step_json(const Program& program, const Strategy& strategy) {
+  std::string json = plan_json(program);
+  const std::string decided = strategy.describe_json(program);
+  if (!decided.empty()) json.insert(json.rfind('}'), ", \"sharded_tables\": " + decided);
+  return json;
 }
 
 void log_notes(const Program& program) {

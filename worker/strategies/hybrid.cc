@@ -147,6 +147,7 @@ class HybridStrategy : public CollectiveStrategy {
     return plan_text(costs_, tables_) + prediction_text(costs_, prediction(step));
   }
   std::string describe_json(const Program& step) const override {
+    if (tables_.empty()) return {};
     return prediction_json(costs_, tables_, prediction(step));
   }
   bool takes_initial_value(const std::string& variable, const Tensor& whole) override {
