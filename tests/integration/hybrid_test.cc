@@ -278,6 +278,18 @@ TEST_F(HybridTest, ThePlanIsShownWithoutWorkers) {
   EXPECT_THAT(shown->out(), ::testing::ContainsRegex("table items/table +.91,8. ROW .asked for.: "));
   EXPECT_THAT(shown->out(), ::testing::ContainsRegex("table city/table +.7,8. REPLICATE: "));
   EXPECT_THAT(shown->out(), HasSubstr("braid.AllToAll"));
+  EXPECT_THAT(shown->out(), ::testing::ContainsRegex("step: predicted .* us if nothing overlaps: "));
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), arguments.begin(), arguments.end());
+    return more;
+  };
+  const auto json = run("json", with({"--json"}));
+  EXPECT_THAT(json->out(), HasSubstr("\"sharded_tables\": {")) << json->err();
+  EXPECT_THAT(json->out(), HasSubstr("\"name\":\"items/table\""));
+  const auto card = run("card", with({"--card", "H200"}));
+  EXPECT_THAT(card->out(), HasSubstr("step: costs of H200: ")) << card->err();
+  EXPECT_THAT(card->out(), ::testing::ContainsRegex("all ids|dense sums"));
+  EXPECT_EQ(run("none", with({"--card", "H201"}))->exit_code(), kExitBadInput);
 }
 
 TEST_F(HybridTest, AskedToStopAllSaveTheSameStepAndGoOnFromThere) {

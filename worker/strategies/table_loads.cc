@@ -186,6 +186,11 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
   load.owner.memory_bytes = static_cast<double>(shard.local_bytes());
   if (plan == TablePlan::Table && shard.world > 1) shard.rank = 1;
   load.everyone.memory_bytes = static_cast<double>(shard.local_bytes());
+  if (plan == TablePlan::Replicate && all_ids) {  // the dense gradient, and its sum
+    const double gradients = 2 * static_cast<double>(shard.rows) * (s.row + kNumberBytes);
+    load.owner.memory_bytes += gradients;
+    load.everyone.memory_bytes += gradients;
+  }
   return load;
 }
 

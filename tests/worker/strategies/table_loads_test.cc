@@ -64,6 +64,18 @@ TEST(TableLoadsTest, OnADeviceListsTravelWithAllOfTheirRoom) {
   EXPECT_GT(host.owner[Lists], 0);
 }
 
+TEST(TableLoadsTest, DenseSumsMoveAllRowsTwiceAndTakeTheirMemory) {
+  const PlannedTable table = tables_of(4, {{500, 16}}).front();
+  const StepCosts costs = card_costs("H100");
+  const TableLoad dense = load_of(costs, table, TablePlan::Replicate, true);
+  EXPECT_EQ(dense.owner[GradientsIn], 2 * 3.0 / 4 * 500 * 68);
+  EXPECT_EQ(dense.owner[Lists], 0);
+  EXPECT_EQ(dense.owner[IdsIn] + dense.owner[RowsIn], 0);
+  const TableLoad lists = load_of(costs, table, TablePlan::Replicate, false);
+  EXPECT_EQ(lists.owner[GradientsIn], 3 * 500 * (8 + 64));
+  EXPECT_EQ(dense.owner.memory_bytes - lists.owner.memory_bytes, 2 * 500 * 68);
+}
+
 TEST(TableLoadsTest, OneWorkerExchangesNothing) {
   const PlannedTable table = tables_of(1, {{1000, 16}}).front();
   const TableLoad load = load_of(card_costs("CPU"), table, TablePlan::Replicate, false);
