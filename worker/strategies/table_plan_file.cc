@@ -61,10 +61,14 @@ void read_table(std::istringstream& line, const std::string& place,
   const auto at = missing.find(name);
   if (at == missing.end())
     throw InvalidArgument(place + ": '" + name + "' is not a table of this model, or is there twice");
+  const PlannedTable& table = *at->second;
   TableShard& shard = at->second->shard;
   if (!known || owner < 0 || owner >= shard.world || (ids != "ALL" && ids != "DISTINCT") || count < 0 ||
       bags < 0)
     throw InvalidArgument(place + ": not the plan of a table");
+  if ((*known != TablePlan::Replicate && !table.can_be_sharded) ||
+      (*known == TablePlan::Column && !table.can_have_columns()) || (ids == "ALL" && !table.can_send_all))
+    throw InvalidArgument(place + ": '" + name + "' cannot have this plan");
   shard.plan = *known;
   shard.owner = owner;
   shard.all_ids = ids == "ALL";

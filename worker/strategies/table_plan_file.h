@@ -36,7 +36,7 @@ struct TablePlanFile {
   StepCosts costs;
 };
 /// Gives the tables what the text has of each. Throws: InvalidArgument with `source` and line for a text that
-/// is none, and where it is not of these tables.
+/// is none, and where it is not of these tables, or a table cannot have its plan.
 TablePlanFile take_table_plan(std::string_view text, const std::string& source,
                               std::vector<PlannedTable>& tables);
 

@@ -14,7 +14,7 @@ namespace braid::worker {
 namespace {
 
 constexpr int kMostRounds = 20;
-constexpr int kShares = 8;            // of the smallest tables, which are replicated in starts
+constexpr int kShares = 8;             // of the smallest tables, which are replicated in starts
 constexpr double kWorthwhile = 1e-6;   // of a step: smaller gains are roundings
 constexpr double kShareOfMean = 0.02;  // of all work, beside the step's: what nobody waits for is work, too
 
@@ -134,11 +134,18 @@ class Search {
         look_at(c, -1);
         continue;
       }
-      look_at(c, least(loads, [&](const Load& load) { return busy_us(costs_, world_, load); }));
+      look_at(c, least(loads, [&](const Load& load) { return owners_us(load); }));
       if (limits_.memory_bytes > 0)
         look_at(c, least(loads, [](const Load& load) { return load.memory_bytes; }));
     }
     return choice;
+  }
+
+  /// Of what owners have more of than others; exchanges at the rate of a host's links.
+  double owners_us(const Load& load) const {
+    using enum LoadPart;
+    return load[Lookup] + load[Update] +
+           (load[IdsIn] + load[RowsOut] + load[GradientsIn]) / costs_.link_bytes_per_us;
   }
 
   template <class Amount>

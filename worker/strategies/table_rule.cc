@@ -47,12 +47,12 @@ std::int64_t most_bytes(const std::vector<PlannedTable>& tables) {
   std::int64_t all = 0;
   std::vector<std::int64_t> beside(static_cast<std::size_t>(tables.front().shard.world));
   for (const PlannedTable& table : tables) {
-    TableShard there = table.shard;
-    there.rank = there.owner;
-    const std::int64_t owner = there.local_bytes();
-    if (there.plan == TablePlan::Table && there.world > 1) there.rank = (there.owner + 1) % there.world;
-    all += there.local_bytes();
-    beside[static_cast<std::size_t>(there.owner)] += owner - there.local_bytes();
+    const TableShard& shard = table.shard;
+    const bool has_owner = shard.plan == TablePlan::Table && shard.world > 1;
+    const std::int64_t held = shard.bytes_of_rows(shard.buckets().held());
+    const std::int64_t elsewhere = has_owner ? shard.bytes_of_rows(1) : held;
+    all += elsewhere;
+    beside[static_cast<std::size_t>(shard.owner)] += held - elsewhere;
   }
   return all + *std::ranges::max_element(beside);
 }

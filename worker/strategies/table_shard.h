@@ -57,6 +57,8 @@ struct TableShard {
   /// Calls visit(row, local row) for every row that this rank holds, by rising local row.
   void for_each_row(const std::function<void(std::int64_t, std::int64_t)>& visit) const;
   bool holds(std::int64_t row) const;
+  /// Bytes of so many rows of a rank, with their slots.
+  std::int64_t bytes_of_rows(std::int64_t count) const;
   /// Bytes of values and slots on this rank.
   std::int64_t local_bytes() const;
 };

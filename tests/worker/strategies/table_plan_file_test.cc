@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "proto/job.pb.h"
 #include "tests/support/message_of.h"
 #include "tests/worker/strategies/planned_tables.h"
@@ -62,6 +64,21 @@ TEST(TablePlanFileTest, TextsThatAreNoPlansOfTheseTablesAreRefusedWithTheirLine)
   const std::string cut = text.substr(0, text.find("table REPLICATE"));
   EXPECT_NE(message_of([&] { take_table_plan(cut, "f", tables); }).find("'t2' is missing"),
             std::string::npos);
+}
+
+TEST(TablePlanFileTest, APlanThatATableCannotHaveIsRefused) {
+  const std::string text = table_plan_text(1, card_costs("CPU"), decided());
+  const auto refusal = [&](const std::function<void(std::vector<PlannedTable>&)>& change) {
+    std::vector<PlannedTable> tables = decided();
+    change(tables);
+    return message_of([&] { take_table_plan(text, "f", tables); });
+  };
+  using Tables = std::vector<PlannedTable>;
+  EXPECT_EQ(refusal([](Tables& t) { t[0].can_be_sharded = false; }), "f:6: 't0' cannot have this plan");
+  EXPECT_EQ(refusal([](Tables& t) { t[0].can_send_all = false; }), "f:6: 't0' cannot have this plan");
+  const std::string columns = "f:7: 'a name/with spaces' cannot have this plan";
+  EXPECT_EQ(refusal([](Tables& t) { t[1].shard.dim = 6; }), columns);
+  EXPECT_EQ(refusal([](Tables& t) { t[1].shard.row_wise = true; }), columns);
 }
 
 TEST(TablePlanFileTest, TheKeyIsOfAllThatAPlanIsMadeFrom) {
