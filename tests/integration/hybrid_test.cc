@@ -97,7 +97,7 @@ TEST_P(HybridPlansTest, AllPlansHaveTheSameBitsAndLoseAsOneProcess) {
     }
     EXPECT_EQ(its, rows) << name;
   }
-  // Each of another kind, the rest decided by bytes.
+  // Each of another kind, the rest as the planner has it.
   const Job mixed = job({"strategy.kind=HYBRID"}).with(plans(of("items/.*", "TABLE") + of("shop/.*", "ROW")));
   EXPECT_EQ(losses("mixed", mixed, GetParam()), rows);
 }
