@@ -31,8 +31,8 @@ void mark_users_word(const proto::Strategy& strategy, std::vector<PlannedTable>&
 struct TablesPrediction {
   TableStep step;
   double most_memory_bytes = 0, mean_memory_bytes = 0, received_bytes = 0;  // of a worker
-  double dense_sums_bytes = 0;  // of tables that ride in the buckets of dense gradients
-  double balance = 1;           // the busiest worker's time of the mean
+  double dense_sums_bytes = 0;                   // of tables that ride in the buckets of dense gradients
+  double balance = 1;                            // the busiest worker's time of the mean
   double by_bytes_us = 0, by_bytes_balance = 1;  // of the plan by bytes alone (table_rule.h)
 };
 TablesPrediction predict_tables(const proto::Strategy& strategy, bool on_device, const StepCosts& costs,
