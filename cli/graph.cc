@@ -37,6 +37,7 @@
 #include "worker/step/training_program.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/strategy.h"
+#include "worker/strategies/table_costs.h"
 
 namespace braid::cli {
 namespace {
@@ -57,6 +58,8 @@ struct GraphOptions {
   bool ignore_scopes = false, scopes_win = false;
   int steps_in_flight = 2;
   int workers = 1;
+  std::string card;
+  bool json = false;
   std::optional<std::string> dot;
   std::string device;
   std::string config;
@@ -177,6 +180,16 @@ int report(const GraphOptions& options, const proto::Job& job, const Program& pr
   return kExitSuccess;
 }
 
+/// The step of a worker that has this card, planned by a process that has none: its kernels may not be in
+/// this build, so nodes are the host's.
+void plan_for_card(const std::string& card, proto::Job& job, worker::Peers& peers) {
+  if (card.empty()) return;
+  if (job.strategy().kind() != proto::Strategy::HYBRID)
+    throw InvalidArgument("--card is of plans of tables: it needs strategy.kind HYBRID");
+  peers.card = card;
+  if (card != "CPU") job.mutable_strategy()->set_backend(proto::Strategy::NCCL);
+}
+
 /// What the flags say, as fields of a job.
 std::vector<std::string> stream_overrides(const GraphOptions& options) {
   std::vector<std::string> overrides = options.step.overrides();
@@ -213,6 +226,7 @@ int plan_job(const GraphOptions& options) {
   Runtime runtime({});
   worker::Peers peers;
   peers.world = options.workers;
+  plan_for_card(options.card, job, peers);
   const auto strategy = worker::make_strategy(job, runtime, peers);
   std::shared_ptr<const Program> one_stream;
   const auto choose = [&](const Graph& graph, const CompileRequest& request,
@@ -223,6 +237,10 @@ int plan_job(const GraphOptions& options) {
   };
   const worker::TrainingProgram made = worker::make_training_program(
       job, model, batcher, worker::batch_share(job, 0, options.workers), *strategy, choose);
+  if (options.json) {
+    fmt::print("{}\n", worker::step_json(*made.program, *strategy));
+    return kExitSuccess;
+  }
   fmt::print("{}", strategy->describe(*made.program));
   return report(options, job, *made.program, *one_stream);
 }
@@ -315,6 +333,14 @@ void add_graph(CLI::App& app, Action& action) {
                   "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE, HYBRID)")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
+      ->needs(job);
+  sub->add_option("--card", options->card,
+                  "With HYBRID: plan the tables for workers with this GPU each, 8 on a host, as if\n"
+                  "strategy.backend were NCCL; no GPU is needed, and other nodes are the host's")
+      ->check(CLI::IsMember(worker::known_cards()))
+      ->needs(job);
+  sub->add_flag("--json", options->json,
+                "With --job: one JSON object, as a worker's /plan.json (docs/user/status.md)")
       ->needs(job);
   sub->add_option("--streams", options->streams, "Compute streams")
       ->check(CLI::Range(1, 64))

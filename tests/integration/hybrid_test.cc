@@ -4,8 +4,11 @@
 #include <signal.h>
 
 #include <cmath>
+#include <fstream>
 #include <thread>
 
+#include "base/error.h"
+#include "base/files.h"
 #include "tests/integration/checkpoints.h"
 #include "tests/support/missing.h"
 
@@ -94,7 +97,7 @@ TEST_P(HybridPlansTest, AllPlansHaveTheSameBitsAndLoseAsOneProcess) {
     }
     EXPECT_EQ(its, rows) << name;
   }
-  // Each of another kind, the rest decided by bytes.
+  // Each of another kind, the rest as the planner has it.
   const Job mixed = job({"strategy.kind=HYBRID"}).with(plans(of("items/.*", "TABLE") + of("shop/.*", "ROW")));
   EXPECT_EQ(losses("mixed", mixed, GetParam()), rows);
 }
@@ -150,6 +153,42 @@ TEST_F(HybridTest, AResumedRunHasTheBitsOfOneThatWasNotInterrupted) {
     const std::vector<float> rest =
         losses("resumed", hybrid(job(checkpoints_in(root, 5)), name), 2, 10, {"--resume"});
     EXPECT_EQ(rest, std::vector<float>(whole.begin() + 10, whole.end())) << name;
+  }
+}
+
+TEST_F(HybridTest, AResumedJobGoesOnWithItsPlanOfTables) {
+  const Path root = directory() / "checkpoints";
+  const auto kept = [&] { return read_file(root / "tables.plan"); };
+  const Job planned = job(checkpoints_in(root, 5)).with({"strategy.kind=HYBRID"});
+  Cluster first(directory() / "first", planned.with({"steps=10"}), {2, 0});
+  first.expect_success();
+  const std::string text = kept();
+  EXPECT_THAT(text, ::testing::StartsWith("braid table plan 1\nmade for "));
+  EXPECT_THAT(text, HasSubstr(" measured;"));
+  EXPECT_THAT(first.worker(0).err(), HasSubstr("step: predicted "));
+  EXPECT_THAT(first.worker(0).err(), HasSubstr(" received, "));
+  Cluster second(directory() / "second", planned.with({"steps=15"}), {2, 0}, {"--resume"});
+  second.expect_success();
+  EXPECT_EQ(kept(), text) << "planned again, it would have other costs";
+  Cluster others(directory() / "others", planned.with({"steps=20", "strategy.hybrid=memory_bytes: 10000000"}),
+                 {2, 0}, {"--resume"});
+  others.expect_success();
+  EXPECT_THAT(others.worker(0).err(), HasSubstr("was made for other tables, workers or settings"));
+  EXPECT_NE(kept(), text);
+  std::ofstream(root / "tables.plan") << "braid table plan 1\nmade f";
+  Cluster broken(directory() / "broken", planned.with({"steps=25"}), {2, 0}, {"--resume"});
+  broken.expect_success();
+  EXPECT_THAT(broken.worker(0).err(), HasSubstr("tables.plan:2: 'made f' is not a line of a table plan"));
+  EXPECT_THAT(kept(), HasSubstr("\ntable "));
+}
+
+TEST_F(HybridTest, ALimitThatNoPlanKeepsEndsAllWorkersWithTheLeadersWords) {
+  const Job small = job({"strategy.kind=HYBRID", "strategy.hybrid=memory_bytes: 100"});
+  Cluster cluster(directory() / "small", small, {3, 0});
+  for (int w = 0; w < 3; ++w) {
+    EXPECT_EQ(cluster.worker(w).exit_code(), kExitBadInput) << w;
+    EXPECT_THAT(cluster.worker(w).err(),
+                HasSubstr("strategy.hybrid.memory_bytes 100: tables and slots take"));
   }
 }
 
@@ -239,6 +278,18 @@ TEST_F(HybridTest, ThePlanIsShownWithoutWorkers) {
   EXPECT_THAT(shown->out(), ::testing::ContainsRegex("table items/table +.91,8. ROW .asked for.: "));
   EXPECT_THAT(shown->out(), ::testing::ContainsRegex("table city/table +.7,8. REPLICATE: "));
   EXPECT_THAT(shown->out(), HasSubstr("braid.AllToAll"));
+  EXPECT_THAT(shown->out(), ::testing::ContainsRegex("step: predicted .* us if nothing overlaps: "));
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), arguments.begin(), arguments.end());
+    return more;
+  };
+  const auto json = run("json", with({"--json"}));
+  EXPECT_THAT(json->out(), HasSubstr("\"sharded_tables\": {")) << json->err();
+  EXPECT_THAT(json->out(), HasSubstr("\"name\":\"items/table\""));
+  const auto card = run("card", with({"--card", "H200"}));
+  EXPECT_THAT(card->out(), HasSubstr("step: costs of H200: ")) << card->err();
+  EXPECT_THAT(card->out(), ::testing::ContainsRegex("all ids|dense sums"));
+  EXPECT_EQ(run("none", with({"--card", "H201"}))->exit_code(), kExitBadInput);
 }
 
 TEST_F(HybridTest, AskedToStopAllSaveTheSameStepAndGoOnFromThere) {

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/exec/placement_log.h"
-#include "engine/exec/plan_json.h"
 #include "engine/exec/plan_report.h"
 #include "engine/ops/state/variable_init.h"
 #include "engine/program/program.h"
@@ -84,6 +83,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   };
   grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID;
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
+  strategy->prepare(run.resumes(), first_wait);
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
   TrainingProgram made = make_training_program(
       job, from.model, *from.batcher, from.share, *strategy,
@@ -93,7 +93,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   log_notes(*made.program);
   if (run.peers.leader()) log_lines(strategy->describe(*made.program));
   if (job.runtime().log_device_placement()) log_placement(*made.program, run.peers);
-  if (ProcessPage* page = run.monitor.page()) page->set_plan(plan_json(*made.program));
+  if (ProcessPage* page = run.monitor.page()) page->set_plan(step_json(*made.program, *strategy));
   training = std::move(made.training);
   options_ = std::move(made.options);
   plan_hash = braid::plan_hash(*made.program);
@@ -108,7 +108,7 @@ void BuiltStep::grow() {
   log_warning("input: more ids than a step had room for: it is prepared for more: {}", from_.batcher->grow());
   auto program = compile_again(run_.job, from_.model, *from_.batcher, from_.share, training, options_,
                                run_.runtime.variables());
-  if (ProcessPage* page = run_.monitor.page()) page->set_plan(plan_json(*program));
+  if (ProcessPage* page = run_.monitor.page()) page->set_plan(step_json(*program, *strategy));
   steps_in_flight = program->steps_in_flight;
   input->use(training.graph, names_of(program->feeds));
   instance = std::make_unique<Instance>(std::move(program), run_.runtime, instance_options(run_.job));

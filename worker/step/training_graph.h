@@ -12,6 +12,7 @@
 #include "base/optim.h"
 #include "engine/autodiff/gradients.h"
 #include "engine/ir/graph.h"
+#include "engine/ir/infer.h"
 #include "worker/input/batch_share.h"
 
 namespace braid {
@@ -46,6 +47,7 @@ struct TrainingGraph {
   std::map<std::string, OptimizerSpec>
       own_optimizers;                           // of variables whose graph has one, in place of the job's
   std::map<std::string, SliceRows> slice_rows;  // by variable; empty where all ranks have as many
+  std::vector<FeedInfo> feeds;                  // of a step of the first worker; empty: not known
   std::optional<LossScale> loss_scale;          // gradients are those of the loss times it
   ValueRef skipped;                             // valid: scalar, 1 where the step updates nothing
   std::vector<std::string> targets;             // nodes that run for their effect in each step

@@ -6,6 +6,7 @@
 #include "base/init.h"
 #include "base/log.h"
 #include "engine/compile/compile.h"
+#include "engine/exec/plan_json.h"
 #include "engine/exec/plan_report.h"
 #include "engine/exec/program_cache.h"
 #include "engine/program/program.h"
@@ -181,6 +182,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                             "') are not cut into parts: use a smaller input.global_batch_size");
   if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
   clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    training.feeds.push_back(
+        {training.graph.parse_value(model.columns[c]), batcher.dtype(c), batcher.shape(c, share.rows_of(0))});
   strategy.rewrite_training(training);
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
@@ -202,6 +206,13 @@ std::shared_ptr<const Program> compile_again(const proto::Job& job, const ModelG
   CompileRequest request = step_request(model, batcher, share, training);
   stage_ahead(job, training.graph, model.columns, training.ahead, request);
   return compile_to_fit(training.graph, request, options, store);
+}
+
+std::string step_json(const Program& program, const Strategy& strategy) {
+  std::string json = plan_json(program);
+  const std::string decided = strategy.describe_json(program);
+  if (!decided.empty()) json.insert(json.rfind('}'), ", \"sharded_tables\": " + decided);
+  return json;
 }
 
 void log_notes(const Program& program) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "engine/compile/compile.h"
 #include "engine/exec/instance.h"
@@ -53,6 +54,9 @@ std::shared_ptr<const Program> compile_again(const proto::Job& job, const ModelG
                                              const Batcher& batcher, const BatchShare& share,
                                              const TrainingGraph& training, const CompileOptions& options,
                                              VariableStore& store);
+
+/// plan_json() of the step, with what the strategy has decided as "sharded_tables".
+std::string step_json(const Program& program, const Strategy& strategy);
 
 /// Logs what compiling has found out for those who run the program: what became of streams and batches, and
 /// warnings, also those of streams that AUTO has looked at and not taken.

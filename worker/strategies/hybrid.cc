@@ -3,11 +3,13 @@
 // likewise (hybrid_rewrite.h); dense gradients are summed over the workers in buckets. What the leader needs
 // of others' rows between steps, for evaluations and checkpoints, they serve (table_service.h).
 #include <algorithm>
-#include <set>
+#include <chrono>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
 #include "engine/ops/state/variable_init.h"
@@ -21,8 +23,12 @@
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
+#include "worker/strategies/hybrid_tables.h"
 #include "worker/strategies/owner_rewrite.h"
+#include "worker/strategies/replicated_rows.h"
+#include "worker/strategies/step_prediction.h"
 #include "worker/strategies/step_services.h"
+#include "worker/strategies/table_decision.h"
 #include "worker/strategies/table_files.h"
 #include "worker/strategies/table_gathers.h"
 #include "worker/strategies/table_service.h"
@@ -30,11 +36,14 @@
 namespace braid::worker {
 namespace {
 
+constexpr std::chrono::seconds kPeerDeadline{60};
+
 class HybridStrategy : public CollectiveStrategy {
  public:
   HybridStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
       : CollectiveStrategy(job, runtime, peers),
-        strategy_(job.strategy()),
+        job_(job),
+        strategy_(job_.strategy()),
         seed_(job.seed()),
         fills_(job.runtime().check_numerics()),
         optimizers_(job),
@@ -58,7 +67,7 @@ class HybridStrategy : public CollectiveStrategy {
       (gradient.slices ? rows : dense).push_back(gradient);
     make_plan(training, rows);
     for (std::size_t t = 0; t < shards_.size(); ++t)
-      if (!sends_sums(training.graph, rows[t].variable, shards_[t]))
+      if (!shards_[t].all_ids || !pools_at_owner(training.graph, rows[t].variable))
         expand_bags(training.graph, rows[t].variable, name());
     HybridRewrite rewrite(
         training,
@@ -67,15 +76,20 @@ class HybridStrategy : public CollectiveStrategy {
     OwnerRewrite owners(training, [&](Node node, const char* op) {
       return add_collective(training.graph, std::move(node), op);
     });
+    ReplicatedRows replicated(training);
     std::vector<const TableShard*> in_lists, whole;
-    std::vector<VariableGradient> rows_in_lists, rows_of_whole;
+    std::vector<VariableGradient> rows_in_lists, rows_of_whole, tables_in_buckets;
     for (std::size_t t = 0; t < shards_.size(); ++t) {
+      if (shards_[t].all_ids && !shards_[t].sharded()) {
+        std::ranges::move(replicated.dense_of(rows[t]), std::back_inserter(tables_in_buckets));
+        continue;
+      }
       (shards_[t].all_ids ? whole : in_lists).push_back(&shards_[t]);
       (shards_[t].all_ids ? rows_of_whole : rows_in_lists).push_back(rows[t]);
     }
     owners.look_up(whole, rows_of_whole);
     rewrite.look_up(in_lists, rows_in_lists);
-    note_where_ids_are_counted(rewrite.bucket_nodes(), owners.rows());
+    dense.insert(dense.begin(), tables_in_buckets.begin(), tables_in_buckets.end());
     std::vector<VariableGradient> reduced;
     auto buckets = bucket_gradients(dense, bucket_bytes_);
     if (buckets.empty()) buckets.emplace_back();  // the loss and the votes need one
@@ -87,6 +101,7 @@ class HybridStrategy : public CollectiveStrategy {
     for (VariableGradient& gradient : rewrite.exchange_gradients()) reduced.push_back(std::move(gradient));
     std::vector<VariableGradient> at_owners = owners.exchange_gradients();
     reduce(buckets.size() - 1);
+    replicated.take_sums(reduced);
     const auto first_whole = reduced.size();
     std::ranges::move(at_owners, std::back_inserter(reduced));
     clip(training, reduced);
@@ -123,21 +138,17 @@ class HybridStrategy : public CollectiveStrategy {
     last_served_ = kNoNode;
   }
 
+  void prepare(bool resume, const WaitContext& wait) override {
+    resume_ = resume;
+    wait_for_leader_ = wait;
+  }
   std::string describe(const Program& step) const override {
-    std::vector<std::int64_t> ids;
-    for (std::size_t t = 0; t < tables_.size(); ++t) {
-      std::int64_t count = 0;
-      const NodeId node = step.graph.find(counted_[t].node);
-      for (const int output : counted_[t].outputs) {
-        const bool is_known =
-            node != kNoNode &&
-            step.graph.node(node).outputs[static_cast<std::size_t>(output)].shape.is_static();
-        if (is_known)
-          count += step.graph.node(node).outputs[static_cast<std::size_t>(output)].shape.elements();
-      }
-      ids.push_back(shards_[t].all_ids ? count / std::max<std::int64_t>(shards_[t].dim, 1) : count);
-    }
-    return plan_text(tables_, ids);
+    if (tables_.empty()) return {};
+    return plan_text(costs_, tables_) + prediction_text(costs_, prediction(step));
+  }
+  std::string describe_json(const Program& step) const override {
+    if (tables_.empty()) return {};
+    return prediction_json(costs_, tables_, prediction(step));
   }
   bool takes_initial_value(const std::string& variable, const Tensor& whole) override {
     if (table_of(variable) < 0) return false;
@@ -190,60 +201,24 @@ class HybridStrategy : public CollectiveStrategy {
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:
-  /// By table: outputs that have an element an id, or of whole tables a row an id.
-  void note_where_ids_are_counted(const std::vector<std::string>& buckets,
-                                  const std::vector<OwnerRewrite::Rows>& rows) {
-    auto bucket = buckets.begin();
-    auto row = rows.begin();
-    for (const TableShard& shard : shards_) {
-      if (shard.all_ids)
-        counted_.push_back(*row++);
-      else
-        counted_.push_back({*bucket++, {1}});
-    }
-  }
-
-  /// Whether the owner pools: of a table that is whole there, ids go to it and sums come back, as long as one
-  /// column reads it, whose bags have one length.
-  static bool sends_sums(const Graph& graph, const VariableInfo& table, const TableShard& shard) {
-    const std::vector<NodeId> lookups = lookups_of(graph, table.handle);
-    return shard.all_ids && lookups.size() == 1 && !is_ragged_bag(graph.node(lookups[0]));
+  StepPrediction prediction(const Program& step) const {
+    return predict_step(costs_, peers_.world, predict_tables(strategy_, on_device_, costs_, tables_), step);
   }
 
   void make_plan(const TrainingGraph& training, const std::vector<VariableGradient>& gradients) {
-    const Graph& graph = training.graph;
-    for (const VariableGradient& gradient : gradients) {
-      const VariableInfo& variable = gradient.variable;
-      PlannedTable table;
-      TableShard& shard = table.shard;
-      shard.name = variable.name;
-      shard.former_name = former_name(graph, variable);
-      shard.rows = variable.shape[0];
-      shard.dim = shard.rows == 0 ? 0 : variable.shape.elements() / shard.rows;
-      shard.rank = peers_.rank;
-      shard.world = peers_.world;
-      shard.init = variable_init_spec(graph.node(variable.handle));
-      const OptimizerSpec& optimizer = optimizer_of(training, optimizers_, variable.name);
-      shard.row_wise = optimizer.row_wise;
-      for (const SlotSpec& slot : optimizer_slots(optimizer)) {
-        shard.slots.emplace_back(slot.name);
-        shard.slot_initials.push_back(slot.initial_value);
-      }
-      table.can_be_sharded = variable.shape.rank() == 2 && variable.dtype == DType::Float32 &&
-                             is_read_by_gathers_only(graph, variable);
-      table.can_send_all = training.slice_rows.empty();
-      table.ids_per_example = 0;
-      for (const NodeId gather : lookups_of(graph, variable.handle)) {
-        const Shape& ids = graph.info(graph.node(gather).inputs[1]).shape;
-        table.can_send_all = table.can_send_all && ids.has_rank() && ids.rank() > 0;
-        std::int64_t of_example = 1;
-        for (int axis = 1; table.can_send_all && axis < ids.rank(); ++axis)
-          of_example *= std::max<std::int64_t>(ids[axis], 1);
-        table.ids_per_example += of_example;
-      }
-      tables_.push_back(std::move(table));
-    }
-    plan_tables(strategy_, on_device_, tables_);
+    tables_ = list_tables(training, gradients, optimizers_, peers_);
+    const WaitContext wait =
+        wait_for_leader_ ? *wait_for_leader_
+                         : WaitContext::with_timeout(services_ ? services_->peer_deadline : kPeerDeadline);
+    std::string card = peers_.card;
+    if (card.empty() && on_device_) card = runtime_.device() ? runtime_.device()->description() : "H100";
+    costs_ = decide_tables({.job = job_,
+                            .peers = peers_,
+                            .on_device = on_device_,
+                            .resume = resume_,
+                            .costs = card_costs(card),
+                            .wait = wait},
+                           tables_);
     for (const PlannedTable& table : tables_) shards_.push_back(table.shard);
     for (std::size_t t = 0; t < shards_.size(); ++t) {
       if (!shards_[t].sharded()) continue;
@@ -299,18 +274,21 @@ class HybridStrategy : public CollectiveStrategy {
                               "checkpoint.directory must be one that all of them see");
   }
 
-  const proto::Strategy strategy_;
+  const proto::Job job_;
+  const proto::Strategy& strategy_;
   const std::uint64_t seed_;
   const bool fills_;
   const Optimizers optimizers_;
   const float clip_norm_;
   std::vector<PlannedTable> tables_;
-  std::vector<TableShard> shards_;           // of tables_
-  std::map<std::string, int> parts_;         // sharded tables and their slots
-  std::vector<OwnerRewrite::Rows> counted_;  // by table: where its ids of a step are counted
-  std::map<std::string, Tensor> given_;      // first values of tables that do not have their initialiser's
+  std::vector<TableShard> shards_;       // of tables_
+  std::map<std::string, int> parts_;     // sharded tables and their slots
+  StepCosts costs_;                      // that the plans were made with
+  std::map<std::string, Tensor> given_;  // first values of tables that do not have their initialiser's
   std::shared_ptr<TableService> service_;
   NodeId last_served_ = kNoNode;
+  bool resume_ = false;
+  std::optional<WaitContext> wait_for_leader_;  // absent: as for any word of a peer
 };
 
 }  // namespace

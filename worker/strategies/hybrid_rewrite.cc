@@ -196,10 +196,4 @@ std::vector<VariableGradient> HybridRewrite::exchange_gradients() {
   return gradients;
 }
 
-std::vector<std::string> HybridRewrite::bucket_nodes() const {
-  std::vector<std::string> names;
-  for (const Entry& entry : entries_) names.push_back(graph_.node(entry.gradient_buckets).name);
-  return names;
-}
-
 }  // namespace braid::worker

@@ -41,8 +41,6 @@ class HybridRewrite {
   /// The gradients of what this rank holds, in the order of look_up(): rows of parts of tables, -1 where
   /// there is none.
   std::vector<VariableGradient> exchange_gradients();
-  /// The nodes whose output 1 has an element an id, by look_up()'s order.
-  std::vector<std::string> bucket_nodes() const;
 
  private:
   struct Entry {

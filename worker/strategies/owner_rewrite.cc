@@ -40,69 +40,107 @@ void OwnerRewrite::look_up(const std::vector<const TableShard*>& tables,
 
 /// Those of each gather, and those of the gradient's rows where they are others.
 void OwnerRewrite::exchange_ids() {
-  std::vector<ValueRef> ids;
+  std::vector<ValueRef> values;
   std::vector<std::int64_t> owners;
   const auto send = [&](ValueRef value, const TableShard& table) {
-    ids.push_back(value);
-    owners.push_back(table.owner);
-    return static_cast<int>(ids.size()) - 1;
+    const auto first = static_cast<int>(values.size());
+    for (int part = 0; part < table.parts(); ++part) {
+      values.push_back(value);
+      owners.push_back(table.owner_of(part));
+    }
+    return first;
   };
-  std::vector<int> named, weights;
+  struct Places {
+    std::vector<int> gathers;
+    int named, weights;
+  };
+  std::vector<Places> places;
   for (const Entry& entry : entries_) {
+    Places its{{}, 0, -1};
+    for (const NodeId gather : entry.gathers)
+      its.gathers.push_back(send(graph_.node(gather).inputs[1], *entry.table));
     const ValueRef indices = entry.gradient.slices->indices;
-    const std::size_t first = ids.size();
-    for (const NodeId gather : entry.gathers) send(graph_.node(gather).inputs[1], *entry.table);
     // A bag's gradient has the ids of the bag. Of a ragged one that is gathered some may be none.
     const bool same = entry.is_bag || (entry.gathers.size() == 1 && !pads_indices(graph_, entry.gradient) &&
                                        in_order_of(graph_, indices, entry.gathers));
-    named.push_back(same ? static_cast<int>(first) : send(indices, *entry.table));
-    weights.push_back(entry.is_bag && is_weighted(graph_.node(entry.gathers[0]))
-                          ? send(graph_.node(entry.gathers[0]).inputs[2], *entry.table)
-                          : -1);
+    its.named = same ? its.gathers.front() : send(indices, *entry.table);
+    if (entry.is_bag && is_weighted(graph_.node(entry.gathers[0])))
+      its.weights = send(graph_.node(entry.gathers[0]).inputs[2], *entry.table);
+    places.push_back(std::move(its));
   }
-  const NodeId id = exchange("braid.ToOwners", "to_owners/ids", std::move(ids), std::move(owners));
-  int output = 0;
+  const NodeId id = exchange("braid.ToOwners", "to_owners/ids", std::move(values), std::move(owners));
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     Entry& entry = entries_[e];
-    for (std::size_t g = 0; g < entry.gathers.size(); ++g) wanted_.push_back({id, output++});
-    if (named[e] == output) ++output;  // the gradient's own
-    if (weights[e] == output) entry.weights = {id, output++};
-    entry.named = reshaped(graph_, {id, named[e]}, {-1}, "gradient_rows/" + entry.table->name);
+    for (const int first : places[e].gathers) entry.wanted.push_back({id, first});
+    if (places[e].weights >= 0) entry.weights = {id, places[e].weights};
+    entry.named = reshaped(graph_, {id, places[e].named + entry.table->own_part()}, {-1},
+                           "gradient_rows/" + entry.table->name);
     if (pads_indices(graph_, entry.gradient))
       graph_.mutable_node(entry.named.node).attrs.set(kPadsIndices, true);
   }
 }
 
-/// Each gather's copy at the owner reads the ids of all ranks.
+/// A gather's copy at the owner of a part reads the ids of all ranks.
+ValueRef OwnerRewrite::add_gather(const Entry& entry, std::size_t gather, int part) {
+  const auto of_part = [part](ValueRef first) { return ValueRef{first.node, first.output + part}; };
+  Node copy = graph_.node(entry.gathers[gather]);
+  copy.inputs[1] = of_part(entry.wanted[gather]);
+  if (entry.weights.valid()) copy.inputs[2] = of_part(entry.weights);
+  copy.name = graph_.unique_name(copy.name + "/at_owner");
+  copy.control_inputs.clear();
+  copy.colocate_with = kNoNode;
+  return {graph_.add(std::move(copy)), 0};
+}
+
 void OwnerRewrite::exchange_rows() {
   std::vector<ValueRef> rows, likes;
   std::vector<std::int64_t> owners, axes;
-  std::vector<NodeId> gathers;
   for (const Entry& entry : entries_)
-    for (const NodeId old : entry.gathers) {
-      Node gather = graph_.node(old);
-      likes.push_back(gather.inputs[1]);
-      gather.inputs[1] = wanted_[rows.size()];
-      if (entry.weights.valid()) gather.inputs[2] = entry.weights;
-      axes.push_back(entry.is_bag ? 1 : -1);
-      gather.name = graph_.unique_name(gather.name + "/at_owner");
-      gather.control_inputs.clear();
-      gather.colocate_with = kNoNode;
-      rows.push_back({graph_.add(std::move(gather)), 0});
-      owners.push_back(entry.table->owner);
-      gathers.push_back(old);
-    }
+    for (std::size_t g = 0; g < entry.gathers.size(); ++g)
+      for (int part = 0; part < entry.table->parts(); ++part) {
+        rows.push_back(add_gather(entry, g, part));
+        likes.push_back(graph_.node(entry.gathers[g]).inputs[1]);
+        owners.push_back(entry.table->owner_of(part));
+        axes.push_back(entry.is_bag ? 1 : -1);
+      }
   std::vector<ValueRef> inputs = rows;
   inputs.insert(inputs.end(), likes.begin(), likes.end());
   const NodeId id = exchange("braid.FromOwners", "from_owners/rows", std::move(inputs), std::move(owners));
   graph_.mutable_node(id).attrs.set(kLikeAxes, axes);
-  for (std::size_t g = 0; g < gathers.size(); ++g)
-    put_in_place_of(graph_, gathers[g], {id, static_cast<int>(g)});
   int output = 0;
-  for (const Entry& entry : entries_) {
-    Rows& its = rows_.emplace_back(Rows{graph_.node(id).name, {}});
-    for (std::size_t g = 0; g < entry.gathers.size(); ++g) its.outputs.push_back(output++);
-  }
+  for (const Entry& entry : entries_)
+    for (const NodeId gather : entry.gathers) {
+      put_in_place_of(graph_, gather, joined(entry, {id, output}));
+      output += entry.table->parts();
+    }
+}
+
+/// The columns of all owners beside each other.
+ValueRef OwnerRewrite::joined(const Entry& entry, ValueRef first) {
+  const int parts = entry.table->parts();
+  if (parts == 1) return first;
+  std::vector<ValueRef> inputs;
+  for (int part = 0; part < parts; ++part) inputs.push_back({first.node, first.output + part});
+  inputs.push_back(last_axis());
+  return add_node(graph_, "ConcatV2", "columns_of/" + entry.table->name, std::move(inputs),
+                  {{"N", static_cast<std::int64_t>(parts)}});
+}
+
+/// Each owner's columns of gradients, one behind another.
+void OwnerRewrite::take_apart(const Entry& entry, ValueRef gradients, std::vector<ValueRef>& parts) {
+  const int count = entry.table->parts();
+  if (count == 1) return parts.push_back(gradients);
+  const ValueRef split =
+      add_node(graph_, "Split", "gradient_columns_of/" + entry.table->name, {last_axis(), gradients},
+               {{"num_split", static_cast<std::int64_t>(count)}});
+  for (int part = 0; part < count; ++part) parts.push_back({split.node, part});
+}
+
+ValueRef OwnerRewrite::last_axis() {
+  if (!last_axis_.valid())
+    last_axis_ = add_node(graph_, "Const", "last_axis", {},
+                          {{"value", Tensor::scalar<std::int32_t>(-1)}, {"dtype", DType::Int32}});
+  return last_axis_;
 }
 
 /// Of the sums that this rank has.
@@ -117,7 +155,8 @@ ValueRef OwnerRewrite::sum_gradients(const Entry& entry) const {
 ValueRef OwnerRewrite::rows_of_sums(const Entry& entry, ValueRef sums) {
   const Node& at_source = graph_.node(entry.gradient.slices->values.node);
   std::vector<ValueRef> inputs{sums, graph_.node(entry.named.node).inputs[0]};
-  if (entry.weights.valid()) inputs.push_back(entry.weights);
+  if (entry.weights.valid())
+    inputs.push_back({entry.weights.node, entry.weights.output + entry.table->own_part()});
   const AttrMap attrs = at_source.attrs;
   return add_node(graph_, "braid.BagRows", "gradient_rows_of/" + entry.table->name, std::move(inputs), attrs);
 }
@@ -128,17 +167,19 @@ std::vector<VariableGradient> OwnerRewrite::exchange_gradients() {
   std::vector<ValueRef> values;
   std::vector<std::int64_t> owners;
   for (const Entry& entry : entries_) {
-    values.push_back(entry.is_bag ? sum_gradients(entry) : entry.gradient.slices->values);
-    owners.push_back(entry.table->owner);
+    take_apart(entry, entry.is_bag ? sum_gradients(entry) : entry.gradient.slices->values, values);
+    for (int part = 0; part < entry.table->parts(); ++part) owners.push_back(entry.table->owner_of(part));
   }
   const NodeId id = exchange("braid.ToOwners", "to_owners/gradients", std::move(values), std::move(owners));
-  for (std::size_t e = 0; e < entries_.size(); ++e) {
-    VariableGradient gradient = entries_[e].gradient;
-    gradient.variable.shape = entries_[e].table->local_shape();
-    ValueRef rows{id, static_cast<int>(e)};
-    if (entries_[e].is_bag) rows = rows_of_sums(entries_[e], rows);
-    gradient.slices = IndexedSlices{entries_[e].named, rows};
+  int first = 0;
+  for (const Entry& entry : entries_) {
+    VariableGradient gradient = entry.gradient;
+    gradient.variable.shape = entry.table->local_shape();
+    ValueRef rows{id, first + entry.table->own_part()};
+    if (entry.is_bag) rows = rows_of_sums(entry, rows);
+    gradient.slices = IndexedSlices{entry.named, rows};
     gradients.push_back(std::move(gradient));
+    first += entry.table->parts();
   }
   return gradients;
 }

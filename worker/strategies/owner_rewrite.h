@@ -1,5 +1,6 @@
-// The nodes of a HYBRID step for tables that live whole on one rank and whose ids travel as the batch has
-// them (owner_ops.h). For all of them together, in forward:
+// The nodes of a HYBRID step for tables whose ids travel as the batch has them (owner_ops.h): they live whole
+// on one rank, or each rank has some columns of all rows and owns these. For all of them together, in
+// forward:
 //
 //   ids -> ToOwners -> ResourceGather (at the owner) -> FromOwners -> rows, as a gather gives them
 //
@@ -7,7 +8,9 @@
 //
 //   gradients of rows -> ToOwners -> SparseApplyOptimizer (at the owner)
 //
-// Of bags (braid.Bag) sums travel, not rows: the owner pools, and gets the gradients of the sums.
+// Of bags (braid.Bag) sums travel, not rows: the owner pools, and gets the gradients of the sums. Of tables
+// by columns all ranks are owners, each of its part: what comes from them is joined (ConcatV2), gradients are
+// taken apart (Split).
 //
 // The graphs of all ranks have the same nodes; those of tables of other ranks have tensors of no rows. The
 // owner sums the gradients of an id in the order of ranks, and of positions within each, as one process would
@@ -34,26 +37,23 @@ class OwnerRewrite {
   /// The gradients of rows at their owners, in the order of look_up().
   std::vector<VariableGradient> exchange_gradients();
 
-  /// Where the number of a table's ids in a step can be read: elements of these outputs, divided by its
-  /// columns.
-  struct Rows {
-    std::string node;
-    std::vector<int> outputs;
-  };
-  const std::vector<Rows>& rows() const { return rows_; }
-
  private:
   struct Entry {
     const TableShard* table;
     VariableGradient gradient;
     std::vector<NodeId> gathers;  // or one bag
     bool is_bag = false;
-    ValueRef named = {};    // the ids of the gradient's rows, at the owner
-    ValueRef weights = {};  // of a bag's ids, at the owner, where it has such
+    std::vector<ValueRef> wanted = {};  // of each gather, at the owner of the first part; the others' follow
+    ValueRef weights = {};              // of a bag's ids where it has such, likewise
+    ValueRef named = {};                // the ids of the gradient's rows, at this rank
   };
 
   void exchange_ids();
   void exchange_rows();
+  ValueRef add_gather(const Entry& entry, std::size_t gather, int part);
+  ValueRef joined(const Entry& entry, ValueRef first);
+  void take_apart(const Entry& entry, ValueRef gradients, std::vector<ValueRef>& parts);
+  ValueRef last_axis();
   ValueRef sum_gradients(const Entry& entry) const;
   ValueRef rows_of_sums(const Entry& entry, ValueRef sums);
   NodeId exchange(const char* op, const char* name, std::vector<ValueRef> inputs,
@@ -63,8 +63,7 @@ class OwnerRewrite {
   Graph& graph_;
   const AddCollective add_collective_;
   std::vector<Entry> entries_;
-  std::vector<ValueRef> wanted_;  // of each gather, in the order of entries: its ids at the owner
-  std::vector<Rows> rows_;
+  ValueRef last_axis_ = {};
 };
 
 }  // namespace braid::worker

@@ -39,6 +39,7 @@ struct Peers {
   std::shared_ptr<comm::Communicator> communicator;   // ALLREDUCE, HYBRID, PS_ALLREDUCE
   std::shared_ptr<ps::PsClient> servers;              // PS, PS_ALLREDUCE
   std::shared_ptr<comm::Rendezvous> rendezvous = {};  // where several workers of RING and NCCL meet
+  std::string card = {};  // a GPU that a step is only planned for ("H100"); empty: the runtime's device
   bool leader() const { return rank == 0; }
 };
 
@@ -47,6 +48,9 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual std::string_view name() const = 0;
 
+  /// Before rewrite_training(), where the graph is not only looked at: whether the job goes on with what it
+  /// has kept, and how long others may take to come that far.
+  virtual void prepare(bool /*resume*/, const WaitContext& /*wait*/) {}
   /// Adds what one step needs beside forward and backward. Called once, before variables exist.
   virtual void rewrite_training(TrainingGraph& training) = 0;
   /// The same for a forward graph that is run for evaluation.
@@ -55,6 +59,8 @@ class Strategy {
   /// What was decided about variables, for people, in lines; empty: nothing. `step`: the program of the graph
   /// that rewrite_training() has made, which knows sizes.
   virtual std::string describe(const Program& /*step*/) const { return {}; }
+  /// The same as a JSON object; empty: nothing.
+  virtual std::string describe_json(const Program& /*step*/) const { return {}; }
   /// The variable begins with this value, not with what its node says. True: this process holds a part of it,
   /// which start() fills; the local variable is left alone. REQUIRES: rewrite_training().
   virtual bool takes_initial_value(const std::string& /*variable*/, const Tensor& /*whole*/) { return false; }

@@ -54,9 +54,11 @@ void TableShard::for_each_row(const std::function<void(std::int64_t, std::int64_
   for (std::int64_t place = rank; place < rows; place += world) visit(shuffle.row_at(place), place / world);
 }
 
-std::int64_t TableShard::local_bytes() const {
+std::int64_t TableShard::bytes_of_rows(std::int64_t count) const {
   const std::int64_t slot = row_wise ? 1 : local_dim();
-  return local_rows() * (local_dim() + std::ssize(slots) * slot) * static_cast<std::int64_t>(sizeof(float));
+  return count * (local_dim() + std::ssize(slots) * slot) * static_cast<std::int64_t>(sizeof(float));
 }
+
+std::int64_t TableShard::local_bytes() const { return bytes_of_rows(local_rows()); }
 
 }  // namespace braid::worker

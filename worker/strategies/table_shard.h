@@ -26,7 +26,7 @@ struct TableShard {
   std::int64_t rows = 0, dim = 0;
   TablePlan plan = TablePlan::Row;
   int owner = 0;         // of Table
-  bool all_ids = false;  // of Table: ids, rows and gradients travel as the batch has them (owner_ops.h)
+  bool all_ids = false;  // all travels as the batch has it (owner_ops.h), or is summed densely (Replicate)
   int rank = 0, world = 1;
   InitSpec init;
   std::vector<std::string> slots;    // of the optimizer: "m", "v"
@@ -45,12 +45,20 @@ struct TableShard {
   /// The first of the columns that this rank holds.
   std::int64_t first_column() const { return plan == TablePlan::Column ? rank * local_dim() : 0; }
 
+  /// Of all_ids: pieces of a row, each of which has an owner.
+  int parts() const { return plan == TablePlan::Column ? world : 1; }
+  int owner_of(int part) const { return plan == TablePlan::Column ? part : owner; }
+  /// The piece that this rank has if it owns any.
+  int own_part() const { return plan == TablePlan::Column ? rank : 0; }
+
   int rank_of(std::int64_t row) const;
   /// The row of `row` in the variable of a rank that holds it.
   std::int64_t local_row(std::int64_t row) const;
   /// Calls visit(row, local row) for every row that this rank holds, by rising local row.
   void for_each_row(const std::function<void(std::int64_t, std::int64_t)>& visit) const;
   bool holds(std::int64_t row) const;
+  /// Bytes of so many rows of a rank, with their slots.
+  std::int64_t bytes_of_rows(std::int64_t count) const;
   /// Bytes of values and slots on this rank.
   std::int64_t local_bytes() const;
 };
