@@ -122,11 +122,14 @@ class Links {
     found_.transfers = std::move(once_);
     std::set<StageLink> links;
     for (const auto& [key, values] : values_) links.insert(std::get<StageLink>(key));
-    const PipelineTimes times =
-        simulate_pipeline(plan_.order, plan_.times, plan_.parts, {links.begin(), links.end()});
-    for (const PipelineMessage& message : times.messages)
+    // As if stages were equal, which cuts make them nearly: an order by times that turn out to be wrong makes
+    // stages wait for each other, this one hardly (docs/design/adr/0022-stages-of-a-pipeline.md).
+    const std::vector<StageLink> all(links.begin(), links.end());
+    const std::vector<StageTimes> equal(plan_.times.size());
+    for (const PipelineMessage& message : simulate_pipeline(plan_.order, equal, plan_.parts, all).messages)
       if (const auto found = values_.find({message.link, message.part}); found != values_.end())
         found_.transfers.push_back({message.link, message.part, std::move(found->second)});
+    const PipelineTimes times = simulate_pipeline(plan_.order, plan_.times, plan_.parts, all);
     double busy = 0;
     for (const StageTimes& time : plan_.times)
       busy += (time.forward + time.backward) * static_cast<double>(plan_.parts);
