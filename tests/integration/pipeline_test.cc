@@ -115,6 +115,28 @@ TEST_F(PipelineFaultTest, ALostWorkerIsNamed) {
   }
 }
 
+TEST_F(PipelineTest, AskedToStopAllSaveAndGoOnLater) {
+  const Job endless = pipelined(job({"evaluation.enabled=false", "steps=1000000"}))
+                          .with(checkpoints_in(directory() / "ckpt", 1000000));
+  Cluster cluster(directory() / "first", endless, {3, 0});
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 5)) << cluster.worker(0).err();
+  cluster.worker(2).signal(SIGTERM);
+  for (int w = 0; w < 3; ++w) EXPECT_EQ(cluster.worker(w).exit_code(), 143) << cluster.worker(w).err();
+  const std::vector<std::uint64_t> saved = checkpointed_steps(directory() / "ckpt");
+  ASSERT_EQ(saved.size(), 1u);
+  Cluster rest(directory() / "rest", endless.with({"steps=" + std::to_string(saved[0] + 3)}), {2, 0},
+               {"--resume"});
+  rest.expect_success();
+  EXPECT_EQ(losses_of(rest.steps_file(0), saved[0]).size(), 3u);
+}
+
+/// Of the plan's line "memory: arena 12.3 KiB, ...".
+double arena_kib(const std::string& plan) {
+  const std::string begin = "memory: arena ";
+  const auto at = plan.find(begin);
+  return at == std::string::npos ? 0 : std::stod(plan.substr(at + begin.size()));
+}
+
 TEST_F(PipelineTest, APlanShowsTheStages) {
   const Job cut = pipelined(job());
   const auto planned = run("plan", {"graph", "plan", "--job", cut.file, "--workers", "3", "--set",
@@ -123,6 +145,14 @@ TEST_F(PipelineTest, APlanShowsTheStages) {
   EXPECT_THAT(planned->out(),
               HasSubstr("6 micro-batches, ONE_F_ONE_B: bubble 25.0 % by (p - 1) / (m + p - 1)"));
   EXPECT_THAT(planned->out(), HasSubstr("stage 2: "));
+  const auto all_forward = run(
+      "gpipe", {"graph", "plan", "--job", cut.file, "--workers", "3", "--set", "strategy.kind=PIPELINE",
+                "--set", "strategy.pipeline.micro_batches=24", "--set", "strategy.pipeline.schedule=GPIPE"});
+  const auto in_turns = run("one", {"graph", "plan", "--job", cut.file, "--workers", "3", "--set",
+                                    "strategy.kind=PIPELINE", "--set", "strategy.pipeline.micro_batches=24"});
+  EXPECT_GT(arena_kib(in_turns->out()), 0);
+  EXPECT_LT(arena_kib(in_turns->out()), 0.6 * arena_kib(all_forward->out()))
+      << "it keeps 3 of 24 micro-batches";
 }
 
 }  // namespace

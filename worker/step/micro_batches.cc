@@ -82,7 +82,7 @@ class PartMaker {
         if (part > 0 && own != id) training_.targets.push_back(graph_.node(own).name);
         last.push_back(own);
       }
-      note_part(part);
+      note_part(part, last);
       if (in_turn_) end_ = end_of(part, last);
     }
     training_.part_of.resize(static_cast<std::size_t>(graph_.size()), -1);
@@ -122,10 +122,13 @@ class PartMaker {
                         [&](const ValueRef& input) { return is_handle(graph_.info(input)); });
   }
 
-  void note_part(std::int64_t part) {
+  /// Of the part's nodes, and of the sums up to it.
+  void note_part(std::int64_t part, const std::vector<NodeId>& last) {
     training_.part_of.resize(static_cast<std::size_t>(graph_.size()), -1);
-    for (const NodeId id : order_)
-      training_.part_of[static_cast<std::size_t>(copies_[static_cast<std::size_t>(id)])] = part;
+    const auto note = [&](NodeId id) { training_.part_of[static_cast<std::size_t>(id)] = part; };
+    for (const NodeId id : order_) note(copies_[static_cast<std::size_t>(id)]);
+    for (const NodeId id : last)
+      if (static_cast<std::size_t>(id) >= own_.size()) note(id);
   }
 
   void take_originals() {
