@@ -109,10 +109,9 @@ class PipelineStrategy : public CollectiveStrategy {
   std::string describe(const Program&) const override {
     const int p = peers_.world;
     std::string text = fmt::format(
-        "pipeline: {} stages{}, {} micro-batches, {}: bubble {:.1f} % by (p - 1) / (m + p - 1), {:.1f} % "
-        "with "
-        "these stages' times\n",
-        p, cut_.chosen ? " (by the cost model)" : "", plan_.parts,
+        "pipeline: {} stages{}, {} micro-batches, {}\n"
+        "  bubble: {:.1f} % by (p - 1) / (m + p - 1), {:.1f} % with the stages' modelled times\n",
+        p, cut_.chosen ? " by the cost model" : "", plan_.parts,
         proto::Pipeline::Schedule_Name(pipeline_.schedule()), 100 * bubble_share(p, plan_.parts),
         100 * links_.bubble);
     for (int s = 0; s < p; ++s) {
@@ -120,20 +119,11 @@ class PipelineStrategy : public CollectiveStrategy {
       const StageEstimate& stage = cut_.stages[at];
       const std::int64_t in_flight = parts_in_flight(plan_.order, s, p, plan_.parts);
       text += fmt::format(
-          "  stage {}: {} nodes, {:.0f} + {:.0f} us, variables {}; of each micro-batch sends {}, keeps {}, "
-          "of "
-          "at most {} at once {}\n",
+          "  stage {}: {} nodes, {:.0f} + {:.0f} us, variables {}: {}\n"
+          "    of a micro-batch: sends {}, keeps {} (at most {} at once: {})\n",
           s, stage.nodes, stage.times.forward, stage.times.backward, size_text(stage.variable_bytes),
-          size_text(sent_bytes_[at]), size_text(links_.kept_bytes[at]), in_flight,
+          variables_text(s), size_text(sent_bytes_[at]), size_text(links_.kept_bytes[at]), in_flight,
           size_text(in_flight * links_.kept_bytes[at]));
-      std::string names;
-      int count = 0;
-      for (const StageVariable& variable : variables_) {
-        if (variable.rank != s) continue;
-        if (++count <= 6) names += (names.empty() ? "" : ", ") + variable.info.name;
-      }
-      if (count > 6) names += fmt::format(", ... ({} variables)", count);
-      text += "    " + (names.empty() ? "no variables" : names) + "\n";
     }
     return text;
   }
@@ -178,6 +168,16 @@ class PipelineStrategy : public CollectiveStrategy {
       text += fmt::format("{} {} {}{}\n", variable.rank, variable.info.name, dtype_name(variable.info.dtype),
                           variable.info.shape.to_string());
     return text;
+  }
+
+  std::string variables_text(int stage) const {
+    constexpr int kShown = 3;
+    std::string names;
+    int count = 0;
+    for (const StageVariable& variable : variables_)
+      if (variable.rank == stage && ++count <= kShown) names += (count > 1 ? ", " : "") + variable.info.name;
+    if (count > kShown) names += fmt::format(", ... ({})", count);
+    return count == 0 ? "none" : names;
   }
 
   void note_sizes(const PipelineNodes& nodes) {

@@ -40,7 +40,7 @@ std::vector<std::size_t> LineOfNodes::cut(int stages, double bytes_per_us) const
   const std::size_t ends = places.size();
   if (ends < static_cast<std::size_t>(stages) + 1) return {};
 
-  using Best = std::pair<double, double>;  // the longest stage, what is sent
+  using Best = std::pair<double, double>;  // the longest stage, the sum of squares of all
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<Best>> best(static_cast<std::size_t>(stages) + 1,
                                       std::vector<Best>(ends, Best{kNever, kNever}));
@@ -52,7 +52,7 @@ std::vector<std::size_t> LineOfNodes::cut(int stages, double bytes_per_us) const
       for (std::size_t b = s - 1; b < e; ++b) {
         if (best[s - 1][b].first == kNever) continue;
         const double own = before[places[e]] - before[places[b]] + sent[places[b]] + sent[places[e]];
-        const Best found{std::max(best[s - 1][b].first, own), best[s - 1][b].second + sent[places[e]]};
+        const Best found{std::max(best[s - 1][b].first, own), best[s - 1][b].second + own * own};
         if (found < best[s][e]) {
           best[s][e] = found;
           from[s][e] = b;

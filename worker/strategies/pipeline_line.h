@@ -22,8 +22,8 @@ class LineOfNodes {
   void keep_together(std::size_t one, std::size_t other);
 
   /// Where each stage ends (the last one behind the last node); empty: there are not so many places. A stage
-  /// takes as long as its nodes and what goes over its two ends. The longest is as short as can be; of equal
-  /// ones what is sent is least.
+  /// takes as long as its nodes and what goes over its two ends. The longest is as short as can be; of cuts
+  /// that have it so, the one whose stages differ least.
   std::vector<std::size_t> cut(int stages, double bytes_per_us) const;
 
  private:

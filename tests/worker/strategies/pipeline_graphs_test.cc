@@ -93,7 +93,6 @@ TEST(PipelineGraphsTest, RandomGraphsWithRandomCutsAreThoseOfOneProcess) {
     if (world > layers) continue;
     GraphJob job;
     std::vector<Output> made{job.x};
-    std::vector<Output> weights;
     for (int l = 0; l < layers; ++l) {
       const std::string name = "n" + std::to_string(l);
       Output value = made.back();

@@ -36,6 +36,13 @@ TEST(PipelineLineTest, WhatIsSentCounts) {
   EXPECT_EQ(line.cut(2, 1000)[0], 2u);
 }
 
+TEST(PipelineLineTest, BesideALongStageTheOthersAreShared) {
+  LineOfNodes line(7);
+  line.add_cost(0, 100);
+  for (std::size_t i = 1; i < 7; ++i) line.add_cost(i, 1);
+  EXPECT_EQ(line.cut(3, 1), (std::vector<std::size_t>{1, 4, 7}));
+}
+
 TEST(PipelineLineTest, TheLongestStageIsAsShortAsItCanBe) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
