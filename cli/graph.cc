@@ -217,8 +217,8 @@ int plan_job(const GraphOptions& options) {
     throw InvalidArgument("--workers: strategy.kind is LOCAL, which has one worker");
   worker::load_op_libraries(job);
   resolve_planned_device(job);
-  const worker::JobData data =
-      worker::load_data(job, data_directory(options.data_dir), false, {0, options.workers});
+  const worker::JobData data = worker::load_data(job, data_directory(options.data_dir), false,
+                                                 {0, worker::row_reader(job, 0, options.workers).world});
   const ModelGraph model = worker::job_model(job, *data.train);
   const std::unique_ptr<Batcher> batches =
       worker::make_batcher(job, data, model.columns, worker::training_batches(job, 0, options.workers));
@@ -330,7 +330,8 @@ void add_graph(CLI::App& app, Action& action) {
           ->excludes(add_file(sub));
   add_options_of_job(*sub, *job, options->set, options->data_dir);
   sub->add_option("--workers", options->workers,
-                  "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE, HYBRID)")
+                  "With --job: number of workers; the step is that of one of them (PS, ALLREDUCE,\n"
+                  "HYBRID, PIPELINE)")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->needs(job);

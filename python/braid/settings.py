@@ -72,6 +72,12 @@ class Hybrid(_Strategy):
     kind = "HYBRID"
 
 
+class Pipeline(_Strategy):
+    """Parts of the model on different workers (pipeline={"micro_batches": 8})."""
+
+    kind = "PIPELINE"
+
+
 class PSAllReduce(_Strategy):
     """Sparse tables on parameter servers, the rest as AllReduce."""
 
@@ -91,7 +97,7 @@ def as_strategy(strategy):
         return strategy
     if strategy != "auto":
         return {"local": Local, "ps": PS, "allreduce": AllReduce, "hybrid": Hybrid,
-                "ps_allreduce": PSAllReduce}[strategy.lower()]()
+                "pipeline": Pipeline, "ps_allreduce": PSAllReduce}[strategy.lower()]()
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if cluster.get("ps"):
         return PS()

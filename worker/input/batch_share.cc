@@ -4,10 +4,16 @@
 
 namespace braid::worker {
 
+RowReader row_reader(const proto::Job& job, int rank, int world) {
+  if (job.strategy().kind() == proto::Strategy::PIPELINE) return {};
+  return {rank, world};
+}
+
 BatchShare batch_share(const proto::Job& job, int rank, int world) {
   const std::int64_t rows = job.input().global_batch_size();
-  check_global_batch(rows, world);
-  return {rows, rank, world};
+  const RowReader reader = row_reader(job, rank, world);
+  check_global_batch(rows, reader.world);
+  return {rows, reader.rank, reader.world};
 }
 
 }  // namespace braid::worker

@@ -28,6 +28,13 @@ struct BatchShare {
   }
 };
 
+/// Who a worker is among those that share the rows of a step: under PIPELINE all read the same rows.
+struct RowReader {
+  int rank = 0;
+  int world = 1;
+};
+RowReader row_reader(const proto::Job& job, int rank, int world);
+
 /// Throws: InvalidArgument when there are fewer rows than workers.
 BatchShare batch_share(const proto::Job& job, int rank, int world);
 

@@ -215,6 +215,45 @@ void check_methods(const proto::Job& job, const Checker& check) {
   at_means("evaluation.every_steps", job.evaluation().every_steps());
 }
 
+/// What needs the rows, the gradients or the graph of a whole step on each worker.
+void check_pipeline(const proto::Job& job, const Checker& check) {
+  if (job.strategy().kind() != proto::Strategy::PIPELINE) return;
+  const std::int64_t parts = job.strategy().pipeline().micro_batches();
+  const std::int64_t rows = job.input().global_batch_size();
+  check.require(
+      rows % parts == 0,
+      fmt::format(
+          "strategy.pipeline.micro_batches is {}: a batch of {} rows (input.global_batch_size) is not "
+          "cut into so many equal parts",
+          parts, rows));
+  for (int s = 0; s < job.strategy().pipeline().stage_size(); ++s)
+    check.require(!job.strategy().pipeline().stage(s).match().empty(),
+                  fmt::format("strategy.pipeline.stage[{}].match is missing", s));
+  const auto refuse = [&](bool used, const char* what) {
+    check.require(!used, std::string("strategy.kind PIPELINE does not go with ") + what);
+  };
+  refuse(job.optimizer().accumulate_steps() > 1,
+         "optimizer.accumulate_steps: strategy.pipeline.micro_batches are the parts whose gradients add up");
+  refuse(job.optimizer().clip_worker_norm() > 0,
+         "optimizer.clip_worker_norm: no worker has all of a gradient; use optimizer.clip_norm");
+  refuse(job.input().shard() != proto::Input::ALL, "input.shard: all workers read the same rows");
+  refuse(job.input().has_follow(), "input.follow: workers could disagree on the files");
+  refuse(job.runtime().precision() == proto::Runtime::FP16,
+         "runtime.precision FP16, whose loss scale looks at all gradients: use BF16");
+  refuse(job.runtime().recompute().memory_bytes() > 0,
+         "runtime.recompute.memory_bytes, which is of a whole step: use runtime.recompute.scope");
+  refuse(job.staging().auto_stage(), "staging.auto_stage");
+  refuse(job.model().graph().gradients() == proto::TrainedGraph::KEEP,
+         "model.graph.gradients KEEP: it needs gradients that Braid makes; use REDO");
+  refuse(job.streams().count() > 1 && job.streams().policy() == proto::Streams::AUTO &&
+             (!job.streams().has_measure() || job.streams().measure()),
+         "streams.policy AUTO that measures: workers have different steps; set streams.measure false, or "
+         "another policy");
+  refuse(!job.checkpoint().directory().empty() && job.checkpoint().every_seconds() > 0,
+         "checkpoint.every_seconds: all workers write a checkpoint together, after a step that all know; set "
+         "checkpoint.every_steps");
+}
+
 void check_evaluation(const proto::Job& job, const Checker& check) {
   const proto::Evaluation& evaluation = job.evaluation();
   const bool may_stop = evaluation.early_stopping().patience() > 0 || evaluation.has_target();
@@ -330,6 +369,7 @@ void check_job(const proto::Job& job) {
   check_execution(job);
   check_strategy(job.strategy(), check);
   check_methods(job, check);
+  check_pipeline(job, check);
   const std::string& ports = job.strategy().data_ports();
   check.require(
       ports.empty() || are_ports(ports),

@@ -286,6 +286,10 @@ Reason strategy_is_local() {
   return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
               "strategy.kind is LOCAL");
 }
+Reason strategy_is_pipeline() {
+  return when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::PIPELINE; },
+              "strategy.kind is PIPELINE");
+}
 Reason strategy_has_no_communicator() {
   return [](const FieldScope& at) {
     return has_communicator(at.job) ? std::string()

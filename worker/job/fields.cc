@@ -240,7 +240,8 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.bucket_bytes")
           .by_default(1 << 20, "1 MiB")
           .in(not_negative())
-          .idle(strategy_is_local()),
+          .idle(strategy_is_local())
+          .idle(strategy_is_pipeline()),
       field("strategy.deadline_seconds").by_default(60).in(seconds(0.01)).idle(strategy_is_local()),
       field("strategy.start_deadline_seconds").by_default(120).in(seconds(0.01)),
       field("strategy.server_idle_seconds")
@@ -269,7 +270,12 @@ void add_strategy(std::vector<JobField>& table) {
       field("strategy.hybrid").idle(strategy_is_not(Strategy::HYBRID)),
       field("strategy.hybrid.memory_bytes").in(not_negative()), field("strategy.hybrid.ids"),
       field("strategy.hybrid.table"), field("strategy.hybrid.table.match"),
-      field("strategy.hybrid.table.plan"), field("strategy.wire").idle(strategy_has_no_communicator()),
+      field("strategy.hybrid.table.plan"),
+      field("strategy.pipeline").idle(strategy_is_not(Strategy::PIPELINE)),
+      field("strategy.pipeline.micro_batches").by_default(4).in(at_most(256)),
+      field("strategy.pipeline.schedule"), field("strategy.pipeline.stage"),
+      field("strategy.pipeline.stage.match"),
+      field("strategy.wire").idle(strategy_has_no_communicator()).idle(strategy_is_pipeline()),
       field("strategy.reduction").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.trim")
           .by_default(1)

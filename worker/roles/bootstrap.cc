@@ -77,7 +77,8 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
                     cluster.ps.size()));
   if (kind == proto::Strategy::LOCAL && cluster.world > 1)
     refuse(
-        fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID or PS",
+        fmt::format("supports one worker, and this cluster has {}; set strategy.kind=ALLREDUCE, HYBRID, "
+                    "PIPELINE or PS",
                     cluster.world));
 }
 

@@ -74,14 +74,15 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   const proto::Job& job = run.job;
   Runtime& runtime = run.runtime;
   if (auto* services = runtime.services().find<StepServices>()) services->total_steps = from.total_steps;
+  std::vector<std::string> columns = from.model.columns;
   const auto staging = [&](const Graph& graph, const std::vector<std::string>& feeds) {
-    return std::make_unique<InputStaging>(job, stages, graph, *from.batcher, from.model.columns, feeds,
-                                          runtime);
+    return std::make_unique<InputStaging>(job, stages, graph, *from.batcher, columns, feeds, runtime);
   };
   const auto first_feeds = [&](const Graph& graph, const CompileRequest& request) {
     return staging(graph, names_of(request.feeds))->make({}).tensors;
   };
-  grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID;
+  grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID &&
+           job.strategy().kind() != proto::Strategy::PIPELINE;
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
   strategy->prepare(run.resumes(), first_wait);
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
@@ -99,6 +100,8 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   plan_hash = braid::plan_hash(*made.program);
   agreed_hash = made.agreed_hash;
   steps_in_flight = made.program->steps_in_flight;
+  std::erase_if(columns, [&](const std::string& name) { return training.graph.find(name) == kNoNode; });
+  if (columns != from.model.columns) from.batcher->keep_columns(columns);
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
   initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());

@@ -45,7 +45,7 @@ std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
   if (cursor.find(' ') != std::string::npos && cursor != batcher.cursor(ticket))
     log_warning("the input differs from the checkpoint's: it was at '{}' and continues at '{}'", cursor,
                 batcher.cursor(ticket));
-  if (found->meta.plan_hash != plan_hash_)
+  if (run_.peers.leader() && found->meta.plan_hash != plan_hash_)  // it is the leader's
     log_warning(
         "the plan differs from the checkpoint's (another build, job or number of streams): bits may "
         "differ from an uninterrupted run");

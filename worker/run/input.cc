@@ -23,6 +23,7 @@ std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::opt
 
 RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
   const Peers& peers = run.peers;
+  const RowReader reader = row_reader(run.job, peers.rank, peers.world);
   const bool evaluates = peers.leader() && run.job.evaluation().enabled();
   RunInput input;
   const RunHooks* const hooks = run.options.hooks;
@@ -30,7 +31,7 @@ RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& i
     input.data = {.train = hooks->train, .test = evaluates ? hooks->test : nullptr};
   else {
     const FollowRun follow{peers, run.stop, files_of_checkpoint(run, id)};
-    input.data = load_data(run.job, run.options.data_dir, evaluates, {peers.rank, peers.world},
+    input.data = load_data(run.job, run.options.data_dir, evaluates, {reader.rank, reader.world},
                            peers.leader() ? progress_mode() : ProgressMode::Off, &follow);
   }
   input.model = job_model(run.job, *input.data.train);

@@ -24,7 +24,7 @@ TrainingSteps::TrainingSteps(const RunContext& run, BuiltStep& built, Batcher& b
       grace_(grace),
       built_(built),
       batcher_(batcher),
-      seed_(random_seed(run.job, run.peers.rank)),
+      seed_(random_seed(run.job, row_reader(run.job, run.peers.rank, run.peers.world).rank)),
       instance_(std::move(built.instance)) {}
 
 void TrainingSteps::begin(std::uint64_t first, std::uint64_t total) {

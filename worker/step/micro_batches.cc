@@ -23,8 +23,12 @@ ValueRef constant(Graph& graph, const std::string& name, Tensor value) {
 class PartMaker {
  public:
   PartMaker(TrainingGraph& training, const std::vector<std::string>& columns, std::int64_t rows,
-            std::int64_t parts)
-      : training_(training), graph_(training.graph), rows_(rows), parts_(parts) {
+            std::int64_t parts, PartOrder order)
+      : training_(training),
+        graph_(training.graph),
+        rows_(rows),
+        parts_(parts),
+        in_turn_(order == PartOrder::InTurn) {
     for (const std::string& column : columns)
       if (const NodeId id = graph_.find(column); id != kNoNode) columns_.push_back(id);
     find_own();
@@ -78,8 +82,10 @@ class PartMaker {
         if (part > 0 && own != id) training_.targets.push_back(graph_.node(own).name);
         last.push_back(own);
       }
-      end_ = end_of(part, last);
+      note_part(part, last);
+      if (in_turn_) end_ = end_of(part, last);
     }
+    training_.part_of.resize(static_cast<std::size_t>(graph_.size()), -1);
     training_.gradients = of_part.back();
     for (std::size_t g = 0; g < gradients.size(); ++g)
       if (gradients[g].slices) join_rows(training_.gradients[g], of_part, g);
@@ -116,6 +122,15 @@ class PartMaker {
                         [&](const ValueRef& input) { return is_handle(graph_.info(input)); });
   }
 
+  /// Of the part's nodes, and of the sums up to it.
+  void note_part(std::int64_t part, const std::vector<NodeId>& last) {
+    training_.part_of.resize(static_cast<std::size_t>(graph_.size()), -1);
+    const auto note = [&](NodeId id) { training_.part_of[static_cast<std::size_t>(id)] = part; };
+    for (const NodeId id : order_) note(copies_[static_cast<std::size_t>(id)]);
+    for (const NodeId id : last)
+      if (static_cast<std::size_t>(id) >= own_.size()) note(id);
+  }
+
   void take_originals() {
     for (const NodeId id : order_) copies_[static_cast<std::size_t>(id)] = id;
   }
@@ -136,7 +151,7 @@ class PartMaker {
         input = copied(input);
       }
       for (NodeId& input : node.control_inputs) input = copied({input, 0}).node;
-      if (reads_variables) node.control_inputs.push_back(before);
+      if (reads_variables && in_turn_) node.control_inputs.push_back(before);
       if (node.attrs.has(kMaskName))
         if (const NodeId masked = graph_.find(node.attrs.get<std::string>(kMaskName, {}));
             masked != kNoNode && is_copied(masked))
@@ -260,6 +275,7 @@ class PartMaker {
   TrainingGraph& training_;
   Graph& graph_;
   const std::int64_t rows_, parts_;
+  const bool in_turn_;
   std::vector<NodeId> columns_;
   std::vector<bool> own_;       // by node of the graph as it was
   std::vector<NodeId> order_;   // the own ones, inputs first
@@ -277,11 +293,11 @@ ValueRef add_part_weight(Graph& graph, ValueRef loss) {
 }
 
 void split_into_parts(TrainingGraph& training, const std::vector<std::string>& columns, std::int64_t rows,
-                      std::int64_t parts) {
+                      std::int64_t parts, PartOrder order) {
   if (parts > rows)
     throw InvalidArgument(fmt::format(
         "optimizer.accumulate_steps is {}, but a worker's part of a batch has only {} rows", parts, rows));
-  PartMaker(training, columns, rows, parts).run();
+  PartMaker(training, columns, rows, parts, order).run();
 }
 
 }  // namespace braid::worker

@@ -19,9 +19,14 @@ namespace braid::worker {
 /// The loss of a forward graph, times the share of rows that its part of the batch is. To be differentiated.
 ValueRef add_part_weight(Graph& graph, ValueRef loss);
 
+enum class PartOrder {
+  InTurn,    // as above
+  AnyOrder,  // nothing but the sums orders parts
+};
+
 /// Cuts a differentiated graph whose loss is what add_part_weight() gave. `columns` are the placeholders of
 /// the batch, of `rows` rows. Throws: InvalidArgument when there are more parts than rows.
 void split_into_parts(TrainingGraph& training, const std::vector<std::string>& columns, std::int64_t rows,
-                      std::int64_t parts);
+                      std::int64_t parts, PartOrder order = PartOrder::InTurn);
 
 }  // namespace braid::worker

@@ -53,6 +53,8 @@ struct TrainingGraph {
   std::vector<std::string> targets;             // nodes that run for their effect in each step
   std::vector<std::string> ahead;  // nodes that pay ahead of the step, in its stage, whatever else is there
   ValueRef stop_votes;  // valid: scalar, positive when a worker or server wants all to stop after this step
+  std::vector<std::int64_t>
+      part_of;  // by node: the part of a batch that it is of, -1: none; where it was cut
   bool votes_for_others =
       true;  // a worker's own wish to stop is in stop_votes, so that it stops with the others
 };

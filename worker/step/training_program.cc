@@ -1,5 +1,6 @@
 #include "worker/step/training_program.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/error.h"
@@ -54,8 +55,9 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
   BatchOptions batches;
   batches.global_batch = job.input().global_batch_size();
   if (job.input().shard() == proto::Input::ALL) {
-    batches.rank = rank;
-    batches.world = world;
+    const RowReader reader = row_reader(job, rank, world);
+    batches.rank = reader.rank;
+    batches.world = reader.world;
   } else {  // the table is this worker's own, and so are its batches
     batches.global_batch = batch_share(job, rank, world).rows();
   }
@@ -106,11 +108,19 @@ void leave_out_frozen(const proto::Job& job, TrainingGraph& training) {
                 [&](const VariableGradient& gradient) { return optimizers.frozen(gradient.variable.name); });
 }
 
+std::vector<FeedSpec> columns_of(const ModelGraph& model, const Batcher& batcher, const BatchShare& share) {
+  std::vector<FeedSpec> columns;
+  for (std::size_t c = 0; c < model.columns.size(); ++c)
+    columns.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
+  return columns;
+}
+
 CompileRequest step_request(const ModelGraph& model, const Batcher& batcher, const BatchShare& share,
                             const TrainingGraph& training) {
   CompileRequest request;
-  for (std::size_t c = 0; c < model.columns.size(); ++c)
-    request.feeds.push_back({model.columns[c], batcher.dtype(c), batcher.shape(c, share.rows())});
+  // A strategy may have left out what reads a column.
+  for (FeedSpec& column : columns_of(model, batcher, share))
+    if (training.graph.find(column.name) != kNoNode) request.feeds.push_back(std::move(column));
   request.fetches = {training.graph.value_name(training.loss)};
   if (training.stop_votes.valid()) request.fetches.push_back(training.graph.value_name(training.stop_votes));
   if (training.skipped.valid()) request.fetches.push_back(training.graph.value_name(training.skipped));
@@ -154,10 +164,14 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
                                       const BatchShare& share, Strategy& strategy,
                                       const ChooseStreams& choose_streams) {
   TrainingProgram made;
-  const std::int64_t parts = job.optimizer().accumulate_steps();
+  const std::int64_t micro_batches = strategy.micro_batches();
+  const std::int64_t parts = std::max<std::int64_t>(micro_batches, job.optimizer().accumulate_steps());
+  const bool cuts = parts > 1 || micro_batches > 0;
+  const char* const parts_field =
+      micro_batches > 0 ? "strategy.pipeline.micro_batches" : "optimizer.accumulate_steps";
   const float weight = strategy.weighs_gradients() ? share.weight() : 1.0F;
   made.training = model.gradients.empty()
-                      ? make_training_graph(*model.graph, model.loss, weight, parts > 1, loss_scale_of(job))
+                      ? make_training_graph(*model.graph, model.loss, weight, cuts, loss_scale_of(job))
                       : make_training_graph(*model.graph, model.loss, weight, model.gradients);
   TrainingGraph& training = made.training;
   if (weight != share.weight()) weigh_loss(training, share.weight());
@@ -175,12 +189,15 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
     training.slice_rows = count_slice_rows(training, model.columns, batcher, share);
   training.targets = model.updates;
   leave_out_frozen(job, training);
+  strategy.place_training(training, columns_of(model, batcher, share));
   recompute_some(job, model, batcher, share, training);
-  for (std::size_t c = 0; parts > 1 && c < model.columns.size(); ++c)
+  for (std::size_t c = 0; cuts && c < model.columns.size(); ++c)
     if (batcher.ragged(c))
-      throw InvalidArgument("optimizer.accumulate_steps: batches with ragged columns ('" + model.columns[c] +
+      throw InvalidArgument(std::string(parts_field) + ": batches with ragged columns ('" + model.columns[c] +
                             "') are not cut into parts: use a smaller input.global_batch_size");
-  if (parts > 1) split_into_parts(training, model.columns, share.rows(), parts);
+  if (cuts)
+    split_into_parts(training, model.columns, share.rows(), parts,
+                     micro_batches > 0 ? PartOrder::AnyOrder : PartOrder::InTurn);
   clip_by_global_norm(training, training.gradients, job.optimizer().clip_worker_norm(), false);
   for (std::size_t c = 0; c < model.columns.size(); ++c)
     training.feeds.push_back(
@@ -194,6 +211,7 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   if (choose_streams) options.streams = choose_streams(training.graph, request, options);
   made.program = compile(training.graph, request, options);
   made.options = options;
+  strategy.take_program(*made.program);
   made.agreed_hash = share.even() && !strategy.ranks_differ() ? plan_hash(*made.program)
                                                               : collectives_hash(*made.program, strategy);
   return made;

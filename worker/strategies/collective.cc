@@ -69,6 +69,21 @@ std::uint64_t CollectiveStrategy::start(const CheckpointInfo*, bool, std::uint64
   return static_cast<std::uint64_t>(first);
 }
 
+void CollectiveStrategy::agree_on_checkpoint(const CheckpointInfo* restored, const WaitContext& wait) const {
+  const std::int64_t mine = restored ? static_cast<std::int64_t>(restored->meta.step) : -1;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
+  peers_.communicator->all_gather(&mine, all.data(), 1, DType::Int64, StreamRef::host(), wait);
+  const auto text = [](std::int64_t step) {
+    return step < 0 ? std::string("no checkpoint") : "a checkpoint of step " + std::to_string(step);
+  };
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw InvalidArgument("rank " + std::to_string(rank) + " finds " + text(all[rank]) + ", rank 0 " +
+                            text(all[0]) + ": under strategy " + std::string(name()) +
+                            " every worker reads and writes its part, so "
+                            "checkpoint.directory must be one that all of them see");
+}
+
 void CollectiveStrategy::begin_step(std::uint64_t step, const WaitContext& wait) {
   if (services_ && services_->vote) {
     const float vote = services_->stop_vote();

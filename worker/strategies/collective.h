@@ -1,7 +1,7 @@
 // What the strategies have in common whose workers meet in collectives on one communicator (ALLREDUCE,
-// HYBRID, PS_ALLREDUCE): one total order of collectives, the loss and the votes to stop, which ride in the
-// first bucket of gradients, so that every worker reports the mean over the global batch and all stop after
-// the same step; and what happens around steps. Thread rule: as Strategy.
+// HYBRID, PIPELINE, PS_ALLREDUCE): one total order of collectives, the loss and the votes to stop, which ride
+// in the first bucket of gradients, so that every worker reports the mean over the global batch and all stop
+// after the same step; and what happens around steps. Thread rule: as Strategy.
 #pragma once
 
 #include <vector>
@@ -45,6 +45,9 @@ class CollectiveStrategy : public Strategy {
   VariableGradient gather_rows(TrainingGraph& training, VariableGradient gradient);
   /// This process's wish to stop, to be added up over ranks.
   virtual ValueRef stop_vote(Graph& graph) const;
+  /// Of strategies whose workers each read and write their part of a checkpoint: throws InvalidArgument
+  /// naming the rank unless all have found the same one.
+  void agree_on_checkpoint(const CheckpointInfo* restored, const WaitContext& wait) const;
   /// Whether the leader's value replaces this variable's of other ranks before the first step.
   virtual bool is_shared(const std::string& /*variable*/) const { return true; }
 

@@ -259,21 +259,6 @@ class HybridStrategy : public CollectiveStrategy {
     for (std::size_t i = 0; i < of_parts.size(); ++i) *of_parts[i] = {id, static_cast<int>(i)};
   }
 
-  void agree_on_checkpoint(const CheckpointInfo* restored, const WaitContext& wait) const {
-    const std::int64_t mine = restored ? static_cast<std::int64_t>(restored->meta.step) : -1;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(peers_.world));
-    peers_.communicator->all_gather(&mine, all.data(), 1, DType::Int64, StreamRef::host(), wait);
-    const auto text = [](std::int64_t step) {
-      return step < 0 ? std::string("no checkpoint") : "a checkpoint of step " + std::to_string(step);
-    };
-    for (std::size_t rank = 1; rank < all.size(); ++rank)
-      if (all[rank] != all[0])
-        throw InvalidArgument("rank " + std::to_string(rank) + " finds " + text(all[rank]) + ", rank 0 " +
-                              text(all[0]) +
-                              ": under strategy HYBRID every worker reads and writes its rows, so "
-                              "checkpoint.directory must be one that all of them see");
-  }
-
   const proto::Job job_;
   const proto::Strategy& strategy_;
   const std::uint64_t seed_;

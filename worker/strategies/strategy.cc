@@ -10,6 +10,7 @@
 #include "worker/strategies/hybrid_ops.h"
 #include "worker/strategies/ordered_rows_ops.h"
 #include "worker/strategies/owner_ops.h"
+#include "worker/strategies/pipeline_ops.h"
 #include "worker/strategies/ps_ops.h"
 #include "worker/strategies/shard_ops.h"
 #include "worker/strategies/sync_batch_norm.h"
@@ -24,6 +25,8 @@ std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime,
       return make_allreduce_strategy(job, runtime, peers);
     case proto::Strategy::HYBRID:
       return make_hybrid_strategy(job, runtime, peers);
+    case proto::Strategy::PIPELINE:
+      return make_pipeline_strategy(job, runtime, peers);
     case proto::Strategy::PS_ALLREDUCE:
       return make_ps_allreduce_strategy(job, runtime, peers);
     default:
@@ -41,6 +44,7 @@ void register_strategy_ops() {
     register_hybrid_ops(OpRegistry::global());
     register_ordered_rows_ops(OpRegistry::global());
     register_owner_ops(OpRegistry::global());
+    register_pipeline_ops(OpRegistry::global());
     register_ps_ops(OpRegistry::global());
     register_shard_ops(OpRegistry::global());
     register_sync_batch_norm_ops(OpRegistry::global());

@@ -17,7 +17,8 @@
 
 namespace braid {
 class Program;
-}
+struct FeedSpec;
+}  // namespace braid
 namespace braid::proto {
 class Job;
 }
@@ -36,7 +37,7 @@ namespace braid::worker {
 struct Peers {
   int rank = 0;
   int world = 1;
-  std::shared_ptr<comm::Communicator> communicator;   // ALLREDUCE, HYBRID, PS_ALLREDUCE
+  std::shared_ptr<comm::Communicator> communicator;   // of strategies that has_communicator() names
   std::shared_ptr<ps::PsClient> servers;              // PS, PS_ALLREDUCE
   std::shared_ptr<comm::Rendezvous> rendezvous = {};  // where several workers of RING and NCCL meet
   std::string card = {};  // a GPU that a step is only planned for ("H100"); empty: the runtime's device
@@ -51,11 +52,19 @@ class Strategy {
   /// Before rewrite_training(), where the graph is not only looked at: whether the job goes on with what it
   /// has kept, and how long others may take to come that far.
   virtual void prepare(bool /*resume*/, const WaitContext& /*wait*/) {}
+  /// Equal parts that a batch goes through the strategy's graph in, each by itself, in any order; 0: it is
+  /// cut as optimizer.accumulate_steps says, into parts that come one behind another.
+  virtual std::int64_t micro_batches() const { return 0; }
+  /// Decides where nodes of the differentiated graph run, before a batch is cut into parts. `columns`: what a
+  /// step of this worker is fed with.
+  virtual void place_training(TrainingGraph& /*training*/, const std::vector<FeedSpec>& /*columns*/) {}
   /// Adds what one step needs beside forward and backward. Called once, before variables exist.
   virtual void rewrite_training(TrainingGraph& training) = 0;
   /// The same for a forward graph that is run for evaluation.
   virtual void rewrite_inference(Graph&) {}
 
+  /// The program of the graph that rewrite_training() has made, as it will run.
+  virtual void take_program(const Program& /*step*/) {}
   /// What was decided about variables, for people, in lines; empty: nothing. `step`: the program of the graph
   /// that rewrite_training() has made, which knows sizes.
   virtual std::string describe(const Program& /*step*/) const { return {}; }
@@ -126,6 +135,7 @@ std::unique_ptr<Strategy> make_local_strategy(const proto::Job& job);
 std::unique_ptr<Strategy> make_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                   const Peers& peers);
 std::unique_ptr<Strategy> make_hybrid_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
+std::unique_ptr<Strategy> make_pipeline_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers);
 std::unique_ptr<Strategy> make_ps_allreduce_strategy(const proto::Job& job, Runtime& runtime,
                                                      const Peers& peers);

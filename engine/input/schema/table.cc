@@ -176,6 +176,11 @@ void Batcher::find_columns(const std::vector<std::string>& names) {
   set_block_bytes();
 }
 
+void Batcher::keep_columns(const std::vector<std::string>& names) {
+  columns_.clear();
+  find_columns(names);
+}
+
 void Batcher::set_block_bytes() {
   block_bytes_ = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c)

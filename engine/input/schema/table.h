@@ -116,6 +116,9 @@ class Batcher {
   Batch make(std::uint64_t ticket, const std::stop_token& stop = {});
   std::int64_t rows_of(std::uint64_t ticket) const;
 
+  /// Delivers these of its columns alone from now on, in this order. REQUIRES: no make() at work.
+  void keep_columns(const std::vector<std::string>& names);
+
   /// make() has refused a batch for want of room that grow() would make: all but that of
   /// TableColumn::batch_values, which is a limit.
   bool outgrown() const;

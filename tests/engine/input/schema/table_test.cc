@@ -67,6 +67,23 @@ TEST(BatcherTest, AnyTicketCanBeMadeAtAnyTime) {
   for (std::uint64_t t = 40; t-- > 0;) EXPECT_EQ(ids_of(other.make(t)), forward[t]) << "ticket " << t;
 }
 
+TEST(BatcherTest, ColumnsThatNobodyWantsAreNotMade) {
+  const BatchOptions options{.global_batch = 8, .seed = 9};
+  Batcher all(counting_table(64), {"id", "pixel"}, options),
+      some(counting_table(64), {"id", "pixel"}, options);
+  some.keep_columns({"pixel"});
+  const Batch made = some.make(3);
+  ASSERT_EQ(made.tensors.size(), 1U);
+  EXPECT_EQ(some.shape(0, 8), (Shape{8, 2}));
+  const Batch whole = all.make(3);
+  const auto got = made.tensors[0].data<float>(), expected = whole.tensors[1].data<float>();
+  EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin(), expected.end()));
+  some.keep_columns({});
+  EXPECT_TRUE(some.make(4).tensors.empty());
+  EXPECT_EQ(some.make(4).cursor, all.make(4).cursor);
+  EXPECT_THROW(some.keep_columns({"none"}), InvalidArgument);
+}
+
 TEST(BatcherTest, WorkersShareEachGlobalBatchInContiguousParts) {
   Batcher whole(counting_table(60), {"id"}, {.global_batch = 12, .seed = 1});
   for (std::uint64_t t = 0; t < 7; ++t) {

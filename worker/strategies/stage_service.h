@@ -1,0 +1,76 @@
+// What the ranks of a pipeline do for their leader between steps, when it evaluates or saves: it asks, and
+// the others, who have come to the same border, answer until it lets them go on. Requests are broadcasts on
+// the job's communicator, so they are collectives in one order like those of steps.
+//
+//   gather   each rank sends the leader the variables that it has, for an evaluation there
+//   save     each rank writes its variables and their slots into the checkpoint's directory, which all see,
+//   as
+//            the file stage-<rank>.shard; the leader's own are in its shard
+//   release  the end
+//
+// Thread rule: one thread at a time, no step in flight. Throws: what the communicator throws.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/checkpoint.h"
+#include "base/wait_context.h"
+#include "engine/exec/runtime.h"
+#include "engine/ir/graph.h"
+
+namespace braid::comm {
+class Communicator;
+}
+
+namespace braid::worker {
+
+/// A variable of the model and the rank that has it.
+struct StageVariable {
+  VariableInfo info;
+  int rank = 0;
+};
+
+class StageService {
+ public:
+  /// `variables`: of the model, the same list on all ranks. `own`: what this rank writes. The store has
+  /// these, and outlives it.
+  StageService(std::vector<StageVariable> variables, std::vector<std::string> own,
+               std::shared_ptr<comm::Communicator> communicator, VariableStore& store)
+      : variables_(std::move(variables)),
+        own_(std::move(own)),
+        communicator_(std::move(communicator)),
+        store_(store) {}
+
+  /// Whether another rank has it.
+  bool is_elsewhere(const std::string& variable) const;
+
+  // On the leader.
+  /// Writes the others' variables into the store, as far as it has room for them.
+  void gather(const WaitContext& wait);
+  /// The files of the other ranks.
+  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait);
+  void release(const WaitContext& wait);
+
+  // On the others.
+  /// Until the leader has released them. `patience`: how long it may let them wait for its next request.
+  void serve(std::chrono::nanoseconds patience);
+
+ private:
+  enum class Request : std::int64_t { Gather = 1, Save = 2, Release = 3 };
+  Request ask(Request request, const WaitContext& wait);
+  void hand_over(const WaitContext& wait);
+  std::vector<ShardInfo> write(const std::filesystem::path& directory, const WaitContext& wait);
+
+  const std::vector<StageVariable> variables_;
+  const std::vector<std::string> own_;
+  const std::shared_ptr<comm::Communicator> communicator_;
+  VariableStore& store_;
+};
+
+}  // namespace braid::worker
