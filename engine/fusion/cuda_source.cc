@@ -116,8 +116,6 @@ class Writer {
   void begin_loop() {
     for (const Sums& sum : sums_)
       line("{} sum{}[{}] = {{}};", type(region_.dtype_of(sum.value)), sum.value, layout_.places);
-    // Without reductions nothing waits in a part: those of several are loaded at once.
-    if (!region_.reduces()) line("_Pragma(\"unroll 4\")");
     line("for (long long part = blockIdx.x; part < {}ll; part += {}ll) {{",
          ceil_div(region_.rows, layout_.threads / layout_.row_threads), layout_.blocks);
   }
