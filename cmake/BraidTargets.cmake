@@ -9,22 +9,37 @@ set(BRAID_WARNINGS
   $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>
   $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda> $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 
-# braid_library(NAME SOURCES... [PUBLIC libs...] [PRIVATE libs...]): a static library with the project's
-# warnings; includes are spelled from the root ("engine/ir/graph.h").
+# braid_library(NAME SOURCES... [COLD sources...] [PUBLIC libs...] [PRIVATE libs...] [APART headers...]): a static
+# library with the project's warnings; includes are spelled from the root ("engine/ir/graph.h"). COLD: sources for
+# which braid_cold() holds. APART: its sources are never compiled together, but after these headers.
 function(braid_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;COLD;PUBLIC;PRIVATE;APART" ${ARGN})
+  if(arg_COLD)
+    add_library(${name}_cold OBJECT ${arg_COLD})
+    braid_sources(${name}_cold "${arg_PUBLIC}" "${arg_PRIVATE}" "")
+    braid_cold(${name}_cold)
+    list(APPEND arg_SOURCES $<TARGET_OBJECTS:${name}_cold>)
+  endif()
   add_library(${name} STATIC ${arg_SOURCES})
-  target_include_directories(${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${BRAID_INSTALL_HEADERS}>)
-  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
-  target_link_libraries(${name} PUBLIC ${arg_PUBLIC} Threads::Threads PRIVATE ${arg_PRIVATE})
-  braid_unity(${name})
+  braid_sources(${name} "${arg_PUBLIC}" "${arg_PRIVATE}" "${arg_APART}")
   braid_export(${name})
 endfunction()
 
-# braid_unity(TARGET): with BRAID_UNITY its sources are compiled several at a time, which saves most of what their
-# headers cost. Sources with flags of their own (kernels) are compiled alone, and so is what needs CUDA, which few
-# machines can check. Names in anonymous namespaces must differ within a target.
+function(braid_sources name public private apart)
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${BRAID_INSTALL_HEADERS}>)
+  target_compile_options(${name} PRIVATE ${BRAID_WARNINGS})
+  target_link_libraries(${name} PUBLIC ${public} Threads::Threads PRIVATE ${private})
+  if(BRAID_UNITY AND apart)
+    braid_headers_ahead(${name} ${apart})
+  else()
+    braid_unity(${name})
+  endif()
+endfunction()
+
+# braid_unity(TARGET): with BRAID_UNITY its sources are compiled several at a time, after headers that are compiled once
+# for all of Braid: most of what headers cost. Sources with flags of their own (kernels) are compiled alone, and so is
+# what needs CUDA, which few machines can check. Names in anonymous namespaces must differ within a target.
 function(braid_unity name)
   if(NOT BRAID_UNITY)
     return()
@@ -37,6 +52,38 @@ function(braid_unity name)
   if(sources)
     set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
+  braid_headers_shared(${name})
+endfunction()
+
+# What most sources include is compiled once, with BRAID_UNITY. GCC takes it whatever -O the sources have, but not with
+# other flags: those need SKIP_PRECOMPILE_HEADERS.
+set(BRAID_SHARED_HEADERS <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable> <cstdint>
+  <cstring> <deque> <exception> <filesystem> <fstream> <functional> <limits> <list> <map> <memory> <mutex> <numeric>
+  <optional> <set> <span> <sstream> <string> <string_view> <thread> <tuple> <unordered_map> <unordered_set> <utility>
+  <variant> <vector> <fmt/format.h> <nlohmann/json.hpp> <google/protobuf/message.h> <google/protobuf/map_entry.h>
+  <google/protobuf/map_field_inl.h> <engine/ir/graph.h> <engine/ir/op.h>)
+function(braid_headers_shared name)
+  if(NOT BRAID_UNITY)
+    return()
+  endif()
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-pthread>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  target_compile_definitions(${name} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
+  braid_shared_headers()
+  target_precompile_headers(${name} REUSE_FROM braid_shared_headers)
+endfunction()
+
+function(braid_shared_headers)
+  if(TARGET braid_shared_headers)
+    return()
+  endif()
+  set(source ${PROJECT_BINARY_DIR}/gen/shared_headers.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "// The headers that sources compiled together share.\n")
+  add_library(braid_shared_headers OBJECT ${source})
+  target_include_directories(braid_shared_headers PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(braid_shared_headers PRIVATE -pthread)
+  target_link_libraries(braid_shared_headers PRIVATE fmt::fmt)
+  braid_headers_ahead(braid_shared_headers ${BRAID_SHARED_HEADERS})
 endfunction()
 
 # braid_headers_ahead(TARGET HEADERS...): these are compiled once for the target, for sources that cannot be compiled
@@ -67,10 +114,15 @@ function(braid_export name)
   endif()
 endfunction()
 
-# braid_cold(TARGET): code that runs once or waits for others. Release optimises it lightly, which a whole build
-# notices: templates of the standard library are most of it.
+# braid_cold(TARGET [LOOPS]): code that runs once or waits for others. Release optimises it lightly, which a whole build
+# notices: templates of the standard library are most of it. With BRAID_UNITY by -Og, which is a sixth quicker than -O1
+# and leaves loops as they stand, but for sources with LOOPS over the values of a step.
 function(braid_cold name)
-  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+  set(level -O1)
+  if(BRAID_UNITY AND NOT "LOOPS" IN_LIST ARGN)
+    set(level -Og)
+  endif()
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${level}>)
 endfunction()
 
 # braid_proto(NAME PROTOS... [GRPC] [DEPENDS libs...]): generated code as a library; headers are
@@ -101,6 +153,7 @@ function(braid_proto name)
   braid_export(${name})
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${arg_DEPENDS} Threads::Threads)
   braid_cold(${name})
+  braid_headers_shared(${name})
   if(arg_GRPC)
     target_link_libraries(${name} PUBLIC gRPC::grpc++)
   endif()

@@ -25,7 +25,6 @@ APART = re.compile(r"engine/ops/|(?:.*[/_])?(?:cuda|nccl|mpi)[/_]")  # as braid_
 ALLOWED = {
     ("worker", "Rows"): "evaluation/ and strategies/, which are never joined",
     ("worker", "Run"): "the worker's own folder and strategies/, which are never joined",
-    ("worker", "prepare_rows"): "strategies/: in different parts of the list today; to be renamed",
 }
 
 # Types of one full name that are known.

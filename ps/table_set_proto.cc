@@ -6,7 +6,7 @@ namespace braid::ps {
 
 namespace {
 
-void to_proto(const OptimizerSpec& spec, proto::PsOptimizer* out) {
+void optimizer_to_proto(const OptimizerSpec& spec, proto::PsOptimizer* out) {
   out->set_kind(static_cast<int>(spec.kind));
   out->set_momentum(spec.momentum);
   out->set_nesterov(spec.nesterov);
@@ -27,7 +27,7 @@ void to_proto(const OptimizerSpec& spec, proto::PsOptimizer* out) {
   out->set_learning_rate_factor(spec.learning_rate_factor);
 }
 
-OptimizerSpec from_proto(const proto::PsOptimizer& in) {
+OptimizerSpec optimizer_from_proto(const proto::PsOptimizer& in) {
   OptimizerSpec spec;
   spec.kind = static_cast<OptimizerKind>(in.kind());
   spec.momentum = in.momentum();
@@ -72,8 +72,8 @@ void to_proto(const TableSet& set, proto::PsTableSet* out) {
     to->set_former_name(table.former_name);
     to->set_group(table.group);
   }
-  to_proto(set.optimizer, out->mutable_optimizer());
-  for (const OptimizerSpec& group : set.groups) to_proto(group, out->add_groups());
+  optimizer_to_proto(set.optimizer, out->mutable_optimizer());
+  for (const OptimizerSpec& group : set.groups) optimizer_to_proto(group, out->add_groups());
   out->set_consistency(static_cast<int>(set.consistency));
   out->set_workers(set.workers);
   out->set_staleness(set.staleness);
@@ -98,8 +98,8 @@ TableSet from_proto(const proto::PsTableSet& in) {
                           {table.key()},
                           table.former_name(),
                           table.group()});
-  set.optimizer = from_proto(in.optimizer());
-  for (const auto& group : in.groups()) set.groups.push_back(from_proto(group));
+  set.optimizer = optimizer_from_proto(in.optimizer());
+  for (const auto& group : in.groups()) set.groups.push_back(optimizer_from_proto(group));
   set.consistency = static_cast<Consistency>(in.consistency());
   set.workers = in.workers();
   set.staleness = in.staleness();

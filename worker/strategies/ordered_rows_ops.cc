@@ -147,7 +147,7 @@ void infer_rows(InferContext& c) {
   if (c.attr("votes", false)) c.output(DType::Float32, Shape{});
 }
 
-PreparedKernel prepare_rows(const PrepareContext& c) {
+PreparedKernel prepare_ordered_rows(const PrepareContext& c) {
   ps::PsClient& client = require_service<ps::PsClient>(c, "parameter-server client");
   const auto deadline = require_service<StepServices>(c, "worker").peer_deadline;
   const bool versioned = c.attr("versioned", false), ahead = c.attr("ahead", false),
@@ -233,7 +233,7 @@ void register_ordered_rows_ops(OpRegistry& registry) {
   OpDef rows = exchange_op("braid.PsRows", Lane::Pull);
   rows.min_inputs = 2;
   rows.infer = infer_rows;
-  rows.cpu = prepare_rows;
+  rows.cpu = prepare_ordered_rows;
   rows.further_handles = Access::Write;
   registry.add(std::move(rows));
   OpDef push = exchange_op("braid.PsPushRows", Lane::Push);

@@ -38,6 +38,14 @@ void infer_tensor(InferContext& c) {
   c.output(c.dtype(0), c.shape(0));
 }
 
+/// The row that each vector of indices names.
+void find_rows(const std::string& place, const NdAddressing& to, DType dtype, const void* indices,
+               std::int64_t* rows) {
+  with_index(place, dtype, [&]<class I>() {
+    for (std::int64_t k = 0; k < to.count; ++k) rows[k] = to.row(place, static_cast<const I*>(indices), k);
+  });
+}
+
 template <class Op>
 PreparedKernel prepare(const PrepareContext& c) {
   if (computed_type(c.inputs[0].dtype) != c.inputs[2].dtype)
@@ -48,20 +56,19 @@ PreparedKernel prepare(const PrepareContext& c) {
   const bool copies = !c.outputs.empty();
   const auto elements = static_cast<std::size_t>(c.inputs[0].shape.elements());
   return with_stored_number("ScatterNdUpdate", c.inputs[0].dtype, [&]<class S, class T>() {
-    return with_index("ScatterNdUpdate", c.inputs[1].dtype, [&]<class I>() {
-      PreparedKernel kernel;
-      kernel.scratch_bytes = row_bytes + IndexGroups::scratch_bytes(to.count);
-      kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-        auto* rows = static_cast<std::int64_t*>(a.scratch);
-        for (std::int64_t k = 0; k < to.count; ++k) rows[k] = to.row(place, a.in<I>(1), k);
-        const IndexGroups groups(rows, to.count, to.rows, static_cast<char*>(a.scratch) + row_bytes);
-        S* target = copies ? a.out<S>(0) : a.var<S>(0);
-        if (copies && target != a.in<S>(0) && elements != 0)
-          std::memcpy(target, a.in<S>(0), elements * sizeof(S));
-        scatter::rows<Op>(*pool, groups, to.width, a.in<T>(2), 1, target);
-      };
-      return kernel;
-    });
+    PreparedKernel kernel;
+    kernel.scratch_bytes = row_bytes + IndexGroups::scratch_bytes(to.count);
+    kernel.run = [=, pool = &c.pool, dtype = c.inputs[1].dtype,
+                  place = place_of(c.node)](const KernelArgs& a) {
+      auto* rows = static_cast<std::int64_t*>(a.scratch);
+      find_rows(place, to, dtype, a.inputs[1], rows);
+      const IndexGroups groups(rows, to.count, to.rows, static_cast<char*>(a.scratch) + row_bytes);
+      S* target = copies ? a.out<S>(0) : a.var<S>(0);
+      if (copies && target != a.in<S>(0) && elements != 0)
+        std::memcpy(target, a.in<S>(0), elements * sizeof(S));
+      scatter::rows<Op>(*pool, groups, to.width, a.in<T>(2), 1, target);
+    };
+    return kernel;
   });
 }
 

@@ -16,9 +16,9 @@
 namespace braid {
 namespace {
 
-/// Which distinct element each of the n is; gives their number. `order` and `first` are scratch of n each.
-template <class T, class I>
-std::int64_t number_distinct(const T* x, std::int64_t n, std::int64_t* order, std::int64_t* first, I* ids) {
+/// first[i]: where x[i] occurs first. `order` is scratch of n.
+template <class T>
+void find_first(const T* x, std::int64_t n, std::int64_t* order, std::int64_t* first) {
   std::iota(order, order + n, std::int64_t{0});
   std::sort(order, order + n, [x](std::int64_t a, std::int64_t b) {
     if (x[a] < x[b]) return true;
@@ -30,9 +30,13 @@ std::int64_t number_distinct(const T* x, std::int64_t n, std::int64_t* order, st
     const bool repeats = k > 0 && x[order[k]] == x[order[k - 1]];
     first[order[k]] = repeats ? first[order[k - 1]] : order[k];
   }
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < n; ++i) ids[i] = first[i] == i ? static_cast<I>(count++) : ids[first[i]];
-  return count;
+}
+
+/// Which distinct element each of the n is.
+template <class I>
+void number_distinct(const std::int64_t* first, std::int64_t n, I* ids) {
+  I count = 0;
+  for (std::int64_t i = 0; i < n; ++i) ids[i] = first[i] == i ? count++ : ids[first[i]];
 }
 
 std::int64_t count_distinct(const Tensor& x) {
@@ -43,9 +47,11 @@ std::int64_t count_distinct(const Tensor& x) {
   }
   return with_number_or_bool("Unique", x.dtype(), [&]<class T>() {
     const auto n = static_cast<std::size_t>(x.elements());
-    std::vector<std::int64_t> order(n), first(n), ids(n);
-    return number_distinct(reinterpret_cast<const T*>(x.raw()), x.elements(), order.data(), first.data(),
-                           ids.data());
+    std::vector<std::int64_t> order(n), first(n);
+    find_first(reinterpret_cast<const T*>(x.raw()), x.elements(), order.data(), first.data());
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < n; ++i) count += first[i] == static_cast<std::int64_t>(i);
+    return count;
   });
 }
 
@@ -79,7 +85,8 @@ PreparedKernel prepare_unique(const PrepareContext& c) {
         auto* order = static_cast<std::int64_t*>(a.scratch);
         const T* x = a.in<T>(0);
         I* ids = a.out<I>(1);
-        number_distinct(x, n, order, order + n, ids);
+        find_first(x, n, order, order + n);
+        number_distinct(order + n, n, ids);
         if (counts) std::fill(a.out<I>(2), a.out<I>(2) + distinct, I(0));
         for (std::int64_t i = n; i-- > 0;) {  // backwards: the first occurrence stays
           a.out<T>(0)[ids[i]] = x[i];

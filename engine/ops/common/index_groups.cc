@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/ops/common/dispatch.h"
 
 namespace braid {
 
@@ -55,6 +56,14 @@ template IndexGroups::IndexGroups(const std::int64_t*, std::int64_t, std::int64_
 IndexGroups::IndexGroups(std::int64_t n, void* scratch)
     : keys_(static_cast<std::uint64_t*>(scratch)), starts_(reinterpret_cast<std::uint32_t*>(keys_ + 2 * n)) {
   find_starts(n);
+}
+
+IndexGroups IndexGroups::checked(const std::string& place, DType dtype, const void* indices, std::int64_t n,
+                                 std::int64_t bound, void* scratch) {
+  return with_index(place, dtype, [&]<class I>() {
+    check_indices(place, static_cast<const I*>(indices), n, bound);
+    return IndexGroups(static_cast<const I*>(indices), n, bound, scratch);
+  });
 }
 
 /// By index only: positions are in order already and every pass is stable.

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/dtype.h"
+
 namespace braid {
 
 /// Throws: InvalidArgument "<place>: indices[3] = 17 is not in [0, 10)" for the first one out of range.
@@ -33,6 +35,10 @@ class IndexGroups {
   IndexGroups(const I* indices, std::int64_t n, std::int64_t bound, void* scratch);
   /// The groups of `n` entries, index << 32 | position, that the scratch begins with and that are sorted.
   IndexGroups(std::int64_t n, void* scratch);
+  /// check_indices() and their groups, for kernels that need to know no more of the indices' type: int32 or
+  /// int64.
+  static IndexGroups checked(const std::string& place, DType dtype, const void* indices, std::int64_t n,
+                             std::int64_t bound, void* scratch);
 
   std::int64_t size() const { return size_; }
   std::int64_t index(std::int64_t group) const {

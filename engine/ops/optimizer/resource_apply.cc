@@ -113,17 +113,14 @@ PreparedKernel prepare_apply(const Form& form, const PrepareContext& c) {
   const std::int64_t n = index_info.shape[0];
   const std::int64_t rows = c.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : elements / rows;
-  return with_index(form.name, index_info.dtype, [&]<class I>() {
-    PreparedKernel kernel;
-    kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
-    kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-      check_indices(place, a.in<I>(form.indices), n, rows);
-      const IndexGroups groups(a.in<I>(form.indices), n, rows, a.scratch);
-      apply_each_row(*pool, VariableRun(a, slots), width, groups, a.in<float>(form.gradient),
-                     ApplyUpdate(form, settings, a));
-    };
-    return kernel;
-  });
+  PreparedKernel kernel;
+  kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
+  kernel.run = [=, pool = &c.pool, dtype = index_info.dtype, place = place_of(c.node)](const KernelArgs& a) {
+    const auto groups = IndexGroups::checked(place, dtype, a.inputs[form.indices], n, rows, a.scratch);
+    apply_each_row(*pool, VariableRun(a, slots), width, groups, a.in<float>(form.gradient),
+                   ApplyUpdate(form, settings, a));
+  };
+  return kernel;
 }
 
 }  // namespace

@@ -65,24 +65,20 @@ PreparedKernel typed_apply_kernel(const PrepareContext& c, int slots, RowsOf whe
   }
   const OutputInfo& index_info = c.inputs[static_cast<std::size_t>(where.indices)];
   const std::int64_t n = index_info.shape[0];
-  return with_index(c.node.op->name, index_info.dtype, [&]<class I>() {
-    kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
-    kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-      const I* indices = a.in<I>(where.indices);
-      check_indices(place, indices, n, where.rows);
-      const IndexGroups groups(indices, n, where.rows, a.scratch);
-      const TypedVariable<S, T> variable(a, slots);
-      with(a, [&]<class Formula>(const auto& rates) {
-        pool->parallel_range(groups.size(), row_grain(where.width), [&](std::int64_t g, std::int64_t last) {
-          for (; g < last; ++g)
-            for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e)
-              variable.template update<Formula>(rates, groups.index(g) * where.width, where.width,
-                                                a.in<T>(where.gradient) + groups.position(e) * where.width);
-        });
+  kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
+  kernel.run = [=, pool = &c.pool, dtype = index_info.dtype, place = place_of(c.node)](const KernelArgs& a) {
+    const auto groups = IndexGroups::checked(place, dtype, a.inputs[where.indices], n, where.rows, a.scratch);
+    const TypedVariable<S, T> variable(a, slots);
+    with(a, [&]<class Formula>(const auto& rates) {
+      pool->parallel_range(groups.size(), row_grain(where.width), [&](std::int64_t g, std::int64_t last) {
+        for (; g < last; ++g)
+          for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e)
+            variable.template update<Formula>(rates, groups.index(g) * where.width, where.width,
+                                              a.in<T>(where.gradient) + groups.position(e) * where.width);
       });
-    };
-    return kernel;
-  });
+    });
+  };
+  return kernel;
 }
 
 /// Calls body.operator()<S, T>() for the type of the variable. REQUIRES: not float32.

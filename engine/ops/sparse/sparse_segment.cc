@@ -74,7 +74,6 @@ T scale_of(Scale scale, std::int64_t n) {
                                              : 1.0 / std::sqrt(static_cast<double>(n)));
 }
 
-/// starts[s] is the first k of segment s; starts[segments] is n. Fails for ids that fall or are out of range.
 template <class I>
 void find_segments(const std::string& place, const I* ids, std::int64_t n, std::int64_t segments,
                    std::int64_t* starts) {
@@ -89,41 +88,45 @@ void find_segments(const std::string& place, const I* ids, std::int64_t n, std::
   while (next <= segments) starts[next++] = n;
 }
 
-template <Scale kScale>
-PreparedKernel prepare(const PrepareContext& c) {
+/// starts[s] is the first k of segment s; starts[segments] is n. Fails for ids that fall or are out of range.
+void find_segments(const std::string& place, DType dtype, const void* ids, std::int64_t n,
+                   std::int64_t segments, std::int64_t* starts) {
+  with_index(place, dtype,
+             [&]<class I>() { find_segments(place, static_cast<const I*>(ids), n, segments, starts); });
+}
+
+PreparedKernel prepare(Scale scale_by, const PrepareContext& c) {
   const std::int64_t n = c.inputs[1].shape[0], rows = c.inputs[0].shape[0], segments = c.outputs[0].shape[0];
   const std::int64_t width = width_of(c.outputs[0].shape);
   const std::string& name = c.node.op->name;
   return with_number(name, c.inputs[0].dtype, [&]<class T>() {
     return with_index(name, c.inputs[1].dtype, [&]<class I>() {
-      return with_index(name, c.inputs[2].dtype, [&]<class S>() {
-        PreparedKernel kernel;
-        kernel.scratch_bytes = static_cast<std::size_t>(segments + 1) * sizeof(std::int64_t);
-        kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-          auto* starts = static_cast<std::int64_t*>(a.scratch);
-          const I* indices = a.in<I>(1);
-          check_indices(place, indices, n, rows);
-          find_segments(place, a.in<S>(2), n, segments, starts);
-          pool->parallel_range(segments, row_grain(width), [&](std::int64_t begin, std::int64_t end) {
-            std::fill(a.out<T>(0) + begin * width, a.out<T>(0) + end * width, T{});
-            for (std::int64_t s = begin; s < end; ++s) {
-              T* y = a.out<T>(0) + s * width;
-              for (std::int64_t k = starts[s]; k < starts[s + 1]; ++k)
-                add_row(y, a.in<T>(0) + static_cast<std::int64_t>(indices[k]) * width, width);
-              if (kScale == Scale::Sum || starts[s] == starts[s + 1]) continue;
-              const T scale = scale_of<T>(kScale, starts[s + 1] - starts[s]);
-              for (std::int64_t i = 0; i < width; ++i) y[i] *= scale;
-            }
-          });
-        };
-        return kernel;
-      });
+      PreparedKernel kernel;
+      kernel.scratch_bytes = static_cast<std::size_t>(segments + 1) * sizeof(std::int64_t);
+      kernel.run = [=, pool = &c.pool, ids = c.inputs[2].dtype,
+                    place = place_of(c.node)](const KernelArgs& a) {
+        auto* starts = static_cast<std::int64_t*>(a.scratch);
+        const I* indices = a.in<I>(1);
+        check_indices(place, indices, n, rows);
+        find_segments(place, ids, a.inputs[2], n, segments, starts);
+        pool->parallel_range(segments, row_grain(width), [&](std::int64_t begin, std::int64_t end) {
+          std::fill(a.out<T>(0) + begin * width, a.out<T>(0) + end * width, T{});
+          for (std::int64_t s = begin; s < end; ++s) {
+            T* y = a.out<T>(0) + s * width;
+            for (std::int64_t k = starts[s]; k < starts[s + 1]; ++k)
+              add_row(y, a.in<T>(0) + static_cast<std::int64_t>(indices[k]) * width, width);
+            if (scale_by == Scale::Sum || starts[s] == starts[s + 1]) continue;
+            const T scale = scale_of<T>(scale_by, starts[s + 1] - starts[s]);
+            for (std::int64_t i = 0; i < width; ++i) y[i] *= scale;
+          }
+        });
+      };
+      return kernel;
     });
   });
 }
 
-template <Scale kScale>
-PreparedKernel prepare_grad(const PrepareContext& c) {
+PreparedKernel prepare_grad(Scale scale_by, const PrepareContext& c) {
   const std::int64_t n = c.inputs[1].shape[0], segments = c.inputs[0].shape[0];
   const std::int64_t rows = tensor_to_int64s(*c.values[3])[0], out_rows = c.outputs[0].shape[0];
   const bool named_only = c.outputs.size() > 1;
@@ -152,7 +155,7 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
               for (std::int64_t e = groups.begin(g); e < groups.end(g); ++e) {
                 const auto s = static_cast<std::int64_t>(ids[groups.position(e)]);
                 const T* dy = a.in<T>(0) + s * width;
-                const T scale = scale_of<T>(kScale, starts[s + 1] - starts[s]);
+                const T scale = scale_of<T>(scale_by, starts[s + 1] - starts[s]);
                 for (std::int64_t i = 0; i < width; ++i) dx[i] += scale * dy[i];
               }
             }
@@ -166,14 +169,13 @@ PreparedKernel prepare_grad(const PrepareContext& c) {
 
 struct Row {
   const char* name;
-  PreparedKernel (*prepare)(const PrepareContext&);
-  PreparedKernel (*prepare_grad)(const PrepareContext&);
+  Scale scale;
 };
 
 constexpr Row kRows[] = {
-    {"SparseSegmentSum", prepare<Scale::Sum>, prepare_grad<Scale::Sum>},
-    {"SparseSegmentMean", prepare<Scale::Mean>, prepare_grad<Scale::Mean>},
-    {"SparseSegmentSqrtN", prepare<Scale::SqrtN>, prepare_grad<Scale::SqrtN>},
+    {"SparseSegmentSum", Scale::Sum},
+    {"SparseSegmentMean", Scale::Mean},
+    {"SparseSegmentSqrtN", Scale::SqrtN},
 };
 
 }  // namespace
@@ -196,7 +198,7 @@ void register_sparse_segment(OpRegistry& registry) {
         c.set_grad(0, c.op(grad_name, {c.grad(), c.input(1), c.input(2), rows}));
       };
       def.cost = cost_per_output(2);
-      def.cpu = row.prepare;
+      def.cpu = [scale = row.scale](const PrepareContext& c) { return prepare(scale, c); };
       def.shape_values = {counted ? 3 : 2};
       registry.add(std::move(def));
     }
@@ -207,7 +209,7 @@ void register_sparse_segment(OpRegistry& registry) {
                   .infer = infer_grad,
                   .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
                   .cost = cost_per_output(2),
-                  .cpu = row.prepare_grad,
+                  .cpu = [scale = row.scale](const PrepareContext& c) { return prepare_grad(scale, c); },
                   .shape_values = {3}});
     registry.add({.name = grad_name + "V2",
                   .traits = computes().names({"output", "sorted_unique_indices"}),
@@ -216,7 +218,7 @@ void register_sparse_segment(OpRegistry& registry) {
                   .infer = infer_grad_rows,
                   .no_gradient_reason = "it is part of a gradient; second derivatives are not made",
                   .cost = cost_per_output(2),
-                  .cpu = row.prepare_grad,
+                  .cpu = [scale = row.scale](const PrepareContext& c) { return prepare_grad(scale, c); },
                   .shape_values = {1, 3}});
   }
 }

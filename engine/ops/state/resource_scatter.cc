@@ -37,16 +37,14 @@ PreparedKernel prepare(const PrepareContext& c) {
   const std::int64_t width = rows == 0 ? 0 : c.inputs[0].shape.elements() / rows;
   const std::int64_t stride = c.inputs[2].shape.rank() == 0 ? 0 : 1;
   return with_stored_number("ResourceScatterAdd", c.inputs[0].dtype, [&]<class S, class T>() {
-    return with_index("ResourceScatterAdd", c.inputs[1].dtype, [&]<class I>() {
-      PreparedKernel kernel;
-      kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
-      kernel.run = [=, pool = &c.pool, place = place_of(c.node)](const KernelArgs& a) {
-        check_indices(place, a.in<I>(1), n, rows);
-        const IndexGroups groups(a.in<I>(1), n, rows, a.scratch);
-        scatter::rows<Op>(*pool, groups, width, a.in<T>(2), stride, a.var<S>(0));
-      };
-      return kernel;
-    });
+    PreparedKernel kernel;
+    kernel.scratch_bytes = IndexGroups::scratch_bytes(n);
+    kernel.run = [=, pool = &c.pool, dtype = c.inputs[1].dtype,
+                  place = place_of(c.node)](const KernelArgs& a) {
+      const auto groups = IndexGroups::checked(place, dtype, a.inputs[1], n, rows, a.scratch);
+      scatter::rows<Op>(*pool, groups, width, a.in<T>(2), stride, a.var<S>(0));
+    };
+    return kernel;
   });
 }
 
