@@ -12,8 +12,8 @@ constexpr double kIdBytes = 8, kNumberBytes = 4;
 // Kernels of several tables run as one, or beside each other: of 26 tables lookups took 7 us together, and
 // updates 28 (docs/design/performance.md).
 constexpr double kLookupKernels = 0.1, kOwnKernels = 1, kUpdateKernels = 1;
-// Making a table's rows dense, counting and masking them: 25 to 39 us a table on two H200, with 4096 and 16384
-// ids a worker into 12 to 200 rows.
+// Making a table's rows dense, counting and masking them: 25 to 39 us a table on two H200, with 4096 and
+// 16384 ids a worker into 12 to 200 rows.
 constexpr double kDenseSumKernels = 10;
 constexpr double kGroupingBytes = 88;  // an id, as engine/ops/common/row_entries.h counts it
 
