@@ -13,7 +13,7 @@ constexpr double kIdBytes = 8, kNumberBytes = 4;
 // updates 28 (docs/design/performance.md).
 constexpr double kLookupKernels = 0.1, kOwnKernels = 1, kUpdateKernels = 1;
 // Making a table's rows dense, counting and masking them: 25 to 39 us a table on two H200, with 4096 and
-// 16384 ids a worker into 12 to 200 rows.
+// 16384 ids a worker into 12 to 200 rows. On hosts the bytes are what counts.
 constexpr double kDenseSumKernels = 10;
 constexpr double kGroupingBytes = 88;  // an id, as engine/ops/common/row_entries.h counts it
 
@@ -47,6 +47,8 @@ Sizes sizes_of(const PlannedTable& table, TablePlan plan, bool all_ids) {
   s.state = kNumberBytes * number(std::ssize(shard.slots) * shard.slot_dim()) / parts;
   return s;
 }
+
+bool is_device(const StepCosts& costs) { return costs.card != "CPU"; }
 
 double memory_us(const StepCosts& costs, double count, double bytes) {
   const double each = std::max(bytes, costs.granule_bytes);
@@ -92,7 +94,8 @@ TableLoad of_dense_sums(const StepCosts& costs, const Sizes& s, double rows) {
   Load& all = load.owner;
   all[Lookup] =
       kLookupKernels * costs.kernel_us + memory_us(costs, s.ids, s.row) + flow_us(costs, s.travels * s.row);
-  all[Own] = kDenseSumKernels * costs.kernel_us + 2 * s.ids * kGroupingBytes / costs.memory_bytes_per_us +
+  const double kernels = is_device(costs) ? kDenseSumKernels : kOwnKernels;
+  all[Own] = kernels * costs.kernel_us + 2 * s.ids * kGroupingBytes / costs.memory_bytes_per_us +
              3 * flow_us(costs, s.ids * s.row) + flow_us(costs, rows * s.row);
   all[GradientsIn] = all[GradientsOut] = 2 * s.others / s.world * rows * (s.row + kNumberBytes);
   all[Update] = update_us(costs, s, rows, rows, s.touched);
@@ -181,9 +184,8 @@ TableLoad load_of(const StepCosts& costs, const PlannedTable& table, TablePlan p
   } else if (all_ids && plan != TablePlan::Row) {
     load = of_all_ids(costs, s, plan == TablePlan::Column);
   } else {
-    const bool is_device = costs.card != "CPU";
     const auto room = static_cast<double>(shard.buckets().capacity(table.ids_of_step()));
-    load = of_lists(costs, s, plan, is_device ? room : 0);
+    load = of_lists(costs, s, plan, is_device(costs) ? room : 0);
   }
   shard.owner = shard.rank = 0;
   load.owner.memory_bytes = static_cast<double>(shard.local_bytes());

@@ -292,11 +292,11 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
           "table { match: 't1' plan: ROW } table { match: '.*' plan: TABLE }" + std::string(),
           "table { match: 't1' plan: COLUMN } table { match: '.*' plan: TABLE }" + std::string()}) {
       const proto::Job job = job_of(optimizer, "HYBRID", "ids: ALL " + plan);
-      const Outcome its = run_group(model, job, world, batches, random, "H100");
+      const Outcome its = run_group(model, job, world, batches, random, "CPU");
       ASSERT_NO_FATAL_FAILURE(expect_near(its, local, world, optimizer)) << plan;
       dense_sums += its.sums_densely ? 1 : 0;
       if (plan.empty()) continue;  // a mix of its own each time
-      const Outcome again = run_group(model, job, world, batches, random, "H100");
+      const Outcome again = run_group(model, job, world, batches, random, "CPU");
       ASSERT_EQ(its.losses, again.losses);
       ASSERT_EQ(its.tables, again.tables);
       if (plan.find("ROW") != std::string::npos || plan.find("REPLICATE") != std::string::npos)
@@ -306,7 +306,7 @@ TEST_P(HybridRandomTest, IdsAsTheBatchHasThemGiveTheSameNumbers) {
       ASSERT_EQ(its.tables, whole->tables) << plan;
     }
   }
-  EXPECT_TRUE(dense_sums > 0 || world < 3);  // lists of two workers are shorter
+  EXPECT_TRUE(dense_sums > 0 || world < 4);  // lists of few workers are shorter
 }
 
 /// What the planner takes is measured, so each run may have another mix.
