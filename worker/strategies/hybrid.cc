@@ -19,13 +19,13 @@
 #include "worker/job/optimizers.h"
 #include "worker/step/clip_gradients.h"
 #include "worker/step/loss_scale.h"
-#include "worker/strategies/collective.h"
 #include "worker/strategies/expand_bags.h"
 #include "worker/strategies/hybrid_plan.h"
 #include "worker/strategies/hybrid_rewrite.h"
 #include "worker/strategies/hybrid_tables.h"
 #include "worker/strategies/owner_rewrite.h"
 #include "worker/strategies/replicated_rows.h"
+#include "worker/strategies/served_strategy.h"
 #include "worker/strategies/step_prediction.h"
 #include "worker/strategies/step_services.h"
 #include "worker/strategies/table_decision.h"
@@ -38,10 +38,10 @@ namespace {
 
 constexpr std::chrono::seconds kPeerDeadline{60};
 
-class HybridStrategy : public CollectiveStrategy {
+class HybridStrategy : public ServedStrategy {
  public:
   HybridStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
-      : CollectiveStrategy(job, runtime, peers),
+      : ServedStrategy(job, runtime, peers),
         job_(job),
         strategy_(job_.strategy()),
         seed_(job.seed()),
@@ -169,35 +169,13 @@ class HybridStrategy : public CollectiveStrategy {
     initialize_tables(shards_, given_, seed_, runtime_.variables());
     given_.clear();
     if (restored) restore_tables(shards_, *restored, runtime_.variables());
-    return CollectiveStrategy::start(restored, resume, step, wait);
+    return ServedStrategy::start(restored, resume, step, wait);
   }
 
-  std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t,
-                                     const std::string&, const WaitContext& wait) override {
-    return service_->save(directory, wait);
-  }
   bool saves_local_variable(const std::string& name) const override { return table_of(name) < 0; }
 
-  void meet_at_border(const WaitContext& wait) override {
-    if (peers_.leader())
-      service_->release(wait);
-    else
-      service_->serve(services_->peer_deadline);
-  }
-  void finish_steps(const WaitContext&) override {
-    if (!peers_.leader()) service_->serve(services_->peer_deadline);
-  }
-  void shut_down(bool terminated, const WaitContext& wait) override {
-    // All is done and saved: a worker that is gone by now is no reason to fail.
-    try {
-      if (peers_.leader()) service_->release(wait);
-    } catch (const Error& error) {
-      log_warning("the workers do not end together: {}", error.message());
-    }
-    CollectiveStrategy::shut_down(terminated, wait);
-  }
-
  protected:
+  RankService& service() override { return *service_; }
   bool is_shared(const std::string& variable) const override { return table_of(variable) < 0; }
 
  private:

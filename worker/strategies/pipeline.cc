@@ -17,10 +17,10 @@
 #include "worker/job/optimizers.h"
 #include "worker/process/share_text.h"
 #include "worker/step/clip_gradients.h"
-#include "worker/strategies/collective.h"
 #include "worker/strategies/message_order.h"
 #include "worker/strategies/pipeline_cut.h"
 #include "worker/strategies/pipeline_rewrite.h"
+#include "worker/strategies/served_strategy.h"
 #include "worker/strategies/stage_service.h"
 #include "worker/strategies/step_services.h"
 
@@ -36,10 +36,10 @@ std::string size_text(std::int64_t bytes) {
   return kib < 1024 ? fmt::format("{:.1f} KiB", kib) : fmt::format("{:.1f} MiB", kib / 1024);
 }
 
-class PipelineStrategy : public CollectiveStrategy {
+class PipelineStrategy : public ServedStrategy {
  public:
   PipelineStrategy(const proto::Job& job, Runtime& runtime, const Peers& peers)
-      : CollectiveStrategy(job, runtime, peers),
+      : ServedStrategy(job, runtime, peers),
         pipeline_(job.strategy().pipeline()),
         optimizers_(job),
         clip_norm_(job.optimizer().clip_norm()),
@@ -131,34 +131,13 @@ class PipelineStrategy : public CollectiveStrategy {
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override {
     agree_on_checkpoint(restored, wait);
-    return CollectiveStrategy::start(restored, resume, step, wait);
-  }
-  std::vector<ShardInfo> save_remote(const std::filesystem::path& directory, std::uint64_t,
-                                     const std::string&, const WaitContext& wait) override {
-    return service_->save(directory, wait);
+    return ServedStrategy::start(restored, resume, step, wait);
   }
   bool saves_local_variable(const std::string& name) const override { return !service_->is_elsewhere(name); }
   void refresh_variables(const WaitContext& wait) override { service_->gather(wait); }
-  void meet_at_border(const WaitContext& wait) override {
-    if (peers_.leader())
-      service_->release(wait);
-    else
-      service_->serve(services_->peer_deadline);
-  }
-  void finish_steps(const WaitContext&) override {
-    if (!peers_.leader()) service_->serve(services_->peer_deadline);
-  }
-  void shut_down(bool terminated, const WaitContext& wait) override {
-    // All is done and saved: a worker that is gone by now is no reason to fail.
-    try {
-      if (peers_.leader()) service_->release(wait);
-    } catch (const Error& error) {
-      log_warning("the workers do not end together: {}", error.message());
-    }
-    CollectiveStrategy::shut_down(terminated, wait);
-  }
 
  protected:
+  RankService& service() override { return *service_; }
   bool is_shared(const std::string&) const override { return false; }
 
  private:

@@ -1,14 +1,10 @@
-// What the ranks of a pipeline do for their leader between steps, when it evaluates or saves: it asks, and
-// the others, who have come to the same border, answer until it lets them go on. Requests are broadcasts on
-// the job's communicator, so they are collectives in one order like those of steps.
+// The service of a pipeline's ranks, when the leader evaluates or saves. Requests are broadcasts on the job's
+// communicator, so they are collectives in one order like those of steps.
 //
 //   gather   each rank sends the leader the variables that it has, for an evaluation there
 //   save     each rank writes its variables and their slots into the checkpoint's directory, which all see,
-//   as
-//            the file stage-<rank>.shard; the leader's own are in its shard
+//            as the file stage-<rank>.shard; the leader's own are in its shard
 //   release  the end
-//
-// Thread rule: one thread at a time, no step in flight. Throws: what the communicator throws.
 #pragma once
 
 #include <chrono>
@@ -19,10 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "base/checkpoint.h"
-#include "base/wait_context.h"
 #include "engine/exec/runtime.h"
 #include "engine/ir/graph.h"
+#include "worker/strategies/rank_service.h"
 
 namespace braid::comm {
 class Communicator;
@@ -36,7 +31,7 @@ struct StageVariable {
   int rank = 0;
 };
 
-class StageService {
+class StageService : public RankService {
  public:
   /// `variables`: of the model, the same list on all ranks. `own`: what this rank writes. The store has
   /// these, and outlives it.
@@ -54,12 +49,11 @@ class StageService {
   /// Writes the others' variables into the store, as far as it has room for them.
   void gather(const WaitContext& wait);
   /// The files of the other ranks.
-  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait);
-  void release(const WaitContext& wait);
+  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait) override;
+  void release(const WaitContext& wait) override;
 
   // On the others.
-  /// Until the leader has released them. `patience`: how long it may let them wait for its next request.
-  void serve(std::chrono::nanoseconds patience);
+  void serve(std::chrono::nanoseconds patience) override;
 
  private:
   enum class Request : std::int64_t { Gather = 1, Save = 2, Release = 3 };

@@ -1,6 +1,5 @@
-// What the ranks of a HYBRID job do for their leader between steps, when it evaluates or saves: it asks, and
-// the others, who have come to the same border, answer until it lets them go on. Requests are broadcasts on
-// the job's communicator, so they are collectives in one order like those of steps.
+// The service of a HYBRID job's ranks, when the leader evaluates or saves. Requests are broadcasts on the
+// job's communicator, so they are collectives in one order like those of steps.
 //
 //   look_up  the leader's ids go to all; each rank sends the rows that it holds
 //   save     each rank writes its rows into the checkpoint's directory, which all see
@@ -18,9 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "base/checkpoint.h"
-#include "base/wait_context.h"
 #include "engine/exec/runtime.h"
+#include "worker/strategies/rank_service.h"
 #include "worker/strategies/table_shard.h"
 
 namespace braid::comm {
@@ -29,7 +27,7 @@ class Communicator;
 
 namespace braid::worker {
 
-class TableService {
+class TableService : public RankService {
  public:
   /// `store` has the ranks' parts under the tables' names, and outlives it.
   TableService(std::vector<TableShard> tables, std::shared_ptr<comm::Communicator> communicator,
@@ -42,12 +40,11 @@ class TableService {
   /// rows[k] = row ids[k] of that table, [ids, dim]. Throws also: InvalidArgument for an id that is no row.
   void look_up(int table, std::span<const std::int64_t> ids, float* rows, const WaitContext& wait);
   /// The files of all ranks that hold something.
-  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait);
-  void release(const WaitContext& wait);
+  std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait) override;
+  void release(const WaitContext& wait) override;
 
   // On the others.
-  /// Until the leader has released them. `patience`: how long it may let them wait for its next request.
-  void serve(std::chrono::nanoseconds patience);
+  void serve(std::chrono::nanoseconds patience) override;
 
  private:
   struct Request;
