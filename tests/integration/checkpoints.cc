@@ -5,13 +5,14 @@
 #include <sstream>
 
 #include "base/checkpoint.h"
+#include "base/checkpoint_values.h"
 
 namespace braid::integration {
 namespace {
 
 template <class T>
-std::vector<T> read(const ShardReader& shard, const CheckpointEntry& entry) {
-  const std::vector<std::byte> bytes = shard.read(entry.name);
+std::vector<T> read(const CheckpointValues& checkpoint, const std::string& name) {
+  const std::vector<std::byte> bytes = checkpoint.read(name);
   std::vector<T> values(bytes.size() / sizeof(T));
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
@@ -24,11 +25,12 @@ CheckpointInfo newest(const Path& root) {
 }
 
 /// "table/slot@rows" -> the rows, each under "table/slot[key]".
-void add_rows(const ShardReader& shard, const CheckpointEntry& entry, Values& values) {
-  const std::string name = entry.name.substr(0, entry.name.find('@'));
-  const std::string table = shard.find(name + "@keys") ? name : name.substr(0, name.rfind('/'));
-  const auto keys = read<std::int64_t>(shard, *shard.find(table + "@keys"));
-  const auto rows = read<float>(shard, entry);
+void add_rows(const CheckpointValues& checkpoint, const std::string& entry, Values& values) {
+  const std::string name = entry.substr(0, entry.find('@'));
+  const std::string table =
+      checkpoint.values().contains(name + "@keys") ? name : name.substr(0, name.rfind('/'));
+  const auto keys = read<std::int64_t>(checkpoint, table + "@keys");
+  const auto rows = read<float>(checkpoint, entry);
   for (std::size_t k = 0; k < keys.size(); ++k) {
     const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(k * (rows.size() / keys.size()));
     values[name + "[" + std::to_string(keys[k]) + "]"] = {
@@ -71,25 +73,15 @@ Files files_of_newest(const Path& root) {
 }
 
 Values values_of_newest(const Path& root) {
-  const CheckpointInfo info = newest(root);
+  const CheckpointValues checkpoint(newest(root));
   Values values;
-  std::map<std::string, std::map<std::int64_t, std::vector<float>>> ranges;  // of dense tables, by offset
-  for (const ShardInfo& file : info.shards) {
-    const ShardReader shard(info.directory / file.file);
-    for (const CheckpointEntry& entry : shard.entries()) {
-      if (entry.dtype != DType::Float32) continue;
-      const std::size_t at = entry.name.find('@');
-      if (at == std::string::npos)
-        values[entry.name] = read<float>(shard, entry);
-      else if (entry.name.substr(at) == "@rows")
-        add_rows(shard, entry, values);
-      else
-        ranges[entry.name.substr(0, at)][std::stoll(entry.name.substr(at + 1))] = read<float>(shard, entry);
-    }
+  for (const auto& [name, value] : checkpoint.values()) {
+    if (value.dtype != DType::Float32) continue;
+    if (name.ends_with("@rows"))
+      add_rows(checkpoint, name, values);
+    else
+      values[name] = read<float>(checkpoint, name);
   }
-  for (const auto& [name, pieces] : ranges)
-    for (const auto& [offset, piece] : pieces)
-      values[name].insert(values[name].end(), piece.begin(), piece.end());
   return values;
 }
 

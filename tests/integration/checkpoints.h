@@ -23,7 +23,9 @@ std::vector<std::string> checkpoints_in(const Path& root, int every_steps);
 std::vector<std::uint64_t> checkpointed_steps(const Path& root);
 Files files_of_newest(const Path& root);
 
-/// The newest checkpoint's, whichever number of servers wrote it.
+/// The newest checkpoint's, whichever number of servers wrote it. A table of which every row is there is
+/// whole, however the workers held it: the plan of a HYBRID job is measured, and may be another in its next
+/// run.
 Values values_of_newest(const Path& root);
 
 }  // namespace braid::integration
