@@ -56,8 +56,9 @@ TEST_F(PipelineTest, LossesAndEvaluationsAreThoseOfOneProcess) {
 }
 
 TEST_F(PipelineTest, UnderLaunch) {
-  const auto launched = run("launch", {"launch", "--workers", "2", "--", "train", "--job", job().file,
-                                       "--set", "strategy.kind=PIPELINE"});
+  const auto launched =
+      run("launch", {"launch", "--workers", "2", "--", "train", "--job", job().file, "--set",
+                     "strategy.kind=PIPELINE", "--set", "streams.policy=AUTO", "--set", "streams.count=4"});
   EXPECT_EQ(launched->exit_code(), 0) << launched->err();
   EXPECT_THAT(launched->out(), HasSubstr("result: "));
 }

@@ -245,10 +245,9 @@ void check_pipeline(const proto::Job& job, const Checker& check) {
   refuse(job.staging().auto_stage(), "staging.auto_stage");
   refuse(job.model().graph().gradients() == proto::TrainedGraph::KEEP,
          "model.graph.gradients KEEP: it needs gradients that Braid makes; use REDO");
-  refuse(job.streams().count() > 1 && job.streams().policy() == proto::Streams::AUTO &&
-             (!job.streams().has_measure() || job.streams().measure()),
-         "streams.policy AUTO that measures: workers have different steps; set streams.measure false, or "
-         "another policy");
+  refuse(
+      job.streams().count() > 1 && job.streams().policy() == proto::Streams::AUTO && job.streams().measure(),
+      "streams.measure: workers have different steps; AUTO goes by modelled costs there");
   refuse(!job.checkpoint().directory().empty() && job.checkpoint().every_seconds() > 0,
          "checkpoint.every_seconds: all workers write a checkpoint together, after a step that all know; set "
          "checkpoint.every_steps");

@@ -88,7 +88,7 @@ void add_input(std::vector<JobField>& table) {
   add(table,  //
       field("input.format").needed(), field("input.train_files").idle(reads_no_files()),
       field("input.test_files").idle(reads_no_files()),
-      field("input.global_batch_size").needed().in(positive()),
+      field("input.global_batch_size").needed().in(from_to(1, 1 << 30)),
       field("input.shuffle").by_default(true).was_not("no_shuffle"),
       field("input.csv.separator").default_elsewhere("\",\"").idle(format_is_not(Input::CSV)),
       field("input.csv.header").idle(format_is_not(Input::CSV)),
@@ -212,7 +212,10 @@ void add_streams(std::vector<JobField>& table) {
           .idle(one_stream())
           .tf("TF_MULTI_STREAM_ALLOW_FORWARD_PROPAGATION"),
       field("streams.measure")
-          .by_default(true)
+          .by_default("true, under PIPELINE false",
+                      [](proto::Job& job) {
+                        job.mutable_streams()->set_measure(job.strategy().kind() != Strategy::PIPELINE);
+                      })
           .was_not("no_measuring")
           .idle(one_stream())
           .idle(policy_does_not_measure()),

@@ -83,6 +83,29 @@ TEST(JobTest, PrioritiesAreThoseOfStreamsThatExist) {
   EXPECT_THAT(message_of([&] { check_job(job); }), HasSubstr("streams.priorities must be from 0 to 5"));
 }
 
+TEST(JobTest, ABatchHasAtMostABillionRows) {
+  proto::Job job = minimal();
+  set_job_field(job, "input.global_batch_size=2147483648");
+  fill_job_defaults(job);
+  EXPECT_THAT(message_of([&] { check_job(job); }),
+              HasSubstr("input.global_batch_size must be from 1 to 1073741824, got 2147483648"));
+}
+
+TEST(JobTest, AutoOfAPipelineGoesByModelledCosts) {
+  proto::Job job = minimal();
+  set_job_field(job, "strategy.kind=PIPELINE");
+  set_job_field(job, "streams.policy=AUTO");
+  set_job_field(job, "streams.count=4");
+  proto::Job asked = job;
+  fill_job_defaults(job);
+  EXPECT_FALSE(job.streams().measure());
+  check_job(job);
+  set_job_field(asked, "streams.measure=true");
+  fill_job_defaults(asked);
+  EXPECT_THAT(message_of([&] { check_job(asked); }),
+              HasSubstr("PIPELINE does not go with streams.measure: workers have different steps"));
+}
+
 TEST(JobTest, SetRefusesWhatItCannotPlace) {
   proto::Job job = minimal();
   EXPECT_THAT(message_of([&] { set_job_field(job, "optimizer.learningrate=1"); }),
