@@ -39,6 +39,8 @@ class VariableStore {
   /// Whether get_or_create_slab() is granted: no member exists, or all of them do as parts of that slab.
   bool has_room_for_slab(const std::string& name, const std::vector<std::string>& members) const;
   bool contains(const std::string& name) const;
+  /// Where its memory is. REQUIRES: contains(name).
+  Domain domain(const std::string& name) const;
   /// A variable on the host; null when there is none of that name. Throws: Internal for one on the device.
   Tensor* find(const std::string& name);
   const Tensor* find(const std::string& name) const;

@@ -93,6 +93,8 @@ const VariableStore::Variable* VariableStore::entry(const std::string& name) con
 
 bool VariableStore::contains(const std::string& name) const { return entry(name) != nullptr; }
 
+Domain VariableStore::domain(const std::string& name) const { return entry(name)->memory.domain(); }
+
 const Tensor* VariableStore::find(const std::string& name) const {
   const Variable* variable = entry(name);
   if (!variable) return nullptr;

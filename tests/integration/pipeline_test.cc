@@ -55,6 +55,32 @@ TEST_F(PipelineTest, LossesAndEvaluationsAreThoseOfOneProcess) {
   }
 }
 
+TEST_F(PipelineTest, TheFirstEvaluationHasTheOthersVariables) {
+  const Job once = job({"evaluation.every_steps=0"});
+  Cluster alone(directory() / "alone", accumulated(once), {1, 0});
+  alone.expect_success();
+  const std::optional<double> expected = result_of(alone.worker(0)).quality;
+  ASSERT_TRUE(expected);
+  for (const int workers : {2, 3}) {
+    Cluster cluster(directory() / std::to_string(workers), pipelined(once), {workers, 0});
+    cluster.expect_success();
+    EXPECT_EQ(result_of(cluster.worker(0)).quality, expected) << workers;
+  }
+}
+
+/// All ranks have its 17 rows.
+TEST_F(PipelineTest, OnlyTheLeaderEvaluatesMadeRows) {
+  const Job points = linear_regression().with({"steps=12", "evaluation.enabled=true"});
+  Cluster alone(directory() / "alone", points, {1, 0});
+  alone.expect_success();
+  Cluster cluster(directory() / "cut",
+                  points.with({"strategy.kind=PIPELINE", "strategy.pipeline.micro_batches=1"}), {3, 0});
+  cluster.expect_success();
+  ASSERT_TRUE(result_of(alone.worker(0)).quality);
+  EXPECT_EQ(result_of(cluster.worker(0)).quality, result_of(alone.worker(0)).quality);
+  EXPECT_FALSE(result_of(cluster.worker(1)).quality);
+}
+
 TEST_F(PipelineTest, UnderLaunch) {
   const auto launched =
       run("launch", {"launch", "--workers", "2", "--", "train", "--job", job().file, "--set",

@@ -92,7 +92,7 @@ Result result_of(const Process& process) {
   const std::size_t begin = at + mark.size();
   const json line = json::parse(out.substr(begin, out.find('\n', begin) - begin));
   Result result{line["steps"], line["last_step"], line["loss"], std::nullopt, {}, line["exit"]};
-  for (const char* name : {"accuracy", "auc"})
+  for (const char* name : {"accuracy", "auc", "rmse"})
     if (line.contains(name)) result.quality = line[name].get<double>();
   for (const char* name : {"accuracy_of_tasks", "auc_of_tasks"})
     if (line.contains(name)) result.tasks = line[name].get<std::map<std::string, double>>();

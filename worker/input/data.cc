@@ -303,7 +303,8 @@ JobData load_data(const proto::Job& job, const Path& data_dir, bool with_test, c
   const proto::Input& input = job.input();
   JobData data;
   if (input.format() == proto::Input::SYNTHETIC) {
-    data.train = data.test = regression_points();
+    data.train = regression_points();
+    if (with_test) data.test = data.train;
     return data;
   }
   if (input.format() == proto::Input::GENERATOR) return generate(job, data_dir, with_test);

@@ -30,15 +30,22 @@ void StageService::gather(const WaitContext& wait) {
   ask(Request::Gather, wait);
   for (const StageVariable& variable : variables_) {
     if (variable.rank == communicator_->rank()) continue;
+    std::int64_t domain = 0;
+    communicator_->recv(&domain, 1, DType::Int64, variable.rank, StreamRef::host(), wait);
     Tensor value(variable.info.dtype, variable.info.shape);
     communicator_->recv(value.raw(), value.elements(), value.dtype(), variable.rank, StreamRef::host(), wait);
-    if (store_.contains(variable.info.name)) store_.write(variable.info.name, value);
+    // The first time no program here may have made its memory yet.
+    if (!store_.contains(variable.info.name))
+      store_.get_or_create(variable.info.name, value.dtype(), value.shape(), static_cast<Domain>(domain));
+    store_.write(variable.info.name, value);
   }
 }
 
 void StageService::hand_over(const WaitContext& wait) {
   for (const StageVariable& variable : variables_) {
     if (variable.rank != communicator_->rank()) continue;
+    const auto domain = static_cast<std::int64_t>(store_.domain(variable.info.name));
+    communicator_->send(&domain, 1, DType::Int64, 0, StreamRef::host(), wait);
     const Tensor value = *store_.read(variable.info.name);
     communicator_->send(value.raw(), value.elements(), value.dtype(), 0, StreamRef::host(), wait);
   }

@@ -46,7 +46,7 @@ class StageService : public RankService {
   bool is_elsewhere(const std::string& variable) const;
 
   // On the leader.
-  /// Writes the others' variables into the store, as far as it has room for them.
+  /// Writes the others' variables into the store, which gets memory for them where their ranks have it.
   void gather(const WaitContext& wait);
   /// The files of the other ranks.
   std::vector<ShardInfo> save(const std::filesystem::path& directory, const WaitContext& wait) override;
