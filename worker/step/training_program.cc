@@ -158,6 +158,15 @@ void recompute_some(const proto::Job& job, const ModelGraph& model, const Batche
   log_info("runtime.recompute: {}", choice.text);
 }
 
+/// Of a batch that is cut into parts by its rows. Throws: InvalidArgument with the column and `field`, which
+/// cuts.
+void require_equal_rows(const std::vector<std::string>& columns, const Batcher& batcher, const char* field) {
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    if (batcher.ragged(c))
+      throw InvalidArgument(std::string(field) + ": batches with ragged columns ('" + columns[c] +
+                            "') are not cut into parts: use a smaller input.global_batch_size");
+}
+
 }  // namespace
 
 TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& model, const Batcher& batcher,
@@ -167,8 +176,9 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   const std::int64_t micro_batches = strategy.micro_batches();
   const std::int64_t parts = std::max<std::int64_t>(micro_batches, job.optimizer().accumulate_steps());
   const bool cuts = parts > 1 || micro_batches > 0;
-  const char* const parts_field =
-      micro_batches > 0 ? "strategy.pipeline.micro_batches" : "optimizer.accumulate_steps";
+  if (cuts)
+    require_equal_rows(model.columns, batcher,
+                       micro_batches > 0 ? "strategy.pipeline.micro_batches" : "optimizer.accumulate_steps");
   const float weight = strategy.weighs_gradients() ? share.weight() : 1.0F;
   made.training = model.gradients.empty()
                       ? make_training_graph(*model.graph, model.loss, weight, cuts, loss_scale_of(job))
@@ -191,10 +201,6 @@ TrainingProgram make_training_program(const proto::Job& job, const ModelGraph& m
   leave_out_frozen(job, training);
   strategy.place_training(training, columns_of(model, batcher, share));
   recompute_some(job, model, batcher, share, training);
-  for (std::size_t c = 0; cuts && c < model.columns.size(); ++c)
-    if (batcher.ragged(c))
-      throw InvalidArgument(std::string(parts_field) + ": batches with ragged columns ('" + model.columns[c] +
-                            "') are not cut into parts: use a smaller input.global_batch_size");
   if (cuts)
     split_into_parts(training, model.columns, share.rows(), parts,
                      micro_batches > 0 ? PartOrder::AnyOrder : PartOrder::InTurn);
