@@ -38,7 +38,7 @@ class PsAllReduceStrategy : public CollectiveStrategy {
     }
     if (at_servers.empty())
       throw InvalidArgument(
-          "strategy PS_ALLREDUCE keeps sparse tables on its servers, and this model has none: set "
+          "strategy PS_ALLREDUCE keeps sparse tables on its servers, and this model trains none: set "
           "model.sparse_tables: true, or strategy.kind=ALLREDUCE, which needs no servers");
     // As under PS: what all workers' gradients of rows come to, nobody knows before a round is applied.
     unscale_or_drop_gradients(training, training.gradients);
