@@ -17,7 +17,7 @@ struct ConvertOptions {
 
 int convert(const ConvertOptions& options) {
   check_not_an_input(options.inputs, options.output.out);
-  RecordInputs inputs(options.inputs);
+  RecordInputs inputs(options.inputs, writes_texts(options.output));
   const RecordSinkOptions sink = sink_options(options.output, inputs);
   const auto out = RecordSink::create(options.output.out, sink);
   std::int64_t records = 0;

@@ -70,12 +70,15 @@ std::vector<Part> parts_of(const SplitOptions& options) {
 
 int split(const SplitOptions& options) {
   std::vector<Part> parts = parts_of(options);
-  RecordInputs inputs(options.inputs);
-  for (Part& part : parts) {
+  const auto output_of = [&](const Part& part) {
     OutputOptions output = options.output;
     output.out = part.file;
-    part.sink = RecordSink::create(part.file, sink_options(output, inputs));
-  }
+    return output;
+  };
+  RecordInputs inputs(options.inputs, std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+                        return writes_texts(output_of(part));
+                      }));
+  for (Part& part : parts) part.sink = RecordSink::create(part.file, sink_options(output_of(part), inputs));
   const RngKey key = make_rng_key(options.seed, "split");
   std::int64_t records = 0;
   for (; inputs.next(); ++records) {
@@ -146,7 +149,7 @@ std::string_view as_example(const FeatureSet& record, ExampleWriter& writer, std
 
 int shuffle(const ShuffleOptions& options) {
   check_not_an_input(options.inputs, options.output.out);
-  RecordInputs inputs(options.inputs);
+  RecordInputs inputs(options.inputs, writes_texts(options.output));
   const RecordSinkOptions sink = sink_options(options.output, inputs);
   // Text becomes up to about three times as large as an Example; packed files are larger still inside.
   constexpr double kGrowth = 4;

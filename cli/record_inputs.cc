@@ -14,6 +14,11 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
                      [&](const char* ending) { return name.ends_with(ending); });
 }
 
+/// Without the ending of what packs it.
+std::string unpacked_name(const OutputOptions& output) {
+  return output.out.ends_with(".gz") ? output.out.substr(0, output.out.size() - 3) : output.out;
+}
+
 }  // namespace
 
 void add_input_options(CLI::App& sub, InputOptions& options) {
@@ -42,7 +47,8 @@ void add_output_options(CLI::App& sub, OutputOptions& options) {
       ->capture_default_str();
 }
 
-RecordInputs::RecordInputs(const InputOptions& options) : options_(options) {
+RecordInputs::RecordInputs(const InputOptions& options, bool texts) : options_(options) {
+  open_.texts = texts;
   if (options.separator.size() > 1)
     throw InvalidArgument("--separator must be one character, got '" + options.separator + "'");
   open_.comment = options.comment;
@@ -92,30 +98,32 @@ void RecordInputs::join() {
     }
 }
 
+FileFormat output_format(const OutputOptions& output) {
+  if (!output.to.empty()) return file_format_from_name(output.to);
+  const std::string name = unpacked_name(output);
+  if (ends_with_any(name, {".csv", ".tsv"})) return FileFormat::Csv;
+  if (name.ends_with(".txt")) return FileFormat::Text;
+  if (name.ends_with(".parquet")) return FileFormat::Parquet;
+  if (ends_with_any(name, {".tfrecord", ".tfrecords"})) return FileFormat::TfRecord;
+  throw InvalidArgument("--out '" + output.out +
+                        "': its name does not say a format (.tfrecord, .csv, .tsv, .txt, each with .gz, "
+                        ".parquet); --to does");
+}
+
+bool writes_texts(const OutputOptions& output) {
+  const FileFormat format = output_format(output);
+  return format == FileFormat::Csv || format == FileFormat::Text;
+}
+
 RecordSinkOptions sink_options(const OutputOptions& output, RecordInputs& inputs) {
   RecordSinkOptions sink;
-  std::string name = output.out;
-  if (name.ends_with(".gz")) {
-    sink.compression = Compression::Gzip;
-    name.resize(name.size() - 3);
-  }
+  const std::string name = unpacked_name(output);
+  if (name != output.out) sink.compression = Compression::Gzip;
   if (output.compression == "gzip") sink.compression = Compression::Gzip;
   if (output.compression == "zlib") sink.compression = Compression::Zlib;
   if (output.compression == "none") sink.compression = Compression::None;
   sink.row_group_rows = output.row_group_rows;
-  if (!output.to.empty()) {
-    sink.format = file_format_from_name(output.to);
-  } else if (ends_with_any(name, {".csv", ".tsv"})) {
-    sink.format = FileFormat::Csv;
-  } else if (ends_with_any(name, {".txt"})) {
-    sink.format = FileFormat::Text;
-  } else if (ends_with_any(name, {".parquet"})) {
-    sink.format = FileFormat::Parquet;
-  } else if (!ends_with_any(name, {".tfrecord", ".tfrecords"})) {
-    throw InvalidArgument("--out '" + output.out +
-                          "': its name does not say a format (.tfrecord, .csv, .tsv, .txt, each with .gz, "
-                          ".parquet); --to does");
-  }
+  sink.format = output_format(output);
   if (sink.format == FileFormat::Parquet && sink.compression != Compression::None)
     throw InvalidArgument("--out '" + output.out + "': Parquet has a compression of its own");
   const bool tabs = output.to == "tsv" || (output.to.empty() && name.ends_with(".tsv"));

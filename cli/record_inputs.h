@@ -34,8 +34,9 @@ void add_output_options(CLI::App& sub, OutputOptions& options);
 /// Two files of IDX, images and labels, are records that have both.
 class RecordInputs {
  public:
-  /// Throws: InvalidArgument (no such file, options that contradict each other).
-  explicit RecordInputs(const InputOptions& options);
+  /// `texts`: fields of lines stay as they were written. Throws: InvalidArgument (no such file, options that
+  /// contradict each other).
+  explicit RecordInputs(const InputOptions& options, bool texts = false);
   /// From the first record on again. REQUIRES: files, no pipe.
   void restart();
   bool next();
@@ -54,6 +55,11 @@ class RecordInputs {
   std::unique_ptr<RecordFile> file_, beside_;
   FeatureSet joined_;
 };
+
+/// By --to, else by its name. Throws: InvalidArgument.
+FileFormat output_format(const OutputOptions& output);
+/// Whether it is of lines, into which fields of lines go as they were written.
+bool writes_texts(const OutputOptions& output);
 
 /// What the options and the name of an output say, with its columns where its format needs them, for which
 /// all records are read, and the inputs begin again. Throws: InvalidArgument.

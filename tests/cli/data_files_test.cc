@@ -92,6 +92,41 @@ TEST_F(DataFilesTest, ShufflesKeepEachRecordAndUseFilesBetween) {
   EXPECT_FALSE(std::filesystem::exists(path(".braid-shuffle-mixed.csv")));
 }
 
+/// From text to text nothing is taken for a number, and nothing changes.
+TEST_F(DataFilesTest, FieldsOfLinesStayAsTheyWereWritten) {
+  const std::string text =
+      "zip,user,price,note\n01234,12345678901234567890,2.50,+5\n98765,99999999999999999999,0.123456789012,"
+      "1e5\n";
+  const std::string file = write("ids.csv", text);
+  const auto lines = lines_of(file);
+  expect_good({"data", "convert", file, "--out", path("as.csv")});
+  EXPECT_EQ(read_file(path("as.csv")), text);
+  expect_good({"data", "shuffle", file, "--out", path("mixed.csv")});
+  EXPECT_EQ(lines_of(path("mixed.csv")), lines);
+  expect_good({"data", "split", file, "--into", path("a.csv") + "=1", "--into", path("b.csv") + "=1"});
+  auto parts = lines_of(path("a.csv"));
+  parts.merge(lines_of(path("b.csv")));
+  parts.erase(parts.find("zip,user,price,note"));
+  EXPECT_EQ(parts, lines);
+}
+
+/// What is no integer's decimal text would be another word as a number, with another hash.
+TEST_F(DataFilesTest, DigitsThatAreNoIntegerStayTexts) {
+  const std::string text = "n,user,zip\n1,12345678901234567890,01234\n-2,99999999999999999999,98765\n";
+  const std::string file = write("ids.csv", text);
+  expect_good({"data", "convert", file, "--out", path("ids.tfrecord")});
+  expect_good({"data", "convert", path("ids.tfrecord"), "--out", path("back.csv")});
+  EXPECT_EQ(read_file(path("back.csv")), text);
+}
+
+TEST_F(DataFilesTest, AFileOfOneColumnIsACsvWhereAnOptionOfCsvSaysSo) {
+  const std::string file = write("one.csv", "a\n1\n2\n");
+  expect_good({"data", "convert", file, "--header", "--out", path("two.csv")});
+  EXPECT_EQ(read_file(path("two.csv")), "a\n1\n2\n");
+  expect_good({"data", "convert", file, "--out", path("lines.csv")});
+  EXPECT_EQ(read_file(path("lines.csv")), "line\na\n1\n2\n");
+}
+
 TEST_F(DataFilesTest, ParquetIsWrittenShownAndReadBack) {
   const std::string file = rows(1000), parquet = path("rows.parquet"), back = path("back.csv");
   const auto made = run("tool", {"data", "convert", file, "--out", parquet, "--row-group", "300"});

@@ -63,7 +63,17 @@ bool parse_float_value(std::string_view text, float& value) {
   return std::isfinite(value) || !std::isfinite(exact);
 }
 
+/// Digits that are no integer's decimal text, "007" and what int64 does not hold, are names: as numbers they
+/// would be others.
+bool is_name_of_digits(std::string_view text) {
+  std::int64_t integer = 0;
+  const std::string_view digits = text.starts_with('-') || text.starts_with('+') ? text.substr(1) : text;
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return false;
+  return !parse(text, integer) || std::to_string(integer) != text;
+}
+
 FeatureKind kind_of_text(std::string_view text) {
+  if (is_name_of_digits(text)) return FeatureKind::Bytes;
   if (std::int64_t integer = 0; parse(text, integer)) return FeatureKind::Int64;
   if (float number = 0; parse_float_value(text, number)) return FeatureKind::Float;
   return FeatureKind::Bytes;
@@ -94,7 +104,10 @@ class FieldsFile : public RecordFile {
                          : options.header.value_or(shape.has_header)) &&
               lines.next();
     if (names_.empty()) take_names(header_ ? lines.fields() : std::vector<std::string_view>(shape.fields));
-    find_kinds(std::move(lines));
+    if (options.texts)
+      kinds_.assign(names_.size(), FeatureKind::Bytes);
+    else
+      find_kinds(std::move(lines));
     lines_.emplace(open_bytes(file), separator_, comment_);
     if (header_) lines_->next();
   }
@@ -262,7 +275,9 @@ FileFormat file_format_from_name(const std::string& name) {
 
 std::unique_ptr<RecordFile> RecordFile::open(const std::filesystem::path& file,
                                              const RecordFileOptions& options) {
-  const FileFormat format = options.format ? *options.format : sniff_format(file, options.comment);
+  FileFormat format = options.format ? *options.format : sniff_format(file, options.comment);
+  const bool has_columns = options.header || !options.names.empty() || options.separator != 0;
+  if (!options.format && format == FileFormat::Text && has_columns) format = FileFormat::Csv;
   switch (format) {
     case FileFormat::TfRecord:
       return std::make_unique<TfRecordFile>(file, options.max_bad_records);

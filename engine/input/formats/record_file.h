@@ -30,12 +30,14 @@ const char* file_format_name(FileFormat format);
 FileFormat file_format_from_name(const std::string& name);
 
 struct RecordFileOptions {
-  std::optional<FileFormat> format = {};  // absent: what the content looks like
-  char separator = 0;                     // Csv: 0 is a tab where the first lines have one, else a comma
-  std::optional<bool> header = {};        // Csv: absent: what the first line looks like
-  std::vector<std::string> names = {};    // Csv: of the columns, in place of the header's or of their numbers
-  std::string comment = {};               // Csv: lines that begin with it are skipped
+  std::optional<FileFormat> format =
+      {};  // absent: what the content looks like; Csv where lines could be Text and an option of Csv is set
+  char separator = 0;                   // Csv: 0 is a tab where the first lines have one, else a comma
+  std::optional<bool> header = {};      // Csv: absent: what the first line looks like
+  std::vector<std::string> names = {};  // Csv: of the columns, in place of the header's or of their numbers
+  std::string comment = {};             // Csv: lines that begin with it are skipped
   std::int64_t max_bad_records = 0;
+  bool texts = false;  // Csv, Criteo: all fields are Bytes, as they were written; else numbers are numbers
 };
 
 class RecordFile {
