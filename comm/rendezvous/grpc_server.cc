@@ -210,7 +210,7 @@ class Service final : public proto::Rendezvous::CallbackService {
 class RendezvousServerImpl final : public RendezvousServer {
  public:
   explicit RendezvousServerImpl(const RendezvousServerOptions& options)
-      : store_(std::make_shared<RendezvousStore>()), service_(store_) {
+      : store_(std::make_shared<RendezvousStore>()), service_(store_), add_services_(options.add_services) {
     auto address = parse_address(options.listen);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -220,7 +220,7 @@ class RendezvousServerImpl final : public RendezvousServer {
     // Two servers on one port would share the clients between them.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(&service_);
-    if (options.add_services) options.add_services(builder);
+    if (add_services_) add_services_(builder);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0)
       throw Unavailable(
@@ -252,6 +252,7 @@ class RendezvousServerImpl final : public RendezvousServer {
  private:
   const std::shared_ptr<RendezvousStore> store_;
   Service service_;
+  const std::function<void(grpc::ServerBuilder&)> add_services_;  // may own them: outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::mutex mutex_;
