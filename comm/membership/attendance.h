@@ -32,6 +32,8 @@ class Attendance {
   virtual void on_over(std::function<void(std::uint64_t generation, const std::string& why)> told) = 0;
   /// This worker goes, and the others know it from a step's votes. Throws nothing.
   virtual void leave(const std::string& why) = 0;
+  /// This worker needs no other world: all have made the last step. Throws nothing.
+  virtual void finish() = 0;
   /// On the leader: the job is over for all. Null: in order. Throws nothing.
   virtual void end(ErrorPtr why) = 0;
 };
@@ -50,6 +52,7 @@ struct AttendanceOptions {
   std::string leader;  // "host:port"
   std::string job;
   std::string name;  // for people: "worker 1 (node7, process 4711)"
+  int place = 0;     // in the list of the job's workers
   Security security{};
   std::chrono::milliseconds silence{60'000};  // of the leader's host, before it counts as lost
 };

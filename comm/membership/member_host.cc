@@ -16,7 +16,6 @@
 namespace braid::comm {
 namespace {
 
-constexpr MemberId kLeader = 0;
 constexpr std::chrono::seconds kFarewellTime{2};
 constexpr std::size_t kMostNameBytes = 512;
 
@@ -65,7 +64,7 @@ class Line final : public grpc::ServerBidiReactor<proto::MemberSays, Says> {
   void finish();
 
   const std::shared_ptr<Host> host_;
-  MemberId id_ = kLeader;
+  MemberId id_ = kLeaderId;
   proto::MemberSays in_;
   std::deque<Says> out_;  // the first is being written
   bool closing_ = false, finished_ = false;
@@ -86,6 +85,10 @@ class Host : public std::enable_shared_from_this<Host> {
 
   // Of the leader.
   World next_world(std::uint64_t left, const Holding& holding, const WaitContext& wait);
+  void finish() {
+    std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
   void end(const ErrorPtr& why);
   void on_over(std::function<void(std::uint64_t, const std::string&)> told);
   bool newcomers_wait() const { return newcomers_wait_.load(std::memory_order_relaxed); }
@@ -105,8 +108,9 @@ class Host : public std::enable_shared_from_this<Host> {
   std::condition_variable_any changed_;
   Membership membership_;  // guarded by mutex_, as the rest
   std::map<MemberId, Line*> lines_;
-  MemberId next_ = kLeader + 1;
+  MemberId next_ = kLeaderId + 1;
   std::optional<World> formed_;  // of the leader
+  bool finished_ = false;        // who comes and goes changes nothing any more
   bool over_ = false;
   ErrorPtr why_over_;
   std::function<void(std::uint64_t, const std::string&)> told_;
@@ -173,7 +177,7 @@ Line* Host::open() {
 
 void Host::hear(MemberId id, const proto::MemberSays& says) {
   std::lock_guard lock(mutex_);
-  if (over_) return;
+  if (over_ || finished_) return;
   const auto now = Clock::now();
   if (says.has_join()) {
     join(id, says.join());
@@ -188,7 +192,7 @@ void Host::hear(MemberId id, const proto::MemberSays& says) {
 
 void Host::join(MemberId id, const proto::MemberSays::Join& join) {
   std::string name = join.name().substr(0, kMostNameBytes);
-  if (join.job() == job_) return membership_.join(id, name, Clock::now());
+  if (join.job() == job_) return membership_.join(id, name, join.place());
   say(id, end_of(make_error(ErrorCode::InvalidArgument,
                             fmt::format("{} is of job '{}', and the leader of job '{}'", name,
                                         join.job().substr(0, kMostNameBytes), job_))));
@@ -205,7 +209,7 @@ void Host::lose(MemberId id) {
   const auto line = lines_.find(id);
   if (line == lines_.end()) return;
   line->second->close();
-  if (over_) return;
+  if (over_ || finished_) return;
   membership_.leave(id, "its connection ended", false, Clock::now());
   dispatch();
 }
@@ -226,13 +230,13 @@ void Host::tell(const MembershipEvent& event) {
   Says says;
   switch (event.kind) {
     case MembershipEvent::Kind::Formed:
-      if (event.member == kLeader) {
+      if (event.member == kLeaderId) {
         formed_ = event.world;
         return;
       }
       return say(event.member, formed(event.world));
     case MembershipEvent::Kind::Over:
-      if (event.member == kLeader) {
+      if (event.member == kLeaderId) {
         if (told_) told_(event.generation, event.text);
         return;
       }
@@ -265,7 +269,7 @@ void Host::tell_the_end() {
 World Host::next_world(std::uint64_t left, const Holding& holding, const WaitContext& wait) {
   std::unique_lock lock(mutex_);
   formed_.reset();
-  if (!over_) membership_.ready(kLeader, left, holding, Clock::now());
+  if (!over_) membership_.ready(kLeaderId, left, holding, Clock::now());
   dispatch();
   while (!formed_ && !over_) {
     const auto now = Clock::now();
@@ -299,9 +303,9 @@ void Host::on_over(std::function<void(std::uint64_t, const std::string&)> told) 
   told_ = std::move(told);
 }
 
-class Service final : public proto::Membership::CallbackService {
+class MembershipService final : public proto::Membership::CallbackService {
  public:
-  explicit Service(std::shared_ptr<Host> host) : host_(std::move(host)) {}
+  explicit MembershipService(std::shared_ptr<Host> host) : host_(std::move(host)) {}
   grpc::ServerBidiReactor<proto::MemberSays, Says>* Attend(grpc::CallbackServerContext*) override {
     return host_->open();
   }
@@ -327,6 +331,7 @@ class LeaderAttendance final : public Attendance {
   void leave(const std::string& why) override {
     host_->end(make_error(ErrorCode::Unavailable, "the worker that leads the job has left: " + why));
   }
+  void finish() override { host_->finish(); }
   void end(ErrorPtr why) override { host_->end(why); }
 
  private:
@@ -338,7 +343,7 @@ class LeaderAttendance final : public Attendance {
 HostedMembership host_membership(const std::string& job, const std::string& name,
                                  const MembershipLimits& limits) {
   auto host = std::make_shared<Host>(job, name, limits);
-  auto service = std::make_shared<Service>(host);
+  auto service = std::make_shared<MembershipService>(host);
   return {std::make_unique<LeaderAttendance>(host),
           [service](grpc::ServerBuilder& builder) { builder.RegisterService(service.get()); }};
 }

@@ -10,17 +10,13 @@
 
 #include "base/log.h"
 #include "comm/membership/attendance.h"
-#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_channel.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace braid::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kRetry{50};
-constexpr int kKeepaliveMilliseconds = 10'000;
-constexpr int kConnectMilliseconds = 20'000;
-constexpr int kReconnectMilliseconds = 50;
-constexpr int kMaxReconnectMilliseconds = 500;
+constexpr std::chrono::milliseconds kComeAgain{50};
 
 class WorkerAttendance final : public Attendance {
  public:
@@ -35,6 +31,7 @@ class WorkerAttendance final : public Attendance {
     told_ = std::move(told);
   }
   void leave(const std::string& why) override;
+  void finish() override { leave("it has made the last step"); }
   void end(ErrorPtr) override {}
 
  private:
@@ -73,19 +70,8 @@ void WorkerAttendance::find_leader(const WaitContext& wait) {
 }
 
 void WorkerAttendance::connect() {
-  if (!stub_) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMilliseconds);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    // A host that is lost with its network closes no connection.
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(options_.silence.count()));
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    stub_ = proto::Membership::NewStub(
-        grpc::CreateCustomChannel(options_.leader, make_channel_credentials(options_.security), arguments));
-  }
+  if (!stub_)
+    stub_ = proto::Membership::NewStub(make_channel(options_.leader, options_.security, options_.silence));
   context_ = std::make_unique<grpc::ClientContext>();
   context_->set_wait_for_ready(false);
   stream_ = stub_->Attend(context_.get());
@@ -98,6 +84,7 @@ void WorkerAttendance::connect() {
   proto::MemberSays says;
   says.mutable_join()->set_job(options_.job);
   says.mutable_join()->set_name(options_.name);
+  says.mutable_join()->set_place(options_.place);
   stream_->Write(says);  // where that fails, so does the read
   reader_ = std::jthread([this] { read(); });
 }
@@ -170,7 +157,7 @@ World WorkerAttendance::next_world(std::uint64_t left, const Holding& holding, c
     if (!why.empty()) log_warning("{}: it comes again as a new one", why);
     disconnect();
     wait.check(place_ + ": its connections end");
-    std::this_thread::sleep_for(kRetry);
+    std::this_thread::sleep_for(kComeAgain);
     left = 0;
     mine = {};
   }

@@ -9,8 +9,6 @@
 namespace braid::comm {
 namespace {
 
-constexpr MemberId kLeader = 0;
-
 double seconds(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// The rank whose variables count, and whether all have the same already.
@@ -30,11 +28,14 @@ void choose_source(World& world, const std::vector<Holding>& holdings) {
 
 Membership::Membership(const MembershipLimits& limits, const std::string& leader, Time now)
     : limits_(limits), since_(now) {
-  members_[kLeader].name = leader;
+  members_[kLeaderId].name = leader;
 }
 
-void Membership::join(MemberId id, const std::string& name, Time) {
-  if (!ended_) members_.try_emplace(id).first->second.name = name;
+void Membership::join(MemberId id, const std::string& name, int place) {
+  if (ended_) return;
+  Member& member = members_[id];
+  member.name = name;
+  member.place = place;
 }
 
 void Membership::ready(MemberId id, std::uint64_t left, const Holding& holding, Time now) {
@@ -51,7 +52,7 @@ void Membership::ready(MemberId id, std::uint64_t left, const Holding& holding, 
 
 void Membership::leave(MemberId id, const std::string& why, bool in_order, Time now) {
   const auto found = members_.find(id);
-  if (found == members_.end() || ended_ || id == kLeader) return;
+  if (found == members_.end() || ended_ || id == kLeaderId) return;
   const Member member = found->second;
   members_.erase(found);
   if (member.rank < 0 || member.refused) return form_or_end(now);
@@ -90,6 +91,10 @@ std::vector<MemberId> Membership::newcomers() const {
   std::vector<MemberId> found;
   for (const auto& [id, member] : members_)
     if (member.rank < 0 && member.ready) found.push_back(id);
+  if (generation_ == 0)
+    std::stable_sort(found.begin(), found.end(), [&](MemberId a, MemberId b) {
+      return a == kLeaderId || (b != kLeaderId && members_.at(a).place < members_.at(b).place);
+    });
   return found;
 }
 
@@ -115,7 +120,7 @@ void Membership::form_or_end(Time now) {
   const bool enough = static_cast<int>(seats.size()) >= limits_.min_workers;
   if (!enough && now >= since_ + std::max(limits_.wait, generation_ == 0 ? limits_.first_wait : limits_.wait))
     return end(now);
-  if (!enough || !members_.at(kLeader).ready || may_still_come(now)) return;
+  if (!enough || !members_.at(kLeaderId).ready || may_still_come(now)) return;
   form(std::move(seats));
 }
 
@@ -160,7 +165,7 @@ void Membership::end(Time now) {
 std::string Membership::missing() const {
   std::vector<std::string> parts = lost_;
   for (const MemberId id : survivors(false))
-    if (id != kLeader) parts.push_back(members_.at(id).name + " (silent)");
+    if (id != kLeaderId) parts.push_back(members_.at(id).name + " (silent)");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

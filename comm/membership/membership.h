@@ -35,8 +35,9 @@ struct MembershipLimits {
   std::chrono::milliseconds silence{60'000};
 };
 
-/// Of a connection; a worker that comes again has another. The leader's is 0.
+/// Of a connection; a worker that comes again has another.
 using MemberId = std::uint64_t;
+inline constexpr MemberId kLeaderId = 0;
 
 /// What a worker has between steps.
 struct Holding {
@@ -77,8 +78,9 @@ class Membership {
   /// The leader is there, and not ready.
   Membership(const MembershipLimits& limits, const std::string& leader, Time now);
 
-  /// A worker has connected. REQUIRES: `id` is new.
-  void join(MemberId id, const std::string& name, Time now);
+  /// A worker has connected. `place`: in the list of workers, by which the first world has its ranks; in
+  /// later ones newcomers are behind the others, as they came. REQUIRES: `id` is new.
+  void join(MemberId id, const std::string& name, int place = 0);
   /// It has left the world of that generation, or none (0), and waits for the next one. What does not fit,
   /// such as a word of a world that is long over, changes nothing.
   void ready(MemberId id, std::uint64_t left, const Holding& holding, Time now);
@@ -102,6 +104,7 @@ class Membership {
  private:
   struct Member {
     std::string name;
+    int place = 0;
     int rank = -1;  // in the last world; -1: a newcomer
     bool ready = false;
     bool refused = false;

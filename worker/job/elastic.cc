@@ -34,9 +34,9 @@ std::optional<ElasticLimits> elastic_limits(const proto::Job& job) {
   const proto::Elastic& elastic = job.strategy().elastic();
   ElasticLimits limits;
   limits.min_workers = least_workers(elastic);
-  limits.max_workers = static_cast<int>(std::min(
-      {elastic.max_workers() > 0 ? std::int64_t{elastic.max_workers()} : kMostWorkers, kMostWorkers,
-       std::max<std::int64_t>(job.input().global_batch_size(), 1)}));
+  limits.max_workers = static_cast<int>(
+      std::min({elastic.max_workers() > 0 ? std::int64_t{elastic.max_workers()} : kMostWorkers, kMostWorkers,
+                std::max<std::int64_t>(job.input().global_batch_size(), 1)}));
   limits.wait = to_ms(elastic.wait_seconds() > 0 ? elastic.wait_seconds() : kWaitSeconds);
   limits.silence = to_ms(job.strategy().deadline_seconds());
   return limits;
@@ -49,13 +49,17 @@ std::string objection_to_elastic(const proto::Job& job) {
   const int least = least_workers(elastic);
   if (strategy.kind() != proto::Strategy::ALLREDUCE)
     return fmt::format(
-        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables; with {} use "
+        "strategy.elastic is for strategy.kind ALLREDUCE, where every worker holds all variables; with {} "
+        "use "
         "braid launch --max-restarts, which goes on from the newest checkpoint",
         proto::Strategy::Kind_Name(strategy.kind()));
   if (strategy.backend() == proto::Strategy::MPI)
     return "strategy.elastic needs strategy.backend RING or NCCL: MPI ends all ranks with one";
   if (const std::string what = kept_apart(strategy); !what.empty())
     return "strategy.elastic does not go with " + what + ", whose state is of one worker alone";
+  if (strategy.reduction() == proto::Strategy::TRIMMED_MEAN && 2 * std::int64_t{strategy.trim()} >= least)
+    return fmt::format("strategy.trim is {}: strategy.elastic.min_workers must be above {}, and is {}",
+                       strategy.trim(), 2 * strategy.trim(), least);
   if (elastic.max_workers() > 0 && elastic.max_workers() < least)
     return fmt::format("strategy.elastic.max_workers is {}, below min_workers, {}", elastic.max_workers(),
                        least);

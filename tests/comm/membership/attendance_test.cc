@@ -29,7 +29,7 @@ class AttendanceTest : public ::testing::Test {
     server_.reset();
   }
   std::unique_ptr<Attendance> worker(const std::string& name, const std::string& job = "job") {
-    return attend({server_->address(), job, name, {}, 10s});
+    return attend({server_->address(), job, name, 0, {}, 10s});
   }
   static WaitContext soon() { return WaitContext::with_timeout(20s); }
   static std::future<World> next(Attendance& attendance, std::uint64_t left, Holding holding = {}) {
@@ -55,6 +55,8 @@ TEST_F(AttendanceTest, AWorkerThatIsGoneEndsTheWorldAndAnotherTakesItsPlace) {
   EXPECT_EQ(a.get().generation, 1U);
   const int rank_of_two = b.get().rank;
   two.reset();
+  const auto soon_enough = std::chrono::steady_clock::now() + 10s;
+  while (told == 0 && std::chrono::steady_clock::now() < soon_enough) std::this_thread::sleep_for(1ms);
   auto d = next(*one, 1, {3, true});
   auto e = next(*leader_, 1, {4, true});
   const World second = e.get();

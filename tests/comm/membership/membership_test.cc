@@ -30,7 +30,7 @@ class MembershipTest : public ::testing::Test {
     ASSERT_EQ(worlds().size(), 3U);
   }
   void come(MemberId id) {
-    membership_->join(id, "worker " + std::to_string(id), now_);
+    membership_->join(id, "worker " + std::to_string(id));
     membership_->ready(id, 0, {}, now_);
   }
   void pass(std::chrono::milliseconds time) {
@@ -65,6 +65,16 @@ TEST_F(MembershipTest, TheFirstWorldWaitsForAllThatAreListed) {
   EXPECT_THAT(formed[0].names, ElementsAre("worker 0", "worker 1", "worker 2"));
   EXPECT_EQ(formed[0].generation, 1U);
   EXPECT_EQ(formed[0].source, -1) << "nobody has anything yet";
+}
+
+TEST_F(MembershipTest, RanksOfTheFirstWorldAreThoseOfTheList) {
+  begin({.min_workers = 1, .max_workers = 4, .listed = 3});
+  membership_->join(1, "worker 2", 2);
+  membership_->join(2, "worker 1", 1);
+  membership_->ready(1, 0, {}, now_);
+  membership_->ready(2, 0, {}, now_);
+  membership_->ready(0, 0, {}, now_);
+  EXPECT_THAT(worlds().at(0).names, ElementsAre("worker 0", "worker 1", "worker 2"));
 }
 
 TEST_F(MembershipTest, TheFirstWorldDoesWithThoseThatCame) {
@@ -224,7 +234,7 @@ class Chaos {
       case 0:
       case 1:
         workers_[next_] = {};
-        membership_.join(next_, "worker " + std::to_string(next_), now_);
+        membership_.join(next_, "worker " + std::to_string(next_));
         ++next_;
         break;
       case 2:  // a word of another world, or of nobody
