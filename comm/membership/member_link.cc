@@ -17,6 +17,7 @@ namespace braid::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kComeAgain{50};
+constexpr std::chrono::seconds kLeaderTime{5};  // to answer, before it counts as lost
 
 class WorkerAttendance final : public Attendance {
  public:
@@ -39,6 +40,7 @@ class WorkerAttendance final : public Attendance {
   using Stream = grpc::ClientReaderWriter<proto::MemberSays, proto::LeaderSays>;
 
   void find_leader(const WaitContext& wait);
+  void require_leader(const WaitContext& wait);
   void connect();
   void disconnect();
   void read();
@@ -67,6 +69,15 @@ class WorkerAttendance final : public Attendance {
 /// The rendezvous on the same port knows how to wait for a host, and to say why it does not answer.
 void WorkerAttendance::find_leader(const WaitContext& wait) {
   make_grpc_rendezvous(options_.leader, {options_.job + "#members", 0}, options_.security)->members(wait);
+}
+
+/// A connection has ended, which its host may have lived through.
+void WorkerAttendance::require_leader(const WaitContext& wait) {
+  try {
+    find_leader(wait.at_most(kLeaderTime));
+  } catch (const DeadlineExceeded& error) {
+    throw Unavailable(fmt::format("{} is lost: {}", place_, error.message()));
+  }
 }
 
 void WorkerAttendance::connect() {
@@ -151,11 +162,12 @@ World WorkerAttendance::next_world(std::uint64_t left, const Holding& holding, c
       was_in_ = true;
       return *formed_;
     }
-    if (!refused_ && was_in_) throw Unavailable(place_ + " is lost");
-    const std::string why = refused_.value_or("");
+    const bool lost = !refused_ && was_in_;
+    const std::string why = lost ? "the connection to the leader has ended" : refused_.value_or("");
     lock.unlock();
-    if (!why.empty()) log_warning("{}: it comes again as a new one", why);
     disconnect();
+    if (lost) require_leader(wait);
+    if (!why.empty()) log_warning("{}: it comes again as a new one", why);
     wait.check(place_ + ": its connections end");
     std::this_thread::sleep_for(kComeAgain);
     left = 0;

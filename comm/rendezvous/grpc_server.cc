@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMostMessageBytes = 2 << 20;  // beyond the largest value
 constexpr int kHandshakeMilliseconds = 10000;
+constexpr int kLeastPingMilliseconds = 5000;
 
 grpc::Status to_status(const ErrorRecord& error) {
   switch (error.code) {
@@ -219,6 +220,9 @@ class RendezvousServerImpl final : public RendezvousServer {
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
     // Two servers on one port would share the clients between them.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Workers of elastic jobs ask now and then whether this host is there, while a stream is silent.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMilliseconds);
     builder.RegisterService(&service_);
     if (add_services_) add_services_(builder);
     server_ = builder.BuildAndStart();

@@ -17,6 +17,9 @@
 
 namespace braid::worker {
 
+/// The attribute of a checkpoint that says how evaluations went before it.
+inline constexpr const char* kEvaluations = "evaluations";
+
 class RunCheckpoints {
  public:
   /// All outlive it. `started`: the run that checkpoints are of. `metric`: what the best ones are chosen by.

@@ -15,23 +15,13 @@
 #include "proto/job.pb.h"
 #include "worker/elastic/elastic_world.h"
 #include "worker/process/stop_grace.h"
-#include "worker/run/built_step.h"
-#include "worker/run/checkpoints.h"
-#include "worker/run/evaluation.h"
 #include "worker/run/hooks.h"
-#include "worker/run/input.h"
-#include "worker/run/report.h"
 #include "worker/run/run_directory.h"
-#include "worker/run/start.h"
-#include "worker/run/steps.h"
 #include "worker/run/user_hooks.h"
-#include "worker/run/waits.h"
+#include "worker/run/world_parts.h"
 
 namespace braid::worker {
 namespace {
-
-/// The attribute of a checkpoint that says how evaluations went before it.
-constexpr const char* kEvaluations = "evaluations";
 
 const RunHooks kNoHooks;
 
@@ -51,7 +41,8 @@ class Run {
         elastic_(run.options.elastic),
         hooks_(run.options.hooks ? *run.options.hooks : kNoHooks),
         grace_(run.stop),
-        waits_(run, grace_) {}
+        waits_(run, grace_),
+        parts_(run, waits_, grace_, [this](const StepOutcome& outcome) { tell(outcome); }) {}
 
   TrainResult train() {
     try {
@@ -83,7 +74,8 @@ class Run {
       report_->write_trace();
       if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
       throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}",
-                                    steps_ ? steps_->done() : holding_.step, error.message()));
+                                    parts_.steps ? parts_.steps->done() : parts_.holding().step,
+                                    error.message()));
     } catch (...) {
       report_->write_trace();
       throw;
@@ -97,145 +89,41 @@ class Run {
     log_into_run_directory(run_.job, run_.options.role);
     report_.emplace(run_);
     user_hooks_ = std::make_unique<UserHooks>(run_);
-    input_ = load_rows(run_, started_.id);
-    enter();
+    parts_.load(started_, *report_);
+    parts_.enter();
   }
 
   // ------------------------------------------------------------------------------------------------- worlds
 
-  /// Makes what steps need, for the workers that there are; of an elastic job in the next world that comes
-  /// about.
-  void enter() {
-    if (!elastic_) return build(nullptr);
-    for (;;) {
-      try {
-        const comm::World world = elastic_->enter(holding_, waits_.next_world());
-        return build(&world);
-      } catch (const Error& error) {
-        if (elastic_->is_over() || !ended_a_wait(error) || run_.stop.requested()) throw;
-        log_warning("the workers of this world do not come together: {}", error.message());
-      }
-    }
-  }
-
   /// The same behind steps: who is asked to stop meanwhile still has the last ones.
   void enter_or_leave() {
     try {
-      enter();
+      parts_.enter();
     } catch (const Error& error) {
       const bool stops = run_.stop.requested() || error.code() == ErrorCode::Cancelled;
-      if (!stops || !steps_ || !holding_.whole) throw;
+      if (!stops || !parts_.steps || !parts_.holding().whole) throw;
       log_info("asked to stop between two worlds: {}", error.message());
       leaves_alone_ = !elastic_->leads();
       stops_between_ = !leaves_alone_;
     }
   }
 
-  void build(const comm::World* world) {
-    const std::string evaluations = evaluation_ ? evaluation_->state() : std::string();
-    tear_down();
-    share_rows(run_, input_);
-    const bool keeps = world && world->source >= 0;
-    built_.emplace(run_, input_, waits_.first(), keeps);
-    evaluation_.emplace(run_, input_, *built_->strategy, waits_);
-    if (!evaluations.empty()) evaluation_->restore(evaluations);
-    if (!std::exchange(drawn_, true)) report_->draw(built_->instance->program());
-    steps_.emplace(run_, *built_, *input_.batcher, waits_, grace_);
-    const WaitContext wait = world ? waits_.start() : waits_.first();
-    built_->strategy->agree_on_plan(built_->agreed_hash, wait);
-    std::optional<RunCheckpoints> earlier = std::move(checkpoints_);
-    checkpoints_.emplace(run_, started_, *built_, evaluation_->metric(), evaluation_->keeps_best());
-    const std::uint64_t first = world ? take_over(*world, wait) : start(wait);
-    if (earlier)
-      checkpoints_->continue_from(*earlier);
-    else
-      first_ = first;
-    steps_->begin(first, input_.total_steps);
-    report_->watch(*steps_);
-  }
-
-  void tear_down() {
-    report_->unwatch();
-    steps_.reset();
-    evaluation_.reset();
-    built_.reset();
-    input_.batcher.reset();
-  }
-
-  std::uint64_t start(const WaitContext& wait) {
-    const std::optional<CheckpointInfo> restored = restore(false);
-    const std::uint64_t first =
-        built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
-                                restored ? restored->meta.step : hooks_.first_step, wait);
-    checkpoints_->begin(first, restored.has_value());
-    return first;
-  }
-
-  /// `goes_back`: of a run that is under way.
-  std::optional<CheckpointInfo> restore(bool goes_back) {
-    std::optional<CheckpointInfo> restored =
-        goes_back ? checkpoints_->go_back(*input_.batcher) : checkpoints_->restore(*input_.batcher);
-    if (restored && restored->meta.attributes.contains(kEvaluations))
-      evaluation_->restore(restored->meta.attributes.at(kEvaluations));
-    return restored;
-  }
-
-  /// The variables of the world: those of the worker that is furthest, or where nobody has whole ones the
-  /// leader's checkpoint, or what the run begins with.
-  std::uint64_t take_over(const comm::World& world, const WaitContext& wait) {
-    std::uint64_t step = world.step;
-    if (world.source < 0 && elastic_->leads()) {
-      const std::optional<CheckpointInfo> restored = restore(begun_);
-      step = restored ? restored->meta.step : hooks_.first_step;
-      if (!restored && begun_) give_up();
-      if (!begun_) checkpoints_->begin(step, restored.has_value());
-    }
-    if (world.source < 0 || world.spread) {
-      const bool has_it = holding_.whole && holding_.step == world.step;
-      holding_.whole = has_it;
-      step = built_->strategy->take_over(std::max(world.source, 0), step, wait);
-    }
-    run_.runtime.variables().clear_poison();
-    holding_ = {step, true};
-    log_info("world {} begins at step {}", world.generation, step);
-    return step;
-  }
-
-  [[noreturn]] void give_up() {
-    const Unavailable error(
-        "the step in which a worker was lost had changed variables already, and there is no checkpoint to go "
-        "back to: set checkpoint.directory");
-    elastic_->end(make_error(error.code(), error.message()));
-    throw error;
-  }
-
   /// Whether the run is over in this world; else another one goes on with it.
   bool loop_in_world() {
     try {
       loop();
-      if (!elastic_ || !steps_->leaves_world() || is_complete()) return true;
+      if (!elastic_ || !parts_.steps->leaves_world() || is_complete()) return true;
     } catch (const Error& error) {
-      if (!elastic_ || !steps_->lost_peers() || !ended_a_wait(error)) throw;
-      log_warning("step {}: {}", steps_->done(), error.message());
+      if (!elastic_ || !parts_.steps->lost_peers() || !ended_a_wait(error)) throw;
+      log_warning("step {}: {}", parts_.steps->done(), error.message());
     }
-    hold_state();
+    grace_.pause();
+    parts_.hold_state();
+    report_->pause();
     if (!run_.stop.requested()) return false;
-    if (!holding_.whole) throw Unavailable("asked to stop, and the last step has failed half way");
+    if (!parts_.holding().whole) throw Unavailable("asked to stop, and the last step has failed half way");
     leaves_alone_ = !elastic_->leads();
     return elastic_->leads();  // it saves, and ends the job for all
-  }
-
-  void hold_state() {
-    grace_.pause();
-    for (const StepOutcome& outcome : steps_->settle()) tell(outcome);
-    report_->pause();
-    holding_ = {steps_->done(), true};
-    try {
-      run_.runtime.variables().check_not_poisoned();
-    } catch (const Internal& error) {
-      holding_.whole = false;
-      log_warning("step {}: {}", steps_->done(), error.message());
-    }
   }
 
   void tell_elastic(const Error& error) {
@@ -246,27 +134,28 @@ class Run {
   // -------------------------------------------------------------------------------------------------- steps
 
   bool is_complete() const {
-    return steps_->done() >= input_.total_steps || (steps_->input_ended() && steps_->idle());
+    return parts_.steps->done() >= parts_.input.total_steps ||
+           (parts_.steps->input_ended() && parts_.steps->idle());
   }
 
   void loop() {
-    if (begun_) {
-      report_->go_on(input_.share);
+    if (parts_.begun()) {
+      report_->go_on(parts_.input.share);
     } else {
       directory_.begin(run_.job);
       if (replaced_) replaced_->begin();
-      report_->begin(first_, input_.total_steps, input_.share, train_rows());
-      checkpoints_->start_clock();
+      report_->begin(parts_.first(), parts_.input.total_steps, parts_.input.share, train_rows());
+      parts_.checkpoints->start_clock();
     }
-    begun_ = true;
+    parts_.begin();
     grace_.resume();
-    while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
+    while (!is_complete() && !(parts_.steps->stopping() && parts_.steps->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
-      if (const auto outcome = steps_->advance(border)) {
+      if (const auto outcome = parts_.steps->advance(border)) {
         tell(*outcome);
       }
-      if (steps_->done() == border && steps_->idle() && !is_complete()) at_border();
+      if (parts_.steps->done() == border && parts_.steps->idle() && !is_complete()) at_border();
     }
   }
 
@@ -277,94 +166,102 @@ class Run {
   }
 
   std::uint64_t next_border() const {
-    const std::uint64_t done = steps_->done();
-    std::uint64_t border = input_.total_steps;
-    for (const std::uint64_t every : {checkpoints_->interval(), evaluation_->interval()})
+    const std::uint64_t done = parts_.steps->done();
+    std::uint64_t border = parts_.input.total_steps;
+    for (const std::uint64_t every : {parts_.checkpoints->interval(), parts_.evaluation->interval()})
       if (every > 0) border = std::min(border, (done / every + 1) * every);
-    return checkpoints_->is_due_by_clock(done, steps_->next()) ? std::min(border, steps_->next()) : border;
+    return parts_.checkpoints->is_due_by_clock(done, parts_.steps->next())
+               ? std::min(border, parts_.steps->next())
+               : border;
   }
 
   void at_border() {
     grace_.pause();
     report_->pause();
-    const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
-    if (evaluation_->is_due(steps_->done())) {
-      measure(steps_->done());
-      if (const auto& measured = evaluation_->last())
-        report_->evaluated(steps_->done(), evaluation_->metric(), *measured);
+    const std::unique_ptr<Stage::Pause> pause = parts_.steps->pause_input();
+    if (parts_.evaluation->is_due(parts_.steps->done())) {
+      measure(parts_.steps->done());
+      if (const auto& measured = parts_.evaluation->last())
+        report_->evaluated(parts_.steps->done(), parts_.evaluation->metric(), *measured);
       tell_evaluation();
       stop_early_or_go_on();
     }
-    const bool is_best =
-        evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
-    if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
-    if (hooks_.border) hooks_.border(steps_->done());
-    built_->strategy->meet_at_border(waits_.peers());
+    const bool is_best = parts_.evaluation->keeps_best() &&
+                         parts_.evaluation->has_measured(parts_.steps->done()) &&
+                         parts_.evaluation->improved();
+    if (parts_.checkpoints->is_due(parts_.steps->done(), parts_.steps->next()) ||
+        (is_best && parts_.checkpoints->enabled()))
+      save();
+    if (hooks_.border) hooks_.border(parts_.steps->done());
+    parts_.built->strategy->meet_at_border(waits_.peers());
     report_->resume();
     grace_.resume();
   }
 
   void measure(std::uint64_t step) {
-    if (evaluation_->measures()) report_->evaluating(step);
-    evaluation_->measure(step);
+    if (parts_.evaluation->measures()) report_->evaluating(step);
+    parts_.evaluation->measure(step);
   }
 
   /// Of all workers.
   std::int64_t train_rows() const {
-    const Table& train = *input_.data.train;
+    const Table& train = *parts_.input.data.train;
     return std::max(train.rows, train.rows_of_all);
   }
 
   void tell_evaluation() const {
-    if (hooks_.evaluated && evaluation_->has_measured(steps_->done()) && evaluation_->last())
-      hooks_.evaluated(steps_->done(), *evaluation_->last());
+    if (hooks_.evaluated && parts_.evaluation->has_measured(parts_.steps->done()) &&
+        parts_.evaluation->last())
+      hooks_.evaluated(parts_.steps->done(), *parts_.evaluation->last());
   }
 
   void stop_early_or_go_on() {
-    if (!evaluation_->has_measured(steps_->done()) || !stopped_early_.empty()) return;
-    stopped_early_ = evaluation_->reason_to_stop();
+    if (!parts_.evaluation->has_measured(parts_.steps->done()) || !stopped_early_.empty()) return;
+    stopped_early_ = parts_.evaluation->reason_to_stop();
     if (stopped_early_.empty()) return;
-    log_info("step {}: training stops early: {} {}", steps_->done(), evaluation_->metric().name(),
+    log_info("step {}: training stops early: {} {}", parts_.steps->done(), parts_.evaluation->metric().name(),
              stopped_early_);
-    steps_->finish_early();
+    parts_.steps->finish_early();
   }
 
   void save() {
-    const std::uint64_t done = steps_->done();
-    std::map<std::string, double> metrics = evaluation_->metrics(done);
+    const std::uint64_t done = parts_.steps->done();
+    std::map<std::string, double> metrics = parts_.evaluation->metrics(done);
     metrics["loss"] = report_->loss();
     std::map<std::string, std::string> attributes;
-    if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
-    if (input_.data.followed.feed) attributes[kInputFiles] = text_of(input_.data.followed.feed->taken());
-    if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
-    checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
-                       attributes, waits_.start());
-    user_hooks_->checkpoint(done, checkpoints_->directory_of(done), metrics);
+    if (parts_.evaluation->keeps_best()) attributes[kEvaluations] = parts_.evaluation->state();
+    if (parts_.input.data.followed.feed)
+      attributes[kInputFiles] = text_of(parts_.input.data.followed.feed->taken());
+    if (parts_.steps->finished_early()) attributes[kEndedEarly] = stopped_early_;
+    parts_.checkpoints->save(done, parts_.input.batcher->cursor(Batcher::ticket_of(parts_.steps->cursor())),
+                             metrics, attributes, waits_.start());
+    user_hooks_->checkpoint(done, parts_.checkpoints->directory_of(done), metrics);
   }
 
   TrainResult end() {
-    steps_->cancel_input();
-    bool terminated = steps_->stopping() && !is_complete() && !steps_->finished_early();
-    const std::uint64_t done = steps_->done();
+    parts_.steps->cancel_input();
+    bool terminated = parts_.steps->stopping() && !is_complete() && !parts_.steps->finished_early();
+    const std::uint64_t done = parts_.steps->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
-    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best())) measure(done);
-    if (checkpoints_->enabled() && done > first_) save();
+    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best()))
+      measure(done);
+    if (parts_.checkpoints->enabled() && done > parts_.first()) save();
     finish_steps();
     if (!terminated) {
       measure(done);
-      if (evaluation_->has_measured(done) && evaluation_->last())
-        report_->evaluated(done, evaluation_->metric(), *evaluation_->last());
-      terminated = evaluation_->measures() && !evaluation_->has_measured(done);
+      if (parts_.evaluation->has_measured(done) && parts_.evaluation->last())
+        report_->evaluated(done, parts_.evaluation->metric(), *parts_.evaluation->last());
+      terminated = parts_.evaluation->measures() && !parts_.evaluation->has_measured(done);
     }
     report_->end(done, terminated);
     report_->write_trace();
     if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_->print_streams();
     if (hooks_.ended) {
       if (!terminated) tell_evaluation();
-      if (run_.peers.leader()) built_->strategy->refresh_variables(waits_.start());
+      if (run_.peers.leader()) parts_.built->strategy->refresh_variables(waits_.start());
       hooks_.ended(result(terminated), run_.runtime.variables());
     }
-    built_->strategy->shut_down(terminated, waits_.start());
+    parts_.built->strategy->shut_down(terminated, waits_.start());
     if (elastic_)
       elastic_->end(terminated ? make_error(ErrorCode::Cancelled, "the leader was asked to stop") : nullptr);
     const TrainResult all = result(terminated);
@@ -376,7 +273,7 @@ class Run {
   /// All updates are made: in an elastic job a worker that is lost by now is none that is needed.
   void finish_steps() {
     try {
-      built_->strategy->finish_steps(waits_.start());
+      parts_.built->strategy->finish_steps(waits_.start());
     } catch (const Error& error) {
       if (!elastic_ || !ended_a_wait(error)) throw;
       log_warning("the workers do not end together: {}", error.message());
@@ -386,10 +283,10 @@ class Run {
 
   /// Of an elastic job: the others go on.
   TrainResult leave() {
-    steps_->cancel_input();
-    if (!elastic_->is_over()) log_info("asked to stop: the others go on from step {}", steps_->done());
+    parts_.steps->cancel_input();
+    if (!elastic_->is_over()) log_info("asked to stop: the others go on from step {}", parts_.steps->done());
     elastic_->leave("it was asked to stop");
-    report_->end(steps_->done(), true);
+    report_->end(parts_.steps->done(), true);
     report_->write_trace();
     const TrainResult all = result(!elastic_->ended_in_order());
     user_hooks_->end(all);
@@ -399,26 +296,26 @@ class Run {
   TrainResult result(bool terminated) const {
     TrainResult result;
     result.job = run_.job.name();
-    result.steps = steps_->done() - first_;
-    result.last_step = steps_->done();
+    result.steps = parts_.steps->done() - parts_.first();
+    result.last_step = parts_.steps->done();
     result.loss = report_->loss();
-    result.measured = evaluation_->last();
+    result.measured = parts_.evaluation->last();
     result.best = best();
     result.stopped_early = stopped_early_;
-    if (built_->training.loss_scale) result.skipped_steps = report_->skipped_steps();
+    if (parts_.built->training.loss_scale) result.skipped_steps = report_->skipped_steps();
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
     result.seconds = report_->seconds();
-    result.input_wait_seconds = steps_->input_wait_seconds();
+    result.input_wait_seconds = parts_.steps->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
   }
 
   /// Where there were several evaluations to choose from.
   std::optional<TrainResult::Best> best() const {
-    if (evaluation_->interval() == 0 || !evaluation_->best()) return std::nullopt;
-    const EarlyStopping::Best& found = *evaluation_->best();
-    TrainResult::Best best{found.step, evaluation_->metric().name(), found.value,
-                           checkpoints_->directory_of(found.step)};
+    if (parts_.evaluation->interval() == 0 || !parts_.evaluation->best()) return std::nullopt;
+    const EarlyStopping::Best& found = *parts_.evaluation->best();
+    TrainResult::Best best{found.step, parts_.evaluation->metric().name(), found.value,
+                           parts_.checkpoints->directory_of(found.step)};
     log_info("best: {} {:.4f} at step {}{}", best.metric, best.value, best.step,
              best.checkpoint.empty() ? "" : ": " + best.checkpoint);
     return best;
@@ -429,20 +326,12 @@ class Run {
   const RunHooks& hooks_;
   StopGrace grace_;
   const RunWaits waits_;
-  RunInput input_;
-  std::optional<BuiltStep> built_;
-  std::optional<RunEvaluation> evaluation_;
-  std::optional<RunCheckpoints> checkpoints_;
-  std::optional<TrainingSteps> steps_;
   RunDirectory directory_;
   std::unique_ptr<ReplacedRun> replaced_;
   std::unique_ptr<UserHooks> user_hooks_;
-  std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   StartedRun started_;
-  std::uint64_t first_ = 0;
-  bool drawn_ = false;
-  bool begun_ = false;  // a step was, of this process
-  comm::Holding holding_;
+  WorldParts parts_;
+  std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   bool leaves_alone_ = false, stops_between_ = false;
   std::string stopped_early_;  // why
 };
