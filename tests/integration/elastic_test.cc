@@ -4,8 +4,10 @@
 #include <signal.h>
 
 #include <cstdio>
+#include <fstream>
 #include <thread>
 
+#include "proto/graph.pb.h"
 #include "tests/integration/checkpoints.h"
 #include "tests/integration/run.h"
 
@@ -240,6 +242,85 @@ TEST_F(ElasticFaultTest, LaunchStartsALostWorkerAgain) {
               AllOf(HasSubstr("the others go on, and it is started again"),
                     HasSubstr("world 2: rank 0 of 2 workers"), HasSubstr("rank 0 of 3 workers")));
   EXPECT_EQ(result_of(launcher).last_step, 8000U);
+}
+
+/// Adds to the graph in `file` that the loss reads how many steps there were, which the step has counted.
+std::string count_steps(const std::string& file, const std::string& loss) {
+  GraphDef graph;
+  std::ifstream in(file, std::ios::binary);
+  EXPECT_TRUE(graph.ParseFromIstream(&in));
+  const auto add = [&](const char* name, const char* op, std::vector<std::string> inputs) -> NodeDef& {
+    NodeDef& node = *graph.add_node();
+    node.set_name(name);
+    node.set_op(op);
+    for (std::string& input : inputs) *node.add_input() = std::move(input);
+    return node;
+  };
+  const auto constant = [&](const char* name, float value) {
+    NodeDef& node = add(name, "Const", {});
+    (*node.mutable_attr())["dtype"].set_type(DT_FLOAT);
+    TensorProto& tensor = *(*node.mutable_attr())["value"].mutable_tensor();
+    tensor.set_dtype(DT_FLOAT);
+    tensor.mutable_tensor_shape();
+    tensor.add_float_val(value);
+  };
+  const auto typed = [](NodeDef& node, const char* attr) { (*node.mutable_attr())[attr].set_type(DT_FLOAT); };
+  NodeDef& handle = add("counted", "VarHandleOp", {});
+  typed(handle, "dtype");
+  (*handle.mutable_attr())["shape"].mutable_shape();
+  (*handle.mutable_attr())["shared_name"].set_s("counted");
+  constant("counted/one", 1);
+  constant("counted/none", 0);
+  typed(add("counted/Assign", "AssignVariableOp", {"counted", "counted/none"}), "dtype");
+  typed(add("counted/add", "AssignAddVariableOp", {"counted", "counted/one"}), "dtype");
+  typed(add("counted/read", "ReadVariableOp", {"counted", "^counted/add"}), "dtype");
+  typed(add("counted/nothing", "Mul", {"counted/read", "counted/none"}), "T");
+  typed(add("counted/loss", "AddV2", {loss, "counted/nothing"}), "T");
+  std::ofstream out(file, std::ios::binary);
+  EXPECT_TRUE(graph.SerializeToOstream(&out));
+  return "counted/loss";
+}
+
+/// A model whose step writes a variable before its gradients are there.
+Job counting_job(const std::string& file, const Process& exported) {
+  const std::string out = exported.out(), mark = "loss '";
+  const std::size_t at = out.find(mark) + mark.size();
+  const std::string loss = count_steps(file, out.substr(at, out.find('\'', at) - at));
+  return {"wide_deep_generated.pbtxt",
+          "",
+          {"model.name=", "name=counting", "evaluation.metric=RMSE", "model.graph.file=" + file,
+           "model.graph.loss=" + loss, "runtime.intra_op_threads=1", "runtime.device=CPU",
+           "evaluation.enabled=false", "streams.policy=NONE", "input.global_batch_size=96",
+           "strategy.kind=ALLREDUCE", "strategy.deadline_seconds=20", "metrics.progress_seconds=0.05",
+           "steps=3000", "strategy.elastic.min_workers=1"}};
+}
+
+TEST_F(ElasticFaultTest, AStepThatFailsHalfWayGoesBackToTheCheckpoint) {
+  const std::string file = path("counting.pb");
+  const auto exported =
+      run("export", {"graph", "export", "--out", file, "--job",
+                     std::string(BRAID_SOURCE_DIR) + "/examples/jobs/wide_deep_generated.pbtxt", "--set",
+                     "model.hidden=8,4"});
+  ASSERT_EQ(exported->exit_code(), 0) << exported->err();
+  const Job job = counting_job(file, *exported);
+  {
+    Cluster cluster(directory() / "saved",
+                    job.with({"checkpoint.directory=" + path("checkpoints"), "checkpoint.every_steps=100"}),
+                    {3, 0});
+    ASSERT_TRUE(reaches_step(cluster.worker(0), 250)) << cluster.worker(0).err();
+    cluster.worker(1).signal(SIGKILL);
+    EXPECT_EQ(first_step(cluster.worker(0), 2) % 100, 0U);
+    EXPECT_THAT(cluster.worker(0).err(),
+                AllOf(HasSubstr("variables are not consistent"), HasSubstr("resumed at step")));
+    for (const int worker : {0, 2})
+      EXPECT_EQ(cluster.worker(worker).exit_code(), 0) << cluster.worker(worker).err();
+    EXPECT_EQ(values_of_newest(path("checkpoints")).at("counted"), (std::vector<float>{3000}));
+  }
+  Cluster cluster(directory() / "lost", job, {2, 0});
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 50)) << cluster.worker(0).err();
+  cluster.worker(1).signal(SIGKILL);
+  EXPECT_EQ(cluster.worker(0).exit_code(30s), kPeerLost);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("there is no checkpoint to go back to"));
 }
 
 /// Longer than what workers and their leader let pass without a word (grpc_channel.cc).
