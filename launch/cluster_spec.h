@@ -57,6 +57,8 @@ struct ClusterSpec {
   /// The spec lists only a part of the cluster, as jobs with dynamic workers do. Collectives cannot be made
   /// from it.
   bool partial = false;
+  /// It comes to a running job by --join, which lists nobody but the leader.
+  bool joins = false;
   /// A launcher that makes ranks (mpirun, srun, torchrun) started the process: all write to its output.
   bool shared_output = false;
   /// Where the spec is from, for logs: "TF_CONFIG", "Open MPI: OMPI_COMM_WORLD_RANK=1 of 4".

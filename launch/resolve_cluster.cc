@@ -159,6 +159,7 @@ ClusterSpec from_join(const std::string& leader, const LaunchFlags& flags) {
   spec.worker[spec.task.index] = (is_here ? "127.0.0.1" : std::string(host.data())) + ":0";
   spec.rank = spec.task.index;
   spec.world = 2;
+  spec.joins = true;
   return spec;
 }
 

@@ -51,6 +51,9 @@ class Line final : public grpc::ServerBidiReactor<proto::MemberSays, Says> {
     StartRead(&in_);
   }
   void say(Says says);
+  void read_on() {
+    if (!closing_) StartRead(&in_);
+  }
   void wrote(bool ok);
   /// Behind what is still to be said.
   void close();
@@ -78,7 +81,7 @@ class Host : public std::enable_shared_from_this<Host> {
 
   // Of streams; any thread.
   Line* open();
-  void hear(MemberId id, const proto::MemberSays& says);
+  void hear(Line& line, MemberId id, const proto::MemberSays& says);
   void wrote(Line& line, bool ok);
   void lose(MemberId id);
   void forget(MemberId id);
@@ -97,6 +100,7 @@ class Host : public std::enable_shared_from_this<Host> {
   using Clock = std::chrono::steady_clock;
 
   // REQUIRES (all): mutex_.
+  void take(MemberId id, const proto::MemberSays& says);
   void join(MemberId id, const proto::MemberSays::Join& join);
   void dispatch();
   void tell(const MembershipEvent& event);
@@ -149,9 +153,10 @@ void Line::finish() {
 }
 
 void Line::OnReadDone(bool ok) {
-  if (!ok) return host_->lose(id_);
-  host_->hear(id_, in_);
-  StartRead(&in_);
+  if (ok)
+    host_->hear(*this, id_, in_);
+  else
+    host_->lose(id_);
 }
 void Line::OnWriteDone(bool ok) { host_->wrote(*this, ok); }
 void Line::OnCancel() { host_->lose(id_); }
@@ -175,9 +180,13 @@ Line* Host::open() {
   return line;
 }
 
-void Host::hear(MemberId id, const proto::MemberSays& says) {
+void Host::hear(Line& line, MemberId id, const proto::MemberSays& says) {
   std::lock_guard lock(mutex_);
-  if (over_ || finished_) return;
+  if (!over_ && !finished_) take(id, says);
+  line.read_on();
+}
+
+void Host::take(MemberId id, const proto::MemberSays& says) {
   const auto now = Clock::now();
   if (says.has_join()) {
     join(id, says.join());

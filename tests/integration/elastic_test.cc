@@ -217,6 +217,20 @@ TEST_F(ElasticFaultTest, WithoutItsLeaderTheJobEnds) {
   }
 }
 
+TEST_F(ElasticFaultTest, AStoppedLeaderIsMissedAndGoesOnForNobody) {
+  const Job job = endless(2).with({"strategy.deadline_seconds=2", "strategy.elastic.wait_seconds=3"});
+  Cluster cluster(directory() / "job", job, {3, 0});
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 100)) << cluster.worker(0).err();
+  cluster.worker(0).signal(SIGSTOP);
+  for (const int worker : {1, 2}) {
+    EXPECT_EQ(cluster.worker(worker).exit_code(60s), kPeerLost);
+    EXPECT_THAT(cluster.worker(worker).err(), HasSubstr("[membership] the leader at 127.0.0.1:"));
+  }
+  cluster.worker(0).signal(SIGCONT);
+  EXPECT_EQ(cluster.worker(0).exit_code(30s), kPeerLost);
+  EXPECT_THAT(cluster.worker(0).err(), HasSubstr("too few workers: 1 of at least 2"));
+}
+
 TEST_F(ElasticFaultTest, AWorkerWithAnotherJobIsRefusedAndHarmsNobody) {
   const Job job = elastic();
   Cluster cluster(directory() / "job", job, {2, 0});
@@ -346,6 +360,11 @@ TEST_F(ElasticFaultTest, WhatCannotBeElasticIsRefused) {
   EXPECT_THAT(refusal({"strategy.elastic.min_workers=4", "strategy.elastic.max_workers=3"}),
               HasSubstr("max_workers is 3, below min_workers, 4"));
   EXPECT_THAT(refusal({"strategy.elastic.min_workers=97"}), HasSubstr("a step has 96 rows"));
+  std::vector<std::string> joins = plain().arguments();
+  joins.insert(joins.end(), {"--join", "127.0.0.1:1"});
+  auto process = run("joins", joins);
+  EXPECT_EQ(process->exit_code(), 2);
+  EXPECT_THAT(process->err(), HasSubstr("--join is for jobs with strategy.elastic"));
 }
 
 }  // namespace

@@ -80,8 +80,10 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse(
         "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
         "supported");
+  if (cluster.joins && !elastic_limits(job))
+    refuse("has workers that all begin together: --join is for jobs with strategy.elastic");
   if (const auto limits = elastic_limits(job)) {
-    if (cluster.world > limits->max_workers)
+    if (!cluster.joins && cluster.world > limits->max_workers)
       refuse(fmt::format("takes strategy.elastic.max_workers, {}, and no more than rows in a step",
                          limits->max_workers));
     if (!cluster.is_leader() && cluster.address(cluster.leader()).value_or("").empty())
