@@ -111,6 +111,22 @@ TEST_F(ElasticFaultTest, AWorkerJoinsBetweenTwoSteps) {
   expect_losses(losses_of(cluster.steps_file(0)), fixed({2, 3}, {from, kSteps}));
 }
 
+TEST_F(ElasticFaultTest, AWorkerThatBeganAloneTakesInOthersUpToTheMost) {
+  const Job job = endless().with({"strategy.elastic.max_workers=2"});
+  Cluster cluster(directory() / "job", job, {1, 0});
+  ASSERT_TRUE(reaches_step(cluster.worker(0), 100)) << cluster.worker(0).err();
+  const auto second = join(cluster, job, "second", 1);
+  ASSERT_GT(first_step(cluster.worker(0), 2), 0U);
+  const auto third = join(cluster, job, "third", 2);
+  std::this_thread::sleep_for(2s);
+  EXPECT_THAT(cluster.worker(0).err(), Not(HasSubstr("world 3"))) << "there is no room";
+  second->signal(SIGKILL);
+  EXPECT_TRUE(third->says("rank 1 of 2 workers")) << third->err();
+  cluster.worker(0).signal(SIGTERM);
+  EXPECT_EQ(cluster.worker(0).exit_code(30s), kTerminated) << cluster.worker(0).err();
+  EXPECT_EQ(third->exit_code(30s), kTerminated) << third->err();
+}
+
 TEST_F(ElasticFaultTest, AKilledWorkerIsReplaced) {
   Cluster cluster(directory() / "job", endless(2), {2, 0});
   ASSERT_TRUE(reaches_step(cluster.worker(0), 100)) << cluster.worker(0).err();
