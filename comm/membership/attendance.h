@@ -27,8 +27,8 @@ class Attendance {
   virtual World next_world(std::uint64_t left, const Holding& holding, const WaitContext& wait) = 0;
   /// On the leader: whether workers wait that it should take in.
   virtual bool newcomers_wait() const = 0;
-  /// Called when a worker of a world that this one is in is lost: that one's generation, and who it was. May
-  /// not call back.
+  /// Called when a worker of a world that this one is in is lost: that one's generation, and who it was; and
+  /// with 0 when the leader has ended the job by an error, and why. May not call back.
   virtual void on_over(std::function<void(std::uint64_t generation, const std::string& why)> told) = 0;
   /// This worker goes, and the others know it from a step's votes. Throws nothing.
   virtual void leave(const std::string& why) = 0;

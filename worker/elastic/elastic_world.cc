@@ -22,10 +22,11 @@ ElasticWorld::~ElasticWorld() { options_.attendance->on_over({}); }
 
 void ElasticWorld::lost(std::uint64_t generation, const std::string& why) {
   std::lock_guard lock(mutex_);
-  if (generation == 0) generation = current_;  // the whole job
+  const bool whole_job = generation == 0;
+  if (whole_job) generation = current_;
   broken_ = std::max(broken_, generation);
   if (generation != current_) return;
-  log_warning("world {} has lost {}", generation, why);
+  log_warning("world {} {} {}", generation, whole_job ? "ends with the job:" : "has lost", why);
   waits_.request_stop();
   if (const auto communicator = communicator_.lock()) communicator->abort();
 }
