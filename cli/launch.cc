@@ -26,6 +26,7 @@ struct LaunchCommandOptions {
   double grace_seconds = std::chrono::duration<double>(launch.grace).count();
   bool evaluator = false;
   int max_restarts = 0;
+  int min_workers = 0, max_workers = 0;
   std::string hosts;
   std::string ssh;
   CLI::Option* workers = nullptr;
@@ -63,6 +64,24 @@ bool is_program(const std::string& word) {
   return false;
 }
 
+/// Says to each task how many workers the job needs and takes.
+void make_elastic(LaunchCommandOptions& options, bool is_subcommand) {
+  options.launch.elastic = options.min_workers > 0 || options.max_workers > 0;
+  if (!options.launch.elastic) return;
+  if (!is_subcommand || options.command.front() != "train")
+    throw InvalidArgument(
+        "--min-workers and --max-workers are for braid launch ... -- train; a program sets strategy.elastic "
+        "in "
+        "its job");
+  const auto add = [&](const char* field, int value) {
+    if (value == 0) return;
+    options.launch.command.push_back("--set");
+    options.launch.command.push_back(fmt::format("strategy.elastic.{}={}", field, value));
+  };
+  add("min_workers", options.min_workers);
+  add("max_workers", options.max_workers);
+}
+
 int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   options.launch.evaluators = options.evaluator ? 1 : 0;
   options.launch.watch = options.launch.watch || options.launch.watch_port > 0;
@@ -76,18 +95,22 @@ int run_launch(LaunchCommandOptions& options, bool is_subcommand) {
   if (!is_subcommand && !is_program(options.command.front()))
     throw InvalidArgument("'" + options.command.front() + "' is neither a subcommand of braid nor a program");
   options.launch.command.insert(options.launch.command.end(), options.command.begin(), options.command.end());
-  for (int restarts = 0;; ++restarts) {
+  make_elastic(options, is_subcommand);
+  int left = options.max_restarts;
+  options.launch.restarts = &left;
+  for (;;) {
     const int code = launch::launch_local(options.launch);
     // What was asked to stop, or is wrong, would end alike again.
-    if (code != kExitPeerLost || restarts == options.max_restarts) return code;
+    if (code != kExitPeerLost || left == 0) return code;
+    --left;
     std::vector<std::string>& command = options.launch.command;
     if (is_subcommand && options.command.front() == "train") {
       std::erase(command, "--overwrite");
       if (std::find(command.begin(), command.end(), "--resume") == command.end())
         command.push_back("--resume");
     }
-    log_warning("the job has lost a process (exit code {}): starting it again, {} of {}", code, restarts + 1,
-                options.max_restarts);
+    log_warning("the job has lost a process (exit code {}): starting it again, {} of {}", code,
+                options.max_restarts - left, options.max_restarts);
   }
 }
 
@@ -136,11 +159,22 @@ void add_launch(CLI::App& app, Action& action) {
       ->add_option("--watch-port", options->launch.watch_port,
                    "The same with this port for the job's page, on 127.0.0.1")
       ->check(CLI::Range(1, 65535));
+  launch
+      ->add_option(
+          "--min-workers", options->min_workers,
+          "The job is elastic: it goes on without workers that are lost, as long as so many are left")
+      ->check(CLI::Range(1, 1024));
+  launch
+      ->add_option("--max-workers", options->max_workers,
+                   "The job is elastic: it takes in workers that join it, up to so many")
+      ->check(CLI::Range(1, 1024));
   launch->add_flag("--keep-going", options->launch.keep_going,
                    "Let the other tasks continue after one failed");
   launch
-      ->add_option("--max-restarts", options->max_restarts,
-                   "Start the job again, with --resume, so often after it has lost a process (exit code 138)")
+      ->add_option(
+          "--max-restarts", options->max_restarts,
+          "Start the job again, with --resume, so often after it has lost a process (exit code 138); of "
+          "an elastic job,\nstart the worker again that is lost")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   launch

@@ -130,6 +130,8 @@ void add_train(CLI::App& app, Action& action) {
   train->add_option("--cluster", options->cluster.cluster,
                     "Tasks: 'chief=h:1;worker=h:2,h:3;ps=h:4', or TF_CONFIG's cluster object");
   train->add_option("--task", options->cluster.task, "This process's task: 'worker:1'");
+  train->add_option("--join", options->cluster.join,
+                    "The leader of an elastic job, 'host:port', that this process is to be a worker of");
   train
       ->add_option("--ps-ranks", options->cluster.ps_ranks,
                    "Under mpirun, srun or torchrun: the last K ranks become parameter servers")

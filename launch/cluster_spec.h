@@ -57,6 +57,8 @@ struct ClusterSpec {
   /// The spec lists only a part of the cluster, as jobs with dynamic workers do. Collectives cannot be made
   /// from it.
   bool partial = false;
+  /// It comes to a running job by --join, which lists nobody but the leader.
+  bool joins = false;
   /// A launcher that makes ranks (mpirun, srun, torchrun) started the process: all write to its output.
   bool shared_output = false;
   /// Where the spec is from, for logs: "TF_CONFIG", "Open MPI: OMPI_COMM_WORLD_RANK=1 of 4".
@@ -88,14 +90,16 @@ struct LaunchFlags {
   std::string task;
   /// Of the ranks that a launcher made, the last `ps_ranks` become servers. Only without a listed cluster.
   int ps_ranks = 0;
+  /// "host:port" of the leader of an elastic job, which is joined as --task says, else as worker 1.
+  std::string join = {};
   /// Port of rank 0 under srun and torchrun, which tell its host alone; 0 chooses (see rank_variables.h).
   int port = 0;
 };
 
-/// The first that is given counts: flags; TF_CONFIG; the variables of torchrun, Open MPI, Slurm, bare
-/// RANK/WORLD_SIZE, PMI. A cluster listed without a task takes the task from the rank: rank r is the r-th of
-/// tasks(). Ranks without a cluster are workers 0..n-1-ps_ranks and then servers. Throws: InvalidArgument,
-/// with JSON offset, JSON path, flag or variable, and the reason.
+/// The first that is given counts: --join or BRAID_JOIN, with no other list; flags; TF_CONFIG; the variables
+/// of torchrun, Open MPI, Slurm, bare RANK/WORLD_SIZE, PMI. A cluster listed without a task takes the task
+/// from the rank: rank r is the r-th of tasks(). Ranks without a cluster are workers 0..n-1-ps_ranks and then
+/// servers. Throws: InvalidArgument, with JSON offset, JSON path, flag or variable, and the reason.
 ClusterSpec resolve_cluster(const Environment& environment, const LaunchFlags& flags);
 
 }  // namespace braid::launch

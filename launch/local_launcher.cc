@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -83,6 +84,8 @@ class LocalJob {
   void handle_signals();
   void reap();
   void on_end(Running& child, const ExitStatus& status);
+  bool goes_on_without(const Running& child) const;
+  void replace(const Running& child, const ExitStatus& status);
   void advance();
   void end_stopped(Clock::time_point now);
   bool ends_others() const { return terminate_at_ || kill_at_; }
@@ -106,6 +109,8 @@ class LocalJob {
   LineSink err_;
   std::optional<LineSink> own_out_;
   std::deque<Running> children_;
+  std::vector<Task> to_start_;  // again, once no child is looked at
+  int started_again_ = 0;
   std::vector<ExitStatus> statuses_;
   JobResults results_;
   bool failed_ = false;
@@ -162,7 +167,9 @@ void LocalJob::start(const Task& task) {
   Running& child = children_.emplace_back();
   child.task = task;
   if (!options_.log_dir.empty())
-    child.log = File::create(options_.log_dir / fmt::format("{}-{}.log", job_name(task.type), task.index));
+    child.log = File::create(options_.log_dir /
+                             fmt::format("{}-{}{}.log", job_name(task.type), task.index,
+                                         started_again_ > 0 ? fmt::format("-again-{}", started_again_) : ""));
   File* log = child.log ? &*child.log : nullptr;
   const std::string prefix = options_.prefix_lines ? fmt::format("[{}] ", task_name(task)) : "";
 
@@ -270,8 +277,29 @@ void LocalJob::reap() {
   }
 }
 
+/// Of an elastic job, whose leader still runs.
+bool LocalJob::goes_on_without(const Running& child) const {
+  if (!options_.elastic || asked_to_stop_ || ends_others() || child.task.type != TaskType::Worker)
+    return false;
+  const Task leader = cluster_.leader();
+  return child.task != leader && std::any_of(children_.begin(), children_.end(), [&](const Running& other) {
+           return other.task == leader && !other.ended;
+         });
+}
+
+void LocalJob::replace(const Running& child, const ExitStatus& status) {
+  std::string text = fmt::format("{} {}; the others go on", task_name(child.task), describe_exit(status));
+  if (job_exit_code({status}) == kExitPeerLost && options_.restarts && *options_.restarts > 0) {
+    --*options_.restarts;
+    to_start_.push_back(child.task);
+    text += ", and it is started again";
+  }
+  say(text);
+}
+
 void LocalJob::on_end(Running& child, const ExitStatus& status) {
   results_.ended(child.task, status);
+  if (status.code != 0 && goes_on_without(child)) return replace(child, status);
   const bool stopped_server = child.is_server() && (status.code == 0 || status.code == 128 + SIGTERM);
   statuses_.push_back(stopped_server ? ExitStatus{} : status);
   if (stopped_server || status.code == 0) return;
@@ -290,6 +318,11 @@ void LocalJob::on_end(Running& child, const ExitStatus& status) {
 
 void LocalJob::advance() {
   const auto now = Clock::now();
+  for (const Task& task : std::exchange(to_start_, {})) {
+    if (asked_to_stop_ || ends_others()) break;
+    ++started_again_;
+    start(task);
+  }
   if (all_ended(false) && !servers_told_ && !all_ended(true)) {
     servers_told_ = true;
     signal_all(SIGTERM, true);

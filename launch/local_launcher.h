@@ -43,6 +43,10 @@ struct LocalLaunchOptions {
   bool prefix_lines = true;
   /// A failed task does not end the others, for modes that go on without a worker.
   bool keep_going = false;
+  /// The job is elastic: it is its leader's. Another worker that is lost ends nothing, and is started again
+  /// as long as `restarts` says, which is counted down; null: never.
+  bool elastic = false;
+  int* restarts = nullptr;
   /// Each task gets an HTTP address for its page (BRAID_HTTP) and those of the others (BRAID_HTTP_PEERS), the
   /// leader's at the head of the output: the page of the whole job.
   bool watch = false;

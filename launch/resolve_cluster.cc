@@ -1,5 +1,8 @@
 // resolve_cluster: which source counts, and how a listed cluster and a launcher's rank make one spec.
 #include <fmt/core.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "base/error.h"
 #include "launch/cluster_spec.h"
@@ -136,11 +139,42 @@ ListedCluster read_list(const Environment& environment, const LaunchFlags& flags
   return listed;
 }
 
+/// A worker that nobody lists, and the leader that it goes to.
+ClusterSpec from_join(const std::string& leader, const LaunchFlags& flags) {
+  ClusterSpec spec;
+  spec.source = "--join " + leader;
+  const auto colon = leader.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == leader.size())
+    throw InvalidArgument(fmt::format("[launch] --join '{}': expected host:port of the leader", leader));
+  spec.task = flags.task.empty() ? Task{TaskType::Worker, 1} : parse_task_flag(flags.task);
+  if (spec.task.type != TaskType::Worker || spec.task.index == 0)
+    throw InvalidArgument(
+        fmt::format("[launch] --join: --task must be a worker behind worker 0, which leads, and is {}",
+                    task_name(spec.task)));
+  spec.worker[0] = leader;
+  // Where others find it is told in the job; here its host counts.
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const bool is_here = leader.starts_with("127.") || leader.starts_with("localhost:");
+  spec.worker[spec.task.index] = (is_here ? "127.0.0.1" : std::string(host.data())) + ":0";
+  spec.rank = spec.task.index;
+  spec.world = 2;
+  spec.joins = true;
+  return spec;
+}
+
 }  // namespace
 
 ClusterSpec resolve_cluster(const Environment& environment, const LaunchFlags& flags) {
   if (flags.ps_ranks < 0)
     throw InvalidArgument(fmt::format("[launch] --ps-ranks: {} is negative", flags.ps_ranks));
+  const std::string* join = find_variable(environment, "BRAID_JOIN");
+  const std::string leader = !flags.join.empty() || join == nullptr ? flags.join : *join;
+  if (!leader.empty()) {
+    if (!flags.cluster.empty())
+      throw InvalidArgument("[launch] --join and --cluster are both given: a listed worker joins by itself");
+    return from_join(leader, flags);
+  }
   const ListedCluster listed = read_list(environment, flags);
   if (!listed.empty() || listed.partial) return from_list(listed, environment, flags);
   if (const auto ranks = read_ranks(environment, flags.port)) return from_ranks(*ranks, flags.ps_ranks);

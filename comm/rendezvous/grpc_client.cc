@@ -8,7 +8,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "comm/rendezvous/grpc_credentials.h"
+#include "comm/rendezvous/grpc_channel.h"
 #include "comm/rendezvous/grpc_rendezvous.h"
 #include "comm/transport/address.h"
 #include "comm/transport/peer_probe.h"
@@ -20,24 +20,13 @@ namespace {
 constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kProbeTime{1000};
 constexpr std::chrono::seconds kAskTime{2};  // to learn who is missing, after the deadline of a barrier
-constexpr int kReconnectMilliseconds = 50;
-constexpr int kConnectMilliseconds = 20000;
-constexpr int kMaxReconnectMilliseconds = 500;
 
 class GrpcRendezvous final : public Rendezvous {
  public:
   GrpcRendezvous(const std::string& address, RendezvousScope scope, const Security& security)
       : address_(address), scope_(std::move(scope)), security_(security) {
     parse_address(address_);
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMilliseconds);
-    // Despite its name, this is also the time that one attempt to connect is given.
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMilliseconds);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMilliseconds);
-    // http_proxy of a cluster's images is for the world outside; the ranks' own addresses are not behind it.
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = proto::Rendezvous::NewStub(
-        grpc::CreateCustomChannel(address_, make_channel_credentials(security), arguments));
+    stub_ = proto::Rendezvous::NewStub(make_channel(address_, security));
   }
 
   void set(const std::string& key, std::span<const std::byte> value, const WaitContext& wait) override {

@@ -22,7 +22,7 @@ namespace braid::comm {
 struct RendezvousServerOptions {
   std::string listen = "0.0.0.0:0";  // "host:port", port 0 picks a free one
   Security security{};
-  /// Adds other services to the same server and port. They outlive the server.
+  /// Adds other services to the same server and port. They outlive the server, which keeps this function.
   std::function<void(grpc::ServerBuilder&)> add_services{};
 };
 

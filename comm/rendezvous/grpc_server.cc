@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMostMessageBytes = 2 << 20;  // beyond the largest value
 constexpr int kHandshakeMilliseconds = 10000;
+constexpr int kLeastPingMilliseconds = 5000;
 
 grpc::Status to_status(const ErrorRecord& error) {
   switch (error.code) {
@@ -210,7 +211,7 @@ class Service final : public proto::Rendezvous::CallbackService {
 class RendezvousServerImpl final : public RendezvousServer {
  public:
   explicit RendezvousServerImpl(const RendezvousServerOptions& options)
-      : store_(std::make_shared<RendezvousStore>()), service_(store_) {
+      : store_(std::make_shared<RendezvousStore>()), service_(store_), add_services_(options.add_services) {
     auto address = parse_address(options.listen);
     grpc::ServerBuilder builder;
     int port = 0;
@@ -219,8 +220,11 @@ class RendezvousServerImpl final : public RendezvousServer {
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
     // Two servers on one port would share the clients between them.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Workers of elastic jobs ask now and then whether this host is there, while a stream is silent.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMilliseconds);
     builder.RegisterService(&service_);
-    if (options.add_services) options.add_services(builder);
+    if (add_services_) add_services_(builder);
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0)
       throw Unavailable(
@@ -252,6 +256,7 @@ class RendezvousServerImpl final : public RendezvousServer {
  private:
   const std::shared_ptr<RendezvousStore> store_;
   Service service_;
+  const std::function<void(grpc::ServerBuilder&)> add_services_;  // may own them: outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::mutex mutex_;

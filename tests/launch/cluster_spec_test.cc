@@ -51,6 +51,38 @@ TEST(ClusterSpecTest, RanksTakeTheTasksOfAListedClusterInOrder) {
   }
 }
 
+TEST(ClusterSpecTest, AWorkerThatNobodyListsJoinsALeader) {
+  LaunchFlags flags;
+  flags.join = "127.0.0.1:4000";
+  ClusterSpec spec = resolve_cluster({}, flags);
+  EXPECT_EQ(spec.task, (Task{TaskType::Worker, 1}));
+  EXPECT_EQ(spec.address(spec.leader()), "127.0.0.1:4000");
+  EXPECT_FALSE(spec.is_leader());
+  EXPECT_TRUE(spec.addresses_known());
+  flags.task = "worker:7";
+  spec = resolve_cluster({{"BRAID_JOIN", "other:1"}}, flags);
+  EXPECT_EQ(spec.task, (Task{TaskType::Worker, 7}));
+  EXPECT_EQ(spec.rank, 7);
+  EXPECT_EQ(spec.address(spec.leader()), "127.0.0.1:4000") << "the flag counts before the variable";
+  flags.join.clear();
+  EXPECT_EQ(resolve_cluster({{"BRAID_JOIN", "h:1"}}, flags).address({TaskType::Worker, 0}), "h:1");
+}
+
+TEST(ClusterSpecTest, AWrongWayToJoinIsRefused) {
+  LaunchFlags flags;
+  for (const char* address : {"host", ":4000", "host:"}) {
+    flags.join = address;
+    EXPECT_THAT(refusal_of([&] { resolve_cluster({}, flags); }), HasSubstr("expected host:port"));
+  }
+  flags.join = "host:4000";
+  flags.task = "worker:0";
+  EXPECT_THAT(refusal_of([&] { resolve_cluster({}, flags); }), HasSubstr("must be a worker behind worker 0"));
+  flags.task = "ps:1";
+  EXPECT_THAT(refusal_of([&] { resolve_cluster({}, flags); }), HasSubstr("must be a worker"));
+  flags.cluster = "worker=a:1,b:2";
+  EXPECT_THAT(refusal_of([&] { resolve_cluster({}, flags); }), HasSubstr("--join and --cluster"));
+}
+
 TEST(ClusterSpecTest, AnotherNumberOfProcessesThanTasksIsRefused) {
   EXPECT_THAT(refusal_of([] { resolve_cluster(with(open_mpi(0, 4), "TF_CONFIG", kCluster), {}); }),
               AllOf(HasSubstr("TF_CONFIG lists 6 tasks"), HasSubstr("4 processes")));

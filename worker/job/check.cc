@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "proto/job.pb.h"
+#include "worker/job/elastic.h"
 #include "worker/job/field_path.h"
 #include "worker/job/fields.h"
 #include "worker/job/job.h"
@@ -369,6 +370,8 @@ void check_job(const proto::Job& job) {
   check_strategy(job.strategy(), check);
   check_methods(job, check);
   check_pipeline(job, check);
+  const std::string no_elastic = objection_to_elastic(job);
+  check.require(no_elastic.empty(), no_elastic);
   const std::string& ports = job.strategy().data_ports();
   check.require(
       ports.empty() || are_ports(ports),

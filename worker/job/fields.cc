@@ -302,7 +302,10 @@ void add_strategy(std::vector<JobField>& table) {
           .in(from_to(0, 1))
           .idle(consistency_is_not(Strategy::TIMED)),
       field("strategy.shard").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
-      field("strategy.sync_batch_norm").idle(strategy_is_not(Strategy::ALLREDUCE)),
+      field("strategy.sync_batch_norm").idle(strategy_is_not(Strategy::ALLREDUCE)), field("strategy.elastic"),
+      field("strategy.elastic.min_workers").default_elsewhere("1").in(from_to(0, 1024)),
+      field("strategy.elastic.max_workers").in(from_to(0, 1024)),
+      field("strategy.elastic.wait_seconds").default_elsewhere("120").in(seconds(0.01)),
       field("strategy.average_every_steps").idle(strategy_is_not(Strategy::ALLREDUCE)),
       field("strategy.compression.kind").idle(strategy_is_not(Strategy::ALLREDUCE)).idle(workers_average()),
       field("strategy.compression.block")

@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/init.h"
 #include "base/log.h"
 #include "comm/make_communicator.h"
 #include "comm/mpi/mpi_session.h"
@@ -16,6 +17,8 @@
 #include "engine/device/accelerator.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/elastic/elastic_world.h"
+#include "worker/job/elastic.h"
 #include "worker/job/job.h"
 #include "worker/process/security.h"
 
@@ -44,6 +47,21 @@ void check_files(const proto::Job& job, const ClusterSpec& cluster) {
                             " workers of this host: put %r into it, which becomes the role");
 }
 
+/// What workers of an elastic job must have alike: who comes with another job is refused, and ends nothing.
+std::string job_text(const proto::Job& job) {
+  proto::Job alike = job;
+  alike.clear_run_directory();
+  alike.clear_checkpoint();
+  alike.clear_evaluation();
+  alike.clear_metrics();
+  alike.clear_hooks();
+  alike.mutable_runtime()->clear_intra_op_threads();
+  alike.mutable_strategy()->clear_tls();
+  alike.mutable_strategy()->clear_token_file();
+  alike.mutable_strategy()->clear_data_ports();
+  return fmt::format("{} ({:016x})", job.name(), stable_hash(alike.SerializeAsString()));
+}
+
 std::string own_address(const ClusterSpec& cluster) { return cluster.address(cluster.task).value_or(""); }
 
 }  // namespace
@@ -62,6 +80,15 @@ void check_cluster(const proto::Job& job, const ClusterSpec& cluster) {
     refuse(
         "needs all workers and servers listed, without gaps; jobs whose workers come and go are not "
         "supported");
+  if (cluster.joins && !elastic_limits(job))
+    refuse("has workers that all begin together: --join is for jobs with strategy.elastic");
+  if (const auto limits = elastic_limits(job)) {
+    if (!cluster.joins && cluster.world > limits->max_workers)
+      refuse(fmt::format("takes strategy.elastic.max_workers, {}, and no more than rows in a step",
+                         limits->max_workers));
+    if (!cluster.is_leader() && cluster.address(cluster.leader()).value_or("").empty())
+      refuse("with strategy.elastic needs the leader's address: TF_CONFIG, --cluster or --join");
+  }
   if (has_servers(job)) {
     if (cluster.ps.empty())
       refuse(
@@ -115,6 +142,7 @@ void exchange_addresses(ClusterSpec& cluster, const std::string& own, const Wait
 struct Bootstrap::Impl {
   std::unique_ptr<comm::RendezvousServer> rendezvous_server;
   std::shared_ptr<comm::Rendezvous> rendezvous;
+  std::unique_ptr<ElasticWorld> elastic;
 };
 
 namespace {
@@ -153,6 +181,11 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
   const comm::Security security = job_security(job, cluster, wait);
   peers_.rank = cluster.rank.value_or(0);
   peers_.world = cluster.world;
+  if (elastic_limits(job)) {
+    mpi.reset();
+    begin_elastic(job, cluster, security, device ? device->options().ordinal : 0);
+    return;
+  }
   const comm::Backend backend = backend_of(job, peers_.world);
   const bool meets = has_communicator(job) && peers_.world > 1 &&
                      (backend == comm::Backend::Ring || backend == comm::Backend::Nccl);
@@ -196,7 +229,54 @@ Bootstrap::Bootstrap(const proto::Job& job, ClusterSpec cluster, const Accelerat
   log_info("communicator: {} of {} ranks", peers_.communicator->backend(), peers_.world);
 }
 
+void Bootstrap::begin_elastic(const proto::Job& job, const ClusterSpec& cluster,
+                              const comm::Security& security, int device) {
+  const ElasticLimits limits = *elastic_limits(job);
+  const std::string self = own_address(cluster);
+  const std::string host = self.empty() ? own_host(cluster) : self.substr(0, self.rfind(':'));
+  const std::string who = job_text(job);
+  const std::string name = fmt::format("{} ({}, process {})", task_name(cluster.task), host, ::getpid());
+  std::string leader = cluster.address(cluster.leader()).value_or("");
+  ElasticOptions options;
+  options.leads = peers_.leader();
+  options.form_time = limits.silence;
+  if (options.leads) {
+    const auto first_wait =
+        std::chrono::milliseconds(static_cast<std::int64_t>(job.strategy().start_deadline_seconds() * 1000));
+    comm::HostedMembership hosted = comm::host_membership(who, name,
+                                                          {.min_workers = limits.min_workers,
+                                                           .max_workers = limits.max_workers,
+                                                           .listed = cluster.world,
+                                                           .first_wait = first_wait,
+                                                           .wait = limits.wait,
+                                                           .silence = limits.silence});
+    impl_->rendezvous_server = comm::RendezvousServer::start(
+        {.listen = listen_address(cluster), .security = security, .add_services = hosted.add_service});
+    const std::string bound = impl_->rendezvous_server->address();
+    leader = host + bound.substr(bound.rfind(':'));
+    log_info("the job is elastic, of {} to {} workers: others join it with --join {}", limits.min_workers,
+             limits.max_workers, leader);
+    options.attendance = std::move(hosted.attendance);
+  } else {
+    options.attendance = comm::attend({leader, who, name, peers_.rank, security, limits.silence});
+  }
+  options.communicator.backend =
+      job.strategy().backend() == proto::Strategy::NCCL ? comm::Backend::Nccl : comm::Backend::Ring;
+  options.communicator.device = device;
+  options.communicator.ring.listen = (is_loopback(host) ? host : comm::any_host()) + data_ports(job);
+  options.communicator.ring.advertise_host = host;
+  options.communicator.ring.security = security;
+  options.meet = [leader, job_name = job.name(), security](std::uint64_t generation) {
+    return std::shared_ptr<comm::Rendezvous>(
+        comm::make_grpc_rendezvous(leader, {job_name + "#world", generation}, security));
+  };
+  impl_->elastic = std::make_unique<ElasticWorld>(std::move(options), peers_);
+}
+
+ElasticWorld* Bootstrap::elastic() const { return impl_->elastic.get(); }
+
 Bootstrap::~Bootstrap() {
+  impl_->elastic.reset();
   peers_ = {};  // before the rendezvous goes
 }
 

@@ -19,7 +19,13 @@ namespace braid {
 class Accelerator;
 }
 
+namespace braid::comm {
+struct Security;
+}
+
 namespace braid::worker {
+
+class ElasticWorld;
 
 /// Refuses clusters that the strategy cannot use, e.g. PS without a server, or LOCAL with two workers.
 void check_cluster(const proto::Job& job, const launch::ClusterSpec& cluster);
@@ -47,9 +53,14 @@ class Bootstrap {
             const WaitContext& wait);
   ~Bootstrap();
   const Peers& peers() const { return peers_; }
+  /// Of an elastic job: what makes its worlds, and fills the peers for each; else null.
+  ElasticWorld* elastic() const;
 
  private:
   struct Impl;
+  void begin_elastic(const proto::Job& job, const launch::ClusterSpec& cluster,
+                     const comm::Security& security, int device);
+
   std::unique_ptr<Impl> impl_;
   Peers peers_;
 };

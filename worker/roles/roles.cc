@@ -17,6 +17,7 @@
 #include "engine/exec/trace.h"
 #include "proto/job.pb.h"
 #include "ps/client/ps_client.h"
+#include "worker/elastic/elastic_world.h"
 #include "worker/job/job.h"
 #include "worker/job/unused_fields.h"
 #include "worker/process/device.h"
@@ -131,11 +132,13 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   auto services = std::make_shared<StepServices>();
   services->peer_deadline = to_ms(job.strategy().deadline_seconds());
   services->stop = stop;
+  if (bootstrap->elastic()) bootstrap->elastic()->vote_through(*services);
   runtime.services().provide(std::move(services));
   TrainOptions train_options;
   train_options.data_dir = options.data_dir;
   train_options.start = options.start;
   train_options.hooks = options.hooks;
+  train_options.elastic = bootstrap->elastic();
   train_options.role = fmt::format("{}-{}", job_name(cluster.task.type), cluster.task.index);
   const Peers& peers = bootstrap->peers();
   const TrainResult result = [&] {
@@ -149,7 +152,7 @@ int run_worker(const proto::Job& job, const RoleOptions& options, const std::sha
   if (result.exit == kExitTerminated && result.steps == 0) tell_of_early_stop(peers);
   monitor.set_ready(false);
   if (device_watch) fmt::print("{}", device_watch->table());
-  return report(result, options, peers.communicator.get());
+  return report(result, options, bootstrap->elastic() ? nullptr : peers.communicator.get());
 }
 
 int run_evaluator(const proto::Job& job, const RoleOptions& options, const std::shared_ptr<StopFlag>& stop) {

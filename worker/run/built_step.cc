@@ -66,7 +66,8 @@ void fit_first_batch(Batcher& batcher) {
 
 }  // namespace
 
-BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitContext& first_wait)
+BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitContext& first_wait,
+                     bool keeps_variables)
     : strategy(make_strategy(run.job, run.runtime, run.peers)),
       stages(stage_session(run.job)),
       run_(run),
@@ -82,7 +83,7 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
     return staging(graph, names_of(request.feeds))->make({}).tensors;
   };
   grows_ = run.peers.world == 1 && !run.peers.servers && job.strategy().kind() != proto::Strategy::HYBRID &&
-           job.strategy().kind() != proto::Strategy::PIPELINE;
+           job.strategy().kind() != proto::Strategy::PIPELINE && !job.strategy().has_elastic();
   if (grows_ && job.streams().policy() == proto::Streams::AUTO) fit_first_batch(*from.batcher);
   strategy->prepare(run.resumes(), first_wait);
   const StreamTuning tuning{job, run.peers, *strategy, runtime, first_feeds, run.resumes(), first_wait};
@@ -104,7 +105,8 @@ BuiltStep::BuiltStep(const RunContext& run, const RunInput& from, const WaitCont
   if (columns != from.model.columns) from.batcher->keep_columns(columns);
   input = staging(training.graph, names_of(made.program->feeds));
   instance = std::make_unique<Instance>(std::move(made.program), runtime, instance_options(job));
-  initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
+  if (!keeps_variables)
+    initialize_variables(training.graph, from.model.initial, job.seed(), *strategy, runtime.variables());
 }
 
 void BuiltStep::grow() {

@@ -17,9 +17,11 @@ namespace braid::worker {
 
 struct BuiltStep {
   /// Differentiates, rewrites, decides the streams, compiles, binds, and gives the variables their first
-  /// values. `run` and `input` outlive it. `first_wait`: for the leader's decision of streams. Throws: what
-  /// compile() throws; as tuned_streams().
-  BuiltStep(const RunContext& run, const RunInput& input, const WaitContext& first_wait);
+  /// values, unless `keeps_variables`: those that are there are a run's that goes on. `run` and `input`
+  /// outlive it. `first_wait`: for the leader's decision of streams. Throws: what compile() throws; as
+  /// tuned_streams().
+  BuiltStep(const RunContext& run, const RunInput& input, const WaitContext& first_wait,
+            bool keeps_variables = false);
   BuiltStep(const BuiltStep&) = delete;  // `input` looks at the graph where it is
   BuiltStep& operator=(const BuiltStep&) = delete;
 

@@ -32,7 +32,11 @@ RunCheckpoints::RunCheckpoints(const RunContext& run, const StartedRun& started,
 }
 
 std::optional<CheckpointInfo> RunCheckpoints::restore(const Batcher& batcher) {
-  if (!checkpointer_ || !run_.resumes()) return std::nullopt;
+  return run_.resumes() ? go_back(batcher) : std::nullopt;
+}
+
+std::optional<CheckpointInfo> RunCheckpoints::go_back(const Batcher& batcher) {
+  if (!checkpointer_) return std::nullopt;
   std::optional<CheckpointInfo> found = checkpointer_->newest();
   if (!found) return std::nullopt;
   checkpointer_->restore_local(*found, former_names_);
@@ -58,6 +62,12 @@ void RunCheckpoints::begin(std::uint64_t first, bool restored) {
   if (run_.resumes() && !restored)
     log_warning("--resume: no checkpoint{} in '{}', starting at step {}",
                 continued_ ? " of " + id_.describe() : "", run_.job.checkpoint().directory(), first);
+}
+
+void RunCheckpoints::continue_from(const RunCheckpoints& earlier) {
+  first_ = earlier.first_;
+  saved_ = earlier.saved_;
+  saved_at_ = earlier.saved_at_;
 }
 
 void RunCheckpoints::start_clock() { saved_at_ = std::chrono::steady_clock::now(); }

@@ -17,6 +17,9 @@
 
 namespace braid::worker {
 
+/// The attribute of a checkpoint that says how evaluations went before it.
+inline constexpr const char* kEvaluations = "evaluations";
+
 class RunCheckpoints {
  public:
   /// All outlive it. `started`: the run that checkpoints are of. `metric`: what the best ones are chosen by.
@@ -28,8 +31,12 @@ class RunCheckpoints {
   /// Of a run that is to go on: fills the variables from the newest whole checkpoint. Throws: as
   /// Checkpointer::restore_local; DataLoss when its input is at another step than its variables.
   std::optional<CheckpointInfo> restore(const Batcher& batcher);
+  /// The same of a run that is under way, whose variables are lost.
+  std::optional<CheckpointInfo> go_back(const Batcher& batcher);
   /// The run begins at `first`: says what may surprise who started it.
   void begin(std::uint64_t first, bool restored);
+  /// The run goes on: `earlier` was of its last world.
+  void continue_from(const RunCheckpoints& earlier);
   /// The first step begins, from which checkpoint.every_seconds counts.
   void start_clock();
 

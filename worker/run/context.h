@@ -21,12 +21,14 @@ class StopFlag;
 struct Peers;
 
 struct RunHooks;
+class ElasticWorld;
 
 struct TrainOptions {
   std::filesystem::path data_dir;
   RunStart start = RunStart::New;   // of its run, where there are checkpoints
   std::string role = "worker-0";    // in file names: "%r" of trace_file and steps_file
   const RunHooks* hooks = nullptr;  // outlives the run; null: none
+  ElasticWorld* elastic = nullptr;  // outlives the run; null: the workers are those that there are
 };
 
 struct RunContext {

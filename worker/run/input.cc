@@ -21,7 +21,7 @@ std::vector<TakenFile> files_of_checkpoint(const RunContext& run, const std::opt
 
 }  // namespace
 
-RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
+RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id) {
   const Peers& peers = run.peers;
   const RowReader reader = row_reader(run.job, peers.rank, peers.world);
   const bool evaluates = peers.leader() && run.job.evaluation().enabled();
@@ -38,10 +38,20 @@ RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& i
   if (hooks)
     for (const auto& [name, value] : hooks->initial) input.model.initial.insert_or_assign(name, value);
   input.total_steps = total_steps(run.job, *input.data.train);
+  return input;
+}
+
+void share_rows(const RunContext& run, RunInput& input) {
+  const Peers& peers = run.peers;
   input.share = batch_share(run.job, peers.rank, peers.world);
   BatchOptions batches = training_batches(run.job, peers.rank, peers.world);
   batches.allocate = batch_memory(run.runtime);
   input.batcher = make_batcher(run.job, input.data, input.model.columns, batches);
+}
+
+RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id) {
+  RunInput input = load_rows(run, id);
+  share_rows(run, input);
   return input;
 }
 

@@ -27,4 +27,9 @@ struct RunInput {
 /// files of a growing input were taken. Throws: InvalidArgument, DataLoss.
 RunInput load_input(const RunContext& run, const std::optional<CheckpointRun>& id);
 
+/// The same but for this worker's part of the batches.
+RunInput load_rows(const RunContext& run, const std::optional<CheckpointRun>& id);
+/// This worker's part, by its rank. REQUIRES: nothing reads an earlier batcher.
+void share_rows(const RunContext& run, RunInput& input);
+
 }  // namespace braid::worker

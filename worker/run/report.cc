@@ -53,9 +53,17 @@ RunReport::RunReport(const RunContext& run)
                                                      "Steps that updated nothing, as gradients overflowed.");
 }
 
-RunReport::~RunReport() {
+RunReport::~RunReport() { unwatch(); }
+
+void RunReport::unwatch() {
   run_.monitor.watch_host({});
   run_.monitor.watch_run({});
+  steps_ = nullptr;
+}
+
+void RunReport::go_on(const BatchShare& share) {
+  share_ = share;
+  resume();
 }
 
 void RunReport::watch(const TrainingSteps& steps) {
@@ -125,6 +133,7 @@ void RunReport::resume() {
 }
 
 void RunReport::pause() {
+  if (paused_since_) return;
   paused_since_ = std::chrono::steady_clock::now();
   seconds_ = step_seconds();
   paused_at_ = activity();

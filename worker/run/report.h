@@ -40,6 +40,10 @@ class RunReport {
   /// Throws: Internal for a loss that is no number, unless the step was skipped for it; and where nothing but
   /// skipped steps come, whatever the scale of the loss.
   void record(const StepOutcome& outcome);
+  /// watch()'s steps end, and others follow.
+  void unwatch();
+  /// The steps go on in another world, where this worker has `share`. REQUIRES: watch() of new steps.
+  void go_on(const BatchShare& share);
   /// Steps stop for something else, and go on. The clock is stopped meanwhile.
   void pause();
   void resume();

@@ -119,8 +119,7 @@ bool TrainingSteps::start_step() {
   request.params.seed = seed_;
   request.feeds = std::move(batch.tensors);
   request.keep_alive = std::move(batch.block);
-  built_.strategy->begin_step(next_, waits_.peers());
-  instance_->start(std::move(request), waits_.step());
+  begin_with_peers(std::move(request));
   cursors_.push_back(std::move(batch.cursor));
   ++next_;
   return true;
@@ -135,14 +134,26 @@ StepOutcome TrainingSteps::finish_step() {
   const TrainingGraph& training = built_.training;
   const bool hears = training.stop_votes.valid();
   const float votes = hears ? result.fetches[1].data<float>()[0] : 0;
-  const bool asked =
-      votes >= kLeastStopVote || (!(hears && training.votes_for_others) && run_.stop.requested());
-  if (asked || votes > 0) {
+  const bool asked = wants_stop(votes) || (!(hears && training.votes_for_others) && run_.stop.requested());
+  if (asked || wants_finish(votes)) {
     finished_early_ = !asked && (finished_early_ || !stopping_);
     stopping_ = true;
   }
+  leaves_world_ = !asked && !finished_early_ && (leaves_world_ || wants_next_world(votes));
+  stopping_ = stopping_ || leaves_world_;
   const bool skipped = training.skipped.valid() && result.fetches[hears ? 2 : 1].data<float>()[0] != 0;
   return {result.step, result.fetches[0].data<float>()[0], result.seconds, skipped};
+}
+
+std::vector<StepOutcome> TrainingSteps::settle() {
+  stopping_ = true;
+  std::vector<StepOutcome> ended;
+  try {
+    while (!idle()) ended.push_back(finish_step());
+  } catch (const Error& error) {
+    log_debug("step {}: {}", done_, error.message());
+  }
+  return ended;
 }
 
 void TrainingSteps::finish_early() {
@@ -154,8 +165,16 @@ void TrainingSteps::finish_early() {
   stopping_ = true;
 }
 
+void TrainingSteps::begin_with_peers(StepRequest request) {
+  lost_peers_ = true;
+  built_.strategy->begin_step(next_, waits_.peers());
+  instance_->start(std::move(request), waits_.step());
+  lost_peers_ = false;
+}
+
 StepResult TrainingSteps::step_result() {
   StepResult result;
+  lost_peers_ = true;
   try {
     result = instance_->finish(waits_.step());
   } catch (...) {
@@ -163,6 +182,7 @@ StepResult TrainingSteps::step_result() {
     throw;
   }
   built_.strategy->end_step(result.step);
+  lost_peers_ = false;
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/exec/instance.h"
 #include "engine/staging/stage.h"
@@ -49,6 +50,12 @@ class TrainingSteps {
   bool stopping() const { return stopping_; }
   /// Asks all workers to, as soon as they have heard of it: the job has what it wanted.
   void finish_early();
+  /// Not the job ends, but the world: another one goes on with it.
+  bool leaves_world() const { return leaves_world_; }
+  /// Ends the steps in flight; the result: those that did not fail. No step may be started after it.
+  std::vector<StepOutcome> settle();
+  /// A step has failed because a wait for peers has ended.
+  bool lost_peers() const { return lost_peers_; }
   /// That is why they end, and nobody was asked to stop.
   bool finished_early() const { return finished_early_; }
   /// The input has no rows for another step.
@@ -65,6 +72,7 @@ class TrainingSteps {
   /// REQUIRES: no step in flight.
   void make_room();
   StepOutcome finish_step();
+  void begin_with_peers(StepRequest request);
   StepResult step_result();
   std::optional<Batch> next_batch();
   Batch take_batch();
@@ -87,7 +95,7 @@ class TrainingSteps {
   std::string cursor_;
   bool ended_ = false;
   bool outgrown_ = false;  // the next batch does not fit
-  bool stopping_ = false, finished_early_ = false;
+  bool stopping_ = false, finished_early_ = false, leaves_world_ = false, lost_peers_ = false;
   double input_wait_ = 0;
 };
 

@@ -7,53 +7,58 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
+#include "worker/elastic/elastic_world.h"
 #include "worker/process/stop_grace.h"
-#include "worker/run/built_step.h"
-#include "worker/run/checkpoints.h"
-#include "worker/run/evaluation.h"
 #include "worker/run/hooks.h"
-#include "worker/run/input.h"
-#include "worker/run/report.h"
 #include "worker/run/run_directory.h"
-#include "worker/run/start.h"
-#include "worker/run/steps.h"
 #include "worker/run/user_hooks.h"
-#include "worker/run/waits.h"
+#include "worker/run/world_parts.h"
 
 namespace braid::worker {
 namespace {
 
-/// The attribute of a checkpoint that says how evaluations went before it.
-constexpr const char* kEvaluations = "evaluations";
-
 const RunHooks kNoHooks;
+
+/// A worker that has come to an elastic job, and for which there was no place until its end.
+TrainResult never_taken_in(const proto::Job& job) {
+  log_info("the job has ended without this worker");
+  TrainResult result;
+  result.job = job.name();
+  return result;
+}
 
 /// Everything of one run, in the order in which it is made, but for the report; destroyed in reverse.
 class Run {
  public:
   explicit Run(const RunContext& run)
       : run_(run),
+        elastic_(run.options.elastic),
         hooks_(run.options.hooks ? *run.options.hooks : kNoHooks),
         grace_(run.stop),
-        waits_(run, grace_) {}
+        waits_(run, grace_),
+        parts_(run, waits_, grace_, [this](const StepOutcome& outcome) { tell(outcome); }) {}
 
   TrainResult train() {
     try {
       prepare();
     } catch (const Error& error) {
       tell_refusal(run_.peers, error);
+      if (elastic_ && elastic_->ended_in_order()) return never_taken_in(run_.job);
+      tell_elastic(error);
       if (!was_asked_to_stop(run_.stop, error)) throw;
       return stopped_before_steps(run_.job, error);
     }
     try {
       make_steps();
-      return end();
+      return leaves_alone_ ? leave() : end();
     } catch (const Error& error) {
+      tell_elastic(error);
       user_hooks_->fail(error);
       throw;
     }
@@ -62,11 +67,14 @@ class Run {
  private:
   void make_steps() {
     try {
-      loop();
+      while (!loop_in_world() && !leaves_alone_ && !stops_between_) enter_or_leave();
+      grace_.pause();
+      report_->finish();
     } catch (const Cancelled& error) {
       report_->write_trace();
       if (!grace_.over()) throw Unavailable(error.message());  // a peer was asked, and waits no longer
-      throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}", steps_->done(),
+      throw Unavailable(fmt::format("asked to stop while step {} waits for its peers: {}",
+                                    parts_.steps ? parts_.steps->done() : parts_.holding().step,
                                     error.message()));
     } catch (...) {
       report_->write_trace();
@@ -75,145 +83,212 @@ class Run {
   }
 
   void prepare() {
-    StartedRun started = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
-    directory_ = std::move(started.directory);
-    replaced_ = std::move(started.replaced);
+    started_ = start_run(run_.job, run_.options.start, run_.peers, waits_.first());
+    directory_ = std::move(started_.directory);
+    replaced_ = std::move(started_.replaced);
     log_into_run_directory(run_.job, run_.options.role);
     report_.emplace(run_);
     user_hooks_ = std::make_unique<UserHooks>(run_);
-    input_ = load_input(run_, started.id);
-    built_.emplace(run_, input_, waits_.first());
-    evaluation_.emplace(run_, input_, *built_->strategy, waits_);
-    report_->draw(built_->instance->program());
-    steps_.emplace(run_, *built_, *input_.batcher, waits_, grace_);
-    const WaitContext wait = waits_.first();
-    built_->strategy->agree_on_plan(built_->agreed_hash, wait);
-    checkpoints_.emplace(run_, started, *built_, evaluation_->metric(), evaluation_->keeps_best());
-    const std::optional<CheckpointInfo> restored = checkpoints_->restore(*input_.batcher);
-    if (restored && restored->meta.attributes.contains(kEvaluations))
-      evaluation_->restore(restored->meta.attributes.at(kEvaluations));
-    first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
-                                     restored ? restored->meta.step : hooks_.first_step, wait);
-    checkpoints_->begin(first_, restored.has_value());
-    steps_->begin(first_, input_.total_steps);
-    report_->watch(*steps_);
+    parts_.load(started_, *report_);
+    parts_.enter();
   }
 
+  // ------------------------------------------------------------------------------------------------- worlds
+
+  /// The same behind steps: who is asked to stop meanwhile still has the last ones.
+  void enter_or_leave() {
+    try {
+      parts_.enter();
+    } catch (const Error& error) {
+      const bool stops = run_.stop.requested() || error.code() == ErrorCode::Cancelled;
+      if (!stops || !parts_.steps || !parts_.holding().whole) throw;
+      log_info("asked to stop between two worlds: {}", error.message());
+      leaves_alone_ = !elastic_->leads();
+      stops_between_ = !leaves_alone_;
+    }
+  }
+
+  /// Whether the run is over in this world; else another one goes on with it.
+  bool loop_in_world() {
+    try {
+      loop();
+      if (!elastic_ || !parts_.steps->leaves_world() || is_complete()) return true;
+    } catch (const Error& error) {
+      if (!elastic_ || !parts_.steps->lost_peers() || !ended_a_wait(error)) throw;
+      log_warning("step {}: {}", parts_.steps->done(), error.message());
+    }
+    grace_.pause();
+    parts_.hold_state();
+    report_->pause();
+    if (!run_.stop.requested()) return false;
+    if (!parts_.holding().whole) throw Unavailable("asked to stop, and the last step has failed half way");
+    leaves_alone_ = !elastic_->leads();
+    return elastic_->leads();  // it saves, and ends the job for all
+  }
+
+  void tell_elastic(const Error& error) {
+    if (elastic_ && elastic_->leads() && !elastic_->is_over())
+      elastic_->end(make_error(error.code(), error.message()));
+  }
+
+  // -------------------------------------------------------------------------------------------------- steps
+
   bool is_complete() const {
-    return steps_->done() >= input_.total_steps || (steps_->input_ended() && steps_->idle());
+    return parts_.steps->done() >= parts_.input.total_steps ||
+           (parts_.steps->input_ended() && parts_.steps->idle());
   }
 
   void loop() {
-    directory_.begin(run_.job);
-    if (replaced_) replaced_->begin();
-    report_->begin(first_, input_.total_steps, input_.share, train_rows());
-    checkpoints_->start_clock();
+    if (parts_.begun()) {
+      report_->go_on(parts_.input.share);
+    } else {
+      directory_.begin(run_.job);
+      if (replaced_) replaced_->begin();
+      report_->begin(parts_.first(), parts_.input.total_steps, parts_.input.share, train_rows());
+      parts_.checkpoints->start_clock();
+    }
+    parts_.begin();
     grace_.resume();
-    while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
+    while (!is_complete() && !(parts_.steps->stopping() && parts_.steps->idle())) {
       // No step beyond the next checkpoint or evaluation is in flight when that is due.
       const std::uint64_t border = next_border();
-      if (const auto outcome = steps_->advance(border)) {
-        report_->record(*outcome);
-        if (hooks_.step) hooks_.step(*outcome);
-        user_hooks_->step(outcome->step, outcome->loss);
+      if (const auto outcome = parts_.steps->advance(border)) {
+        tell(*outcome);
       }
-      if (steps_->done() == border && steps_->idle() && !is_complete()) at_border();
+      if (parts_.steps->done() == border && parts_.steps->idle() && !is_complete()) at_border();
     }
-    grace_.pause();
-    report_->finish();
+  }
+
+  void tell(const StepOutcome& outcome) {
+    report_->record(outcome);
+    if (hooks_.step) hooks_.step(outcome);
+    user_hooks_->step(outcome.step, outcome.loss);
   }
 
   std::uint64_t next_border() const {
-    const std::uint64_t done = steps_->done();
-    std::uint64_t border = input_.total_steps;
-    for (const std::uint64_t every : {checkpoints_->interval(), evaluation_->interval()})
+    const std::uint64_t done = parts_.steps->done();
+    std::uint64_t border = parts_.input.total_steps;
+    for (const std::uint64_t every : {parts_.checkpoints->interval(), parts_.evaluation->interval()})
       if (every > 0) border = std::min(border, (done / every + 1) * every);
-    return checkpoints_->is_due_by_clock(done, steps_->next()) ? std::min(border, steps_->next()) : border;
+    return parts_.checkpoints->is_due_by_clock(done, parts_.steps->next())
+               ? std::min(border, parts_.steps->next())
+               : border;
   }
 
   void at_border() {
     grace_.pause();
     report_->pause();
-    const std::unique_ptr<Stage::Pause> pause = steps_->pause_input();
-    if (evaluation_->is_due(steps_->done())) {
-      measure(steps_->done());
-      if (const auto& measured = evaluation_->last())
-        report_->evaluated(steps_->done(), evaluation_->metric(), *measured);
+    const std::unique_ptr<Stage::Pause> pause = parts_.steps->pause_input();
+    if (parts_.evaluation->is_due(parts_.steps->done())) {
+      measure(parts_.steps->done());
+      if (const auto& measured = parts_.evaluation->last())
+        report_->evaluated(parts_.steps->done(), parts_.evaluation->metric(), *measured);
       tell_evaluation();
       stop_early_or_go_on();
     }
-    const bool is_best =
-        evaluation_->keeps_best() && evaluation_->has_measured(steps_->done()) && evaluation_->improved();
-    if (checkpoints_->is_due(steps_->done(), steps_->next()) || (is_best && checkpoints_->enabled())) save();
-    if (hooks_.border) hooks_.border(steps_->done());
-    built_->strategy->meet_at_border(waits_.peers());
+    const bool is_best = parts_.evaluation->keeps_best() &&
+                         parts_.evaluation->has_measured(parts_.steps->done()) &&
+                         parts_.evaluation->improved();
+    if (parts_.checkpoints->is_due(parts_.steps->done(), parts_.steps->next()) ||
+        (is_best && parts_.checkpoints->enabled()))
+      save();
+    if (hooks_.border) hooks_.border(parts_.steps->done());
+    parts_.built->strategy->meet_at_border(waits_.peers());
     report_->resume();
     grace_.resume();
   }
 
   void measure(std::uint64_t step) {
-    if (evaluation_->measures()) report_->evaluating(step);
-    evaluation_->measure(step);
+    if (parts_.evaluation->measures()) report_->evaluating(step);
+    parts_.evaluation->measure(step);
   }
 
   /// Of all workers.
   std::int64_t train_rows() const {
-    const Table& train = *input_.data.train;
+    const Table& train = *parts_.input.data.train;
     return std::max(train.rows, train.rows_of_all);
   }
 
   void tell_evaluation() const {
-    if (hooks_.evaluated && evaluation_->has_measured(steps_->done()) && evaluation_->last())
-      hooks_.evaluated(steps_->done(), *evaluation_->last());
+    if (hooks_.evaluated && parts_.evaluation->has_measured(parts_.steps->done()) &&
+        parts_.evaluation->last())
+      hooks_.evaluated(parts_.steps->done(), *parts_.evaluation->last());
   }
 
   void stop_early_or_go_on() {
-    if (!evaluation_->has_measured(steps_->done()) || !stopped_early_.empty()) return;
-    stopped_early_ = evaluation_->reason_to_stop();
+    if (!parts_.evaluation->has_measured(parts_.steps->done()) || !stopped_early_.empty()) return;
+    stopped_early_ = parts_.evaluation->reason_to_stop();
     if (stopped_early_.empty()) return;
-    log_info("step {}: training stops early: {} {}", steps_->done(), evaluation_->metric().name(),
+    log_info("step {}: training stops early: {} {}", parts_.steps->done(), parts_.evaluation->metric().name(),
              stopped_early_);
-    steps_->finish_early();
+    parts_.steps->finish_early();
   }
 
   void save() {
-    const std::uint64_t done = steps_->done();
-    std::map<std::string, double> metrics = evaluation_->metrics(done);
+    const std::uint64_t done = parts_.steps->done();
+    std::map<std::string, double> metrics = parts_.evaluation->metrics(done);
     metrics["loss"] = report_->loss();
     std::map<std::string, std::string> attributes;
-    if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
-    if (input_.data.followed.feed) attributes[kInputFiles] = text_of(input_.data.followed.feed->taken());
-    if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
-    checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
-                       attributes, waits_.start());
-    user_hooks_->checkpoint(done, checkpoints_->directory_of(done), metrics);
+    if (parts_.evaluation->keeps_best()) attributes[kEvaluations] = parts_.evaluation->state();
+    if (parts_.input.data.followed.feed)
+      attributes[kInputFiles] = text_of(parts_.input.data.followed.feed->taken());
+    if (parts_.steps->finished_early()) attributes[kEndedEarly] = stopped_early_;
+    parts_.checkpoints->save(done, parts_.input.batcher->cursor(Batcher::ticket_of(parts_.steps->cursor())),
+                             metrics, attributes, waits_.start());
+    user_hooks_->checkpoint(done, parts_.checkpoints->directory_of(done), metrics);
   }
 
   TrainResult end() {
-    steps_->cancel_input();
-    bool terminated = steps_->stopping() && !is_complete() && !steps_->finished_early();
-    const std::uint64_t done = steps_->done();
+    parts_.steps->cancel_input();
+    bool terminated = parts_.steps->stopping() && !is_complete() && !parts_.steps->finished_early();
+    const std::uint64_t done = parts_.steps->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
-    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best())) measure(done);
-    if (checkpoints_->enabled() && done > first_) save();
-    built_->strategy->finish_steps(waits_.start());
+    if (!terminated && (run_.job.checkpoint().keep_best() > 0 || parts_.evaluation->keeps_best()))
+      measure(done);
+    if (parts_.checkpoints->enabled() && done > parts_.first()) save();
+    finish_steps();
     if (!terminated) {
       measure(done);
-      if (evaluation_->has_measured(done) && evaluation_->last())
-        report_->evaluated(done, evaluation_->metric(), *evaluation_->last());
-      terminated = evaluation_->measures() && !evaluation_->has_measured(done);
+      if (parts_.evaluation->has_measured(done) && parts_.evaluation->last())
+        report_->evaluated(done, parts_.evaluation->metric(), *parts_.evaluation->last());
+      terminated = parts_.evaluation->measures() && !parts_.evaluation->has_measured(done);
     }
     report_->end(done, terminated);
     report_->write_trace();
     if (!run_.options.hooks && (run_.peers.leader() || run_.peers.world > 1)) report_->print_streams();
     if (hooks_.ended) {
       if (!terminated) tell_evaluation();
-      if (run_.peers.leader()) built_->strategy->refresh_variables(waits_.start());
+      if (run_.peers.leader()) parts_.built->strategy->refresh_variables(waits_.start());
       hooks_.ended(result(terminated), run_.runtime.variables());
     }
-    built_->strategy->shut_down(terminated, waits_.start());
+    parts_.built->strategy->shut_down(terminated, waits_.start());
+    if (elastic_)
+      elastic_->end(terminated ? make_error(ErrorCode::Cancelled, "the leader was asked to stop") : nullptr);
     const TrainResult all = result(terminated);
     directory_.end(all.to_json());
+    user_hooks_->end(all);
+    return all;
+  }
+
+  /// All updates are made: in an elastic job a worker that is lost by now is none that is needed.
+  void finish_steps() {
+    try {
+      parts_.built->strategy->finish_steps(waits_.start());
+    } catch (const Error& error) {
+      if (!elastic_ || !ended_a_wait(error)) throw;
+      log_warning("the workers do not end together: {}", error.message());
+    }
+    if (elastic_) elastic_->finish();
+  }
+
+  /// Of an elastic job: the others go on.
+  TrainResult leave() {
+    parts_.steps->cancel_input();
+    if (!elastic_->is_over()) log_info("asked to stop: the others go on from step {}", parts_.steps->done());
+    elastic_->leave("it was asked to stop");
+    report_->end(parts_.steps->done(), true);
+    report_->write_trace();
+    const TrainResult all = result(!elastic_->ended_in_order());
     user_hooks_->end(all);
     return all;
   }
@@ -221,45 +296,43 @@ class Run {
   TrainResult result(bool terminated) const {
     TrainResult result;
     result.job = run_.job.name();
-    result.steps = steps_->done() - first_;
-    result.last_step = steps_->done();
+    result.steps = parts_.steps->done() - parts_.first();
+    result.last_step = parts_.steps->done();
     result.loss = report_->loss();
-    result.measured = evaluation_->last();
+    result.measured = parts_.evaluation->last();
     result.best = best();
     result.stopped_early = stopped_early_;
-    if (built_->training.loss_scale) result.skipped_steps = report_->skipped_steps();
+    if (parts_.built->training.loss_scale) result.skipped_steps = report_->skipped_steps();
     result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
     result.seconds = report_->seconds();
-    result.input_wait_seconds = steps_->input_wait_seconds();
+    result.input_wait_seconds = parts_.steps->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
     return result;
   }
 
   /// Where there were several evaluations to choose from.
   std::optional<TrainResult::Best> best() const {
-    if (evaluation_->interval() == 0 || !evaluation_->best()) return std::nullopt;
-    const EarlyStopping::Best& found = *evaluation_->best();
-    TrainResult::Best best{found.step, evaluation_->metric().name(), found.value,
-                           checkpoints_->directory_of(found.step)};
+    if (parts_.evaluation->interval() == 0 || !parts_.evaluation->best()) return std::nullopt;
+    const EarlyStopping::Best& found = *parts_.evaluation->best();
+    TrainResult::Best best{found.step, parts_.evaluation->metric().name(), found.value,
+                           parts_.checkpoints->directory_of(found.step)};
     log_info("best: {} {:.4f} at step {}{}", best.metric, best.value, best.step,
              best.checkpoint.empty() ? "" : ": " + best.checkpoint);
     return best;
   }
 
   const RunContext run_;
+  ElasticWorld* const elastic_;  // null: the workers are those that there are
   const RunHooks& hooks_;
   StopGrace grace_;
   const RunWaits waits_;
-  RunInput input_;
-  std::optional<BuiltStep> built_;
-  std::optional<RunEvaluation> evaluation_;
-  std::optional<RunCheckpoints> checkpoints_;
-  std::optional<TrainingSteps> steps_;
   RunDirectory directory_;
   std::unique_ptr<ReplacedRun> replaced_;
   std::unique_ptr<UserHooks> user_hooks_;
+  StartedRun started_;
+  WorldParts parts_;
   std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
-  std::uint64_t first_ = 0;
+  bool leaves_alone_ = false, stops_between_ = false;
   std::string stopped_early_;  // why
 };
 

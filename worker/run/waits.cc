@@ -5,6 +5,7 @@
 
 #include "proto/job.pb.h"
 #include "worker/input/followed_input.h"
+#include "worker/job/elastic.h"
 #include "worker/strategies/strategy.h"
 
 namespace braid::worker {
@@ -24,6 +25,12 @@ WaitContext RunWaits::start() const {
 
 WaitContext RunWaits::first() const {
   return WaitContext::with_timeout(wait_ns(run_.job.strategy().start_deadline_seconds()), run_.stop.token());
+}
+
+WaitContext RunWaits::next_world() const {
+  const ElasticLimits limits = *elastic_limits(run_.job);
+  const auto start = wait_ns(run_.job.strategy().start_deadline_seconds());
+  return WaitContext::with_timeout(start + limits.wait + limits.silence, run_.stop.token());
 }
 
 std::chrono::nanoseconds RunWaits::step_time() const {

@@ -19,6 +19,8 @@ class RunWaits {
   WaitContext start() const;
   /// The same before the first step, where a request to stop need not wait.
   WaitContext first() const;
+  /// Of an elastic job: until this worker is in its next world. Whoever decides that has shorter deadlines.
+  WaitContext next_world() const;
   /// Of a step. Alone there is no peer to wait for, only work; with peers, the ops that wait for them have
   /// the deadline of the job, and name who is missing, so this one lies a little behind.
   WaitContext step() const;

@@ -73,7 +73,8 @@ BatchOptions training_batches(const proto::Job& job, int rank, int world) {
 CompileOptions training_compile_options(const proto::Job& job) {
   CompileOptions options;
   options.streams = stream_options(job);
-  options.batch_siblings = batch_siblings_of(job);
+  // Whether siblings become one node may depend on the number of workers, and so would where variables lie.
+  options.batch_siblings = job.strategy().has_elastic() ? BatchSiblings::Off : batch_siblings_of(job);
   options.steps_in_flight = static_cast<int>(job.runtime().steps_in_flight());
   options.soft_placement = job.runtime().soft_placement();
   options.check_numerics = job.runtime().check_numerics();

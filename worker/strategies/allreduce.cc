@@ -65,6 +65,7 @@ class AllReduceStrategy : public CollectiveStrategy {
     else
       update_together(training, states);
     if (strategy_.sync_batch_norm()) order_by_readiness(training.graph);
+    if (strategy_.has_elastic()) write_behind_collectives(training.graph);
     states_ = std::make_shared<RankStates>(std::move(states), peers_.communicator, runtime_.variables());
   }
 

@@ -10,6 +10,7 @@
 #include "engine/device/accelerator.h"
 #include "engine/ir/op.h"
 #include "engine/ops/common/index_groups.h"
+#include "engine/program/program.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/step_services.h"
@@ -27,6 +28,14 @@ DType wire_of(proto::Strategy::Wire wire) {
     default:
       return DType::Float32;
   }
+}
+
+bool writes_variable(const Node& node) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Access access = handle_access(*node.op, i);
+    if (access == Access::Write || access == Access::ReadWrite) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -84,6 +93,24 @@ void CollectiveStrategy::agree_on_checkpoint(const CheckpointInfo* restored, con
                             "checkpoint.directory must be one that all of them see");
 }
 
+void CollectiveStrategy::take_program(const Program& step) {
+  for (const ProgramVariable& variable : step.variables) program_variables_.push_back(variable.name);
+  std::sort(program_variables_.begin(), program_variables_.end());
+}
+
+std::uint64_t CollectiveStrategy::take_over(int source, std::uint64_t step, const WaitContext& wait) {
+  auto first = static_cast<std::int64_t>(step);
+  comm::Communicator& all = *peers_.communicator;
+  all.broadcast(&first, 1, DType::Int64, source, StreamRef::host(), wait);
+  for (const std::string& name : program_variables_) {
+    Tensor value = *runtime_.variables().read(name);
+    if (dtype_size(value.dtype()) == 0) continue;
+    all.broadcast(value.raw(), value.elements(), value.dtype(), source, StreamRef::host(), wait);
+    if (peers_.rank != source) runtime_.variables().write(name, value);
+  }
+  return static_cast<std::uint64_t>(first);
+}
+
 void CollectiveStrategy::begin_step(std::uint64_t step, const WaitContext& wait) {
   if (services_ && services_->vote) {
     const float vote = services_->stop_vote();
@@ -121,6 +148,26 @@ NodeId CollectiveStrategy::add_collective(Graph& graph, Node node, const char* o
   if (orders_later_) return to_order_.emplace_back(graph.add(std::move(node)));
   if (previous_ != kNoNode) node.control_inputs.push_back(previous_);
   return previous_ = graph.add(std::move(node));
+}
+
+void CollectiveStrategy::write_behind_collectives(Graph& graph) const {
+  const std::vector<NodeId> order = graph.topological_order();
+  const auto is_collective = [&](NodeId id) {
+    return id == previous_ || std::find(to_order_.begin(), to_order_.end(), id) != to_order_.end();
+  };
+  const auto last = std::find_if(order.rbegin(), order.rend(), is_collective);
+  if (last == order.rend()) return;
+  std::vector<char> needed(static_cast<std::size_t>(graph.size()), 0);  // by the last, and so by any
+  needed[static_cast<std::size_t>(*last)] = 1;
+  for (auto at = last; at != order.rend(); ++at) {
+    if (!needed[static_cast<std::size_t>(*at)]) continue;
+    const Node& node = graph.node(*at);
+    for (const ValueRef input : node.inputs) needed[static_cast<std::size_t>(input.node)] = 1;
+    for (const NodeId control : node.control_inputs) needed[static_cast<std::size_t>(control)] = 1;
+  }
+  for (const NodeId id : order)
+    if (!needed[static_cast<std::size_t>(id)] && writes_variable(graph.node(id)))
+      graph.mutable_node(id).control_inputs.push_back(*last);
 }
 
 void CollectiveStrategy::order_later(std::vector<NodeId> others) {

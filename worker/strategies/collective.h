@@ -20,6 +20,8 @@ class CollectiveStrategy : public Strategy {
   void agree_on_plan(std::uint64_t plan_hash, const WaitContext& wait) override;
   std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                       const WaitContext& wait) override;
+  void take_program(const Program& step) override;
+  std::uint64_t take_over(int source, std::uint64_t step, const WaitContext& wait) override;
   void begin_step(std::uint64_t step, const WaitContext& wait) override;
   void end_step(std::uint64_t step) override;
   void fail_step(std::uint64_t step) override;
@@ -37,6 +39,9 @@ class CollectiveStrategy : public Strategy {
   /// Puts those in the order in which what they read is made, as far as the graph alone says it: the same on
   /// all ranks.
   void order_by_readiness(Graph& graph) const;
+  /// Writes of variables come behind all collectives, as far as these do not need them: a step that fails for
+  /// a peer has changed nothing, and ranks are a step apart at most.
+  void write_behind_collectives(Graph& graph) const;
   /// Sums the bucket's dense gradients over ranks; with the loss and the votes where it is the first. Result:
   /// the dense gradients, reduced.
   std::vector<VariableGradient> reduce_bucket(TrainingGraph& training,
@@ -63,7 +68,8 @@ class CollectiveStrategy : public Strategy {
   void reduce_as_halves(Graph& graph, std::vector<VariableGradient>& gradients, std::size_t bucket);
   ValueRef mean_over_ranks(Graph& graph, ValueRef sum) const;
 
-  NodeId previous_ = kNoNode;  // the collective before
+  std::vector<std::string> program_variables_;  // by name
+  NodeId previous_ = kNoNode;                   // the collective before
   bool orders_later_ = false;
   std::vector<NodeId> to_order_;
 };

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "base/error.h"
 #include "proto/job.pb.h"
 #include "worker/strategies/allreduce_ops.h"
 #include "worker/strategies/averaging_ops.h"
@@ -16,6 +17,10 @@
 #include "worker/strategies/sync_batch_norm.h"
 
 namespace braid::worker {
+
+std::uint64_t Strategy::take_over(int, std::uint64_t, const WaitContext&) {
+  throw Internal("strategy " + std::string(name()) + " has no elastic jobs");
+}
 
 std::unique_ptr<Strategy> make_strategy(const proto::Job& job, Runtime& runtime, const Peers& peers) {
   switch (job.strategy().kind()) {

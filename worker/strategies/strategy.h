@@ -95,6 +95,9 @@ class Strategy {
   /// and nothing restored, what other processes still hold of a run that lost its leader goes before that.
   virtual std::uint64_t start(const CheckpointInfo* restored, bool resume, std::uint64_t step,
                               const WaitContext&) = 0;
+  /// In place of start(), in a world of an elastic job: all processes have the variables of rank `source`
+  /// then, and its step, which it returns.
+  virtual std::uint64_t take_over(int source, std::uint64_t step, const WaitContext&);
   /// Around every step, from its start to its result; `wait` is how long peers may keep it waiting.
   virtual void begin_step(std::uint64_t /*step*/, const WaitContext& /*wait*/) {}
   /// Throws: what peers did to the step, whose results are not to be used then.

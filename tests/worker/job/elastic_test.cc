@@ -1,0 +1,61 @@
+// What strategy.elastic says, and what it does not go with.
+#include "worker/job/elastic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/job.pb.h"
+#include "tests/support/message_of.h"
+#include "worker/job/job.h"
+
+namespace braid::worker {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+proto::Job job_of(const std::vector<std::string>& set) {
+  return load_job_text(R"(name: "j" steps: 3 model { name: "wide_deep" }
+                          input { format: NPY train_files: "a.npy" global_batch_size: 24 }
+                          optimizer { kind: SGD learning_rate: 0.1 }
+                          strategy { kind: ALLREDUCE })",
+                       "test", set);
+}
+
+TEST(ElasticJobTest, AnAbsentMessageIsNoElasticJob) { EXPECT_FALSE(elastic_limits(job_of({})).has_value()); }
+
+TEST(ElasticJobTest, LimitsHaveDefaults) {
+  const auto limits = elastic_limits(job_of({"strategy.elastic.min_workers=2"}));
+  ASSERT_TRUE(limits.has_value());
+  EXPECT_EQ(limits->min_workers, 2);
+  EXPECT_EQ(limits->max_workers, 24) << "a worker has a row at least";
+  EXPECT_EQ(limits->wait, 120s);
+  EXPECT_EQ(limits->silence, 60s) << "as strategy.deadline_seconds";
+  const auto some =
+      elastic_limits(job_of({"strategy.elastic.max_workers=4", "strategy.elastic.wait_seconds=1.5",
+                             "strategy.deadline_seconds=2"}));
+  EXPECT_EQ(some->min_workers, 1);
+  EXPECT_EQ(some->max_workers, 4);
+  EXPECT_EQ(some->wait, 1500ms);
+  EXPECT_EQ(some->silence, 2s);
+}
+
+TEST(ElasticJobTest, WhatKeepsStateOnOneWorkerIsRefused) {
+  const auto refusal = [](const std::string& what) {
+    return message_of([&] { job_of({"strategy.elastic.min_workers=1", what}); });
+  };
+  for (const char* kind : {"HYBRID", "PS", "PS_ALLREDUCE", "PIPELINE", "LOCAL"})
+    EXPECT_THAT(refusal(std::string("strategy.kind=") + kind),
+                HasSubstr("strategy.elastic is for strategy.kind ALLREDUCE"));
+  EXPECT_THAT(refusal("strategy.compression.kind=INT8"), HasSubstr("strategy.compression, whose state"));
+  EXPECT_THAT(refusal("strategy.shard=GRADIENTS"), HasSubstr("strategy.shard, whose state"));
+  EXPECT_THAT(refusal("strategy.average_every_steps=2"), HasSubstr("average_every_steps, whose state"));
+  EXPECT_THAT(refusal("strategy.reduction=TRIMMED_MEAN"), HasSubstr("min_workers must be above 2, and is 1"));
+  EXPECT_THAT(refusal("strategy.backend=MPI"), HasSubstr("MPI ends all ranks with one"));
+  EXPECT_THAT(refusal("input.shard=ROWS"), HasSubstr("strategy.elastic needs input.shard ALL"));
+  EXPECT_THAT(refusal("strategy.elastic.max_workers=1025"), HasSubstr("strategy.elastic.max_workers"));
+  EXPECT_THAT(refusal("strategy.elastic.wait_seconds=-1"), HasSubstr("strategy.elastic.wait_seconds"));
+}
+
+}  // namespace
+}  // namespace braid::worker
