@@ -24,6 +24,8 @@ namespace {
 using FilePaths = std::vector<std::filesystem::path>;
 
 constexpr std::int64_t kStreamFromBytes = std::int64_t{1} << 30;
+/// Of a unit of input.shard DYNAMIC.
+constexpr std::int64_t kWindowsOfUnit = 4;
 /// Of a packed file's bytes, about what its rows take.
 constexpr std::int64_t kPackedRatio = 4;
 
@@ -142,11 +144,21 @@ std::shared_ptr<BlockSource> open_file_blocks(const proto::Job& job, const std::
   return blocks_of(job, data_dir, {file});
 }
 
+std::int64_t rows_of_unit(const proto::Job& job) {
+  return streamed_rows_options(job).window_rows * kWindowsOfUnit;
+}
+
 StreamedRowsOptions streamed_rows_options(const proto::Job& job) {
   const proto::Stream& from = job.input().stream();
   StreamedRowsOptions options;
   if (from.window_rows() > 0) options.window_rows = from.window_rows();
   if (from.virtual_shards() > 0) options.shards = static_cast<int>(from.virtual_shards());
+  // A worker's batches come one behind the other from windows of its own, of which a unit has several, so
+  // that hardly any block is read by two.
+  if (takes_batches(job)) {
+    options.shards = 1;
+    options.window_rows = std::max<std::int64_t>(1, options.window_rows / kWindowsOfUnit);
+  }
   if (from.memory_bytes() > 0) options.memory_bytes = from.memory_bytes();
   if (from.threads() > 0) options.threads = static_cast<int>(from.threads());
   if (job.staging().timeout_millis() > 0)

@@ -13,6 +13,7 @@
 #include "engine/exec/runtime.h"
 #include "proto/job.pb.h"
 #include "worker/process/stop_grace.h"
+#include "worker/run/batch_queue.h"
 #include "worker/run/built_step.h"
 #include "worker/run/checkpoints.h"
 #include "worker/run/evaluation.h"
@@ -85,28 +86,40 @@ class Run {
     built_.emplace(run_, input_, waits_.first());
     evaluation_.emplace(run_, input_, *built_->strategy, waits_);
     report_->draw(built_->instance->program());
-    steps_.emplace(run_, *built_, *input_.batcher, waits_, grace_);
+    steps_.emplace(run_, *built_, input_, waits_, grace_);
     const WaitContext wait = waits_.first();
     built_->strategy->agree_on_plan(built_->agreed_hash, wait);
     checkpoints_.emplace(run_, started, *built_, evaluation_->metric(), evaluation_->keeps_best());
-    const std::optional<CheckpointInfo> restored = checkpoints_->restore(*input_.batcher);
+    const std::optional<CheckpointInfo> restored =
+        checkpoints_->restore(input_.taken ? nullptr : input_.batcher.get());
     if (restored && restored->meta.attributes.contains(kEvaluations))
       evaluation_->restore(restored->meta.attributes.at(kEvaluations));
     first_ = built_->strategy->start(restored ? &*restored : nullptr, run_.resumes(),
                                      restored ? restored->meta.step : hooks_.first_step, wait);
     checkpoints_->begin(first_, restored.has_value());
-    steps_->begin(first_, input_.total_steps);
+    job_step_ = first_;
+    if (input_.taken) take_batches(restored, wait);
+    steps_->begin(first_, job_step_);
     report_->watch(*steps_);
   }
 
+  void take_batches(const std::optional<CheckpointInfo>& restored, const WaitContext& wait) {
+    job_step_ = run_.peers.leader() ? open_batch_queue(run_, input_, restored, wait) : 0;
+    has_unsaved_ = !restored && job_step_ > 0;
+    input_.taken->begin(first_);
+  }
+
+  /// Behind the last one of this worker; of a queue nobody knows before how many it takes.
+  std::uint64_t last_step() const { return input_.taken ? UINT64_MAX : input_.total_steps; }
+
   bool is_complete() const {
-    return steps_->done() >= input_.total_steps || (steps_->input_ended() && steps_->idle());
+    return steps_->done() >= last_step() || (steps_->input_ended() && steps_->idle());
   }
 
   void loop() {
     directory_.begin(run_.job);
     if (replaced_) replaced_->begin();
-    report_->begin(first_, input_.total_steps, input_.share, train_rows());
+    report_->begin(first_, job_step_, input_.total_steps, input_.share, train_rows());
     checkpoints_->start_clock();
     grace_.resume();
     while (!is_complete() && !(steps_->stopping() && steps_->idle())) {
@@ -125,7 +138,7 @@ class Run {
 
   std::uint64_t next_border() const {
     const std::uint64_t done = steps_->done();
-    std::uint64_t border = input_.total_steps;
+    std::uint64_t border = last_step();
     for (const std::uint64_t every : {checkpoints_->interval(), evaluation_->interval()})
       if (every > 0) border = std::min(border, (done / every + 1) * every);
     return checkpoints_->is_due_by_clock(done, steps_->next()) ? std::min(border, steps_->next()) : border;
@@ -184,9 +197,14 @@ class Run {
     if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
     if (input_.data.followed.feed) attributes[kInputFiles] = text_of(input_.data.followed.feed->taken());
     if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
-    checkpoints_->save(done, input_.batcher->cursor(Batcher::ticket_of(steps_->cursor())), metrics,
-                       attributes, waits_.start());
+    checkpoints_->save(done, cursor(done), metrics, attributes, waits_.start());
     user_hooks_->checkpoint(done, checkpoints_->directory_of(done), metrics);
+  }
+
+  /// Before servers save their tables, so that what workers finish meanwhile is made again, and not left out.
+  std::string cursor(std::uint64_t done) const {
+    if (!input_.taken) return input_.batcher->cursor(Batcher::ticket_of(steps_->cursor()));
+    return run_.peers.leader() ? batch_queue_cursor(input_, done, waits_.start()) : "";
   }
 
   TrainResult end() {
@@ -195,7 +213,12 @@ class Run {
     const std::uint64_t done = steps_->done();
     // Whether the last checkpoint is among the best is to be known when it is written.
     if (!terminated && (run_.job.checkpoint().keep_best() > 0 || evaluation_->keeps_best())) measure(done);
-    if (checkpoints_->enabled() && done > first_) save();
+    if (checkpoints_->enabled() && (done > first_ || has_unsaved_)) save();
+    if (input_.taken) {
+      input_.taken->leave(run_.peers.leader() && steps_->finished_early(), waits_.start());
+      log_info("input: this worker took {} of the job's {} batches", input_.taken->finished(),
+               input_.queue.total);
+    }
     built_->strategy->finish_steps(waits_.start());
     if (!terminated) {
       measure(done);
@@ -228,7 +251,8 @@ class Run {
     result.best = best();
     result.stopped_early = stopped_early_;
     if (built_->training.loss_scale) result.skipped_steps = report_->skipped_steps();
-    result.examples = static_cast<std::int64_t>(result.steps) * run_.job.input().global_batch_size();
+    result.examples = static_cast<std::int64_t>(result.steps) *
+                      (input_.taken ? input_.queue.batch_rows : run_.job.input().global_batch_size());
     result.seconds = report_->seconds();
     result.input_wait_seconds = steps_->input_wait_seconds();
     result.exit = terminated ? kExitTerminated : kExitSuccess;
@@ -260,7 +284,9 @@ class Run {
   std::unique_ptr<UserHooks> user_hooks_;
   std::optional<RunReport> report_;  // goes before the steps, which the HTTP thread sees through it
   std::uint64_t first_ = 0;
-  std::string stopped_early_;  // why
+  std::uint64_t job_step_ = 0;  // that it begins at
+  bool has_unsaved_ = false;    // others have made steps that no checkpoint has
+  std::string stopped_early_;   // why
 };
 
 }  // namespace

@@ -8,7 +8,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -28,6 +30,9 @@ struct StreamedRowsOptions {
   int threads = 2;  // that read ahead; 0: none does
   /// Of one wait for a window that another thread reads.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// The first batch, at a number or behind it, that is known to be asked for: windows of others are not read
+  /// ahead. Called under a lock, so it must not block. Empty: each batch is.
+  std::function<std::optional<std::uint64_t>(std::uint64_t)> next_asked = {};
 };
 
 struct StreamedRowsStatistics {
