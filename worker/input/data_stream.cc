@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "engine/input/formats/block_index.h"
 #include "engine/input/formats/mlperf_dlrm.h"
 #include "engine/input/formats/parquet_files.h"
@@ -26,6 +27,8 @@ using FilePaths = std::vector<std::filesystem::path>;
 constexpr std::int64_t kStreamFromBytes = std::int64_t{1} << 30;
 /// Of a unit of input.shard DYNAMIC.
 constexpr std::int64_t kWindowsOfUnit = 4;
+/// Of what this process may use, for rows that are read ahead: a container has room for a model, too.
+constexpr std::uint64_t kAheadShareOfMemory = 4;
 /// Of a packed file's bytes, about what its rows take.
 constexpr std::int64_t kPackedRatio = 4;
 
@@ -160,6 +163,7 @@ StreamedRowsOptions streamed_rows_options(const proto::Job& job) {
     options.window_rows = std::max<std::int64_t>(1, options.window_rows / kWindowsOfUnit);
   }
   if (from.memory_bytes() > 0) options.memory_bytes = from.memory_bytes();
+  options.ahead_bytes = static_cast<std::int64_t>(usable_memory() / kAheadShareOfMemory);
   if (from.threads() > 0) options.threads = static_cast<int>(from.threads());
   if (job.staging().timeout_millis() > 0)
     options.timeout = std::chrono::milliseconds(job.staging().timeout_millis());

@@ -191,7 +191,8 @@ struct StreamedRows::Impl {
       plan.add_runs(ahead, part, scratch, {});
       for (const WindowRun& run : scratch) {
         if (windows.contains(run.window)) continue;
-        if (held > 0 && held + plan.rows_of(run.window) * (row_bytes + 4) > options.memory_bytes)
+        if (held > 0 && held + plan.rows_of(run.window) * (row_bytes + 4) >
+                            std::min(options.memory_bytes, options.ahead_bytes))
           return false;
         which = run.window;
         promise = begin(which);

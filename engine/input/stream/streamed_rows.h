@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -27,6 +28,9 @@ struct StreamedRowsOptions {
   int shards = 16;
   /// Of rows that are held or being read. Windows that a batch needs now are read in any case.
   std::int64_t memory_bytes = std::int64_t{256} << 20;
+  /// The same, where the machine has less to spare: with it nothing is read ahead beyond that. Changes no
+  /// batch, as `memory_bytes` does.
+  std::int64_t ahead_bytes = std::numeric_limits<std::int64_t>::max();
   int threads = 2;  // that read ahead; 0: none does
   /// Of one wait for a window that another thread reads.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
