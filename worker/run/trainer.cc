@@ -197,6 +197,7 @@ class Run {
     if (evaluation_->keeps_best()) attributes[kEvaluations] = evaluation_->state();
     if (input_.data.followed.feed) attributes[kInputFiles] = text_of(input_.data.followed.feed->taken());
     if (steps_->finished_early()) attributes[kEndedEarly] = stopped_early_;
+    if (steps_->input_ended()) attributes[kEndedEarly] = "the input has ended";
     checkpoints_->save(done, cursor(done), metrics, attributes, waits_.start());
     user_hooks_->checkpoint(done, checkpoints_->directory_of(done), metrics);
   }
