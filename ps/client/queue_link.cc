@@ -12,7 +12,7 @@
 namespace braid::ps {
 namespace {
 
-using Stub = proto::WorkQueue::Stub;
+using QueueStub = proto::WorkQueue::Stub;
 
 class QueueLink final : public BatchQueue {
  public:
@@ -32,7 +32,7 @@ class QueueLink final : public BatchQueue {
     request.set_state(state);
     request.set_keep(keep);
     proto::QueueOpenReply reply;
-    call("open", &Stub::Open, request, &reply, wait);
+    call("open", &QueueStub::Open, request, &reply, wait);
     return reply.state();
   }
 
@@ -53,7 +53,7 @@ class QueueLink final : public BatchQueue {
     request.set_leaves(said.leaves);
     request.set_ends(said.ends);
     proto::QueueTalkReply reply;
-    call("take", &Stub::Talk, request, &reply, wait);
+    call("take", &QueueStub::Talk, request, &reply, wait);
     if (reply.kind() < 0 || reply.kind() > static_cast<int>(QueueAnswer::Kind::NotOpen))
       throw Internal(fmt::format("[queue] {} answers {}, which is nothing", options_.address, reply.kind()));
     QueueAnswer answer;
@@ -68,7 +68,7 @@ class QueueLink final : public BatchQueue {
     proto::QueueStateRequest request;
     fill(*request.mutable_scope());
     proto::QueueStateReply reply;
-    call("state", &Stub::State, request, &reply, wait);
+    call("state", &QueueStub::State, request, &reply, wait);
     return reply.state();
   }
 
@@ -79,7 +79,7 @@ class QueueLink final : public BatchQueue {
   }
 
   template <class Request, class Reply>
-  void call(const char* what, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+  void call(const char* what, grpc::Status (QueueStub::*method)(grpc::ClientContext*, const Request&, Reply*),
             const Request& request, Reply* reply, const WaitContext& wait) {
     const std::string place = fmt::format("[queue] {} at {}", what, options_.address);
     wait.check(place);
@@ -96,7 +96,7 @@ class QueueLink final : public BatchQueue {
   }
 
   const QueueLinkOptions options_;
-  const std::unique_ptr<Stub> stub_;
+  const std::unique_ptr<QueueStub> stub_;
 };
 
 }  // namespace

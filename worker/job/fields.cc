@@ -111,7 +111,9 @@ void add_input(std::vector<JobField>& table) {
           .default_elsewhere("16")
           .in(positive())
           .idle(when([](const FieldScope& at) { return at.job.input().shard() != Input::DYNAMIC; },
-                     "input.shard is not DYNAMIC")),
+                     "input.shard is not DYNAMIC"))
+          .idle(when([](const FieldScope& at) { return at.job.strategy().kind() == Strategy::LOCAL; },
+                     "strategy.kind is LOCAL")),
       field("input.generator").idle(format_is_not(Input::GENERATOR)),
       field("input.generator.rows")
           .needed_for(when([](const FieldScope& at) { return at.job.input().format() == Input::GENERATOR; },
